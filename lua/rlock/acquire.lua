@@ -1,0 +1,37 @@
+#!lua
+--[[
+  Take a free lock for an owner that holds nothing on it. The only script that creates a hold.
+
+  KEYS[1]  lock      hash: owner -> hold count
+
+  ARGV[1]  owner     text: "<client uuid>:<n>", never used for an earlier hold
+  ARGV[2]  lease_ms  milliseconds, > 0
+
+  Returns
+    nil   granted
+    >= 0  held by another owner: milliseconds left of its lease
+    -1    held by another owner, without expiry
+    -3    the name is in use as a read-write lock
+  Publishes  nothing
+  Repeating  a copy that finds its own hold answers "granted" and adds no hold; one that runs after the hold
+             was released creates an orphan, which the sender goes on releasing until none can come any more
+]]
+local lock = KEYS[1]
+local owner, lease_ms = ARGV[1], tonumber(ARGV[2])
+
+if redis.call('exists', lock) == 0 then
+  redis.call('hset', lock, owner, 1)
+  redis.call('pexpire', lock, lease_ms)
+  return nil
+end
+if redis.call('hexists', lock, owner) == 1 then
+  if redis.call('pttl', lock) < lease_ms then
+    redis.call('pexpire', lock, lease_ms)
+  end
+  return nil
+end
+-- Only a read-write lock's hash has this field.
+if redis.call('hexists', lock, 'mode') == 1 then
+  return -3
+end
+return redis.call('pttl', lock)

@@ -1,0 +1,30 @@
+#!lua flags=allow-oom
+--[[
+  Raise a hold that exists to a given count. It never creates one: whoever lost its hold has to start anew.
+
+  KEYS[1]  lock      hash: owner -> hold count
+
+  ARGV[1]  owner     text: the owner of the hold
+  ARGV[2]  want      holds there shall be, >= 2
+  ARGV[3]  lease_ms  milliseconds: the lease becomes at least this long, never shorter than it is
+
+  Returns
+    nil   granted
+    -2    lost: this owner holds nothing
+  Publishes  nothing
+  Repeating  changes nothing: the count is a target. A copy that runs after the hold ended answers "lost"
+]]
+local lock = KEYS[1]
+local owner, want, lease_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+
+local count = tonumber(redis.call('hget', lock, owner))
+if not count then
+  return -2
+end
+if count < want then
+  redis.call('hset', lock, owner, want)
+end
+if redis.call('pttl', lock) < lease_ms then
+  redis.call('pexpire', lock, lease_ms)
+end
+return nil

@@ -1,0 +1,37 @@
+#!lua flags=allow-oom
+--[[
+  Lower an owner's hold to a given count; at none, free the lock and wake a waiter. Also the undo of an attempt.
+
+  KEYS[1]  lock      hash: owner -> hold count
+  KEYS[2]  channel   where the waiters of this lock listen
+
+  ARGV[1]  owner     text: the owner of the hold
+  ARGV[2]  keep      holds that shall be left, >= 0
+  ARGV[3]  lease_ms  milliseconds: what is kept gets at least this lease, never a shorter one than it has
+
+  Returns
+    1     released: the lock is free
+    0     lowered: this owner still holds it
+    -2    lost: this owner holds nothing
+  Publishes  "0" on channel, if the lock became free
+  Repeating  changes nothing: the count is a target, and an owner id is never used again once it was 0
+]]
+local lock, channel = KEYS[1], KEYS[2]
+local owner, keep, lease_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+
+local count = tonumber(redis.call('hget', lock, owner))
+if not count then
+  return -2
+end
+if keep == 0 then
+  redis.call('del', lock)
+  redis.call('publish', channel, '0')
+  return 1
+end
+if count > keep then
+  redis.call('hset', lock, owner, keep)
+end
+if redis.call('pttl', lock) < lease_ms then
+  redis.call('pexpire', lock, lease_ms)
+end
+return 0

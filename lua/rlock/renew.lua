@@ -1,0 +1,30 @@
+#!lua flags=allow-oom
+--[[
+  Renew the leases of many holds in one command.
+
+  KEYS[i]    lock      hash: owner -> hold count; one per hold
+
+  ARGV[1]    lease_ms  milliseconds: each lease becomes at least this long, never shorter than it is
+  ARGV[1+i]  owner     text: the owner of the hold on KEYS[i]
+
+  Returns
+    list  per hold 1 (renewed) or 0 (lost: this owner holds nothing there)
+  Publishes  nothing
+  Repeating  changes nothing but the time. A copy that runs after a hold ended does not touch its lock
+]]
+local lease_ms = tonumber(ARGV[1])
+
+local renewed = {}
+for i, lock in ipairs(KEYS) do
+  local owner = ARGV[1 + i]
+  -- pcall: one key that somebody replaced by another type must not cost the other holds their renewal.
+  if redis.pcall('hexists', lock, owner) == 1 then
+    if redis.call('pttl', lock) < lease_ms then
+      redis.call('pexpire', lock, lease_ms)
+    end
+    renewed[i] = 1
+  else
+    renewed[i] = 0
+  end
+end
+return renewed

@@ -1,0 +1,143 @@
+//! What a lock handle is: a set of members, how many of them it takes, and on which terms.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::Engine;
+use super::grant::{Grant, Target};
+use super::kind::Kind;
+use super::lease;
+use crate::clock::{self, Moment};
+use crate::error::{Error, Result};
+use crate::sync::lock;
+
+/// The part of a lock handle that all types have in common.
+#[derive(Debug)]
+#[allow(unnameable_types, unreachable_pub, reason = "the sealed part of a public trait returns it")]
+pub struct Handle {
+    pub(crate) engine: Arc<Engine>,
+    /// As the user gave it.
+    name: Box<str>,
+    pub(crate) members: Vec<Member>,
+    /// How many members it takes to hold the lock.
+    pub(crate) quorum: usize,
+    pub(crate) terms: Terms,
+}
+
+/// One lock on one server, as one owner sees it.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) target: Target,
+    holds: Arc<Holds>,
+}
+
+/// One owner's holds on one name.
+#[derive(Debug, Default)]
+pub(crate) struct Holds(Mutex<Option<Arc<Grant>>>);
+
+/// For how long a lock is taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Terms {
+    /// A fixed lease; without one, the watchdog renews.
+    pub(crate) lease: Option<Duration>,
+    /// However it is renewed, no longer than this.
+    pub(crate) max_hold: Option<Duration>,
+}
+
+/// What a member would do next.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    pub(crate) grant: Arc<Grant>,
+    /// The count to ask for.
+    pub(crate) want: u32,
+}
+
+impl Handle {
+    /// A lock of one member.
+    pub(crate) fn single(
+        engine: &Arc<Engine>,
+        kind: &'static dyn Kind,
+        name: &str,
+        holds: Arc<Holds>,
+    ) -> Self {
+        let target = Target { engine: Arc::clone(engine), kind, name: engine.key(name) };
+        Self {
+            engine: Arc::clone(engine),
+            name: name.into(),
+            members: vec![Member { target, holds }],
+            quorum: 1,
+            terms: Terms::default(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Holds that can be relied on now.
+    pub(crate) fn hold_count(&self) -> u32 {
+        let now = clock::now();
+        let mut counts: Vec<u32> = self.members.iter().map(|member| member.holds.live(now)).collect();
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        counts[self.quorum - 1]
+    }
+
+    /// Refuses what can not be asked for at all.
+    pub(crate) fn check(&self) -> Result<()> {
+        check_name(&self.name)?;
+        self.leases().map(drop)?;
+        if self.engine.is_closing() { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// The lease to ask for, and how long the hold may last at most.
+    pub(crate) fn leases(&self) -> Result<(Duration, Option<Duration>)> {
+        let config = &self.engine.config;
+        let check = |argument, time: Option<Duration>| {
+            time.map(|time| lease::check(argument, time, config.margin)).transpose()
+        };
+        let lease = check("lease", self.terms.lease)?.unwrap_or(config.watchdog_lease);
+        Ok((lease, check("max_hold", self.terms.max_hold)?))
+    }
+}
+
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() { Err(Error::InvalidName { problem: "it is empty" }) } else { Ok(()) }
+}
+
+impl Member {
+    /// Where to go on: re-enter the grant there is, or begin with a new one.
+    pub(crate) fn seat(&self) -> Seat {
+        let current = lock(&self.holds.0);
+        match &*current {
+            Some(grant) if grant.live(clock::now()) > 0 => {
+                Seat { grant: Arc::clone(grant), want: grant.count() + 1 }
+            }
+            _ => self.fresh_seat(),
+        }
+    }
+
+    pub(crate) fn fresh_seat(&self) -> Seat {
+        Seat { grant: Arc::new(Grant::new(self.target.clone())), want: 1 }
+    }
+
+    /// Takes out a grant that is over: given back, or lost.
+    pub(crate) fn take_ended(&self) -> Option<Arc<Grant>> {
+        lock(&self.holds.0).take_if(|grant| grant.live(clock::now()) == 0)
+    }
+
+    /// What its owner holds from now on.
+    pub(crate) fn hold(&self, grant: &Arc<Grant>) {
+        *lock(&self.holds.0) = Some(Arc::clone(grant));
+    }
+}
+
+impl Holds {
+    fn live(&self, now: Moment) -> u32 {
+        lock(&self.0).as_ref().map_or(0, |grant| grant.live(now))
+    }
+
+    /// Whether there is nothing here to remember.
+    pub(crate) fn is_idle(&self) -> bool {
+        lock(&self.0).as_ref().is_none_or(|grant| grant.count() == 0 && grant.is_settled())
+    }
+}

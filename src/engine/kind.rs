@@ -1,0 +1,103 @@
+//! What differs between the types of locks: plain data, and nothing that waits.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::lease::millis;
+use crate::script::{Batch, Call, Reply, Row};
+use crate::store::Fault;
+
+/// A type of lock. It says which script an operation runs, with which keys and arguments.
+///
+/// The scripts answer alike, see [`Answer`] and [`Settled`].
+pub(crate) trait Kind: fmt::Debug + Send + Sync + 'static {
+    /// The channel that is told when the lock becomes free.
+    fn channel(&self, name: &str) -> Arc<str>;
+
+    /// Takes the lock, or re-enters it.
+    fn attempt(&self, ask: &Ask<'_>) -> Call;
+
+    /// Lowers the hold to `keep`. With `keep` 0 it is the undo of an attempt, too.
+    fn release(&self, ask: &Ask<'_>, keep: u32) -> Call;
+
+    /// Ends the hold of `owner`, who need not be one of ours.
+    fn force(&self, name: &Arc<str>, owner: &Arc<str>) -> Call;
+
+    /// The script that renews many holds, given the lease in milliseconds.
+    fn renewal(&self) -> &'static Batch;
+
+    /// What one hold adds to it.
+    fn keep_alive(&self, name: &Arc<str>, owner: &Arc<str>) -> Row;
+
+    /// Whether its hash has a field `mode`.
+    fn is_read_write(&self) -> bool {
+        false
+    }
+}
+
+/// Whose hold on which lock an operation is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) name: &'a Arc<str>,
+    pub(crate) owner: &'a Arc<str>,
+    /// How many holds there shall be.
+    pub(crate) want: u32,
+    pub(crate) lease: Duration,
+}
+
+impl Ask<'_> {
+    pub(crate) fn lease_ms(&self) -> u64 {
+        millis(self.lease)
+    }
+}
+
+/// What an attempt came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Granted,
+    /// Somebody else holds it, for this long at most, if it is known.
+    Held(Option<Duration>),
+    /// The hold that should be re-entered is gone.
+    Lost,
+    /// The name is in use as another kind of lock.
+    OtherKind,
+}
+
+impl Answer {
+    pub(crate) fn read(reply: &Reply) -> Result<Self, Fault> {
+        match *reply {
+            Reply::Nil => Ok(Self::Granted),
+            Reply::Int(-1) => Ok(Self::Held(None)),
+            Reply::Int(-2) => Ok(Self::Lost),
+            Reply::Int(-3) => Ok(Self::OtherKind),
+            // A key may be in its last millisecond; wait that long.
+            Reply::Int(ms) => match u64::try_from(ms) {
+                Ok(ms) => Ok(Self::Held(Some(Duration::from_millis(ms.max(1))))),
+                Err(_) => Err(Fault::unexpected(reply)),
+            },
+            _ => Err(Fault::unexpected(reply)),
+        }
+    }
+}
+
+/// What a release came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// There was no hold.
+    Gone,
+    /// The owner still has holds.
+    Lowered,
+    Released,
+}
+
+impl Settled {
+    pub(crate) fn read(reply: &Reply) -> Result<Self, Fault> {
+        match reply {
+            Reply::Int(-2) => Ok(Self::Gone),
+            Reply::Int(0) => Ok(Self::Lowered),
+            Reply::Int(1) => Ok(Self::Released),
+            _ => Err(Fault::unexpected(reply)),
+        }
+    }
+}

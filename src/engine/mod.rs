@@ -1,0 +1,96 @@
+//! The engine: all that is alike for every type of lock, once. The types differ in data, see [`kind`].
+
+mod acquire;
+mod background;
+mod grant;
+mod handle;
+mod hold;
+mod kind;
+mod lease;
+mod query;
+mod release;
+mod retry;
+mod wakes;
+mod watchdog;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+use uuid::Uuid;
+
+pub(crate) use acquire::{Patience, acquire};
+pub(crate) use grant::Grant;
+pub(crate) use handle::{Handle, Holds};
+pub(crate) use hold::Hold;
+pub(crate) use kind::{Ask, Kind};
+pub(crate) use query::{force_unlock, inspect, is_locked, remaining_lease};
+pub(crate) use release::{Releasing, extend};
+
+use crate::config::LockConfig;
+use crate::error::{Error, Result};
+use crate::store::{Source, Store};
+use background::Background;
+use wakes::Lines;
+use watchdog::Watchdog;
+
+/// What all handles and guards of one client share.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    id: Uuid,
+    /// The number of the next owner.
+    next_owner: AtomicU64,
+    pub(crate) config: LockConfig,
+    pub(crate) store: Store,
+    lines: Arc<Lines>,
+    watchdog: Watchdog,
+    background: Background,
+    /// True once the client is being shut down.
+    closing: watch::Sender<bool>,
+}
+
+impl Engine {
+    pub(crate) async fn start(source: Source, config: LockConfig) -> Result<Arc<Self>> {
+        config.check()?;
+        let lines = Arc::new(Lines::default());
+        let store = Store::open(source, &config, Arc::<Lines>::clone(&lines)).await?;
+        Ok(Arc::new(Self {
+            id: Uuid::new_v4(),
+            next_owner: AtomicU64::new(1),
+            store,
+            lines,
+            watchdog: Watchdog::start(config.watchdog_lease),
+            background: Background::start(),
+            closing: watch::Sender::new(false),
+            config,
+        }))
+    }
+
+    /// An id that was never used before, in the form of Redisson's: `UUID:threadId`.
+    fn new_owner(&self) -> Arc<str> {
+        format!("{}:{}", self.id, self.next_owner.fetch_add(1, Ordering::Relaxed)).into()
+    }
+
+    /// The key of a lock, which is what Redisson calls its raw name.
+    fn key(&self, name: &str) -> Arc<str> {
+        format!("{}{name}", self.config.name_prefix).into()
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        *self.closing.borrow()
+    }
+
+    /// Waits until the client is being shut down.
+    async fn closing(&self) {
+        // Fails only without a sender, and that is here.
+        let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
+    }
+
+    pub(crate) async fn shutdown(&self) -> Result<()> {
+        self.closing.send_replace(true);
+        let drained = timeout(self.config.retry_timeout, self.background.drain()).await;
+        self.watchdog.close();
+        drained.map_err(|_| Error::Closed)
+    }
+}

@@ -1,0 +1,46 @@
+//! The one place that draws random numbers: clients that failed or started together must not go on together.
+
+use std::time::Duration;
+
+/// Uniform in `[0, span)`.
+pub(crate) fn within(span: Duration) -> Duration {
+    span.mul_f64(fastrand::f64())
+}
+
+/// Within a fifth of `time`.
+pub(crate) fn around(time: Duration) -> Duration {
+    time.mul_f64(0.8 + 0.4 * fastrand::f64())
+}
+
+/// Pauses between tries that double up to a limit, each drawn from around its value.
+#[derive(Clone, Debug)]
+pub(crate) struct Backoff {
+    next: Duration,
+    most: Duration,
+}
+
+impl Backoff {
+    pub(crate) const fn new(first: Duration, most: Duration) -> Self {
+        Self { next: first, most }
+    }
+
+    pub(crate) fn pause(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = self.most.min(pause * 2);
+        around(pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_limit() {
+        let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(35));
+        for expected in [10, 20, 35, 35] {
+            let pause = backoff.pause().as_secs_f64() * 1e3;
+            assert!((0.79..1.21).contains(&(pause / f64::from(expected))), "{pause} for {expected}");
+        }
+    }
+}

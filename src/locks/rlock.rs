@@ -1,0 +1,73 @@
+//! The reentrant lock: Redisson's `RLock`.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::BaseLock;
+use super::sealed::Lock;
+use crate::engine::{Ask, Engine, Handle, Holds, Kind, Patience};
+use crate::error::Result;
+use crate::guard::LockGuard;
+use crate::names;
+use crate::script::{self, Batch, Call, Row};
+
+/// A lock that its owner may acquire again while it holds it: Redisson's `RLock`.
+///
+/// It is one hash in Redis, from the owner to the number of its holds, and its expiry is the lease. Waiters are
+/// served in no particular order between processes, and in the order of their calls within one.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// let mut lock = locks.rlock("orders:42");
+/// let outer = lock.lock().await?;
+/// let inner = lock.lock().await?; // the same handle is the same owner: two holds
+/// inner.unlock().await?;
+/// outer.unlock().await?; // free
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "a handle does nothing until it locks"]
+pub struct RLock(Handle);
+
+impl RLock {
+    pub(crate) fn new(engine: &Arc<Engine>, name: &str, holds: Arc<Holds>) -> Self {
+        Self(Handle::single(engine, &Reentrant, name, holds))
+    }
+}
+
+lock_type!(RLock);
+
+#[derive(Debug)]
+struct Reentrant;
+
+impl Kind for Reentrant {
+    fn channel(&self, name: &str) -> Arc<str> {
+        names::lock_channel(name)
+    }
+
+    fn attempt(&self, ask: &Ask<'_>) -> Call {
+        match ask.want {
+            1 => script::rlock_acquire(ask.name, ask.owner, ask.lease_ms()),
+            want => script::rlock_reenter(ask.name, ask.owner, want, ask.lease_ms()),
+        }
+    }
+
+    fn release(&self, ask: &Ask<'_>, keep: u32) -> Call {
+        script::rlock_release(ask.name, &self.channel(ask.name), ask.owner, keep, ask.lease_ms())
+    }
+
+    fn force(&self, name: &Arc<str>, owner: &Arc<str>) -> Call {
+        script::rlock_force(name, &self.channel(name), owner)
+    }
+
+    fn renewal(&self) -> &'static Batch {
+        &script::RLOCK_RENEW
+    }
+
+    fn keep_alive(&self, name: &Arc<str>, owner: &Arc<str>) -> Row {
+        Row { keys: vec![Arc::clone(name)], args: vec![owner.into()] }
+    }
+}

@@ -1,0 +1,81 @@
+//! The seam to Redis: the only place that knows it.
+//!
+//! The engine asks a [`Store`] to run a script and to hear channels, and gets data back.
+
+mod fault;
+mod node;
+mod redis;
+mod source;
+mod subscriber;
+
+use std::sync::Arc;
+
+pub(crate) use fault::{Fault, FaultKind, Sent};
+pub(crate) use node::Route;
+pub use source::Source;
+pub(crate) use source::SourceError;
+
+use crate::config::LockConfig;
+use crate::script::{Call, Reply};
+use node::Node;
+use subscriber::Subscriber;
+
+/// What the store tells of the channels it was asked to hear. Called from its own task: never blocks.
+pub(crate) trait Listener: Send + Sync + 'static {
+    /// The channel is heard from now on: what is published after this is not missed, until [`Self::deaf`].
+    fn hearing(&self, channel: &str);
+
+    /// Somebody published on the channel.
+    fn message(&self, channel: &str, payload: &[u8]);
+
+    /// The connection is gone: messages may be missed on all channels until [`Self::hearing`].
+    fn deaf(&self);
+}
+
+/// One Redis server.
+#[derive(Debug)]
+pub(crate) struct Store {
+    node: Arc<Node>,
+    subscriber: Subscriber,
+}
+
+#[derive(Debug)]
+pub(crate) enum OpenError {
+    Fault(Fault),
+    Source(SourceError),
+    Unsupported { version: String },
+}
+
+impl Store {
+    /// Connects, and checks that the server can run the scripts.
+    pub(crate) async fn open(
+        source: Source,
+        config: &LockConfig,
+        listener: Arc<dyn Listener>,
+    ) -> Result<Self, OpenError> {
+        let (pool, address) = source.open(config).map_err(OpenError::Source)?;
+        let node = Arc::new(Node::new(pool, config));
+        node.check_version().await?;
+        Ok(Self { node, subscriber: Subscriber::start(address, config, listener) })
+    }
+
+    /// The connection for commands about `name`, made anew if there is none.
+    pub(crate) async fn route(&self, name: &str) -> Result<Route, Fault> {
+        self.node.route(name).await
+    }
+
+    /// Runs a script on a connection. Calls on one route are received by the server in the order in which they
+    /// were first polled. A dropped future may have run or not, but does not run after a later call on its route.
+    pub(crate) async fn run(&self, route: &Route, call: &Call) -> Result<Reply, Fault> {
+        self.node.run(route, call).await
+    }
+
+    /// Begins to listen on a channel; [`Listener::hearing`] tells when it does.
+    pub(crate) fn hear(&self, channel: &Arc<str>) {
+        self.subscriber.hear(channel);
+    }
+
+    pub(crate) fn unhear(&self, channel: &Arc<str>) {
+        self.subscriber.unhear(channel);
+    }
+}

@@ -1,0 +1,87 @@
+//! Calls, replies and errors in the terms of the `redis` crate.
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value, cmd};
+
+use super::fault::{Fault, FaultKind, Sent};
+use crate::script::{Arg, Call, Reply, Script};
+
+/// Runs a script by its hash; by its text where the server does not know the hash, which loads it.
+pub(super) async fn evaluate(connection: &mut MultiplexedConnection, call: &Call) -> RedisResult<Value> {
+    match send(connection, &command("EVALSHA", hash(call.script), call)).await {
+        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+            send(connection, &command("EVAL", call.script.source, call)).await
+        }
+        result => result,
+    }
+}
+
+pub(super) async fn send(connection: &mut MultiplexedConnection, command: &Cmd) -> RedisResult<Value> {
+    connection.send_packed_command(command).await?.extract_error()
+}
+
+fn hash(script: &'static Script) -> &'static str {
+    script.hash.get_or_init(|| redis::Script::new(script.source).get_hash().to_owned())
+}
+
+fn command(name: &str, script: &str, call: &Call) -> Cmd {
+    let mut command = cmd(name);
+    command.arg(script).arg(call.keys.len());
+    for key in &call.keys {
+        command.arg(key.as_bytes());
+    }
+    for arg in &call.args {
+        match arg {
+            Arg::Number(number) => command.arg(number),
+            Arg::Text(text) => command.arg(text.as_bytes()),
+        };
+    }
+    command
+}
+
+pub(super) fn reply(value: Value) -> Result<Reply, Fault> {
+    match value {
+        Value::Nil => Ok(Reply::Nil),
+        Value::Int(number) => Ok(Reply::Int(number)),
+        Value::BulkString(bytes) => Ok(Reply::Text(String::from_utf8_lossy(&bytes).into_owned())),
+        Value::SimpleString(text) => Ok(Reply::Text(text)),
+        Value::Array(values) => values.into_iter().map(reply).collect::<Result<_, _>>().map(Reply::List),
+        other => Err(Fault::unexpected(&other)),
+    }
+}
+
+/// What an error of a command that was handed to a connection means.
+pub(super) fn fault(error: RedisError) -> Fault {
+    let (kind, sent) = match (error.kind(), error.code()) {
+        (_, Some(code)) => (refusal(code), Sent::No),
+        (ErrorKind::AuthenticationFailed, _) => (FaultKind::Authentication, Sent::No),
+        (ErrorKind::Io, _) if error.is_timeout() => (FaultKind::TimedOut, Sent::Unknown),
+        (ErrorKind::Io | ErrorKind::Parse, _) => (FaultKind::Broken, Sent::Unknown),
+        _ => (FaultKind::Rejected, Sent::Unknown),
+    };
+    Fault::new(kind, sent, error)
+}
+
+/// What an error of a connection that did not come about means.
+pub(super) fn connect_fault(error: RedisError) -> Fault {
+    let kind = match fault(error.clone()).kind {
+        kind @ (FaultKind::Authentication | FaultKind::Permission) => kind,
+        _ => FaultKind::Unreachable,
+    };
+    Fault::new(kind, Sent::No, error)
+}
+
+/// A server that answers with an error did not run the script: the scripts here do all that can be refused before
+/// the first write.
+fn refusal(code: &str) -> FaultKind {
+    match code {
+        "NOAUTH" | "WRONGPASS" => FaultKind::Authentication,
+        "NOPERM" => FaultKind::Permission,
+        "OOM" => FaultKind::OutOfMemory,
+        "READONLY" => FaultKind::ReadOnly,
+        "WRONGTYPE" => FaultKind::WrongType,
+        "ASK" | "BUSY" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "MISCONF" | "MOVED" | "NOREPLICAS"
+        | "TRYAGAIN" => FaultKind::Unavailable,
+        _ => FaultKind::Rejected,
+    }
+}

@@ -1,0 +1,261 @@
+//! The one connection that hears messages, and the task that owns it.
+//!
+//! Nobody waits for this task: it is told what to hear, and tells its [`Listener`] what it heard. Subscribing runs
+//! beside the messages, one command at a time, so that what is asked meanwhile goes out together in the next one.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, FutureExt};
+use redis::aio::{PubSubSink, PubSubStream};
+use redis::{Client, RedisError};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{Instant, MissedTickBehavior, error::Elapsed, interval_at, sleep, timeout};
+
+use super::Listener;
+use crate::config::LockConfig;
+use crate::jitter::Backoff;
+
+/// While anything is heard, the server is asked this often whether it is still there.
+const PING_EVERY: Duration = Duration::from_secs(1);
+
+/// Pauses between tries to connect.
+const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
+
+#[derive(Debug)]
+pub(super) struct Subscriber {
+    /// `None`: the server's address is not known, so nothing is ever heard.
+    orders: Option<UnboundedSender<Order>>,
+}
+
+#[derive(Debug)]
+enum Order {
+    Hear(Arc<str>),
+    Unhear(Arc<str>),
+}
+
+impl Subscriber {
+    pub(super) fn start(address: Option<Client>, config: &LockConfig, listener: Arc<dyn Listener>) -> Self {
+        let Some(client) = address else {
+            tracing::warn!("no address for messages: waiters will poll");
+            return Self { orders: None };
+        };
+        let (sender, orders) = unbounded_channel();
+        let task = Task {
+            client,
+            listener,
+            orders,
+            wanted: HashSet::new(),
+            changed: HashSet::new(),
+            command_timeout: config.command_timeout,
+        };
+        tokio::spawn(task.run());
+        Self { orders: Some(sender) }
+    }
+
+    pub(super) fn hear(&self, channel: &Arc<str>) {
+        self.order(Order::Hear(Arc::clone(channel)));
+    }
+
+    pub(super) fn unhear(&self, channel: &Arc<str>) {
+        self.order(Order::Unhear(Arc::clone(channel)));
+    }
+
+    fn order(&self, order: Order) {
+        if let Some(orders) = &self.orders {
+            // The task ends only with its runtime, and then nobody waits any more.
+            let _ = orders.send(order);
+        }
+    }
+}
+
+struct Task {
+    client: Client,
+    listener: Arc<dyn Listener>,
+    orders: UnboundedReceiver<Order>,
+    /// What shall be heard.
+    wanted: HashSet<Arc<str>>,
+    /// Channels that may have to be subscribed or unsubscribed.
+    changed: HashSet<Arc<str>>,
+    command_timeout: Duration,
+}
+
+enum End {
+    /// The client is gone.
+    Closed,
+    /// The connection is.
+    Broken(String),
+}
+
+enum Done {
+    Pinged,
+    Subscribed(Vec<Arc<str>>),
+    Unsubscribed(Vec<Arc<str>>),
+}
+
+type Command = BoxFuture<'static, Result<Result<Done, RedisError>, Elapsed>>;
+
+impl Task {
+    async fn run(mut self) {
+        let mut backoff = RECONNECT;
+        loop {
+            while self.wanted.is_empty() {
+                if !self.take_orders().await {
+                    return;
+                }
+            }
+            let reason = match timeout(self.command_timeout, self.client.get_async_pubsub()).await {
+                Ok(Ok(connection)) => {
+                    backoff = RECONNECT;
+                    let (sink, stream) = connection.split();
+                    let End::Broken(reason) = self.serve(sink, stream).await else { return };
+                    self.listener.deaf();
+                    reason
+                }
+                Ok(Err(error)) => error.to_string(),
+                Err(elapsed) => elapsed.to_string(),
+            };
+            tracing::info!(reason, channels = self.wanted.len(), "not hearing messages, reconnecting");
+            if !self.pause(backoff.pause()).await {
+                return;
+            }
+        }
+    }
+
+    /// Lives with one connection.
+    async fn serve(&mut self, sink: PubSubSink, mut stream: PubSubStream) -> End {
+        let mut heard = HashSet::new();
+        self.changed.clone_from(&self.wanted);
+        let mut command: Option<Command> = None;
+        let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
+        ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            if command.is_none() {
+                command = self.next_command(&sink, &heard);
+            }
+            tokio::select! {
+                message = stream.next() => match message {
+                    Some(message) => {
+                        self.listener.message(message.get_channel_name(), message.get_payload_bytes());
+                    }
+                    None => return End::Broken("the connection ended".to_owned()),
+                },
+                done = running(&mut command) => match done {
+                    Ok(Ok(done)) => self.settle(done, &mut heard),
+                    Ok(Err(error)) => return End::Broken(error.to_string()),
+                    Err(_) => return End::Broken("no answer in time".to_owned()),
+                },
+                open = self.take_orders() => if !open {
+                    return End::Closed;
+                },
+                _ = ping.tick(), if command.is_none() && !heard.is_empty() => {
+                    let mut sink = sink.clone();
+                    let pong = async move { sink.ping::<redis::Value>().await.map(|_| Done::Pinged) };
+                    command = Some(timeout(self.command_timeout, pong).boxed());
+                }
+            }
+        }
+    }
+
+    /// One SUBSCRIBE or UNSUBSCRIBE for all that changed since the last.
+    fn next_command(&mut self, sink: &PubSubSink, heard: &HashSet<Arc<str>>) -> Option<Command> {
+        let mut subscribe = Vec::new();
+        let mut unsubscribe = Vec::new();
+        for channel in self.changed.drain() {
+            match (self.wanted.contains(&channel), heard.contains(&channel)) {
+                (true, false) => subscribe.push(channel),
+                (false, true) => unsubscribe.push(channel),
+                // Given up and wanted again before it was unsubscribed: it was heard all the time.
+                (true, true) => self.listener.hearing(&channel),
+                (false, false) => {}
+            }
+        }
+        let mut sink = sink.clone();
+        let run = self.command_timeout;
+        if !subscribe.is_empty() {
+            self.changed.extend(unsubscribe); // next
+            let work = async move {
+                sink.subscribe(names(&subscribe)).await?;
+                Ok(Done::Subscribed(subscribe))
+            };
+            return Some(timeout(run, work).boxed());
+        }
+        if unsubscribe.is_empty() {
+            return None;
+        }
+        let work = async move {
+            sink.unsubscribe(names(&unsubscribe)).await?;
+            Ok(Done::Unsubscribed(unsubscribe))
+        };
+        Some(timeout(run, work).boxed())
+    }
+
+    fn settle(&mut self, done: Done, heard: &mut HashSet<Arc<str>>) {
+        match done {
+            Done::Pinged => {}
+            Done::Subscribed(channels) => {
+                for channel in channels {
+                    self.listener.hearing(&channel);
+                    heard.insert(channel);
+                }
+            }
+            Done::Unsubscribed(channels) => {
+                for channel in channels {
+                    heard.remove(&channel);
+                }
+            }
+        }
+    }
+
+    /// Waits for orders and takes all there are. False: there will be no more.
+    async fn take_orders(&mut self) -> bool {
+        let mut orders = Vec::new();
+        let open = self.orders.recv_many(&mut orders, 1_024).await > 0;
+        for order in orders {
+            let channel = match order {
+                Order::Hear(channel) => {
+                    self.wanted.insert(Arc::clone(&channel));
+                    channel
+                }
+                Order::Unhear(channel) => {
+                    self.wanted.remove(&channel);
+                    channel
+                }
+            };
+            self.changed.insert(channel);
+        }
+        open
+    }
+
+    /// Sleeps, but goes on taking orders. False: there will be no more.
+    async fn pause(&mut self, time: Duration) -> bool {
+        let sleep = sleep(time);
+        tokio::pin!(sleep);
+        loop {
+            tokio::select! {
+                () = &mut sleep => return true,
+                open = self.take_orders() => if !open {
+                    return false;
+                },
+            }
+        }
+    }
+}
+
+/// The end of the command under way; never, if there is none.
+async fn running(command: &mut Option<Command>) -> Result<Result<Done, RedisError>, Elapsed> {
+    match command {
+        Some(running) => {
+            let done = running.await;
+            *command = None;
+            done
+        }
+        None => std::future::pending().await,
+    }
+}
+
+fn names(channels: &[Arc<str>]) -> Vec<&str> {
+    channels.iter().map(|channel| &**channel).collect()
+}

@@ -1,0 +1,110 @@
+//! What the tests stand on: real servers, a proxy that makes faults, and the proof that a test left nothing behind.
+
+#![allow(dead_code, unreachable_pub, reason = "every test file includes it, and none uses all of it")]
+
+pub mod proxy;
+pub mod resp;
+pub mod server;
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::time::Duration;
+
+use lockkeeper::{LockClient, LockConfig};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep, timeout};
+
+pub use proxy::{Faults, Proxy};
+pub use server::{Server, script_hash};
+
+pub const MS: Duration = Duration::from_millis(1);
+pub const SECOND: Duration = Duration::from_secs(1);
+
+/// Longer than anything here takes, also on a busy machine.
+pub const LIMIT: Duration = Duration::from_secs(20);
+
+/// A test with a server of its own.
+pub struct Scene {
+    pub server: Server,
+    tasks: usize,
+}
+
+impl Scene {
+    pub fn start() -> Self {
+        Self::with(Server::start())
+    }
+
+    pub fn with(server: Server) -> Self {
+        Self { server, tasks: tasks() }
+    }
+
+    pub async fn client(&self) -> LockClient {
+        self.client_with(LockConfig::default()).await
+    }
+
+    pub async fn client_with(&self, config: LockConfig) -> LockClient {
+        LockClient::new(self.server.url(), config).await.expect("the server is up")
+    }
+
+    pub async fn proxy(&self) -> Proxy {
+        Proxy::to(self.server.port()).await
+    }
+
+    /// Nobody holds and nobody listens.
+    pub async fn quiet(&self) {
+        eventually("no key is left", || self.server.run::<Vec<String>>(&["KEYS", "*"]), Vec::is_empty).await;
+        eventually("no channel is left", || self.server.channels(), Vec::is_empty).await;
+    }
+
+    /// The end of a test, after it dropped its clients: no key, channel, connection or task is left.
+    pub async fn end(self) {
+        self.quiet().await;
+        eventually("no connection is left", || self.server.clients(), Vec::is_empty).await;
+        eventually("no task is left", tasks, |&left| left <= self.tasks).await;
+    }
+}
+
+/// Tasks of this runtime that have not ended.
+pub fn tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
+}
+
+/// Looks until what is found is as it should be.
+pub async fn eventually<T: Debug>(what: &str, find: impl FnMut() -> T, is_right: impl Fn(&T) -> bool) -> T {
+    within(LIMIT, what, find, is_right).await
+}
+
+pub async fn within<T: Debug>(
+    limit: Duration,
+    what: &str,
+    mut find: impl FnMut() -> T,
+    is_right: impl Fn(&T) -> bool,
+) -> T {
+    let start = Instant::now();
+    loop {
+        let found = find();
+        if is_right(&found) {
+            return found;
+        }
+        assert!(start.elapsed() < limit, "not within {limit:?}: {what}; found {found:?}");
+        sleep(2 * MS).await;
+    }
+}
+
+/// The result of a future, which must not take for ever.
+pub async fn soon<F: Future>(future: F) -> F::Output {
+    timeout(LIMIT, future).await.expect("not within the limit")
+}
+
+/// How long a future takes.
+pub async fn timed<F: Future>(future: F) -> (F::Output, Duration) {
+    let start = Instant::now();
+    let output = soon(future).await;
+    (output, start.elapsed())
+}
+
+/// Matches the calls of one script in a [`Proxy`].
+pub fn calls_of(file: &str) -> impl Fn(&[String]) -> bool + Send + Sync + 'static {
+    let hash = script_hash(file);
+    move |command| command.first().is_some_and(|word| word == "EVALSHA") && command.get(1) == Some(&hash)
+}

@@ -1,0 +1,284 @@
+//! A TCP proxy that does to connections what a network can do to them, and nothing that it can not.
+//!
+//! Bytes are held and delivered late, or their connection is cut; they are never dropped from the middle of one. A
+//! reply that is swallowed is one that is held, with all that follows it, until its connection is cut. Only messages,
+//! which are paired with no command and which Redis may lose, can be left out one by one.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::resp::{frame_len, words};
+
+/// Stops with its value, and cuts its connections.
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// What the client sends does not arrive.
+    pub hold_requests: bool,
+    /// What the server sends does not arrive.
+    pub hold_replies: bool,
+    /// Each piece takes this much longer.
+    pub delay: Duration,
+    /// Published messages get lost.
+    pub lose_messages: bool,
+}
+
+impl Faults {
+    pub fn black_hole() -> Self {
+        Self { hold_requests: true, hold_replies: true, ..Self::default() }
+    }
+
+    pub fn replies_held() -> Self {
+        Self { hold_replies: true, ..Self::default() }
+    }
+}
+
+type Matches = Box<dyn Fn(&[String]) -> bool + Send + Sync>;
+
+struct Shared {
+    upstream: u16,
+    /// What happens to a connection that is made.
+    new: Mutex<Faults>,
+    refuses: Mutex<bool>,
+    links: Mutex<Vec<Arc<Link>>>,
+    swallow: Mutex<Option<Swallow>>,
+    /// Replies that were swallowed so far.
+    swallowed: AtomicUsize,
+    lost_messages: AtomicUsize,
+    accepted: AtomicUsize,
+    /// In replies, these bytes are replaced by those of the same length.
+    doctored: Mutex<Option<(Vec<u8>, Vec<u8>)>>,
+}
+
+struct Swallow {
+    matches: Matches,
+    /// Matching commands that pass before the one whose reply is swallowed.
+    skip: usize,
+    then_cut: bool,
+}
+
+struct Link {
+    faults: watch::Sender<Faults>,
+    cut: watch::Sender<bool>,
+    /// For each command under way, what to do when its reply comes.
+    verdicts: Mutex<Vec<Verdict>>,
+}
+
+#[derive(Clone, Copy)]
+enum Verdict {
+    Pass,
+    Swallow { then_cut: bool },
+}
+
+impl Proxy {
+    pub async fn to(upstream: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let shared = Arc::new(Shared {
+            upstream,
+            new: Mutex::default(),
+            refuses: Mutex::default(),
+            links: Mutex::default(),
+            swallow: Mutex::default(),
+            swallowed: AtomicUsize::new(0),
+            lost_messages: AtomicUsize::new(0),
+            accepted: AtomicUsize::new(0),
+            doctored: Mutex::default(),
+        });
+        let task = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        Self { address, shared, task }
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://{}/", self.address)
+    }
+
+    /// For all connections there are, and all to come.
+    pub fn set(&self, faults: Faults) {
+        *self.shared.new.lock().unwrap() = faults;
+        self.set_existing(faults);
+    }
+
+    /// For the connections there are; new ones are as they were.
+    pub fn set_existing(&self, faults: Faults) {
+        for link in &*self.shared.links.lock().unwrap() {
+            link.faults.send_replace(faults);
+        }
+    }
+
+    /// New connections are closed at once.
+    pub fn refuse(&self, refuses: bool) {
+        *self.shared.refuses.lock().unwrap() = refuses;
+    }
+
+    /// Closes all connections there are, with all that was held on them.
+    pub fn cut(&self) {
+        for link in &*self.shared.links.lock().unwrap() {
+            link.cut.send_replace(true);
+        }
+    }
+
+    /// Swallows the reply to the next command that matches, after `skip` others; and cuts its connection if told so.
+    pub fn swallow(
+        &self,
+        skip: usize,
+        then_cut: bool,
+        matches: impl Fn(&[String]) -> bool + Send + Sync + 'static,
+    ) {
+        *self.shared.swallow.lock().unwrap() = Some(Swallow { matches: Box::new(matches), skip, then_cut });
+    }
+
+    pub fn swallowed(&self) -> usize {
+        self.shared.swallowed.load(Ordering::SeqCst)
+    }
+
+    pub fn lost_messages(&self) -> usize {
+        self.shared.lost_messages.load(Ordering::SeqCst)
+    }
+
+    /// Connections made so far.
+    pub fn accepted(&self) -> usize {
+        self.shared.accepted.load(Ordering::SeqCst)
+    }
+
+    /// In replies, replaces these bytes.
+    pub fn doctor(&self, from: &str, to: &str) {
+        assert_eq!(from.len(), to.len(), "frames keep their length");
+        *self.shared.doctored.lock().unwrap() = Some((from.into(), to.into()));
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+        self.cut();
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    loop {
+        let Ok((client, _)) = listener.accept().await else { return };
+        if *shared.refuses.lock().unwrap() {
+            continue;
+        }
+        shared.accepted.fetch_add(1, Ordering::SeqCst);
+        let link = Arc::new(Link {
+            faults: watch::Sender::new(*shared.new.lock().unwrap()),
+            cut: watch::Sender::new(false),
+            verdicts: Mutex::default(),
+        });
+        shared.links.lock().unwrap().push(Arc::clone(&link));
+        tokio::spawn(serve(client, link, Arc::clone(&shared)));
+    }
+}
+
+async fn serve(client: TcpStream, link: Arc<Link>, shared: Arc<Shared>) {
+    // Without a server behind it, the connection just closes.
+    if let Ok(server) = TcpStream::connect(("127.0.0.1", shared.upstream)).await {
+        let _ = client.set_nodelay(true);
+        let _ = server.set_nodelay(true);
+        let (from_client, to_client) = client.into_split();
+        let (from_server, to_server) = server.into_split();
+        let mut cut = link.cut.subscribe();
+        tokio::select! {
+            () = requests(from_client, to_server, &link, &shared) => {}
+            () = replies(from_server, to_client, &link, &shared) => {}
+            _ = cut.wait_for(|cut| *cut) => {}
+        }
+    }
+    shared.links.lock().unwrap().retain(|other| !Arc::ptr_eq(other, &link));
+}
+
+async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: &Link, shared: &Shared) {
+    let mut bytes = Vec::new();
+    while from.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
+        while let Some(len) = frame_len(&bytes) {
+            let frame: Vec<u8> = bytes.drain(..len).collect();
+            link.pass(|faults| faults.hold_requests).await;
+            link.verdicts.lock().unwrap().push(shared.verdict(&words(&frame)));
+            if to.write_all(&frame).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+async fn replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: &Link, shared: &Shared) {
+    let mut bytes = Vec::new();
+    while from.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
+        while let Some(len) = frame_len(&bytes) {
+            let mut frame: Vec<u8> = bytes.drain(..len).collect();
+            shared.treat(&mut frame);
+            if frame.starts_with(b"*3\r\n$7\r\nmessage\r\n") {
+                if link.faults.borrow().lose_messages {
+                    shared.lost_messages.fetch_add(1, Ordering::SeqCst);
+                    continue;
+                }
+            } else if let Verdict::Swallow { then_cut } = link.next_verdict() {
+                shared.swallowed.fetch_add(1, Ordering::SeqCst);
+                if then_cut {
+                    return;
+                }
+                std::future::pending().await // held until the connection is cut
+            }
+            link.pass(|faults| faults.hold_replies).await;
+            if to.write_all(&frame).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn verdict(&self, command: &[String]) -> Verdict {
+        let mut swallow = self.swallow.lock().unwrap();
+        let Some(rule) = swallow.as_mut().filter(|rule| (rule.matches)(command)) else {
+            return Verdict::Pass;
+        };
+        if rule.skip > 0 {
+            rule.skip -= 1;
+            return Verdict::Pass;
+        }
+        let then_cut = rule.then_cut;
+        *swallow = None;
+        Verdict::Swallow { then_cut }
+    }
+
+    fn treat(&self, frame: &mut [u8]) {
+        if let Some((from, to)) = &*self.doctored.lock().unwrap()
+            && let Some(at) = frame.windows(from.len()).position(|part| part == from)
+        {
+            frame[at..at + to.len()].copy_from_slice(to);
+        }
+    }
+}
+
+impl Link {
+    async fn pass(&self, held: impl Fn(&Faults) -> bool) {
+        let delay = self.faults.borrow().delay;
+        if !delay.is_zero() {
+            sleep(delay).await;
+        }
+        let _ = self.faults.subscribe().wait_for(|faults| !held(faults)).await;
+    }
+
+    fn next_verdict(&self) -> Verdict {
+        let mut verdicts = self.verdicts.lock().unwrap();
+        // A subscription is confirmed once per channel.
+        if verdicts.is_empty() { Verdict::Pass } else { verdicts.remove(0) }
+    }
+}

@@ -1,0 +1,63 @@
+//! Just enough of the Redis protocol to find where a command or a reply ends.
+
+/// The length of the first frame in `bytes`, if it is there in full.
+pub fn frame_len(bytes: &[u8]) -> Option<usize> {
+    let line = line_len(bytes)?;
+    let number = || std::str::from_utf8(&bytes[1..line - 2]).ok()?.parse::<i64>().ok();
+    match bytes[0] {
+        b'$' | b'=' | b'!' => match usize::try_from(number()?) {
+            Ok(len) => (bytes.len() >= line + len + 2).then_some(line + len + 2),
+            Err(_) => Some(line), // null
+        },
+        b'*' | b'~' | b'>' => frames_len(bytes, line, number()?),
+        b'%' => frames_len(bytes, line, 2 * number()?),
+        _ => Some(line),
+    }
+}
+
+fn frames_len(bytes: &[u8], start: usize, count: i64) -> Option<usize> {
+    let mut end = start;
+    for _ in 0..count.max(0) {
+        end += frame_len(bytes.get(end..)?)?;
+    }
+    Some(end)
+}
+
+fn line_len(bytes: &[u8]) -> Option<usize> {
+    bytes.windows(2).position(|pair| pair == b"\r\n").map(|at| at + 2)
+}
+
+/// The words of a complete command frame.
+pub fn words(frame: &[u8]) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut at = line_len(frame).unwrap_or(frame.len());
+    while at < frame.len() {
+        let line = line_len(&frame[at..]).expect("a complete frame");
+        let len = frame_len(&frame[at..]).expect("a complete frame");
+        words.push(String::from_utf8_lossy(&frame[at + line..at + len - 2]).into_owned());
+        at += len;
+    }
+    words
+}
+
+#[test]
+fn frames_are_found() {
+    let command = b"*2\r\n$4\r\nPING\r\n$2\r\nhi\r\n";
+    assert_eq!(frame_len(command), Some(command.len()));
+    assert_eq!(words(command), ["PING", "hi"]);
+    for end in 0..command.len() {
+        assert_eq!(frame_len(&command[..end]), None, "{end}");
+    }
+    for whole in [
+        "+OK\r\n",
+        ":-2\r\n",
+        "$-1\r\n",
+        "*-1\r\n",
+        "*2\r\n:1\r\n*1\r\n$0\r\n\r\n",
+        "%1\r\n+a\r\n:1\r\n",
+        "_\r\n",
+    ] {
+        let two = format!("{whole}{whole}");
+        assert_eq!(frame_len(two.as_bytes()), Some(whole.len()), "{whole:?}");
+    }
+}

@@ -1,0 +1,222 @@
+//! A Redis server of one's own, on a free port.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use redis::{Connection, FromRedisValue, RedisError};
+
+/// Ends with its value, also when a test fails.
+pub struct Server {
+    process: Option<Child>,
+    port: u16,
+    dir: PathBuf,
+    args: Vec<String>,
+}
+
+impl Server {
+    pub fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// With further words of a configuration: `["--maxmemory", "1mb"]`.
+    pub fn with(args: &[&str]) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("lockkeeper-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory for the server");
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let mut server = Self { process: None, port: 0, dir, args };
+        // Another process may take the port between finding it free and starting on it.
+        let started = (0..5).any(|_| {
+            server.port = free_port();
+            server.launch()
+        });
+        assert!(started, "no server could be started");
+        server.load_scripts();
+        server
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// Runs a command on a connection of its own.
+    pub fn run<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        self.try_run(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    pub fn try_run<T: FromRedisValue>(&self, words: &[&str]) -> Result<T, RedisError> {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]).query(&mut self.connect()?)
+    }
+
+    pub fn connect(&self) -> Result<Connection, RedisError> {
+        let connection =
+            redis::Client::open(self.url())?.get_connection_with_timeout(Duration::from_secs(5))?;
+        connection.set_read_timeout(Some(Duration::from_secs(5)))?;
+        Ok(connection)
+    }
+
+    /// How often a command was called so far.
+    pub fn calls(&self, command: &str) -> u64 {
+        let stats: String = self.run(&["INFO", "commandstats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+        line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
+    }
+
+    /// Clients that are connected, and that are not this one asking.
+    pub fn clients(&self) -> Vec<String> {
+        let list: String = self.run(&["CLIENT", "LIST"]);
+        list.lines().filter(|line| !line.contains("cmd=client|list")).map(str::to_owned).collect()
+    }
+
+    pub fn channels(&self) -> Vec<String> {
+        self.run(&["PUBSUB", "CHANNELS"])
+    }
+
+    /// The process goes on existing, and does nothing.
+    pub fn freeze(&self) {
+        signal(self.pid(), "STOP");
+        // A stopped process may still be running out its last time slice.
+        let start = Instant::now();
+        while !status(self.pid()).contains("(stopped)") {
+            assert!(start.elapsed() < Duration::from_secs(5), "the server does not stop");
+            sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub fn thaw(&self) {
+        signal(self.pid(), "CONT");
+    }
+
+    /// Ends the process without a word, and starts another on the same port.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.start_again();
+    }
+
+    pub fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+
+    pub fn start_again(&mut self) {
+        assert!(self.launch(), "the server does not start again");
+        self.load_scripts();
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().expect("the server runs").id()
+    }
+
+    fn launch(&mut self) -> bool {
+        let mut process = Command::new(program())
+            .args([
+                "--port",
+                &self.port.to_string(),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--loglevel",
+                "warning",
+            ])
+            .arg("--dir")
+            .arg(&self.dir)
+            .args(&self.args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server or valkey-server can be run (LOCKKEEPER_SERVER names another)");
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(10) {
+            if process.try_wait().expect("its state is known").is_some() {
+                return false;
+            }
+            // A server with a password, or one that loads its data, is up as well.
+            let up = self.try_run::<String>(&["PING"]);
+            if up.is_ok() || up.is_err_and(|error| error.code().is_some()) {
+                self.process = Some(process);
+                return true;
+            }
+            sleep(Duration::from_millis(2));
+        }
+        let _ = process.kill();
+        let _ = process.wait();
+        false
+    }
+
+    /// So that every script runs with its first command, and a test can count commands.
+    pub fn load_scripts(&self) {
+        for file in script_files() {
+            let _: Result<String, _> = self.try_run(&["SCRIPT", "LOAD", &read(&file)]);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+pub fn signal(pid: u32, name: &str) {
+    let sent = Command::new("kill").args([format!("-{name}"), pid.to_string()]).status();
+    assert!(sent.is_ok_and(|status| status.success()), "kill -{name} {pid}");
+}
+
+fn status(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default()
+}
+
+fn program() -> String {
+    let runs = |program: &&str| Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
+    std::env::var("LOCKKEEPER_SERVER").unwrap_or_else(|_| {
+        let found = ["redis-server", "valkey-server"].iter().copied().find(runs);
+        found.expect("redis-server or valkey-server is installed").to_owned()
+    })
+}
+
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+}
+
+/// How the server calls a script: `"rlock/acquire.lua"`.
+pub fn script_hash(file: &str) -> String {
+    redis::Script::new(&read(&lua_dir().join(file))).get_hash().to_owned()
+}
+
+fn lua_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("lua")
+}
+
+fn read(file: &Path) -> String {
+    std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+fn script_files() -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut dirs = vec![lua_dir()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).expect("lua/ is readable").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "lua") {
+                files.push(path);
+            }
+        }
+    }
+    files
+}
