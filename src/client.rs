@@ -106,8 +106,8 @@ impl LockClient {
 pub struct Inspection {
     /// Who holds it: one owner, but for a read-write lock.
     pub holders: Vec<Holder>,
-    /// How long the lease still lasts if nobody renews it. `None`: it does not end.
-    pub remaining_lease: Option<Duration>,
+    /// How long the lease still lasts if nobody renews it. [`Duration::MAX`]: it does not end.
+    pub remaining_lease: Duration,
     /// Whether it is a read-write lock.
     pub is_read_write: bool,
 }

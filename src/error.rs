@@ -15,7 +15,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// The server refuses the user name or the password.
     Authentication(Cause),
-    /// The client was shut down.
+    /// The client was shut down, or the runtime on which it was made is gone.
     Closed,
     /// A setting of [`LockConfig`](crate::LockConfig), or the address, is no good. Nothing was sent.
     #[non_exhaustive]
@@ -164,7 +164,11 @@ impl From<OpenError> for Error {
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::Fault(fault) => fault.into(),
-            OpenError::Source(error) => Self::InvalidConfig { field: "url", problem: error.0.to_string() },
+            OpenError::Source(error) => Self::InvalidConfig {
+                field: "url",
+                // Not the address itself: it may hold a password.
+                problem: format!("is not an address such as redis://user:password@host:6379/0: {}", error.0),
+            },
             OpenError::Unsupported { version } => Self::UnsupportedServer { version },
         }
     }
@@ -174,7 +178,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Authentication(_) => f.write_str("the server refuses the credentials"),
-            Self::Closed => f.write_str("the lock client was shut down"),
+            Self::Closed => f.write_str("the lock client was shut down, or its runtime is gone"),
             Self::InvalidConfig { field, problem } => write!(f, "invalid configuration: `{field}` {problem}"),
             Self::InvalidDuration { argument, problem } => {
                 write!(f, "invalid duration: `{argument}` {problem}")
@@ -210,7 +214,7 @@ impl std::error::Error for Error {
 
 impl fmt::Debug for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        write!(f, "{}", self.0)
     }
 }
 

@@ -140,7 +140,8 @@ impl LockGuard {
 
     /// How many holds the owner of this one has on the lock, by its own count. Asks no server.
     pub fn holds(&self) -> u32 {
-        self.grants.iter().map(|(grant, _)| grant.count()).max().unwrap_or(0)
+        let now = clock::now();
+        self.grants.iter().map(|(grant, _)| grant.live(now)).max().unwrap_or(0)
     }
 
     /// The fencing token, for the types of locks that have one.

@@ -129,7 +129,7 @@ scripts! {
         rlock_acquire("rlock/acquire.lua"; lock; owner, lease_ms);
         rlock_force("rlock/force.lua"; lock, channel; owner);
         rlock_reenter("rlock/reenter.lua"; lock; owner, want, lease_ms);
-        rlock_release("rlock/release.lua"; lock, channel; owner, keep, lease_ms);
+        rlock_release("rlock/release.lua"; lock, channel; owner, keep);
     }
     batches {
         RLOCK_RENEW("rlock/renew.lua"; lock; lease_ms; owner);

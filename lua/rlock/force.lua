@@ -8,6 +8,7 @@
   ARGV[1]  owner    text: the owner whose hold shall end, as the lock's hash named it
 
   Returns
+    2     released, but no waiter could be told: this user may not publish on the channel
     1     released: the lock is free
     -2    lost: this owner holds nothing (any more)
   Publishes  "0" on channel, if the lock became free
@@ -20,5 +21,5 @@ if redis.call('hexists', lock, owner) == 0 then
   return -2
 end
 redis.call('del', lock)
-redis.call('publish', channel, '0')
-return 1
+local told = redis.pcall('publish', channel, '0')
+return type(told) == 'table' and 2 or 1

@@ -5,11 +5,11 @@
   KEYS[1]  lock      hash: owner -> hold count
   KEYS[2]  channel   where the waiters of this lock listen
 
-  ARGV[1]  owner     text: the owner of the hold
-  ARGV[2]  keep      holds that shall be left, >= 0
-  ARGV[3]  lease_ms  milliseconds: what is kept gets at least this lease, never a shorter one than it has
+  ARGV[1]  owner  text: the owner of the hold
+  ARGV[2]  keep   holds that shall be left, >= 0; they keep the lease they have
 
   Returns
+    2     released, but no waiter could be told: this user may not publish on the channel
     1     released: the lock is free
     0     lowered: this owner still holds it
     -2    lost: this owner holds nothing
@@ -17,7 +17,7 @@
   Repeating  changes nothing: the count is a target, and an owner id is never used again once it was 0
 ]]
 local lock, channel = KEYS[1], KEYS[2]
-local owner, keep, lease_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local owner, keep = ARGV[1], tonumber(ARGV[2])
 
 local count = tonumber(redis.call('hget', lock, owner))
 if not count then
@@ -25,13 +25,11 @@ if not count then
 end
 if keep == 0 then
   redis.call('del', lock)
-  redis.call('publish', channel, '0')
-  return 1
+  -- pcall: the lock is free already, and must not be reported as held.
+  local told = redis.pcall('publish', channel, '0')
+  return type(told) == 'table' and 2 or 1
 end
 if count > keep then
   redis.call('hset', lock, owner, keep)
-end
-if redis.call('pttl', lock) < lease_ms then
-  redis.call('pexpire', lock, lease_ms)
 end
 return 0

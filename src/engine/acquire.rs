@@ -1,21 +1,24 @@
 //! Acquiring: attempt, and if somebody else has the lock, wait in line and attempt again.
 //!
-//! Nothing here undoes anything by hand. A [`Claim`] undoes itself when it is dropped, at whatever point that is, so
-//! a time limit is a dropped future and so is a cancelled call.
+//! Nothing here undoes anything by hand. A [`Seat`] that is dropped before it became a hold is undone, at whatever
+//! point that is, so a time limit is a dropped future and so is a cancelled call.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
-use super::handle::{Handle, Member, Seat};
+use super::grant::{Grant, Seat};
+use super::handle::{Handle, Member};
 use super::hold::Hold;
 use super::kind::Answer;
 use super::lease::quorum_deadline;
 use super::release::Releasing;
 use super::retry::Tries;
-use super::wakes::Place;
+use super::wakes::{Front, Place};
 use crate::clock::{self, Moment};
 use crate::error::{Error, Result};
 use crate::guard::LockGuard;
@@ -29,34 +32,67 @@ pub(crate) enum Patience {
     None,
 }
 
+/// `None`: somebody else has it.
 pub(crate) async fn acquire(handle: &mut Handle, patience: Patience) -> Result<Option<LockGuard>> {
     handle.check()?;
+    let start = Instant::now();
     let until = match patience {
-        Patience::For(wait) => Some(Instant::now().checked_add(wait).ok_or_else(too_long)?),
+        Patience::For(wait) => Some(start.checked_add(wait).ok_or_else(too_long)?),
         Patience::Forever | Patience::None => None,
     };
+    // Without any answer there is nothing to tell the caller, so one command gets its time.
+    let at_least = start + handle.engine.config.command_timeout;
     let mut claim = Claim::new(handle)?;
-    claim.clear_ended().await;
-    let line = if matches!(patience, Patience::None) { None } else { claim.line() };
-    let mut round = match line {
-        Some(member) => Round::Refused(Refused { member, left: None }),
-        None => claim.first_answer(until).await?,
-    };
-    loop {
-        let refused = match round {
-            Round::Won => return Ok(Some(claim.into_guard())),
-            Round::Refused(_) if matches!(patience, Patience::None) => return Ok(None),
-            Round::Refused(refused) => refused,
-        };
-        let place = claim.join(&refused);
-        round = match until {
-            None => claim.wait(&place, refused.member, Some(handle.engine.config.retry_timeout)).await?,
-            Some(until) => match timeout_at(until, claim.wait(&place, refused.member, None)).await {
+    if matches!(patience, Patience::None) || claim.is_reentry() || !claim.ended.is_empty() {
+        let round = match until {
+            None => claim.ask().await?,
+            Some(until) => match timeout_at(until.max(at_least), claim.ask()).await {
                 Ok(round) => round?,
-                Err(_) => return place.fault().map_or(Ok(None), |fault| Err(claim.error(fault))),
+                Err(elapsed) => return Err(late(handle, elapsed)),
             },
         };
+        match round {
+            Round::Won => return claim.into_guard().map(Some),
+            Round::Refused(_) if matches!(patience, Patience::None) => return Ok(None),
+            Round::Refused(_) => {} // somebody else has it by now
+        }
     }
+    let mut member = 0;
+    loop {
+        let place = claim.join(member);
+        let round = match until {
+            None => claim.wait(&place, member, Some(handle.engine.config.retry_timeout)).await?,
+            Some(until) => {
+                let mut waiting = pin!(claim.wait(&place, member, None));
+                let mut round = timeout_at(until, &mut waiting).await;
+                if round.is_err() && !place.is_answered() {
+                    round = timeout_at(at_least, &mut waiting).await;
+                }
+                match round {
+                    Ok(round) => round?,
+                    Err(elapsed) => {
+                        return match place.fault() {
+                            Some(fault) => Err(error(handle, fault)),
+                            None if place.is_answered() => Ok(None),
+                            None => Err(late(handle, elapsed)),
+                        };
+                    }
+                }
+            }
+        };
+        match round {
+            Round::Won => return claim.into_guard().map(Some),
+            Round::Refused(refused) => member = refused.member,
+        }
+    }
+}
+
+fn error(handle: &Handle, fault: Fault) -> Error {
+    Error::of_lock(handle.name(), fault)
+}
+
+fn late(handle: &Handle, elapsed: Elapsed) -> Error {
+    error(handle, Fault::new(FaultKind::TimedOut, Sent::Unknown, elapsed))
 }
 
 fn too_long() -> Error {
@@ -71,8 +107,8 @@ enum Round {
 
 struct Refused {
     member: usize,
-    /// How long the lease in the way lasts at most, if it was asked and if it is known.
-    left: Option<Option<Duration>>,
+    /// How long the lease in the way lasts at most, if it is known.
+    left: Option<Duration>,
 }
 
 enum Failure {
@@ -85,6 +121,8 @@ enum Failure {
 struct Claim<'a> {
     handle: &'a Handle,
     seats: Vec<Seat>,
+    /// What this owner held before and gave back or lost. Its own old hold must not be in its way.
+    ended: Vec<Arc<Grant>>,
     /// Until when each member is ours; [`Moment::PAST`] if it is not.
     deadlines: Vec<Moment>,
     lease: Duration,
@@ -94,7 +132,12 @@ struct Claim<'a> {
 impl<'a> Claim<'a> {
     fn new(handle: &'a Handle) -> Result<Self> {
         let (lease, max_hold) = handle.leases()?;
-        let seats: Vec<Seat> = handle.members.iter().map(Member::seat).collect();
+        let mut seats = Vec::with_capacity(handle.members.len());
+        let mut ended = Vec::new();
+        for (seat, old) in handle.members.iter().map(Member::seat) {
+            seats.push(seat);
+            ended.extend(old.filter(|grant| !grant.is_settled()));
+        }
         if seats.iter().any(|seat| seat.want > 1 && seat.grant.is_foreign()) {
             tracing::warn!(
                 name = handle.name(),
@@ -103,64 +146,22 @@ impl<'a> Claim<'a> {
             );
         }
         let deadlines = vec![Moment::PAST; seats.len()];
-        Ok(Self { handle, seats, deadlines, lease, max_hold })
+        Ok(Self { handle, seats, ended, deadlines, lease, max_hold })
     }
 
-    /// Releases what this owner held before, if that is still to be done: its own old hold must not be in its way.
-    async fn clear_ended(&self) {
-        for grant in self.handle.members.iter().filter_map(Member::take_ended) {
-            grant.write_off();
-            let releasing = Releasing::new([grant]);
-            if !releasing.is_done() {
-                // On a fault, dropping it goes on in the background.
-                let _ = releasing.settle_once().await;
-            }
-        }
+    fn is_reentry(&self) -> bool {
+        self.seats.iter().all(|seat| seat.want > 1)
     }
 
-    /// The member that others in this process wait for already; this one then does not attempt out of turn.
-    fn line(&self) -> Option<usize> {
-        let lines = &self.handle.engine.lines;
-        if lines.is_empty() || self.seats.iter().any(|seat| seat.want > 1) {
-            return None;
-        }
-        (0..self.seats.len()).find(|&member| lines.exists(&self.channel(member)))
+    fn join(&self, member: usize) -> Place {
+        Place::join(&self.handle.engine, &self.handle.members[member].target.channel)
     }
 
-    fn channel(&self, member: usize) -> Arc<str> {
-        let target = &self.handle.members[member].target;
-        target.kind.channel(&target.name)
-    }
-
-    fn join(&self, refused: &Refused) -> Place {
-        let place = Place::join(&self.handle.engine, &self.channel(refused.member));
-        if let Some(left) = refused.left {
-            place.held(left);
-        }
-        place
-    }
-
-    /// Attempts until there is an answer. A caller with a time limit is told of faults at that limit, but not before
-    /// one command had its time: without any answer there is nothing to tell.
-    async fn first_answer(&mut self, until: Option<Instant>) -> Result<Round> {
-        let config = &self.handle.engine.config;
-        let start = Instant::now();
-        let Some(until) = until else {
-            return self.retry_until(start + config.retry_timeout, &mut None).await;
-        };
-        let limit = until.max(start + config.command_timeout);
-        let mut fault = None;
-        match timeout_at(limit, self.retry_until(limit, &mut fault)).await {
-            Ok(round) => round,
-            Err(elapsed) => {
-                let late = || Fault::new(FaultKind::TimedOut, Sent::Unknown, elapsed);
-                Err(self.error(fault.unwrap_or_else(late)))
-            }
-        }
-    }
-
-    async fn retry_until(&mut self, limit: Instant, last: &mut Option<Fault>) -> Result<Round> {
-        let mut tries = Tries::until(limit);
+    /// Attempts out of turn, until there is an answer.
+    async fn ask(&mut self) -> Result<Round> {
+        // On a fault, this goes on in the background.
+        let _ = Releasing::new(std::mem::take(&mut self.ended)).settle_once().await;
+        let mut tries = Tries::new(&self.handle.engine);
         loop {
             let fault = match self.round().await {
                 Ok(round) => return Ok(round),
@@ -170,43 +171,55 @@ impl<'a> Claim<'a> {
             if self.handle.engine.is_closing() {
                 return Err(Error::Closed);
             }
-            *last = Some(fault.clone());
-            tries.again(fault).await.map_err(|fault| self.error(fault))?;
+            tries.again(fault).await.map_err(|fault| error(self.handle, fault))?;
         }
     }
 
-    /// Waits in line for one member, and attempts when it is time. Returns when the lock is had, or when another
+    /// Stands in line for one member, and attempts when it is time. Returns when the lock is had, or when another
     /// member is in the way. With `give_up`, faults that last as long are an error.
     async fn wait(&mut self, place: &Place, member: usize, give_up: Option<Duration>) -> Result<Round> {
-        let engine = Arc::clone(&self.handle.engine);
-        let front = tokio::select! {
-            front = place.front() => front,
-            () = engine.closing() => return Err(Error::Closed),
-        };
-        let mut tries = Tries::new(&engine);
+        let engine = &self.handle.engine;
+        let mut tries = Tries::new(engine);
+        let mut turn = pin!(place.turn());
+        let mut front = None;
         loop {
-            tokio::select! {
-                () = front.woken() => {}
-                () = engine.closing() => return Err(Error::Closed),
+            match &mut front {
+                None => tokio::select! {
+                    biased;
+                    mine = &mut turn => {
+                        front = Some(mine);
+                        // The first in a line may find the lock free. All others know better and wait to be woken.
+                        if place.is_answered() {
+                            continue;
+                        }
+                    }
+                    () = place.overlooked() => {}
+                    () = engine.closing() => return Err(Error::Closed),
+                },
+                Some(front) => tokio::select! {
+                    () = front.woken() => {}
+                    () = engine.closing() => return Err(Error::Closed),
+                },
             }
+            place.looks();
             match self.round().await {
                 Ok(Round::Won) => {
                     place.held(Some(self.lease));
-                    front.got_it();
+                    front.into_iter().for_each(Front::got_it);
                     return Ok(Round::Won);
                 }
                 Ok(Round::Refused(refused)) if refused.member != member => {
                     return Ok(Round::Refused(refused));
                 }
                 Ok(Round::Refused(refused)) => {
-                    place.held(refused.left.flatten());
-                    tries = Tries::new(&engine);
+                    place.held(refused.left);
+                    tries = Tries::new(engine);
                 }
                 Err(Failure::Final(error)) => return Err(error),
                 Err(Failure::Fault(fault)) => {
                     let failing = place.failed(&fault, tries.pause());
                     if !fault.is_transient() || give_up.is_some_and(|limit| failing > limit) {
-                        return Err(self.error(fault));
+                        return Err(error(self.handle, fault));
                     }
                 }
             }
@@ -227,7 +240,7 @@ impl<'a> Claim<'a> {
                 match answer {
                     Ok((Answer::Granted, deadline)) => self.deadlines[member] = deadline,
                     Ok((Answer::Held(left), _)) => {
-                        refused.get_or_insert(Refused { member, left: Some(left) });
+                        refused.get_or_insert(Refused { member, left });
                     }
                     Ok((Answer::Lost, _)) => {
                         self.begin_anew(member);
@@ -258,53 +271,46 @@ impl<'a> Claim<'a> {
 
     /// The hold that was to be re-entered is gone, and with it the guards that stood for it.
     fn begin_anew(&mut self, member: usize) {
-        self.seats[member].grant.write_off();
-        tracing::warn!(name = self.handle.name(), "a lock was lost before it was re-entered");
+        if self.seats[member].grant.found_gone() {
+            tracing::warn!(name = self.handle.name(), "a lock was lost before it was re-entered");
+        }
         self.seats[member] = self.handle.members[member].fresh_seat();
     }
 
-    /// Some members were had, and not enough: they are not kept while this one waits for the others.
+    /// Some members were had, and not enough: they are not kept while this one waits for the others. The next
+    /// attempt has new ids, as a copy of these releases may still run then.
     async fn give_back(&mut self) {
-        let had =
-            self.seats.iter().zip(&mut self.deadlines).filter(|(_, deadline)| **deadline > Moment::PAST);
-        let settling = had.map(|(seat, deadline)| {
-            *deadline = Moment::PAST;
-            seat.grant.settle()
-        });
-        // What fails here is done when the claim is dropped, or attempted again.
-        join_all(settling).await;
+        let mut had = Vec::new();
+        for (index, member) in self.handle.members.iter().enumerate() {
+            if std::mem::replace(&mut self.deadlines[index], Moment::PAST) > Moment::PAST {
+                had.push(Arc::clone(&self.seats[index].grant));
+                self.seats[index] = member.fresh_seat();
+            }
+        }
+        // On a fault, this goes on in the background.
+        let _ = Releasing::new(had).settle_once().await;
     }
 
-    fn into_guard(self) -> LockGuard {
+    fn into_guard(mut self) -> Result<LockGuard> {
+        if self.handle.engine.is_closing() {
+            return Err(Error::Closed); // nothing would renew it
+        }
         let ends = self.max_hold.map(|most| clock::now().plus(most));
         let is_watched = self.handle.terms.lease.is_none();
         let hold = Arc::new(Hold::new(self.deadlines.iter().copied(), self.handle.quorum, is_watched, ends));
         let mut grants = Vec::with_capacity(self.seats.len());
-        for (index, (seat, deadline)) in self.seats.iter().zip(&self.deadlines).enumerate() {
-            if *deadline > Moment::PAST {
-                seat.grant.add(&hold, index);
+        for (index, seat) in self.seats.iter_mut().enumerate() {
+            if self.deadlines[index] > Moment::PAST {
+                seat.take(&hold, index);
                 self.handle.members[index].hold(&seat.grant);
                 grants.push((Arc::clone(&seat.grant), index));
             }
         }
-        LockGuard::new(self.handle.name(), hold, grants)
-    }
-
-    fn error(&self, fault: Fault) -> Error {
-        Error::of_lock(self.handle.name(), fault)
+        Ok(LockGuard::new(self.handle.name(), hold, grants))
     }
 
     fn other_kind(&self) -> Error {
         let is_read_write = !self.handle.members[0].target.kind.is_read_write();
         Error::wrong_kind(self.handle.name(), is_read_write)
-    }
-}
-
-impl Drop for Claim<'_> {
-    /// What may have been acquired, and did not become a guard, is given back.
-    fn drop(&mut self) {
-        for seat in &self.seats {
-            seat.grant.settle_later();
-        }
     }
 }

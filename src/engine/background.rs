@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Engine;
 use super::grant::Grant;
+use super::kind::Settled;
 use crate::jitter::Backoff;
 
 /// Pauses while the server gives no answer.
@@ -32,7 +33,7 @@ const LATE_COPIES_AT_SHUTDOWN: Duration = Duration::from_secs(1);
 
 const PAUSE_AT_SHUTDOWN: Duration = Duration::from_millis(100);
 
-/// A server that was silent for this long has let every lease of ours run out.
+/// A server that was silent for this long after the lease ended is not waited for any more.
 const GIVE_UP: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
@@ -54,8 +55,16 @@ impl Background {
 
     /// Brings the server down to the grant's books. Never waits, with or without a runtime.
     pub(crate) fn settle(&self, grant: Arc<Grant>) {
-        // Without the task its runtime is gone, and the lease ends by itself.
-        let _ = self.0.send(Job::Settle(grant));
+        if self.0.send(Job::Settle(grant)).is_err() {
+            tracing::error!(
+                "a lock was not released, its lease has to run out: the client's runtime is gone"
+            );
+        }
+    }
+
+    /// Its task is gone, and with it the runtime on which the client was made.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.0.is_closed()
     }
 
     /// Waits until all that was handed over is done.
@@ -89,12 +98,15 @@ async fn run(mut jobs: UnboundedReceiver<Job>) {
 }
 
 async fn settle(grant: Arc<Grant>) {
-    let start = Instant::now();
+    let give_up = Instant::now() + GIVE_UP + grant.longest_lease().await;
     let mut answered: Option<Instant> = None;
     let (mut retry, mut again) = (RETRY, UNDO_AGAIN);
     while !grant.is_settled() {
         let pause = match grant.settle().await {
-            Ok(_) => {
+            Ok(settled) => {
+                if settled == Some(Settled::Gone) && grant.is_gone() {
+                    tracing::warn!(name = %grant.name(), "released a lock that was not held any more");
+                }
                 let late =
                     if grant.target.engine.is_closing() { LATE_COPIES_AT_SHUTDOWN } else { LATE_COPIES };
                 if answered.get_or_insert_with(Instant::now).elapsed() > late {
@@ -102,7 +114,7 @@ async fn settle(grant: Arc<Grant>) {
                 }
                 again.pause()
             }
-            Err(fault) if fault.is_transient() && start.elapsed() < GIVE_UP => retry.pause(),
+            Err(fault) if fault.is_transient() && Instant::now() < give_up => retry.pause(),
             Err(fault) => {
                 tracing::warn!(name = %grant.name(), %fault, "a lock was not released, its lease has to run out");
                 return;

@@ -7,8 +7,8 @@
 //! [`Grant::settle`] is repeated until none can come any more.
 //!
 //! There are two sides. The *books* say what this process wants to hold; they change at once, also in a `drop`. The
-//! *ledger* says what the server may have; it changes with replies, and whoever sends a command holds it. Settling
-//! brings the second down to the first.
+//! *ledger* says what the server may have; it changes with replies, and it is locked while a command is under way
+//! that changes the count. Settling brings the second down to the first.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -19,11 +19,11 @@ use tokio::task;
 
 use super::Engine;
 use super::hold::Hold;
-use super::kind::{Answer, Ask, Kind, Settled};
+use super::kind::{Answer, Kind, Settled, Whose};
 use super::{lease, watchdog};
 use crate::clock::{self, Moment};
 use crate::script::{Call, Reply, Row};
-use crate::store::{Fault, Route, Sent};
+use crate::store::{Fault, FaultKind, Route, Sent};
 use crate::sync::lock;
 
 /// One lock on one server.
@@ -32,6 +32,8 @@ pub(crate) struct Target {
     pub(crate) engine: Arc<Engine>,
     pub(crate) kind: &'static dyn Kind,
     pub(crate) name: Arc<str>,
+    /// Where its waiters listen.
+    pub(crate) channel: Arc<str>,
 }
 
 pub(crate) struct Grant {
@@ -40,16 +42,18 @@ pub(crate) struct Grant {
     /// Where the first hold was acquired. Another task that re-enters shares a handle that it should not share.
     task: Option<task::Id>,
     books: Mutex<Books>,
-    /// Locked while a command about this grant is under way, so that they run in the order of the calls.
     ledger: AsyncMutex<Ledger>,
 }
 
-#[derive(Default)]
 struct Books {
-    /// Holds that were granted and not given back.
-    count: u32,
-    /// The holds that are still looked after, and which of their members this grant is.
+    /// Acquires under way. A release beside them must not take away what they are getting.
+    claims: u32,
+    /// The holds that guards stand for, and which of their members this grant is.
     holds: Vec<(Arc<Hold>, usize)>,
+    /// There was a hold.
+    was_held: bool,
+    /// The server was found to know nothing of it.
+    is_gone: bool,
     watch: watchdog::Watch,
 }
 
@@ -58,55 +62,106 @@ struct Ledger {
     at_most: u32,
     /// A full release was sent and not answered. If the next finds nothing, that one did it.
     was_released: bool,
-    /// The lease to ask for when holds are left.
+    /// The longest lease that was asked for.
     lease: Duration,
     /// Connections on which a first acquire was sent and no later command was answered. A copy of it may run yet.
     unanswered: Vec<u64>,
 }
 
+/// An acquire under way on a grant. Dropped before it became a hold, it is undone.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    pub(crate) grant: Arc<Grant>,
+    /// The count to ask for.
+    pub(crate) want: u32,
+    is_taken: bool,
+}
+
+impl Seat {
+    /// With a new grant.
+    pub(crate) fn fresh(target: Target) -> Self {
+        Self { grant: Arc::new(Grant::new(target)), want: 1, is_taken: false }
+    }
+
+    /// On a grant of which something is held.
+    pub(crate) fn again(grant: &Arc<Grant>) -> Option<Self> {
+        let mut books = lock(&grant.books);
+        // With the books locked: from here on, no release beside this goes below one.
+        let live = books.live(clock::now());
+        if live == 0 {
+            return None;
+        }
+        books.claims += 1;
+        Some(Self { grant: Arc::clone(grant), want: live + books.claims, is_taken: false })
+    }
+
+    /// It was granted, and becomes a hold.
+    pub(crate) fn take(&mut self, hold: &Arc<Hold>, member: usize) {
+        let mut books = lock(&self.grant.books);
+        self.is_taken = true;
+        books.claims -= 1;
+        books.was_held = true;
+        books.holds.push((Arc::clone(hold), member));
+        if hold.is_watched() {
+            self.grant.target.engine.watchdog.watch(&mut books.watch, &self.grant);
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if !self.is_taken {
+            lock(&self.grant.books).claims -= 1;
+            self.grant.settle_later();
+        }
+    }
+}
+
 impl Grant {
-    pub(crate) fn new(target: Target) -> Self {
+    fn new(target: Target) -> Self {
         let id = target.engine.new_owner();
+        let books = Books {
+            claims: 1,
+            holds: Vec::new(),
+            was_held: false,
+            is_gone: false,
+            watch: watchdog::Watch::default(),
+        };
         let ledger =
             Ledger { at_most: 0, was_released: false, lease: Duration::ZERO, unanswered: Vec::new() };
-        Self { target, id, task: task::try_id(), books: Mutex::default(), ledger: AsyncMutex::new(ledger) }
+        Self { target, id, task: task::try_id(), books: Mutex::new(books), ledger: AsyncMutex::new(ledger) }
     }
 
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.target.name
     }
 
-    pub(crate) fn count(&self) -> u32 {
-        lock(&self.books).count
-    }
-
     /// Holds that can be relied on now.
     pub(crate) fn live(&self, now: Moment) -> u32 {
-        let live = lock(&self.books).holds.iter().filter(|(hold, member)| hold.is_live(*member, now)).count();
-        u32::try_from(live).unwrap_or(u32::MAX)
+        lock(&self.books).live(now)
     }
 
-    /// Whether somebody else's task acquired the first hold.
+    /// What shall be left on the server: the holds that can be relied on, and what is being acquired.
+    fn kept(&self) -> u32 {
+        let books = lock(&self.books);
+        books.live(clock::now()) + books.claims
+    }
+
+    /// Whether another task than this one acquired the first hold.
     pub(crate) fn is_foreign(&self) -> bool {
         matches!((self.task, task::try_id()), (Some(first), Some(this)) if first != this)
     }
 
-    /// One more hold was granted.
-    pub(crate) fn add(self: &Arc<Self>, hold: &Arc<Hold>, member: usize) {
-        let mut books = lock(&self.books);
-        books.count += 1;
-        books.holds.push((Arc::clone(hold), member));
-        if hold.is_watched() {
-            self.target.engine.watchdog.watch(&mut books.watch, self);
-        }
+    /// The server was found to know nothing of it, while there should have been a hold.
+    pub(crate) fn is_gone(&self) -> bool {
+        let books = lock(&self.books);
+        books.is_gone && books.was_held
     }
 
     /// A hold is given back: from here on nothing renews the lease for its sake.
     pub(crate) fn strike(&self, hold: &Arc<Hold>) {
         let mut books = lock(&self.books);
-        if books.forget(hold) {
-            books.count -= 1;
-        }
+        books.holds.retain(|(other, _)| !Arc::ptr_eq(other, hold));
         self.unwatch_if_unneeded(&mut books);
     }
 
@@ -117,14 +172,21 @@ impl Grant {
         self.unwatch_if_unneeded(&mut books);
     }
 
-    /// All its holds are lost, or to be treated so.
-    pub(crate) fn write_off(&self) {
+    /// All its holds are lost. True: some were not known to be.
+    pub(crate) fn write_off(&self) -> bool {
         let mut books = lock(&self.books);
-        books.count = 0;
+        let was_live = books.live(clock::now()) > 0;
         for (hold, member) in books.holds.drain(..) {
             hold.lose(member);
         }
         self.unwatch_if_unneeded(&mut books);
+        was_live
+    }
+
+    /// The server knows nothing of it. True: there were holds that were not known to be lost.
+    pub(crate) fn found_gone(&self) -> bool {
+        lock(&self.books).is_gone = true;
+        self.write_off()
     }
 
     fn unwatch_if_unneeded(&self, books: &mut Books) {
@@ -143,14 +205,14 @@ impl Grant {
         let sent = clock::now();
         let before = ledger.at_most;
         ledger.at_most = before.max(want);
-        ledger.lease = lease;
+        ledger.lease = ledger.lease.max(lease);
         if want == 1 {
             ledger.unanswered.push(route.number());
         }
-        let call = self.target.kind.attempt(&self.ask(want, lease));
+        let call = self.target.kind.attempt(self.whose(), want, lease);
         let result = self.run(&route, &call).await.and_then(|reply| Answer::read(&reply));
         match &result {
-            Ok(Answer::Granted) => ledger.answered(&route, want),
+            Ok(Answer::Granted) => ledger.answered(&route, before.max(want)),
             Ok(_) => ledger.answered(&route, 0),
             Err(fault) if fault.sent == Sent::No => ledger.answered(&route, before),
             Err(_) => {}
@@ -162,29 +224,41 @@ impl Grant {
     /// Brings the server down to the books, if it may have more. `None`: there was nothing to do.
     pub(crate) async fn settle(&self) -> Result<Option<Settled>, Fault> {
         let mut ledger = self.ledger.lock().await;
-        let keep = self.count();
+        let keep = self.kept();
         if ledger.at_most <= keep {
             return Ok(None);
         }
         let route = self.route().await?;
-        let call = self.target.kind.release(&self.ask(keep, ledger.lease), keep);
+        let call = self.target.kind.release(self.whose(), keep);
         let was_released = std::mem::replace(&mut ledger.was_released, keep == 0);
-        let settled = Settled::read(&self.run(&route, &call).await?)?;
-        ledger.answered(&route, keep);
-        match settled {
-            Settled::Gone if was_released => Ok(Some(Settled::Released)),
-            Settled::Gone if keep > 0 => {
-                self.write_off();
-                ledger.answered(&route, 0);
-                Ok(Some(Settled::Gone))
+        let settled = match self.run(&route, &call).await {
+            Ok(reply) => Settled::read(&reply, self.name())?,
+            // Somebody put something else there, so the hold is not.
+            Err(fault) if fault.kind == FaultKind::WrongType => Settled::Gone,
+            Err(fault) => {
+                ledger.was_released = was_released || (keep == 0 && fault.sent == Sent::Unknown);
+                return Err(fault);
             }
-            settled => Ok(Some(settled)),
+        };
+        ledger.answered(&route, if settled == Settled::Gone { 0 } else { keep });
+        if settled != Settled::Gone {
+            return Ok(Some(settled));
         }
+        if was_released {
+            return Ok(Some(Settled::Released));
+        }
+        self.found_gone();
+        Ok(Some(Settled::Gone))
     }
 
     /// Whether the server has no more than the books say, and never will. Says no while a command is under way.
     pub(crate) fn is_settled(&self) -> bool {
-        self.ledger.try_lock().is_ok_and(|ledger| ledger.at_most <= self.count())
+        self.ledger.try_lock().is_ok_and(|ledger| ledger.at_most <= self.kept())
+    }
+
+    /// The longest lease that was asked for. Waits for the command under way.
+    pub(crate) async fn longest_lease(&self) -> Duration {
+        self.ledger.lock().await.lease
     }
 
     /// What is left to do on the server is done in the background.
@@ -194,36 +268,44 @@ impl Grant {
         }
     }
 
-    /// Renews this grant alone, and for this hold. False: it is lost.
-    pub(crate) async fn extend(&self, hold: &Hold, member: usize, lease: Duration) -> Result<bool, Fault> {
+    /// Renews this grant alone, for the sake of one hold.
+    pub(crate) async fn extend(&self, hold: &Hold, member: usize, lease: Duration) -> Result<(), Fault> {
         let route = self.route().await?;
         let sent = clock::now();
         let call = self.target.kind.renewal().call(lease::millis(lease), [self.keep_alive()]);
-        let reply = self.run(&route, &call).await?;
-        if reply == Reply::List(vec![Reply::Int(0)]) {
-            self.write_off();
-            return Ok(false);
+        match self.run(&route, &call).await? {
+            Reply::List(reply) if reply == [Reply::Int(1)] => {
+                let deadline = lease::deadline(sent, lease, self.target.engine.config.margin);
+                hold.advance(member, clock::now(), deadline);
+                Ok(())
+            }
+            Reply::List(reply) if reply == [Reply::Int(0)] => {
+                self.found_gone();
+                Ok(())
+            }
+            reply => Err(Fault::unexpected(&reply)),
         }
-        let deadline = lease::deadline(sent, lease, self.target.engine.config.margin);
-        Ok(hold.advance(member, clock::now(), deadline))
     }
 
     /// What this grant adds to a renewal of many.
     pub(crate) fn keep_alive(&self) -> Row {
-        self.target.kind.keep_alive(&self.target.name, &self.id)
+        self.target.kind.keep_alive(self.whose())
     }
 
-    /// The watchdog took it off its list to renew it. False: there is nothing to renew.
-    pub(crate) fn begin_renewal(&self, now: Moment) -> bool {
+    /// The watchdog took it off its list, where it stood under this key, to renew it. False: there is nothing to renew.
+    pub(crate) fn begin_renewal(&self, key: watchdog::Key, now: Moment) -> bool {
         let mut books = lock(&self.books);
-        if !books.watch.begin() {
+        if !books.watch.begin(key) {
             return false;
         }
         let mut watched = books.holds.iter().filter(|(hold, _)| hold.is_watched());
         if watched.any(|(hold, member)| hold.is_live(*member, now)) {
             return true;
         }
-        tracing::warn!(name = %self.target.name, "a lock was lost: its lease could not be renewed in time");
+        if books.holds.iter().any(|(hold, _)| hold.is_watched() && !hold.is_over(now)) {
+            tracing::warn!(name = %self.target.name, "a lock was lost: its lease could not be renewed in time");
+        }
+        books.watch.end();
         self.target.engine.watchdog.unwatch(&mut books.watch);
         false
     }
@@ -239,13 +321,19 @@ impl Grant {
         self.target.engine.watchdog.again(&mut books.watch, self, next);
     }
 
+    /// A renewal found that the server knows nothing of it. True: there were holds that were not known to be lost.
+    pub(crate) fn not_there(&self) -> bool {
+        lock(&self.books).watch.end();
+        self.found_gone()
+    }
+
     /// A renewal failed; it is tried again.
     pub(crate) fn not_renewed(self: &Arc<Self>, next: Moment) {
         self.target.engine.watchdog.again(&mut lock(&self.books).watch, self, next);
     }
 
-    fn ask(&self, want: u32, lease: Duration) -> Ask<'_> {
-        Ask { name: &self.target.name, owner: &self.id, want, lease }
+    fn whose(&self) -> Whose<'_> {
+        self.target.of(&self.id)
     }
 
     async fn route(&self) -> Result<Route, Fault> {
@@ -257,10 +345,17 @@ impl Grant {
     }
 }
 
+impl Target {
+    /// The hold of this owner on it.
+    pub(crate) fn of<'a>(&'a self, owner: &'a Arc<str>) -> Whose<'a> {
+        Whose { name: &self.name, channel: &self.channel, owner }
+    }
+}
+
 impl Books {
-    fn forget(&mut self, hold: &Arc<Hold>) -> bool {
-        let found = self.holds.iter().position(|(other, _)| Arc::ptr_eq(other, hold));
-        found.map(|index| self.holds.swap_remove(index)).is_some()
+    fn live(&self, now: Moment) -> u32 {
+        let live = self.holds.iter().filter(|(hold, member)| hold.is_live(*member, now)).count();
+        u32::try_from(live).unwrap_or(u32::MAX)
     }
 }
 
@@ -278,7 +373,7 @@ impl fmt::Debug for Grant {
         f.debug_struct("Grant")
             .field("name", &self.target.name)
             .field("id", &self.id)
-            .field("count", &self.count())
+            .field("kept", &self.kept())
             .finish_non_exhaustive()
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::Engine;
-use super::grant::{Grant, Target};
+use super::grant::{Grant, Seat, Target};
 use super::kind::Kind;
 use super::lease;
 use crate::clock::{self, Moment};
@@ -44,14 +44,6 @@ pub(crate) struct Terms {
     pub(crate) max_hold: Option<Duration>,
 }
 
-/// What a member would do next.
-#[derive(Debug)]
-pub(crate) struct Seat {
-    pub(crate) grant: Arc<Grant>,
-    /// The count to ask for.
-    pub(crate) want: u32,
-}
-
 impl Handle {
     /// A lock of one member.
     pub(crate) fn single(
@@ -60,7 +52,8 @@ impl Handle {
         name: &str,
         holds: Arc<Holds>,
     ) -> Self {
-        let target = Target { engine: Arc::clone(engine), kind, name: engine.key(name) };
+        let key = engine.key(name);
+        let target = Target { engine: Arc::clone(engine), kind, channel: kind.channel(&key), name: key };
         Self {
             engine: Arc::clone(engine),
             name: name.into(),
@@ -86,7 +79,7 @@ impl Handle {
     pub(crate) fn check(&self) -> Result<()> {
         check_name(&self.name)?;
         self.leases().map(drop)?;
-        if self.engine.is_closing() { Err(Error::Closed) } else { Ok(()) }
+        self.engine.check_open()
     }
 
     /// The lease to ask for, and how long the hold may last at most.
@@ -105,24 +98,18 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 }
 
 impl Member {
-    /// Where to go on: re-enter the grant there is, or begin with a new one.
-    pub(crate) fn seat(&self) -> Seat {
-        let current = lock(&self.holds.0);
-        match &*current {
-            Some(grant) if grant.live(clock::now()) > 0 => {
-                Seat { grant: Arc::clone(grant), want: grant.count() + 1 }
-            }
-            _ => self.fresh_seat(),
+    /// Where to go on: re-enter the grant there is, or begin with a new one. Then also what was there before and is
+    /// over, given back or lost.
+    pub(crate) fn seat(&self) -> (Seat, Option<Arc<Grant>>) {
+        let mut current = lock(&self.holds.0);
+        match current.as_ref().and_then(Seat::again) {
+            Some(seat) => (seat, None),
+            None => (self.fresh_seat(), current.take()),
         }
     }
 
     pub(crate) fn fresh_seat(&self) -> Seat {
-        Seat { grant: Arc::new(Grant::new(self.target.clone())), want: 1 }
-    }
-
-    /// Takes out a grant that is over: given back, or lost.
-    pub(crate) fn take_ended(&self) -> Option<Arc<Grant>> {
-        lock(&self.holds.0).take_if(|grant| grant.live(clock::now()) == 0)
+        Seat::fresh(self.target.clone())
     }
 
     /// What its owner holds from now on.
@@ -138,6 +125,6 @@ impl Holds {
 
     /// Whether there is nothing here to remember.
     pub(crate) fn is_idle(&self) -> bool {
-        lock(&self.0).as_ref().is_none_or(|grant| grant.count() == 0 && grant.is_settled())
+        lock(&self.0).as_ref().is_none_or(|grant| grant.live(clock::now()) == 0 && grant.is_settled())
     }
 }

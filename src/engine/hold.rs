@@ -59,6 +59,11 @@ impl Hold {
         self.is_watched.store(false, Ordering::Relaxed);
     }
 
+    /// Whether it was to end by now, whatever was renewed.
+    pub(crate) fn is_over(&self, now: Moment) -> bool {
+        self.ends.is_some_and(|ends| ends <= now)
+    }
+
     pub(crate) fn is_lost(&self, now: Moment) -> bool {
         (0..self.deadlines.len()).filter(|&member| self.is_live(member, now)).count() < self.quorum
     }

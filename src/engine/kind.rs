@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::lease::millis;
 use crate::script::{Batch, Call, Reply, Row};
 use crate::store::Fault;
 
@@ -15,20 +14,20 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync + 'static {
     /// The channel that is told when the lock becomes free.
     fn channel(&self, name: &str) -> Arc<str>;
 
-    /// Takes the lock, or re-enters it.
-    fn attempt(&self, ask: &Ask<'_>) -> Call;
+    /// Takes the lock, or with `want` above 1 enters it again.
+    fn attempt(&self, whose: Whose<'_>, want: u32, lease: Duration) -> Call;
 
     /// Lowers the hold to `keep`. With `keep` 0 it is the undo of an attempt, too.
-    fn release(&self, ask: &Ask<'_>, keep: u32) -> Call;
+    fn release(&self, whose: Whose<'_>, keep: u32) -> Call;
 
-    /// Ends the hold of `owner`, who need not be one of ours.
-    fn force(&self, name: &Arc<str>, owner: &Arc<str>) -> Call;
+    /// Ends a hold that need not be one of ours.
+    fn force(&self, whose: Whose<'_>) -> Call;
 
     /// The script that renews many holds, given the lease in milliseconds.
     fn renewal(&self) -> &'static Batch;
 
     /// What one hold adds to it.
-    fn keep_alive(&self, name: &Arc<str>, owner: &Arc<str>) -> Row;
+    fn keep_alive(&self, whose: Whose<'_>) -> Row;
 
     /// Whether its hash has a field `mode`.
     fn is_read_write(&self) -> bool {
@@ -38,18 +37,10 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync + 'static {
 
 /// Whose hold on which lock an operation is about.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct Whose<'a> {
     pub(crate) name: &'a Arc<str>,
+    pub(crate) channel: &'a Arc<str>,
     pub(crate) owner: &'a Arc<str>,
-    /// How many holds there shall be.
-    pub(crate) want: u32,
-    pub(crate) lease: Duration,
-}
-
-impl Ask<'_> {
-    pub(crate) fn lease_ms(&self) -> u64 {
-        millis(self.lease)
-    }
 }
 
 /// What an attempt came to.
@@ -92,11 +83,18 @@ pub(crate) enum Settled {
 }
 
 impl Settled {
-    pub(crate) fn read(reply: &Reply) -> Result<Self, Fault> {
+    pub(crate) fn read(reply: &Reply, name: &str) -> Result<Self, Fault> {
         match reply {
             Reply::Int(-2) => Ok(Self::Gone),
             Reply::Int(0) => Ok(Self::Lowered),
             Reply::Int(1) => Ok(Self::Released),
+            Reply::Int(2) => {
+                tracing::warn!(
+                    name,
+                    "released a lock without a message: this user may not publish on its channel"
+                );
+                Ok(Self::Released)
+            }
             _ => Err(Fault::unexpected(reply)),
         }
     }

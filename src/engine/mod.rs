@@ -24,13 +24,14 @@ pub(crate) use acquire::{Patience, acquire};
 pub(crate) use grant::Grant;
 pub(crate) use handle::{Handle, Holds};
 pub(crate) use hold::Hold;
-pub(crate) use kind::{Ask, Kind};
+pub(crate) use kind::{Kind, Whose};
+pub(crate) use lease::millis;
 pub(crate) use query::{force_unlock, inspect, is_locked, remaining_lease};
 pub(crate) use release::{Releasing, extend};
 
 use crate::config::LockConfig;
 use crate::error::{Error, Result};
-use crate::store::{Source, Store};
+use crate::store::{Fault, FaultKind, Sent, Source, Store};
 use background::Background;
 use wakes::Lines;
 use watchdog::Watchdog;
@@ -77,6 +78,11 @@ impl Engine {
         format!("{}{name}", self.config.name_prefix).into()
     }
 
+    /// Refuses work that nothing would look after.
+    fn check_open(&self) -> Result<()> {
+        if self.is_closing() || self.background.is_gone() { Err(Error::Closed) } else { Ok(()) }
+    }
+
     pub(crate) fn is_closing(&self) -> bool {
         *self.closing.borrow()
     }
@@ -91,6 +97,6 @@ impl Engine {
         self.closing.send_replace(true);
         let drained = timeout(self.config.retry_timeout, self.background.drain()).await;
         self.watchdog.close();
-        drained.map_err(|_| Error::Closed)
+        drained.map_err(|elapsed| Fault::new(FaultKind::TimedOut, Sent::Unknown, elapsed).into())
     }
 }

@@ -17,8 +17,8 @@ use crate::store::Fault;
 /// What the server knows of a lock that is held.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// `None`: without expiry.
-    pub(crate) left: Option<Duration>,
+    /// The longest there is, if it has no expiry.
+    pub(crate) left: Duration,
     /// Owners, and how many holds each has.
     pub(crate) owners: Vec<(String, u64)>,
     pub(crate) is_read_write: bool,
@@ -47,7 +47,7 @@ pub(crate) async fn is_locked(handle: &Handle) -> Result<bool> {
 /// `None`: the lock is free. What has no expiry has the longest lease there is.
 pub(crate) async fn remaining_lease(handle: &Handle) -> Result<Option<Duration>> {
     let found = find(handle).await?;
-    let mut left: Vec<Duration> = found.iter().flatten().map(|f| f.left.unwrap_or(Duration::MAX)).collect();
+    let mut left: Vec<Duration> = found.iter().flatten().map(|found| found.left).collect();
     left.sort_unstable_by(|a, b| b.cmp(a));
     Ok(left.get(handle.quorum - 1).copied())
 }
@@ -69,8 +69,8 @@ pub(crate) async fn force_unlock(handle: &Handle) -> Result<bool> {
 }
 
 async fn force(target: Target, owner: Arc<str>) -> Result<Settled, Fault> {
-    let call = target.kind.force(&target.name, &owner);
-    Settled::read(&run(&target.engine, &target.name, &call).await?)
+    let call = target.kind.force(target.of(&owner));
+    Settled::read(&run(&target.engine, &target.name, &call).await?, &target.name)
 }
 
 /// What each member's server knows of the lock, which has to be one of its kind.
@@ -112,7 +112,7 @@ impl Found {
         if *left == -2 {
             return Ok(None);
         }
-        let left = u64::try_from(*left).ok().map(Duration::from_millis);
+        let left = u64::try_from(*left).map_or(Duration::MAX, Duration::from_millis);
         let mut found = Self { left, owners: Vec::new(), is_read_write: false };
         for field in fields.chunks(2) {
             match field {

@@ -7,7 +7,6 @@ use futures_util::future::join_all;
 
 use super::grant::Grant;
 use super::hold::Hold;
-use super::kind::Settled;
 use super::lease;
 use super::retry::Tries;
 use crate::clock;
@@ -21,10 +20,6 @@ pub(crate) struct Releasing(Vec<Arc<Grant>>);
 impl Releasing {
     pub(crate) fn new(grants: impl IntoIterator<Item = Arc<Grant>>) -> Self {
         Self(grants.into_iter().collect())
-    }
-
-    pub(crate) fn is_done(&self) -> bool {
-        self.0.iter().all(|grant| grant.is_settled())
     }
 
     pub(crate) async fn settle_once(&self) -> Result<(), Fault> {
@@ -65,7 +60,7 @@ async fn release(grant: &Grant) -> Result<bool, Fault> {
     let mut tries = Tries::new(&grant.target.engine);
     loop {
         match grant.settle().await {
-            Ok(settled) => return Ok(settled != Some(Settled::Gone)),
+            Ok(_) => return Ok(!grant.is_gone()),
             Err(fault) => tries.again(fault).await?,
         }
     }
@@ -91,7 +86,7 @@ pub(crate) async fn extend(
     failed.map_or(Ok(()), |fault| Err(Error::of_lock(name, fault)))
 }
 
-async fn extend_one(grant: &Grant, hold: &Hold, member: usize, lease: Duration) -> Result<bool, Fault> {
+async fn extend_one(grant: &Grant, hold: &Hold, member: usize, lease: Duration) -> Result<(), Fault> {
     let mut tries = Tries::new(&grant.target.engine);
     loop {
         match grant.extend(hold, member, lease).await {

@@ -1,7 +1,8 @@
 //! Who waits in this process for what, and who wakes them.
 //!
-//! Waiters on one channel stand in a line. The one in front has the turn: it alone attempts, when it is woken or a
-//! poll is due, and the others cost nothing. One subscription serves the line, from its first waiter to its last.
+//! Whoever wants a lock stands in line on its channel. The one in front has the turn and attempts: at once if nobody
+//! in the line did so before, and else when it is woken or a poll is due. The others cost nothing. One subscription
+//! serves the line, from the first that has to wait to the last.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -37,7 +38,12 @@ struct Line {
 #[derive(Debug, Default)]
 struct State {
     waiters: usize,
+    /// Somebody in this line got an answer, so it is known that the lock is held.
+    is_answered: bool,
+    is_subscribed: bool,
     hears: bool,
+    /// When an attempt was last sent.
+    looked_at: Option<Moment>,
     /// When the lease ends that is in the way.
     retry_at: Option<Moment>,
     /// Attempts fail since then, the last one with this.
@@ -45,14 +51,6 @@ struct State {
 }
 
 impl Lines {
-    pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.0).is_empty()
-    }
-
-    pub(crate) fn exists(&self, channel: &str) -> bool {
-        lock(&self.0).contains_key(channel)
-    }
-
     fn wake(&self, channel: &str, hears: Option<bool>) {
         let line = lock(&self.0).get(channel).map(Arc::clone);
         if let Some(line) = line {
@@ -68,6 +66,10 @@ impl Line {
         }
         self.wake.notify_one();
     }
+
+    fn hears(&self) -> bool {
+        lock(&self.state).hears
+    }
 }
 
 impl Listener for Lines {
@@ -82,7 +84,7 @@ impl Listener for Lines {
     }
 
     fn deaf(&self) {
-        let lines: Vec<_> = lock(&self.0).values().map(Arc::clone).collect();
+        let lines: Vec<_> = lock(&self.0).values().filter(|line| line.hears()).map(Arc::clone).collect();
         for line in lines {
             line.wake(Some(false));
         }
@@ -99,8 +101,7 @@ pub(crate) struct Place {
 /// The place in front.
 #[derive(Debug)]
 pub(crate) struct Front<'a> {
-    line: &'a Line,
-    safety_poll: Duration,
+    place: &'a Place,
     /// Whoever goes away without the lock may have taken a wake that was meant for the next.
     passes_on: bool,
     _turn: Turn<'a, ()>,
@@ -111,8 +112,6 @@ impl Place {
     pub(crate) fn join(engine: &Arc<Engine>, channel: &Arc<str>) -> Self {
         let mut lines = lock(&engine.lines.0);
         let line = lines.entry(Arc::clone(channel)).or_insert_with(|| {
-            // With the lines locked, so that the store gets this order in turn with those of other waiters.
-            engine.store.hear(channel);
             Arc::new(Line {
                 channel: Arc::clone(channel),
                 turn: AsyncMutex::default(),
@@ -125,9 +124,34 @@ impl Place {
     }
 
     /// Waits for the turn.
-    pub(crate) async fn front(&self) -> Front<'_> {
+    pub(crate) async fn turn(&self) -> Front<'_> {
         let turn = self.line.turn.lock().await;
-        Front { line: &self.line, safety_poll: self.engine.config.safety_poll, passes_on: true, _turn: turn }
+        Front { place: self, passes_on: true, _turn: turn }
+    }
+
+    /// Whether anybody in this line knows that the lock is held.
+    pub(crate) fn is_answered(&self) -> bool {
+        lock(&self.line.state).is_answered
+    }
+
+    /// Somebody in this line attempts now.
+    pub(crate) fn looks(&self) {
+        lock(&self.line.state).looked_at = Some(clock::now());
+    }
+
+    /// Waits until nobody in the line has looked for much too long. Whoever is in front may be a future that nobody
+    /// polls any more; those behind it must not sleep on for that.
+    pub(crate) async fn overlooked(&self) {
+        let patience = self.engine.config.safety_poll * 2;
+        let joined = clock::now();
+        loop {
+            let looked_at = lock(&self.line.state).looked_at.map_or(joined, |at| at.max(joined));
+            let waited = clock::now().since(looked_at);
+            if waited > patience {
+                return;
+            }
+            sleep(jitter::around(patience - waited) + Duration::from_millis(1)).await;
+        }
     }
 
     /// What keeps this line from an answer.
@@ -138,6 +162,7 @@ impl Place {
     /// Somebody else holds the lock, for this long at most, if it is known.
     pub(crate) fn held(&self, left: Option<Duration>) {
         let mut state = lock(&self.line.state);
+        state.is_answered = true;
         state.retry_at = left.map(|left| clock::now().plus(left));
         state.failing = None;
     }
@@ -156,14 +181,14 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut lines = lock(&self.engine.lines.0);
-        let waiters = {
-            let mut state = lock(&self.line.state);
-            state.waiters -= 1;
-            state.waiters
-        };
-        if waiters == 0 {
+        let mut state = lock(&self.line.state);
+        state.waiters -= 1;
+        if state.waiters == 0 {
             lines.remove(&self.line.channel);
-            self.engine.store.unhear(&self.line.channel);
+            if state.is_subscribed {
+                // With the lines locked: a new line on this channel asks the store after this, not before.
+                self.engine.store.unhear(&self.line.channel);
+            }
         }
     }
 }
@@ -171,16 +196,24 @@ impl Drop for Place {
 impl Front<'_> {
     /// Waits for a wake, or until it is time to look anyway: when the lease in the way ends, or for the safety poll.
     pub(crate) async fn woken(&self) {
-        let pause = {
-            let state = lock(&self.line.state);
-            let poll = if state.hears { self.safety_poll } else { self.safety_poll.min(DEAF_POLL) };
-            let poll = jitter::around(poll);
-            state.retry_at.map_or(poll, |at| poll.min(at.since(clock::now())))
-        };
+        let pause = self.pause();
         tokio::select! {
-            () = self.line.wake.notified() => {}
+            () = self.place.line.wake.notified() => {}
             () = sleep(pause) => {}
         }
+    }
+
+    /// How long to wait for a message, which is listened for from now on.
+    fn pause(&self) -> Duration {
+        let Place { engine, line } = self.place;
+        let mut state = lock(&line.state);
+        if !state.is_subscribed {
+            state.is_subscribed = true;
+            engine.store.hear(&line.channel);
+        }
+        let safety_poll = engine.config.safety_poll;
+        let poll = jitter::around(if state.hears { safety_poll } else { safety_poll.min(DEAF_POLL) });
+        state.retry_at.map_or(poll, |at| poll.min(at.since(clock::now())))
     }
 
     /// This waiter has the lock. The next has nothing to look for before it is released.
@@ -192,7 +225,7 @@ impl Front<'_> {
 impl Drop for Front<'_> {
     fn drop(&mut self) {
         if self.passes_on {
-            self.line.wake.notify_one();
+            self.place.line.wake.notify_one();
         }
     }
 }

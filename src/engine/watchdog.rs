@@ -52,7 +52,8 @@ struct List {
     is_closed: bool,
 }
 
-type Key = (Moment, u64);
+/// Where a grant stands in the list.
+pub(crate) type Key = (Moment, u64);
 
 /// How one grant stands with the watchdog. Kept with the grant's books, and changed with them locked.
 #[derive(Debug, Default)]
@@ -63,11 +64,18 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// It was taken off the list. False: nobody wants it renewed any more.
-    pub(crate) fn begin(&mut self) -> bool {
-        self.due = None;
-        self.is_renewing = self.is_wanted;
-        self.is_wanted
+    /// It was taken off the list, where it stood under this key. False: it was given up, or put elsewhere since.
+    pub(crate) fn begin(&mut self, key: Key) -> bool {
+        self.is_renewing = self.due == Some(key);
+        if self.is_renewing {
+            self.due = None;
+        }
+        self.is_renewing
+    }
+
+    /// The renewal came to an end.
+    pub(crate) const fn end(&mut self) {
+        self.is_renewing = false;
     }
 }
 
@@ -98,7 +106,7 @@ impl Watchdog {
 
     /// Its renewal came to an end, and the next is due then.
     pub(crate) fn again(&self, watch: &mut Watch, grant: &Arc<Grant>, due: Moment) {
-        watch.is_renewing = false;
+        watch.end();
         if watch.is_wanted {
             watch.due = Some(self.insert(due, grant));
         }
@@ -144,31 +152,30 @@ impl Shared {
     }
 
     /// Takes what is to be renewed now off the list.
-    fn take_due(&self, now: Moment) -> Vec<Arc<Grant>> {
+    fn take_due(&self, now: Moment) -> Vec<(Key, Arc<Grant>)> {
         let mut list = lock(&self.list);
         let before = |list: &List, time: Moment| list.due.range(..(time, 0)).count();
         let due = before(&list, now.plus(self.tick()));
         let soon = before(&list, now.plus(self.tick() * 3));
         let take = due.next_multiple_of(BATCH).min(soon);
-        (0..take).filter_map(|_| list.due.pop_first()).map(|(_, grant)| grant).collect()
+        (0..take).filter_map(|_| list.due.pop_first()).collect()
     }
 
-    /// Whether the task may rest until somebody watches a grant.
-    fn rest(&self) -> Rest {
-        let mut list = lock(&self.list);
-        list.is_resting = list.due.is_empty() && !list.is_closed;
-        match () {
-            () if list.is_closed => Rest::ForEver,
-            () if list.is_resting => Rest::UntilStirred,
-            () => Rest::No,
+    /// With nothing to renew, rests until somebody watches a grant. False: nobody will any more.
+    async fn rest_if_idle(&self) -> bool {
+        let is_resting = {
+            let mut list = lock(&self.list);
+            if list.is_closed {
+                return false;
+            }
+            list.is_resting = list.due.is_empty();
+            list.is_resting
+        };
+        if is_resting {
+            self.stir.notified().await;
         }
+        true
     }
-}
-
-enum Rest {
-    ForEver,
-    No,
-    UntilStirred,
 }
 
 async fn run(shared: Arc<Shared>) {
@@ -182,12 +189,8 @@ async fn run(shared: Arc<Shared>) {
                 for batch in batches(due) {
                     renewals.push(renew(batch, shared.period()));
                 }
-                if renewals.is_empty() {
-                    match shared.rest() {
-                        Rest::No => {}
-                        Rest::UntilStirred => shared.stir.notified().await,
-                        Rest::ForEver => return,
-                    }
+                if renewals.is_empty() && !shared.rest_if_idle().await {
+                    return;
                 }
             }
             Some(()) = renewals.next() => {}
@@ -196,10 +199,10 @@ async fn run(shared: Arc<Shared>) {
 }
 
 /// Grants of one kind of renewal, a command's worth each.
-fn batches(due: Vec<Arc<Grant>>) -> Vec<Vec<Arc<Grant>>> {
+fn batches(due: Vec<(Key, Arc<Grant>)>) -> Vec<Vec<Arc<Grant>>> {
     let now = clock::now();
     let mut batches: Vec<Vec<Arc<Grant>>> = Vec::new();
-    for grant in due.into_iter().filter(|grant| grant.begin_renewal(now)) {
+    for (_, grant) in due.into_iter().filter(|(key, grant)| grant.begin_renewal(*key, now)) {
         let script: *const _ = grant.target.kind.renewal();
         let fits = |batch: &&mut Vec<Arc<Grant>>| {
             batch.len() < BATCH && std::ptr::eq(batch[0].target.kind.renewal(), script)
@@ -218,8 +221,7 @@ async fn renew(batch: Vec<Arc<Grant>>, period: Duration) {
             for (grant, renewed) in batch.iter().zip(renewed) {
                 if renewed {
                     grant.renewed(sent, sent.plus(period));
-                } else {
-                    grant.write_off();
+                } else if grant.not_there() {
                     tracing::warn!(name = %grant.name(), "a lock was lost: the server does not know the hold any more");
                 }
             }
@@ -242,7 +244,9 @@ async fn send(batch: &[Arc<Grant>]) -> Result<(Moment, Vec<bool>), Fault> {
     );
     let route = store.route(&target.name).await?;
     let sent = clock::now();
-    match store.run(&route, &call).await? {
+    // One silent connection must not cost the lease: there has to be time for another try.
+    let limit = target.engine.config.command_timeout.min(target.engine.config.watchdog_lease / 6);
+    match store.run_within(limit, &route, &call).await? {
         Reply::List(replies) if replies.len() == batch.len() => {
             Ok((sent, replies.into_iter().map(|reply| reply == Reply::Int(1)).collect()))
         }
@@ -256,10 +260,14 @@ mod tests {
 
     #[test]
     fn a_watch_that_was_given_up_while_it_was_taken_is_not_begun() {
-        let mut watch = Watch { is_wanted: true, ..Watch::default() };
-        assert!(watch.begin());
-        watch.is_wanted = false;
-        assert!(!watch.begin());
-        assert!(!watch.is_renewing);
+        let (key, later) = ((clock::now(), 1), (clock::now(), 2));
+        let mut watch = Watch { is_wanted: true, due: Some(key), ..Watch::default() };
+        assert!(watch.begin(key) && watch.is_renewing);
+        watch.end();
+        watch.due = None; // given up
+        assert!(!watch.begin(key) && !watch.is_renewing);
+        watch.due = Some(later); // and watched again
+        assert!(!watch.begin(key) && !watch.is_renewing);
+        assert_eq!(watch.due, Some(later));
     }
 }

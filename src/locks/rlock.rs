@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::BaseLock;
 use super::sealed::Lock;
-use crate::engine::{Ask, Engine, Handle, Holds, Kind, Patience};
+use crate::engine::{Engine, Handle, Holds, Kind, Patience, Whose, millis};
 use crate::error::Result;
 use crate::guard::LockGuard;
 use crate::names;
@@ -48,26 +48,26 @@ impl Kind for Reentrant {
         names::lock_channel(name)
     }
 
-    fn attempt(&self, ask: &Ask<'_>) -> Call {
-        match ask.want {
-            1 => script::rlock_acquire(ask.name, ask.owner, ask.lease_ms()),
-            want => script::rlock_reenter(ask.name, ask.owner, want, ask.lease_ms()),
+    fn attempt(&self, whose: Whose<'_>, want: u32, lease: Duration) -> Call {
+        match want {
+            1 => script::rlock_acquire(whose.name, whose.owner, millis(lease)),
+            _ => script::rlock_reenter(whose.name, whose.owner, want, millis(lease)),
         }
     }
 
-    fn release(&self, ask: &Ask<'_>, keep: u32) -> Call {
-        script::rlock_release(ask.name, &self.channel(ask.name), ask.owner, keep, ask.lease_ms())
+    fn release(&self, whose: Whose<'_>, keep: u32) -> Call {
+        script::rlock_release(whose.name, whose.channel, whose.owner, keep)
     }
 
-    fn force(&self, name: &Arc<str>, owner: &Arc<str>) -> Call {
-        script::rlock_force(name, &self.channel(name), owner)
+    fn force(&self, whose: Whose<'_>) -> Call {
+        script::rlock_force(whose.name, whose.channel, whose.owner)
     }
 
     fn renewal(&self) -> &'static Batch {
         &script::RLOCK_RENEW
     }
 
-    fn keep_alive(&self, name: &Arc<str>, owner: &Arc<str>) -> Row {
-        Row { keys: vec![Arc::clone(name)], args: vec![owner.into()] }
+    fn keep_alive(&self, whose: Whose<'_>) -> Row {
+        Row { keys: vec![Arc::clone(whose.name)], args: vec![whose.owner.into()] }
     }
 }

@@ -9,6 +9,7 @@ mod source;
 mod subscriber;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) use fault::{Fault, FaultKind, Sent};
 pub(crate) use node::Route;
@@ -37,6 +38,7 @@ pub(crate) trait Listener: Send + Sync + 'static {
 pub(crate) struct Store {
     node: Arc<Node>,
     subscriber: Subscriber,
+    command_timeout: Duration,
 }
 
 #[derive(Debug)]
@@ -56,7 +58,8 @@ impl Store {
         let (pool, address) = source.open(config).map_err(OpenError::Source)?;
         let node = Arc::new(Node::new(pool, config));
         node.check_version().await?;
-        Ok(Self { node, subscriber: Subscriber::start(address, config, listener) })
+        let subscriber = Subscriber::start(address, config, listener);
+        Ok(Self { node, subscriber, command_timeout: config.command_timeout })
     }
 
     /// The connection for commands about `name`, made anew if there is none.
@@ -67,7 +70,17 @@ impl Store {
     /// Runs a script on a connection. Calls on one route are received by the server in the order in which they
     /// were first polled. A dropped future may have run or not, but does not run after a later call on its route.
     pub(crate) async fn run(&self, route: &Route, call: &Call) -> Result<Reply, Fault> {
-        self.node.run(route, call).await
+        self.run_within(self.command_timeout, route, call).await
+    }
+
+    /// The same, with a time-out of its own.
+    pub(crate) async fn run_within(
+        &self,
+        limit: Duration,
+        route: &Route,
+        call: &Call,
+    ) -> Result<Reply, Fault> {
+        self.node.run(limit, route, call).await
     }
 
     /// Begins to listen on a channel; [`Listener::hearing`] tells when it does.

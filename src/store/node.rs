@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use deadpool_redis::{Connection, Pool, PoolError};
+use futures_util::future::{BoxFuture, FutureExt, Shared};
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, Value, cmd};
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::fault::{Fault, FaultKind, Sent};
@@ -39,17 +40,26 @@ pub(super) struct Node {
     made: AtomicU64,
 }
 
-#[derive(Default)]
-struct Lane {
-    current: Mutex<Option<Arc<Link>>>,
-    /// Held by whoever connects; remembers the last failure for those who waited meanwhile.
-    connecting: AsyncMutex<Option<(Instant, Fault)>>,
+type Lane = Mutex<State>;
+
+enum State {
+    /// There is no connection; the last could not be had for this reason.
+    Closed(Option<(Instant, Fault)>),
+    /// One is being made, for all who ask meanwhile.
+    Connecting(Connecting),
+    Open(Arc<Link>),
 }
+
+/// Made by a task of its own: a caller that is not polled any more must not keep others from their connection.
+type Connecting = Shared<BoxFuture<'static, Result<Arc<Link>, Fault>>>;
 
 struct Link {
     number: u64,
     connection: MultiplexedConnection,
+    /// It let a command time out, and was asked whether it is still there.
     is_probed: AtomicBool,
+    /// The probe has its answer.
+    probed: Notify,
 }
 
 /// The connection that the commands about one lock take.
@@ -70,19 +80,21 @@ impl Node {
     pub(super) fn new(pool: Pool, config: &LockConfig) -> Self {
         Self {
             pool,
-            lanes: (0..config.connections).map(|_| Lane::default()).collect(),
+            lanes: (0..config.connections).map(|_| Mutex::new(State::Closed(None))).collect(),
             command_timeout: config.command_timeout,
             made: AtomicU64::new(0),
         }
     }
 
     pub(super) async fn check_version(self: &Arc<Self>) -> Result<(), OpenError> {
-        let route = self.connect(0).await.map_err(OpenError::Fault)?;
-        let hello = match self.send(&route, async |c| wire::send(c, &cmd("HELLO")).await).await {
-            // Redis 5 and older do not know the command.
-            Err(fault) if fault.kind == FaultKind::Rejected && fault.sent == Sent::No => Value::Nil,
-            result => result.map_err(OpenError::Fault)?,
-        };
+        let route = self.lane(0).await.map_err(OpenError::Fault)?;
+        let hello =
+            match self.send(self.command_timeout, &route, async |c| wire::send(c, &cmd("HELLO")).await).await
+            {
+                // Redis 5 and older do not know the command.
+                Err(fault) if fault.kind == FaultKind::Rejected && fault.sent == Sent::No => Value::Nil,
+                result => result.map_err(OpenError::Fault)?,
+            };
         let facts: std::collections::HashMap<String, Value> =
             FromRedisValue::from_redis_value(hello).unwrap_or_default();
         let version =
@@ -95,104 +107,142 @@ impl Node {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         let lanes = self.lanes.len() as u64;
-        self.connect(usize::try_from(hasher.finish() % lanes).unwrap_or(0)).await
+        self.lane(usize::try_from(hasher.finish() % lanes).unwrap_or(0)).await
     }
 
-    pub(super) async fn run(self: &Arc<Self>, route: &Route, call: &Call) -> Result<Reply, Fault> {
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        limit: Duration,
+        route: &Route,
+        call: &Call,
+    ) -> Result<Reply, Fault> {
         tracing::trace!(script = call.script.file, connection = route.number(), "running");
-        let value = self.send(route, async |connection| wire::evaluate(connection, call).await).await?;
+        let value =
+            self.send(limit, route, async |connection| wire::evaluate(connection, call).await).await?;
         wire::reply(value)
     }
 
-    async fn connect(&self, lane_number: usize) -> Result<Route, Fault> {
-        let lane = &self.lanes[lane_number];
-        let route = |link| Route { link, lane: lane_number };
-        if let Some(link) = lane.current() {
-            return Ok(route(link));
-        }
-        let mut last_failure = lane.connecting.lock().await;
-        if let Some(link) = lane.current() {
-            return Ok(route(link)); // somebody connected while we waited for our turn
-        }
-        if let Some((at, fault)) = &*last_failure
-            && at.elapsed() < SHARED_FAILURE
-        {
-            return Err(fault.clone());
-        }
-        match self.open().await {
-            Ok(connection) => {
-                let number = self.made.fetch_add(1, Ordering::Relaxed);
-                let link = Arc::new(Link { number, connection, is_probed: AtomicBool::new(false) });
-                *lock(&lane.current) = Some(Arc::clone(&link));
-                *last_failure = None;
-                tracing::debug!(lane = lane_number, connection = number, "connected");
-                Ok(route(link))
-            }
-            Err(fault) => {
-                *last_failure = Some((Instant::now(), fault.clone()));
-                Err(fault)
-            }
+    async fn lane(self: &Arc<Self>, lane: usize) -> Result<Route, Fault> {
+        let link = match &*lock(&self.lanes[lane]) {
+            State::Open(link) if !link.is_probed.load(Ordering::Acquire) => Some(Arc::clone(link)),
+            _ => None,
+        };
+        match link {
+            Some(link) => Ok(Route { link, lane }),
+            // Boxed, as it is rare, and large enough to weigh on every call.
+            None => Box::pin(self.connect(lane)).await.map(|link| Route { link, lane }),
         }
     }
 
-    async fn open(&self) -> Result<MultiplexedConnection, Fault> {
-        match timeout(self.command_timeout, self.pool.get()).await {
-            Ok(Ok(connection)) => Ok(Connection::take(connection)),
-            Ok(Err(PoolError::Backend(error))) => Err(wire::connect_fault(error)),
-            Ok(Err(error)) => Err(Fault::new(FaultKind::Unreachable, Sent::No, error)),
-            Err(elapsed) => Err(Fault::new(FaultKind::Unreachable, Sent::No, elapsed)),
+    async fn connect(self: &Arc<Self>, lane: usize) -> Result<Arc<Link>, Fault> {
+        self.probed(lane).await;
+        let connecting = {
+            let mut state = lock(&self.lanes[lane]);
+            match &*state {
+                State::Open(link) => return Ok(Arc::clone(link)),
+                State::Closed(Some((at, fault))) if at.elapsed() < SHARED_FAILURE => {
+                    return Err(fault.clone());
+                }
+                State::Connecting(connecting) => connecting.clone(),
+                State::Closed(_) => {
+                    // Begun with the lane locked, so that it can not end before the lane says that it began.
+                    let connecting = self.begin(lane);
+                    *state = State::Connecting(connecting.clone());
+                    connecting
+                }
+            }
+        };
+        connecting.await
+    }
+
+    /// Waits while a probe finds out whether the connection is still there: a command sent on it meanwhile would only
+    /// time out, too.
+    async fn probed(&self, lane: usize) {
+        let link = match &*lock(&self.lanes[lane]) {
+            State::Open(link) => Arc::clone(link),
+            _ => return,
+        };
+        let mut probed = std::pin::pin!(link.probed.notified());
+        // Enlist first, then look: an answer in between is not missed.
+        probed.as_mut().enable();
+        if link.is_probed.load(Ordering::Acquire) {
+            probed.await;
         }
+    }
+
+    fn begin(self: &Arc<Self>, lane: usize) -> Connecting {
+        let node = Arc::clone(self);
+        let task = tokio::spawn(async move {
+            let result = node.open().await;
+            *lock(&node.lanes[lane]) = match &result {
+                Ok(link) => State::Open(Arc::clone(link)),
+                Err(fault) => State::Closed(Some((Instant::now(), fault.clone()))),
+            };
+            result
+        });
+        let ended = |error| Err(Fault::new(FaultKind::Unreachable, Sent::No, error));
+        task.map(move |result| result.unwrap_or_else(ended)).boxed().shared()
+    }
+
+    async fn open(&self) -> Result<Arc<Link>, Fault> {
+        let connection = match timeout(self.command_timeout, self.pool.get()).await {
+            Ok(Ok(connection)) => Connection::take(connection),
+            Ok(Err(PoolError::Backend(error))) => return Err(wire::connect_fault(error)),
+            Ok(Err(error)) => return Err(Fault::new(FaultKind::Unreachable, Sent::No, error)),
+            Err(elapsed) => return Err(Fault::new(FaultKind::Unreachable, Sent::No, elapsed)),
+        };
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        tracing::debug!(connection = number, "connected");
+        Ok(Arc::new(Link { number, connection, is_probed: AtomicBool::new(false), probed: Notify::new() }))
     }
 
     /// Sends one command, and sees to its connection if that fails.
     async fn send(
         self: &Arc<Self>,
+        limit: Duration,
         route: &Route,
         command: impl AsyncFnOnce(&mut MultiplexedConnection) -> redis::RedisResult<Value>,
     ) -> Result<Value, Fault> {
         let mut connection = route.link.connection.clone();
-        let fault = match timeout(self.command_timeout, command(&mut connection)).await {
+        let fault = match timeout(limit, command(&mut connection)).await {
             Ok(Ok(value)) => return Ok(value),
             Ok(Err(error)) => wire::fault(error),
             Err(elapsed) => Fault::new(FaultKind::TimedOut, Sent::Unknown, elapsed),
         };
         match fault.kind {
             FaultKind::Broken => self.discard(route, "it broke"),
+            // After a failover the address may lead elsewhere by now.
+            FaultKind::ReadOnly => self.discard(route, "it leads to a replica"),
             FaultKind::TimedOut => self.probe(route),
             _ => {}
         }
         Err(fault)
     }
 
-    /// A silent connection looks like a slow server. One probe at a time tells them apart, beside the callers, so
-    /// that none of them waits for it.
+    /// A silent connection looks like a slow server. One probe, in the background, tells them apart.
     fn probe(self: &Arc<Self>, route: &Route) {
-        if route.link.is_probed.swap(true, Ordering::Relaxed) {
+        if route.link.is_probed.swap(true, Ordering::AcqRel) {
             return;
         }
         let (node, route) = (Arc::clone(self), route.clone());
         tokio::spawn(async move {
             let mut connection = route.link.connection.clone();
             match timeout(PROBE_TIMEOUT, wire::send(&mut connection, &cmd("PING"))).await {
-                Ok(Ok(_)) => route.link.is_probed.store(false, Ordering::Relaxed),
+                Ok(Ok(_)) => {}
                 Ok(Err(_)) => node.discard(&route, "it broke"),
                 Err(_) => node.discard(&route, "it is silent"),
             }
+            route.link.is_probed.store(false, Ordering::Release);
+            route.link.probed.notify_waiters();
         });
     }
 
     fn discard(&self, route: &Route, reason: &str) {
-        let mut current = lock(&self.lanes[route.lane].current);
-        if current.as_ref().is_some_and(|link| link.number == route.number()) {
-            *current = None;
+        let mut state = lock(&self.lanes[route.lane]);
+        if matches!(&*state, State::Open(link) if link.number == route.number()) {
+            *state = State::Closed(None);
             tracing::info!(lane = route.lane, connection = route.number(), reason, "replacing a connection");
         }
-    }
-}
-
-impl Lane {
-    fn current(&self) -> Option<Arc<Link>> {
-        lock(&self.current).clone()
     }
 }
 

@@ -53,13 +53,14 @@ pub(super) fn reply(value: Value) -> Result<Reply, Fault> {
 /// What an error of a command that was handed to a connection means.
 pub(super) fn fault(error: RedisError) -> Fault {
     let (kind, sent) = match (error.kind(), error.code()) {
-        (_, Some(code)) => (refusal(code), Sent::No),
+        (_, Some(code)) => (refusal(code, error.detail().unwrap_or_default()), Sent::No),
         (ErrorKind::AuthenticationFailed, _) => (FaultKind::Authentication, Sent::No),
         (ErrorKind::Io, _) if error.is_timeout() => (FaultKind::TimedOut, Sent::Unknown),
         (ErrorKind::Io | ErrorKind::Parse, _) => (FaultKind::Broken, Sent::Unknown),
         _ => (FaultKind::Rejected, Sent::Unknown),
     };
-    Fault::new(kind, sent, error)
+    // As text: the error of the library repeats its source, and is not to be seen outside.
+    Fault::new(kind, sent, error.to_string())
 }
 
 /// What an error of a connection that did not come about means.
@@ -68,13 +69,13 @@ pub(super) fn connect_fault(error: RedisError) -> Fault {
         kind @ (FaultKind::Authentication | FaultKind::Permission) => kind,
         _ => FaultKind::Unreachable,
     };
-    Fault::new(kind, Sent::No, error)
+    Fault::new(kind, Sent::No, error.to_string())
 }
 
-/// A server that answers with an error did not run the script: the scripts here do all that can be refused before
-/// the first write.
-fn refusal(code: &str) -> FaultKind {
+/// A server that answers with an error has changed nothing: the scripts do what can be refused before they write.
+fn refusal(code: &str, detail: &str) -> FaultKind {
     match code {
+        "ERR" if detail.contains("user executing the script can't") => FaultKind::Permission,
         "NOAUTH" | "WRONGPASS" => FaultKind::Authentication,
         "NOPERM" => FaultKind::Permission,
         "OOM" => FaultKind::OutOfMemory,

@@ -50,6 +50,7 @@ impl Subscriber {
             wanted: HashSet::new(),
             changed: HashSet::new(),
             command_timeout: config.command_timeout,
+            backoff: RECONNECT,
         };
         tokio::spawn(task.run());
         Self { orders: Some(sender) }
@@ -64,9 +65,11 @@ impl Subscriber {
     }
 
     fn order(&self, order: Order) {
-        if let Some(orders) = &self.orders {
-            // The task ends only with its runtime, and then nobody waits any more.
-            let _ = orders.send(order);
+        // The task ends only with its runtime, which ends the client, too.
+        if let Some(orders) = &self.orders
+            && orders.send(order).is_err()
+        {
+            tracing::error!("not hearing messages: the runtime on which the client was made is gone");
         }
     }
 }
@@ -80,6 +83,8 @@ struct Task {
     /// Channels that may have to be subscribed or unsubscribed.
     changed: HashSet<Arc<str>>,
     command_timeout: Duration,
+    /// Begins anew when something is heard: a server that lets us connect may still refuse that.
+    backoff: Backoff,
 }
 
 enum End {
@@ -99,7 +104,6 @@ type Command = BoxFuture<'static, Result<Result<Done, RedisError>, Elapsed>>;
 
 impl Task {
     async fn run(mut self) {
-        let mut backoff = RECONNECT;
         loop {
             while self.wanted.is_empty() {
                 if !self.take_orders().await {
@@ -108,7 +112,6 @@ impl Task {
             }
             let reason = match timeout(self.command_timeout, self.client.get_async_pubsub()).await {
                 Ok(Ok(connection)) => {
-                    backoff = RECONNECT;
                     let (sink, stream) = connection.split();
                     let End::Broken(reason) = self.serve(sink, stream).await else { return };
                     self.listener.deaf();
@@ -118,7 +121,8 @@ impl Task {
                 Err(elapsed) => elapsed.to_string(),
             };
             tracing::info!(reason, channels = self.wanted.len(), "not hearing messages, reconnecting");
-            if !self.pause(backoff.pause()).await {
+            let pause = self.backoff.pause();
+            if !self.pause(pause).await {
                 return;
             }
         }
@@ -196,6 +200,7 @@ impl Task {
         match done {
             Done::Pinged => {}
             Done::Subscribed(channels) => {
+                self.backoff = RECONNECT;
                 for channel in channels {
                     self.listener.hearing(&channel);
                     heard.insert(channel);

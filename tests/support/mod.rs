@@ -1,6 +1,11 @@
 //! What the tests stand on: real servers, a proxy that makes faults, and the proof that a test left nothing behind.
 
-#![allow(dead_code, unreachable_pub, reason = "every test file includes it, and none uses all of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "every test file includes it, and none uses all of it"
+)]
 
 pub mod proxy;
 pub mod resp;

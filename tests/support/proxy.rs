@@ -268,7 +268,7 @@ impl Shared {
 }
 
 impl Link {
-    async fn pass(&self, held: impl Fn(&Faults) -> bool) {
+    async fn pass(&self, held: fn(&Faults) -> bool) {
         let delay = self.faults.borrow().delay;
         if !delay.is_zero() {
             sleep(delay).await;

@@ -103,6 +103,14 @@ impl Server {
         self.start_again();
     }
 
+    /// From its next start on, it takes this long for each key.
+    pub fn slow_loading(&mut self, per_key: Duration) {
+        let delay =
+            self.args.iter().position(|arg| arg == "--key-load-delay").expect("started with the setting");
+        self.args[delay + 1] = per_key.as_micros().to_string();
+        self.args.extend(["--loading-process-events-interval-bytes".to_owned(), "1024".to_owned()]);
+    }
+
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             let _ = process.kill();

@@ -1,0 +1,168 @@
+//! The floor: lockkeeper's own scripts with nothing around them. One command to acquire, one to release; and to wait,
+//! the steps that can not be left out: release and publish, hear the message, acquire.
+//!
+//! It is no lock to use. It survives no fault, no lost message, no dropped future, and renews nothing.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use redis::aio::{MultiplexedConnection, PubSubSink};
+use redis::io::tcp::TcpSettings;
+use redis::{Client, Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Script, cmd};
+use tokio::sync::Notify;
+
+use crate::peer::{LEASE, Lock, Peer};
+
+const ACQUIRE: &str = include_str!("../../lua/rlock/acquire.lua");
+const RELEASE: &str = include_str!("../../lua/rlock/release.lua");
+
+/// As many as a lockkeeper client has by default.
+const CONNECTIONS: usize = 2;
+
+const LEASE_MS: u64 = LEASE.as_millis() as u64;
+
+#[derive(Clone)]
+pub struct Bare(Arc<Shared>);
+
+struct Shared {
+    connections: Vec<MultiplexedConnection>,
+    wakes: Wakes,
+    /// By which the server knows the scripts.
+    acquire: String,
+    release: String,
+    next_owner: AtomicU64,
+}
+
+pub struct BareLock {
+    bare: Bare,
+    connection: MultiplexedConnection,
+    name: String,
+    channel: String,
+}
+
+pub fn address(url: &str) -> ConnectionInfo {
+    let address = url.into_connection_info().expect("a good URL");
+    address.set_tcp_settings(TcpSettings::default().set_nodelay(true))
+}
+
+pub async fn connection(url: &str) -> MultiplexedConnection {
+    let client = Client::open(address(url)).expect("a good address");
+    client.get_multiplexed_async_connection().await.expect("a connection")
+}
+
+pub async fn run<T: FromRedisValue>(connection: &mut MultiplexedConnection, command: &Cmd) -> T {
+    command.query_async(connection).await.expect("an answer")
+}
+
+async fn load(connection: &mut MultiplexedConnection, source: &str) -> String {
+    Script::new(source).load_async(connection).await.expect("a script the server can read")
+}
+
+impl Peer for Bare {
+    type Lock = BareLock;
+
+    async fn connect(url: &str) -> Self {
+        let mut connections = join_all((0..CONNECTIONS).map(|_| connection(url))).await;
+        let acquire = load(&mut connections[0], ACQUIRE).await;
+        let release = load(&mut connections[0], RELEASE).await;
+        let wakes = Wakes::connect(url).await;
+        Self(Arc::new(Shared { connections, wakes, acquire, release, next_owner: AtomicU64::new(1) }))
+    }
+
+    /// The name picks the connection, by the same hash as in lockkeeper.
+    fn lock(&self, name: &str) -> BareLock {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        let connection = self.0.connections[hasher.finish() as usize % CONNECTIONS].clone();
+        let channel = format!("redisson_lock__channel:{{{name}}}");
+        BareLock { bare: self.clone(), connection, name: name.to_owned(), channel }
+    }
+}
+
+impl Bare {
+    /// Of the same form and length as lockkeeper's: a UUID and a number.
+    fn new_owner(&self) -> String {
+        let number = self.0.next_owner.fetch_add(1, Ordering::Relaxed);
+        format!("00000000-0000-4000-8000-{:012x}:{number}", process::id())
+    }
+}
+
+impl BareLock {
+    async fn acquire(&mut self, owner: &str) -> bool {
+        let mut command = cmd("EVALSHA");
+        command.arg(&self.bare.0.acquire).arg(1).arg(&self.name).arg(owner).arg(LEASE_MS);
+        let left: Option<i64> = run(&mut self.connection, &command).await;
+        left.is_none()
+    }
+
+    async fn release(&mut self, owner: &str) -> i64 {
+        let mut command = cmd("EVALSHA");
+        command.arg(&self.bare.0.release).arg(2).arg(&self.name).arg(&self.channel);
+        command.arg(owner).arg(0).arg(LEASE_MS);
+        run(&mut self.connection, &command).await
+    }
+}
+
+impl Lock for BareLock {
+    /// The owner's id.
+    type Guard = String;
+
+    async fn lock(&mut self) -> String {
+        let owner = self.bare.new_owner();
+        while !self.acquire(&owner).await {
+            self.bare.0.wakes.wait(&self.channel).await;
+        }
+        owner
+    }
+
+    async fn unlock(&mut self, owner: String) {
+        assert_eq!(self.release(&owner).await, 1, "a lock that was held");
+    }
+}
+
+/// One connection that hears messages, for all who wait. A channel that was heard once is heard for ever.
+struct Wakes {
+    sink: PubSubSink,
+    channels: Arc<Mutex<HashMap<String, Arc<Notify>>>>,
+}
+
+impl Wakes {
+    async fn connect(url: &str) -> Self {
+        let client = Client::open(address(url)).expect("a good address");
+        let (sink, mut stream) = client.get_async_pubsub().await.expect("a connection").split();
+        let channels = Arc::new(Mutex::new(HashMap::<String, Arc<Notify>>::new()));
+        let heard = Arc::clone(&channels);
+        tokio::spawn(async move {
+            while let Some(message) = stream.next().await {
+                let channels = heard.lock().expect("no panic");
+                if let Some(waiting) = channels.get(message.get_channel_name()) {
+                    waiting.notify_one();
+                }
+            }
+        });
+        Self { sink, channels }
+    }
+
+    /// Returns when it is time to attempt again: on a message, or once the channel is heard for the first time.
+    async fn wait(&self, channel: &str) {
+        match self.waiting(channel) {
+            Some(waiting) => waiting.notified().await,
+            None => self.sink.clone().subscribe(channel).await.expect("a subscription"),
+        }
+    }
+
+    /// Who waits there already. `None`: nobody ever did, and whoever asks has to subscribe.
+    fn waiting(&self, channel: &str) -> Option<Arc<Notify>> {
+        let mut channels = self.channels.lock().expect("no panic");
+        let known = channels.get(channel).cloned();
+        if known.is_none() {
+            channels.insert(channel.to_owned(), Arc::default());
+        }
+        known
+    }
+}

@@ -1,0 +1,43 @@
+//! Candidates, side by side.
+
+use std::time::Duration;
+
+/// How long to measure.
+#[derive(Clone, Copy)]
+pub struct Effort {
+    pub rounds: usize,
+    /// For one candidate in one round.
+    pub slice: Duration,
+}
+
+impl Effort {
+    pub const FULL: Self = Self { rounds: 9, slice: Duration::from_millis(300) };
+    pub const QUICK: Self = Self { rounds: 3, slice: Duration::from_millis(100) };
+
+    /// Of what happens this often, so many are in a slice.
+    pub fn count(self, every: Duration) -> usize {
+        (self.slice.as_micros() / every.as_micros()) as usize
+    }
+
+    /// For what is rare.
+    pub fn longer(self, times: u32) -> Self {
+        Self { slice: self.slice * times, ..self }
+    }
+}
+
+/// Runs each candidate once per round, in an order that rotates. Returns the results of each, round by round.
+///
+/// A first round warms up and is not counted.
+pub fn interleave<T>(rounds: usize, candidates: usize, run: impl Fn(usize) -> T) -> Vec<Vec<T>> {
+    let mut results: Vec<Vec<T>> = (0..candidates).map(|_| Vec::new()).collect();
+    for round in 0..=rounds {
+        for step in 0..candidates {
+            let candidate = (round + step) % candidates;
+            let result = run(candidate);
+            if round > 0 {
+                results[candidate].push(result);
+            }
+        }
+    }
+    results
+}

@@ -1,0 +1,88 @@
+//! How do the handlers of a web server share locks?
+//!
+//! They share the [`LockClient`]: it is cheap to clone, and all clones use the same few connections. Never share a
+//! handle: a handle is an owner, and what an owner holds it may acquire again, so two requests with one handle would
+//! both get in. Observe that no visit is lost, although each reads the counter, waits, and writes it.
+//!
+//! ```text
+//! cargo run --example axum_state      # a Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
+//! ```
+
+use std::env;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::post;
+use lockkeeper::LockClient;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+const REQUESTS: usize = 8;
+const PATIENCE: Duration = Duration::from_secs(5);
+const BUSY: StatusCode = StatusCode::SERVICE_UNAVAILABLE;
+
+#[derive(Clone)]
+struct App {
+    locks: LockClient, // not an `RLock`, and not an `Arc<Mutex<RLock>>`: that compiles, and lets all in at once
+    visits: Arc<AtomicU64>, // stands for what lies in a database
+}
+
+/// A handle of its own for each request.
+async fn visit(State(app): State<App>) -> Result<String, StatusCode> {
+    let mut lock = app.locks.rlock("example:visits");
+    let guard = lock.try_lock_for(PATIENCE).await.map_err(|_| BUSY)?.ok_or(BUSY)?;
+    let before = app.visits.load(Ordering::Relaxed);
+    sleep(Duration::from_millis(5)).await;
+    app.visits.store(before + 1, Ordering::Relaxed);
+    // If it was not held until here, the visit may be lost, and must not be confirmed.
+    guard.unlock().await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    Ok(format!("visit {}", before + 1))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".into());
+    let app = App { locks: LockClient::connect(url).await?, visits: Arc::default() };
+
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let router = Router::new().route("/visits", post(visit)).with_state(app.clone());
+    let (stop, stopped) = oneshot::channel::<()>();
+    let server = axum::serve(listener, router).with_graceful_shutdown(async { drop(stopped.await) });
+    let server = tokio::spawn(server.into_future());
+    println!("serving POST http://{address}/visits");
+
+    let mut requests: JoinSet<_> = (0..REQUESTS).map(|_| request(address)).collect();
+    while let Some(answer) = requests.join_next().await {
+        println!("  {}", answer??);
+    }
+    let visits = app.visits.load(Ordering::Relaxed);
+    println!("{REQUESTS} requests at once, {visits} visits counted");
+
+    // First those who lock, then the locks.
+    drop(stop);
+    server.await??;
+    app.locks.shutdown().await?;
+    if visits == REQUESTS as u64 { Ok(()) } else { Err("visits were lost".into()) }
+}
+
+/// The status and the body of the answer.
+async fn request(address: SocketAddr) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request =
+        format!("POST /visits HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    Ok(format!("{} -> {body}", head.lines().next().unwrap_or_default()))
+}

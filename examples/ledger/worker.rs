@@ -1,0 +1,143 @@
+//! A worker: does one job after the other, each inside the lock, until none is left.
+
+use std::fs::{File, OpenOptions};
+use std::future::pending;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::thread;
+use std::time::Duration;
+
+use lockkeeper::{Error, LockClient, LockConfig};
+use tokio::time::sleep;
+
+use crate::jobs::{self, Job};
+use crate::{LEASE, LOCK, Result, redis_url};
+
+struct Worker {
+    number: usize,
+    ledger: PathBuf,
+    jobs: Vec<Job>,
+    /// From this job on, it hangs inside its first section.
+    hangs_from: Option<usize>,
+}
+
+#[derive(PartialEq)]
+enum Step {
+    Done,
+    NothingLeft,
+}
+
+/// `NUMBER INPUT LEDGER HANGS-FROM|never with|without`. What happens is said in lines on the standard output.
+pub(crate) async fn main(args: &[String]) -> Result<()> {
+    let [number, input, ledger, hangs_from, lock] = args else {
+        return Err("a worker needs its parent".into());
+    };
+    thread::spawn(end_with_parent);
+    let worker = Worker {
+        number: number.parse()?,
+        ledger: ledger.into(),
+        jobs: jobs::read(Path::new(input))?,
+        hangs_from: hangs_from.parse().ok(),
+    };
+    if lock == "without" { worker.run_without_lock().await } else { worker.run().await }
+}
+
+impl Worker {
+    async fn run(&self) -> Result<()> {
+        let locks = LockClient::new(redis_url(), LockConfig::default().watchdog_lease(LEASE)).await?;
+        let mut lock = locks.rlock(LOCK);
+        loop {
+            let guard = lock.lock().await?;
+            let step = match guard.run(self.section()).await {
+                Ok(step) => step?,
+                Err(_) => Step::Done, // it was stopped: `unlock` says why
+            };
+            match guard.unlock().await {
+                Err(Error::NotHeld { .. }) => println!("lost"),
+                outcome => outcome?,
+            }
+            if step == Step::NothingLeft {
+                return Ok(locks.shutdown().await?);
+            }
+            pause(2..8).await;
+        }
+    }
+
+    async fn run_without_lock(&self) -> Result<()> {
+        while self.section().await? == Step::Done {
+            pause(2..8).await;
+        }
+        Ok(())
+    }
+
+    /// One job. Two workers in here at a time would do the same one, and tear each other's lines.
+    async fn section(&self) -> Result<Step> {
+        println!("entered");
+        let mut ledger = Ledger::open(&self.ledger)?;
+        let (last, balance) = ledger.last()?;
+        let Some(job) = self.jobs.get(last) else { return Ok(Step::NothingLeft) };
+        let number = last + 1;
+        pause(1..3).await;
+
+        ledger.append(&format!("{number:>6}  {:<10} {:>+6}", job.account, job.amount))?;
+        if self.hangs_from.is_some_and(|from| number >= from) {
+            println!("hangs {number}");
+            pending::<()>().await;
+        }
+        pause(1..3).await;
+        ledger.append(&format!(" {:>8}  worker {}\n", balance + job.amount, self.number))?;
+        println!("did {number}");
+        Ok(Step::Done)
+    }
+}
+
+struct Ledger(File);
+
+impl Ledger {
+    fn open(path: &Path) -> Result<Self> {
+        Ok(Self(OpenOptions::new().read(true).append(true).open(path)?))
+    }
+
+    /// The job of the last line and the balance after it. Half a line behind it is from a worker that died: it is
+    /// cut off, and its job done again.
+    fn last(&mut self) -> Result<(usize, i64)> {
+        const ENOUGH: u64 = 4_096;
+        let start = self.0.metadata()?.len().saturating_sub(ENOUGH);
+        self.0.seek(SeekFrom::Start(start))?;
+        let mut end = Vec::new();
+        self.0.read_to_end(&mut end)?;
+        let whole = end.iter().rposition(|&byte| byte == b'\n').map_or(0, |newline| newline + 1);
+        if whole < end.len() {
+            self.0.set_len(start + u64::try_from(whole)?)?;
+            println!("mended {}", end.len() - whole);
+        }
+        match String::from_utf8_lossy(&end[..whole]).lines().rev().find_map(read) {
+            Some(last) => Ok(last),
+            None if start == 0 => Ok((0, 0)),
+            None => Err("the end of the ledger can not be read".into()),
+        }
+    }
+
+    fn append(&mut self, text: &str) -> io::Result<()> {
+        self.0.write_all(text.as_bytes())
+    }
+}
+
+fn read(line: &str) -> Option<(usize, i64)> {
+    match line.split_whitespace().collect::<Vec<_>>()[..] {
+        [number, _, _, balance, "worker", _] => Some((number.parse().ok()?, balance.parse().ok()?)),
+        _ => None,
+    }
+}
+
+async fn pause(ms: Range<u64>) {
+    sleep(Duration::from_millis(fastrand::u64(ms))).await;
+}
+
+/// The parent keeps the other end of the standard input, and writes nothing to it.
+fn end_with_parent() {
+    let _ = io::stdin().read(&mut [0]);
+    process::exit(1);
+}

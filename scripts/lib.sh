@@ -1,0 +1,223 @@
+# shellcheck shell=bash
+# What the scripts here share. They source it; it does nothing by itself.
+
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+temp=
+server_pid=
+group_pid=
+is_hushed=
+
+say() {
+    if [ -t 1 ]; then printf '\033[1m==> %s\033[0m\n' "$*"; else printf '==> %s\n' "$*"; fi
+}
+
+fail() {
+    printf '%s: %s\n' "${0##*/}" "$*" >&2
+    exit 1
+}
+
+# --- leaving nothing behind --------------------------------------------------------------------------------------
+
+# Comes first. Everything that is written goes to $temp, also by the programs that are run.
+begin() {
+    trap clean_up EXIT
+    trap 'exit 129' HUP
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    temp=$(mktemp -d "${TMPDIR:-/tmp}/lockkeeper.XXXXXX")
+    export TMPDIR=$temp
+}
+
+clean_up() {
+    local code=$?
+    trap '' HUP INT TERM
+    end_group "$group_pid"
+    end_group "$server_pid"
+    unhush_services
+    [ -z "$temp" ] || rm -rf "$temp"
+    exit "$code"
+}
+
+# Runs a command in a process group of its own, so that all of it ends with this script.
+attend() {
+    local code=0
+    set -m
+    "$@" </dev/null &
+    group_pid=$!
+    set +m
+    wait "$group_pid" || code=$?
+    group_pid=
+    return "$code"
+}
+
+end_group() {
+    [ -n "$1" ] || return 0
+    kill -TERM -- "-$1" 2>/dev/null || true
+    for _ in {1..200}; do
+        kill -0 -- "-$1" 2>/dev/null || break
+        sleep 0.05
+    done
+    kill -KILL -- "-$1" 2>/dev/null || true
+    wait "$1" 2>/dev/null || true
+}
+
+# --- what is needed ----------------------------------------------------------------------------------------------
+
+# at_least 7.0 7.2.4
+at_least() {
+    [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]
+}
+
+least_rust() {
+    sed -n 's/^rust-version = "\([^"]*\)".*/\1/p' "$root/Cargo.toml"
+}
+
+need_rust() {
+    local least has
+    least=$(least_rust)
+    command -v cargo >/dev/null || PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+    command -v cargo >/dev/null || fail "cargo is missing: install Rust $least or newer, see https://rustup.rs"
+    has=$(rustc --version | cut -d ' ' -f 2)
+    at_least "$least" "$has" || fail "Rust $has is too old: install $least or newer, see https://rustup.rs"
+    command -v cc >/dev/null || install_linker ||
+        fail "a C compiler is missing, which Rust links with (on Debian: apt-get install gcc libc6-dev)"
+}
+
+# Which server it is stands in LOCKKEEPER_SERVER, which the tests read as well.
+need_server() {
+    local program
+    if [ -n "${LOCKKEEPER_SERVER:-}" ]; then
+        is_server "$LOCKKEEPER_SERVER" || fail "LOCKKEEPER_SERVER=$LOCKKEEPER_SERVER is not a Redis 7.0 or newer"
+    elif program=$(find_server); then
+        LOCKKEEPER_SERVER=$program
+    elif install_server && program=$(find_server); then
+        LOCKKEEPER_SERVER=$program
+    else
+        fail "no server: install Redis 7.0 or Valkey 7.2, or newer (on Debian: apt-get install redis-server)"
+    fi
+    export LOCKKEEPER_SERVER
+}
+
+find_server() {
+    local program
+    for program in redis-server valkey-server; do
+        if is_server "$program"; then
+            echo "$program"
+            return
+        fi
+    done
+    return 1
+}
+
+is_server() {
+    command -v "$1" >/dev/null && at_least 7.0 "$("$1" --version | sed -n 's/.*v=\([0-9.]*\).*/\1/p')"
+}
+
+# --- installing --------------------------------------------------------------------------------------------------
+
+install_server() {
+    local package
+    can_install && update_packages || return 1
+    for package in redis-server valkey-server; do
+        at_least 7.0 "$(candidate "$package")" || continue
+        install_packages "$package" || continue
+        # Nor shall it start with the machine.
+        if command -v systemctl >/dev/null; then as_root systemctl --quiet disable "$package" || true; fi
+        return 0
+    done
+    return 1
+}
+
+install_linker() {
+    can_install && update_packages && install_packages gcc libc6-dev
+}
+
+can_install() {
+    command -v apt-get >/dev/null && { [ "$(id -u)" = 0 ] || command -v sudo >/dev/null; }
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+update_packages() {
+    as_root apt-get update -qq
+}
+
+# The version that would be installed, without Debian's epoch.
+candidate() {
+    apt-cache policy "$1" | sed -n 's/^ *Candidate: \([0-9]*:\)\{0,1\}\([0-9].*\)/\2/p'
+}
+
+install_packages() {
+    local code=0
+    say "installing $* with apt-get"
+    hush_services
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" >"$temp/apt" 2>&1 ||
+        code=$?
+    unhush_services
+    [ "$code" = 0 ] || tail -n 5 "$temp/apt" >&2
+    return "$code"
+}
+
+# Debian starts a server as soon as it is installed, unless this file says no.
+policy=/usr/sbin/policy-rc.d
+
+hush_services() {
+    [ ! -e "$policy" ] || return 0
+    is_hushed=yes
+    printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+    as_root chmod 755 "$policy"
+}
+
+unhush_services() {
+    [ -n "$is_hushed" ] || return 0
+    as_root rm -f "$policy"
+    is_hushed=
+}
+
+# --- the server --------------------------------------------------------------------------------------------------
+
+# Sets $port, and REDIS_URL for the programs that are run.
+start_server() {
+    for _ in {1..20}; do
+        port=$((20000 + RANDOM % 12000))
+        if server_starts; then
+            export REDIS_URL=redis://127.0.0.1:$port/
+            say "$LOCKKEEPER_SERVER runs on port $port, keeps nothing on disk, and is stopped at the end"
+            return
+        fi
+    done
+    cat "$temp/server.log" >&2
+    fail "$LOCKKEEPER_SERVER does not start"
+}
+
+# Another program may have the port: then it ends at once.
+server_starts() {
+    set -m
+    "$LOCKKEEPER_SERVER" --port "$port" --bind 127.0.0.1 --save '' --appendonly no --dir "$temp" \
+        </dev/null >"$temp/server.log" 2>&1 &
+    server_pid=$!
+    set +m
+    for _ in {1..200}; do
+        if grep -q 'Ready to accept connections' "$temp/server.log"; then return 0; fi
+        kill -0 "$server_pid" 2>/dev/null || break
+        sleep 0.05
+    done
+    end_group "$server_pid"
+    server_pid=
+    return 1
+}
+
+# One line of the server's answer to a command.
+ask_server() {
+    local answer
+    exec 3<>"/dev/tcp/127.0.0.1/$port"
+    printf '%s\r\n' "$1" >&3
+    read -r -t 5 answer <&3
+    exec 3>&-
+    printf '%s\n' "${answer%$'\r'}"
+}

@@ -1,0 +1,173 @@
+//! What the types promise, and what is told to `tracing` when nobody awaits it.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use lockkeeper::{
+    BaseLock, Error, Inspection, Lent, LockClient, LockConfig, LockGuard, Owner, RLock, Result, Source,
+};
+use support::{Faults, MS, SECOND, Scene, eventually, soon};
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::filter::LevelFilter;
+
+fn is_send<T: Send>(_: &T) {}
+
+#[test]
+fn types_can_be_sent_shared_and_kept() {
+    fn is_all<T: Send + Sync + 'static>() {}
+    fn is_send_and_sync<T: Send + Sync>() {}
+    is_all::<LockClient>();
+    is_all::<LockConfig>();
+    is_all::<LockGuard>();
+    is_all::<Owner>();
+    is_all::<RLock>();
+    is_all::<Error>();
+    is_all::<Inspection>();
+    is_all::<Source>();
+    is_send_and_sync::<Lent<'_, RLock>>();
+}
+
+/// Never run: that it compiles is the test.
+#[allow(unused)]
+async fn futures_can_be_sent(locks: LockClient, mut lock: RLock, mut owner: Owner, guard: LockGuard) {
+    is_send(&LockClient::connect("redis://127.0.0.1/"));
+    is_send(&locks.inspect("a"));
+    is_send(&locks.shutdown());
+    is_send(&lock.lock());
+    is_send(&lock.try_lock());
+    is_send(&lock.try_lock_for(SECOND));
+    is_send(&lock.is_locked());
+    is_send(&lock.remaining_lease());
+    is_send(&lock.force_unlock());
+    is_send(&owner.rlock("a").lock());
+    is_send(&guard.extend(SECOND));
+    is_send(&guard.run(async {}));
+    tokio::spawn(guard.lost());
+    tokio::spawn(guard.unlock());
+    tokio::spawn(generic(lock));
+}
+
+/// Code that is generic over the type of lock can be spawned.
+async fn generic<L: BaseLock + 'static>(mut lock: L) -> Result<()> {
+    let guard = lock.lock().await?;
+    assert!(lock.is_held() && lock.is_locked().await?);
+    guard.unlock().await
+}
+
+#[tokio::test]
+async fn the_trait_is_enough_to_lock() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    soon(tokio::spawn(generic(locks.rlock("a")))).await.unwrap().unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn handles_are_cheap_and_leave_nothing_in_an_owner() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut owner = locks.owner();
+    let kept = owner.rlock("kept").lock().await.unwrap();
+    for name in 0..200 {
+        let guard = owner.rlock(format!("{name}")).lock().await.unwrap();
+        guard.unlock().await.unwrap();
+    }
+    let again = owner.rlock("kept").lock().await.expect("what is held is not forgotten");
+    assert_eq!(kept.holds(), 2);
+    let remembered = format!("{owner:?}").matches("Holds(").count();
+    assert!(remembered < 100, "{remembered} names are remembered");
+    again.unlock().await.unwrap();
+    kept.unlock().await.unwrap();
+    drop((owner, locks));
+    scene.end().await;
+}
+
+/// Collects events, as text.
+#[derive(Clone, Default)]
+struct Events(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Events {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Events {
+    /// For as long as the guard lives, on this thread.
+    fn collect(&self) -> DefaultGuard {
+        let events = self.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_max_level(LevelFilter::INFO)
+            .with_writer(move || events.clone())
+            .finish();
+        tracing::subscriber::set_default(subscriber)
+    }
+
+    async fn tell(&self, what: &str) {
+        let text = || String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned();
+        eventually(&format!("an event tells {what:?}"), text, |text| text.contains(what)).await;
+    }
+}
+
+/// Promise 18.
+#[tokio::test]
+async fn what_nobody_awaits_is_an_event() {
+    let events = Events::default();
+    let _collecting = events.collect();
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let config = LockConfig::default().watchdog_lease(600 * MS).command_timeout(100 * MS);
+    let locks = LockClient::new(proxy.url(), config).await.unwrap();
+
+    let guard = locks.rlock("removed").lock().await.unwrap();
+    scene.server.run::<()>(&["DEL", "removed"]);
+    drop(guard);
+    events.tell("released a lock that was not held any more").await;
+
+    let guard = locks.rlock("renewed").lock().await.unwrap();
+    scene.server.run::<()>(&["DEL", "renewed"]);
+    soon(guard.lost()).await;
+    events.tell("the server does not know the hold any more").await;
+    drop(guard);
+
+    let guard = locks.rlock("silent").lock().await.unwrap();
+    proxy.set(Faults::black_hole());
+    soon(guard.lost()).await;
+    events.tell("leases were not renewed").await;
+    events.tell("replacing a connection").await;
+    events.tell("its lease could not be renewed in time").await;
+    proxy.set(Faults::default());
+    drop(guard);
+    locks.shutdown().await.unwrap();
+    drop((locks, proxy));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_handle_that_is_shared_between_tasks_is_warned_of() {
+    let events = Events::default();
+    let _collecting = events.collect();
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let shared = Arc::new(tokio::sync::Mutex::new(locks.rlock("a")));
+    let enter = || {
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move { shared.lock().await.lock().await.unwrap() })
+    };
+    let first = enter().await.unwrap();
+    let second = enter().await.unwrap();
+    events.tell("must not be shared").await;
+    first.unlock().await.unwrap();
+    second.unlock().await.unwrap();
+    drop((shared, locks));
+    scene.end().await;
+}

@@ -1,0 +1,199 @@
+//! What can not work is a clear typed error, and changes nothing on the server.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::time::Duration;
+
+use lockkeeper::{Error, LockClient, LockConfig};
+use support::{MS, Proxy, SECOND, Scene, Server, timed};
+
+#[tokio::test]
+async fn names_that_can_not_be_used() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut lock = locks.rlock("");
+    assert!(matches!(lock.lock().await, Err(Error::InvalidName { .. })));
+    assert!(matches!(lock.try_lock().await, Err(Error::InvalidName { .. })));
+    assert!(matches!(lock.try_lock_for(SECOND).await, Err(Error::InvalidName { .. })));
+    assert!(matches!(lock.is_locked().await, Err(Error::InvalidName { .. })));
+    assert!(matches!(lock.remaining_lease().await, Err(Error::InvalidName { .. })));
+    assert!(matches!(lock.force_unlock().await, Err(Error::InvalidName { .. })));
+    assert!(matches!(locks.inspect("").await, Err(Error::InvalidName { .. })));
+    assert_eq!(scene.server.calls("evalsha"), 0, "nothing was sent");
+
+    // All else is a name.
+    for name in ["ä ö", "a:b", "{a}b", "a\0b", "a\r\nb", &"x".repeat(10_000)] {
+        locks.rlock(name).lock().await.unwrap().unlock().await.unwrap();
+    }
+    drop((lock, locks));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn durations_that_can_not_be_used() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    for lease in
+        [Duration::ZERO, Duration::from_nanos(1), 39 * MS, Duration::from_secs(u64::MAX), Duration::MAX]
+    {
+        let error = locks.rlock("a").lease(lease).lock().await.unwrap_err();
+        assert!(matches!(error, Error::InvalidDuration { argument: "lease", .. }), "{lease:?}: {error}");
+        let error = locks.rlock("a").max_hold(lease).try_lock().await.unwrap_err();
+        assert!(matches!(error, Error::InvalidDuration { argument: "max_hold", .. }), "{lease:?}: {error}");
+    }
+    let error = locks.rlock("a").try_lock_for(Duration::MAX).await.unwrap_err();
+    assert!(matches!(error, Error::InvalidDuration { argument: "wait", .. }), "{error}");
+    assert_eq!(scene.server.calls("evalsha"), 0, "nothing was sent");
+
+    let guard = locks.rlock("a").try_lock_for(Duration::ZERO).await.unwrap().expect("it is free");
+    let error = guard.extend(Duration::ZERO).await.unwrap_err();
+    assert!(matches!(error, Error::InvalidDuration { argument: "lease", .. }), "{error}");
+    guard.unlock().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn settings_and_addresses_that_can_not_be_used() {
+    let scene = Scene::start();
+    for url in [
+        "",
+        "nonsense",
+        "http://127.0.0.1/",
+        "redis://",
+        "redis://127.0.0.1:99999999/",
+        "redis://127.0.0.1/x",
+    ] {
+        let error = LockClient::connect(url).await.unwrap_err();
+        assert!(matches!(error, Error::InvalidConfig { field: "url", .. }), "{url:?}: {error:?}");
+        assert!(!error.is_transient());
+    }
+    let both = deadpool_redis::Config {
+        url: Some(scene.server.url()),
+        connection: Some(deadpool_redis::ConnectionInfo::default()),
+        pool: None,
+    };
+    let error = LockClient::connect(both).await.unwrap_err();
+    assert!(matches!(error, Error::InvalidConfig { field: "url", .. }), "{error:?}");
+    let error =
+        LockClient::new(scene.server.url(), LockConfig::default().connections(0_usize)).await.unwrap_err();
+    assert!(matches!(error, Error::InvalidConfig { field: "connections", .. }), "{error:?}");
+    let error =
+        LockClient::new(scene.server.url(), LockConfig::default().watchdog_lease(Duration::ZERO)).await;
+    assert!(matches!(error, Err(Error::InvalidConfig { field: "watchdog_lease", .. })));
+
+    let locks = LockClient::connect(deadpool_redis::Config::from_url(scene.server.url())).await.unwrap();
+    locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn nobody_listens_there() {
+    let port = support::server::free_port();
+    let (error, took) = timed(LockClient::connect(format!("redis://127.0.0.1:{port}/"))).await;
+    let error = error.unwrap_err();
+    assert!(
+        matches!(error, Error::Unreachable(_)) && error.is_transient() && took < SECOND,
+        "{error:?} {took:?}"
+    );
+
+    // Somebody does, and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}/", silent.local_addr().unwrap());
+    let (error, took) = timed(LockClient::connect(url)).await;
+    assert!(matches!(error, Err(Error::Unreachable(_))) && took < 3 * SECOND, "{took:?}");
+}
+
+#[tokio::test]
+async fn credentials_that_are_refused() {
+    let scene = Scene::with(Server::start());
+    scene.server.run::<()>(&[
+        "ACL",
+        "SETUSER",
+        "someone",
+        "on",
+        ">secret",
+        "~shop:*",
+        "~redisson_*",
+        "&*",
+        "+@all",
+    ]);
+    let url = |who: &str| format!("redis://{who}@127.0.0.1:{}/", scene.server.port());
+    for who in ["someone:wrong", "nobody:secret", ":wrong"] {
+        let error = LockClient::connect(url(who)).await.unwrap_err();
+        assert!(matches!(error, Error::Authentication(_)) && !error.is_transient(), "{who}: {error:?}");
+        assert!(!format!("{error:?} {error}").contains("wrong"), "{error:?} tells the password");
+    }
+    // Credentials that were changed while the client is at work.
+    let locks = LockClient::connect(url("someone:secret")).await.unwrap();
+    locks.rlock("shop:a").lock().await.unwrap().unlock().await.unwrap();
+    let error = locks.rlock("other").lock().await.unwrap_err();
+    assert!(matches!(error, Error::Permission(_)), "{error:?}");
+    scene.server.run::<()>(&["ACL", "SETUSER", "someone", "resetpass", ">changed"]);
+    let _: u32 = scene.server.run(&["CLIENT", "KILL", "USER", "someone"]);
+    let error = locks.rlock("shop:a").lock().await.unwrap_err();
+    assert!(matches!(error, Error::Authentication(_)), "{error:?}");
+    drop(locks);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_password_that_is_missing() {
+    let server = Server::with(&["--requirepass", "secret"]);
+    let error = LockClient::connect(server.url()).await.unwrap_err();
+    assert!(matches!(error, Error::Authentication(_)), "{error:?}");
+}
+
+/// Promise 4.
+#[tokio::test]
+async fn keys_that_are_something_else() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    scene.server.run::<()>(&["SET", "string", "1"]);
+    scene.server.run::<()>(&["RPUSH", "list", "1"]);
+    scene.server.run::<()>(&["HSET", "rw", "mode", "read", "somebody:1", "1"]);
+    scene.server.run::<()>(&["HSET", "rw write", "mode", "write", "somebody:1:write", "1"]);
+    let dump = |key: &str| scene.server.run::<Vec<u8>>(&["DUMP", key]);
+    for name in ["string", "list", "rw", "rw write"] {
+        let before = dump(name);
+        let mut lock = locks.rlock(name);
+        let wrong_kind = |error: Error| match error {
+            Error::WrongKind { name: found, .. } => assert_eq!(found, name),
+            other => panic!("{name}: {other:?}"),
+        };
+        wrong_kind(lock.lock().await.unwrap_err());
+        wrong_kind(lock.try_lock().await.unwrap_err());
+        wrong_kind(lock.try_lock_for(SECOND).await.unwrap_err());
+        wrong_kind(lock.is_locked().await.unwrap_err());
+        wrong_kind(lock.remaining_lease().await.unwrap_err());
+        wrong_kind(lock.force_unlock().await.unwrap_err());
+        assert_eq!(dump(name), before, "{name} was changed");
+    }
+    assert!(locks.inspect("rw").await.unwrap().unwrap().is_read_write);
+    assert!(matches!(locks.inspect("list").await, Err(Error::WrongKind { .. })));
+    scene.server.run::<()>(&["FLUSHALL"]);
+    drop(locks);
+    scene.end().await;
+}
+
+/// The newest server at hand, with an older one's answer to who it is.
+#[tokio::test]
+async fn a_server_that_is_too_old() {
+    let scene = Scene::start();
+    let info: String = scene.server.run(&["INFO", "server"]);
+    let version = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap();
+    let older = format!("6{}", &version[1..]);
+    let proxy = Proxy::to(scene.server.port()).await;
+    proxy.doctor(version, &older);
+    let error = LockClient::connect(proxy.url()).await.unwrap_err();
+    assert!(matches!(&error, Error::UnsupportedServer { version, .. } if *version == older), "{error:?}");
+    assert!(error.to_string().contains("Redis 7.0 or Valkey 7.2"), "{error}");
+    // Before version 6, the question is not even known.
+    proxy.doctor("$6\r\nserver\r\n", "$6\r\nsrever\r\n");
+    assert!(LockClient::connect(proxy.url()).await.is_ok());
+    drop(proxy);
+    scene.server.run::<()>(&["ACL", "SETUSER", "old", "on", ">secret", "~*", "&*", "+@all", "-hello"]);
+    scene.end().await;
+}

@@ -1,0 +1,342 @@
+//! Promises 11 and 12: whatever is dropped, at whatever point, leaves nothing behind.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use lockkeeper::{BaseLock, LockClient, LockGuard};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::Fixture;
+use crate::support::{MS, SECOND, Scene, eventually, soon, tasks};
+
+/// More polls than any future here needs.
+const MOST_POLLS: usize = 200;
+
+/// Polls a future this many times, whenever it was woken, and drops it. `None`: it was dropped.
+async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut polls = 0;
+    poll_fn(|context| {
+        polls += 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if polls >= times => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// A scene in which futures are dropped, and the proof afterwards.
+struct Sweep {
+    scene: Scene,
+    locks: LockClient,
+    tasks: usize,
+}
+
+impl Sweep {
+    async fn new() -> Self {
+        let scene = Scene::start();
+        let locks = scene.client().await;
+        // All connections are made, and the subscriber has been at work.
+        for name in 0..20 {
+            locks.rlock(format!("warm {name}")).lock().await.unwrap().unlock().await.unwrap();
+        }
+        let held = locks.rlock("warm").lock().await.unwrap();
+        assert!(locks.rlock("warm").try_lock_for(10 * MS).await.unwrap().is_none());
+        held.unlock().await.unwrap();
+        scene.quiet().await;
+        let tasks = tasks();
+        Self { scene, locks, tasks }
+    }
+
+    /// Another owner gets the lock at once, not after the lease of 30 s; and nothing is left.
+    async fn is_clean<F: Fixture>(&self, name: &str, what: &str) {
+        let start = Instant::now();
+        let mut rival = F::rival(&self.locks, name);
+        let guard =
+            timeout(5 * SECOND, rival.lock()).await.unwrap_or_else(|_| panic!("{what}: still locked"));
+        assert!(start.elapsed() < 2 * SECOND, "{what}: locked for {:?}", start.elapsed());
+        guard.unwrap().unlock().await.unwrap();
+        self.scene.quiet().await;
+        eventually(&format!("{what}: no task is left"), tasks, |&left| left <= self.tasks).await;
+    }
+
+    async fn end(self) {
+        drop(self.locks);
+        self.scene.end().await;
+    }
+}
+
+/// For n = 1, 2, 3 … until the future completes.
+async fn sweep(mut step: impl AsyncFnMut(usize) -> bool) {
+    for polls in 1..MOST_POLLS {
+        if step(polls).await {
+            assert!(polls > 1, "it never waited");
+            return;
+        }
+    }
+    panic!("it did not complete in {MOST_POLLS} polls");
+}
+
+pub async fn a_dropped_lock_leaves_nothing<F: Fixture>() {
+    let it = Sweep::new().await;
+    sweep(async |polls| {
+        let mut lock = F::lock(&it.locks, "a");
+        let done = polled(polls, lock.lock()).await.map(|guard| drop(guard.unwrap()));
+        it.is_clean::<F>("a", &format!("lock, {polls} polls")).await;
+        done.is_some()
+    })
+    .await;
+    // And on a client that has to connect first.
+    sweep(async |polls| {
+        let fresh = it.scene.client().await;
+        let done = polled(polls, async { F::lock(&fresh, "b").lock().await.map(drop) }).await;
+        drop(fresh);
+        it.is_clean::<F>("b", &format!("lock of a new client, {polls} polls")).await;
+        done.is_some()
+    })
+    .await;
+    it.end().await;
+}
+
+pub async fn a_dropped_wait_leaves_nothing<F: Fixture>() {
+    let it = Sweep::new().await;
+    // One that gets it in the end, one whose time is up, and one with somebody behind it.
+    for (wait, released_after, behind) in
+        [(10 * SECOND, 30 * MS, false), (30 * MS, 10 * SECOND, false), (10 * SECOND, 30 * MS, true)]
+    {
+        sweep(async |polls| {
+            let holder = F::lock(&it.locks, "a").lock().await.unwrap();
+            let releasing = tokio::spawn(async move {
+                let released = timeout(released_after, std::future::pending::<()>());
+                released.await.unwrap_err();
+                holder.unlock().await.unwrap();
+            });
+            let waiting = async {
+                let mut lock = F::rival(&it.locks, "a");
+                polled(polls, lock.try_lock_for(wait)).await.map(|got| drop(got.unwrap()))
+            };
+            let next = async {
+                if behind {
+                    sleep(5 * MS).await;
+                    let mut next = F::rival(&it.locks, "a");
+                    let guard = soon(next.lock()).await.unwrap();
+                    guard.unlock().await.unwrap();
+                }
+            };
+            let (done, ()) = tokio::join!(waiting, next);
+            if released_after > SECOND {
+                releasing.abort(); // and its guard is dropped
+            }
+            let _ = soon(releasing).await;
+            it.is_clean::<F>("a", &format!("wait of {wait:?}, {polls} polls")).await;
+            done.is_some()
+        })
+        .await;
+    }
+    it.end().await;
+}
+
+pub async fn a_dropped_try_leaves_nothing<F: Fixture>() {
+    let it = Sweep::new().await;
+    for held in [false, true] {
+        sweep(async |polls| {
+            let holder = if held { Some(F::lock(&it.locks, "a").lock().await.unwrap()) } else { None };
+            let mut lock = F::rival(&it.locks, "a");
+            let done = polled(polls, lock.try_lock()).await.map(|got| drop(got.unwrap()));
+            if let Some(holder) = holder {
+                holder.unlock().await.expect("nobody touched it");
+            }
+            it.is_clean::<F>("a", &format!("try_lock, held {held}, {polls} polls")).await;
+            done.is_some()
+        })
+        .await;
+    }
+    it.end().await;
+}
+
+pub async fn a_dropped_reentry_leaves_the_outer_hold<F: Fixture>() {
+    let it = Sweep::new().await;
+    sweep(async |polls| {
+        let mut lock = F::lock(&it.locks, "a");
+        let outer = lock.lock().await.unwrap();
+        let done = polled(polls, lock.lock()).await.map(|guard| drop(guard.unwrap()));
+        let holds = async || it.locks.inspect("a").await.unwrap().map(|found| found.holders[0].holds);
+        let start = Instant::now();
+        while holds().await != Some(1) {
+            assert!(start.elapsed() < 5 * SECOND, "{polls} polls: {:?} holds", holds().await);
+            sleep(MS).await;
+        }
+        assert_eq!((lock.hold_count(), outer.holds(), outer.is_lost()), (1, 1, false), "{polls} polls");
+        outer.unlock().await.expect("it was held all the time");
+        it.is_clean::<F>("a", &format!("re-entry, {polls} polls")).await;
+        done.is_some()
+    })
+    .await;
+    it.end().await;
+}
+
+pub async fn a_dropped_unlock_releases<F: Fixture>() {
+    let it = Sweep::new().await;
+    sweep(async |polls| {
+        let guard = F::lock(&it.locks, "a").lock().await.unwrap();
+        let done = polled(polls, guard.unlock()).await.map(Result::unwrap);
+        it.is_clean::<F>("a", &format!("unlock, {polls} polls")).await;
+        done.is_some()
+    })
+    .await;
+    it.end().await;
+}
+
+pub async fn a_dropped_inner_unlock_releases_one<F: Fixture>() {
+    let it = Sweep::new().await;
+    sweep(async |polls| {
+        let mut lock = F::lock(&it.locks, "a");
+        let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
+        let done = polled(polls, inner.unlock()).await.map(Result::unwrap);
+        assert_eq!(lock.hold_count(), 1);
+        assert!(
+            F::rival(&it.locks, "a").try_lock().await.unwrap().is_none(),
+            "{polls} polls: still held once"
+        );
+        // Entering again while the release is still to come must not count wrongly.
+        let again = lock.lock().await.unwrap();
+        assert_eq!(it.locks.inspect("a").await.unwrap().unwrap().holders[0].holds, 2, "{polls} polls");
+        again.unlock().await.unwrap();
+        outer.unlock().await.expect("it was held all the time");
+        it.is_clean::<F>("a", &format!("inner unlock, {polls} polls")).await;
+        done.is_some()
+    })
+    .await;
+    it.end().await;
+}
+
+pub async fn dropped_queries_leave_nothing<F: Fixture>() {
+    let it = Sweep::new().await;
+    for query in 0..7 {
+        sweep(async |polls| {
+            let lock = F::lock(&it.locks, "a");
+            let guard: LockGuard = F::lock(&it.locks, "b").lock().await.unwrap();
+            let done = match query {
+                0 => polled(polls, lock.is_locked()).await.is_some(),
+                1 => polled(polls, lock.remaining_lease()).await.is_some(),
+                2 => polled(polls, lock.force_unlock()).await.is_some(),
+                3 => polled(polls, it.locks.inspect("b")).await.is_some(),
+                4 => polled(polls, guard.extend(30 * SECOND)).await.is_some(),
+                5 => polled(polls, LockClient::connect(it.scene.server.url())).await.is_some(),
+                _ => {
+                    let client = it.scene.client().await;
+                    polled(polls, client.shutdown()).await.is_some()
+                }
+            };
+            guard.unlock().await.expect("nobody touched it");
+            it.is_clean::<F>("a", &format!("query {query}, {polls} polls")).await;
+            done
+        })
+        .await;
+    }
+    // What waits for a loss, and work that is run.
+    let guard = F::leased(&it.locks, "a", 300 * MS).lock().await.unwrap();
+    assert!(polled(1, guard.lost()).await.is_none());
+    assert!(polled(1, guard.run(std::future::pending::<()>())).await.is_none());
+    guard.unlock().await.unwrap();
+    it.is_clean::<F>("a", "lost and run").await;
+    it.end().await;
+}
+
+pub async fn drops_at_random_moments_under_load_leave_nothing<F: Fixture>() {
+    const TASKS: usize = 12;
+    const DROPS: usize = 60;
+    let it = Sweep::new().await;
+    let mut working = JoinSet::new();
+    for task in 0..TASKS {
+        let locks = it.locks.clone();
+        working.spawn(async move {
+            let mut completed = 0;
+            for round in 0..DROPS {
+                let name = format!("load {}", (task + round) % 3);
+                let mut lock = F::rival(&locks, &name);
+                let moment = Duration::from_micros(moment_micros(task, round));
+                let work = async {
+                    let outer = lock.lock().await.unwrap();
+                    let inner = lock.lock().await.unwrap();
+                    tokio::task::yield_now().await;
+                    inner.unlock().await.unwrap();
+                    outer.unlock().await.unwrap();
+                };
+                // A timer is too coarse for some of the moments.
+                completed += usize::from(if round % 2 == 0 {
+                    timeout(moment, work).await.is_ok()
+                } else {
+                    polled(1 + round % 7, work).await.is_some()
+                });
+            }
+            completed
+        });
+    }
+    let completed: usize = working.join_all().await.into_iter().sum();
+    assert!(completed > 0 && completed < TASKS * DROPS, "{completed} were not dropped: not a mixture");
+    for name in 0..3 {
+        it.is_clean::<F>(&format!("load {name}"), "load").await;
+    }
+    it.end().await;
+}
+
+/// Spread over the few milliseconds that the work takes.
+fn moment_micros(task: usize, round: usize) -> u64 {
+    (task as u64 * 7_919 + round as u64 * 104_729) % 6_000
+}
+
+/// Promise 12: a drop never waits and never panics, with or without a runtime.
+pub async fn a_guard_can_be_dropped_anywhere<F: Fixture>() {
+    let it = Sweep::new().await;
+    let guard = F::lock(&it.locks, "a").lock().await.unwrap();
+    std::thread::spawn(move || drop(guard)).join().expect("dropped without a runtime");
+    it.is_clean::<F>("a", "a thread without a runtime").await;
+
+    let guard = F::lock(&it.locks, "a").lock().await.unwrap();
+    let unwound = tokio::spawn(async move {
+        let _guard = guard;
+        panic!("on purpose");
+    });
+    assert!(unwound.await.is_err());
+    it.is_clean::<F>("a", "a panic").await;
+
+    // A future that was begun here and is dropped elsewhere.
+    let mut lock = F::lock(&it.locks, "a");
+    let locks = it.locks.clone();
+    let begun = async move {
+        let _guard = lock.lock().await;
+        drop(locks);
+        std::future::pending::<()>().await;
+    };
+    let mut begun = Box::pin(begun);
+    assert!(timeout(50 * MS, &mut begun).await.is_err());
+    std::thread::spawn(move || drop(begun)).join().expect("dropped without a runtime");
+    it.is_clean::<F>("a", "a future dropped on a thread without a runtime").await;
+
+    // A channel whose receiver is gone.
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    drop(receiver);
+    drop(sender.send(F::lock(&it.locks, "a").lock().await.unwrap()));
+    it.is_clean::<F>("a", "a channel").await;
+
+    // A runtime of its own that ends, with the client in it.
+    let url = it.scene.server.url();
+    let guard = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let locks = LockClient::connect(url).await.unwrap();
+            F::leased(&locks, "b", SECOND).lock().await.unwrap()
+        })
+    })
+    .join()
+    .unwrap();
+    drop(guard);
+    eventually("its lease ends", || it.scene.server.run::<u32>(&["EXISTS", "b"]), |&keys| keys == 0).await;
+    it.end().await;
+}

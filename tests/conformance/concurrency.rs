@@ -1,0 +1,137 @@
+//! Many at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use lockkeeper::{BaseLock, Error, LockClient};
+use tokio::task::{JoinSet, yield_now};
+use tokio::time::sleep;
+
+use crate::support::{MS, Scene, Server, soon};
+use crate::{Fixture, client_with_lease};
+
+/// Counts in a way that loses updates unless it is done by one at a time.
+#[derive(Default)]
+struct Counter(AtomicU32);
+
+impl Counter {
+    async fn count(&self) {
+        let before = self.0.load(Ordering::SeqCst);
+        yield_now().await;
+        self.0.store(before + 1, Ordering::SeqCst);
+    }
+}
+
+async fn count_under_lock<F: Fixture>(locks: &LockClient, counter: &Counter) {
+    let guard = F::rival(locks, "a").lock().await.unwrap();
+    counter.count().await;
+    guard.unlock().await.unwrap();
+}
+
+/// Redisson: testConcurrency_SingleInstance.
+pub async fn tasks_of_one_client_lose_no_update<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let counter = Arc::new(Counter::default());
+    let mut working = JoinSet::new();
+    for _ in 0..15 {
+        let (locks, counter) = (locks.clone(), Arc::clone(&counter));
+        working.spawn(async move {
+            for _ in 0..10 {
+                count_under_lock::<F>(&locks, &counter).await;
+            }
+        });
+    }
+    soon(working.join_all()).await;
+    assert_eq!(counter.0.load(Ordering::SeqCst), 150);
+    drop(locks);
+    scene.end().await;
+}
+
+/// Redisson: testConcurrency_MultiInstance, testConcurrencyLoop_MultiInstance.
+pub async fn many_clients_lose_no_update<F: Fixture>() {
+    let scene = Scene::start();
+    for (clients, rounds) in [(50, 1), (8, 50)] {
+        let counter = Arc::new(Counter::default());
+        let mut working = JoinSet::new();
+        for _ in 0..clients {
+            let (locks, counter) = (scene.client().await, Arc::clone(&counter));
+            working.spawn(async move {
+                for _ in 0..rounds {
+                    count_under_lock::<F>(&locks, &counter).await;
+                }
+            });
+        }
+        soon(working.join_all()).await;
+        assert_eq!(counter.0.load(Ordering::SeqCst), clients * rounds);
+    }
+    scene.end().await;
+}
+
+/// Redisson: testSubscriptionsPerConnection, testSinglePubSub.
+pub async fn many_locks_on_few_names_leave_no_subscription<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut working = JoinSet::new();
+    for task in 0..32_u32 {
+        let locks = locks.clone();
+        working.spawn(async move {
+            for round in 0..20_u32 {
+                let name = format!("{}", (task + round * 7) % 5);
+                let guard = F::rival(&locks, &name).lock().await.unwrap();
+                if round % 4 == 0 {
+                    sleep(MS).await;
+                }
+                guard.unlock().await.unwrap();
+            }
+        });
+    }
+    soon(working.join_all()).await;
+    drop(locks);
+    scene.end().await;
+}
+
+/// Redisson: testConcurrencyTryLockUnLock.
+pub async fn try_lock_and_unlock_never_disagree<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let counter = Arc::new(Counter::default());
+    let mut working = JoinSet::new();
+    for _ in 0..16 {
+        let (locks, counter) = (locks.clone(), Arc::clone(&counter));
+        working.spawn(async move {
+            let mut got = 0;
+            for _ in 0..200 {
+                if let Some(guard) = F::rival(&locks, "a").try_lock().await.unwrap() {
+                    counter.count().await;
+                    guard.unlock().await.expect("it was granted");
+                    got += 1;
+                }
+            }
+            got
+        });
+    }
+    let got: u32 = soon(working.join_all()).await.into_iter().sum();
+    assert!(got > 0);
+    assert_eq!(counter.0.load(Ordering::SeqCst), got);
+    drop(locks);
+    scene.end().await;
+}
+
+/// Redisson: RedissonLockExpirationRenewalTest.
+pub async fn locks_survive_a_server_that_lost_its_data<F: Fixture>() {
+    let mut scene = Scene::with(Server::start());
+    let locks = client_with_lease(&scene, 600 * MS).await;
+    let mut lock = F::lock(&locks, "a");
+    for _ in 0..2 {
+        let guard = lock.lock().await.unwrap();
+        scene.server.restart();
+        soon(guard.lost()).await;
+        assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
+        let guard = soon(lock.lock()).await.unwrap();
+        sleep(1_200 * MS).await; // two leases: it is renewed
+        guard.unlock().await.unwrap();
+    }
+    drop((lock, locks));
+    scene.end().await;
+}

@@ -1,0 +1,210 @@
+//! How long a hold lasts.
+
+use std::time::Duration;
+
+use lockkeeper::{BaseLock, Error};
+use tokio::time::{Instant, sleep};
+
+use crate::support::{LIMIT, MS, SECOND, Scene, soon, timed};
+use crate::{Fixture, client_with_lease};
+
+/// Redisson: testRemainTimeToLive.
+pub async fn the_lease_is_what_was_asked_for<F: Fixture>() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    for (mut lock, lease) in
+        [(F::leased(&locks, "test-lock:1", HOUR), HOUR), (F::lock(&locks, "test-lock:1"), 30 * SECOND)]
+    {
+        assert_eq!(lock.remaining_lease().await.unwrap(), None);
+        let guard = lock.lock().await.unwrap();
+        let left = lock.remaining_lease().await.unwrap().expect("it is held");
+        assert!(left <= lease && left > lease - SECOND, "{left:?} of {lease:?}");
+        assert!(guard.remaining() < left, "the guard errs short");
+        assert!(guard.remaining() > lease - lease / 100 - SECOND);
+        guard.unlock().await.unwrap();
+        assert_eq!(lock.remaining_lease().await.unwrap(), None);
+    }
+    drop(locks);
+    scene.end().await;
+}
+
+/// Promise 3. Redisson: testRemainTimeToLive2; and its defect that entering again with a shorter lease shortens it.
+pub async fn entering_again_and_leaving_never_shortens_the_lease<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut owner = locks.owner();
+    let mut lock = F::leased(&locks, "a", 10 * SECOND);
+    let [one, two, three] =
+        [lock.lock().await.unwrap(), lock.lock().await.unwrap(), lock.lock().await.unwrap()];
+    one.unlock().await.unwrap();
+    two.unlock().await.unwrap();
+    let left = lock.remaining_lease().await.unwrap().expect("it is held");
+    assert!(left <= 10 * SECOND && left > 9 * SECOND, "{left:?}");
+    three.unlock().await.unwrap();
+
+    // Long first, then short inside of it.
+    let outer = F::lent(&mut owner, "b").lock().await.unwrap();
+    outer.extend(60 * SECOND).await.unwrap();
+    let inner = F::lent(&mut owner, "b").lock().await.unwrap();
+    let left = F::lock(&locks, "b").remaining_lease().await.unwrap().expect("it is held");
+    assert!(left > 50 * SECOND, "entering again made it {left:?}");
+    inner.unlock().await.unwrap();
+    let left = F::lock(&locks, "b").remaining_lease().await.unwrap().expect("it is held");
+    assert!(left > 50 * SECOND, "leaving made it {left:?}");
+    outer.unlock().await.unwrap();
+    drop((owner, lock, locks));
+    scene.end().await;
+}
+
+/// Redisson: testExpire.
+pub async fn a_fixed_lease_ends<F: Fixture>() {
+    let scene = Scene::start();
+    let (ours, theirs) = (scene.client().await, scene.client().await);
+    let start = Instant::now();
+    let guard = F::leased(&ours, "a", 500 * MS).lock().await.unwrap();
+    let lost = guard.lost();
+    let rival = soon(F::rival(&theirs, "a").lock()).await.unwrap();
+    let taken = start.elapsed();
+    assert!((500 * MS..900 * MS).contains(&taken), "the rival got it after {taken:?}");
+    assert!(guard.is_lost() && guard.remaining().is_zero());
+    soon(lost).await;
+    assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
+    rival.unlock().await.unwrap();
+    drop((ours, theirs));
+    scene.end().await;
+}
+
+/// Redisson: testLockReentrantRenew.
+pub async fn a_watchdog_lease_does_not_end<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = client_with_lease(&scene, 400 * MS).await;
+    let mut lock = F::lock(&locks, "a");
+    for round in 0..2 {
+        let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
+        let start = Instant::now();
+        while start.elapsed() < 1_200 * MS {
+            let left = lock.remaining_lease().await.unwrap();
+            assert!(left.is_some_and(|left| left > 130 * MS), "round {round}: {left:?} left");
+            assert!(!outer.is_lost() && !inner.is_lost());
+            sleep(20 * MS).await;
+        }
+        inner.unlock().await.unwrap();
+        assert!(!outer.is_lost());
+        outer.unlock().await.unwrap();
+    }
+    drop((lock, locks));
+    scene.end().await;
+}
+
+/// Redisson: testAutoExpire.
+pub async fn a_lease_that_is_leaked_ends<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = client_with_lease(&scene, 500 * MS).await;
+    let mut lock = F::lock(&locks, "a");
+    let guard = lock.lock().await.unwrap();
+    let lost = guard.lost();
+    guard.leak();
+    assert!(lock.is_held() && lock.is_locked().await.unwrap(), "it was not released");
+    let again = lock.lock().await.expect("its owner may still enter");
+    again.unlock().await.unwrap();
+    assert!(lock.is_locked().await.unwrap(), "leaving again does not release what was leaked");
+    soon(lost).await;
+    let (rival, waited) = timed(F::rival(&locks, "a").lock()).await;
+    assert!(waited < SECOND, "{waited:?}");
+    rival.unwrap().unlock().await.unwrap();
+    drop((lock, locks));
+    scene.end().await;
+}
+
+pub async fn a_longest_hold_ends<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = client_with_lease(&scene, 300 * MS).await;
+    let guard = F::bounded(&locks, "a", 700 * MS).lock().await.unwrap();
+    let ((), held) = timed(guard.lost()).await;
+    assert!((650 * MS..900 * MS).contains(&held), "lost after {held:?}");
+    // Nothing renews it any more, although the guard is still there.
+    let (rival, waited) = timed(F::rival(&locks, "a").lock()).await;
+    assert!(waited < 600 * MS, "{waited:?}");
+    rival.unwrap().unlock().await.unwrap();
+    assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
+    drop(locks);
+    scene.end().await;
+}
+
+pub async fn a_lease_can_be_extended<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut lock = F::leased(&locks, "a", 400 * MS);
+    let guard = lock.lock().await.unwrap();
+    guard.extend(5 * SECOND).await.unwrap();
+    assert!(guard.remaining() > 4 * SECOND);
+    guard.extend(SECOND).await.unwrap();
+    assert!(guard.remaining() > 4 * SECOND, "a shorter one does not shorten it");
+    assert!(lock.remaining_lease().await.unwrap() > Some(4 * SECOND));
+    guard.unlock().await.unwrap();
+
+    let guard = lock.lock().await.unwrap();
+    soon(guard.lost()).await;
+    assert!(matches!(guard.extend(SECOND).await, Err(Error::Lost { .. })), "lost is final");
+    drop(guard);
+    let guard = lock.lock().await.unwrap();
+    assert!(lock.force_unlock().await.unwrap());
+    assert!(matches!(guard.extend(SECOND).await, Err(Error::Lost { .. })), "the server knows nothing of it");
+    assert!(guard.is_lost());
+    drop((guard, lock, locks));
+    scene.end().await;
+}
+
+/// Promise 7.
+pub async fn a_watchdog_hold_and_a_fixed_lease_do_not_shorten_each_other<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = client_with_lease(&scene, 400 * MS).await;
+    let mut owner = locks.owner();
+    let watched = F::lent(&mut owner, "a").lock().await.unwrap();
+    // A longer time of its own, which the watchdog's shorter lease must not cut.
+    let inner = F::lent(&mut owner, "a").lock().await.unwrap();
+    inner.extend(3 * SECOND).await.unwrap();
+    let start = Instant::now();
+    while start.elapsed() < 600 * MS {
+        let left = F::lock(&locks, "a").remaining_lease().await.unwrap();
+        assert!(left > Some(2 * SECOND), "{left:?}");
+        sleep(20 * MS).await;
+    }
+    inner.unlock().await.unwrap();
+    assert!(!watched.is_lost());
+    watched.unlock().await.unwrap();
+    drop((owner, locks));
+    scene.end().await;
+}
+
+pub async fn run_stops_the_work_when_the_lock_is_lost<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let guard = F::leased(&locks, "a", 400 * MS).lock().await.unwrap();
+    assert_eq!(guard.run(async { 42 }).await.unwrap(), 42);
+    let (result, took) = timed(guard.run(sleep(LIMIT))).await;
+    assert!(matches!(result, Err(Error::Lost { name, .. }) if name == "a"));
+    assert!(took < 400 * MS, "told after {took:?}, no later than the lease can be relied on");
+    assert!(matches!(guard.run(async { 42 }).await, Err(Error::Lost { .. })), "and nothing is begun");
+    drop((guard, locks));
+    scene.end().await;
+}
+
+/// Redisson: testAutoExpire, testLockIsNotRenewedAfterInterruptedTryLock.
+pub async fn the_locks_of_a_client_that_is_gone_end<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = client_with_lease(&scene, 300 * MS).await;
+    let guard = F::lock(&locks, "a").lock().await.unwrap();
+    locks.shutdown().await.unwrap();
+    assert!(!guard.is_lost(), "shutting down does not end what is at work");
+    let other = scene.client().await;
+    let (rival, waited) = timed(F::rival(&other, "a").lock()).await;
+    assert!(waited < 600 * MS, "{waited:?}");
+    assert!(guard.is_lost());
+    rival.unwrap().unlock().await.unwrap();
+    assert!(matches!(F::lock(&locks, "b").lock().await, Err(Error::Closed)));
+    assert!(matches!(F::lock(&locks, "b").try_lock().await, Err(Error::Closed)));
+    drop((guard, locks, other));
+    scene.end().await;
+}

@@ -1,0 +1,197 @@
+//! Who holds, who may enter, who may release.
+
+use lockkeeper::{BaseLock, Error};
+
+use crate::Fixture;
+use crate::support::{LIMIT, MS, Scene, eventually, soon};
+
+/// Redisson: testLockUnlock, testIsLocked.
+pub async fn a_lock_is_free_held_and_free_again<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut lock = F::lock(&locks, "a");
+    for _ in 0..2 {
+        assert!(!lock.is_locked().await.unwrap());
+        assert!(!lock.is_held());
+        let guard = lock.lock().await.unwrap();
+        assert_eq!((guard.name(), lock.name()), ("a", "a"));
+        assert!(lock.is_locked().await.unwrap());
+        assert!(lock.is_held() && !guard.is_lost());
+        guard.unlock().await.unwrap();
+    }
+    assert!(!lock.is_locked().await.unwrap());
+    drop((lock, locks));
+    scene.end().await;
+}
+
+/// Redisson: testReentrancy, testIsLockedOtherThread.
+pub async fn a_rival_does_not_get_in<F: Fixture>() {
+    let scene = Scene::start();
+    let (ours, theirs) = (scene.client().await, scene.client().await);
+    let guard = F::lock(&ours, "a").lock().await.unwrap();
+    for client in [&ours, &theirs] {
+        let mut rival = F::rival(client, "a");
+        assert!(rival.try_lock().await.unwrap().is_none());
+        assert!(rival.try_lock_for(20 * MS).await.unwrap().is_none());
+        assert!(!rival.is_held());
+    }
+    guard.unlock().await.unwrap();
+    for client in [&ours, &theirs] {
+        F::rival(client, "a").try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
+    }
+    drop((ours, theirs));
+    scene.end().await;
+}
+
+pub async fn two_handles_are_two_owners<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let first = F::rival(&locks, "a").lock().await.unwrap();
+    assert!(F::rival(&locks, "a").try_lock().await.unwrap().is_none());
+    first.unlock().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// Redisson: testReentrancy, testGetHoldCount.
+pub async fn a_handle_enters_again<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut lock = F::lock(&locks, "a");
+    assert_eq!(lock.hold_count(), 0);
+    let outer = lock.lock().await.unwrap();
+    assert_eq!(lock.hold_count(), 1);
+    let inner = lock.try_lock().await.unwrap().expect("it is ours");
+    let inmost = lock.try_lock_for(MS).await.unwrap().expect("it is ours");
+    assert_eq!((lock.hold_count(), inner.holds()), (3, 3));
+    assert_eq!(locks.inspect("a").await.unwrap().unwrap().holders[0].holds, 3, "the server counts them, too");
+    // In any order: guards are holds, not levels.
+    outer.unlock().await.unwrap();
+    inmost.unlock().await.unwrap();
+    assert_eq!(lock.hold_count(), 1);
+    assert!(F::rival(&locks, "a").try_lock().await.unwrap().is_none());
+    inner.unlock().await.unwrap();
+    assert_eq!(lock.hold_count(), 0);
+    assert!(!lock.is_locked().await.unwrap());
+    drop((lock, locks));
+    scene.end().await;
+}
+
+pub async fn an_owner_enters_again_by_name<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let (mut me, mut other) = (locks.owner(), locks.owner());
+    let outer = F::lent(&mut me, "a").lock().await.unwrap();
+    let inner = F::lent(&mut me, "a").lock().await.unwrap();
+    let beside = F::lent(&mut me, "b").lock().await.unwrap();
+    assert_eq!(F::lent(&mut me, "a").hold_count(), 2);
+    assert_eq!(F::lent(&mut me, "b").hold_count(), 1);
+    assert_eq!(F::lent(&mut other, "a").hold_count(), 0);
+    for guard in [outer, inner, beside] {
+        guard.unlock().await.unwrap();
+    }
+    drop((me, other, locks));
+    scene.end().await;
+}
+
+/// Redisson: testIsHeldByCurrentThread, testIsHeldByCurrentThreadOtherThread.
+pub async fn only_the_owner_is_told_that_it_holds<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let (mut lock, rival) = (F::lock(&locks, "a"), F::rival(&locks, "a"));
+    let guard = lock.lock().await.unwrap();
+    assert!(lock.is_held() && !rival.is_held());
+    guard.unlock().await.unwrap();
+    assert!(!lock.is_held() && !rival.is_held());
+    drop((lock, rival, locks));
+    scene.end().await;
+}
+
+/// Promise 1. Redisson: testUnlockFail, testExpire.
+pub async fn only_the_owner_releases<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut lock = F::lock(&locks, "a");
+    let stale = lock.lock().await.unwrap();
+    assert!(lock.force_unlock().await.unwrap());
+    let mut rival = F::rival(&locks, "a");
+    let theirs = rival.try_lock().await.unwrap().expect("it is free");
+
+    assert!(matches!(stale.unlock().await, Err(Error::NotHeld { name, .. }) if name == "a"));
+    assert!(rival.is_locked().await.unwrap(), "the other's hold is not touched");
+    theirs.unlock().await.unwrap();
+    drop((lock, rival, locks));
+    scene.end().await;
+}
+
+pub async fn a_hold_that_is_gone_is_not_held<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut lock = F::lock(&locks, "a");
+    let outer = lock.lock().await.unwrap();
+    let inner = lock.lock().await.unwrap();
+    scene.server.run::<()>(&["FLUSHALL"]);
+    assert!(matches!(inner.unlock().await, Err(Error::NotHeld { .. })));
+    assert!(outer.is_lost(), "what one release found out holds for all guards of the owner");
+    assert!(matches!(outer.unlock().await, Err(Error::NotHeld { .. })));
+
+    // The same found out by entering again: the lock is taken anew.
+    let outer = lock.lock().await.unwrap();
+    scene.server.run::<()>(&["FLUSHALL"]);
+    let anew = lock.lock().await.unwrap();
+    assert!(outer.is_lost() && !anew.is_lost());
+    assert_eq!(lock.hold_count(), 1);
+    assert!(matches!(outer.unlock().await, Err(Error::NotHeld { .. })));
+    assert!(lock.is_locked().await.unwrap(), "the old guard did not end the new hold");
+    anew.unlock().await.unwrap();
+    drop((lock, locks));
+    scene.end().await;
+}
+
+/// Redisson: testForceUnlock.
+pub async fn force_unlock_ends_the_hold_and_wakes_a_waiter<F: Fixture>() {
+    let scene = Scene::start();
+    let (ours, theirs) = (scene.client().await, scene.client().await);
+    assert!(!F::lock(&ours, "a").force_unlock().await.unwrap(), "nobody holds it");
+    let mut lock = F::lock(&ours, "a");
+    let guards = [lock.lock().await.unwrap(), lock.lock().await.unwrap()];
+    let waiting = tokio::spawn({
+        let theirs = theirs.clone();
+        async move { F::rival(&theirs, "a").lock().await.unwrap().unlock().await }
+    });
+    eventually("it waits", || scene.server.channels(), |channels| channels.len() == 1).await;
+    assert!(F::lock(&theirs, "a").force_unlock().await.unwrap());
+    soon(waiting).await.unwrap().unwrap();
+    drop(guards);
+    drop((lock, ours, theirs));
+    scene.end().await;
+}
+
+pub async fn what_is_dropped_is_free_for_the_same_handle_at_once<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut lock = F::lock(&locks, "a");
+    for _ in 0..100 {
+        drop(lock.try_lock().await.unwrap().expect("its own hold is not in its way"));
+    }
+    drop((lock, locks));
+    scene.end().await;
+}
+
+pub async fn inspect_tells_who_holds<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    assert_eq!(locks.inspect("a").await.unwrap(), None);
+    let mut lock = F::leased(&locks, "a", LIMIT);
+    let guards = [lock.lock().await.unwrap(), lock.lock().await.unwrap()];
+    let found = locks.inspect("a").await.unwrap().expect("it is held");
+    assert_eq!(found.holders.len(), 1);
+    assert_eq!(found.holders[0].holds, 2);
+    assert_eq!(found.holders[0].owner.split(':').count(), 2, "{found:?}");
+    assert!(found.remaining_lease <= LIMIT && found.remaining_lease > LIMIT / 2, "{found:?}");
+    for guard in guards {
+        guard.unlock().await.unwrap();
+    }
+    drop((lock, locks));
+    scene.end().await;
+}

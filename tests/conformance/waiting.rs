@@ -1,0 +1,151 @@
+//! Waiting for a lock that somebody else holds.
+
+use std::sync::{Arc, Mutex};
+
+use lockkeeper::{BaseLock, Error, LockConfig};
+use tokio::time::{Instant, sleep};
+
+use crate::Fixture;
+use crate::support::{LIMIT, MS, SECOND, Scene, Server, eventually, soon, timed};
+
+pub async fn a_waiter_is_woken_by_the_release<F: Fixture>() {
+    let scene = Scene::start();
+    let (ours, theirs) = (scene.client().await, scene.client().await);
+    for waiting_client in [&ours, &theirs] {
+        let guard = F::lock(&ours, "a").lock().await.unwrap();
+        let waiting = tokio::spawn({
+            let client = waiting_client.clone();
+            async move {
+                let guard = F::rival(&client, "a").lock().await.unwrap();
+                let at = Instant::now();
+                guard.unlock().await.unwrap();
+                at
+            }
+        });
+        eventually("it waits", || scene.server.channels(), |channels| channels.len() == 1).await;
+        sleep(20 * MS).await;
+        assert!(!waiting.is_finished());
+        let released = Instant::now();
+        guard.unlock().await.unwrap();
+        let woken = soon(waiting).await.unwrap() - released;
+        assert!(woken < 500 * MS, "far below the lease of 30 s and the safety poll of 3 s: {woken:?}");
+        scene.quiet().await;
+    }
+    drop((ours, theirs));
+    scene.end().await;
+}
+
+/// Redisson: testTryLockWait.
+pub async fn a_waiter_gives_up_after_its_time<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let guard = F::lock(&locks, "a").lock().await.unwrap();
+    let (got, waited) = timed(F::rival(&locks, "a").try_lock_for(300 * MS)).await;
+    assert!(got.unwrap().is_none());
+    assert!((300 * MS..500 * MS).contains(&waited), "{waited:?}");
+    eventually("it does not listen any more", || scene.server.channels(), Vec::is_empty).await;
+
+    // In a line of several, too.
+    let (first, second, third) = tokio::join!(
+        timed(async { F::rival(&locks, "a").try_lock_for(100 * MS).await.unwrap().is_none() }),
+        timed(async { F::rival(&locks, "a").try_lock_for(200 * MS).await.unwrap().is_none() }),
+        timed(async { F::rival(&locks, "a").try_lock_for(150 * MS).await.unwrap().is_none() }),
+    );
+    for ((gave_up, waited), wait) in [(first, 100 * MS), (second, 200 * MS), (third, 150 * MS)] {
+        assert!(gave_up && waited >= wait && waited < wait + 200 * MS, "{waited:?} of {wait:?}");
+    }
+    guard.unlock().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+pub async fn a_waiter_gets_a_lock_whose_lease_ended<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    for second_in_line in [false, true] {
+        let start = Instant::now();
+        let guard = F::leased(&locks, "a", 600 * MS).lock().await.unwrap();
+        if second_in_line {
+            // The one in front goes away; the next has to know when the lease ends.
+            assert!(F::rival(&locks, "a").try_lock_for(100 * MS).await.unwrap().is_none());
+        }
+        let rival = soon(F::rival(&locks, "a").lock()).await.unwrap();
+        let waited = start.elapsed();
+        assert!((600 * MS..1_100 * MS).contains(&waited), "{waited:?}: no message is sent when a lease ends");
+        rival.unlock().await.unwrap();
+        drop(guard);
+    }
+    drop(locks);
+    scene.end().await;
+}
+
+pub async fn waiters_of_one_process_are_served_in_turn<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let guard = F::rival(&locks, "a").lock().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut waiting = Vec::new();
+    for number in 0..20 {
+        let (locks, order) = (locks.clone(), Arc::clone(&order));
+        waiting.push(tokio::spawn(async move {
+            let guard = F::rival(&locks, "a").lock().await.unwrap();
+            order.lock().unwrap().push(number);
+            guard.unlock().await.unwrap();
+        }));
+        if number == 0 {
+            eventually("the first listens", || scene.server.channels(), |channels| channels.len() == 1).await;
+        }
+        tokio::task::yield_now().await;
+    }
+    guard.unlock().await.unwrap();
+    for waiter in waiting {
+        soon(waiter).await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), (0..20).collect::<Vec<_>>());
+    drop(locks);
+    scene.end().await;
+}
+
+pub async fn a_client_that_shuts_down_wakes_its_waiters<F: Fixture>() {
+    let scene = Scene::start();
+    let (ours, theirs) = (scene.client().await, scene.client().await);
+    let guard = F::lock(&theirs, "a").lock().await.unwrap();
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let ours = ours.clone();
+            tokio::spawn(async move { F::rival(&ours, "a").lock().await.map(drop) })
+        })
+        .collect();
+    eventually("they wait", || scene.server.channels(), |channels| channels.len() == 1).await;
+    ours.shutdown().await.unwrap();
+    for waiter in waiting {
+        assert!(matches!(soon(waiter).await.unwrap(), Err(Error::Closed)));
+    }
+    guard.unlock().await.unwrap();
+    drop((ours, theirs));
+    scene.end().await;
+}
+
+/// Redisson: testRedisFailed.
+pub async fn without_a_server_a_wait_is_an_error<F: Fixture>() {
+    let mut server = Server::start();
+    let config = LockConfig::default().retry_timeout(500 * MS);
+    let locks = lockkeeper::LockClient::new(server.url(), config).await.unwrap();
+    server.kill();
+    let mut lock = F::lock(&locks, "a");
+    for (result, least) in [
+        (timed(lock.try_lock_for(1_200 * MS)).await, 1_000 * MS),
+        (timed(lock.try_lock()).await, 200 * MS),
+        (timed(async { lock.lock().await.map(Some) }).await, 200 * MS),
+    ] {
+        let (result, took) = result;
+        let error = result.expect_err("nobody is there");
+        assert!(error.is_transient() && matches!(error, Error::Unreachable(_)), "{error:?}");
+        assert!(took >= least && took < 3 * SECOND, "{took:?}: it goes on trying, but not for ever");
+        assert!(std::error::Error::source(&error).is_some());
+    }
+    server.start_again();
+    let guard = soon(lock.lock()).await.unwrap();
+    assert!(guard.remaining() < LIMIT * 2);
+    guard.unlock().await.unwrap();
+}

@@ -1,0 +1,237 @@
+//! Promise 2: a command that is sent again, or that runs late on a connection that broke, doubles no hold, revives
+//! none and ends nobody else's.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use lockkeeper::{LockClient, LockConfig};
+use support::{Faults, MS, Proxy, SECOND, Scene, calls_of, eventually, script_hash, soon, timed};
+use tokio::time::{Instant, sleep};
+
+/// A client behind a proxy that soon notices a silent connection, and one beside it.
+async fn clients(scene: &Scene) -> (Proxy, LockClient, LockClient) {
+    let proxy = scene.proxy().await;
+    let config = LockConfig::default().command_timeout(150 * MS).connections(1_usize);
+    let locks = LockClient::new(proxy.url(), config).await.unwrap();
+    (proxy, locks, scene.client().await)
+}
+
+async fn holds(beside: &LockClient, name: &str) -> u64 {
+    beside.inspect(name).await.unwrap().map_or(0, |found| found.holders[0].holds)
+}
+
+#[tokio::test]
+async fn a_command_whose_reply_is_lost_is_sent_again_and_counted_once() {
+    let scene = Scene::start();
+    let (proxy, locks, beside) = clients(&scene).await;
+    for then_cut in [true, false] {
+        let swallow = |file| {
+            proxy.swallow(0, then_cut, calls_of(file));
+            proxy.swallowed()
+        };
+        let mut lock = locks.rlock("a");
+
+        let before = swallow("rlock/acquire.lua");
+        let outer = soon(lock.lock()).await.unwrap();
+        assert_eq!(
+            (proxy.swallowed(), holds(&beside, "a").await),
+            (before + 1, 1),
+            "acquire, cut {then_cut}"
+        );
+
+        let before = swallow("rlock/reenter.lua");
+        let middle = soon(lock.lock()).await.unwrap();
+        assert_eq!(
+            (proxy.swallowed(), holds(&beside, "a").await),
+            (before + 1, 2),
+            "re-enter, cut {then_cut}"
+        );
+        let inner = soon(lock.lock()).await.unwrap();
+
+        let before = swallow("rlock/release.lua");
+        soon(inner.unlock()).await.unwrap();
+        assert_eq!((proxy.swallowed(), holds(&beside, "a").await), (before + 1, 2), "leave, cut {then_cut}");
+        soon(middle.unlock()).await.unwrap();
+        assert_eq!(holds(&beside, "a").await, 1);
+
+        let before = swallow("rlock/renew.lua");
+        soon(outer.extend(60 * SECOND)).await.unwrap();
+        assert_eq!((proxy.swallowed(), holds(&beside, "a").await), (before + 1, 1), "renew, cut {then_cut}");
+        assert!(outer.remaining() > 50 * SECOND);
+
+        let before = swallow("rlock/release.lua");
+        soon(outer.unlock()).await.expect("the copy that did it was ours");
+        assert_eq!(
+            (proxy.swallowed(), holds(&beside, "a").await),
+            (before + 1, 0),
+            "release, cut {then_cut}"
+        );
+    }
+    locks.shutdown().await.unwrap();
+    drop((proxy, locks, beside));
+    scene.end().await;
+}
+
+/// What is sent now stays in the network, and is delivered when the last is returned.
+fn stuck(proxy: &Proxy) {
+    proxy.set_existing(Faults { hold_requests: true, ..Faults::default() });
+}
+
+/// The connections that were stuck deliver what they held, although their client gave them up.
+async fn deliver(scene: &Scene, proxy: &Proxy, script: &str, copies: u64) {
+    let before = calls(scene, script);
+    proxy.set_existing(Faults::default());
+    eventually("the late copy runs", || calls(scene, script), |&now| now >= before + copies).await;
+}
+
+/// How often a script was called, as the server logged it.
+fn calls(scene: &Scene, script: &str) -> u64 {
+    let hash = script_hash(script);
+    let log: Vec<redis::Value> = scene.server.run(&["SLOWLOG", "GET", "-1"]);
+    log.iter().filter(|entry| format!("{entry:?}").contains(&hash)).count() as u64
+}
+
+fn log_all_commands(scene: &Scene) {
+    scene.server.run::<()>(&["CONFIG", "SET", "slowlog-max-len", "100000"]);
+    scene.server.run::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+}
+
+#[tokio::test]
+async fn a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease() {
+    let scene = Scene::start();
+    log_all_commands(&scene);
+    let (proxy, locks, beside) = clients(&scene).await;
+
+    // The copy comes while the lock is free: it creates an orphan, which is undone.
+    stuck(&proxy);
+    let guard = soon(locks.rlock("a").lock()).await.unwrap();
+    soon(guard.unlock()).await.unwrap();
+    deliver(&scene, &proxy, "rlock/acquire.lua", 1).await;
+    let (rival, waited) = timed(async { beside.rlock("a").lock().await }).await;
+    assert!(waited < 3 * SECOND, "the orphan lived for {waited:?}");
+    rival.unwrap().unlock().await.unwrap();
+
+    // It comes while another holds the lock: that hold is not touched.
+    stuck(&proxy);
+    let guard = soon(locks.rlock("b").lock()).await.unwrap();
+    soon(guard.unlock()).await.unwrap();
+    let theirs = beside.rlock("b").lock().await.unwrap();
+    deliver(&scene, &proxy, "rlock/acquire.lua", 1).await;
+    assert_eq!(holds(&beside, "b").await, 1);
+    theirs.unlock().await.expect("it was held all the time");
+
+    // It comes while the same owner holds the lock, by the copy that was sent again: one hold, and it stays.
+    stuck(&proxy);
+    let guard = soon(locks.rlock("c").lock()).await.unwrap();
+    deliver(&scene, &proxy, "rlock/acquire.lua", 1).await;
+    assert_eq!(holds(&beside, "c").await, 1);
+    soon(guard.unlock()).await.unwrap();
+    assert_eq!(holds(&beside, "c").await, 0);
+
+    // Nobody waits for the answer any more: the same.
+    stuck(&proxy);
+    assert!(locks.rlock("d").try_lock_for(10 * MS).await.is_err());
+    deliver(&scene, &proxy, "rlock/acquire.lua", 1).await;
+    let (rival, waited) = timed(async { beside.rlock("d").lock().await }).await;
+    assert!(waited < 3 * SECOND, "the orphan lived for {waited:?}");
+    rival.unwrap().unlock().await.unwrap();
+
+    locks.shutdown().await.unwrap();
+    drop((proxy, locks, beside));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_late_release_ends_nobody_elses_hold() {
+    let scene = Scene::start();
+    log_all_commands(&scene);
+    let (proxy, locks, beside) = clients(&scene).await;
+    let mut lock = locks.rlock("a");
+    let guard = lock.lock().await.unwrap();
+    stuck(&proxy);
+    soon(guard.unlock()).await.unwrap();
+    let theirs = beside.rlock("a").lock().await.unwrap();
+    deliver(&scene, &proxy, "rlock/release.lua", 1).await;
+    assert_eq!(holds(&beside, "a").await, 1);
+    theirs.unlock().await.expect("it was held all the time");
+
+    // Nor a later hold of the same handle, nor more of it than was meant.
+    let guard = lock.lock().await.unwrap();
+    stuck(&proxy);
+    soon(guard.unlock()).await.unwrap();
+    let outer = soon(lock.lock()).await.unwrap();
+    let inner = soon(lock.lock()).await.unwrap();
+    deliver(&scene, &proxy, "rlock/release.lua", 1).await;
+    assert_eq!(holds(&beside, "a").await, 2);
+    stuck(&proxy);
+    soon(inner.unlock()).await.unwrap();
+    deliver(&scene, &proxy, "rlock/release.lua", 1).await;
+    assert_eq!(holds(&beside, "a").await, 1);
+    soon(outer.unlock()).await.unwrap();
+    drop((proxy, lock, locks, beside));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_late_reentry_or_renewal_revives_nothing() {
+    let scene = Scene::start();
+    log_all_commands(&scene);
+    let (proxy, locks, beside) = clients(&scene).await;
+    let mut lock = locks.rlock("a");
+    let outer = lock.lock().await.unwrap();
+    stuck(&proxy);
+    let inner = soon(lock.lock()).await.unwrap();
+    soon(inner.unlock()).await.unwrap();
+    soon(outer.unlock()).await.unwrap();
+    deliver(&scene, &proxy, "rlock/reenter.lua", 1).await;
+    assert_eq!(holds(&beside, "a").await, 0, "a late re-entry creates nothing");
+
+    let outer = lock.lock().await.unwrap();
+    stuck(&proxy);
+    soon(outer.extend(100 * SECOND)).await.unwrap();
+    soon(outer.unlock()).await.unwrap();
+    let theirs = beside.rlock("a").lease(5 * SECOND).lock().await.unwrap();
+    deliver(&scene, &proxy, "rlock/renew.lua", 1).await;
+    let left = beside.rlock("a").remaining_lease().await.unwrap();
+    assert!(left.is_some_and(|left| left <= 5 * SECOND), "a late renewal renews nobody else: {left:?}");
+    theirs.unlock().await.unwrap();
+    drop((proxy, lock, locks, beside));
+    scene.end().await;
+}
+
+/// The server is stopped; the command lies in its buffer while the client closes the connection and goes on.
+#[tokio::test]
+async fn copies_left_in_a_stopped_server_do_no_harm() {
+    const ROUNDS: usize = 12;
+    let scene = Scene::start();
+    log_all_commands(&scene);
+    let config = LockConfig::default().command_timeout(60 * MS).connections(1_usize);
+    let locks = scene.client_with(config).await;
+    let beside = scene.client().await;
+    for round in 0..ROUNDS {
+        let mut lock = locks.rlock("a");
+        scene.server.freeze();
+        let locking = async {
+            let guard = lock.lock().await.unwrap();
+            guard.unlock().await.unwrap();
+        };
+        let thawing = async {
+            // The first copy timed out, its connection was probed and given up, and another is being tried.
+            sleep(600 * MS).await;
+            scene.server.thaw();
+        };
+        soon(async { tokio::join!(locking, thawing) }).await;
+
+        let start = Instant::now();
+        let theirs = soon(beside.rlock("a").lock()).await.unwrap();
+        assert!(start.elapsed() < 3 * SECOND, "round {round}: an orphan for {:?}", start.elapsed());
+        sleep(20 * MS).await;
+        assert_eq!(holds(&beside, "a").await, 1, "round {round}");
+        theirs.unlock().await.unwrap_or_else(|error| panic!("round {round}: a live hold was ended: {error}"));
+    }
+    let sent = calls(&scene, "rlock/acquire.lua");
+    assert!(sent > 2 * ROUNDS as u64, "{sent} acquires: no copy ran from a connection that was given up");
+    locks.shutdown().await.unwrap();
+    drop((locks, beside));
+    scene.end().await;
+}

@@ -1,0 +1,136 @@
+//! Promise 5 and 6: whoever holds a lock is told in time that it can not be relied on any more.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use lockkeeper::{Error, LockClient, LockConfig};
+use support::{Faults, MS, SECOND, Scene, soon, timed};
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// With the connection silent, the guard is told no later than its deadline, and before anybody else can get in.
+#[tokio::test]
+async fn a_holder_is_told_before_another_gets_in_when_the_network_is_silent() {
+    for faults in [Faults::black_hole(), Faults::replies_held()] {
+        let scene = Scene::start();
+        let proxy = scene.proxy().await;
+        let lease = 1_500 * MS;
+        let ours = LockClient::new(proxy.url(), LockConfig::default().watchdog_lease(lease)).await.unwrap();
+        let theirs = scene.client().await;
+        let guard = ours.rlock("a").lock().await.unwrap();
+        sleep(lease).await; // it was renewed
+        proxy.set(faults);
+        let mut deadline = Instant::now() + guard.remaining();
+
+        let rival = tokio::spawn({
+            let theirs = theirs.clone();
+            async move {
+                let guard = theirs.rlock("a").lock().await.unwrap();
+                let at = Instant::now();
+                guard.unlock().await.unwrap();
+                at
+            }
+        });
+        let lost = guard.lost();
+        tokio::pin!(lost);
+        let told = loop {
+            tokio::select! {
+                () = &mut lost => break Instant::now(),
+                // An answer that was under way already may still have moved the deadline.
+                () = sleep(5 * MS) => deadline = deadline.max(Instant::now() + guard.remaining()),
+            }
+        };
+        assert!(guard.is_lost());
+        assert!(told <= deadline + 2 * MS, "told {:?} after the deadline, {faults:?}", told - deadline);
+        let taken = soon(rival).await.unwrap();
+        assert!(told < taken, "the other was in {:?} before, {faults:?}", told - taken);
+        assert!(matches!(guard.run(async {}).await, Err(Error::Lost { .. })));
+
+        proxy.set(Faults::default());
+        assert!(guard.is_lost(), "lost is final");
+        assert!(matches!(soon(guard.unlock()).await, Err(Error::NotHeld { .. })));
+        drop((ours, theirs, proxy));
+        scene.end().await;
+    }
+}
+
+/// The renewal arrives and its answer comes late: the server has extended the lease, the hold stays lost.
+#[tokio::test]
+async fn a_late_successful_renewal_does_not_revive_a_lost_hold() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let config = LockConfig::default().watchdog_lease(900 * MS).command_timeout(10 * SECOND);
+    let locks = LockClient::new(proxy.url(), config).await.unwrap();
+    let beside = scene.client().await;
+    let guard = locks.rlock("a").lock().await.unwrap();
+    let before = scene.server.calls("evalsha");
+    proxy.set(Faults::replies_held());
+    soon(guard.lost()).await;
+    assert!(scene.server.calls("evalsha") > before, "a renewal arrived, or this test shows nothing");
+    proxy.set(Faults::default());
+    for _ in 0..50 {
+        sleep(5 * MS).await;
+        assert!(guard.is_lost() && guard.remaining().is_zero());
+    }
+    let (rival, waited) = timed(async { beside.rlock("a").lock().await }).await;
+    assert!(waited < SECOND, "nothing renews a lost hold: {waited:?}");
+    rival.unwrap().unlock().await.unwrap();
+    assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
+    drop((locks, beside, proxy));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_silent_command_connection_is_replaced_within_two_seconds() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = LockClient::connect(proxy.url()).await.unwrap();
+    for name in ["a", "b", "c", "d", "e"] {
+        locks.rlock(name).lock().await.unwrap().unlock().await.unwrap(); // all connections are there
+    }
+    for faults in [Faults::black_hole(), Faults::replies_held()] {
+        let before = proxy.accepted();
+        proxy.set_existing(faults);
+        let (guard, took) = timed(async { locks.rlock("a").lock().await }).await;
+        assert!(took < 2 * SECOND && took > 500 * MS, "{took:?}, {faults:?}");
+        assert!(proxy.accepted() > before);
+        guard.unwrap().unlock().await.unwrap();
+    }
+    locks.shutdown().await.unwrap();
+    drop((locks, proxy));
+    scene.end().await;
+}
+
+/// Nobody but the watchdog is there to notice.
+#[tokio::test]
+async fn the_watchdog_replaces_a_silent_connection_and_keeps_the_lock() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let config = LockConfig::default().watchdog_lease(4 * SECOND).command_timeout(500 * MS);
+    let locks = LockClient::new(proxy.url(), config).await.unwrap();
+    let guard = locks.rlock("a").lock().await.unwrap();
+    let before = proxy.accepted();
+    proxy.set_existing(Faults::black_hole());
+    sleep_until(Instant::now() + 5 * SECOND).await;
+    assert!(proxy.accepted() > before);
+    assert!(!guard.is_lost());
+    guard.unlock().await.unwrap();
+    drop((locks, proxy));
+    scene.end().await;
+}
+
+/// A connection that is cut is no loss by itself.
+#[tokio::test]
+async fn a_broken_connection_is_not_a_loss() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = LockClient::new(proxy.url(), LockConfig::default().watchdog_lease(SECOND)).await.unwrap();
+    let guard = locks.rlock("a").lock().await.unwrap();
+    for _ in 0..10 {
+        proxy.cut();
+        sleep(150 * MS).await;
+        assert!(!guard.is_lost());
+    }
+    guard.unlock().await.unwrap();
+    drop((locks, proxy));
+    scene.end().await;
+}

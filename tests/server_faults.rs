@@ -1,0 +1,303 @@
+//! Promises 15 and 17: what a server can do to its clients, and that it was really done.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::time::Duration;
+
+use lockkeeper::{Error, LockClient, LockConfig};
+use support::{MS, SECOND, Scene, Server, eventually, soon, timed};
+use tokio::time::sleep;
+
+fn impatient() -> LockConfig {
+    LockConfig::default().retry_timeout(400 * MS).command_timeout(300 * MS)
+}
+
+/// The server answers this command with this error code.
+fn answers(server: &Server, command: &[&str], code: &str) -> bool {
+    server.try_run::<redis::Value>(command).is_err_and(|error| error.code() == Some(code))
+}
+
+#[tokio::test]
+async fn scripts_that_were_flushed_are_loaded_again() {
+    let scene = Scene::start();
+    let locks = scene.client_with(LockConfig::default().watchdog_lease(600 * MS)).await;
+    let mut lock = locks.rlock("a");
+    let mut flushed = 0;
+    let mut flush = || {
+        scene.server.run::<()>(&["SCRIPT", "FLUSH"]);
+        flushed += 1;
+    };
+    flush();
+    let outer = lock.lock().await.unwrap();
+    flush();
+    let inner = lock.lock().await.unwrap();
+    flush();
+    sleep(900 * MS).await; // renewed
+    assert!(!outer.is_lost() && !inner.is_lost());
+    flush();
+    assert!(lock.is_locked().await.unwrap());
+    flush();
+    inner.unlock().await.unwrap();
+    flush();
+    outer.unlock().await.unwrap();
+    flush();
+    assert!(!lock.force_unlock().await.unwrap());
+    assert!(scene.server.calls("eval") >= flushed - 1, "no script was missing, so nothing was shown");
+    drop((lock, locks));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn killed_connections_are_replaced() {
+    let scene = Scene::start();
+    let locks = scene.client_with(LockConfig::default().watchdog_lease(SECOND)).await;
+    let mut lock = locks.rlock("a");
+    for _ in 0..3 {
+        let guard = lock.lock().await.unwrap();
+        for _ in 0..3 {
+            let killed: u32 = scene.server.run(&["CLIENT", "KILL", "TYPE", "normal"]);
+            assert!(killed >= 1);
+            sleep(100 * MS).await;
+            let (locked, took) = timed(lock.is_locked()).await;
+            assert!(locked.unwrap() && took < 500 * MS, "{took:?}");
+        }
+        assert!(!guard.is_lost());
+        let _: u32 = scene.server.run(&["CLIENT", "KILL", "TYPE", "normal"]);
+        guard.unlock().await.unwrap();
+    }
+    drop((lock, locks));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_restarts_with_its_data_keeps_the_locks() {
+    let server = Server::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut scene = Scene::with(server);
+    let locks = scene.client_with(LockConfig::default().watchdog_lease(3 * SECOND)).await;
+    let mut lock = locks.rlock("a");
+    let guard = lock.lock().await.unwrap();
+    let started = |server: &Server| -> String { server.run::<String>(&["INFO", "server"]) };
+    let run_id = |info: String| info.lines().find(|line| line.starts_with("run_id:")).map(str::to_owned);
+    let before = run_id(started(&scene.server));
+    scene.server.restart();
+    assert_ne!(run_id(started(&scene.server)), before);
+    let inner = soon(lock.lock()).await.unwrap();
+    sleep(3 * SECOND).await;
+    assert!(!guard.is_lost() && !inner.is_lost());
+    inner.unlock().await.unwrap();
+    guard.unlock().await.unwrap();
+    drop((lock, locks));
+    scene.end().await;
+}
+
+/// A call rides out a restart; one without a server ends with an error.
+#[tokio::test]
+async fn calls_ride_out_a_restart() {
+    let mut scene = Scene::start();
+    let locks = scene.client().await;
+    for round in 0..2 {
+        scene.server.kill();
+        let locking = tokio::spawn({
+            let locks = locks.clone();
+            async move {
+                match round {
+                    0 => locks.rlock("a").lock().await.map(Some),
+                    _ => locks.rlock("a").try_lock_for(10 * SECOND).await,
+                }
+            }
+        });
+        sleep(300 * MS).await;
+        assert!(!locking.is_finished());
+        scene.server.start_again();
+        let guard = soon(locking).await.unwrap().unwrap().expect("it is free");
+        guard.unlock().await.unwrap();
+    }
+    locks.shutdown().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_paused_server_delays_and_loses_nothing() {
+    let scene = Scene::start();
+    let config = LockConfig::default().command_timeout(200 * MS);
+    let locks = scene.client_with(config).await;
+    for mode in ["WRITE", "ALL"] {
+        let mut lock = locks.rlock("a");
+        scene.server.run::<()>(&["CLIENT", "PAUSE", "900", mode]);
+        let (outer, took) = timed(lock.lock()).await;
+        assert!(took > 500 * MS, "{mode}: it was not paused: {took:?}");
+        let outer = outer.unwrap();
+        scene.server.run::<()>(&["CLIENT", "PAUSE", "900", mode]);
+        let (inner, took) = timed(lock.lock()).await;
+        assert!(took > 500 * MS, "{mode}: it was not paused: {took:?}");
+        assert_eq!(locks.inspect("a").await.unwrap().unwrap().holders[0].holds, 2, "{mode}");
+        scene.server.run::<()>(&["CLIENT", "PAUSE", "900", mode]);
+        inner.unwrap().unlock().await.unwrap();
+        outer.unlock().await.unwrap();
+        assert!(!lock.is_locked().await.unwrap(), "{mode}");
+    }
+    locks.shutdown().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// Promise 15.
+#[tokio::test]
+async fn without_memory_held_locks_live_and_end_and_new_ones_are_refused() {
+    let scene = Scene::start();
+    let locks = scene.client_with(LockConfig::default().watchdog_lease(600 * MS)).await;
+    let mut lock = locks.rlock("a");
+    let outer = lock.lock().await.unwrap();
+    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert!(answers(&scene.server, &["SET", "x", "1"], "OOM"));
+
+    let (refused, took) = timed(async { locks.rlock("b").lock().await }).await;
+    let error = refused.unwrap_err();
+    assert!(
+        matches!(error, Error::OutOfMemory(_)) && error.is_transient() && !error.outcome_unknown(),
+        "{error:?}"
+    );
+    assert!(took < 500 * MS, "it is told at once: {took:?}");
+    assert!(matches!(locks.rlock("b").try_lock().await, Err(Error::OutOfMemory(_))));
+
+    let inner = lock.lock().await.expect("to enter again needs no memory");
+    sleep(1_200 * MS).await; // two leases: it is renewed
+    assert!(!outer.is_lost());
+    assert!(lock.is_locked().await.unwrap() && locks.inspect("b").await.unwrap().is_none());
+    inner.unlock().await.unwrap();
+    outer.unlock().await.unwrap();
+    assert!(!lock.force_unlock().await.unwrap());
+    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    drop((lock, locks));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_replica_grants_nothing() {
+    let scene = Scene::start();
+    let locks = scene.client_with(impatient()).await;
+    let mut lock = locks.rlock("a");
+    let guard = lock.lock().await.unwrap();
+    scene.server.run::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
+    assert!(answers(&scene.server, &["SET", "x", "1"], "READONLY"));
+
+    let (refused, took) = timed(async { locks.rlock("b").lock().await }).await;
+    let error = refused.unwrap_err();
+    assert!(matches!(error, Error::ReadOnly(_)) && error.is_transient(), "{error:?}");
+    assert!(took >= 200 * MS, "it was tried again: {took:?}");
+    assert!(matches!(locks.rlock("b").try_lock().await, Err(Error::ReadOnly(_))));
+    assert!(matches!(guard.unlock().await, Err(Error::ReadOnly(_))), "no verdict is taken from a replica");
+
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.rlock("c").try_lock_for(10 * SECOND).await }
+    });
+    sleep(300 * MS).await;
+    scene.server.run::<()>(&["REPLICAOF", "NO", "ONE"]);
+    soon(waiting).await.unwrap().unwrap().expect("it is free").unlock().await.unwrap();
+    drop((lock, locks));
+    scene.end().await; // what was not released then is released in the background
+}
+
+#[tokio::test]
+async fn a_server_that_loads_its_data_is_waited_for() {
+    let server = Server::with(&["--rdbcompression", "no", "--key-load-delay", "0"]);
+    let mut scene = Scene::with(server);
+    let locks = scene.client_with(impatient()).await;
+    for key in 0..300 {
+        scene.server.run::<()>(&["SET", &format!("filler {key}"), &"x".repeat(400)]);
+    }
+    scene.server.run::<()>(&["SAVE"]);
+    scene.server.slow_loading(Duration::from_millis(15));
+    scene.server.restart();
+    assert!(answers(&scene.server, &["GET", "a"], "LOADING"), "it is up, and loads");
+
+    let error = locks.rlock("a").lock().await.expect_err("this client does not wait long");
+    assert!(matches!(error, Error::Unavailable(_)) && error.is_transient(), "{error:?}");
+    let guard = soon(locks.rlock("a").try_lock_for(15 * SECOND)).await.unwrap().expect("it is free");
+    guard.unlock().await.unwrap();
+    scene.server.run::<()>(&["FLUSHALL"]);
+    drop(locks);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_busy_with_a_script_is_waited_for() {
+    let scene = Scene::start();
+    scene.server.run::<()>(&["CONFIG", "SET", "busy-reply-threshold", "50"]);
+    let locks = scene.client_with(impatient()).await;
+    let guard = locks.rlock("a").lock().await.unwrap();
+    let mut endless = scene.server.connect().unwrap();
+    endless.set_read_timeout(None).unwrap();
+    let running = std::thread::spawn(move || {
+        redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut endless).is_err()
+    });
+    eventually("it is busy", || answers(&scene.server, &["GET", "a"], "BUSY"), |&busy| busy).await;
+
+    let error = locks.rlock("b").lock().await.expect_err("this client does not wait long");
+    assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+    let unlocking = tokio::spawn(guard.unlock());
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.rlock("b").try_lock_for(10 * SECOND).await }
+    });
+    sleep(100 * MS).await;
+    scene.server.run::<()>(&["SCRIPT", "KILL"]);
+    assert!(running.join().unwrap());
+    soon(waiting).await.unwrap().unwrap().expect("it is free").unlock().await.unwrap();
+    soon(unlocking).await.unwrap().unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// All the answers of a server that is gone for a moment, at once, under load.
+#[tokio::test]
+async fn under_load_no_fault_lets_two_in_or_leaves_a_lock() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let config = LockConfig::default().command_timeout(150 * MS);
+    let locks = LockClient::new(proxy.url(), config).await.unwrap();
+    let inside = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let mut working = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (locks, inside) = (locks.clone(), std::sync::Arc::clone(&inside));
+        working.spawn(async move {
+            use std::sync::atomic::Ordering::SeqCst;
+            let mut sections = 0_u32;
+            let start = tokio::time::Instant::now();
+            while start.elapsed() < 4 * SECOND {
+                let Ok(guard) = locks.rlock("a").lock().await else { continue };
+                assert_eq!(inside.fetch_add(1, SeqCst), 0, "two are inside");
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, SeqCst);
+                let _ = guard.unlock().await;
+                sections += 1;
+            }
+            sections
+        });
+    }
+    let mut faults = 0;
+    while !working.is_empty() && faults < 12 {
+        sleep(250 * MS).await;
+        match faults % 4 {
+            0 => proxy.cut(),
+            1 => proxy.set_existing(support::Faults::black_hole()),
+            2 => drop(scene.server.run::<u32>(&["CLIENT", "KILL", "TYPE", "pubsub"])),
+            _ => scene.server.run::<()>(&["SCRIPT", "FLUSH"]),
+        }
+        faults += 1;
+    }
+    let sections: u32 = soon(working.join_all()).await.into_iter().sum();
+    println!("{sections} sections, {faults} faults");
+    assert!(sections > 100 && faults == 12);
+    proxy.cut();
+    let (guard, took) = timed(async { locks.rlock("a").lock().await }).await;
+    assert!(took < 3 * SECOND, "{took:?}");
+    guard.unwrap().unlock().await.unwrap();
+    locks.shutdown().await.unwrap();
+    drop((locks, proxy));
+    scene.end().await;
+}

@@ -1,0 +1,272 @@
+//! Promises 8, 9 and 10: a waiter is woken by a message, costs little, and sleeps on through no fault.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::time::Duration;
+
+use lockkeeper::{LockClient, LockConfig, Source};
+use support::{Faults, MS, SECOND, Scene, eventually, soon, timed};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep};
+
+/// Nothing but messages wakes anybody.
+fn never_polls() -> LockConfig {
+    LockConfig::default().safety_poll(Duration::from_secs(3_600))
+}
+
+/// A waiter, and when it got the lock.
+fn wait_for(locks: &LockClient, name: &'static str) -> JoinHandle<Instant> {
+    let locks = locks.clone();
+    tokio::spawn(async move {
+        let guard = locks.rlock(name).lock().await.unwrap();
+        let at = Instant::now();
+        guard.unlock().await.unwrap();
+        at
+    })
+}
+
+async fn listens(scene: &Scene, channels: usize) {
+    eventually("it listens", || scene.server.channels(), |found| found.len() == channels).await;
+}
+
+/// The ids of the connections that hear messages.
+fn listeners(scene: &Scene) -> Vec<String> {
+    let list: String = scene.server.run(&["CLIENT", "LIST", "TYPE", "PUBSUB"]);
+    list.lines().filter_map(|line| line.strip_prefix("id=")?.split(' ').next().map(str::to_owned)).collect()
+}
+
+#[tokio::test]
+async fn a_waiter_is_woken_by_the_message_and_not_by_polling() {
+    let scene = Scene::start();
+    let (ours, theirs) = (scene.client_with(never_polls()).await, scene.client_with(never_polls()).await);
+    let guard = theirs.rlock("a").lock().await.unwrap();
+    let waiting = wait_for(&ours, "a");
+    listens(&scene, 1).await;
+    sleep(50 * MS).await;
+    let before = scene.server.calls("evalsha");
+    sleep(500 * MS).await;
+    assert_eq!(scene.server.calls("evalsha"), before, "a waiter asks nothing");
+    let released = Instant::now();
+    guard.unlock().await.unwrap();
+    assert!(soon(waiting).await.unwrap() - released < 300 * MS);
+    drop((ours, theirs));
+    scene.end().await;
+}
+
+/// The release falls between the attempt that was refused and the subscription, again and again.
+#[tokio::test]
+async fn a_release_while_the_waiter_subscribes_is_not_missed() {
+    let scene = Scene::start();
+    let (ours, theirs) = (scene.client_with(never_polls()).await, scene.client_with(never_polls()).await);
+    for round in 0..200_u64 {
+        let guard = theirs.rlock("a").lock().await.unwrap();
+        let waiting = wait_for(&ours, "a");
+        sleep(Duration::from_micros(round * 13 % 1_500)).await;
+        guard.unlock().await.unwrap();
+        soon(waiting).await.unwrap();
+    }
+    drop((ours, theirs));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_killed_subscription_is_made_anew_and_nothing_is_missed() {
+    let scene = Scene::start();
+    let (ours, theirs) = (scene.client_with(never_polls()).await, scene.client().await);
+    for released_before_it_is_back in [true, false] {
+        let guard = theirs.rlock("a").lock().await.unwrap();
+        let waiting = wait_for(&ours, "a");
+        listens(&scene, 1).await;
+        let old = listeners(&scene);
+        let killed: u32 = scene.server.run(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        assert_eq!(killed, 1);
+        if !released_before_it_is_back {
+            eventually("it listens anew", || listeners(&scene), |new| new.len() == 1 && *new != old).await;
+        }
+        let released = Instant::now();
+        guard.unlock().await.unwrap();
+        let woken = soon(waiting).await.unwrap() - released;
+        assert!(woken < 500 * MS, "{woken:?}");
+    }
+    drop((ours, theirs));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_silent_subscription_is_noticed_and_made_anew() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let ours = LockClient::new(proxy.url(), never_polls()).await.unwrap();
+    let theirs = scene.client().await;
+    let guard = theirs.rlock("a").lock().await.unwrap();
+    let waiting = wait_for(&ours, "a");
+    listens(&scene, 1).await;
+    sleep(50 * MS).await;
+    proxy.set_existing(Faults::black_hole());
+    let released = Instant::now();
+    guard.unlock().await.unwrap();
+    let woken = soon(waiting).await.unwrap() - released;
+    assert!(woken > 500 * MS, "{woken:?}: it was woken by the old connection");
+    assert!(woken < 5 * SECOND, "{woken:?}");
+    ours.shutdown().await.unwrap();
+    drop((ours, theirs, proxy));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn without_any_message_the_safety_poll_gets_it() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let ours = LockClient::new(proxy.url(), LockConfig::default().safety_poll(400 * MS)).await.unwrap();
+    let theirs = scene.client().await;
+    proxy.set(Faults { lose_messages: true, ..Faults::default() });
+    let guard = theirs.rlock("a").lock().await.unwrap();
+    let waiting = wait_for(&ours, "a");
+    listens(&scene, 1).await;
+    sleep(50 * MS).await;
+    let released = Instant::now();
+    guard.unlock().await.unwrap();
+    let woken = soon(waiting).await.unwrap() - released;
+    assert!(proxy.lost_messages() > 0);
+    assert!(woken < SECOND, "{woken:?}");
+    drop((ours, theirs, proxy));
+    scene.end().await;
+}
+
+/// Also with a pool that does not say where the server is.
+#[tokio::test]
+async fn without_a_subscription_waiting_degrades_to_polling() {
+    let scene = Scene::start();
+    scene.server.run::<()>(&["ACL", "SETUSER", "deaf", "on", ">secret", "~*", "&*", "+@all", "-subscribe"]);
+    let deaf = format!("redis://deaf:secret@127.0.0.1:{}/", scene.server.port());
+    let pool = deadpool_redis::Config::from_url(scene.server.url())
+        .create_pool(Some(deadpool_redis::Runtime::Tokio1))
+        .unwrap();
+    let theirs = scene.client().await;
+    for source in [Source::from(deaf), Source::from(pool)] {
+        let ours = LockClient::new(source, never_polls()).await.unwrap();
+        let guard = theirs.rlock("a").lock().await.unwrap();
+        let waiting = wait_for(&ours, "a");
+        sleep(500 * MS).await;
+        assert!(!waiting.is_finished() && scene.server.channels().is_empty());
+        let released = Instant::now();
+        guard.unlock().await.unwrap();
+        let woken = soon(waiting).await.unwrap() - released;
+        assert!(woken < SECOND, "{woken:?}");
+        drop(ours);
+    }
+    drop(theirs);
+    scene.end().await;
+}
+
+/// A pool of the user's own, with an address: woken by messages.
+#[tokio::test]
+async fn a_pool_with_an_address_is_woken_by_messages() {
+    let scene = Scene::start();
+    let pool = deadpool_redis::Config::from_url(scene.server.url())
+        .create_pool(Some(deadpool_redis::Runtime::Tokio1))
+        .unwrap();
+    let source = Source::pool(pool.clone(), scene.server.url());
+    let ours = LockClient::new(source, never_polls()).await.unwrap();
+    let guard = ours.rlock("a").lock().await.unwrap();
+    let waiting = wait_for(&ours, "a");
+    listens(&scene, 1).await;
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap();
+    assert_eq!(
+        pool.status().size,
+        0,
+        "the connections are out of the pool, which may make others in their place"
+    );
+    drop((ours, pool));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_thousand_waiters_cost_one_subscription_and_one_attempt_per_release() {
+    const WAITERS: u64 = 1_000;
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let guard = locks.rlock("a").lock().await.unwrap();
+    let before = scene.server.calls("evalsha");
+    let mut waiting = JoinSet::new();
+    for _ in 0..WAITERS {
+        let locks = locks.clone();
+        waiting.spawn(async move { locks.rlock("a").lock().await.unwrap().unlock().await.unwrap() });
+    }
+    listens(&scene, 1).await;
+    sleep(200 * MS).await;
+    assert_eq!(listeners(&scene).len(), 1);
+    let subscribers: (String, u32) = scene.server.run(&["PUBSUB", "NUMSUB", "redisson_lock__channel:{a}"]);
+    assert_eq!(subscribers.1, 1);
+    guard.unlock().await.unwrap();
+    soon(waiting.join_all()).await;
+
+    let releases = WAITERS + 1;
+    let attempts = scene.server.calls("evalsha") - before - releases;
+    println!("{attempts} attempts for {releases} releases");
+    assert!(attempts as f64 <= 1.2 * releases as f64, "{attempts} attempts for {releases} releases");
+    assert_eq!(scene.server.calls("subscribe"), 1);
+    drop(locks);
+    scene.end().await;
+}
+
+/// Whoever is chosen by a wake and goes away passes it on.
+#[tokio::test]
+async fn a_waiter_that_goes_away_as_it_is_woken_passes_the_wake_on() {
+    let scene = Scene::start();
+    let (ours, theirs) = (scene.client_with(never_polls()).await, scene.client().await);
+    for round in 0..150_u64 {
+        let guard = theirs.rlock("a").lock().await.unwrap();
+        let first = wait_for(&ours, "a");
+        if round == 0 {
+            listens(&scene, 1).await;
+        }
+        tokio::task::yield_now().await;
+        let second = wait_for(&ours, "a");
+        eventually("it listens", || listeners(&scene).len(), |&count| count == 1).await;
+        guard.unlock().await.unwrap();
+        // Somewhere between the message and the guard.
+        sleep(Duration::from_micros(round * 7 % 1_000)).await;
+        first.abort();
+        let (woken, took) = timed(second).await;
+        woken.unwrap();
+        assert!(took < SECOND, "round {round}: {took:?}");
+        let _ = first.await;
+    }
+    drop((ours, theirs));
+    scene.end().await;
+}
+
+/// Many channels on one connection, subscribed and left together.
+#[tokio::test]
+async fn one_connection_hears_any_number_of_channels() {
+    const NAMES: usize = 500;
+    let scene = Scene::start();
+    let (ours, theirs) = (scene.client_with(never_polls()).await, scene.client().await);
+    let mut held = Vec::new();
+    for name in 0..NAMES {
+        held.push(theirs.rlock(format!("{name}")).lock().await.unwrap());
+    }
+    let mut waiting = JoinSet::new();
+    for name in 0..NAMES {
+        let ours = ours.clone();
+        waiting.spawn(
+            async move { ours.rlock(format!("{name}")).lock().await.unwrap().unlock().await.unwrap() },
+        );
+    }
+    listens(&scene, NAMES).await;
+    assert_eq!(listeners(&scene).len(), 1);
+    let commands = scene.server.calls("subscribe");
+    assert!(commands < 50, "{commands} commands for {NAMES} channels");
+    scene.server.run::<()>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    listens(&scene, NAMES).await;
+    assert!(scene.server.calls("subscribe") <= commands + 2, "all are subscribed anew in one command");
+    for guard in held {
+        guard.unlock().await.unwrap();
+    }
+    soon(waiting.join_all()).await;
+    drop((ours, theirs));
+    scene.end().await;
+}

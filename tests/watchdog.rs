@@ -1,0 +1,141 @@
+//! Promise 6: one watchdog per client renews many locks with few commands, spread over time.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use lockkeeper::{LockClient, LockConfig, LockGuard};
+use support::{Faults, MS, SECOND, Scene, eventually, soon};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval, sleep};
+
+async fn hold_many(locks: &LockClient, count: usize) -> Vec<LockGuard> {
+    let mut acquiring = JoinSet::new();
+    for number in 0..count {
+        let locks = locks.clone();
+        acquiring.spawn(async move { locks.rlock(format!("{number}")).lock().await.unwrap() });
+    }
+    soon(acquiring.join_all()).await
+}
+
+async fn release_all(guards: Vec<LockGuard>) {
+    let mut releasing = JoinSet::new();
+    for guard in guards {
+        releasing.spawn(guard.unlock());
+    }
+    for result in soon(releasing.join_all()).await {
+        result.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_locks_are_renewed_by_one_command_per_hundred() {
+    const LOCKS: usize = 10_000;
+    const PERIODS: u32 = 2;
+    let scene = Scene::start();
+    let lease = 9 * SECOND;
+    let period = lease / 3;
+    let locks = scene.client_with(LockConfig::default().watchdog_lease(lease)).await;
+    let guards = hold_many(&locks, LOCKS).await;
+    sleep(period).await; // the first round, in which each is renewed early, by a part drawn at random
+
+    // Beside normal traffic.
+    let traffic = tokio::spawn({
+        let locks = locks.clone();
+        async move {
+            let mut pairs = 0_u64;
+            let mut pace = interval(5 * MS);
+            let start = Instant::now();
+            while start.elapsed() < period * PERIODS {
+                pace.tick().await;
+                locks.rlock("traffic").lock().await.unwrap().unlock().await.unwrap();
+                pairs += 1;
+            }
+            pairs
+        }
+    });
+    let start = Instant::now();
+    let before = scene.server.calls("evalsha");
+    let mut samples = vec![before];
+    for slice in 1..=10 * PERIODS {
+        sleep((period / 10 * slice).saturating_sub(start.elapsed())).await;
+        samples.push(scene.server.calls("evalsha"));
+    }
+    let pairs = soon(traffic).await.unwrap();
+    let renewals = scene.server.calls("evalsha") - before - 2 * pairs;
+    let per_period = renewals as f64 / f64::from(PERIODS);
+    let busiest = samples.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+    println!(
+        "{per_period} renewals per third of a lease, {pairs} pairs beside them, busiest tenth {busiest}"
+    );
+    assert!((80.0..150.0).contains(&per_period), "{per_period} renewals per third of a lease");
+    let traffic_per_slice = 2 * pairs / u64::from(10 * PERIODS);
+    assert!(
+        busiest < traffic_per_slice + traffic_per_slice / 2 + 50,
+        "{busiest} in a tenth: they are not spread"
+    );
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    let keys: usize = scene.server.run(&["DBSIZE"]);
+    assert!(keys >= LOCKS);
+    release_all(guards).await;
+    drop(locks);
+    scene.end().await;
+}
+
+/// Memory that is not freed, or a task that is woken for every lock, would show here.
+#[tokio::test]
+async fn locks_that_come_and_go_are_not_renewed() {
+    let scene = Scene::start();
+    let locks = scene.client_with(LockConfig::default().watchdog_lease(10 * SECOND)).await;
+    let before = scene.server.calls("evalsha");
+    for _ in 0..500 {
+        locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();
+    }
+    let commands = scene.server.calls("evalsha") - before;
+    assert!(commands <= 1_000 + 5, "{commands}");
+    drop(locks);
+    scene.end().await;
+}
+
+/// Renewals fail for a while, and are tried again inside of the lease.
+#[tokio::test]
+async fn an_outage_shorter_than_the_lease_costs_no_lock() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let config = LockConfig::default().watchdog_lease(3 * SECOND).command_timeout(200 * MS);
+    let locks = LockClient::new(proxy.url(), config).await.unwrap();
+    let guards = hold_many(&locks, 300).await;
+    for faults in [Faults::black_hole(), Faults::replies_held()] {
+        proxy.set(faults);
+        proxy.refuse(true);
+        sleep(1_200 * MS).await;
+        proxy.set(Faults::default());
+        proxy.refuse(false);
+        sleep(1_500 * MS).await;
+        assert!(guards.iter().all(|guard| !guard.is_lost()));
+    }
+    release_all(guards).await;
+    locks.shutdown().await.unwrap();
+    drop((locks, proxy));
+    scene.end().await;
+}
+
+/// One key of a batch was replaced by a value of another type: the others are renewed.
+#[tokio::test]
+async fn one_broken_key_costs_the_others_nothing() {
+    let scene = Scene::start();
+    let locks = scene.client_with(LockConfig::default().watchdog_lease(600 * MS)).await;
+    let guards = hold_many(&locks, 10).await;
+    scene.server.run::<()>(&["SET", "3", "a string"]);
+    let lost = |guard: &LockGuard| guard.is_lost();
+    eventually("its guard is told", || guards.iter().filter(|guard| lost(guard)).count(), |&n| n == 1).await;
+    sleep(SECOND).await;
+    for guard in guards {
+        let is_broken = guard.name() == "3";
+        assert_eq!(guard.is_lost(), is_broken);
+        assert_eq!(guard.unlock().await.is_err(), is_broken);
+    }
+    assert_eq!(scene.server.run::<String>(&["GET", "3"]), "a string", "it is not ours to remove");
+    scene.server.run::<()>(&["DEL", "3"]);
+    drop(locks);
+    scene.end().await;
+}

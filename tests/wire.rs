@@ -1,0 +1,175 @@
+//! Promises 13, 14 and 16: what Redis sees, to the byte.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::collections::BTreeMap;
+
+use lockkeeper::{LockClient, LockConfig};
+use support::{MS, SECOND, Scene, eventually, soon};
+
+fn hash(scene: &Scene, key: &str) -> BTreeMap<String, String> {
+    scene.server.run(&["HGETALL", key])
+}
+
+#[tokio::test]
+async fn keys_fields_and_expiry_are_redissons() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    for name in ["myLock", "{grp}:a", "a b", "ключ"] {
+        let mut lock = locks.rlock(name);
+        let guards = [lock.lock().await.unwrap(), lock.lock().await.unwrap()];
+        assert_eq!(
+            scene.server.run::<Vec<String>>(&["KEYS", "*"]),
+            [name],
+            "one key, and its name is the lock's"
+        );
+        let fields = hash(&scene, name);
+        let (owner, count) = fields.first_key_value().expect("one owner");
+        assert_eq!((fields.len(), count.as_str()), (1, "2"));
+        let (client, thread) = owner.split_once(':').expect("Redisson's UUID:threadId");
+        assert_eq!((client.len(), client.matches('-').count()), (36, 4), "{owner}");
+        assert_eq!(client, client.to_lowercase());
+        assert!(thread.parse::<i64>().is_ok_and(|thread| thread > 0), "{owner}");
+        let left: u64 = scene.server.run(&["PTTL", name]);
+        assert!((29_000..=30_000).contains(&left), "{left}");
+        for guard in guards {
+            guard.unlock().await.unwrap();
+        }
+    }
+    drop(locks);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn the_release_publishes_a_zero_and_nothing_else_does() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut connection = scene.server.connect().unwrap();
+    let mut hearing = connection.as_pubsub();
+    hearing.psubscribe("*").unwrap();
+    hearing.set_read_timeout(Some(300 * MS)).unwrap();
+    for (name, channel) in
+        [("myLock", "redisson_lock__channel:{myLock}"), ("{grp}:a", "redisson_lock__channel:{grp}:a")]
+    {
+        let mut lock = locks.rlock(name);
+        let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
+        outer.extend(60 * SECOND).await.unwrap();
+        assert!(locks.rlock(name).try_lock().await.unwrap().is_none());
+        inner.unlock().await.unwrap();
+        assert!(hearing.get_message().is_err(), "nothing before the release");
+        outer.unlock().await.unwrap();
+        let message = hearing.get_message().unwrap();
+        assert_eq!((message.get_channel_name(), message.get_payload_bytes()), (channel, &b"0"[..]));
+        let _held = lock.lock().await.unwrap();
+        assert!(lock.force_unlock().await.unwrap());
+        let message = hearing.get_message().unwrap();
+        assert_eq!((message.get_channel_name(), message.get_payload_bytes()), (channel, &b"0"[..]));
+    }
+    drop(hearing);
+    drop((connection, locks));
+    scene.end().await;
+}
+
+/// A process that only knows Redisson's rules: it waits for us, and we for it.
+#[tokio::test]
+async fn a_stranger_by_redissons_rules_takes_part() {
+    const CHANNEL: &str = "redisson_lock__channel:{a}";
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let stranger = "11111111-2222-3333-4444-555555555555:77";
+
+    scene.server.run::<()>(&["HINCRBY", "a", stranger, "1"]);
+    scene.server.run::<()>(&["PEXPIRE", "a", "60000"]);
+    assert!(locks.rlock("a").try_lock().await.unwrap().is_none());
+    assert_eq!(locks.inspect("a").await.unwrap().unwrap().holders[0].owner, stranger);
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.rlock("a").lock().await.unwrap() }
+    });
+    eventually("it listens", || scene.server.channels(), |channels| *channels == [CHANNEL]).await;
+    scene.server.run::<()>(&["DEL", "a"]);
+    scene.server.run::<()>(&["PUBLISH", CHANNEL, "0"]);
+    let guard = soon(waiting).await.unwrap();
+
+    let left: i64 = scene.server.run(&["PTTL", "a"]);
+    assert!(left > 0, "a stranger knows how long to wait at most");
+    let mut connection = scene.server.connect().unwrap();
+    let mut hearing = connection.as_pubsub();
+    hearing.subscribe(CHANNEL).unwrap();
+    guard.unlock().await.unwrap();
+    assert_eq!(hearing.get_message().unwrap().get_payload_bytes(), b"0");
+    assert_eq!(scene.server.run::<u32>(&["EXISTS", "a"]), 0);
+    drop(hearing);
+    drop((connection, locks));
+    scene.end().await;
+}
+
+/// Redisson: testNameMapper.
+#[tokio::test]
+async fn a_name_prefix_is_part_of_all_names() {
+    let scene = Scene::start();
+    let locks = scene.client_with(LockConfig::default().name_prefix("test::")).await;
+    let mut lock = locks.rlock("lock");
+    let guard = lock.lock().await.unwrap();
+    assert_eq!((guard.name(), lock.name()), ("lock", "lock"), "users see the name that they gave");
+    assert_eq!(scene.server.run::<Vec<String>>(&["KEYS", "*"]), ["test::lock"]);
+    assert!(locks.inspect("lock").await.unwrap().is_some());
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.rlock("lock").lock().await.unwrap().unlock().await }
+    });
+    let channel = "redisson_lock__channel:{test::lock}";
+    eventually("it listens", || scene.server.channels(), |channels| *channels == [channel]).await;
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unwrap();
+    drop((lock, locks));
+    scene.end().await;
+}
+
+/// Redisson: testLockListener. What listens to keyspace events sees a lock end.
+#[tokio::test]
+async fn keyspace_events_tell_of_release_and_expiry() {
+    let scene = Scene::start();
+    scene.server.run::<()>(&["CONFIG", "SET", "notify-keyspace-events", "Egx"]);
+    let locks = scene.client().await;
+    let mut connection = scene.server.connect().unwrap();
+    let mut hearing = connection.as_pubsub();
+    hearing.subscribe(&["__keyevent@0__:del", "__keyevent@0__:expired"]).unwrap();
+    locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();
+    assert_eq!(hearing.get_message().unwrap().get_channel_name(), "__keyevent@0__:del");
+    locks.rlock("a").lease(100 * MS).lock().await.unwrap().leak();
+    assert_eq!(hearing.get_message().unwrap().get_channel_name(), "__keyevent@0__:expired");
+    drop(hearing);
+    drop((connection, locks));
+    scene.end().await;
+}
+
+/// Promise 14.
+#[tokio::test]
+async fn acquire_and_release_are_one_command_each_and_nothing_is_asked_before() {
+    const PAIRS: u64 = 50;
+    let scene = Scene::start();
+    let pool = deadpool_redis::Config::from_url(scene.server.url())
+        .create_pool(Some(deadpool_redis::Runtime::Tokio1))
+        .unwrap();
+    for locks in [scene.client().await, LockClient::connect(pool).await.unwrap()] {
+        let mut lock = locks.rlock("a");
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        scene.server.run::<()>(&["CONFIG", "RESETSTAT"]);
+        for _ in 0..PAIRS {
+            lock.lock().await.unwrap().unlock().await.unwrap();
+        }
+        assert_eq!(scene.server.calls("evalsha"), 2 * PAIRS);
+        let stats: String = scene.server.run(&["INFO", "commandstats"]);
+        let inside =
+            ["evalsha", "exists", "hset", "pexpire", "hget", "del", "publish", "config|resetstat", "info"];
+        let others: Vec<_> = stats
+            .lines()
+            .filter_map(|line| line.strip_prefix("cmdstat_")?.split(':').next())
+            .filter(|command| !inside.contains(command) && !command.starts_with("client"))
+            .collect();
+        assert!(others.is_empty(), "{others:?}");
+    }
+    scene.end().await;
+}
