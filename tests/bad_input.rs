@@ -139,6 +139,26 @@ async fn credentials_that_are_refused() {
     scene.end().await;
 }
 
+/// What new users are not allowed by default. Locks work, their waiters poll, and the log tells.
+#[tokio::test]
+async fn a_user_who_may_not_publish() {
+    let scene = Scene::start();
+    scene.server.run::<()>(&["ACL", "SETUSER", "mute", "on", ">secret", "~*", "resetchannels", "+@all"]);
+    let locks =
+        LockClient::connect(format!("redis://mute:secret@127.0.0.1:{}/", scene.server.port())).await.unwrap();
+    let guard = locks.rlock("a").lock().await.unwrap();
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.rlock("a").lock().await.unwrap().unlock().await }
+    });
+    guard.unlock().await.expect("it was released");
+    support::soon(waiting).await.unwrap().unwrap();
+    let guard = locks.rlock("a").lock().await.unwrap();
+    assert!(locks.rlock("a").force_unlock().await.unwrap());
+    drop((guard, locks));
+    scene.end().await;
+}
+
 #[tokio::test]
 async fn a_password_that_is_missing() {
     let server = Server::with(&["--requirepass", "secret"]);

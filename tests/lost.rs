@@ -118,6 +118,27 @@ async fn the_watchdog_replaces_a_silent_connection_and_keeps_the_lock() {
     scene.end().await;
 }
 
+/// A lease not much longer than a command may take.
+#[tokio::test]
+async fn one_silent_connection_costs_no_short_lease() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    for _ in 0..3 {
+        let config = LockConfig::default().connections(1_usize).watchdog_lease(1_500 * MS);
+        let locks = LockClient::new(proxy.url(), config).await.unwrap();
+        let guard = locks.rlock("a").lock().await.unwrap();
+        sleep(600 * MS).await;
+        let before = proxy.accepted();
+        proxy.set_existing(Faults::black_hole());
+        sleep(2 * SECOND).await;
+        assert!(proxy.accepted() > before && !guard.is_lost());
+        guard.unlock().await.unwrap();
+        locks.shutdown().await.unwrap();
+    }
+    drop(proxy);
+    scene.end().await;
+}
+
 /// A connection that is cut is no loss by itself.
 #[tokio::test]
 async fn a_broken_connection_is_not_a_loss() {

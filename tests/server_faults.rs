@@ -253,6 +253,31 @@ async fn a_server_that_is_busy_with_a_script_is_waited_for() {
     scene.end().await;
 }
 
+/// After a failover the name of the server may lead elsewhere, while the old connection still stands.
+#[tokio::test]
+async fn a_connection_to_a_replica_is_made_anew() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = LockClient::connect(proxy.url()).await.unwrap();
+    let guard = locks.rlock("a").lock().await.unwrap();
+    scene.server.run::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
+    let primary = Server::start();
+    let before = proxy.accepted();
+    let locking = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.rlock("b").lock().await }
+    });
+    eventually("it connects again", || proxy.accepted(), |&now| now > before).await;
+    proxy.lead_to(primary.port());
+    soon(locking).await.unwrap().unwrap().unlock().await.unwrap();
+    assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })), "the new one knows nothing of it");
+    scene.server.run::<()>(&["REPLICAOF", "NO", "ONE"]);
+    scene.server.run::<()>(&["FLUSHALL"]);
+    locks.shutdown().await.unwrap();
+    drop((locks, proxy));
+    scene.end().await;
+}
+
 /// All the answers of a server that is gone for a moment, at once, under load.
 #[tokio::test]
 async fn under_load_no_fault_lets_two_in_or_leaves_a_lock() {

@@ -156,6 +156,8 @@ async fn without_a_subscription_waiting_degrades_to_polling() {
         assert!(woken < SECOND, "{woken:?}");
         drop(ours);
     }
+    let tries = scene.server.calls("client|setinfo");
+    assert!(tries < 60, "{tries}: it reconnects in a hurry to a server that refuses to be subscribed");
     drop(theirs);
     scene.end().await;
 }

@@ -96,6 +96,29 @@ async fn locks_that_come_and_go_are_not_renewed() {
     scene.end().await;
 }
 
+/// A lock that is released while its renewal is under way is no lost lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn releases_beside_renewals_are_no_losses() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    proxy.set(Faults { delay: 3 * MS, ..Faults::default() });
+    let locks = LockClient::new(proxy.url(), LockConfig::default().watchdog_lease(900 * MS)).await.unwrap();
+    let mut working = JoinSet::new();
+    for task in 0..20_u32 {
+        let locks = locks.clone();
+        working.spawn(async move {
+            for round in 0..15_u32 {
+                let guard = locks.rlock(format!("{task}")).lock().await.unwrap();
+                sleep(MS * (20 + (task * 31 + round * 17) % 300)).await;
+                guard.unlock().await.expect("it was held");
+            }
+        });
+    }
+    soon(working.join_all()).await;
+    drop((locks, proxy));
+    scene.end().await;
+}
+
 /// Renewals fail for a while, and are tried again inside of the lease.
 #[tokio::test]
 async fn an_outage_shorter_than_the_lease_costs_no_lock() {

@@ -243,7 +243,7 @@ impl<'a> Claim<'a> {
                         refused.get_or_insert(Refused { member, left });
                     }
                     Ok((Answer::Lost, _)) => {
-                        self.begin_anew(member);
+                        self.seats[member] = self.handle.members[member].fresh_seat();
                         lost = true;
                     }
                     Ok((Answer::OtherKind, _)) => return Err(Failure::Final(self.other_kind())),
@@ -267,14 +267,6 @@ impl<'a> Claim<'a> {
                 ))),
             };
         }
-    }
-
-    /// The hold that was to be re-entered is gone, and with it the guards that stood for it.
-    fn begin_anew(&mut self, member: usize) {
-        if self.seats[member].grant.found_gone() {
-            tracing::warn!(name = self.handle.name(), "a lock was lost before it was re-entered");
-        }
-        self.seats[member] = self.handle.members[member].fresh_seat();
     }
 
     /// Some members were had, and not enough: they are not kept while this one waits for the others. The next

@@ -172,21 +172,19 @@ impl Grant {
         self.unwatch_if_unneeded(&mut books);
     }
 
-    /// All its holds are lost. True: some were not known to be.
-    pub(crate) fn write_off(&self) -> bool {
-        let mut books = lock(&self.books);
+    /// The server knows nothing of it, so all its holds are lost. True: some were not known to be.
+    fn found_gone(&self) -> bool {
+        self.lose(&mut lock(&self.books))
+    }
+
+    fn lose(&self, books: &mut Books) -> bool {
         let was_live = books.live(clock::now()) > 0;
+        books.is_gone = true;
         for (hold, member) in books.holds.drain(..) {
             hold.lose(member);
         }
-        self.unwatch_if_unneeded(&mut books);
+        self.unwatch_if_unneeded(books);
         was_live
-    }
-
-    /// The server knows nothing of it. True: there were holds that were not known to be lost.
-    pub(crate) fn found_gone(&self) -> bool {
-        lock(&self.books).is_gone = true;
-        self.write_off()
     }
 
     fn unwatch_if_unneeded(&self, books: &mut Books) {
@@ -213,6 +211,12 @@ impl Grant {
         let result = self.run(&route, &call).await.and_then(|reply| Answer::read(&reply));
         match &result {
             Ok(Answer::Granted) => ledger.answered(&route, before.max(want)),
+            Ok(Answer::Lost) => {
+                ledger.answered(&route, 0);
+                if self.found_gone() {
+                    tracing::warn!(name = %self.target.name, "a lock was lost before it was re-entered");
+                }
+            }
             Ok(_) => ledger.answered(&route, 0),
             Err(fault) if fault.sent == Sent::No => ledger.answered(&route, before),
             Err(_) => {}
@@ -280,7 +284,7 @@ impl Grant {
                 Ok(())
             }
             Reply::List(reply) if reply == [Reply::Int(0)] => {
-                self.found_gone();
+                self.lose_holds();
                 Ok(())
             }
             reply => Err(Fault::unexpected(&reply)),
@@ -324,7 +328,13 @@ impl Grant {
     /// A renewal found that the server knows nothing of it. True: there were holds that were not known to be lost.
     pub(crate) fn not_there(&self) -> bool {
         lock(&self.books).watch.end();
-        self.found_gone()
+        self.lose_holds()
+    }
+
+    /// Without holds this says nothing: they were given back, and the release was faster than the renewal.
+    fn lose_holds(&self) -> bool {
+        let mut books = lock(&self.books);
+        !books.holds.is_empty() && self.lose(&mut books)
     }
 
     /// A renewal failed; it is tried again.

@@ -50,7 +50,7 @@ impl Faults {
 type Matches = Box<dyn Fn(&[String]) -> bool + Send + Sync>;
 
 struct Shared {
-    upstream: u16,
+    upstream: Mutex<u16>,
     /// What happens to a connection that is made.
     new: Mutex<Faults>,
     refuses: Mutex<bool>,
@@ -89,7 +89,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let shared = Arc::new(Shared {
-            upstream,
+            upstream: Mutex::new(upstream),
             new: Mutex::default(),
             refuses: Mutex::default(),
             links: Mutex::default(),
@@ -118,6 +118,11 @@ impl Proxy {
         for link in &*self.shared.links.lock().unwrap() {
             link.faults.send_replace(faults);
         }
+    }
+
+    /// New connections lead to another server.
+    pub fn lead_to(&self, upstream: u16) {
+        *self.shared.upstream.lock().unwrap() = upstream;
     }
 
     /// New connections are closed at once.
@@ -188,7 +193,8 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn serve(client: TcpStream, link: Arc<Link>, shared: Arc<Shared>) {
     // Without a server behind it, the connection just closes.
-    if let Ok(server) = TcpStream::connect(("127.0.0.1", shared.upstream)).await {
+    let upstream = *shared.upstream.lock().unwrap();
+    if let Ok(server) = TcpStream::connect(("127.0.0.1", upstream)).await {
         let _ = client.set_nodelay(true);
         let _ = server.set_nodelay(true);
         let (from_client, to_client) = client.into_split();
