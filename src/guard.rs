@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::clock;
-use crate::engine::{Grant, Hold, Releasing, extend};
+use crate::engine::{Hold, Part, PerMember, Releasing, extend};
 use crate::error::{Error, Result};
 
 /// One hold on a lock.
@@ -35,13 +35,13 @@ use crate::error::{Error, Result};
 pub struct LockGuard {
     name: Box<str>,
     hold: Arc<Hold>,
-    /// The grants this hold is part of, and which member of the lock each is. Empty once it was given back.
-    grants: Vec<(Arc<Grant>, usize)>,
+    /// What makes up the hold. Empty once it was given back.
+    parts: PerMember<Part>,
 }
 
 impl LockGuard {
-    pub(crate) fn new(name: &str, hold: Arc<Hold>, grants: Vec<(Arc<Grant>, usize)>) -> Self {
-        Self { name: name.into(), hold, grants }
+    pub(crate) fn new(name: &str, hold: Arc<Hold>, parts: PerMember<Part>) -> Self {
+        Self { name: name.into(), hold, parts }
     }
 
     /// The name of the lock.
@@ -135,13 +135,13 @@ impl LockGuard {
     ///
     /// If the future is dropped, the lease may have become longer or not.
     pub async fn extend(&self, lease: Duration) -> Result<()> {
-        extend(&self.name, &self.hold, &self.grants, lease).await
+        extend(&self.name, &self.hold, &self.parts, lease).await
     }
 
     /// How many holds the owner of this one has on the lock, by its own count. Asks no server.
     pub fn holds(&self) -> u32 {
         let now = clock::now();
-        self.grants.iter().map(|(grant, _)| grant.live(now)).max().unwrap_or(0)
+        self.parts.iter().map(|part| part.grant.live(now)).max().unwrap_or(0)
     }
 
     /// The fencing token, for the types of locks that have one.
@@ -153,16 +153,16 @@ impl LockGuard {
     ///
     /// Use this and not [`std::mem::forget`], which leaves a lock that is renewed as long as the process lives.
     pub fn leak(mut self) {
-        for (grant, _) in self.grants.drain(..) {
-            grant.leak(&self.hold);
+        for part in self.parts.drain(..) {
+            part.grant.leak(&self.hold);
         }
     }
 
     /// Takes the hold off the books. What is returned does the rest.
     fn give_back(&mut self) -> Releasing {
-        Releasing::new(self.grants.drain(..).map(|(grant, _)| {
-            grant.strike(&self.hold);
-            grant
+        Releasing::new(self.parts.drain(..).map(|part| {
+            part.grant.strike(&self.hold);
+            part.grant
         }))
     }
 }

@@ -4,7 +4,11 @@
 //! arguments once more, as the parameters of the function that builds the call; a test compares both with the
 //! file's header and body.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
+
+use smallvec::{SmallVec, smallvec};
+use uuid::Uuid;
 
 #[derive(Debug)]
 pub(crate) struct Script {
@@ -18,14 +22,26 @@ pub(crate) struct Script {
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) script: &'static Script,
-    pub(crate) keys: Vec<Arc<str>>,
-    pub(crate) args: Vec<Arg>,
+    pub(crate) keys: SmallVec<[Arc<str>; 2]>,
+    pub(crate) args: SmallVec<[Arg; 3]>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Arg {
     Number(u64),
+    /// Redisson's `UUID:threadId`.
+    Owner(Uuid, u64),
     Text(Arc<str>),
+}
+
+impl fmt::Display for Arg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Owner(client, number) => write!(f, "{client}:{number}"),
+            Self::Text(text) => text.fmt(f),
+        }
+    }
 }
 
 impl From<u64> for Arg {
@@ -40,9 +56,9 @@ impl From<u32> for Arg {
     }
 }
 
-impl From<&Arc<str>> for Arg {
-    fn from(text: &Arc<str>) -> Self {
-        Self::Text(Arc::clone(text))
+impl From<&Self> for Arg {
+    fn from(arg: &Self) -> Self {
+        arg.clone()
     }
 }
 
@@ -62,13 +78,13 @@ pub(crate) struct Batch(Script);
 /// What one row adds to the keys and to the arguments of a [`Batch`].
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    pub(crate) keys: Vec<Arc<str>>,
-    pub(crate) args: Vec<Arg>,
+    pub(crate) keys: SmallVec<[Arc<str>; 1]>,
+    pub(crate) args: SmallVec<[Arg; 1]>,
 }
 
 impl Batch {
     pub(crate) fn call(&'static self, shared: impl Into<Arg>, rows: impl IntoIterator<Item = Row>) -> Call {
-        let mut call = Call { script: &self.0, keys: Vec::new(), args: vec![shared.into()] };
+        let mut call = Call { script: &self.0, keys: SmallVec::new(), args: smallvec![shared.into()] };
         for row in rows {
             call.keys.extend(row.keys);
             call.args.extend(row.args);
@@ -98,7 +114,7 @@ macro_rules! scripts {
         $(
             pub(crate) fn $name($($key: &Arc<str>,)* $($arg: impl Into<Arg>,)*) -> Call {
                 static SCRIPT: Script = script!($file);
-                Call { script: &SCRIPT, keys: vec![$(Arc::clone($key)),*], args: vec![$($arg.into()),*] }
+                Call { script: &SCRIPT, keys: smallvec![$(Arc::clone($key)),*], args: smallvec![$($arg.into()),*] }
             }
         )*
         $( pub(crate) static $batch: Batch = Batch(script!($batch_file)); )*

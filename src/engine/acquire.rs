@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use smallvec::smallvec;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
-use super::grant::{Grant, Seat};
+use super::grant::{Grant, Part, Seat};
 use super::handle::{Handle, Member};
 use super::hold::Hold;
 use super::kind::Answer;
@@ -19,6 +20,7 @@ use super::lease::quorum_deadline;
 use super::release::Releasing;
 use super::retry::Tries;
 use super::wakes::{Front, Place};
+use super::{Engine, PerMember};
 use crate::clock::{self, Moment};
 use crate::error::{Error, Result};
 use crate::guard::LockGuard;
@@ -35,23 +37,10 @@ pub(crate) enum Patience {
 /// `None`: somebody else has it.
 pub(crate) async fn acquire(handle: &mut Handle, patience: Patience) -> Result<Option<LockGuard>> {
     handle.check()?;
-    let start = Instant::now();
-    let until = match patience {
-        Patience::For(wait) => Some(start.checked_add(wait).ok_or_else(too_long)?),
-        Patience::Forever | Patience::None => None,
-    };
-    // Without any answer there is nothing to tell the caller, so one command gets its time.
-    let at_least = start + handle.engine.config.command_timeout;
+    let limit = Limit::new(patience, &handle.engine)?;
     let mut claim = Claim::new(handle)?;
     if matches!(patience, Patience::None) || claim.is_reentry() || !claim.ended.is_empty() {
-        let round = match until {
-            None => claim.ask().await?,
-            Some(until) => match timeout_at(until.max(at_least), claim.ask()).await {
-                Ok(round) => round?,
-                Err(elapsed) => return Err(late(handle, elapsed)),
-            },
-        };
-        match round {
+        match claim.ask_within(limit).await? {
             Round::Won => return claim.into_guard().map(Some),
             Round::Refused(_) if matches!(patience, Patience::None) => return Ok(None),
             Round::Refused(_) => {} // somebody else has it by now
@@ -59,31 +48,31 @@ pub(crate) async fn acquire(handle: &mut Handle, patience: Patience) -> Result<O
     }
     let mut member = 0;
     loop {
-        let place = claim.join(member);
-        let round = match until {
-            None => claim.wait(&place, member, Some(handle.engine.config.retry_timeout)).await?,
-            Some(until) => {
-                let mut waiting = pin!(claim.wait(&place, member, None));
-                let mut round = timeout_at(until, &mut waiting).await;
-                if round.is_err() && !place.is_answered() {
-                    round = timeout_at(at_least, &mut waiting).await;
-                }
-                match round {
-                    Ok(round) => round?,
-                    Err(elapsed) => {
-                        return match place.fault() {
-                            Some(fault) => Err(error(handle, fault)),
-                            None if place.is_answered() => Ok(None),
-                            None => Err(late(handle, elapsed)),
-                        };
-                    }
-                }
-            }
-        };
-        match round {
-            Round::Won => return claim.into_guard().map(Some),
-            Round::Refused(refused) => member = refused.member,
+        match claim.wait_within(limit, member).await? {
+            Some(Round::Won) => return claim.into_guard().map(Some),
+            Some(Round::Refused(refused)) => member = refused.member,
+            None => return Ok(None),
         }
+    }
+}
+
+/// When a call has to end.
+#[derive(Clone, Copy)]
+struct Limit {
+    /// With somebody else holding the lock. `None`: never.
+    until: Option<Instant>,
+    /// Without any answer: then there is nothing to tell the caller, so one command gets its time.
+    unanswered: Instant,
+}
+
+impl Limit {
+    fn new(patience: Patience, engine: &Engine) -> Result<Self> {
+        let start = Instant::now();
+        let until = match patience {
+            Patience::For(wait) => Some(start.checked_add(wait).ok_or_else(too_long)?),
+            Patience::Forever | Patience::None => None,
+        };
+        Ok(Self { until, unanswered: start + engine.config.command_timeout })
     }
 }
 
@@ -105,6 +94,15 @@ enum Round {
     Won,
 }
 
+/// What the members that were not had answered.
+#[derive(Default)]
+struct Tally {
+    refused: Option<Refused>,
+    failed: Option<Fault>,
+    is_lost: bool,
+    is_other_kind: bool,
+}
+
 struct Refused {
     member: usize,
     /// How long the lease in the way lasts at most, if it is known.
@@ -120,11 +118,11 @@ enum Failure {
 /// An attempt to get a lock, until it has become a guard.
 struct Claim<'a> {
     handle: &'a Handle,
-    seats: Vec<Seat>,
+    seats: PerMember<Seat>,
     /// What this owner held before and gave back or lost. Its own old hold must not be in its way.
     ended: Vec<Arc<Grant>>,
     /// Until when each member is ours; [`Moment::PAST`] if it is not.
-    deadlines: Vec<Moment>,
+    deadlines: PerMember<Moment>,
     lease: Duration,
     max_hold: Option<Duration>,
 }
@@ -132,7 +130,7 @@ struct Claim<'a> {
 impl<'a> Claim<'a> {
     fn new(handle: &'a Handle) -> Result<Self> {
         let (lease, max_hold) = handle.leases()?;
-        let mut seats = Vec::with_capacity(handle.members.len());
+        let mut seats = PerMember::new();
         let mut ended = Vec::new();
         for (seat, old) in handle.members.iter().map(Member::seat) {
             seats.push(seat);
@@ -145,7 +143,7 @@ impl<'a> Claim<'a> {
                  not be shared"
             );
         }
-        let deadlines = vec![Moment::PAST; seats.len()];
+        let deadlines = smallvec![Moment::PAST; seats.len()];
         Ok(Self { handle, seats, ended, deadlines, lease, max_hold })
     }
 
@@ -153,8 +151,15 @@ impl<'a> Claim<'a> {
         self.seats.iter().all(|seat| seat.want > 1)
     }
 
-    fn join(&self, member: usize) -> Place {
-        Place::join(&self.handle.engine, &self.handle.members[member].target.channel)
+    async fn ask_within(&mut self, limit: Limit) -> Result<Round> {
+        let handle = self.handle;
+        match limit.until {
+            None => self.ask().await,
+            Some(until) => match timeout_at(until.max(limit.unanswered), self.ask()).await {
+                Ok(round) => round,
+                Err(elapsed) => Err(late(handle, elapsed)),
+            },
+        }
     }
 
     /// Attempts out of turn, until there is an answer.
@@ -172,6 +177,25 @@ impl<'a> Claim<'a> {
                 return Err(Error::Closed);
             }
             tries.again(fault).await.map_err(|fault| error(self.handle, fault))?;
+        }
+    }
+
+    /// `None`: the time is up.
+    async fn wait_within(&mut self, limit: Limit, member: usize) -> Result<Option<Round>> {
+        let handle = self.handle;
+        let place = Place::join(&handle.engine, &handle.members[member].target.channel);
+        let give_up = limit.until.is_none().then_some(handle.engine.config.retry_timeout);
+        let mut waiting = pin!(self.wait(&place, member, give_up));
+        let Some(until) = limit.until else { return waiting.await.map(Some) };
+        let mut round = timeout_at(until, &mut waiting).await;
+        if round.is_err() && !place.is_answered() {
+            round = timeout_at(limit.unanswered, &mut waiting).await;
+        }
+        match (round, place.fault()) {
+            (Ok(round), _) => round.map(Some),
+            (Err(_), Some(fault)) => Err(error(handle, fault)),
+            (Err(_), None) if place.is_answered() => Ok(None),
+            (Err(elapsed), None) => Err(late(handle, elapsed)),
         }
     }
 
@@ -204,8 +228,8 @@ impl<'a> Claim<'a> {
             place.looks();
             match self.round().await {
                 Ok(Round::Won) => {
-                    place.held(Some(self.lease));
-                    front.into_iter().for_each(Front::got_it);
+                    place.got_it(self.lease);
+                    front.into_iter().for_each(Front::leave);
                     return Ok(Round::Won);
                 }
                 Ok(Round::Refused(refused)) if refused.member != member => {
@@ -229,35 +253,29 @@ impl<'a> Claim<'a> {
     /// One attempt on each member, all at once.
     async fn round(&mut self) -> Result<Round, Failure> {
         loop {
-            let lease = self.lease;
-            let attempts = self.seats.iter().map(|seat| seat.grant.attempt(seat.want, lease));
-            let answers = join_all(attempts).await;
-            let mut lost = false;
-            let mut refused = None;
-            let mut failed = None;
-            for (member, answer) in answers.into_iter().enumerate() {
-                self.deadlines[member] = Moment::PAST;
-                match answer {
-                    Ok((Answer::Granted, deadline)) => self.deadlines[member] = deadline,
-                    Ok((Answer::Held(left), _)) => {
-                        refused.get_or_insert(Refused { member, left });
-                    }
-                    Ok((Answer::Lost, _)) => {
-                        self.seats[member] = self.handle.members[member].fresh_seat();
-                        lost = true;
-                    }
-                    Ok((Answer::OtherKind, _)) => return Err(Failure::Final(self.other_kind())),
-                    Err(fault) => failed = failed.or(Some(fault)),
+            let mut tally = Tally::default();
+            if let [seat] = &self.seats[..] {
+                // The common case, without what it costs to wait for many.
+                let answer = seat.grant.attempt(seat.want, self.lease).await;
+                self.count(0, answer, &mut tally);
+            } else {
+                let lease = self.lease;
+                let attempts = self.seats.iter().map(|seat| seat.grant.attempt(seat.want, lease));
+                for (member, answer) in join_all(attempts).await.into_iter().enumerate() {
+                    self.count(member, answer, &mut tally);
                 }
+            }
+            if tally.is_other_kind {
+                return Err(Failure::Final(self.other_kind()));
             }
             if quorum_deadline(self.deadlines.iter().copied(), self.handle.quorum) > clock::now() {
                 return Ok(Round::Won);
             }
-            if lost {
-                continue;
+            if tally.is_lost {
+                continue; // and begin anew
             }
             self.give_back().await;
-            return match (refused, failed) {
+            return match (tally.refused, tally.failed) {
                 (Some(refused), _) => Ok(Round::Refused(refused)),
                 (None, Some(fault)) => Err(Failure::Fault(fault)),
                 (None, None) => Err(Failure::Fault(Fault::new(
@@ -266,6 +284,24 @@ impl<'a> Claim<'a> {
                     "the lease was as good as over when the answer came",
                 ))),
             };
+        }
+    }
+
+    fn count(&mut self, member: usize, answer: Result<(Answer, Moment), Fault>, tally: &mut Tally) {
+        self.deadlines[member] = Moment::PAST;
+        match answer {
+            Ok((Answer::Granted, deadline)) => self.deadlines[member] = deadline,
+            Ok((Answer::Held(left), _)) => {
+                tally.refused.get_or_insert(Refused { member, left });
+            }
+            Ok((Answer::Lost, _)) => {
+                self.seats[member] = self.handle.members[member].fresh_seat();
+                tally.is_lost = true;
+            }
+            Ok((Answer::OtherKind, _)) => tally.is_other_kind = true,
+            Err(fault) => {
+                tally.failed.get_or_insert(fault);
+            }
         }
     }
 
@@ -290,15 +326,15 @@ impl<'a> Claim<'a> {
         let ends = self.max_hold.map(|most| clock::now().plus(most));
         let is_watched = self.handle.terms.lease.is_none();
         let hold = Arc::new(Hold::new(self.deadlines.iter().copied(), self.handle.quorum, is_watched, ends));
-        let mut grants = Vec::with_capacity(self.seats.len());
-        for (index, seat) in self.seats.iter_mut().enumerate() {
-            if self.deadlines[index] > Moment::PAST {
-                seat.take(&hold, index);
-                self.handle.members[index].hold(&seat.grant);
-                grants.push((Arc::clone(&seat.grant), index));
+        let mut parts = PerMember::new();
+        for (member, seat) in self.seats.iter_mut().enumerate() {
+            if self.deadlines[member] > Moment::PAST {
+                seat.take(&hold, member);
+                self.handle.members[member].hold(&seat.grant);
+                parts.push(Part { grant: Arc::clone(&seat.grant), member });
             }
         }
-        Ok(LockGuard::new(self.handle.name(), hold, grants))
+        Ok(LockGuard::new(self.handle.name(), hold, parts))
     }
 
     fn other_kind(&self) -> Error {

@@ -17,12 +17,12 @@ use std::time::Duration;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task;
 
-use super::Engine;
 use super::hold::Hold;
 use super::kind::{Answer, Kind, Settled, Whose};
+use super::{Engine, PerMember};
 use super::{lease, watchdog};
 use crate::clock::{self, Moment};
-use crate::script::{Call, Reply, Row};
+use crate::script::{Arg, Call, Reply, Row};
 use crate::store::{Fault, FaultKind, Route, Sent};
 use crate::sync::lock;
 
@@ -38,18 +38,25 @@ pub(crate) struct Target {
 
 pub(crate) struct Grant {
     pub(crate) target: Target,
-    id: Arc<str>,
+    id: Arg,
     /// Where the first hold was acquired. Another task that re-enters shares a handle that it should not share.
     task: Option<task::Id>,
     books: Mutex<Books>,
     ledger: AsyncMutex<Ledger>,
 }
 
+/// What one member of a lock contributes to a hold.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) grant: Arc<Grant>,
+    pub(crate) member: usize,
+}
+
 struct Books {
     /// Acquires under way. A release beside them must not take away what they are getting.
     claims: u32,
     /// The holds that guards stand for, and which of their members this grant is.
-    holds: Vec<(Arc<Hold>, usize)>,
+    holds: PerMember<(Arc<Hold>, usize)>,
     /// There was a hold.
     was_held: bool,
     /// The server was found to know nothing of it.
@@ -65,7 +72,7 @@ struct Ledger {
     /// The longest lease that was asked for.
     lease: Duration,
     /// Connections on which a first acquire was sent and no later command was answered. A copy of it may run yet.
-    unanswered: Vec<u64>,
+    unanswered: PerMember<u64>,
 }
 
 /// An acquire under way on a grant. Dropped before it became a hold, it is undone.
@@ -122,13 +129,13 @@ impl Grant {
         let id = target.engine.new_owner();
         let books = Books {
             claims: 1,
-            holds: Vec::new(),
+            holds: PerMember::new(),
             was_held: false,
             is_gone: false,
             watch: watchdog::Watch::default(),
         };
         let ledger =
-            Ledger { at_most: 0, was_released: false, lease: Duration::ZERO, unanswered: Vec::new() };
+            Ledger { at_most: 0, was_released: false, lease: Duration::ZERO, unanswered: PerMember::new() };
         Self { target, id, task: task::try_id(), books: Mutex::new(books), ledger: AsyncMutex::new(ledger) }
     }
 
@@ -144,7 +151,7 @@ impl Grant {
     /// What shall be left on the server: the holds that can be relied on, and what is being acquired.
     fn kept(&self) -> u32 {
         let books = lock(&self.books);
-        books.live(clock::now()) + books.claims
+        if books.holds.is_empty() { books.claims } else { books.live(clock::now()) + books.claims }
     }
 
     /// Whether another task than this one acquired the first hold.
@@ -357,7 +364,7 @@ impl Grant {
 
 impl Target {
     /// The hold of this owner on it.
-    pub(crate) fn of<'a>(&'a self, owner: &'a Arc<str>) -> Whose<'a> {
+    pub(crate) fn of<'a>(&'a self, owner: &'a Arg) -> Whose<'a> {
         Whose { name: &self.name, channel: &self.channel, owner }
     }
 }

@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::Engine;
+use smallvec::smallvec;
+
 use super::grant::{Grant, Seat, Target};
 use super::kind::Kind;
 use super::lease;
+use super::{Engine, PerMember};
 use crate::clock::{self, Moment};
 use crate::error::{Error, Result};
 use crate::sync::lock;
@@ -18,7 +20,7 @@ pub struct Handle {
     pub(crate) engine: Arc<Engine>,
     /// As the user gave it.
     name: Box<str>,
-    pub(crate) members: Vec<Member>,
+    pub(crate) members: PerMember<Member>,
     /// How many members it takes to hold the lock.
     pub(crate) quorum: usize,
     pub(crate) terms: Terms,
@@ -57,7 +59,7 @@ impl Handle {
         Self {
             engine: Arc::clone(engine),
             name: name.into(),
-            members: vec![Member { target, holds }],
+            members: smallvec![Member { target, holds }],
             quorum: 1,
             terms: Terms::default(),
         }
@@ -70,7 +72,7 @@ impl Handle {
     /// Holds that can be relied on now.
     pub(crate) fn hold_count(&self) -> u32 {
         let now = clock::now();
-        let mut counts: Vec<u32> = self.members.iter().map(|member| member.holds.live(now)).collect();
+        let mut counts: PerMember<u32> = self.members.iter().map(|member| member.holds.live(now)).collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
         counts[self.quorum - 1]
     }

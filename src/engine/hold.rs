@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
+use super::PerMember;
 use super::lease::quorum_deadline;
 use crate::clock::{self, Moment};
 
@@ -25,7 +26,7 @@ const LOST: u64 = 0;
 /// never seen as held again.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    deadlines: Box<[AtomicU64]>,
+    deadlines: PerMember<AtomicU64>,
     quorum: usize,
     /// The watchdog renews it.
     is_watched: AtomicBool,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::script::{Batch, Call, Reply, Row};
+use crate::script::{Arg, Batch, Call, Reply, Row};
 use crate::store::Fault;
 
 /// A type of lock. It says which script an operation runs, with which keys and arguments.
@@ -40,7 +40,7 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync + 'static {
 pub(crate) struct Whose<'a> {
     pub(crate) name: &'a Arc<str>,
     pub(crate) channel: &'a Arc<str>,
-    pub(crate) owner: &'a Arc<str>,
+    pub(crate) owner: &'a Arg,
 }
 
 /// What an attempt came to.

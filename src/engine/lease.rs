@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::PerMember;
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 
@@ -18,7 +19,7 @@ pub(crate) fn deadline(sent: Moment, lease: Duration, margin: Duration) -> Momen
 
 /// The moment from which fewer than `quorum` of the members are left.
 pub(crate) fn quorum_deadline(members: impl IntoIterator<Item = Moment>, quorum: usize) -> Moment {
-    let mut deadlines: Vec<Moment> = members.into_iter().collect();
+    let mut deadlines: PerMember<Moment> = members.into_iter().collect();
     deadlines.sort_unstable_by(|a, b| b.cmp(a));
     deadlines.get(quorum.saturating_sub(1)).copied().unwrap_or(Moment::PAST)
 }

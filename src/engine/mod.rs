@@ -16,12 +16,13 @@ mod watchdog;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use smallvec::SmallVec;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use uuid::Uuid;
 
 pub(crate) use acquire::{Patience, acquire};
-pub(crate) use grant::Grant;
+pub(crate) use grant::Part;
 pub(crate) use handle::{Handle, Holds};
 pub(crate) use hold::Hold;
 pub(crate) use kind::{Kind, Whose};
@@ -31,10 +32,14 @@ pub(crate) use release::{Releasing, extend};
 
 use crate::config::LockConfig;
 use crate::error::{Error, Result};
+use crate::script::Arg;
 use crate::store::{Fault, FaultKind, Sent, Source, Store};
 use background::Background;
 use wakes::Lines;
 use watchdog::Watchdog;
+
+/// One of something per member: most locks have one member.
+pub(crate) type PerMember<T> = SmallVec<[T; 1]>;
 
 /// What all handles and guards of one client share.
 #[derive(Debug)]
@@ -69,8 +74,8 @@ impl Engine {
     }
 
     /// An id that was never used before, in the form of Redisson's: `UUID:threadId`.
-    fn new_owner(&self) -> Arc<str> {
-        format!("{}:{}", self.id, self.next_owner.fetch_add(1, Ordering::Relaxed)).into()
+    fn new_owner(&self) -> Arg {
+        Arg::Owner(self.id, self.next_owner.fetch_add(1, Ordering::Relaxed))
     }
 
     /// The key of a lock, which is what Redisson calls its raw name.

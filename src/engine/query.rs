@@ -11,7 +11,7 @@ use super::handle::{Handle, check_name};
 use super::kind::Settled;
 use super::retry::Tries;
 use crate::error::{Error, Result};
-use crate::script::{self, Call, Reply};
+use crate::script::{self, Arg, Call, Reply};
 use crate::store::Fault;
 
 /// What the server knows of a lock that is held.
@@ -61,14 +61,14 @@ pub(crate) async fn force_unlock(handle: &Handle) -> Result<bool> {
     let mut forcing = Vec::new();
     for (member, found) in handle.members.iter().zip(found) {
         if let Some((owner, _)) = found.and_then(|found| found.owners.into_iter().next()) {
-            forcing.push(force(member.target.clone(), owner.into()));
+            forcing.push(force(member.target.clone(), Arg::Text(owner.into())));
         }
     }
     let ended = try_join_all(forcing).await.map_err(|fault| Error::of_lock(handle.name(), fault))?;
     Ok(!ended.is_empty())
 }
 
-async fn force(target: Target, owner: Arc<str>) -> Result<Settled, Fault> {
+async fn force(target: Target, owner: Arg) -> Result<Settled, Fault> {
     let call = target.kind.force(target.of(&owner));
     Settled::read(&run(&target.engine, &target.name, &call).await?, &target.name)
 }

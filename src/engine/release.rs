@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::grant::Grant;
+use super::PerMember;
+use super::grant::{Grant, Part};
 use super::hold::Hold;
 use super::lease;
 use super::retry::Tries;
@@ -15,7 +16,7 @@ use crate::store::Fault;
 
 /// Grants that are given back, whole or in part. Dropped at any point, the rest is done in the background.
 #[derive(Debug)]
-pub(crate) struct Releasing(Vec<Arc<Grant>>);
+pub(crate) struct Releasing(PerMember<Arc<Grant>>);
 
 impl Releasing {
     pub(crate) fn new(grants: impl IntoIterator<Item = Arc<Grant>>) -> Self {
@@ -31,6 +32,9 @@ impl Releasing {
 
     /// Releases on all servers. True: at least `quorum` of them still had the hold.
     pub(crate) async fn release(self, quorum: usize) -> Result<bool, Fault> {
+        if let [grant] = &self.0[..] {
+            return release(grant).await; // the common case, without what it costs to wait for many
+        }
         let mut held = 0;
         let mut failed = None;
         for result in join_all(self.0.iter().map(|grant| release(grant))).await {
@@ -67,18 +71,12 @@ async fn release(grant: &Grant) -> Result<bool, Fault> {
 }
 
 /// Renews a hold for a time that the caller chose.
-pub(crate) async fn extend(
-    name: &str,
-    hold: &Hold,
-    grants: &[(Arc<Grant>, usize)],
-    lease: Duration,
-) -> Result<()> {
-    let Some((first, _)) = grants.first().filter(|_| !hold.is_lost(clock::now())) else {
+pub(crate) async fn extend(name: &str, hold: &Hold, parts: &[Part], lease: Duration) -> Result<()> {
+    let Some(first) = parts.first().filter(|_| !hold.is_lost(clock::now())) else {
         return Err(lost(name));
     };
-    let lease = lease::check("lease", lease, first.target.engine.config.margin)?;
-    let extending = grants.iter().map(|(grant, member)| extend_one(grant, hold, *member, lease));
-    let results = join_all(extending).await;
+    let lease = lease::check("lease", lease, first.grant.target.engine.config.margin)?;
+    let results = join_all(parts.iter().map(|part| extend_one(part, hold, lease))).await;
     if hold.is_lost(clock::now()) {
         return Err(lost(name));
     }
@@ -86,10 +84,11 @@ pub(crate) async fn extend(
     failed.map_or(Ok(()), |fault| Err(Error::of_lock(name, fault)))
 }
 
-async fn extend_one(grant: &Grant, hold: &Hold, member: usize, lease: Duration) -> Result<(), Fault> {
+async fn extend_one(part: &Part, hold: &Hold, lease: Duration) -> Result<(), Fault> {
+    let Part { grant, member } = part;
     let mut tries = Tries::new(&grant.target.engine);
     loop {
-        match grant.extend(hold, member, lease).await {
+        match grant.extend(hold, *member, lease).await {
             Err(fault) => tries.again(fault).await?,
             extended => return extended,
         }

@@ -72,6 +72,14 @@ impl Line {
     }
 }
 
+impl State {
+    fn held(&mut self, left: Option<Duration>) {
+        self.is_answered = true;
+        self.retry_at = left.map(|left| clock::now().plus(left));
+        self.failing = None;
+    }
+}
+
 impl Listener for Lines {
     /// Subscribed: attempt now, as the lock may have become free before.
     fn hearing(&self, channel: &str) {
@@ -136,7 +144,10 @@ impl Place {
 
     /// Somebody in this line attempts now.
     pub(crate) fn looks(&self) {
-        lock(&self.line.state).looked_at = Some(clock::now());
+        let mut state = lock(&self.line.state);
+        if state.waiters > 1 {
+            state.looked_at = Some(clock::now());
+        }
     }
 
     /// Waits until nobody in the line has looked for much too long. Whoever is in front may be a future that nobody
@@ -161,10 +172,15 @@ impl Place {
 
     /// Somebody else holds the lock, for this long at most, if it is known.
     pub(crate) fn held(&self, left: Option<Duration>) {
+        lock(&self.line.state).held(left);
+    }
+
+    /// This waiter holds the lock. The others may have to know for how long at most.
+    pub(crate) fn got_it(&self, lease: Duration) {
         let mut state = lock(&self.line.state);
-        state.is_answered = true;
-        state.retry_at = left.map(|left| clock::now().plus(left));
-        state.failing = None;
+        if state.waiters > 1 {
+            state.held(Some(lease));
+        }
     }
 
     /// There was no answer; look again then. Returns for how long there was none, for whoever was in front.
@@ -216,8 +232,8 @@ impl Front<'_> {
         state.retry_at.map_or(poll, |at| poll.min(at.since(clock::now())))
     }
 
-    /// This waiter has the lock. The next has nothing to look for before it is released.
-    pub(crate) fn got_it(mut self) {
+    /// Goes with the lock. The next has nothing to look for before it is released.
+    pub(crate) fn leave(mut self) {
         self.passes_on = false;
     }
 }

@@ -4,6 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::smallvec;
+
 use super::BaseLock;
 use super::sealed::Lock;
 use crate::engine::{Engine, Handle, Holds, Kind, Patience, Whose, millis};
@@ -68,6 +70,6 @@ impl Kind for Reentrant {
     }
 
     fn keep_alive(&self, whose: Whose<'_>) -> Row {
-        Row { keys: vec![Arc::clone(whose.name)], args: vec![whose.owner.into()] }
+        Row { keys: smallvec![Arc::clone(whose.name)], args: smallvec![whose.owner.into()] }
     }
 }

@@ -1,16 +1,17 @@
 //! Calls, replies and errors in the terms of the `redis` crate.
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value, cmd};
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, RedisWrite, ServerErrorKind, Value};
 
 use super::fault::{Fault, FaultKind, Sent};
-use crate::script::{Arg, Call, Reply, Script};
+use crate::script::{Call, Reply, Script};
 
 /// Runs a script by its hash; by its text where the server does not know the hash, which loads it.
 pub(super) async fn evaluate(connection: &mut MultiplexedConnection, call: &Call) -> RedisResult<Value> {
     match send(connection, &command("EVALSHA", hash(call.script), call)).await {
         Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-            send(connection, &command("EVAL", call.script.source, call)).await
+            // Boxed, as it is rare: its size would weigh on every call.
+            Box::pin(async { send(connection, &command("EVAL", call.script.source, call)).await }).await
         }
         result => result,
     }
@@ -25,16 +26,14 @@ fn hash(script: &'static Script) -> &'static str {
 }
 
 fn command(name: &str, script: &str, call: &Call) -> Cmd {
-    let mut command = cmd(name);
-    command.arg(script).arg(call.keys.len());
+    let bytes = script.len() + call.keys.iter().map(|key| key.len()).sum::<usize>() + 48 * call.args.len();
+    let mut command = Cmd::with_capacity(3 + call.keys.len() + call.args.len(), bytes);
+    command.arg(name).arg(script).arg(call.keys.len());
     for key in &call.keys {
         command.arg(key.as_bytes());
     }
     for arg in &call.args {
-        match arg {
-            Arg::Number(number) => command.arg(number),
-            Arg::Text(text) => command.arg(text.as_bytes()),
-        };
+        command.write_arg_fmt(arg);
     }
     command
 }
