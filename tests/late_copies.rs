@@ -106,6 +106,7 @@ async fn a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease() {
     stuck(&proxy);
     let guard = soon(locks.rlock("a").lock()).await.unwrap();
     soon(guard.unlock()).await.unwrap();
+    sleep(SECOND).await; // several undos later
     deliver(&scene, &proxy, "rlock/acquire.lua", 1).await;
     let (rival, waited) = timed(async { beside.rlock("a").lock().await }).await;
     assert!(waited < 3 * SECOND, "the orphan lived for {waited:?}");

@@ -53,6 +53,33 @@ async fn a_holder_is_told_before_another_gets_in_when_the_network_is_silent() {
     }
 }
 
+/// However long an answer takes, the guard never relies on the lease for longer than the server keeps it.
+#[tokio::test]
+async fn the_deadline_counts_from_before_the_command_was_sent() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = LockClient::new(proxy.url(), LockConfig::default().watchdog_lease(3 * SECOND)).await.unwrap();
+    let beside = scene.client().await;
+    proxy.set(Faults::replies_held());
+    let locking = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.rlock("a").lock().await.unwrap() }
+    });
+    sleep(400 * MS).await;
+    proxy.set(Faults::default());
+    let guard = soon(locking).await.unwrap();
+    for _ in 0..200 {
+        // Asked in this order, both err towards a failure of this test.
+        let relied_on = guard.remaining();
+        let kept = beside.rlock("a").remaining_lease().await.unwrap().expect("it is held");
+        assert!(relied_on < kept + 5 * MS, "{relied_on:?} of {kept:?}");
+        sleep(10 * MS).await;
+    }
+    guard.unlock().await.unwrap();
+    drop((locks, beside, proxy));
+    scene.end().await;
+}
+
 /// The renewal arrives and its answer comes late: the server has extended the lease, the hold stays lost.
 #[tokio::test]
 async fn a_late_successful_renewal_does_not_revive_a_lost_hold() {

@@ -181,6 +181,8 @@ async fn a_replica_grants_nothing() {
     let locks = scene.client_with(impatient()).await;
     let mut lock = locks.rlock("a");
     let guard = lock.lock().await.unwrap();
+    let gone = locks.rlock("gone").lock().await.unwrap();
+    scene.server.run::<()>(&["DEL", "gone"]);
     scene.server.run::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
     assert!(answers(&scene.server, &["SET", "x", "1"], "READONLY"));
 
@@ -189,7 +191,12 @@ async fn a_replica_grants_nothing() {
     assert!(matches!(error, Error::ReadOnly(_)) && error.is_transient(), "{error:?}");
     assert!(took >= 200 * MS, "it was tried again: {took:?}");
     assert!(matches!(locks.rlock("b").try_lock().await, Err(Error::ReadOnly(_))));
-    assert!(matches!(guard.unlock().await, Err(Error::ReadOnly(_))), "no verdict is taken from a replica");
+    for guard in [guard, gone] {
+        assert!(
+            matches!(guard.unlock().await, Err(Error::ReadOnly(_))),
+            "no verdict is taken from a replica"
+        );
+    }
 
     let waiting = tokio::spawn({
         let locks = locks.clone();

@@ -195,7 +195,11 @@ async fn a_thousand_waiters_cost_one_subscription_and_one_attempt_per_release() 
     let mut waiting = JoinSet::new();
     for _ in 0..WAITERS {
         let locks = locks.clone();
-        waiting.spawn(async move { locks.rlock("a").lock().await.unwrap().unlock().await.unwrap() });
+        waiting.spawn(async move {
+            let guard = locks.rlock("a").lock().await.unwrap();
+            sleep(MS).await;
+            guard.unlock().await.unwrap();
+        });
     }
     listens(&scene, 1).await;
     sleep(200 * MS).await;

@@ -173,3 +173,37 @@ async fn acquire_and_release_are_one_command_each_and_nothing_is_asked_before() 
     }
     scene.end().await;
 }
+
+/// What the README says a user needs.
+#[tokio::test]
+async fn the_rights_in_the_readme_are_enough() {
+    let readme = include_str!("../README.md");
+    let start = readme.find("ACL SETUSER locker").expect("the README names the rights");
+    let rule = readme[start..].split("```").next().unwrap();
+    let words: Vec<&str> = rule.split_whitespace().collect();
+    let scene = Scene::start();
+    scene.server.run::<()>(&words);
+    let url = format!("redis://locker:secret@127.0.0.1:{}/", scene.server.port());
+    let config = LockConfig::default().watchdog_lease(300 * MS).safety_poll(60 * SECOND);
+    let locks = LockClient::new(url, config).await.unwrap();
+    scene.server.run::<()>(&["SCRIPT", "FLUSH"]);
+    let mut lock = locks.rlock("shop:a");
+    let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.rlock("shop:a").lock().await.unwrap().unlock().await }
+    });
+    eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
+    tokio::time::sleep(600 * MS).await; // renewed
+    assert!(lock.is_locked().await.unwrap() && locks.inspect("shop:a").await.unwrap().is_some());
+    inner.unlock().await.unwrap();
+    outer.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unwrap();
+    let guard = lock.lock().await.unwrap();
+    assert!(lock.force_unlock().await.unwrap());
+    drop(guard);
+    drop((lock, locks));
+    let refused: Vec<redis::Value> = scene.server.run(&["ACL", "LOG"]);
+    assert!(refused.is_empty(), "{refused:?}");
+    scene.end().await;
+}

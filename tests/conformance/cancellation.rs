@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, LockClient, LockGuard};
+use lockkeeper::{BaseLock, LockClient, LockConfig, LockGuard};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -15,11 +15,12 @@ use crate::support::{MS, SECOND, Scene, eventually, soon, tasks};
 /// More polls than any future here needs.
 const MOST_POLLS: usize = 200;
 
-/// Polls a future this many times, whenever it was woken, and drops it. `None`: it was dropped.
-async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
+/// Polls a future this many times, whenever it was woken, then leaves it for a while, and drops it. `None`: it was
+/// dropped.
+async fn left<F: Future>(times: usize, pause: Pause, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut polls = 0;
-    poll_fn(|context| {
+    let output = poll_fn(|context| {
         polls += 1;
         match future.as_mut().poll(context) {
             Poll::Ready(output) => Poll::Ready(Some(output)),
@@ -27,7 +28,34 @@ async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
             Poll::Pending => Poll::Pending,
         }
     })
-    .await
+    .await;
+    if output.is_none() {
+        pause.take().await;
+    }
+    output
+}
+
+/// What happens between the last poll and the drop.
+#[derive(Clone, Copy, Debug)]
+enum Pause {
+    /// Nothing: what was to be sent may not even be on its way.
+    No,
+    /// It is on its way.
+    Sent,
+    /// The answer is there, and nobody has looked at it.
+    Answered,
+}
+
+impl Pause {
+    const ALL: [Self; 3] = [Self::No, Self::Sent, Self::Answered];
+
+    async fn take(self) {
+        match self {
+            Self::No => {}
+            Self::Sent => tokio::task::yield_now().await,
+            Self::Answered => sleep(3 * MS).await,
+        }
+    }
 }
 
 /// A scene in which futures are dropped, and the proof afterwards.
@@ -40,7 +68,8 @@ struct Sweep {
 impl Sweep {
     async fn new() -> Self {
         let scene = Scene::start();
-        let locks = scene.client().await;
+        // Without polling, so that a wake that gets lost shows.
+        let locks = scene.client_with(LockConfig::default().safety_poll(Duration::from_secs(3_600))).await;
         // All connections are made, and the subscriber has been at work.
         for name in 0..20 {
             locks.rlock(format!("warm {name}")).lock().await.unwrap().unlock().await.unwrap();
@@ -71,32 +100,33 @@ impl Sweep {
     }
 }
 
-/// For n = 1, 2, 3 … until the future completes.
-async fn sweep(mut step: impl AsyncFnMut(usize) -> bool) {
-    for polls in 1..MOST_POLLS {
-        if step(polls).await {
-            assert!(polls > 1, "it never waited");
-            return;
+/// For n = 1, 2, 3 … until the future completes; and with each kind of pause before the drop.
+async fn sweep(mut step: impl AsyncFnMut(usize, Pause) -> bool) {
+    for pause in Pause::ALL {
+        let mut polls = 1;
+        while !step(polls, pause).await {
+            polls += 1;
+            assert!(polls < MOST_POLLS, "it did not complete in so many polls");
         }
+        assert!(polls > 1, "it never waited");
     }
-    panic!("it did not complete in {MOST_POLLS} polls");
 }
 
 pub async fn a_dropped_lock_leaves_nothing<F: Fixture>() {
     let it = Sweep::new().await;
-    sweep(async |polls| {
+    sweep(async |polls, pause| {
         let mut lock = F::lock(&it.locks, "a");
-        let done = polled(polls, lock.lock()).await.map(|guard| drop(guard.unwrap()));
-        it.is_clean::<F>("a", &format!("lock, {polls} polls")).await;
+        let done = left(polls, pause, lock.lock()).await.map(|guard| drop(guard.unwrap()));
+        it.is_clean::<F>("a", &format!("lock, {polls} polls, {pause:?}")).await;
         done.is_some()
     })
     .await;
     // And on a client that has to connect first.
-    sweep(async |polls| {
+    sweep(async |polls, pause| {
         let fresh = it.scene.client().await;
-        let done = polled(polls, async { F::lock(&fresh, "b").lock().await.map(drop) }).await;
+        let done = left(polls, pause, async { F::lock(&fresh, "b").lock().await.map(drop) }).await;
         drop(fresh);
-        it.is_clean::<F>("b", &format!("lock of a new client, {polls} polls")).await;
+        it.is_clean::<F>("b", &format!("lock of a new client, {polls} polls, {pause:?}")).await;
         done.is_some()
     })
     .await;
@@ -109,7 +139,7 @@ pub async fn a_dropped_wait_leaves_nothing<F: Fixture>() {
     for (wait, released_after, behind) in
         [(10 * SECOND, 30 * MS, false), (30 * MS, 10 * SECOND, false), (10 * SECOND, 30 * MS, true)]
     {
-        sweep(async |polls| {
+        sweep(async |polls, pause| {
             let holder = F::lock(&it.locks, "a").lock().await.unwrap();
             let releasing = tokio::spawn(async move {
                 let released = timeout(released_after, std::future::pending::<()>());
@@ -118,7 +148,7 @@ pub async fn a_dropped_wait_leaves_nothing<F: Fixture>() {
             });
             let waiting = async {
                 let mut lock = F::rival(&it.locks, "a");
-                polled(polls, lock.try_lock_for(wait)).await.map(|got| drop(got.unwrap()))
+                left(polls, pause, lock.try_lock_for(wait)).await.map(|got| drop(got.unwrap()))
             };
             let next = async {
                 if behind {
@@ -133,7 +163,7 @@ pub async fn a_dropped_wait_leaves_nothing<F: Fixture>() {
                 releasing.abort(); // and its guard is dropped
             }
             let _ = soon(releasing).await;
-            it.is_clean::<F>("a", &format!("wait of {wait:?}, {polls} polls")).await;
+            it.is_clean::<F>("a", &format!("wait of {wait:?}, {polls} polls, {pause:?}")).await;
             done.is_some()
         })
         .await;
@@ -144,14 +174,14 @@ pub async fn a_dropped_wait_leaves_nothing<F: Fixture>() {
 pub async fn a_dropped_try_leaves_nothing<F: Fixture>() {
     let it = Sweep::new().await;
     for held in [false, true] {
-        sweep(async |polls| {
+        sweep(async |polls, pause| {
             let holder = if held { Some(F::lock(&it.locks, "a").lock().await.unwrap()) } else { None };
             let mut lock = F::rival(&it.locks, "a");
-            let done = polled(polls, lock.try_lock()).await.map(|got| drop(got.unwrap()));
+            let done = left(polls, pause, lock.try_lock()).await.map(|got| drop(got.unwrap()));
             if let Some(holder) = holder {
                 holder.unlock().await.expect("nobody touched it");
             }
-            it.is_clean::<F>("a", &format!("try_lock, held {held}, {polls} polls")).await;
+            it.is_clean::<F>("a", &format!("try_lock, held {held}, {polls} polls, {pause:?}")).await;
             done.is_some()
         })
         .await;
@@ -161,19 +191,23 @@ pub async fn a_dropped_try_leaves_nothing<F: Fixture>() {
 
 pub async fn a_dropped_reentry_leaves_the_outer_hold<F: Fixture>() {
     let it = Sweep::new().await;
-    sweep(async |polls| {
+    sweep(async |polls, pause| {
         let mut lock = F::lock(&it.locks, "a");
         let outer = lock.lock().await.unwrap();
-        let done = polled(polls, lock.lock()).await.map(|guard| drop(guard.unwrap()));
+        let done = left(polls, pause, lock.lock()).await.map(|guard| drop(guard.unwrap()));
         let holds = async || it.locks.inspect("a").await.unwrap().map(|found| found.holders[0].holds);
         let start = Instant::now();
         while holds().await != Some(1) {
-            assert!(start.elapsed() < 5 * SECOND, "{polls} polls: {:?} holds", holds().await);
+            assert!(start.elapsed() < 5 * SECOND, "{polls} polls, {pause:?}: {:?} holds", holds().await);
             sleep(MS).await;
         }
-        assert_eq!((lock.hold_count(), outer.holds(), outer.is_lost()), (1, 1, false), "{polls} polls");
+        assert_eq!(
+            (lock.hold_count(), outer.holds(), outer.is_lost()),
+            (1, 1, false),
+            "{polls} polls, {pause:?}"
+        );
         outer.unlock().await.expect("it was held all the time");
-        it.is_clean::<F>("a", &format!("re-entry, {polls} polls")).await;
+        it.is_clean::<F>("a", &format!("re-entry, {polls} polls, {pause:?}")).await;
         done.is_some()
     })
     .await;
@@ -182,10 +216,10 @@ pub async fn a_dropped_reentry_leaves_the_outer_hold<F: Fixture>() {
 
 pub async fn a_dropped_unlock_releases<F: Fixture>() {
     let it = Sweep::new().await;
-    sweep(async |polls| {
+    sweep(async |polls, pause| {
         let guard = F::lock(&it.locks, "a").lock().await.unwrap();
-        let done = polled(polls, guard.unlock()).await.map(Result::unwrap);
-        it.is_clean::<F>("a", &format!("unlock, {polls} polls")).await;
+        let done = left(polls, pause, guard.unlock()).await.map(Result::unwrap);
+        it.is_clean::<F>("a", &format!("unlock, {polls} polls, {pause:?}")).await;
         done.is_some()
     })
     .await;
@@ -194,21 +228,25 @@ pub async fn a_dropped_unlock_releases<F: Fixture>() {
 
 pub async fn a_dropped_inner_unlock_releases_one<F: Fixture>() {
     let it = Sweep::new().await;
-    sweep(async |polls| {
+    sweep(async |polls, pause| {
         let mut lock = F::lock(&it.locks, "a");
         let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
-        let done = polled(polls, inner.unlock()).await.map(Result::unwrap);
+        let done = left(polls, pause, inner.unlock()).await.map(Result::unwrap);
         assert_eq!(lock.hold_count(), 1);
         assert!(
             F::rival(&it.locks, "a").try_lock().await.unwrap().is_none(),
-            "{polls} polls: still held once"
+            "{polls} polls, {pause:?}: still held once"
         );
         // Entering again while the release is still to come must not count wrongly.
         let again = lock.lock().await.unwrap();
-        assert_eq!(it.locks.inspect("a").await.unwrap().unwrap().holders[0].holds, 2, "{polls} polls");
+        assert_eq!(
+            it.locks.inspect("a").await.unwrap().unwrap().holders[0].holds,
+            2,
+            "{polls} polls, {pause:?}"
+        );
         again.unlock().await.unwrap();
         outer.unlock().await.expect("it was held all the time");
-        it.is_clean::<F>("a", &format!("inner unlock, {polls} polls")).await;
+        it.is_clean::<F>("a", &format!("inner unlock, {polls} polls, {pause:?}")).await;
         done.is_some()
     })
     .await;
@@ -218,31 +256,31 @@ pub async fn a_dropped_inner_unlock_releases_one<F: Fixture>() {
 pub async fn dropped_queries_leave_nothing<F: Fixture>() {
     let it = Sweep::new().await;
     for query in 0..7 {
-        sweep(async |polls| {
+        sweep(async |polls, pause| {
             let lock = F::lock(&it.locks, "a");
             let guard: LockGuard = F::lock(&it.locks, "b").lock().await.unwrap();
             let done = match query {
-                0 => polled(polls, lock.is_locked()).await.is_some(),
-                1 => polled(polls, lock.remaining_lease()).await.is_some(),
-                2 => polled(polls, lock.force_unlock()).await.is_some(),
-                3 => polled(polls, it.locks.inspect("b")).await.is_some(),
-                4 => polled(polls, guard.extend(30 * SECOND)).await.is_some(),
-                5 => polled(polls, LockClient::connect(it.scene.server.url())).await.is_some(),
+                0 => left(polls, pause, lock.is_locked()).await.is_some(),
+                1 => left(polls, pause, lock.remaining_lease()).await.is_some(),
+                2 => left(polls, pause, lock.force_unlock()).await.is_some(),
+                3 => left(polls, pause, it.locks.inspect("b")).await.is_some(),
+                4 => left(polls, pause, guard.extend(30 * SECOND)).await.is_some(),
+                5 => left(polls, pause, LockClient::connect(it.scene.server.url())).await.is_some(),
                 _ => {
                     let client = it.scene.client().await;
-                    polled(polls, client.shutdown()).await.is_some()
+                    left(polls, pause, client.shutdown()).await.is_some()
                 }
             };
             guard.unlock().await.expect("nobody touched it");
-            it.is_clean::<F>("a", &format!("query {query}, {polls} polls")).await;
+            it.is_clean::<F>("a", &format!("query {query}, {polls} polls, {pause:?}")).await;
             done
         })
         .await;
     }
     // What waits for a loss, and work that is run.
     let guard = F::leased(&it.locks, "a", 300 * MS).lock().await.unwrap();
-    assert!(polled(1, guard.lost()).await.is_none());
-    assert!(polled(1, guard.run(std::future::pending::<()>())).await.is_none());
+    assert!(left(1, Pause::No, guard.lost()).await.is_none());
+    assert!(left(1, Pause::No, guard.run(std::future::pending::<()>())).await.is_none());
     guard.unlock().await.unwrap();
     it.is_clean::<F>("a", "lost and run").await;
     it.end().await;
@@ -272,7 +310,7 @@ pub async fn drops_at_random_moments_under_load_leave_nothing<F: Fixture>() {
                 completed += usize::from(if round % 2 == 0 {
                     timeout(moment, work).await.is_ok()
                 } else {
-                    polled(1 + round % 7, work).await.is_some()
+                    left(1 + round % 7, Pause::ALL[round % 3], work).await.is_some()
                 });
             }
             completed
@@ -289,6 +327,20 @@ pub async fn drops_at_random_moments_under_load_leave_nothing<F: Fixture>() {
 /// Spread over the few milliseconds that the work takes.
 fn moment_micros(task: usize, round: usize) -> u64 {
     (task as u64 * 7_919 + round as u64 * 104_729) % 6_000
+}
+
+pub async fn shutdown_releases_what_was_dropped<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut guards = Vec::new();
+    for name in 0..200 {
+        guards.push(F::lock(&locks, &format!("{name}")).lock().await.unwrap());
+    }
+    drop(guards);
+    locks.shutdown().await.unwrap();
+    assert_eq!(scene.server.run::<u32>(&["DBSIZE"]), 0, "it is done when this returns");
+    drop(locks);
+    scene.end().await;
 }
 
 /// Promise 12: a drop never waits and never panics, with or without a runtime.

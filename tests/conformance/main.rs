@@ -118,6 +118,7 @@ macro_rules! conformance {
                 a_dropped_inner_unlock_releases_one
                 dropped_queries_leave_nothing
                 drops_at_random_moments_under_load_leave_nothing
+                shutdown_releases_what_was_dropped
                 a_guard_can_be_dropped_anywhere;
             concurrency:
                 tasks_of_one_client_lose_no_update
