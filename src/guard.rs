@@ -124,7 +124,7 @@ impl LockGuard {
 
     /// Makes sure that the lease lasts at least this long from now. It never becomes shorter.
     ///
-    /// For a lock with a fixed lease, this is how to keep it longer.
+    /// For a lock with a fixed lease, this is how to keep it longer. What `max_hold` set as its end stays its end.
     ///
     /// # Errors
     ///

@@ -60,6 +60,7 @@ async fn the_deadline_counts_from_before_the_command_was_sent() {
     let proxy = scene.proxy().await;
     let locks = LockClient::new(proxy.url(), LockConfig::default().watchdog_lease(3 * SECOND)).await.unwrap();
     let beside = scene.client().await;
+    locks.rlock("a").is_locked().await.unwrap(); // so that the connection is there, and the command goes out at once
     proxy.set(Faults::replies_held());
     let locking = tokio::spawn({
         let locks = locks.clone();

@@ -245,6 +245,42 @@ async fn a_waiter_that_goes_away_as_it_is_woken_passes_the_wake_on() {
     scene.end().await;
 }
 
+/// The one that is chosen goes away before it could send anything, so no release of its own wakes the next.
+#[tokio::test]
+async fn a_wake_that_was_taken_and_not_used_is_passed_on() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let ours = LockClient::new(proxy.url(), never_polls().connections(1_usize)).await.unwrap();
+    let theirs = scene.client().await;
+    let guard = theirs.rlock("a").lock().await.unwrap();
+    let first = wait_for(&ours, "a");
+    listens(&scene, 1).await;
+    let second = wait_for(&ours, "a");
+
+    // Messages still arrive; commands wait for a connection that does not come about.
+    proxy.set(Faults::black_hole());
+    proxy.set_existing(Faults::default());
+    let made = proxy.accepted();
+    scene.server.run::<u32>(&["CLIENT", "KILL", "TYPE", "NORMAL"]);
+    let asking = tokio::spawn({
+        let ours = ours.clone();
+        async move { ours.rlock("a").is_locked().await }
+    });
+    eventually("it connects anew", || proxy.accepted(), |&accepted| accepted > made).await;
+    guard.unlock().await.unwrap();
+    sleep(100 * MS).await; // the message is there, and the first in line is at it
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled(), "it had to wait for a connection");
+
+    proxy.set(Faults::default());
+    let (woken, took) = timed(second).await;
+    woken.unwrap();
+    assert!(took < 3 * SECOND, "{took:?}");
+    soon(asking).await.unwrap().unwrap();
+    drop((ours, theirs, proxy));
+    scene.end().await;
+}
+
 /// Many channels on one connection, subscribed and left together.
 #[tokio::test]
 async fn one_connection_hears_any_number_of_channels() {

@@ -14,7 +14,12 @@ macro_rules! base_lock_methods {
         ///
         /// # Errors
         ///
-        /// An unusable name, lease or key; or a fault of server or network that lasted for `retry_timeout`.
+        /// - [`InvalidName`](Error::InvalidName), [`InvalidDuration`](Error::InvalidDuration) or
+        ///   [`WrongKind`](Error::WrongKind): the name, the lease or the key can not be used;
+        /// - what the server answered and another try would not change: that it has no memory left, or that this user
+        ///   may not do this;
+        /// - a fault of server or network that lasted for `retry_timeout`;
+        /// - [`Closed`](Error::Closed): the client was shut down, before or meanwhile.
         ///
         /// # Cancel safety
         ///
@@ -98,7 +103,8 @@ macro_rules! base_lock_methods {
             $crate::engine::remaining_lease(self.handle())
         }
 
-        /// Ends the hold there is on the lock, whose ever it is, and wakes a waiter. False: nobody held it.
+        /// Ends the hold there is on the lock, whose ever it is, and wakes a waiter. True: somebody held it when it
+        /// was looked up. False: nobody did.
         ///
         /// For repairs by hand. Whoever held the lock finds out when it renews or releases, and may be at work until
         /// then.

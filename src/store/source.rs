@@ -42,6 +42,11 @@ impl Source {
     /// Commands through `pool`; messages on a connection to `url`, which names the same server.
     ///
     /// A few of the pool's connections are taken out of it and kept.
+    ///
+    /// An attempt that was given up on a broken connection is undone for 25 seconds, and what the host still has to
+    /// deliver on such a connection must be given up before that. The connections of the other sources are made so,
+    /// on Linux (`TCP_USER_TIMEOUT`, 10 seconds). Those of a pool are as it makes them: set it there, too, or such an
+    /// attempt may in the worst case arrive later and leave its lock closed for a lease.
     pub fn pool(pool: Pool, url: impl Into<String>) -> Self {
         Self(Origin::Pool(pool, Some(url.into())))
     }
