@@ -1,4 +1,4 @@
-#!lua flags=no-writes
+#!lua flags=allow-oom
 --[[
   Everything a lock's hash says, whatever kind of lock it is.
 

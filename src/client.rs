@@ -86,7 +86,8 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// A fault that kept releases from being done within `retry_timeout`. They are given up, and the leases run out.
+    /// A fault that kept a release from being done, or not all were done within `retry_timeout`: they go on in the
+    /// background as long as the runtime lives. What is not released ends with its lease.
     ///
     /// # Cancel safety
     ///

@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    const FLAGS: [&str; 3] = ["#!lua", "#!lua flags=allow-oom", "#!lua flags=no-writes"];
+    const FLAGS: [&str; 2] = ["#!lua", "#!lua flags=allow-oom"];
     const SECTIONS: [&str; 3] = ["  Returns", "  Publishes", "  Repeating"];
 
     /// What the header and the body of a script say of themselves, or what is wrong with it.

@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use lockkeeper::{Error, LockClient, LockConfig};
-use support::{MS, Proxy, SECOND, Scene, Server, timed};
+use support::{MS, Proxy, SECOND, Scene, Server, soon, timed};
 
 #[tokio::test]
 async fn names_that_can_not_be_used() {
@@ -152,7 +152,7 @@ async fn a_user_who_may_not_publish() {
         async move { locks.rlock("a").lock().await.unwrap().unlock().await }
     });
     guard.unlock().await.expect("it was released");
-    support::soon(waiting).await.unwrap().unwrap();
+    soon(waiting).await.unwrap().unwrap();
     let guard = locks.rlock("a").lock().await.unwrap();
     assert!(locks.rlock("a").force_unlock().await.unwrap());
     drop((guard, locks));
@@ -195,6 +195,51 @@ async fn keys_that_are_something_else() {
     assert!(matches!(locks.inspect("list").await, Err(Error::WrongKind { .. })));
     scene.server.run::<()>(&["FLUSHALL"]);
     drop(locks);
+    scene.end().await;
+}
+
+/// Whatever a user may not do: what it can not lock it leaves as it was, and never a lock that does not end.
+#[tokio::test]
+async fn a_user_without_a_right_leaves_no_lock_without_end() {
+    let scene = Scene::start();
+    let admin = scene.client().await;
+    let mut refused = 0;
+    for right in
+        ["exists", "hexists", "hget", "hset", "hgetall", "del", "pttl", "pexpire", "publish", "evalsha"]
+    {
+        scene.server.run::<()>(&[
+            "ACL",
+            "SETUSER",
+            "u",
+            "reset",
+            "on",
+            ">s",
+            "~*",
+            "&*",
+            "+@all",
+            &format!("-{right}"),
+        ]);
+        let url = format!("redis://u:s@127.0.0.1:{}/", scene.server.port());
+        let locks = LockClient::new(url, LockConfig::default().watchdog_lease(300 * MS)).await.unwrap();
+        let mut lock = locks.rlock("a");
+        match lock.lock().await {
+            Ok(guard) => {
+                drop(lock.lock().await);
+                assert_ne!(scene.server.run::<i64>(&["PTTL", "a"]), -1, "without {right}");
+                drop(guard);
+            }
+            Err(error) => {
+                assert!(matches!(error, Error::Permission(_)), "without {right}: {error:?}");
+                assert!(!error.outcome_unknown());
+                assert_eq!(scene.server.run::<i64>(&["EXISTS", "a"]), 0, "without {right}");
+                refused += 1;
+            }
+        }
+        drop((lock, locks));
+        soon(admin.rlock("a").lock()).await.unwrap().unlock().await.unwrap();
+    }
+    assert_eq!(refused, 4); // exists, hset, pexpire, evalsha
+    drop(admin);
     scene.end().await;
 }
 

@@ -5,6 +5,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use lockkeeper::{Error, LockClient, LockConfig};
 use support::{Faults, MS, SECOND, Scene, soon, timed};
 use tokio::time::sleep;
@@ -44,6 +45,57 @@ async fn a_release_beside_a_reentry_does_not_free_the_lock_under_it() {
     assert!(beside > 0);
     locks.shutdown().await.unwrap();
     drop(locks);
+    scene.end().await;
+}
+
+/// A re-entry for a short time is granted when that time is over. It is tried again, and not with another id, by which
+/// this owner would wait for itself.
+#[tokio::test]
+async fn a_reentry_that_comes_too_late_is_tried_again() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = LockClient::connect(proxy.url()).await.unwrap();
+    let mut me = locks.owner();
+    let outer = me.rlock("a").lock().await.unwrap();
+    proxy.set(Faults { hold_requests: true, ..Faults::default() });
+    let mut handle = me.rlock("a").lease(300 * MS);
+    let heal = async {
+        sleep(400 * MS).await;
+        proxy.set(Faults::default());
+    };
+    let (inner, ()) = tokio::join!(soon(handle.lock()), heal);
+    let inner = inner.unwrap();
+    assert_eq!(locks.inspect("a").await.unwrap().unwrap().holders[0].holds, 2);
+    drop(inner);
+    outer.unlock().await.unwrap();
+    drop(handle);
+    drop((me, locks, proxy));
+    scene.end().await;
+}
+
+/// Polled once and then left: what it has under way on the lock must not stop another for ever.
+#[tokio::test]
+async fn a_future_that_is_left_with_a_command_under_way_stops_nobody() {
+    let scene = Scene::start();
+    let config = LockConfig::default().command_timeout(200 * MS).retry_timeout(SECOND);
+    let locks = scene.client_with(config).await;
+    let mut lock = locks.rlock("a");
+
+    let guard = lock.lock().await.unwrap();
+    let mut left = Box::pin(guard.unlock());
+    assert!((&mut left).now_or_never().is_none());
+    let guard = soon(lock.lock()).await.unwrap();
+    assert!(!guard.is_lost());
+    drop(left);
+
+    let mut left = Box::pin(lock.lock());
+    assert!((&mut left).now_or_never().is_none());
+    let error = soon(guard.unlock()).await.unwrap_err();
+    assert!(matches!(error, Error::TimedOut(_)), "{error:?}");
+    let again = soon(left).await.unwrap();
+    again.unlock().await.unwrap();
+    soon(locks.shutdown()).await.unwrap();
+    drop((lock, locks));
     scene.end().await;
 }
 

@@ -81,6 +81,62 @@ async fn the_deadline_counts_from_before_the_command_was_sent() {
     scene.end().await;
 }
 
+/// The hold is gone and so is the connection. That nothing could be sent on it must not be taken for a release that
+/// was done and not answered.
+#[tokio::test]
+async fn a_release_that_was_never_sent_does_not_hide_a_loss() {
+    let mut scene = Scene::start();
+    let (locks, beside) = (scene.client().await, scene.client().await);
+    for restart in [false, true] {
+        let guard = locks.rlock("a").lock().await.unwrap();
+        if restart {
+            scene.server.restart();
+        } else {
+            scene.server.run::<u32>(&["CLIENT", "KILL", "TYPE", "NORMAL"]);
+            scene.server.run::<()>(&["DEL", "a"]);
+        }
+        let rival = soon(beside.rlock("a").lock()).await.unwrap();
+        sleep(100 * MS).await; // the client noticed that its connection ended
+        assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })), "restarted: {restart}");
+        assert!(!rival.is_lost());
+        rival.unlock().await.unwrap();
+
+        // Nor are there undos of what was never sent.
+        let idle = locks.rlock("a").lock().await.unwrap();
+        idle.unlock().await.unwrap();
+        scene.server.run::<u32>(&["CLIENT", "KILL", "TYPE", "NORMAL"]);
+        sleep(100 * MS).await;
+        let before = scene.server.calls("evalsha");
+        locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();
+        sleep(500 * MS).await;
+        assert_eq!(scene.server.calls("evalsha") - before, 2);
+    }
+    drop((locks, beside));
+    scene.end().await;
+}
+
+/// A connection that does not come about is given up while there is time for another.
+#[tokio::test]
+async fn a_connection_that_hangs_does_not_cost_the_lease() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let lease = 4 * SECOND;
+    let config = LockConfig::default().connections(1_usize).watchdog_lease(lease).command_timeout(lease);
+    let locks = LockClient::new(proxy.url(), config).await.unwrap();
+    let guard = locks.rlock("a").lock().await.unwrap();
+    let before = proxy.accepted();
+    proxy.set(Faults::black_hole());
+    support::eventually("it connects anew", || proxy.accepted(), |&accepted| accepted > before).await;
+    // From here on new connections are good; those there are stay silent.
+    proxy.set(Faults::default());
+    proxy.set_existing(Faults::black_hole());
+    sleep(lease + SECOND).await;
+    assert!(!guard.is_lost());
+    guard.unlock().await.unwrap();
+    drop((locks, proxy));
+    scene.end().await;
+}
+
 /// The renewal arrives and its answer comes late: the server has extended the lease, the hold stays lost.
 #[tokio::test]
 async fn a_late_successful_renewal_does_not_revive_a_lost_hold() {

@@ -191,6 +191,7 @@ async fn a_replica_grants_nothing() {
     assert!(matches!(error, Error::ReadOnly(_)) && error.is_transient(), "{error:?}");
     assert!(took >= 200 * MS, "it was tried again: {took:?}");
     assert!(matches!(locks.rlock("b").try_lock().await, Err(Error::ReadOnly(_))));
+    assert!(matches!(locks.rlock("b").is_locked().await, Err(Error::ReadOnly(_))), "its data may be old");
     for guard in [guard, gone] {
         assert!(
             matches!(guard.unlock().await, Err(Error::ReadOnly(_))),

@@ -6,9 +6,9 @@ mod support;
 use std::time::Duration;
 
 use lockkeeper::{LockClient, LockConfig, Source};
-use support::{Faults, MS, SECOND, Scene, eventually, soon, timed};
+use support::{Faults, LIMIT, MS, SECOND, Scene, eventually, soon, timed};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// Nothing but messages wakes anybody.
 fn never_polls() -> LockConfig {
@@ -240,6 +240,62 @@ async fn a_waiter_that_goes_away_as_it_is_woken_passes_the_wake_on() {
         woken.unwrap();
         assert!(took < SECOND, "round {round}: {took:?}");
         let _ = first.await;
+    }
+    drop((ours, theirs));
+    scene.end().await;
+}
+
+/// `a` and `{a}` are two locks, with one channel.
+#[tokio::test]
+async fn locks_that_share_a_channel_do_not_wait_for_one_another() {
+    let scene = Scene::start();
+    let (ours, theirs) = (scene.client_with(never_polls()).await, scene.client().await);
+    let held = theirs.rlock("a").lock().await.unwrap();
+    let waiting = wait_for(&ours, "a");
+    listens(&scene, 1).await;
+    let other = soon(ours.rlock("{a}").try_lock_for(LIMIT)).await.unwrap().expect("it is free");
+
+    // Who waits for the second listens on, when the last who waited for the first has gone.
+    let mut waiting_too = Box::pin(async {
+        let mut lock = ours.rlock("{a}");
+        lock.lock().await.unwrap().unlock().await.unwrap();
+    });
+    assert!(timeout(100 * MS, &mut waiting_too).await.is_err());
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    let (_, took) = timed(async { tokio::join!(waiting_too, other.unlock()) }).await;
+    assert!(took < SECOND, "{took:?}");
+    held.unlock().await.unwrap();
+    drop((ours, theirs));
+    scene.end().await;
+}
+
+/// One channel that this user may not hear, among others.
+#[tokio::test]
+async fn a_channel_that_is_refused_makes_nobody_else_deaf() {
+    let scene = Scene::start();
+    let rule = ["ACL", "SETUSER", "u", "on", ">s", "~*", "resetchannels", "&*{shop*", "+@all"];
+    scene.server.run::<()>(&rule);
+    let url = format!("redis://u:s@127.0.0.1:{}/", scene.server.port());
+    let ours = LockClient::new(url, never_polls()).await.unwrap();
+    let theirs = scene.client().await;
+    for round in 0..5 {
+        let other = theirs.rlock("other").lock().await.unwrap();
+        let shops =
+            [theirs.rlock("shop:1").lock().await.unwrap(), theirs.rlock("shop:2").lock().await.unwrap()];
+        let waiting = [wait_for(&ours, "other"), wait_for(&ours, "shop:1"), wait_for(&ours, "shop:2")];
+        listens(&scene, 2).await;
+        let connected = listeners(&scene);
+        for guard in shops {
+            guard.unlock().await.unwrap();
+        }
+        let [refused, first, second] = waiting;
+        for heard in [first, second] {
+            assert!(timed(heard).await.1 < SECOND, "round {round}");
+        }
+        other.unlock().await.unwrap();
+        soon(refused).await.unwrap(); // by polling
+        assert!(connected.len() == 1 && (round == 0 || !connected.is_empty()));
     }
     drop((ours, theirs));
     scene.end().await;

@@ -20,6 +20,9 @@ local lock = KEYS[1]
 local owner, lease_ms = ARGV[1], tonumber(ARGV[2])
 
 if redis.call('exists', lock) == 0 then
+  -- Without a key it changes nothing. A user who may not do it is stopped here, and not between the next two lines,
+  -- where a lock without expiry would be left.
+  redis.call('pexpire', lock, lease_ms)
   redis.call('hset', lock, owner, 1)
   redis.call('pexpire', lock, lease_ms)
   return nil

@@ -21,10 +21,10 @@ local count = tonumber(redis.call('hget', lock, owner))
 if not count then
   return -2
 end
-if count < want then
-  redis.call('hset', lock, owner, want)
-end
 if redis.call('pttl', lock) < lease_ms then
   redis.call('pexpire', lock, lease_ms)
+end
+if count < want then
+  redis.call('hset', lock, owner, want)
 end
 return nil

@@ -13,7 +13,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
 use super::grant::{Grant, Part, Seat};
-use super::handle::{Handle, Member};
+use super::handle::{Handle, Lease, Member};
 use super::hold::Hold;
 use super::kind::Answer;
 use super::lease::quorum_deadline;
@@ -123,13 +123,12 @@ struct Claim<'a> {
     ended: Vec<Arc<Grant>>,
     /// Until when each member is ours; [`Moment::PAST`] if it is not.
     deadlines: PerMember<Moment>,
-    lease: Duration,
-    max_hold: Option<Duration>,
+    lease: Lease,
 }
 
 impl<'a> Claim<'a> {
     fn new(handle: &'a Handle) -> Result<Self> {
-        let (lease, max_hold) = handle.leases()?;
+        let lease = handle.lease()?;
         let mut seats = PerMember::new();
         let mut ended = Vec::new();
         for (seat, old) in handle.members.iter().map(Member::seat) {
@@ -144,7 +143,7 @@ impl<'a> Claim<'a> {
             );
         }
         let deadlines = smallvec![Moment::PAST; seats.len()];
-        Ok(Self { handle, seats, ended, deadlines, lease, max_hold })
+        Ok(Self { handle, seats, ended, deadlines, lease })
     }
 
     fn is_reentry(&self) -> bool {
@@ -183,7 +182,7 @@ impl<'a> Claim<'a> {
     /// `None`: the time is up.
     async fn wait_within(&mut self, limit: Limit, member: usize) -> Result<Option<Round>> {
         let handle = self.handle;
-        let place = Place::join(&handle.engine, &handle.members[member].target.channel);
+        let place = Place::join(&handle.members[member].target);
         let give_up = limit.until.is_none().then_some(handle.engine.config.retry_timeout);
         let mut waiting = pin!(self.wait(&place, member, give_up));
         let Some(until) = limit.until else { return waiting.await.map(Some) };
@@ -228,7 +227,7 @@ impl<'a> Claim<'a> {
             place.looks();
             match self.round().await {
                 Ok(Round::Won) => {
-                    place.got_it(self.lease);
+                    place.got_it(self.lease.time);
                     front.into_iter().for_each(Front::leave);
                     return Ok(Round::Won);
                 }
@@ -256,10 +255,10 @@ impl<'a> Claim<'a> {
             let mut tally = Tally::default();
             if let [seat] = &self.seats[..] {
                 // The common case, without what it costs to wait for many.
-                let answer = seat.grant.attempt(seat.want, self.lease).await;
+                let answer = seat.grant.attempt(seat.want, self.lease.time).await;
                 self.count(0, answer, &mut tally);
             } else {
-                let lease = self.lease;
+                let lease = self.lease.time;
                 let attempts = self.seats.iter().map(|seat| seat.grant.attempt(seat.want, lease));
                 for (member, answer) in join_all(attempts).await.into_iter().enumerate() {
                     self.count(member, answer, &mut tally);
@@ -307,10 +306,13 @@ impl<'a> Claim<'a> {
 
     /// Some members were had, and not enough: they are not kept while this one waits for the others. The next
     /// attempt has new ids, as a copy of these releases may still run then.
+    ///
+    /// What was re-entered is ours all the time: with a new id, this owner would wait for itself.
     async fn give_back(&mut self) {
         let mut had = Vec::new();
         for (index, member) in self.handle.members.iter().enumerate() {
-            if std::mem::replace(&mut self.deadlines[index], Moment::PAST) > Moment::PAST {
+            let was_had = std::mem::replace(&mut self.deadlines[index], Moment::PAST) > Moment::PAST;
+            if was_had && self.seats[index].want == 1 {
                 had.push(Arc::clone(&self.seats[index].grant));
                 self.seats[index] = member.fresh_seat();
             }
@@ -323,8 +325,8 @@ impl<'a> Claim<'a> {
         if self.handle.engine.is_closing() {
             return Err(Error::Closed); // nothing would renew it
         }
-        let ends = self.max_hold.map(|most| clock::now().plus(most));
-        let is_watched = self.handle.terms.lease.is_none();
+        let Lease { is_watched, max_hold, .. } = self.lease;
+        let ends = max_hold.map(|most| clock::now().plus(most));
         let hold = Arc::new(Hold::new(self.deadlines.iter().copied(), self.handle.quorum, is_watched, ends));
         let mut parts = PerMember::new();
         for (member, seat) in self.seats.iter_mut().enumerate() {

@@ -17,6 +17,7 @@ use super::Engine;
 use super::grant::Grant;
 use super::kind::Settled;
 use crate::jitter::Backoff;
+use crate::store::Fault;
 
 /// Pauses while the server gives no answer.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
@@ -41,8 +42,8 @@ pub(crate) struct Background(UnboundedSender<Job>);
 
 #[derive(Debug)]
 enum Job {
-    /// Answer when nothing is left to do.
-    Drain(oneshot::Sender<()>),
+    /// Answer when nothing is left to do, with what could not be done.
+    Drain(oneshot::Sender<Result<(), Fault>>),
     Settle(Arc<Grant>),
 }
 
@@ -67,18 +68,21 @@ impl Background {
         self.0.is_closed()
     }
 
-    /// Waits until all that was handed over is done.
-    pub(crate) async fn drain(&self) {
+    /// Waits until all that was handed over is done. The fault is of a release that failed, if its lease still runs.
+    pub(crate) async fn drain(&self) -> Result<(), Fault> {
         let (done, drained) = oneshot::channel();
-        if self.0.send(Job::Drain(done)).is_ok() {
-            let _ = drained.await;
+        if self.0.send(Job::Drain(done)).is_err() {
+            return Ok(());
         }
+        drained.await.unwrap_or(Ok(()))
     }
 }
 
 async fn run(mut jobs: UnboundedReceiver<Job>) {
     let mut running = FuturesUnordered::new();
-    let mut draining: Vec<oneshot::Sender<()>> = Vec::new();
+    let mut draining: Vec<oneshot::Sender<Result<(), Fault>>> = Vec::new();
+    // The last release that failed, and when its lease has ended.
+    let mut failed: Option<(Fault, Instant)> = None;
     let mut open = true;
     while open || !running.is_empty() {
         tokio::select! {
@@ -89,16 +93,20 @@ async fn run(mut jobs: UnboundedReceiver<Job>) {
                 Some(Job::Drain(done)) => draining.push(done),
                 None => open = false,
             },
-            Some(()) = running.next() => {}
+            Some(result) = running.next() => failed = result.err().or(failed),
         }
         if running.is_empty() {
-            draining.drain(..).for_each(|done| _ = done.send(()));
+            failed = failed.filter(|(_, ends)| Instant::now() < *ends);
+            let result = failed.as_ref().map_or(Ok(()), |(fault, _)| Err(fault.clone()));
+            draining.drain(..).for_each(|done| _ = done.send(result.clone()));
         }
     }
 }
 
-async fn settle(grant: Arc<Grant>) {
-    let give_up = Instant::now() + GIVE_UP + grant.longest_lease().await;
+/// Fails with the fault, and the time at which the lease has ended.
+async fn settle(grant: Arc<Grant>) -> Result<(), (Fault, Instant)> {
+    let ends = Instant::now() + grant.longest_lease().await;
+    let give_up = ends + GIVE_UP;
     let mut answered: Option<Instant> = None;
     let (mut retry, mut again) = (RETRY, UNDO_AGAIN);
     while !grant.is_settled() {
@@ -110,20 +118,21 @@ async fn settle(grant: Arc<Grant>) {
                 let late =
                     if grant.target.engine.is_closing() { LATE_COPIES_AT_SHUTDOWN } else { LATE_COPIES };
                 if answered.get_or_insert_with(Instant::now).elapsed() > late {
-                    return;
+                    return Ok(());
                 }
                 again.pause()
             }
             Err(fault) if fault.is_transient() && Instant::now() < give_up => retry.pause(),
             Err(fault) => {
                 tracing::warn!(name = %grant.name(), %fault, "a lock was not released, its lease has to run out");
-                return;
+                return Err((fault, ends));
             }
         };
         if !grant.is_settled() {
             rest(&grant.target.engine, pause).await;
         }
     }
+    Ok(())
 }
 
 /// Pauses; not for long once the client is being shut down.

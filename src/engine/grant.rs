@@ -14,8 +14,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
 use tokio::task;
+use tokio::time::timeout;
 
 use super::hold::Hold;
 use super::kind::{Answer, Kind, Settled, Whose};
@@ -25,6 +26,9 @@ use crate::clock::{self, Moment};
 use crate::script::{Arg, Call, Reply, Row};
 use crate::store::{Fault, FaultKind, Route, Sent};
 use crate::sync::lock;
+
+/// The shortest time that Redis counts in.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 /// One lock on one server.
 #[derive(Clone)]
@@ -204,7 +208,7 @@ impl Grant {
     ///
     /// When the future is dropped the outcome is unknown, and the ledger says so.
     pub(crate) async fn attempt(&self, want: u32, lease: Duration) -> Result<(Answer, Moment), Fault> {
-        let mut ledger = self.ledger.lock().await;
+        let mut ledger = self.ledger().await?;
         let route = self.route().await?;
         // Before anything is sent: the server counts the lease from later than this.
         let sent = clock::now();
@@ -225,16 +229,29 @@ impl Grant {
                 }
             }
             Ok(_) => ledger.answered(&route, 0),
-            Err(fault) if fault.sent == Sent::No => ledger.answered(&route, before),
-            Err(_) => {}
+            Err(fault) => match fault.sent {
+                Sent::No => ledger.not_sent(&route, want, before),
+                Sent::Refused => ledger.answered(&route, before),
+                Sent::Unknown => {}
+            },
         }
         let margin = self.target.engine.config.margin;
         result.map(|answer| (answer, lease::deadline(sent, lease, margin)))
     }
 
+    /// Waits for the command under way, but not for ever: it may belong to a future that nobody polls any more.
+    async fn ledger(&self) -> Result<MutexGuard<'_, Ledger>, Fault> {
+        if let Ok(ledger) = self.ledger.try_lock() {
+            return Ok(ledger);
+        }
+        let limit = self.target.engine.config.command_timeout;
+        let late = |elapsed| Fault::new(FaultKind::TimedOut, Sent::Unknown, elapsed);
+        timeout(limit, self.ledger.lock()).await.map_err(late)
+    }
+
     /// Brings the server down to the books, if it may have more. `None`: there was nothing to do.
     pub(crate) async fn settle(&self) -> Result<Option<Settled>, Fault> {
-        let mut ledger = self.ledger.lock().await;
+        let mut ledger = self.ledger().await?;
         let keep = self.kept();
         if ledger.at_most <= keep {
             return Ok(None);
@@ -283,6 +300,8 @@ impl Grant {
     pub(crate) async fn extend(&self, hold: &Hold, member: usize, lease: Duration) -> Result<(), Fault> {
         let route = self.route().await?;
         let sent = clock::now();
+        // Nor shall the server keep it longer than that.
+        let lease = hold.ends().map_or(lease, |ends| lease.min(ends.since(sent).max(SHORTEST)));
         let call = self.target.kind.renewal().call(lease::millis(lease), [self.keep_alive()]);
         match self.run(&route, &call).await? {
             Reply::List(reply) if reply == [Reply::Int(1)] => {
@@ -304,20 +323,23 @@ impl Grant {
     }
 
     /// The watchdog took it off its list, where it stood under this key, to renew it. False: there is nothing to renew.
-    pub(crate) fn begin_renewal(&self, key: watchdog::Key, now: Moment) -> bool {
+    pub(crate) fn begin_renewal(self: &Arc<Self>, key: watchdog::Key, now: Moment) -> bool {
         let mut books = lock(&self.books);
         if !books.watch.begin(key) {
             return false;
         }
-        let mut watched = books.holds.iter().filter(|(hold, _)| hold.is_watched());
-        if watched.any(|(hold, member)| hold.is_live(*member, now)) {
+        let watched = || books.holds.iter().filter(|(hold, _)| hold.is_watched());
+        if watched().any(|(hold, member)| hold.is_live(*member, now)) {
             return true;
         }
-        if books.holds.iter().any(|(hold, _)| hold.is_watched() && !hold.is_over(now)) {
+        if watched().any(|(hold, _)| !hold.is_over(now)) {
             tracing::warn!(name = %self.target.name, "a lock was lost: its lease could not be renewed in time");
         }
         books.watch.end();
         self.target.engine.watchdog.unwatch(&mut books.watch);
+        drop(books);
+        // Whoever waits need not wait for the rest of the lease that the server may know of.
+        self.settle_later();
         false
     }
 
@@ -326,8 +348,11 @@ impl Grant {
         let config = &self.target.engine.config;
         let deadline = lease::deadline(sent, config.watchdog_lease, config.margin);
         let mut books = lock(&self.books);
+        let (now, mut next) = (clock::now(), next);
         for (hold, member) in books.holds.iter().filter(|(hold, _)| hold.is_watched()) {
-            hold.advance(*member, clock::now(), deadline);
+            hold.advance(*member, now, deadline);
+            let ends = hold.ends().filter(|&ends| ends > now);
+            next = ends.map_or(next, |ends| ends.min(next));
         }
         self.target.engine.watchdog.again(&mut books.watch, self, next);
     }
@@ -377,6 +402,16 @@ impl Books {
 }
 
 impl Ledger {
+    /// Nothing came of it. What was sent on this connection before may still run.
+    fn not_sent(&mut self, route: &Route, want: u32, before: u32) {
+        self.at_most = before;
+        if want == 1
+            && let Some(last) = self.unanswered.iter().rposition(|number| *number == route.number())
+        {
+            self.unanswered.remove(last);
+        }
+    }
+
     /// A command on this connection was answered, so whatever was sent on it before has run or never will.
     fn answered(&mut self, route: &Route, at_most: u32) {
         self.unanswered.retain(|number| *number != route.number());

@@ -46,6 +46,14 @@ pub(crate) struct Terms {
     pub(crate) max_hold: Option<Duration>,
 }
 
+/// [`Terms`] that can be asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lease {
+    pub(crate) time: Duration,
+    pub(crate) is_watched: bool,
+    pub(crate) max_hold: Option<Duration>,
+}
+
 impl Handle {
     /// A lock of one member.
     pub(crate) fn single(
@@ -83,14 +91,18 @@ impl Handle {
         self.engine.check_open()
     }
 
-    /// The lease to ask for, and how long the hold may last at most.
-    pub(crate) fn leases(&self) -> Result<(Duration, Option<Duration>)> {
+    /// The lease to ask for.
+    pub(crate) fn lease(&self) -> Result<Lease> {
         let config = &self.engine.config;
         let check = |argument, time: Option<Duration>| {
             time.map(|time| lease::check(argument, time, config.margin)).transpose()
         };
-        let lease = check("lease", self.terms.lease)?.unwrap_or(config.watchdog_lease);
-        Ok((lease, check("max_hold", self.terms.max_hold)?))
+        let fixed = check("lease", self.terms.lease)?;
+        let max_hold = check("max_hold", self.terms.max_hold)?;
+        let time = fixed.unwrap_or(config.watchdog_lease);
+        // A lease that lasts to the end of the longest hold needs no renewal.
+        let is_watched = fixed.is_none() && max_hold.is_none_or(|most| most > time);
+        Ok(Lease { time: max_hold.map_or(time, |most| most.min(time)), is_watched, max_hold })
     }
 }
 

@@ -65,6 +65,11 @@ impl Hold {
         self.ends.is_some_and(|ends| ends <= now)
     }
 
+    /// The moment at which it is to end.
+    pub(crate) const fn ends(&self) -> Option<Moment> {
+        self.ends
+    }
+
     pub(crate) fn is_lost(&self, now: Moment) -> bool {
         (0..self.deadlines.len()).filter(|&member| self.is_live(member, now)).count() < self.quorum
     }

@@ -102,6 +102,7 @@ impl Engine {
         self.closing.send_replace(true);
         let drained = timeout(self.config.retry_timeout, self.background.drain()).await;
         self.watchdog.close();
-        drained.map_err(|elapsed| Fault::new(FaultKind::TimedOut, Sent::Unknown, elapsed).into())
+        let late = |elapsed| Err(Fault::new(FaultKind::TimedOut, Sent::Unknown, elapsed));
+        drained.unwrap_or_else(late).map_err(Error::from)
     }
 }

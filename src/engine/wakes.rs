@@ -1,6 +1,6 @@
 //! Who waits in this process for what, and who wakes them.
 //!
-//! Whoever wants a lock stands in line on its channel. The one in front has the turn and attempts: at once if nobody
+//! Whoever wants a lock stands in line for it. The one in front has the turn and attempts: at once if nobody
 //! in the line did so before, and else when it is woken or a poll is due. The others cost nothing. One subscription
 //! serves the line, from the first that has to wait to the last.
 
@@ -8,10 +8,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as Turn, Notify};
 use tokio::time::sleep;
 
 use super::Engine;
+use super::grant::Target;
 use crate::clock::{self, Moment};
 use crate::jitter;
 use crate::store::{Fault, Listener};
@@ -20,13 +22,17 @@ use crate::sync::lock;
 /// How often a waiter looks for itself while it can hear no messages.
 const DEAF_POLL: Duration = Duration::from_millis(250);
 
-/// All lines of one client.
+/// All lines of one client, by the channel that wakes them. Locks may share a channel, as `a` and `{a}` do.
 #[derive(Debug, Default)]
-pub(crate) struct Lines(Mutex<HashMap<Arc<str>, Arc<Line>>>);
+pub(crate) struct Lines(Mutex<HashMap<Arc<str>, PerChannel>>);
+
+type PerChannel = SmallVec<[Arc<Line>; 1]>;
 
 #[derive(Debug)]
 struct Line {
     channel: Arc<str>,
+    /// The key of the lock.
+    lock: Arc<str>,
     /// First come, first served; whoever gives up leaves the line without disturbing the others.
     turn: AsyncMutex<()>,
     /// A flag for whoever has the turn, or will have it: something may have changed. Set any number of times, it
@@ -52,14 +58,24 @@ struct State {
 
 impl Lines {
     fn wake(&self, channel: &str, hears: Option<bool>) {
-        let line = lock(&self.0).get(channel).map(Arc::clone);
-        if let Some(line) = line {
+        let lines = lock(&self.0).get(channel).cloned().unwrap_or_default();
+        for line in lines {
             line.wake(hears);
         }
     }
 }
 
 impl Line {
+    fn new(channel: &Arc<str>, name: &Arc<str>) -> Self {
+        Self {
+            channel: Arc::clone(channel),
+            lock: Arc::clone(name),
+            turn: AsyncMutex::default(),
+            wake: Notify::new(),
+            state: Mutex::default(),
+        }
+    }
+
     fn wake(&self, hears: Option<bool>) {
         if let Some(hears) = hears {
             lock(&self.state).hears = hears;
@@ -69,6 +85,10 @@ impl Line {
 
     fn hears(&self) -> bool {
         lock(&self.state).hears
+    }
+
+    fn is_subscribed(&self) -> bool {
+        lock(&self.state).is_subscribed
     }
 }
 
@@ -92,7 +112,8 @@ impl Listener for Lines {
     }
 
     fn deaf(&self) {
-        let lines: Vec<_> = lock(&self.0).values().filter(|line| line.hears()).map(Arc::clone).collect();
+        let lines: Vec<_> =
+            lock(&self.0).values().flatten().filter(|line| line.hears()).map(Arc::clone).collect();
         for line in lines {
             line.wake(Some(false));
         }
@@ -116,19 +137,19 @@ pub(crate) struct Front<'a> {
 }
 
 impl Place {
-    /// Joins the line on a channel, at its end.
-    pub(crate) fn join(engine: &Arc<Engine>, channel: &Arc<str>) -> Self {
+    /// Joins the line for a lock, at its end.
+    pub(crate) fn join(target: &Target) -> Self {
+        let Target { engine, name, channel, .. } = target;
         let mut lines = lock(&engine.lines.0);
-        let line = lines.entry(Arc::clone(channel)).or_insert_with(|| {
-            Arc::new(Line {
-                channel: Arc::clone(channel),
-                turn: AsyncMutex::default(),
-                wake: Notify::new(),
-                state: Mutex::default(),
-            })
+        let lines = lines.entry(Arc::clone(channel)).or_default();
+        let found = lines.iter().position(|line| line.lock == *name);
+        let index = found.unwrap_or_else(|| {
+            lines.push(Arc::new(Line::new(channel, name)));
+            lines.len() - 1
         });
+        let line = Arc::clone(&lines[index]);
         lock(&line.state).waiters += 1;
-        Self { engine: Arc::clone(engine), line: Arc::clone(line) }
+        Self { engine: Arc::clone(engine), line }
     }
 
     /// Waits for the turn.
@@ -196,15 +217,21 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut lines = lock(&self.engine.lines.0);
-        let mut state = lock(&self.line.state);
+        let Self { engine, line } = self;
+        let mut all = lock(&engine.lines.0);
+        let mut state = lock(&line.state);
         state.waiters -= 1;
-        if state.waiters == 0 {
-            lines.remove(&self.line.channel);
-            if state.is_subscribed {
-                // With the lines locked: a new line on this channel asks the store after this, not before.
-                self.engine.store.unhear(&self.line.channel);
-            }
+        if state.waiters > 0 {
+            return;
+        }
+        let Some(lines) = all.get_mut(&line.channel) else { return };
+        lines.retain(|other| !Arc::ptr_eq(other, line));
+        if state.is_subscribed && !lines.iter().any(|other| other.is_subscribed()) {
+            // With the lines locked: another on this channel asks the store after this, not before.
+            engine.store.unhear(&line.channel);
+        }
+        if lines.is_empty() {
+            all.remove(&line.channel);
         }
     }
 }
@@ -222,11 +249,12 @@ impl Front<'_> {
     /// How long to wait for a message, which is listened for from now on.
     fn pause(&self) -> Duration {
         let Place { engine, line } = self.place;
-        let mut state = lock(&line.state);
-        if !state.is_subscribed {
-            state.is_subscribed = true;
+        if !line.is_subscribed() {
+            let _lines = lock(&engine.lines.0); // see the drop of a place
+            lock(&line.state).is_subscribed = true;
             engine.store.hear(&line.channel);
         }
+        let state = lock(&line.state);
         let safety_poll = engine.config.safety_poll;
         let poll = jitter::around(if state.hears { safety_poll } else { safety_poll.min(DEAF_POLL) });
         state.retry_at.map_or(poll, |at| poll.min(at.since(clock::now())))

@@ -161,20 +161,16 @@ impl Shared {
         (0..take).filter_map(|_| list.due.pop_first()).collect()
     }
 
-    /// With nothing to renew, rests until somebody watches a grant. False: nobody will any more.
-    async fn rest_if_idle(&self) -> bool {
+    /// With nothing to renew, rests until somebody watches a grant, or nobody will any more.
+    async fn rest_if_idle(&self) {
         let is_resting = {
             let mut list = lock(&self.list);
-            if list.is_closed {
-                return false;
-            }
-            list.is_resting = list.due.is_empty();
+            list.is_resting = list.due.is_empty() && !list.is_closed;
             list.is_resting
         };
         if is_resting {
             self.stir.notified().await;
         }
-        true
     }
 }
 
@@ -189,11 +185,15 @@ async fn run(shared: Arc<Shared>) {
                 for batch in batches(due) {
                     renewals.push(renew(batch, shared.period()));
                 }
-                if renewals.is_empty() && !shared.rest_if_idle().await {
-                    return;
+                if renewals.is_empty() {
+                    shared.rest_if_idle().await;
                 }
             }
             Some(()) = renewals.next() => {}
+            () = shared.stir.notified() => {}
+        }
+        if lock(&shared.list).is_closed {
+            return;
         }
     }
 }

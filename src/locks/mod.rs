@@ -47,8 +47,8 @@ macro_rules! base_lock_methods {
         /// Acquires the lock; if somebody else holds it, waits for it, but not longer than `wait`. `None`: it could
         /// not be had in that time.
         ///
-        /// The server is asked at least once. If it does not answer, this takes up to `command_timeout`, also with a
-        /// shorter `wait`.
+        /// The server is asked at least once, by this call or by one that stands before it in the line of this
+        /// client. If there is no answer, this takes up to `command_timeout`, also with a shorter `wait`.
         ///
         /// # Errors
         ///
@@ -134,7 +134,8 @@ macro_rules! terms_methods {
             self
         }
 
-        /// Takes the lock for no longer than this, although the watchdog renews it: then it is lost.
+        /// Takes the lock for no longer than this, although the watchdog renews it: then it is lost, and it is
+        /// released, at once if this is no longer than a lease, and else a moment later.
         ///
         /// For work that may hang.
         pub fn max_hold(mut self, most: Duration) -> Self {

@@ -7,8 +7,10 @@ use std::sync::Arc;
 /// Whether the command that failed may have run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// It did not, and will not.
+    /// It did not, and will not: it was handed to no connection.
     No,
+    /// It did not, and will not: the server answered so.
+    Refused,
     /// It may have run, and may still run.
     Unknown,
 }

@@ -4,8 +4,12 @@
 //! the commands about one lock stay in order. Nothing checks a connection before it is used: that would cost every
 //! command a round trip. Instead, an error or a silence replaces it.
 
+use std::error::Error;
 use std::fmt;
+use std::future::{Future, poll_fn};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,6 +30,10 @@ use crate::sync::lock;
 /// How long a connection that let a command time out may take to answer a `PING` before it is replaced.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
 
+/// A connection that does not come about must not cost a lease, so it gets a part of one; but no less than this, as
+/// names have to be looked up and keys exchanged.
+const LEAST_CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
+
 /// Callers that find the server unreachable within this time of one another share one try.
 const SHARED_FAILURE: Duration = Duration::from_millis(20);
 
@@ -36,6 +44,7 @@ pub(super) struct Node {
     pool: Pool,
     lanes: Box<[Lane]>,
     command_timeout: Duration,
+    connect_timeout: Duration,
     /// Connections made so far; numbers them.
     made: AtomicU64,
 }
@@ -82,6 +91,7 @@ impl Node {
             pool,
             lanes: (0..config.connections).map(|_| Mutex::new(State::Closed(None))).collect(),
             command_timeout: config.command_timeout,
+            connect_timeout: config.command_timeout.min(LEAST_CONNECT_TIMEOUT.max(config.watchdog_lease / 6)),
             made: AtomicU64::new(0),
         }
     }
@@ -92,7 +102,7 @@ impl Node {
             match self.send(self.command_timeout, &route, async |c| wire::send(c, &cmd("HELLO")).await).await
             {
                 // Redis 5 and older do not know the command.
-                Err(fault) if fault.kind == FaultKind::Rejected && fault.sent == Sent::No => Value::Nil,
+                Err(fault) if fault.kind == FaultKind::Rejected && fault.sent == Sent::Refused => Value::Nil,
                 result => result.map_err(OpenError::Fault)?,
             };
         let facts: std::collections::HashMap<String, Value> =
@@ -162,7 +172,7 @@ impl Node {
             State::Open(link) => Arc::clone(link),
             _ => return,
         };
-        let mut probed = std::pin::pin!(link.probed.notified());
+        let mut probed = pin!(link.probed.notified());
         // Enlist first, then look: an answer in between is not missed.
         probed.as_mut().enable();
         if link.is_probed.load(Ordering::Acquire) {
@@ -173,23 +183,24 @@ impl Node {
     fn begin(self: &Arc<Self>, lane: usize) -> Connecting {
         let node = Arc::clone(self);
         let task = tokio::spawn(async move {
-            let result = node.open().await;
+            // A pool runs code of the application, which may panic.
+            let opened = AssertUnwindSafe(node.open()).catch_unwind().await;
+            let result = opened.unwrap_or_else(|_| Err(unreachable("the pool panicked")));
             *lock(&node.lanes[lane]) = match &result {
                 Ok(link) => State::Open(Arc::clone(link)),
                 Err(fault) => State::Closed(Some((Instant::now(), fault.clone()))),
             };
             result
         });
-        let ended = |error| Err(Fault::new(FaultKind::Unreachable, Sent::No, error));
-        task.map(move |result| result.unwrap_or_else(ended)).boxed().shared()
+        task.map(|result| result.unwrap_or_else(|error| Err(unreachable(error)))).boxed().shared()
     }
 
     async fn open(&self) -> Result<Arc<Link>, Fault> {
-        let connection = match timeout(self.command_timeout, self.pool.get()).await {
+        let connection = match timeout(self.connect_timeout, self.pool.get()).await {
             Ok(Ok(connection)) => Connection::take(connection),
             Ok(Err(PoolError::Backend(error))) => return Err(wire::connect_fault(error)),
-            Ok(Err(error)) => return Err(Fault::new(FaultKind::Unreachable, Sent::No, error)),
-            Err(elapsed) => return Err(Fault::new(FaultKind::Unreachable, Sent::No, elapsed)),
+            Ok(Err(error)) => return Err(unreachable(error)),
+            Err(elapsed) => return Err(unreachable(elapsed)),
         };
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(connection = number, "connected");
@@ -204,8 +215,19 @@ impl Node {
         command: impl AsyncFnOnce(&mut MultiplexedConnection) -> redis::RedisResult<Value>,
     ) -> Result<Value, Fault> {
         let mut connection = route.link.connection.clone();
-        let fault = match timeout(limit, command(&mut connection)).await {
+        let mut running = pin!(command(&mut connection));
+        let mut polls = 0_u32;
+        let counted = poll_fn(|context| {
+            polls += 1;
+            running.as_mut().poll(context)
+        });
+        let fault = match timeout(limit, counted).await {
             Ok(Ok(value)) => return Ok(value),
+            // A command is handed over in the first poll, and the connection's task answers after that. If all ended in
+            // the first, that task was gone and took nothing.
+            Ok(Err(error)) if polls == 1 && wire::is_broken(&error) => {
+                Fault::new(FaultKind::Broken, Sent::No, error.to_string())
+            }
             Ok(Err(error)) => wire::fault(error),
             Err(elapsed) => Fault::new(FaultKind::TimedOut, Sent::Unknown, elapsed),
         };
@@ -244,6 +266,10 @@ impl Node {
             tracing::info!(lane = route.lane, connection = route.number(), reason, "replacing a connection");
         }
     }
+}
+
+fn unreachable(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Fault {
+    Fault::new(FaultKind::Unreachable, Sent::No, cause)
 }
 
 impl fmt::Debug for Node {

@@ -52,14 +52,19 @@ pub(super) fn reply(value: Value) -> Result<Reply, Fault> {
 /// What an error of a command that was handed to a connection means.
 pub(super) fn fault(error: RedisError) -> Fault {
     let (kind, sent) = match (error.kind(), error.code()) {
-        (_, Some(code)) => (refusal(code, error.detail().unwrap_or_default()), Sent::No),
-        (ErrorKind::AuthenticationFailed, _) => (FaultKind::Authentication, Sent::No),
+        (_, Some(code)) => (refusal(code, error.detail().unwrap_or_default()), Sent::Refused),
+        (ErrorKind::AuthenticationFailed, _) => (FaultKind::Authentication, Sent::Refused),
         (ErrorKind::Io, _) if error.is_timeout() => (FaultKind::TimedOut, Sent::Unknown),
-        (ErrorKind::Io | ErrorKind::Parse, _) => (FaultKind::Broken, Sent::Unknown),
+        _ if is_broken(&error) => (FaultKind::Broken, Sent::Unknown),
         _ => (FaultKind::Rejected, Sent::Unknown),
     };
     // As text: the error of the library repeats its source, and is not to be seen outside.
     Fault::new(kind, sent, error.to_string())
+}
+
+/// Whether the connection is gone.
+pub(super) fn is_broken(error: &RedisError) -> bool {
+    error.code().is_none() && !error.is_timeout() && matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse)
 }
 
 /// What an error of a connection that did not come about means.

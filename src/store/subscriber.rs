@@ -49,6 +49,7 @@ impl Subscriber {
             orders,
             wanted: HashSet::new(),
             changed: HashSet::new(),
+            alone: Vec::new(),
             command_timeout: config.command_timeout,
             backoff: RECONNECT,
         };
@@ -82,6 +83,8 @@ struct Task {
     wanted: HashSet<Arc<str>>,
     /// Channels that may have to be subscribed or unsubscribed.
     changed: HashSet<Arc<str>>,
+    /// Channels of a command that the server refused. One of them was the reason; alone, the others are heard.
+    alone: Vec<Arc<str>>,
     command_timeout: Duration,
     /// Begins anew when something is heard: a server that lets us connect may still refuse that.
     backoff: Backoff,
@@ -96,6 +99,8 @@ enum End {
 
 enum Done {
     Pinged,
+    /// The server hears none of them.
+    Refused(Vec<Arc<str>>, RedisError),
     Subscribed(Vec<Arc<str>>),
     Unsubscribed(Vec<Arc<str>>),
 }
@@ -105,6 +110,7 @@ type Command = BoxFuture<'static, Result<Result<Done, RedisError>, Elapsed>>;
 impl Task {
     async fn run(mut self) {
         loop {
+            self.changed.clear(); // a new connection begins with all that is wanted
             while self.wanted.is_empty() {
                 if !self.take_orders().await {
                     return;
@@ -132,6 +138,7 @@ impl Task {
     async fn serve(&mut self, sink: PubSubSink, mut stream: PubSubStream) -> End {
         let mut heard = HashSet::new();
         self.changed.clone_from(&self.wanted);
+        self.alone.clear();
         let mut command: Option<Command> = None;
         let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -176,13 +183,20 @@ impl Task {
                 (false, false) => {}
             }
         }
+        while subscribe.is_empty()
+            && let Some(channel) = self.alone.pop()
+        {
+            subscribe.extend(self.wanted.contains(&channel).then_some(channel));
+        }
         let mut sink = sink.clone();
         let run = self.command_timeout;
         if !subscribe.is_empty() {
             self.changed.extend(unsubscribe); // next
             let work = async move {
-                sink.subscribe(names(&subscribe)).await?;
-                Ok(Done::Subscribed(subscribe))
+                match sink.subscribe(names(&subscribe)).await {
+                    Err(error) if error.code().is_some() => Ok(Done::Refused(subscribe, error)),
+                    result => result.map(|()| Done::Subscribed(subscribe)),
+                }
             };
             return Some(timeout(run, work).boxed());
         }
@@ -199,6 +213,12 @@ impl Task {
     fn settle(&mut self, done: Done, heard: &mut HashSet<Arc<str>>) {
         match done {
             Done::Pinged => {}
+            Done::Refused(channels, error) => match &channels[..] {
+                [channel] => {
+                    tracing::warn!(%channel, %error, "waiters of this channel will poll: it can not be heard")
+                }
+                _ => self.alone.extend(channels),
+            },
             Done::Subscribed(channels) => {
                 self.backoff = RECONNECT;
                 for channel in channels {

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, LockClient, LockConfig, LockGuard};
+use lockkeeper::{BaseLock, Error, LockClient, LockConfig, LockGuard};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -327,6 +327,20 @@ pub async fn drops_at_random_moments_under_load_leave_nothing<F: Fixture>() {
 /// Spread over the few milliseconds that the work takes.
 fn moment_micros(task: usize, round: usize) -> u64 {
     (task as u64 * 7_919 + round as u64 * 104_729) % 6_000
+}
+
+pub async fn shutdown_tells_what_it_could_not_release<F: Fixture>() {
+    let scene = Scene::start();
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all"]);
+    let locks = LockClient::connect(format!("redis://u:s@127.0.0.1:{}/", scene.server.port())).await.unwrap();
+    let guard = F::lock(&locks, "a").lock().await.unwrap();
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "-del"]);
+    drop(guard);
+    let error = soon(locks.shutdown()).await.unwrap_err();
+    assert!(matches!(error, Error::Permission(_)), "{error:?}");
+    scene.server.run::<()>(&["DEL", "a"]);
+    drop(locks);
+    scene.end().await;
 }
 
 pub async fn shutdown_releases_what_was_dropped<F: Fixture>() {

@@ -120,15 +120,20 @@ pub async fn a_lease_that_is_leaked_ends<F: Fixture>() {
 pub async fn a_longest_hold_ends<F: Fixture>() {
     let scene = Scene::start();
     let locks = client_with_lease(&scene, 300 * MS).await;
-    let guard = F::bounded(&locks, "a", 700 * MS).lock().await.unwrap();
-    let ((), held) = timed(guard.lost()).await;
-    assert!((650 * MS..900 * MS).contains(&held), "lost after {held:?}");
-    // Nothing renews it any more, although the guard is still there.
-    let (rival, waited) = timed(F::rival(&locks, "a").lock()).await;
-    assert!(waited < 600 * MS, "{waited:?}");
-    rival.unwrap().unlock().await.unwrap();
-    assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
-    drop(locks);
+    let patient = client_with_lease(&scene, 30 * SECOND).await;
+    // Renewed until then; and shorter than a lease, so that it is not renewed at all.
+    for locks in [&locks, &patient] {
+        let guard = F::bounded(locks, "a", 700 * MS).lock().await.unwrap();
+        guard.extend(600 * SECOND).await.unwrap();
+        let ((), held) = timed(guard.lost()).await;
+        assert!((650 * MS..900 * MS).contains(&held), "lost after {held:?}");
+        // The guard is still there, and the lock is free: nothing is left of a lease.
+        let (rival, waited) = timed(F::rival(locks, "a").lock()).await;
+        assert!(waited < 250 * MS, "{waited:?}");
+        rival.unwrap().unlock().await.unwrap();
+        assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
+    }
+    drop((locks, patient));
     scene.end().await;
 }
 

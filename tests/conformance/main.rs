@@ -16,50 +16,9 @@ mod waiting;
 
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, LockClient, LockConfig, Owner, RLock};
+use lockkeeper::{LockClient, LockConfig};
 use support::Scene;
-
-/// A type of lock under test.
-pub trait Fixture: Send + Sync + 'static {
-    type Lock: BaseLock + 'static;
-    type Rival: BaseLock + 'static;
-
-    fn lock(client: &LockClient, name: &str) -> Self::Lock;
-    fn rival(client: &LockClient, name: &str) -> Self::Rival;
-    /// With a fixed lease.
-    fn leased(client: &LockClient, name: &str, lease: Duration) -> Self::Lock;
-    /// With a longest hold.
-    fn bounded(client: &LockClient, name: &str, most: Duration) -> Self::Lock;
-    /// The lock of an owner, for a moment.
-    fn lent(owner: &mut Owner, name: &str) -> impl std::ops::DerefMut<Target = Self::Lock> + Send;
-}
-
-struct RLocks;
-
-impl Fixture for RLocks {
-    type Lock = RLock;
-    type Rival = RLock;
-
-    fn lock(client: &LockClient, name: &str) -> RLock {
-        client.rlock(name)
-    }
-
-    fn rival(client: &LockClient, name: &str) -> RLock {
-        client.rlock(name)
-    }
-
-    fn leased(client: &LockClient, name: &str, lease: Duration) -> RLock {
-        client.rlock(name).lease(lease)
-    }
-
-    fn bounded(client: &LockClient, name: &str, most: Duration) -> RLock {
-        client.rlock(name).max_hold(most)
-    }
-
-    fn lent(owner: &mut Owner, name: &str) -> impl std::ops::DerefMut<Target = RLock> + Send {
-        owner.rlock(name)
-    }
-}
+use support::fixture::{Fixture, RLocks};
 
 /// A client whose watchdog lease is this long.
 async fn client_with_lease(scene: &Scene, lease: Duration) -> LockClient {
@@ -119,6 +78,7 @@ macro_rules! conformance {
                 dropped_queries_leave_nothing
                 drops_at_random_moments_under_load_leave_nothing
                 shutdown_releases_what_was_dropped
+                shutdown_tells_what_it_could_not_release
                 a_guard_can_be_dropped_anywhere;
             concurrency:
                 tasks_of_one_client_lose_no_update

@@ -7,6 +7,8 @@
     reason = "every test file includes it, and none uses all of it"
 )]
 
+pub mod child;
+pub mod fixture;
 pub mod proxy;
 pub mod resp;
 pub mod server;
@@ -19,6 +21,7 @@ use lockkeeper::{LockClient, LockConfig};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
+pub use child::Child;
 pub use proxy::{Faults, Proxy};
 pub use server::{Server, script_hash};
 
