@@ -14,12 +14,12 @@ macro_rules! base_lock_methods {
         ///
         /// # Errors
         ///
-        /// - [`InvalidName`](Error::InvalidName), [`InvalidDuration`](Error::InvalidDuration) or
-        ///   [`WrongKind`](Error::WrongKind): the name, the lease or the key can not be used;
+        /// - [`InvalidName`](crate::Error::InvalidName), [`InvalidDuration`](crate::Error::InvalidDuration) or
+        ///   [`WrongKind`](crate::Error::WrongKind): the name, the lease or the key can not be used;
         /// - what the server answered and another try would not change: that it has no memory left, or that this user
         ///   may not do this;
         /// - a fault of server or network that lasted for `retry_timeout`;
-        /// - [`Closed`](Error::Closed): the client was shut down, before or meanwhile.
+        /// - [`Closed`](crate::Error::Closed): the client was shut down, before or meanwhile.
         ///
         /// # Cancel safety
         ///
