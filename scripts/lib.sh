@@ -86,6 +86,15 @@ need_rust() {
         fail "a C compiler is missing, which Rust links with (on Debian: apt-get install gcc libc6-dev)"
 }
 
+need_java() {
+    has_java || { can_install && update_packages && install_packages default-jdk-headless maven && has_java; } ||
+        fail "a JDK 17 or newer and Maven are missing (on Debian: apt-get install default-jdk-headless maven)"
+}
+
+has_java() {
+    command -v java mvn >/dev/null && at_least 17 "$(javac -version 2>&1 | cut -d ' ' -f 2)"
+}
+
 # Which server it is stands in LOCKKEEPER_SERVER, which the tests read as well.
 need_server() {
     local program

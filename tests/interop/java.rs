@@ -1,0 +1,199 @@
+//! Redisson in a process of its own, which does what it is told. The other end is `src/main/java`.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use crate::support::{LIMIT, Scene};
+
+/// A Redisson client. Its process is killed with its value.
+pub struct Java {
+    process: Child,
+    orders: Orders,
+}
+
+/// One thread of it, as the owner of locks of one type.
+#[derive(Clone)]
+pub struct Actor {
+    name: String,
+    kind: &'static str,
+    orders: Orders,
+}
+
+/// What Redisson threw: the name of the exception, and its message.
+pub type Answer<T> = Result<T, String>;
+
+/// How the keys begin by which an unlock that is sent twice is recognized. Newer versions delete them when the unlock
+/// is answered, older ones let them expire.
+pub const LATCH: &str = "redisson_unlock_latch:";
+
+/// `None`: no more.
+type Orders = mpsc::UnboundedSender<Option<Order>>;
+
+struct Order {
+    text: String,
+    answer: oneshot::Sender<Answer<String>>,
+}
+
+impl Java {
+    pub async fn start(scene: &Scene) -> Self {
+        Self::with(scene, &[]).await
+    }
+
+    /// With settings of `Settings.java`: `["watchdog=3000"]`.
+    pub async fn with(scene: &Scene, settings: &[&str]) -> Self {
+        let classes = built("classes").into_os_string().into_string().expect("a path that Java can be told");
+        let libraries = built("lib").into_os_string().into_string().expect("a path that Java can be told");
+        let mut process = Command::new("java")
+            .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"])
+            .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
+            .args(["-cp", &format!("{classes}:{libraries}/*"), "lockkeeper.Main", &scene.server.url()])
+            .args(settings)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("java can be run (scripts/test interop installs it)");
+        let input = process.stdin.take().unwrap();
+        let mut output = BufReader::new(process.stdout.take().unwrap()).lines();
+        let ready = timeout(LIMIT, output.next_line()).await.expect("it starts").unwrap();
+        assert_eq!(ready.as_deref(), Some("ready"), "Redisson could not be started");
+        let (orders, receiver) = mpsc::unbounded_channel();
+        tokio::spawn(carry(input, output, receiver));
+        Self { process, orders }
+    }
+
+    pub fn actor(&self, name: &str, kind: &'static str) -> Actor {
+        Actor { name: name.to_owned(), kind, orders: self.orders.clone() }
+    }
+
+    /// Without a word to anybody.
+    pub async fn kill(mut self) {
+        self.process.kill().await.unwrap();
+    }
+
+    /// It closes its connections, and what it leaves to expire is deleted.
+    pub async fn end(mut self, scene: &Scene) {
+        let _ = self.orders.send(None);
+        let status = timeout(LIMIT, self.process.wait()).await.expect("it ends with its input").unwrap();
+        assert!(status.success(), "{status}");
+        for latch in scene.server.run::<Vec<String>>(&["KEYS", &format!("{LATCH}*")]) {
+            scene.server.run::<()>(&["DEL", &latch]);
+        }
+    }
+}
+
+impl Actor {
+    pub async fn lock(&self, name: &str) -> Answer<()> {
+        self.order("lock", name, "").await.map(drop)
+    }
+
+    pub async fn lock_for(&self, name: &str, lease: Duration) -> Answer<()> {
+        self.order("lock_for", name, &lease.as_millis().to_string()).await.map(drop)
+    }
+
+    pub async fn try_lock(&self, name: &str) -> Answer<bool> {
+        self.ask("try_lock", name).await
+    }
+
+    pub async fn try_lock_within(&self, name: &str, wait: Duration) -> Answer<bool> {
+        self.order("try_lock_within", name, &wait.as_millis().to_string()).await.map(read)
+    }
+
+    pub async fn unlock(&self, name: &str) -> Answer<()> {
+        self.order("unlock", name, "").await.map(drop)
+    }
+
+    pub async fn force_unlock(&self, name: &str) -> Answer<bool> {
+        self.ask("force_unlock", name).await
+    }
+
+    pub async fn is_locked(&self, name: &str) -> Answer<bool> {
+        self.ask("is_locked", name).await
+    }
+
+    pub async fn is_held(&self, name: &str) -> Answer<bool> {
+        self.ask("is_held", name).await
+    }
+
+    pub async fn hold_count(&self, name: &str) -> Answer<u64> {
+        self.ask("hold_count", name).await
+    }
+
+    /// In milliseconds.
+    pub async fn remaining(&self, name: &str) -> Answer<i64> {
+        self.ask("remaining", name).await
+    }
+
+    /// What it is called in Redis.
+    pub async fn who(&self) -> String {
+        self.ask("who", "any").await.unwrap()
+    }
+
+    /// Counts up a key in sections, for that long. How often it did.
+    pub async fn count(&self, name: &str, time: Duration, key: &str) -> Answer<u64> {
+        self.order("count", name, &format!("{} {key}", time.as_millis())).await.map(read)
+    }
+
+    async fn ask<T: FromStr>(&self, verb: &str, name: &str) -> Answer<T> {
+        self.order(verb, name, "").await.map(read)
+    }
+
+    async fn order(&self, verb: &str, name: &str, rest: &str) -> Answer<String> {
+        let (answer, answered) = oneshot::channel();
+        let text = format!("{} {verb} {} {name} {rest}", self.name, self.kind);
+        let _ = self.orders.send(Some(Order { text, answer }));
+        answered.await.unwrap_or_else(|_| Err("the process is gone".to_owned()))
+    }
+}
+
+fn read<T: FromStr>(result: String) -> T {
+    result.parse().unwrap_or_else(|_| panic!("unexpected result {result:?}"))
+}
+
+/// Carries orders in and answers out, until there are no more. Whoever still waits is told that the process is gone.
+async fn carry(
+    mut input: ChildStdin,
+    mut output: Lines<BufReader<ChildStdout>>,
+    mut orders: mpsc::UnboundedReceiver<Option<Order>>,
+) {
+    let mut waiting = HashMap::new();
+    for number in 0_u64.. {
+        let order = loop {
+            tokio::select! {
+                order = orders.recv() => break order,
+                line = output.next_line() => match line {
+                    Ok(Some(line)) => deliver(&line, &mut waiting),
+                    _ => return,
+                },
+            }
+        };
+        let Some(Some(order)) = order else { return };
+        waiting.insert(number, order.answer);
+        if input.write_all(format!("{number} {}\n", order.text).as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn deliver(line: &str, waiting: &mut HashMap<u64, oneshot::Sender<Answer<String>>>) {
+    let mut words = line.splitn(3, ' ');
+    let number = words.next().and_then(|number| number.parse().ok());
+    let answer = number.and_then(|number: u64| waiting.remove(&number));
+    let (Some(answer), Some(outcome)) = (answer, words.next()) else { panic!("not an answer: {line:?}") };
+    let rest = words.next().unwrap_or_default().to_owned();
+    let _ = answer.send(if outcome == "ok" { Ok(rest) } else { Err(rest) });
+}
+
+fn built(part: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/target").join(part);
+    assert!(path.is_dir(), "{} is missing: scripts/test interop builds it", path.display());
+    path
+}

@@ -1,0 +1,179 @@
+//! The original beside us: Redisson and lockkeeper on the same locks of one server.
+//!
+//! A type of lock takes part through a row at the end of this file.
+
+#![allow(missing_docs, unnameable_types, unreachable_pub, reason = "a test")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod java;
+mod load;
+mod names;
+mod roles;
+mod spin;
+mod state;
+
+use std::future::Future;
+use std::time::Duration;
+
+use java::{Actor, Java};
+use lockkeeper::{BaseLock, LockClient, LockConfig};
+use support::fixture::{Fixture, RLocks};
+use support::{Scene, child};
+use tokio::task::JoinHandle;
+
+/// A type of lock in both worlds.
+pub trait Row: Send + Sync + 'static {
+    type Rust: Fixture;
+    const NAME: &'static str;
+    /// What `Locks.java` calls it, and the one that excludes it.
+    const JAVA: &'static str;
+    const RIVAL: &'static str;
+}
+
+/// A server with one client of each kind. Their waiters are woken by messages, or sleep on.
+struct Stage {
+    scene: Scene,
+    java: Java,
+    locks: LockClient,
+}
+
+impl Stage {
+    async fn start() -> Self {
+        Self::with_watchdog(Duration::from_secs(30)).await
+    }
+
+    async fn with_watchdog(lease: Duration) -> Self {
+        let scene = Scene::start();
+        let java = Java::with(&scene, &[&format!("watchdog={}", lease.as_millis())]).await;
+        let config = LockConfig::default().watchdog_lease(lease).safety_poll(Duration::from_secs(3_600));
+        let locks = scene.client_with(config).await;
+        Self { scene, java, locks }
+    }
+
+    fn lock<R: Row>(&self) -> <R::Rust as Fixture>::Lock {
+        R::Rust::lock(&self.locks, "a")
+    }
+
+    fn rival<R: Row>(&self) -> <R::Rust as Fixture>::Rival {
+        R::Rust::rival(&self.locks, "a")
+    }
+
+    async fn end(self) {
+        self.java.end(&self.scene).await;
+        drop(self.locks);
+        self.scene.end().await;
+    }
+}
+
+/// Begins to wait. Returns when the waiter has attempted, subscribed, and attempted again: from here on nothing but a
+/// message wakes it.
+async fn waiting<T: Send + 'static>(
+    scene: &Scene,
+    waiter: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
+    // The acquire scripts of both call it, and no other.
+    let attempts = || scene.server.calls("exists");
+    let before = attempts();
+    let waiting = tokio::spawn(waiter);
+    support::eventually("it has attempted twice", attempts, |&now| now >= before + 2).await;
+    assert!(!waiting.is_finished() && !scene.server.channels().is_empty());
+    waiting
+}
+
+fn actor<R: Row>(java: &Java, name: &str) -> Actor {
+    java.actor(name, R::JAVA)
+}
+
+fn rival<R: Row>(java: &Java, name: &str) -> Actor {
+    java.actor(name, R::RIVAL)
+}
+
+/// What the second Rust process does.
+async fn second_process<R: Row>(job: &str, locks: LockClient) {
+    match job {
+        "hold" => {
+            let _guard = R::Rust::lock(&locks, "a").lock().await.unwrap();
+            println!("held");
+            std::future::pending().await
+        }
+        "count" => {
+            println!("counted {}", load::count::<R>(&locks).await);
+            locks.shutdown().await.unwrap();
+        }
+        other => println!("unexpected: {other}"),
+    }
+}
+
+macro_rules! rows {
+    ($($row:ident: $fixture:ty, $java:literal, $rival:literal { $($module:ident: $($test:ident)*;)* })*) => {
+        $(mod $row {
+            pub struct Row;
+
+            impl crate::Row for Row {
+                type Rust = $fixture;
+                const NAME: &'static str = stringify!($row);
+                const JAVA: &'static str = $java;
+                const RIVAL: &'static str = $rival;
+            }
+
+            $($(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    crate::$module::$test::<Row>().await;
+                }
+            )*)*
+        })*
+
+        /// The second process. In a normal run there is nothing to do here.
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn child() {
+            let Some((role, url)) = child::role() else { return };
+            let (row, job) = role.split_once(' ').unwrap();
+            let config = LockConfig::default().watchdog_lease(roles::LEASE);
+            let locks = LockClient::new(url, config).await.unwrap();
+            match row {
+                $(stringify!($row) => second_process::<$row::Row>(job, locks).await,)*
+                other => println!("unexpected: {other}"),
+            }
+            println!("end");
+        }
+    };
+    ($($row:ident: $fixture:ty, $java:literal, $rival:literal;)*) => {
+        rows! { $($row: $fixture, $java, $rival {
+            roles:
+                java_waits_for_rust
+                rust_waits_for_java
+                java_waits_for_a_reentrant_rust_holder
+                rust_waits_for_a_reentrant_java_holder
+                a_java_waiter_that_gives_up_leaves_nothing
+                a_rust_waiter_that_gives_up_leaves_nothing
+                a_java_watchdog_keeps_rust_out
+                a_rust_watchdog_keeps_java_out
+                rust_gets_the_lock_of_a_killed_jvm
+                java_gets_the_lock_of_a_killed_rust_process
+                rust_gets_the_lock_when_a_java_lease_ends
+                java_gets_the_lock_when_a_rust_lease_ends
+                java_forces_a_rust_holder
+                rust_forces_a_java_holder
+                a_dropped_guard_wakes_java
+                each_sees_who_holds
+                the_lock_goes_to_and_fro;
+            state:
+                the_same_operations_leave_the_same_state
+                what_is_different_is_what_is_listed;
+            load:
+                no_update_is_lost;
+            names:
+                a_name_mapper_is_a_name_prefix
+                names_with_braces_are_the_same_names
+                the_codec_does_not_matter;
+        })* }
+    };
+}
+
+rows! {
+    // the lock in Rust; the lock in Java, and the one that excludes it
+    rlock: crate::RLocks, "rlock", "rlock";
+}

@@ -1,0 +1,57 @@
+//! Names: what is put before them, and what is put into them.
+
+use lockkeeper::{BaseLock, LockConfig};
+use tokio::time::timeout;
+
+use crate::roles::{HAND_OFF, hand_over};
+use crate::support::fixture::Fixture;
+use crate::support::{Scene, eventually, soon};
+use crate::{Java, Row, Stage, actor, rival, waiting};
+
+pub async fn a_name_mapper_is_a_name_prefix<R: Row>() {
+    let scene = Scene::start();
+    let java = Java::with(&scene, &["prefix=app:"]).await;
+    let locks = scene.client_with(LockConfig::default().name_prefix("app:")).await;
+    let guard = R::Rust::lock(&locks, "a").lock().await.unwrap();
+    assert_eq!(scene.server.run::<Vec<String>>(&["KEYS", "*"]), ["app:a"]);
+    hand_over(&scene, guard, &rival::<R>(&java, "waiter"), "a").await;
+    java.end(&scene).await;
+    drop(locks);
+    scene.end().await;
+}
+
+pub async fn names_with_braces_are_the_same_names<R: Row>() {
+    let stage = Stage::start().await;
+    for name in ["{grp}:a", "a}b", "a{b", "ü:ß"] {
+        let guard = R::Rust::lock(&stage.locks, name).lock().await.unwrap();
+        hand_over(&stage.scene, guard, &rival::<R>(&stage.java, "waiter"), name).await;
+
+        let holder = actor::<R>(&stage.java, "holder");
+        holder.lock(name).await.unwrap();
+        let mut waiter = R::Rust::rival(&stage.locks, name);
+        let woken = waiting(&stage.scene, async move { waiter.lock().await.unwrap().unlock().await }).await;
+        holder.unlock(name).await.unwrap();
+        timeout(HAND_OFF, woken).await.expect("woken by the message").unwrap().unwrap();
+        eventually("nobody listens", || stage.scene.server.channels(), Vec::is_empty).await;
+    }
+    stage.end().await;
+}
+
+/// Redisson encodes values, but not the owners and counts of locks.
+pub async fn the_codec_does_not_matter<R: Row>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let (kryo, text) = (Java::start(&scene).await, Java::with(&scene, &["text"]).await);
+    for java in [&kryo, &text] {
+        let holder = actor::<R>(java, "holder");
+        holder.lock("a").await.unwrap();
+        assert_eq!(locks.inspect("a").await.unwrap().expect("held").holders[0].holds, 1);
+        assert!(R::Rust::rival(&locks, "a").try_lock().await.unwrap().is_none());
+        holder.unlock("a").await.unwrap();
+        soon(R::Rust::rival(&locks, "a").lock()).await.unwrap().unlock().await.unwrap();
+    }
+    kryo.end(&scene).await;
+    text.end(&scene).await;
+    drop(locks);
+    scene.end().await;
+}

@@ -1,0 +1,312 @@
+//! Each side in each role, beside the other.
+
+use std::time::Duration;
+
+use lockkeeper::{BaseLock, Error, LockConfig, LockGuard};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::java::Actor;
+use crate::support::fixture::Fixture;
+use crate::support::{Child, MS, SECOND, Scene, eventually, soon, timed};
+use crate::{Java, Row, Stage, actor, rival, waiting};
+
+/// Where a lease has to end or to be renewed.
+pub const LEASE: Duration = Duration::from_secs(3);
+
+/// A message takes milliseconds, and Java's first steps much longer. All is far below a lease of 30 s, which is when
+/// a waiter would look without one.
+pub const HAND_OFF: Duration = Duration::from_secs(2);
+
+/// Released by Rust, taken by Java.
+pub async fn hand_over(scene: &Scene, guard: LockGuard, waiter: &Actor, name: &str) {
+    let waiting = waits(scene, waiter, name).await;
+    assert!(guard.remaining() > 5 * HAND_OFF, "only a message can be as fast");
+    guard.unlock().await.unwrap();
+    timeout(HAND_OFF, waiting).await.expect("woken by the message").unwrap();
+    assert!(waiter.is_held(name).await.unwrap());
+    waiter.unlock(name).await.unwrap();
+    eventually("nobody listens", || scene.server.channels(), Vec::is_empty).await;
+}
+
+/// Java begins to wait, and ends when it holds the lock.
+async fn waits(scene: &Scene, waiter: &Actor, name: &str) -> JoinHandle<()> {
+    let (waiter, name) = (waiter.clone(), name.to_owned());
+    waiting(scene, async move { waiter.lock(&name).await.unwrap() }).await
+}
+
+/// Released by Java, taken by Rust.
+async fn hand_back<R: Row>(stage: &Stage, holder: &Actor) {
+    let mut waiter = stage.rival::<R>();
+    let waiting = waiting(&stage.scene, async move { waiter.lock().await.unwrap() }).await;
+    assert!(holder.remaining("a").await.unwrap() > 10_000, "only a message can be as fast");
+    holder.unlock("a").await.unwrap();
+    let guard = timeout(HAND_OFF, waiting).await.expect("woken by the message").unwrap();
+    assert!(!holder.is_held("a").await.unwrap());
+    guard.unlock().await.unwrap();
+}
+
+fn not_the_owner(result: &Result<(), String>) -> bool {
+    result.as_ref().is_err_and(|error| error.starts_with("IllegalMonitorStateException"))
+}
+
+pub async fn java_waits_for_rust<R: Row>() {
+    let stage = Stage::start().await;
+    let guard = stage.lock::<R>().lock().await.unwrap();
+    let waiter = rival::<R>(&stage.java, "waiter");
+    assert!(!waiter.try_lock("a").await.unwrap());
+    hand_over(&stage.scene, guard, &waiter, "a").await;
+    stage.end().await;
+}
+
+pub async fn rust_waits_for_java<R: Row>() {
+    let stage = Stage::start().await;
+    let holder = actor::<R>(&stage.java, "holder");
+    holder.lock("a").await.unwrap();
+    assert!(stage.rival::<R>().try_lock().await.unwrap().is_none());
+    hand_back::<R>(&stage, &holder).await;
+    stage.end().await;
+}
+
+pub async fn java_waits_for_a_reentrant_rust_holder<R: Row>() {
+    let stage = Stage::start().await;
+    let mut lock = stage.lock::<R>();
+    let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
+    let waiter = rival::<R>(&stage.java, "waiter");
+    assert!(!waiter.try_lock("a").await.unwrap());
+    inner.unlock().await.unwrap();
+    assert!(!waiter.try_lock("a").await.unwrap(), "one hold is left");
+    hand_over(&stage.scene, outer, &waiter, "a").await;
+    drop(lock);
+    stage.end().await;
+}
+
+pub async fn rust_waits_for_a_reentrant_java_holder<R: Row>() {
+    let stage = Stage::start().await;
+    let holder = actor::<R>(&stage.java, "holder");
+    holder.lock("a").await.unwrap();
+    holder.lock("a").await.unwrap();
+    assert_eq!(holder.hold_count("a").await.unwrap(), 2);
+    assert_eq!(stage.locks.inspect("a").await.unwrap().unwrap().holders[0].holds, 2);
+    holder.unlock("a").await.unwrap();
+    assert!(stage.rival::<R>().try_lock().await.unwrap().is_none(), "one hold is left");
+    hand_back::<R>(&stage, &holder).await;
+    assert!(not_the_owner(&holder.unlock("a").await), "Java does not count further than Rust");
+    stage.end().await;
+}
+
+pub async fn a_java_waiter_that_gives_up_leaves_nothing<R: Row>() {
+    let stage = Stage::start().await;
+    let guard = stage.lock::<R>().lock().await.unwrap();
+    let before: Vec<String> = stage.scene.server.run(&["KEYS", "*"]);
+    let waiter = rival::<R>(&stage.java, "waiter");
+    let (got, took) = timed(waiter.try_lock_within("a", 500 * MS)).await;
+    assert!(!got.unwrap() && took >= 500 * MS && took < HAND_OFF, "{took:?}");
+    eventually("nobody listens", || stage.scene.server.channels(), Vec::is_empty).await;
+    assert_eq!(stage.scene.server.run::<Vec<String>>(&["KEYS", "*"]), before);
+    hand_over(&stage.scene, guard, &waiter, "a").await;
+    stage.end().await;
+}
+
+pub async fn a_rust_waiter_that_gives_up_leaves_nothing<R: Row>() {
+    let stage = Stage::start().await;
+    let holder = actor::<R>(&stage.java, "holder");
+    holder.lock("a").await.unwrap();
+    let before: Vec<String> = stage.scene.server.run(&["KEYS", "*"]);
+    let mut waiter = stage.rival::<R>();
+    let (got, took) = timed(waiter.try_lock_for(500 * MS)).await;
+    assert!(got.unwrap().is_none() && took >= 500 * MS && took < HAND_OFF, "{took:?}");
+    eventually("nobody listens", || stage.scene.server.channels(), Vec::is_empty).await;
+    assert_eq!(stage.scene.server.run::<Vec<String>>(&["KEYS", "*"]), before);
+    hand_back::<R>(&stage, &holder).await;
+    drop(waiter);
+    stage.end().await;
+}
+
+pub async fn a_java_watchdog_keeps_rust_out<R: Row>() {
+    let stage = Stage::with_watchdog(LEASE).await;
+    let holder = actor::<R>(&stage.java, "holder");
+    holder.lock("a").await.unwrap();
+    let start = Instant::now();
+    let mut rival = stage.rival::<R>();
+    while start.elapsed() < 3 * LEASE {
+        assert!(rival.try_lock().await.unwrap().is_none(), "after {:?}", start.elapsed());
+        sleep(50 * MS).await;
+    }
+    holder.unlock("a").await.unwrap();
+    rival.try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
+    drop(rival);
+    stage.end().await;
+}
+
+pub async fn a_rust_watchdog_keeps_java_out<R: Row>() {
+    let stage = Stage::with_watchdog(LEASE).await;
+    let guard = stage.lock::<R>().lock().await.unwrap();
+    let start = Instant::now();
+    let rival = rival::<R>(&stage.java, "rival");
+    while start.elapsed() < 3 * LEASE {
+        assert!(!rival.try_lock("a").await.unwrap(), "after {:?}", start.elapsed());
+        sleep(50 * MS).await;
+    }
+    assert!(!guard.is_lost());
+    guard.unlock().await.unwrap();
+    assert!(rival.try_lock("a").await.unwrap());
+    rival.unlock("a").await.unwrap();
+    stage.end().await;
+}
+
+pub async fn rust_gets_the_lock_of_a_killed_jvm<R: Row>() {
+    let scene = Scene::start();
+    let java = Java::with(&scene, &[&format!("watchdog={}", LEASE.as_millis())]).await;
+    let locks = scene.client_with(LockConfig::default().safety_poll(60 * SECOND)).await;
+    actor::<R>(&java, "holder").lock("a").await.unwrap();
+    sleep(LEASE).await; // it was renewed
+    let mut waiter = R::Rust::rival(&locks, "a");
+    let waiting = waiting(&scene, async move { waiter.lock().await.unwrap() }).await;
+    java.kill().await;
+    let (guard, took) = timed(waiting).await;
+    assert!(took > LEASE / 3 && took < LEASE + SECOND, "{took:?}");
+    guard.unwrap().unlock().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+pub async fn java_gets_the_lock_of_a_killed_rust_process<R: Row>() {
+    let scene = Scene::start();
+    let java = Java::start(&scene).await;
+    let mut holder = Child::start(&format!("{} hold", R::NAME), &scene.server.url());
+    holder.read_until("held");
+    sleep(LEASE).await; // it was renewed
+    let waiter = rival::<R>(&java, "waiter");
+    let waiting = waits(&scene, &waiter, "a").await;
+    holder.kill();
+    let (woken, took) = timed(waiting).await;
+    woken.unwrap();
+    assert!(took > LEASE / 3 && took < LEASE + SECOND, "{took:?}");
+    waiter.unlock("a").await.unwrap();
+    drop(holder);
+    java.end(&scene).await;
+    scene.end().await;
+}
+
+pub async fn rust_gets_the_lock_when_a_java_lease_ends<R: Row>() {
+    let stage = Stage::start().await;
+    let holder = actor::<R>(&stage.java, "holder");
+    holder.lock_for("a", SECOND).await.unwrap();
+    let (guard, took) = timed(async { stage.rival::<R>().lock().await }).await;
+    assert!(took < HAND_OFF, "{took:?}");
+    assert!(not_the_owner(&holder.unlock("a").await));
+    assert!(!guard.as_ref().unwrap().is_lost());
+    guard.unwrap().unlock().await.expect("it was not the holder's to end");
+    stage.end().await;
+}
+
+pub async fn java_gets_the_lock_when_a_rust_lease_ends<R: Row>() {
+    let stage = Stage::start().await;
+    let guard = R::Rust::leased(&stage.locks, "a", SECOND).lock().await.unwrap();
+    let waiter = rival::<R>(&stage.java, "waiter");
+    let (locked, took) = timed(waiter.lock("a")).await;
+    locked.unwrap();
+    assert!(took < HAND_OFF, "{took:?}");
+    assert!(guard.is_lost());
+    assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
+    waiter.unlock("a").await.expect("it was not the guard's to end");
+    stage.end().await;
+}
+
+pub async fn java_forces_a_rust_holder<R: Row>() {
+    let lease = 4 * HAND_OFF;
+    let stage = Stage::with_watchdog(lease).await;
+    let guard = stage.lock::<R>().lock().await.unwrap();
+    let waiter = rival::<R>(&stage.java, "waiter");
+    let waiting = waits(&stage.scene, &waiter, "a").await;
+    assert!(actor::<R>(&stage.java, "repair").force_unlock("a").await.unwrap());
+    timeout(HAND_OFF, waiting).await.expect("woken by the message").unwrap();
+    timeout(lease / 3 + SECOND, guard.lost()).await.expect("told by its renewal");
+    assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
+    assert!(waiter.is_held("a").await.unwrap());
+    waiter.unlock("a").await.unwrap();
+    assert!(!actor::<R>(&stage.java, "repair").force_unlock("a").await.unwrap());
+    stage.end().await;
+}
+
+pub async fn rust_forces_a_java_holder<R: Row>() {
+    let stage = Stage::start().await;
+    let holder = actor::<R>(&stage.java, "holder");
+    holder.lock("a").await.unwrap();
+    let waiter = rival::<R>(&stage.java, "waiter");
+    let waiting = waits(&stage.scene, &waiter, "a").await;
+    assert!(stage.lock::<R>().force_unlock().await.unwrap());
+    timeout(HAND_OFF, waiting).await.expect("woken by the message").unwrap();
+    assert!(not_the_owner(&holder.unlock("a").await));
+    assert!(waiter.is_held("a").await.unwrap());
+    waiter.unlock("a").await.unwrap();
+    assert!(!stage.lock::<R>().force_unlock().await.unwrap());
+    stage.end().await;
+}
+
+pub async fn a_dropped_guard_wakes_java<R: Row>() {
+    let stage = Stage::start().await;
+    let guard = stage.lock::<R>().lock().await.unwrap();
+    let waiter = rival::<R>(&stage.java, "waiter");
+    let waiting = waits(&stage.scene, &waiter, "a").await;
+    drop(guard);
+    timeout(HAND_OFF, waiting).await.expect("woken by the message").unwrap();
+    // A Rust waiter that is dropped takes nothing from whoever holds, and none is left.
+    let mut dropped = stage.lock::<R>();
+    assert!(timeout(100 * MS, dropped.lock()).await.is_err());
+    assert!(waiter.is_held("a").await.unwrap());
+    waiter.unlock("a").await.unwrap();
+    drop(dropped);
+    stage.end().await;
+}
+
+pub async fn each_sees_who_holds<R: Row>() {
+    let stage = Stage::start().await;
+    let (java, lock) = (actor::<R>(&stage.java, "someone"), stage.lock::<R>());
+    assert!(!java.is_locked("a").await.unwrap() && !lock.is_locked().await.unwrap());
+    assert_eq!((java.remaining("a").await.unwrap(), lock.remaining_lease().await.unwrap()), (-2, None));
+
+    let guard = stage.lock::<R>().lock().await.unwrap();
+    assert!(java.is_locked("a").await.unwrap() && !java.is_held("a").await.unwrap());
+    assert_eq!(java.hold_count("a").await.unwrap(), 0);
+    assert!((20_000..=30_000).contains(&java.remaining("a").await.unwrap()));
+    guard.unlock().await.unwrap();
+
+    java.lock("a").await.unwrap();
+    assert!(lock.is_locked().await.unwrap() && !lock.is_held());
+    assert_eq!(lock.hold_count(), 0);
+    let left = lock.remaining_lease().await.unwrap().unwrap();
+    assert!(left > 20 * SECOND && left <= 30 * SECOND, "{left:?}");
+    let found = stage.locks.inspect("a").await.unwrap().unwrap();
+    assert!(found.holders[0].owner.starts_with(&java.who().await), "{found:?}");
+    java.unlock("a").await.unwrap();
+    drop(lock);
+    stage.end().await;
+}
+
+pub async fn the_lock_goes_to_and_fro<R: Row>() {
+    let stage = Stage::start().await;
+    let java = actor::<R>(&stage.java, "other");
+    let mut ours = stage.rival::<R>();
+    let mut slowest = Duration::ZERO;
+    let mut guard = soon(ours.lock()).await.unwrap();
+    for _ in 0..50 {
+        let woken = waits(&stage.scene, &java, "a").await;
+        guard.unlock().await.unwrap();
+        let (woken, to) = timed(woken).await;
+        woken.unwrap();
+
+        let mut lock = stage.rival::<R>();
+        let next = waiting(&stage.scene, async move { lock.lock().await.unwrap() }).await;
+        java.unlock("a").await.unwrap();
+        let (next, fro) = timed(next).await;
+        guard = next.unwrap();
+        slowest = slowest.max(to).max(fro);
+    }
+    guard.unlock().await.unwrap();
+    println!("the slowest of 100 hand-offs took {slowest:?}");
+    assert!(slowest < HAND_OFF, "{slowest:?}");
+    drop(ours);
+    stage.end().await;
+}

@@ -1,0 +1,58 @@
+package lockkeeper;
+
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
+import org.redisson.client.codec.StringCodec;
+import org.redisson.config.Config;
+import org.redisson.config.SingleServerConfig;
+
+/** Redisson's configuration. What is not set is as Redisson has it. */
+final class Settings {
+    private Settings() {}
+
+    /** The first argument is the address. */
+    static Config of(String[] arguments) {
+        Config config = new Config();
+        // Many of these programs run side by side on a small machine.
+        config.setThreads(4).setNettyThreads(2);
+        SingleServerConfig server = config.useSingleServer();
+        server.setAddress(arguments[0]).setConnectionMinimumIdleSize(1).setSubscriptionConnectionMinimumIdleSize(1);
+        for (String argument : arguments) {
+            String[] setting = argument.split("=", 2);
+            switch (setting[0]) {
+                case "watchdog" -> config.setLockWatchdogTimeout(Long.parseLong(setting[1]));
+                case "prefix" -> prefix(setting[1], config, server);
+                case "text" -> config.setCodec(StringCodec.INSTANCE); // instead of Kryo
+                default -> { }
+            }
+        }
+        return config;
+    }
+
+    /** Version 4 moved the interface to another package, and later its setter to another class. */
+    private static void prefix(String prefix, Object... configs) {
+        InvocationHandler mapper = (self, method, names) -> switch (method.getName()) {
+            case "map" -> prefix + names[0];
+            case "unmap" -> names[0].toString().substring(prefix.length());
+            default -> throw new UnsupportedOperationException(method.getName());
+        };
+        for (Object config : configs) {
+            for (Method setter : config.getClass().getMethods()) {
+                if (setter.getName().equals("setNameMapper")) {
+                    Class<?> type = setter.getParameterTypes()[0];
+                    invoke(setter, config, Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type}, mapper));
+                    return;
+                }
+            }
+        }
+    }
+
+    private static void invoke(Method setter, Object config, Object value) {
+        try {
+            setter.invoke(config, value);
+        } catch (ReflectiveOperationException exception) {
+            throw new IllegalStateException(exception);
+        }
+    }
+}
