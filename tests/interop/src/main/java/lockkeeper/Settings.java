@@ -3,6 +3,7 @@ package lockkeeper;
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
+import java.util.Arrays;
 import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 import org.redisson.config.SingleServerConfig;
@@ -18,13 +19,13 @@ final class Settings {
         config.setThreads(4).setNettyThreads(2);
         SingleServerConfig server = config.useSingleServer();
         server.setAddress(arguments[0]).setConnectionMinimumIdleSize(1).setSubscriptionConnectionMinimumIdleSize(1);
-        for (String argument : arguments) {
+        for (String argument : Arrays.asList(arguments).subList(1, arguments.length)) {
             String[] setting = argument.split("=", 2);
             switch (setting[0]) {
                 case "watchdog" -> config.setLockWatchdogTimeout(Long.parseLong(setting[1]));
                 case "prefix" -> prefix(setting[1], config, server);
                 case "text" -> config.setCodec(StringCodec.INSTANCE); // instead of Kryo
-                default -> { }
+                default -> throw new IllegalArgumentException(argument);
             }
         }
         return config;
