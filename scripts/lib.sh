@@ -92,7 +92,8 @@ need_java() {
 }
 
 has_java() {
-    command -v java mvn >/dev/null && at_least 17 "$(javac -version 2>&1 | cut -d ' ' -f 2)"
+    local version
+    command -v mvn >/dev/null && version=$(javac -version 2>/dev/null) && at_least 17 "${version#javac }"
 }
 
 # Which server it is stands in LOCKKEEPER_SERVER, which the tests read as well.
