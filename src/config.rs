@@ -94,7 +94,8 @@ setters! {
     /// How long a command, or a new connection, may take. From 10 ms to a minute.
     ///
     /// Where the lease is at stake it is less, so that there is time for another try: a renewal may take a sixth of
-    /// `watchdog_lease`, and so may a connection, but always 250 ms.
+    /// `watchdog_lease`, and so may a connection after the first, but always
+    /// 500 ms.
     command_timeout: Duration;
     /// How long a call without a time limit of its own goes on through faults of server or network. Up to an hour.
     retry_timeout: Duration;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use lockkeeper::{Error, LockClient, LockConfig};
-use support::{Faults, MS, SECOND, Scene, soon, timed};
+use support::{Faults, MS, SECOND, Scene, eventually, soon, timed};
 use tokio::time::sleep;
 
 fn spin(time: Duration) {
@@ -84,7 +84,8 @@ async fn a_future_that_is_left_with_a_command_under_way_stops_nobody() {
     let guard = lock.lock().await.unwrap();
     let mut left = Box::pin(guard.unlock());
     assert!((&mut left).now_or_never().is_none());
-    let guard = soon(lock.lock()).await.unwrap();
+    eventually("it ran", || scene.server.run::<bool>(&["EXISTS", "a"]), |held| !held).await;
+    let guard = soon(lock.try_lock_for(50 * MS)).await.unwrap().expect("it is free");
     assert!(!guard.is_lost());
     drop(left);
 

@@ -137,6 +137,24 @@ async fn a_connection_that_hangs_does_not_cost_the_lease() {
     scene.end().await;
 }
 
+/// The longest hold ends while a renewal is under way, which makes the lease longer once more.
+#[tokio::test]
+async fn a_longest_hold_that_ends_during_a_renewal_is_released() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let lease = 6 * SECOND;
+    let locks = LockClient::new(proxy.url(), LockConfig::default().watchdog_lease(lease)).await.unwrap();
+    let guard = locks.rlock("a").max_hold(lease + 500 * MS).lock().await.unwrap();
+    proxy.set(Faults { delay: 75 * MS, ..Faults::default() }); // there and back longer than a tick
+    guard.lost().await;
+    let free = || !scene.server.run::<bool>(&["EXISTS", "a"]);
+    support::within(SECOND, "it is released", free, |&free| free).await;
+    drop(guard);
+    locks.shutdown().await.unwrap();
+    drop((locks, proxy));
+    scene.end().await;
+}
+
 /// The renewal arrives and its answer comes late: the server has extended the lease, the hold stays lost.
 #[tokio::test]
 async fn a_late_successful_renewal_does_not_revive_a_lost_hold() {

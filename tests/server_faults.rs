@@ -6,7 +6,8 @@ mod support;
 use std::time::Duration;
 
 use lockkeeper::{Error, LockClient, LockConfig};
-use support::{MS, SECOND, Scene, Server, eventually, soon, timed};
+use support::{Faults, MS, SECOND, Scene, Server, eventually, soon, timed};
+use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
 fn impatient() -> LockConfig {
@@ -317,7 +318,7 @@ async fn under_load_no_fault_lets_two_in_or_leaves_a_lock() {
         sleep(250 * MS).await;
         match faults % 4 {
             0 => proxy.cut(),
-            1 => proxy.set_existing(support::Faults::black_hole()),
+            1 => proxy.set_existing(Faults::black_hole()),
             2 => drop(scene.server.run::<u32>(&["CLIENT", "KILL", "TYPE", "pubsub"])),
             _ => scene.server.run::<()>(&["SCRIPT", "FLUSH"]),
         }
@@ -330,6 +331,36 @@ async fn under_load_no_fault_lets_two_in_or_leaves_a_lock() {
     let (guard, took) = timed(async { locks.rlock("a").lock().await }).await;
     assert!(took < 3 * SECOND, "{took:?}");
     guard.unwrap().unlock().await.unwrap();
+    locks.shutdown().await.unwrap();
+    drop((locks, proxy));
+    scene.end().await;
+}
+
+/// A client may be used on other runtimes than the one on which it was made, and they may end before it. What they
+/// began for all, a connection or a probe, does not end with them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_runtime_that_ends_takes_nothing_with_it() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let config =
+        LockConfig::default().connections(1_usize).command_timeout(200 * MS).watchdog_lease(3 * SECOND);
+    let locks = LockClient::new(proxy.url(), config).await.unwrap();
+    let held = locks.rlock("a").lock().await.unwrap();
+    for cut in [false, true] {
+        if cut {
+            proxy.cut(); // then it connects, and else it probes
+        }
+        proxy.set(Faults::black_hole());
+        let other = Runtime::new().unwrap();
+        let elsewhere = locks.clone();
+        other.spawn(async move { elsewhere.rlock("b").lock().await });
+        sleep(if cut { 100 * MS } else { 300 * MS }).await;
+        other.shutdown_background();
+        proxy.set(Faults::default());
+        soon(locks.rlock("c").lock()).await.unwrap().unlock().await.unwrap();
+    }
+    assert!(!held.is_lost());
+    held.unlock().await.unwrap();
     locks.shutdown().await.unwrap();
     drop((locks, proxy));
     scene.end().await;

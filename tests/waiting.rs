@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use lockkeeper::{LockClient, LockConfig, Source};
-use support::{Faults, LIMIT, MS, SECOND, Scene, eventually, soon, timed};
+use support::{Faults, LIMIT, MS, SECOND, Scene, Server, eventually, soon, timed};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -297,6 +297,30 @@ async fn a_channel_that_is_refused_makes_nobody_else_deaf() {
         soon(refused).await.unwrap(); // by polling
         assert!(connected.len() == 1 && (round == 0 || !connected.is_empty()));
     }
+    drop((ours, theirs));
+    scene.end().await;
+}
+
+/// A server that is busy with a script refuses to subscribe, and is asked again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_that_was_refused_for_a_moment_is_made_later() {
+    let scene = Scene::with(Server::with(&["--busy-reply-threshold", "50"]));
+    let (ours, theirs) = (scene.client_with(never_polls()).await, scene.client().await);
+    let guard = theirs.rlock("a").lock().await.unwrap();
+    let url = scene.server.url();
+    let busy = std::thread::spawn(move || {
+        let spin = "local t = redis.call('time'); local e = t[1] * 1000 + t[2] / 1000 + 600
+            repeat t = redis.call('time') until t[1] * 1000 + t[2] / 1000 > e";
+        let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+        redis::cmd("EVAL").arg(spin).arg(0).exec(&mut connection).unwrap();
+    });
+    sleep(200 * MS).await;
+    assert!(scene.server.try_run::<()>(&["SUBSCRIBE", "x"]).unwrap_err().code() == Some("BUSY"));
+    let waiting = wait_for(&ours, "a");
+    busy.join().unwrap();
+    listens(&scene, 1).await;
+    guard.unlock().await.unwrap();
+    assert!(timed(waiting).await.1 < SECOND);
     drop((ours, theirs));
     scene.end().await;
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use smallvec::smallvec;
 use tokio::time::error::Elapsed;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::grant::{Grant, Part, Seat};
 use super::handle::{Handle, Lease, Member};
@@ -163,8 +163,10 @@ impl<'a> Claim<'a> {
 
     /// Attempts out of turn, until there is an answer.
     async fn ask(&mut self) -> Result<Round> {
-        // On a fault, this goes on in the background.
-        let _ = Releasing::new(std::mem::take(&mut self.ended)).settle_once().await;
+        // On a fault, and after a while, this goes on in the background. There has to be time for the attempt.
+        let ended = Releasing::new(std::mem::take(&mut self.ended));
+        let _ = timeout(self.handle.engine.config.command_timeout / 2, ended.settle_once()).await;
+        drop(ended);
         let mut tries = Tries::new(&self.handle.engine);
         loop {
             let fault = match self.round().await {

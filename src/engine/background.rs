@@ -81,7 +81,7 @@ impl Background {
 async fn run(mut jobs: UnboundedReceiver<Job>) {
     let mut running = FuturesUnordered::new();
     let mut draining: Vec<oneshot::Sender<Result<(), Fault>>> = Vec::new();
-    // The last release that failed, and when its lease has ended.
+    // The release that failed, of those the one whose lease ends last, and when that is.
     let mut failed: Option<(Fault, Instant)> = None;
     let mut open = true;
     while open || !running.is_empty() {
@@ -93,7 +93,7 @@ async fn run(mut jobs: UnboundedReceiver<Job>) {
                 Some(Job::Drain(done)) => draining.push(done),
                 None => open = false,
             },
-            Some(result) = running.next() => failed = result.err().or(failed),
+            Some(result) = running.next() => failed = failed.into_iter().chain(result.err()).max_by_key(|(_, ends)| *ends),
         }
         if running.is_empty() {
             failed = failed.filter(|(_, ends)| Instant::now() < *ends);
@@ -105,7 +105,7 @@ async fn run(mut jobs: UnboundedReceiver<Job>) {
 
 /// Fails with the fault, and the time at which the lease has ended.
 async fn settle(grant: Arc<Grant>) -> Result<(), (Fault, Instant)> {
-    let ends = Instant::now() + grant.longest_lease().await;
+    let ends = Instant::now() + grant.longest_lease();
     let give_up = ends + GIVE_UP;
     let mut answered: Option<Instant> = None;
     let (mut retry, mut again) = (RETRY, UNDO_AGAIN);

@@ -11,6 +11,7 @@
 //! that changes the count. Settling brings the second down to the first.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ pub(crate) struct Grant {
     task: Option<task::Id>,
     books: Mutex<Books>,
     ledger: AsyncMutex<Ledger>,
+    /// The longest lease that was asked for, in milliseconds.
+    lease_ms: AtomicU64,
 }
 
 /// What one member of a lock contributes to a hold.
@@ -73,8 +76,6 @@ struct Ledger {
     at_most: u32,
     /// A full release was sent and not answered. If the next finds nothing, that one did it.
     was_released: bool,
-    /// The longest lease that was asked for.
-    lease: Duration,
     /// Connections on which a first acquire was sent and no later command was answered. A copy of it may run yet.
     unanswered: PerMember<u64>,
 }
@@ -138,9 +139,15 @@ impl Grant {
             is_gone: false,
             watch: watchdog::Watch::default(),
         };
-        let ledger =
-            Ledger { at_most: 0, was_released: false, lease: Duration::ZERO, unanswered: PerMember::new() };
-        Self { target, id, task: task::try_id(), books: Mutex::new(books), ledger: AsyncMutex::new(ledger) }
+        let ledger = Ledger { at_most: 0, was_released: false, unanswered: PerMember::new() };
+        Self {
+            target,
+            id,
+            task: task::try_id(),
+            books: Mutex::new(books),
+            ledger: AsyncMutex::new(ledger),
+            lease_ms: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn name(&self) -> &Arc<str> {
@@ -214,7 +221,7 @@ impl Grant {
         let sent = clock::now();
         let before = ledger.at_most;
         ledger.at_most = before.max(want);
-        ledger.lease = ledger.lease.max(lease);
+        self.asks_for(lease);
         if want == 1 {
             ledger.unanswered.push(route.number());
         }
@@ -230,7 +237,7 @@ impl Grant {
             }
             Ok(_) => ledger.answered(&route, 0),
             Err(fault) => match fault.sent {
-                Sent::No => ledger.not_sent(&route, want, before),
+                Sent::No => ledger.not_sent(&route, want),
                 Sent::Refused => ledger.answered(&route, before),
                 Sent::Unknown => {}
             },
@@ -284,9 +291,13 @@ impl Grant {
         self.ledger.try_lock().is_ok_and(|ledger| ledger.at_most <= self.kept())
     }
 
-    /// The longest lease that was asked for. Waits for the command under way.
-    pub(crate) async fn longest_lease(&self) -> Duration {
-        self.ledger.lock().await.lease
+    fn asks_for(&self, lease: Duration) {
+        self.lease_ms.fetch_max(lease::millis(lease), Ordering::Relaxed);
+    }
+
+    /// The longest lease that was asked for.
+    pub(crate) fn longest_lease(&self) -> Duration {
+        Duration::from_millis(self.lease_ms.load(Ordering::Relaxed))
     }
 
     /// What is left to do on the server is done in the background.
@@ -302,6 +313,7 @@ impl Grant {
         let sent = clock::now();
         // Nor shall the server keep it longer than that.
         let lease = hold.ends().map_or(lease, |ends| lease.min(ends.since(sent).max(SHORTEST)));
+        self.asks_for(lease);
         let call = self.target.kind.renewal().call(lease::millis(lease), [self.keep_alive()]);
         match self.run(&route, &call).await? {
             Reply::List(reply) if reply == [Reply::Int(1)] => {
@@ -354,6 +366,9 @@ impl Grant {
             let ends = hold.ends().filter(|&ends| ends > now);
             next = ends.map_or(next, |ends| ends.min(next));
         }
+        if !books.holds.iter().any(|(hold, member)| hold.is_watched() && hold.is_live(*member, now)) {
+            next = now; // they ended while this was under way, and it made the lease longer once more
+        }
         self.target.engine.watchdog.again(&mut books.watch, self, next);
     }
 
@@ -402,9 +417,9 @@ impl Books {
 }
 
 impl Ledger {
-    /// Nothing came of it. What was sent on this connection before may still run.
-    fn not_sent(&mut self, route: &Route, want: u32, before: u32) {
-        self.at_most = before;
+    /// It found the connection ended, so no copy of it is under way. What was sent there before may still run. And as
+    /// the server may, in theory, have run it before the connection ended, the ledger keeps what it may have.
+    fn not_sent(&mut self, route: &Route, want: u32) {
         if want == 1
             && let Some(last) = self.unanswered.iter().rposition(|number| *number == route.number())
         {

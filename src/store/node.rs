@@ -18,6 +18,7 @@ use deadpool_redis::{Connection, Pool, PoolError};
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, Value, cmd};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
@@ -32,7 +33,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// A connection that does not come about must not cost a lease, so it gets a part of one; but no less than this, as
 /// names have to be looked up and keys exchanged.
-const LEAST_CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
+const LEAST_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Callers that find the server unreachable within this time of one another share one try.
 const SHARED_FAILURE: Duration = Duration::from_millis(20);
@@ -45,6 +46,8 @@ pub(super) struct Node {
     lanes: Box<[Lane]>,
     command_timeout: Duration,
     connect_timeout: Duration,
+    /// The one on which the client was made. That of a caller may end before.
+    runtime: Handle,
     /// Connections made so far; numbers them.
     made: AtomicU64,
 }
@@ -92,6 +95,7 @@ impl Node {
             lanes: (0..config.connections).map(|_| Mutex::new(State::Closed(None))).collect(),
             command_timeout: config.command_timeout,
             connect_timeout: config.command_timeout.min(LEAST_CONNECT_TIMEOUT.max(config.watchdog_lease / 6)),
+            runtime: Handle::current(),
             made: AtomicU64::new(0),
         }
     }
@@ -182,7 +186,7 @@ impl Node {
 
     fn begin(self: &Arc<Self>, lane: usize) -> Connecting {
         let node = Arc::clone(self);
-        let task = tokio::spawn(async move {
+        let task = self.runtime.spawn(async move {
             // A pool runs code of the application, which may panic.
             let opened = AssertUnwindSafe(node.open()).catch_unwind().await;
             let result = opened.unwrap_or_else(|_| Err(unreachable("the pool panicked")));
@@ -196,7 +200,10 @@ impl Node {
     }
 
     async fn open(&self) -> Result<Arc<Link>, Fault> {
-        let connection = match timeout(self.connect_timeout, self.pool.get()).await {
+        // With the first, no lock is held yet.
+        let is_first = self.made.load(Ordering::Relaxed) == 0;
+        let limit = if is_first { self.command_timeout } else { self.connect_timeout };
+        let connection = match timeout(limit, self.pool.get()).await {
             Ok(Ok(connection)) => Connection::take(connection),
             Ok(Err(PoolError::Backend(error))) => return Err(wire::connect_fault(error)),
             Ok(Err(error)) => return Err(unreachable(error)),
@@ -247,7 +254,7 @@ impl Node {
             return;
         }
         let (node, route) = (Arc::clone(self), route.clone());
-        tokio::spawn(async move {
+        self.runtime.spawn(async move {
             let mut connection = route.link.connection.clone();
             match timeout(PROBE_TIMEOUT, wire::send(&mut connection, &cmd("PING"))).await {
                 Ok(Ok(_)) => {}

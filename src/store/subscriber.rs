@@ -194,7 +194,8 @@ impl Task {
             self.changed.extend(unsubscribe); // next
             let work = async move {
                 match sink.subscribe(names(&subscribe)).await {
-                    Err(error) if error.code().is_some() => Ok(Done::Refused(subscribe, error)),
+                    // Other refusals pass, such as that the server is busy. A new connection asks again.
+                    Err(error) if error.code() == Some("NOPERM") => Ok(Done::Refused(subscribe, error)),
                     result => result.map(|()| Done::Subscribed(subscribe)),
                 }
             };
