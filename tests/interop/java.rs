@@ -17,6 +17,7 @@ use crate::support::{LIMIT, Scene};
 pub struct Java {
     process: Child,
     orders: Orders,
+    version: String,
 }
 
 /// One thread of it, as the owner of locks of one type.
@@ -53,6 +54,8 @@ impl Java {
         let libraries = built("lib").into_os_string().into_string().expect("a path that Java can be told");
         let mut process = Command::new("java")
             .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"])
+            // Nothing is written to /tmp, and to the output only what the program says.
+            .args(["-XX:-UsePerfData", "-XX:+DisplayVMOutputToStderr"])
             .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
             .args(["-cp", &format!("{classes}:{libraries}/*"), "lockkeeper.Main", &scene.server.url()])
             .args(settings)
@@ -64,10 +67,17 @@ impl Java {
         let input = process.stdin.take().unwrap();
         let mut output = BufReader::new(process.stdout.take().unwrap()).lines();
         let ready = timeout(LIMIT, output.next_line()).await.expect("it starts").unwrap();
-        assert_eq!(ready.as_deref(), Some("ready"), "Redisson could not be started");
+        let version = ready.as_deref().and_then(|line| line.strip_prefix("ready "));
+        let version = version.expect("Redisson could be started").to_owned();
         let (orders, receiver) = mpsc::unbounded_channel();
         tokio::spawn(carry(input, output, receiver));
-        Self { process, orders }
+        Self { process, orders, version }
+    }
+
+    /// Whether this Redisson is at least that version.
+    pub fn is_at_least(&self, major: u32, minor: u32) -> bool {
+        let mut numbers = self.version.split('.').map(|number| number.parse().unwrap());
+        (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
     }
 
     pub fn actor(&self, name: &str, kind: &'static str) -> Actor {
@@ -150,7 +160,8 @@ impl Actor {
         let (answer, answered) = oneshot::channel();
         let text = format!("{} {verb} {} {name} {rest}", self.name, self.kind);
         let _ = self.orders.send(Some(Order { text, answer }));
-        answered.await.unwrap_or_else(|_| Err("the process is gone".to_owned()))
+        let answer = timeout(3 * LIMIT, answered).await.expect("it answers");
+        answer.unwrap_or_else(|_| Err("the process is gone".to_owned()))
     }
 }
 

@@ -8,10 +8,10 @@
 mod support;
 
 mod java;
+mod kinds;
 mod load;
 mod names;
 mod roles;
-mod spin;
 mod state;
 
 use std::future::Future;
@@ -162,7 +162,8 @@ macro_rules! rows {
                 the_lock_goes_to_and_fro;
             state:
                 the_same_operations_leave_the_same_state
-                what_is_different_is_what_is_listed;
+                what_is_different_is_what_is_listed
+                java_renews_to_its_lease_and_rust_to_the_longer;
             load:
                 no_update_is_lost;
             names:

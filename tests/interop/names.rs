@@ -22,7 +22,7 @@ pub async fn a_name_mapper_is_a_name_prefix<R: Row>() {
 
 pub async fn names_with_braces_are_the_same_names<R: Row>() {
     let stage = Stage::start().await;
-    for name in ["{grp}:a", "a}b", "a{b", "ü:ß"] {
+    for name in ["{grp}:a", "a}b", "a{b", "ü:ß", "锁"] {
         let guard = R::Rust::lock(&stage.locks, name).lock().await.unwrap();
         hand_over(&stage.scene, guard, &rival::<R>(&stage.java, "waiter"), name).await;
 

@@ -14,19 +14,26 @@ use crate::{Java, Row, Stage, actor, rival, waiting};
 /// Where a lease has to end or to be renewed.
 pub const LEASE: Duration = Duration::from_secs(3);
 
+/// The same where a hand-off has to be faster than what is left of it.
+const WATCHED: Duration = Duration::from_secs(4);
+
 /// A message takes milliseconds, and Java's first steps much longer. All is far below a lease of 30 s, which is when
 /// a waiter would look without one.
 pub const HAND_OFF: Duration = Duration::from_secs(2);
 
 /// Released by Rust, taken by Java.
 pub async fn hand_over(scene: &Scene, guard: LockGuard, waiter: &Actor, name: &str) {
-    let waiting = waits(scene, waiter, name).await;
-    assert!(guard.remaining() > 5 * HAND_OFF, "only a message can be as fast");
+    let woken = waits(scene, waiter, name).await;
+    assert!(guard.remaining() > HAND_OFF + SECOND / 2, "only a message can be as fast");
     guard.unlock().await.unwrap();
-    timeout(HAND_OFF, waiting).await.expect("woken by the message").unwrap();
+    timeout(HAND_OFF, woken).await.expect("woken by the message").unwrap();
     assert!(waiter.is_held(name).await.unwrap());
     waiter.unlock(name).await.unwrap();
     eventually("nobody listens", || scene.server.channels(), Vec::is_empty).await;
+}
+
+async fn left(holder: &Actor) -> Duration {
+    Duration::from_millis(holder.remaining("a").await.unwrap().try_into().expect("it is held"))
 }
 
 /// Java begins to wait, and ends when it holds the lock.
@@ -38,10 +45,10 @@ async fn waits(scene: &Scene, waiter: &Actor, name: &str) -> JoinHandle<()> {
 /// Released by Java, taken by Rust.
 async fn hand_back<R: Row>(stage: &Stage, holder: &Actor) {
     let mut waiter = stage.rival::<R>();
-    let waiting = waiting(&stage.scene, async move { waiter.lock().await.unwrap() }).await;
-    assert!(holder.remaining("a").await.unwrap() > 10_000, "only a message can be as fast");
+    let woken = waiting(&stage.scene, async move { waiter.lock().await.unwrap() }).await;
+    assert!(left(holder).await > HAND_OFF + SECOND / 2, "only a message can be as fast");
     holder.unlock("a").await.unwrap();
-    let guard = timeout(HAND_OFF, waiting).await.expect("woken by the message").unwrap();
+    let guard = timeout(HAND_OFF, woken).await.expect("woken by the message").unwrap();
     assert!(!holder.is_held("a").await.unwrap());
     guard.unlock().await.unwrap();
 }
@@ -124,34 +131,31 @@ pub async fn a_rust_waiter_that_gives_up_leaves_nothing<R: Row>() {
 }
 
 pub async fn a_java_watchdog_keeps_rust_out<R: Row>() {
-    let stage = Stage::with_watchdog(LEASE).await;
+    let stage = Stage::with_watchdog(WATCHED).await;
     let holder = actor::<R>(&stage.java, "holder");
     holder.lock("a").await.unwrap();
     let start = Instant::now();
     let mut rival = stage.rival::<R>();
-    while start.elapsed() < 3 * LEASE {
+    // To its end just after a renewal, so that there is a lease for the hand-off to be faster than.
+    while start.elapsed() < 5 * WATCHED / 2 || left(&holder).await < WATCHED * 9 / 10 {
         assert!(rival.try_lock().await.unwrap().is_none(), "after {:?}", start.elapsed());
         sleep(50 * MS).await;
     }
-    holder.unlock("a").await.unwrap();
-    rival.try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
+    hand_back::<R>(&stage, &holder).await;
     drop(rival);
     stage.end().await;
 }
 
 pub async fn a_rust_watchdog_keeps_java_out<R: Row>() {
-    let stage = Stage::with_watchdog(LEASE).await;
+    let stage = Stage::with_watchdog(WATCHED).await;
     let guard = stage.lock::<R>().lock().await.unwrap();
     let start = Instant::now();
     let rival = rival::<R>(&stage.java, "rival");
-    while start.elapsed() < 3 * LEASE {
+    while start.elapsed() < 5 * WATCHED / 2 || guard.remaining() < WATCHED * 9 / 10 {
         assert!(!rival.try_lock("a").await.unwrap(), "after {:?}", start.elapsed());
         sleep(50 * MS).await;
     }
-    assert!(!guard.is_lost());
-    guard.unlock().await.unwrap();
-    assert!(rival.try_lock("a").await.unwrap());
-    rival.unlock("a").await.unwrap();
+    hand_over(&stage.scene, guard, &rival, "a").await;
     stage.end().await;
 }
 
@@ -194,7 +198,7 @@ pub async fn rust_gets_the_lock_when_a_java_lease_ends<R: Row>() {
     let holder = actor::<R>(&stage.java, "holder");
     holder.lock_for("a", SECOND).await.unwrap();
     let (guard, took) = timed(async { stage.rival::<R>().lock().await }).await;
-    assert!(took < HAND_OFF, "{took:?}");
+    assert!(took > SECOND / 2 && took < HAND_OFF, "{took:?}");
     assert!(not_the_owner(&holder.unlock("a").await));
     assert!(!guard.as_ref().unwrap().is_lost());
     guard.unwrap().unlock().await.expect("it was not the holder's to end");
@@ -207,7 +211,7 @@ pub async fn java_gets_the_lock_when_a_rust_lease_ends<R: Row>() {
     let waiter = rival::<R>(&stage.java, "waiter");
     let (locked, took) = timed(waiter.lock("a")).await;
     locked.unwrap();
-    assert!(took < HAND_OFF, "{took:?}");
+    assert!(took > SECOND / 2 && took < HAND_OFF, "{took:?}");
     assert!(guard.is_lost());
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
     waiter.unlock("a").await.expect("it was not the guard's to end");
@@ -219,14 +223,22 @@ pub async fn java_forces_a_rust_holder<R: Row>() {
     let stage = Stage::with_watchdog(lease).await;
     let guard = stage.lock::<R>().lock().await.unwrap();
     let waiter = rival::<R>(&stage.java, "waiter");
-    let waiting = waits(&stage.scene, &waiter, "a").await;
+    let woken = waits(&stage.scene, &waiter, "a").await;
     assert!(actor::<R>(&stage.java, "repair").force_unlock("a").await.unwrap());
-    timeout(HAND_OFF, waiting).await.expect("woken by the message").unwrap();
+    timeout(HAND_OFF, woken).await.expect("woken by the message").unwrap();
     timeout(lease / 3 + SECOND, guard.lost()).await.expect("told by its renewal");
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
     assert!(waiter.is_held("a").await.unwrap());
     waiter.unlock("a").await.unwrap();
     assert!(!actor::<R>(&stage.java, "repair").force_unlock("a").await.unwrap());
+
+    let guard = stage.lock::<R>().lock().await.unwrap();
+    let mut waiter = stage.rival::<R>();
+    let woken = waiting(&stage.scene, async move { waiter.lock().await.unwrap() }).await;
+    assert!(actor::<R>(&stage.java, "repair").force_unlock("a").await.unwrap());
+    let next = timeout(HAND_OFF, woken).await.expect("woken by the message").unwrap();
+    assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
+    next.unlock().await.unwrap();
     stage.end().await;
 }
 
@@ -235,13 +247,21 @@ pub async fn rust_forces_a_java_holder<R: Row>() {
     let holder = actor::<R>(&stage.java, "holder");
     holder.lock("a").await.unwrap();
     let waiter = rival::<R>(&stage.java, "waiter");
-    let waiting = waits(&stage.scene, &waiter, "a").await;
+    let woken = waits(&stage.scene, &waiter, "a").await;
     assert!(stage.lock::<R>().force_unlock().await.unwrap());
-    timeout(HAND_OFF, waiting).await.expect("woken by the message").unwrap();
+    timeout(HAND_OFF, woken).await.expect("woken by the message").unwrap();
     assert!(not_the_owner(&holder.unlock("a").await));
     assert!(waiter.is_held("a").await.unwrap());
     waiter.unlock("a").await.unwrap();
     assert!(!stage.lock::<R>().force_unlock().await.unwrap());
+
+    holder.lock("a").await.unwrap();
+    let mut waiter = stage.rival::<R>();
+    let woken = waiting(&stage.scene, async move { waiter.lock().await.unwrap() }).await;
+    assert!(stage.lock::<R>().force_unlock().await.unwrap());
+    let next = timeout(HAND_OFF, woken).await.expect("woken by the message").unwrap();
+    assert!(not_the_owner(&holder.unlock("a").await));
+    next.unlock().await.unwrap();
     stage.end().await;
 }
 
@@ -249,9 +269,9 @@ pub async fn a_dropped_guard_wakes_java<R: Row>() {
     let stage = Stage::start().await;
     let guard = stage.lock::<R>().lock().await.unwrap();
     let waiter = rival::<R>(&stage.java, "waiter");
-    let waiting = waits(&stage.scene, &waiter, "a").await;
+    let woken = waits(&stage.scene, &waiter, "a").await;
     drop(guard);
-    timeout(HAND_OFF, waiting).await.expect("woken by the message").unwrap();
+    timeout(HAND_OFF, woken).await.expect("woken by the message").unwrap();
     // A Rust waiter that is dropped takes nothing from whoever holds, and none is left.
     let mut dropped = stage.lock::<R>();
     assert!(timeout(100 * MS, dropped.lock()).await.is_err());

@@ -8,8 +8,10 @@ import org.redisson.api.RedissonClient;
 /** The types of locks. A new one is a row. */
 final class Locks {
     private static final Map<String, BiFunction<RedissonClient, String, RLock>> TYPES = Map.of(
+            "read", (client, name) -> client.getReadWriteLock(name).readLock(),
             "rlock", RedissonClient::getLock,
-            "spin", RedissonClient::getSpinLock);
+            "spin", RedissonClient::getSpinLock,
+            "write", (client, name) -> client.getReadWriteLock(name).writeLock());
 
     private Locks() {}
 

@@ -1,6 +1,8 @@
 package lockkeeper;
 
 import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
@@ -8,6 +10,7 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Properties;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Executors;
 import org.redisson.Redisson;
@@ -34,13 +37,21 @@ public final class Main {
     public static void main(String[] arguments) throws Exception {
         RedissonClient client = Redisson.create(Settings.of(arguments));
         Main main = new Main(client);
-        say("ready");
+        say("ready " + version());
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String order = input.readLine(); order != null; order = input.readLine()) {
             main.take(Arrays.asList(order.split(" ")));
         }
         client.shutdown();
         System.exit(0); // also if an actor still waits
+    }
+
+    private static String version() throws IOException {
+        Properties properties = new Properties();
+        try (InputStream file = Redisson.class.getResourceAsStream("/META-INF/maven/org.redisson/redisson/pom.properties")) {
+            properties.load(file);
+        }
+        return properties.getProperty("version");
     }
 
     private void take(List<String> order) {
@@ -52,7 +63,7 @@ public final class Main {
         String number = order.get(0);
         try {
             say(number + " ok " + verbs.run(order.get(2), order.subList(3, order.size())));
-        } catch (Exception exception) {
+        } catch (Throwable exception) {
             String line = exception.getClass().getSimpleName() + ": " + exception.getMessage();
             say(number + " failed " + line.replace('\n', ' '));
         }
