@@ -55,7 +55,8 @@ async fn a_read_write_lock_on_the_same_name_is_refused_by_rust_and_not_by_java()
         assert!(holder.try_lock("a").await.unwrap(), "{kind}");
         guard.unlock().await.unwrap();
         assert!(!holder.is_locked("a").await.unwrap(), "and the first to leave takes both away");
-        assert!(holder.unlock("a").await.is_err());
+        // Before 3.44.0 that was a success to Redisson.
+        assert_eq!(holder.unlock("a").await.is_err(), java.is_at_least(3, 44));
         scene.server.run::<()>(&["FLUSHALL"]);
     }
     java.end(&scene).await;
