@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::config::LockConfig;
 use crate::engine::{Engine, inspect};
 use crate::error::Result;
-use crate::locks::RLock;
+use crate::locks::{FairLock, RLock};
 use crate::owner::Owner;
 use crate::store::Source;
 
@@ -52,6 +52,11 @@ impl LockClient {
     /// A handle on the reentrant lock of this name, with an owner of its own.
     pub fn rlock(&self, name: impl AsRef<str>) -> RLock {
         RLock::new(&self.0, name.as_ref(), Arc::default())
+    }
+
+    /// A handle on the fair lock of this name, with an owner of its own.
+    pub fn fair_lock(&self, name: impl AsRef<str>) -> FairLock {
+        FairLock::new(&self.0, name.as_ref(), Arc::default())
     }
 
     /// An owner, for nested sections that only know the name of a lock.

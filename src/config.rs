@@ -28,6 +28,8 @@ use crate::error::{Error, Result};
 /// | `watchdog_lease` | `30s` | lease of a lock that the watchdog renews (Redisson's `lockWatchdogTimeout`) |
 /// | `margin` | `10ms` | how long before the end of its lease a hold counts as lost, at least; never less than a hundredth of the lease |
 /// | `safety_poll` | `3s` | how long a waiter waits for a message before it looks for itself |
+/// | `fair_allowance` | `6s` | how long a waiter for a fair lock counts as alive after it was last heard of |
+/// | `fair_java_wait` | `5m` | the longest that a Java client waits for a fair lock |
 /// | `command_timeout` | `1s` | how long a command, or a new connection, may take |
 /// | `retry_timeout` | `10s` | how long a call without a time limit of its own goes on through faults of server or network |
 /// | `connections` | `2` | connections for commands; the name of a lock picks one |
@@ -43,6 +45,10 @@ pub struct LockConfig {
     #[serde(serialize_with = "as_text")]
     pub(crate) safety_poll: Duration,
     #[serde(serialize_with = "as_text")]
+    pub(crate) fair_allowance: Duration,
+    #[serde(serialize_with = "as_text")]
+    pub(crate) fair_java_wait: Duration,
+    #[serde(serialize_with = "as_text")]
     pub(crate) command_timeout: Duration,
     #[serde(serialize_with = "as_text")]
     pub(crate) retry_timeout: Duration,
@@ -56,6 +62,8 @@ impl Default for LockConfig {
             watchdog_lease: Duration::from_secs(30),
             margin: Duration::from_millis(10),
             safety_poll: Duration::from_secs(3),
+            fair_allowance: Duration::from_secs(6),
+            fair_java_wait: Duration::from_secs(300),
             command_timeout: Duration::from_secs(1),
             retry_timeout: Duration::from_secs(10),
             connections: 2,
@@ -91,6 +99,12 @@ setters! {
     ///
     /// What a lost message costs.
     safety_poll: Duration;
+    /// How long a waiter in the queue of a fair lock counts as alive after it was last heard of, which is each third of
+    /// this: so long, and a third more, a process that died holds up those behind it. From 100 ms to a minute.
+    fair_allowance: Duration;
+    /// The longest that any Java client waits for a fair lock: a waiting time given to Redisson's `tryLock`, or its
+    /// `fairLockWaitTimeout`. From a second to a day.
+    fair_java_wait: Duration;
     /// How long a command, or a new connection, may take. From 10 ms to a minute.
     ///
     /// Where the lease is at stake it is less, so that there is time for another try: a renewal may take a sixth of
@@ -116,6 +130,8 @@ impl LockConfig {
             return Err(problem("margin", "must be at most a quarter of `watchdog_lease`"));
         }
         within("safety_poll", self.safety_poll, 10 * MS, HOUR)?;
+        within("fair_allowance", self.fair_allowance, 100 * MS, 60_000 * MS)?;
+        within("fair_java_wait", self.fair_java_wait, 1_000 * MS, 24 * HOUR)?;
         within("command_timeout", self.command_timeout, 10 * MS, 60_000 * MS)?;
         within("retry_timeout", self.retry_timeout, Duration::ZERO, HOUR)?;
         if !(1..=64).contains(&self.connections) {
@@ -144,6 +160,8 @@ struct Raw {
     watchdog_lease: Option<Text>,
     margin: Option<Text>,
     safety_poll: Option<Text>,
+    fair_allowance: Option<Text>,
+    fair_java_wait: Option<Text>,
     command_timeout: Option<Text>,
     retry_timeout: Option<Text>,
     connections: Option<Text>,
@@ -159,6 +177,8 @@ impl TryFrom<Raw> for LockConfig {
             watchdog_lease: duration("watchdog_lease", raw.watchdog_lease, default.watchdog_lease)?,
             margin: duration("margin", raw.margin, default.margin)?,
             safety_poll: duration("safety_poll", raw.safety_poll, default.safety_poll)?,
+            fair_allowance: duration("fair_allowance", raw.fair_allowance, default.fair_allowance)?,
+            fair_java_wait: duration("fair_java_wait", raw.fair_java_wait, default.fair_java_wait)?,
             command_timeout: duration("command_timeout", raw.command_timeout, default.command_timeout)?,
             retry_timeout: duration("retry_timeout", raw.retry_timeout, default.retry_timeout)?,
             connections: number("connections", raw.connections, default.connections)?,

@@ -10,6 +10,21 @@ pub(crate) fn lock_channel(name: &str) -> Arc<str> {
     prefixed("redisson_lock__channel", name)
 }
 
+/// The queue of a fair lock: a list of owners.
+pub(crate) fn fair_queue(name: &str) -> Arc<str> {
+    prefixed("redisson_lock_queue", name)
+}
+
+/// Until when Java takes those in the queue for alive: a sorted set.
+pub(crate) fn fair_scores(name: &str) -> Arc<str> {
+    prefixed("redisson_lock_timeout", name)
+}
+
+/// The places in the queue that are not Java's: a hash that Redisson does not know.
+pub(crate) fn fair_places(name: &str) -> Arc<str> {
+    prefixed("lockkeeper_fair", name)
+}
+
 fn prefixed(prefix: &str, name: &str) -> Arc<str> {
     if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }.into()
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::client::LockClient;
 use crate::engine::Holds;
-use crate::locks::{Lent, RLock};
+use crate::locks::{FairLock, Lent, RLock};
 
 /// One flow of execution, as far as locks are concerned: what it holds, it may acquire again, by name.
 ///
@@ -61,6 +61,13 @@ impl Owner {
         let name = name.as_ref();
         let holds = self.holds(name);
         Lent::new(RLock::new(self.client.engine(), name, holds))
+    }
+
+    /// A handle on the fair lock of this name. If this owner holds it, the handle re-enters.
+    pub fn fair_lock(&mut self, name: impl AsRef<str>) -> Lent<'_, FairLock> {
+        let name = name.as_ref();
+        let holds = self.holds(name);
+        Lent::new(FairLock::new(self.client.engine(), name, holds))
     }
 
     fn holds(&mut self, name: &str) -> Arc<Holds> {

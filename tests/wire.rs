@@ -178,17 +178,36 @@ async fn acquire_and_release_are_one_command_each_and_nothing_is_asked_before() 
 #[tokio::test]
 async fn the_rights_in_the_readme_are_enough() {
     let readme = include_str!("../README.md");
-    let start = readme.find("ACL SETUSER locker").expect("the README names the rights");
-    let rule = readme[start..].split("```").next().unwrap();
-    let words: Vec<&str> = rule.split_whitespace().collect();
     let scene = Scene::start();
-    scene.server.run::<()>(&words);
+    let rules: Vec<_> =
+        readme.match_indices("ACL SETUSER locker").map(|(start, _)| &readme[start..]).collect();
+    assert_eq!(rules.len(), 2, "for all locks, and for fair ones");
+    for rule in rules {
+        let words: Vec<&str> = rule.split("```").next().unwrap().split_whitespace().collect();
+        scene.server.run::<()>(&words);
+    }
     // As it says of newer servers; older ones do not know it.
     let _ = scene.server.try_run::<()>(&["ACL", "SETUSER", "locker", "+client|setinfo"]);
     let url = format!("redis://locker:secret@127.0.0.1:{}/", scene.server.port());
-    let config = LockConfig::default().watchdog_lease(300 * MS).safety_poll(60 * SECOND);
+    let config =
+        LockConfig::default().watchdog_lease(300 * MS).safety_poll(60 * SECOND).fair_allowance(200 * MS);
     let locks = LockClient::new(url, config).await.unwrap();
     scene.server.run::<()>(&["SCRIPT", "FLUSH"]);
+    let guard = locks.fair_lock("shop:b").lock().await.unwrap();
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.fair_lock("shop:b").lock().await.unwrap().unlock().await }
+    });
+    eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
+    // As a Java client leaves it that dropped the waiter and stands in the queue itself.
+    scene.server.run::<()>(&["DEL", "redisson_lock_queue:{shop:b}", "redisson_lock_timeout:{shop:b}"]);
+    scene.server.run::<()>(&["RPUSH", "redisson_lock_queue:{shop:b}", "java:1"]);
+    tokio::time::sleep(300 * MS).await; // a heartbeat put it back
+    scene.server.run::<()>(&["LREM", "redisson_lock_queue:{shop:b}", "1", "java:1"]);
+    scene.server.run::<()>(&["ZREM", "redisson_lock_timeout:{shop:b}", "java:1"]);
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unwrap();
+    eventually("nobody listens", || scene.server.channels(), Vec::is_empty).await;
     let mut lock = locks.rlock("shop:a");
     let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
     let waiting = tokio::spawn({

@@ -51,7 +51,10 @@ pub(crate) async fn acquire(handle: &mut Handle, patience: Patience) -> Result<O
         match claim.wait_within(limit, member).await? {
             Some(Round::Won) => return claim.into_guard().map(Some),
             Some(Round::Refused(refused)) => member = refused.member,
-            None => return Ok(None),
+            None => {
+                claim.leave().await;
+                return Ok(None);
+            }
         }
     }
 }
@@ -169,7 +172,7 @@ impl<'a> Claim<'a> {
         drop(ended);
         let mut tries = Tries::new(&self.handle.engine);
         loop {
-            let fault = match self.round().await {
+            let fault = match self.round(false).await {
                 Ok(round) => return Ok(round),
                 Err(Failure::Final(error)) => return Err(error),
                 Err(Failure::Fault(fault)) => fault,
@@ -184,7 +187,7 @@ impl<'a> Claim<'a> {
     /// `None`: the time is up.
     async fn wait_within(&mut self, limit: Limit, member: usize) -> Result<Option<Round>> {
         let handle = self.handle;
-        let place = Place::join(&handle.members[member].target);
+        let place = Place::join(&self.seats[member].grant);
         let give_up = limit.until.is_none().then_some(handle.engine.config.retry_timeout);
         let mut waiting = pin!(self.wait(&place, member, give_up));
         let Some(until) = limit.until else { return waiting.await.map(Some) };
@@ -227,13 +230,15 @@ impl<'a> Claim<'a> {
                 },
             }
             place.looks();
-            match self.round().await {
+            match self.round(true).await {
                 Ok(Round::Won) => {
                     place.got_it(self.lease.time);
                     front.into_iter().for_each(Front::leave);
                     return Ok(Round::Won);
                 }
-                Ok(Round::Refused(refused)) if refused.member != member => {
+                Ok(Round::Refused(refused))
+                    if refused.member != member || !place.is_for(&self.seats[member].grant) =>
+                {
                     return Ok(Round::Refused(refused));
                 }
                 Ok(Round::Refused(refused)) => {
@@ -251,17 +256,17 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// One attempt on each member, all at once.
-    async fn round(&mut self) -> Result<Round, Failure> {
+    /// One attempt on each member, all at once. With `queue`, those who are refused wait on the server.
+    async fn round(&mut self, queue: bool) -> Result<Round, Failure> {
         loop {
             let mut tally = Tally::default();
             if let [seat] = &self.seats[..] {
                 // The common case, without what it costs to wait for many.
-                let answer = seat.grant.attempt(seat.want, self.lease.time).await;
+                let answer = seat.grant.attempt(seat.want, self.lease.time, queue).await;
                 self.count(0, answer, &mut tally);
             } else {
                 let lease = self.lease.time;
-                let attempts = self.seats.iter().map(|seat| seat.grant.attempt(seat.want, lease));
+                let attempts = self.seats.iter().map(|seat| seat.grant.attempt(seat.want, lease, queue));
                 for (member, answer) in join_all(attempts).await.into_iter().enumerate() {
                     self.count(member, answer, &mut tally);
                 }
@@ -295,6 +300,9 @@ impl<'a> Claim<'a> {
             Ok((Answer::Held(left), _)) => {
                 tally.refused.get_or_insert(Refused { member, left });
             }
+            Ok((Answer::Queued, _)) => {
+                tally.refused.get_or_insert(Refused { member, left: None });
+            }
             Ok((Answer::Lost, _)) => {
                 self.seats[member] = self.handle.members[member].fresh_seat();
                 tally.is_lost = true;
@@ -321,6 +329,16 @@ impl<'a> Claim<'a> {
         }
         // On a fault, this goes on in the background.
         let _ = Releasing::new(had).settle_once().await;
+    }
+
+    /// Whoever gives up leaves the queue before it says so.
+    async fn leave(&mut self) {
+        if !self.handle.members.iter().any(|member| member.target.kind.has_queue()) {
+            return;
+        }
+        let grants: Vec<_> = self.seats.drain(..).map(|seat| Arc::clone(&seat.grant)).collect();
+        let limit = self.handle.engine.config.command_timeout / 2;
+        let _ = timeout(limit, Releasing::new(grants).settle_once()).await;
     }
 
     fn into_guard(mut self) -> Result<LockGuard> {

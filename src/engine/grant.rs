@@ -69,6 +69,8 @@ struct Books {
     /// The server was found to know nothing of it.
     is_gone: bool,
     watch: watchdog::Watch,
+    /// It has a place in the lock's queue, and this keeps it.
+    beat: watchdog::Watch,
 }
 
 struct Ledger {
@@ -112,6 +114,7 @@ impl Seat {
         let mut books = lock(&self.grant.books);
         self.is_taken = true;
         books.claims -= 1;
+        self.grant.target.engine.heart.unwatch(&mut books.beat);
         books.was_held = true;
         books.holds.push((Arc::clone(hold), member));
         if hold.is_watched() {
@@ -123,7 +126,10 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         if !self.is_taken {
-            lock(&self.grant.books).claims -= 1;
+            let mut books = lock(&self.grant.books);
+            books.claims -= 1;
+            self.grant.target.engine.heart.unwatch(&mut books.beat);
+            drop(books);
             self.grant.settle_later();
         }
     }
@@ -138,6 +144,7 @@ impl Grant {
             was_held: false,
             is_gone: false,
             watch: watchdog::Watch::default(),
+            beat: watchdog::Watch::default(),
         };
         let ledger = Ledger { at_most: 0, was_released: false, unanswered: PerMember::new() };
         Self {
@@ -214,18 +221,24 @@ impl Grant {
     /// Sends one attempt to hold `want` times. Returns the deadline of what was granted.
     ///
     /// When the future is dropped the outcome is unknown, and the ledger says so.
-    pub(crate) async fn attempt(&self, want: u32, lease: Duration) -> Result<(Answer, Moment), Fault> {
+    pub(crate) async fn attempt(
+        self: &Arc<Self>,
+        want: u32,
+        lease: Duration,
+        queue: bool,
+    ) -> Result<(Answer, Moment), Fault> {
         let mut ledger = self.ledger().await?;
         let route = self.route().await?;
         // Before anything is sent: the server counts the lease from later than this.
         let sent = clock::now();
         let before = ledger.at_most;
+        let may_queue = queue && self.target.kind.has_queue();
         ledger.at_most = before.max(want);
         self.asks_for(lease);
         if want == 1 {
             ledger.unanswered.push(route.number());
         }
-        let call = self.target.kind.attempt(self.whose(), want, lease);
+        let call = self.target.kind.attempt(self.whose(), want, lease, queue);
         let result = self.run(&route, &call).await.and_then(|reply| Answer::read(&reply));
         match &result {
             Ok(Answer::Granted) => ledger.answered(&route, before.max(want)),
@@ -235,7 +248,14 @@ impl Grant {
                     tracing::warn!(name = %self.target.name, "a lock was lost before it was re-entered");
                 }
             }
+            Ok(answer @ (Answer::Held(_) | Answer::Queued)) if may_queue => {
+                ledger.answered(&route, 1); // the place
+                self.keep_place(*answer == Answer::Queued);
+            }
+            Ok(Answer::OtherKind) => ledger.answered(&route, before), // it may have a place
             Ok(_) => ledger.answered(&route, 0),
+            // Not all that it does may have been refused.
+            Err(fault) if fault.sent == Sent::Refused && may_queue => ledger.answered(&route, before.max(1)),
             Err(fault) => match fault.sent {
                 Sent::No => ledger.not_sent(&route, want),
                 Sent::Refused => ledger.answered(&route, before),
@@ -389,6 +409,62 @@ impl Grant {
         self.target.engine.watchdog.again(&mut lock(&self.books).watch, self, next);
     }
 
+    /// Where it is woken while it waits.
+    pub(crate) fn wake_channel(&self) -> Arc<str> {
+        self.target.kind.wake_channel(self.whose())
+    }
+
+    pub(crate) const fn id(&self) -> &Arg {
+        &self.id
+    }
+
+    /// It has a place from now on, or still.
+    fn keep_place(self: &Arc<Self>, is_new: bool) {
+        let mut books = lock(&self.books);
+        if is_new && books.beat.is_wanted() {
+            tracing::warn!(
+                name = %self.target.name,
+                "a place in the queue was lost, as nothing was heard of this process in time: queued again at the end"
+            );
+        }
+        if books.claims > 0 {
+            self.target.engine.heart.watch(&mut books.beat, self);
+        }
+    }
+
+    /// The heart took it off its list, where it stood under this key, to keep its place. False: there is none to keep,
+    /// or whoever has it does not do anything with it.
+    pub(crate) fn begin_beat(self: &Arc<Self>, key: watchdog::Key, period: Duration) -> bool {
+        let engine = &self.target.engine;
+        let ignores = engine.lines.ignores_a_wake(&self.wake_channel(), engine.config.safety_poll * 2);
+        let mut books = lock(&self.books);
+        if !books.beat.begin(key) {
+            return false;
+        }
+        if ignores {
+            engine.heart.again(&mut books.beat, self, clock::now().plus(period));
+        }
+        !ignores
+    }
+
+    /// The server still knew its place. If it is the first and the lock is free, it attempts.
+    pub(crate) fn beaten(self: &Arc<Self>, next: Moment, is_next: bool) {
+        let engine = &self.target.engine;
+        engine.heart.again(&mut lock(&self.books).beat, self, next);
+        if is_next {
+            engine.lines.wake_up(&self.wake_channel());
+        }
+    }
+
+    /// Its place is gone: it attempts, which queues it again; unless it has the lock by now.
+    pub(crate) fn displaced(self: &Arc<Self>, next: Moment) {
+        self.beaten(next, true);
+    }
+
+    pub(crate) fn not_beaten(self: &Arc<Self>, next: Moment) {
+        self.target.engine.heart.again(&mut lock(&self.books).beat, self, next);
+    }
+
     fn whose(&self) -> Whose<'_> {
         self.target.of(&self.id)
     }
@@ -405,7 +481,7 @@ impl Grant {
 impl Target {
     /// The hold of this owner on it.
     pub(crate) fn of<'a>(&'a self, owner: &'a Arg) -> Whose<'a> {
-        Whose { name: &self.name, channel: &self.channel, owner }
+        Whose { name: &self.name, channel: &self.channel, owner, config: &self.engine.config }
     }
 }
 

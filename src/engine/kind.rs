@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::grant::Target;
+use crate::config::LockConfig;
 use crate::script::{Arg, Batch, Call, Reply, Row};
 use crate::store::Fault;
 
@@ -11,23 +13,38 @@ use crate::store::Fault;
 ///
 /// The scripts answer alike, see [`Answer`] and [`Settled`].
 pub(crate) trait Kind: fmt::Debug + Send + Sync + 'static {
-    /// The channel that is told when the lock becomes free.
+    /// The channel that is told when the lock becomes free, or what those of all its waiters begin with.
     fn channel(&self, name: &str) -> Arc<str>;
 
-    /// Takes the lock, or with `want` above 1 enters it again.
-    fn attempt(&self, whose: Whose<'_>, want: u32, lease: Duration) -> Call;
+    /// The channel on which one waiter listens.
+    fn wake_channel(&self, whose: Whose<'_>) -> Arc<str> {
+        Arc::clone(whose.channel)
+    }
 
-    /// Lowers the hold to `keep`. With `keep` 0 it is the undo of an attempt, too.
+    /// Takes the lock, or with `want` above 1 enters it again. If it can not be had and the kind has a queue, `queue`
+    /// says whether to join it.
+    fn attempt(&self, whose: Whose<'_>, want: u32, lease: Duration, queue: bool) -> Call;
+
+    /// Lowers the hold to `keep`. With `keep` 0 it is the undo of an attempt, too, and leaves the queue.
     fn release(&self, whose: Whose<'_>, keep: u32) -> Call;
-
-    /// Ends a hold that need not be one of ours.
-    fn force(&self, whose: Whose<'_>) -> Call;
 
     /// The script that renews many holds, given the lease in milliseconds.
     fn renewal(&self) -> &'static Batch;
 
     /// What one hold adds to it.
     fn keep_alive(&self, whose: Whose<'_>) -> Row;
+
+    /// Keeps the places of waiters of one lock in its queue, given their ids with spaces between. `None`: there is no
+    /// queue.
+    fn beat(&self, target: &Target, waiters: String) -> Option<Call> {
+        let (_, _) = (target, waiters);
+        None
+    }
+
+    /// Whether waiters have a place on the server.
+    fn has_queue(&self) -> bool {
+        false
+    }
 
     /// Whether its hash has a field `mode`.
     fn is_read_write(&self) -> bool {
@@ -41,6 +58,7 @@ pub(crate) struct Whose<'a> {
     pub(crate) name: &'a Arc<str>,
     pub(crate) channel: &'a Arc<str>,
     pub(crate) owner: &'a Arg,
+    pub(crate) config: &'a LockConfig,
 }
 
 /// What an attempt came to.
@@ -49,6 +67,8 @@ pub(crate) enum Answer {
     Granted,
     /// Somebody else holds it, for this long at most, if it is known.
     Held(Option<Duration>),
+    /// The same, and this one stands in the queue from now on.
+    Queued,
     /// The hold that should be re-entered is gone.
     Lost,
     /// The name is in use as another kind of lock.
@@ -62,6 +82,7 @@ impl Answer {
             Reply::Int(-1) => Ok(Self::Held(None)),
             Reply::Int(-2) => Ok(Self::Lost),
             Reply::Int(-3) => Ok(Self::OtherKind),
+            Reply::Int(-4) => Ok(Self::Queued),
             // A key may be in its last millisecond; wait that long.
             Reply::Int(ms) => match u64::try_from(ms) {
                 Ok(ms) => Ok(Self::Held(Some(Duration::from_millis(ms.max(1))))),

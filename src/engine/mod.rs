@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 pub(crate) use acquire::{Patience, acquire};
-pub(crate) use grant::Part;
+pub(crate) use grant::{Part, Target};
 pub(crate) use handle::{Handle, Holds};
 pub(crate) use hold::Hold;
 pub(crate) use kind::{Kind, Whose};
@@ -36,7 +36,7 @@ use crate::script::Arg;
 use crate::store::{Fault, FaultKind, Sent, Source, Store};
 use background::Background;
 use wakes::Lines;
-use watchdog::Watchdog;
+use watchdog::{Duty, Watchdog};
 
 /// One of something per member: most locks have one member.
 pub(crate) type PerMember<T> = SmallVec<[T; 1]>;
@@ -51,6 +51,8 @@ pub(crate) struct Engine {
     pub(crate) store: Store,
     lines: Arc<Lines>,
     watchdog: Watchdog,
+    /// Keeps the places of those who wait in a queue on the server.
+    heart: Watchdog,
     background: Background,
     /// True once the client is being shut down.
     closing: watch::Sender<bool>,
@@ -66,7 +68,8 @@ impl Engine {
             next_owner: AtomicU64::new(1),
             store,
             lines,
-            watchdog: Watchdog::start(config.watchdog_lease),
+            watchdog: Watchdog::start(config.watchdog_lease, Duty::Holds),
+            heart: Watchdog::start(config.fair_allowance, Duty::Places),
             background: Background::start(),
             closing: watch::Sender::new(false),
             config,
@@ -102,6 +105,7 @@ impl Engine {
         self.closing.send_replace(true);
         let drained = timeout(self.config.retry_timeout, self.background.drain()).await;
         self.watchdog.close();
+        self.heart.close();
         let late = |elapsed| Err(Fault::new(FaultKind::TimedOut, Sent::Unknown, elapsed));
         drained.unwrap_or_else(late).map_err(Error::from)
     }

@@ -69,7 +69,7 @@ pub(crate) async fn force_unlock(handle: &Handle) -> Result<bool> {
 }
 
 async fn force(target: Target, owner: Arg) -> Result<Settled, Fault> {
-    let call = target.kind.force(target.of(&owner));
+    let call = target.kind.release(target.of(&owner), 0);
     Settled::read(&run(&target.engine, &target.name, &call).await?, &target.name)
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::{Mutex as AsyncMutex, MutexGuard as Turn, Notify};
 use tokio::time::sleep;
 
 use super::Engine;
-use super::grant::Target;
+use super::grant::{Grant, Target};
 use crate::clock::{self, Moment};
 use crate::jitter;
 use crate::store::{Fault, Listener};
@@ -21,6 +21,9 @@ use crate::sync::lock;
 
 /// How often a waiter looks for itself while it can hear no messages.
 const DEAF_POLL: Duration = Duration::from_millis(250);
+
+/// How often a waiter looks for itself whom the heart tells when its time has come.
+const HEART: Duration = Duration::from_secs(3_600);
 
 /// All lines of one client, by the channel that wakes them. Locks may share a channel, as `a` and `{a}` do.
 #[derive(Debug, Default)]
@@ -33,6 +36,8 @@ struct Line {
     channel: Arc<str>,
     /// The key of the lock.
     lock: Arc<str>,
+    /// Who waits has a place on the server, and a heart that tells it when its time has come.
+    has_queue: bool,
     /// First come, first served; whoever gives up leaves the line without disturbing the others.
     turn: AsyncMutex<()>,
     /// A flag for whoever has the turn, or will have it: something may have changed. Set any number of times, it
@@ -50,6 +55,8 @@ struct State {
     hears: bool,
     /// When an attempt was last sent.
     looked_at: Option<Moment>,
+    /// It was woken then, and nobody looked since.
+    woken_at: Option<Moment>,
     /// When the lease ends that is in the way.
     retry_at: Option<Moment>,
     /// Attempts fail since then, the last one with this.
@@ -57,28 +64,47 @@ struct State {
 }
 
 impl Lines {
-    fn wake(&self, channel: &str, hears: Option<bool>) {
-        let lines = lock(&self.0).get(channel).cloned().unwrap_or_default();
-        for line in lines {
-            line.wake(hears);
+    /// Whoever waits there shall look.
+    pub(crate) fn wake_up(&self, channel: &str) {
+        for line in self.on(channel) {
+            line.call();
         }
+    }
+
+    /// Whether whoever waits there was woken so long ago, and did not look.
+    pub(crate) fn ignores_a_wake(&self, channel: &str, patience: Duration) -> bool {
+        let woken = self.on(channel);
+        let woken = woken.iter().filter_map(|line| lock(&line.state).woken_at);
+        woken.min().is_some_and(|at| clock::now().since(at) > patience)
+    }
+
+    fn on(&self, channel: &str) -> PerChannel {
+        lock(&self.0).get(channel).cloned().unwrap_or_default()
     }
 }
 
 impl Line {
-    fn new(channel: &Arc<str>, name: &Arc<str>) -> Self {
+    fn new(channel: Arc<str>, target: &Target) -> Self {
         Self {
-            channel: Arc::clone(channel),
-            lock: Arc::clone(name),
+            channel,
+            lock: Arc::clone(&target.name),
+            has_queue: target.kind.has_queue(),
             turn: AsyncMutex::default(),
             wake: Notify::new(),
             state: Mutex::default(),
         }
     }
 
-    fn wake(&self, hears: Option<bool>) {
-        if let Some(hears) = hears {
-            lock(&self.state).hears = hears;
+    /// Something may have been missed.
+    fn wake(&self, hears: bool) {
+        lock(&self.state).hears = hears;
+        self.wake.notify_one();
+    }
+
+    /// The lock may be free.
+    fn call(&self) {
+        if self.has_queue {
+            lock(&self.state).woken_at.get_or_insert_with(clock::now);
         }
         self.wake.notify_one();
     }
@@ -103,19 +129,21 @@ impl State {
 impl Listener for Lines {
     /// Subscribed: attempt now, as the lock may have become free before.
     fn hearing(&self, channel: &str) {
-        self.wake(channel, Some(true));
+        for line in self.on(channel) {
+            line.wake(true);
+        }
     }
 
     /// Any payload wakes: Redisson knows `0` for one waiter and `1` for all, and one in front is all there is here.
     fn message(&self, channel: &str, _payload: &[u8]) {
-        self.wake(channel, None);
+        self.wake_up(channel);
     }
 
     fn deaf(&self) {
         let lines: Vec<_> =
             lock(&self.0).values().flatten().filter(|line| line.hears()).map(Arc::clone).collect();
         for line in lines {
-            line.wake(Some(false));
+            line.wake(false);
         }
     }
 }
@@ -138,18 +166,24 @@ pub(crate) struct Front<'a> {
 
 impl Place {
     /// Joins the line for a lock, at its end.
-    pub(crate) fn join(target: &Target) -> Self {
-        let Target { engine, name, channel, .. } = target;
+    pub(crate) fn join(grant: &Grant) -> Self {
+        let (target, channel) = (&grant.target, grant.wake_channel());
+        let engine = &target.engine;
         let mut lines = lock(&engine.lines.0);
-        let lines = lines.entry(Arc::clone(channel)).or_default();
-        let found = lines.iter().position(|line| line.lock == *name);
+        let lines = lines.entry(Arc::clone(&channel)).or_default();
+        let found = lines.iter().position(|line| line.lock == target.name);
         let index = found.unwrap_or_else(|| {
-            lines.push(Arc::new(Line::new(channel, name)));
+            lines.push(Arc::new(Line::new(channel, target)));
             lines.len() - 1
         });
         let line = Arc::clone(&lines[index]);
         lock(&line.state).waiters += 1;
         Self { engine: Arc::clone(engine), line }
+    }
+
+    /// Whether this is where that one is woken.
+    pub(crate) fn is_for(&self, grant: &Grant) -> bool {
+        !self.line.has_queue || self.line.channel == grant.wake_channel()
     }
 
     /// Waits for the turn.
@@ -166,6 +200,7 @@ impl Place {
     /// Somebody in this line attempts now.
     pub(crate) fn looks(&self) {
         let mut state = lock(&self.line.state);
+        state.woken_at = None;
         if state.waiters > 1 {
             state.looked_at = Some(clock::now());
         }
@@ -256,7 +291,12 @@ impl Front<'_> {
         }
         let state = lock(&line.state);
         let safety_poll = engine.config.safety_poll;
-        let poll = jitter::around(if state.hears { safety_poll } else { safety_poll.min(DEAF_POLL) });
+        let poll = match state.hears {
+            _ if line.has_queue => HEART,
+            true => safety_poll,
+            false => safety_poll.min(DEAF_POLL),
+        };
+        let poll = jitter::around(poll);
         state.retry_at.map_or(poll, |at| poll.min(at.since(clock::now())))
     }
 

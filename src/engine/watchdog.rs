@@ -7,6 +7,7 @@
 //! A batch is a command of its own. Nothing waits for it, so a slow answer delays no other batch.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,11 +16,11 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::grant::Grant;
+use super::grant::{Grant, Target};
 use super::lease;
 use crate::clock::{self, Moment};
 use crate::jitter;
-use crate::script::Reply;
+use crate::script::{Call, Reply};
 use crate::store::Fault;
 use crate::sync::lock;
 
@@ -35,8 +36,17 @@ const RETRY: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct Watchdog(Arc<Shared>);
 
+/// What it keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Duty {
+    Holds,
+    /// In the queues of fair locks.
+    Places,
+}
+
 #[derive(Debug)]
 struct Shared {
+    duty: Duty,
     list: Mutex<List>,
     /// Wakes the task when it rests, and when it shall end.
     stir: Notify,
@@ -73,6 +83,10 @@ impl Watch {
         self.is_renewing
     }
 
+    pub(crate) const fn is_wanted(&self) -> bool {
+        self.is_wanted
+    }
+
     /// The renewal came to an end.
     pub(crate) const fn end(&mut self) {
         self.is_renewing = false;
@@ -80,8 +94,8 @@ impl Watch {
 }
 
 impl Watchdog {
-    pub(crate) fn start(lease: Duration) -> Self {
-        let shared = Arc::new(Shared { list: Mutex::default(), stir: Notify::new(), lease });
+    pub(crate) fn start(lease: Duration, duty: Duty) -> Self {
+        let shared = Arc::new(Shared { duty, list: Mutex::default(), stir: Notify::new(), lease });
         tokio::spawn(run(Arc::clone(&shared)));
         Self(shared)
     }
@@ -92,7 +106,7 @@ impl Watchdog {
         }
         watch.is_wanted = true;
         if !watch.is_renewing {
-            watch.due = Some(self.insert(clock::now().plus(jitter::within(self.0.period())), grant));
+            watch.due = Some(self.insert(self.0.first_due(grant, clock::now()), grant));
         }
     }
 
@@ -143,8 +157,47 @@ impl Drop for Watchdog {
 }
 
 impl Shared {
+    /// A command's worth each.
+    fn batches(&self, due: Vec<(Key, Arc<Grant>)>) -> Vec<Vec<Arc<Grant>>> {
+        let mut batches: Vec<Vec<Arc<Grant>>> = Vec::new();
+        for (_, grant) in due.into_iter().filter(|(key, grant)| self.duty.begin(grant, *key, self.period())) {
+            let fits =
+                |batch: &&mut Vec<Arc<Grant>>| batch.len() < BATCH && self.duty.is_alike(&batch[0], &grant);
+            match batches.iter_mut().rev().find(fits) {
+                Some(batch) => batch.push(grant),
+                None => batches.push(vec![grant]),
+            }
+        }
+        batches
+    }
+
     fn period(&self) -> Duration {
         self.lease / 3
+    }
+
+    /// Holds are spread by chance. The places of one lock are kept together, and the locks are spread by their names.
+    fn first_due(&self, grant: &Grant, now: Moment) -> Moment {
+        match self.duty {
+            Duty::Holds => now.plus(jitter::within(self.period())),
+            Duty::Places => self.beat_from(grant, now),
+        }
+    }
+
+    fn next_due(&self, grant: &Grant, sent: Moment) -> Moment {
+        match self.duty {
+            Duty::Holds => sent.plus(self.period()),
+            Duty::Places => self.beat_from(grant, sent.plus(self.period() / 2)),
+        }
+    }
+
+    /// The first time, from this one on, at which the places of the grant's lock are to be kept.
+    fn beat_from(&self, grant: &Grant, earliest: Moment) -> Moment {
+        let mut hasher = DefaultHasher::new();
+        grant.name().hash(&mut hasher);
+        let period = u64::try_from(self.period().as_nanos()).unwrap_or(u64::MAX).max(1);
+        let phase = hasher.finish() % period;
+        let since = (earliest.as_nanos() + period - phase) % period;
+        earliest.plus(Duration::from_nanos((period - since) % period))
     }
 
     fn tick(&self) -> Duration {
@@ -182,8 +235,8 @@ async fn run(shared: Arc<Shared>) {
         tokio::select! {
             _ = ticks.tick() => {
                 let due = shared.take_due(clock::now());
-                for batch in batches(due) {
-                    renewals.push(renew(batch, shared.period()));
+                for batch in shared.batches(due) {
+                    renewals.push(renew(Arc::clone(&shared), batch));
                 }
                 if renewals.is_empty() {
                     shared.rest_if_idle().await;
@@ -198,58 +251,106 @@ async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Grants of one kind of renewal, a command's worth each.
-fn batches(due: Vec<(Key, Arc<Grant>)>) -> Vec<Vec<Arc<Grant>>> {
-    let now = clock::now();
-    let mut batches: Vec<Vec<Arc<Grant>>> = Vec::new();
-    for (_, grant) in due.into_iter().filter(|(key, grant)| grant.begin_renewal(*key, now)) {
-        let script: *const _ = grant.target.kind.renewal();
-        let fits = |batch: &&mut Vec<Arc<Grant>>| {
-            batch.len() < BATCH && std::ptr::eq(batch[0].target.kind.renewal(), script)
-        };
-        match batches.iter_mut().rev().find(fits) {
-            Some(batch) => batch.push(grant),
-            None => batches.push(vec![grant]),
-        }
-    }
-    batches
-}
-
-async fn renew(batch: Vec<Arc<Grant>>, period: Duration) {
-    match send(&batch).await {
-        Ok((sent, renewed)) => {
-            for (grant, renewed) in batch.iter().zip(renewed) {
-                if renewed {
-                    grant.renewed(sent, sent.plus(period));
-                } else if grant.not_there() {
-                    tracing::warn!(name = %grant.name(), "a lock was lost: the server does not know the hold any more");
-                }
+async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Grant>>) {
+    let (duty, period) = (shared.duty, shared.period());
+    let result = match duty {
+        Duty::Holds => send(&batch).await,
+        Duty::Places => beat(&batch).await,
+    };
+    match result {
+        Ok((sent, kept)) => {
+            for (grant, kept) in batch.iter().zip(kept) {
+                duty.done(grant, kept, sent, shared.next_due(grant, sent));
             }
         }
         Err(fault) => {
-            tracing::warn!(%fault, locks = batch.len(), "leases were not renewed, trying again");
+            tracing::warn!(%fault, locks = batch.len(), "{} were not renewed, trying again", duty.what());
             for grant in &batch {
-                grant.not_renewed(clock::now().plus(jitter::around(period / RETRY)));
+                duty.failed(grant, clock::now().plus(jitter::around(period / RETRY)));
             }
         }
     }
 }
 
-async fn send(batch: &[Arc<Grant>]) -> Result<(Moment, Vec<bool>), Fault> {
+impl Duty {
+    fn begin(self, grant: &Arc<Grant>, key: Key, period: Duration) -> bool {
+        match self {
+            Self::Holds => grant.begin_renewal(key, clock::now()),
+            Self::Places => grant.begin_beat(key, period),
+        }
+    }
+
+    const fn what(self) -> &'static str {
+        match self {
+            Self::Holds => "leases",
+            Self::Places => "places in a queue",
+        }
+    }
+
+    /// Whether one command can serve both.
+    fn is_alike(self, one: &Grant, other: &Grant) -> bool {
+        let (one, other) = (&one.target, &other.target);
+        match self {
+            Self::Holds => std::ptr::eq(one.kind.renewal(), other.kind.renewal()),
+            Self::Places => one.name == other.name,
+        }
+    }
+
+    fn done(self, grant: &Arc<Grant>, kept: i64, sent: Moment, next: Moment) {
+        match (self, kept) {
+            (Self::Holds, 1) => grant.renewed(sent, next),
+            (Self::Holds, _) => {
+                if grant.not_there() {
+                    tracing::warn!(name = %grant.name(), "a lock was lost: the server does not know the hold any more");
+                }
+            }
+            (Self::Places, 0) => grant.displaced(next),
+            (Self::Places, kept) => grant.beaten(next, kept == 2),
+        }
+    }
+
+    fn failed(self, grant: &Arc<Grant>, next: Moment) {
+        match self {
+            Self::Holds => grant.not_renewed(next),
+            Self::Places => grant.not_beaten(next),
+        }
+    }
+}
+
+/// Keeps the places of waiters of one lock.
+async fn beat(batch: &[Arc<Grant>]) -> Result<(Moment, Vec<i64>), Fault> {
     let target = &batch[0].target;
-    let store = &target.engine.store;
+    let ids: Vec<String> = batch.iter().map(|grant| grant.id().to_string()).collect();
+    let call = target.kind.beat(target, ids.join(" ")).expect("BUG: who has a place waits in a queue");
+    run_batch(target, &call, batch.len(), target.engine.config.fair_allowance / 6).await
+}
+
+async fn send(batch: &[Arc<Grant>]) -> Result<(Moment, Vec<i64>), Fault> {
+    let target = &batch[0].target;
     let call = target.kind.renewal().call(
         lease::millis(target.engine.config.watchdog_lease),
         batch.iter().map(|grant| grant.keep_alive()),
     );
+    run_batch(target, &call, batch.len(), target.engine.config.watchdog_lease / 6).await
+}
+
+/// One silent connection must not cost the lease: within `limit` there has to be time for another try.
+async fn run_batch(
+    target: &Target,
+    call: &Call,
+    len: usize,
+    limit: Duration,
+) -> Result<(Moment, Vec<i64>), Fault> {
+    let store = &target.engine.store;
     let route = store.route(&target.name).await?;
     let sent = clock::now();
-    // One silent connection must not cost the lease: there has to be time for another try.
-    let limit = target.engine.config.command_timeout.min(target.engine.config.watchdog_lease / 6);
-    match store.run_within(limit, &route, &call).await? {
-        Reply::List(replies) if replies.len() == batch.len() => {
-            Ok((sent, replies.into_iter().map(|reply| reply == Reply::Int(1)).collect()))
-        }
+    let limit = target.engine.config.command_timeout.min(limit);
+    let number = |reply: &Reply| match reply {
+        Reply::Int(number) => *number,
+        _ => 0,
+    };
+    match store.run_within(limit, &route, call).await? {
+        Reply::List(replies) if replies.len() == len => Ok((sent, replies.iter().map(number).collect())),
         reply => Err(Fault::unexpected(&reply)),
     }
 }

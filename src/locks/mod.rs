@@ -167,12 +167,14 @@ macro_rules! lock_type {
     };
 }
 
+mod fair;
 mod lent;
 mod rlock;
 
 use std::future::Future;
 use std::time::Duration;
 
+pub use fair::FairLock;
 pub use lent::Lent;
 pub use rlock::RLock;
 

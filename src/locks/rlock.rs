@@ -50,7 +50,7 @@ impl Kind for Reentrant {
         names::lock_channel(name)
     }
 
-    fn attempt(&self, whose: Whose<'_>, want: u32, lease: Duration) -> Call {
+    fn attempt(&self, whose: Whose<'_>, want: u32, lease: Duration, _queue: bool) -> Call {
         match want {
             1 => script::rlock_acquire(whose.name, whose.owner, millis(lease)),
             _ => script::rlock_reenter(whose.name, whose.owner, want, millis(lease)),
@@ -59,10 +59,6 @@ impl Kind for Reentrant {
 
     fn release(&self, whose: Whose<'_>, keep: u32) -> Call {
         script::rlock_release(whose.name, whose.channel, whose.owner, keep)
-    }
-
-    fn force(&self, whose: Whose<'_>) -> Call {
-        script::rlock_force(whose.name, whose.channel, whose.owner)
     }
 
     fn renewal(&self) -> &'static Batch {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use lockkeeper::{LockClient, LockConfig};
 use support::Scene;
-use support::fixture::{Fixture, RLocks};
+use support::fixture::{FairLocks, Fixture, RLocks};
 
 /// A client whose watchdog lease is this long.
 async fn client_with_lease(scene: &Scene, lease: Duration) -> LockClient {
@@ -91,5 +91,6 @@ macro_rules! conformance {
 }
 
 conformance! {
+    fair: crate::FairLocks;
     rlock: crate::RLocks;
 }

@@ -160,7 +160,7 @@ impl Actor {
         let (answer, answered) = oneshot::channel();
         let text = format!("{} {verb} {} {name} {rest}", self.name, self.kind);
         let _ = self.orders.send(Some(Order { text, answer }));
-        let answer = timeout(3 * LIMIT, answered).await.expect("it answers");
+        let answer = timeout(5 * LIMIT, answered).await.expect("it answers");
         answer.unwrap_or_else(|_| Err("the process is gone".to_owned()))
     }
 }

@@ -11,6 +11,7 @@ mod java;
 mod kinds;
 mod load;
 mod names;
+mod queue;
 mod roles;
 mod state;
 
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use java::{Actor, Java};
 use lockkeeper::{BaseLock, LockClient, LockConfig};
-use support::fixture::{Fixture, RLocks};
+use support::fixture::{FairLocks, Fixture, RLocks};
 use support::{Scene, child};
 use tokio::task::JoinHandle;
 
@@ -176,5 +177,6 @@ macro_rules! rows {
 
 rows! {
     // the lock in Rust; the lock in Java, and the one that excludes it
+    fair: crate::FairLocks, "fair", "fair";
     rlock: crate::RLocks, "rlock", "rlock";
 }

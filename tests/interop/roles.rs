@@ -98,7 +98,9 @@ pub async fn rust_waits_for_a_reentrant_java_holder<R: Row>() {
     holder.unlock("a").await.unwrap();
     assert!(stage.rival::<R>().try_lock().await.unwrap().is_none(), "one hold is left");
     hand_back::<R>(&stage, &holder).await;
-    assert!(not_the_owner(&holder.unlock("a").await), "Java does not count further than Rust");
+    // Redisson's fair lock takes the unlock of a free lock for a success, whoever asks.
+    let once_more = holder.unlock("a").await;
+    assert!(not_the_owner(&once_more) || R::JAVA == "fair", "Java does not count further than Rust");
     stage.end().await;
 }
 

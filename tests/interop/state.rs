@@ -224,7 +224,7 @@ impl Ear {
             let message = soon(self.0.next()).await.unwrap();
             match message.get_channel_name() {
                 "mark" => return heard,
-                channel => heard.push((channel.to_owned(), message.get_payload().unwrap())),
+                channel => heard.push((anonymous(channel), message.get_payload().unwrap())),
             }
         }
     }
@@ -234,13 +234,15 @@ impl Ear {
 async fn state(scene: &Scene, ear: &mut Ear, waits: bool) -> State {
     eventually("somebody listens, or nobody", || scene.server.channels(), |found| found.is_empty() != waits)
         .await;
-    State { keys: keys(scene), channels: scene.server.channels(), messages: ear.heard(scene).await }
+    let channels = scene.server.channels().iter().map(|channel| anonymous(channel)).collect();
+    State { keys: keys(scene), channels, messages: ear.heard(scene).await }
 }
 
-/// Without latches, which are private to one call of Java's unlock. See `lua/README.md`.
+/// Without what only one of the two has, see `lua/README.md`: latches, which are private to one call of Java's unlock,
+/// and the places of fair locks.
 fn keys(scene: &Scene) -> BTreeMap<String, Key> {
     let names: Vec<String> = scene.server.run(&["KEYS", "*"]);
-    let names = names.iter().filter(|name| !name.starts_with(LATCH));
+    let names = names.iter().filter(|name| !name.starts_with(LATCH) && !name.starts_with("lockkeeper_"));
     names.map(|name| (anonymous(name), key(scene, name))).collect()
 }
 

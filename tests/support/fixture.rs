@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, LockClient, Owner, RLock};
+use lockkeeper::{BaseLock, FairLock, LockClient, Owner, RLock};
 
 /// A type of lock under test.
 pub trait Fixture: Send + Sync + 'static {
@@ -19,29 +19,37 @@ pub trait Fixture: Send + Sync + 'static {
     fn lent(owner: &mut Owner, name: &str) -> impl BaseLock;
 }
 
-pub struct RLocks;
+/// A lock that excludes itself.
+macro_rules! fixture {
+    ($fixture:ident: $lock:ident by $method:ident) => {
+        pub struct $fixture;
 
-impl Fixture for RLocks {
-    type Lock = RLock;
-    type Rival = RLock;
+        impl Fixture for $fixture {
+            type Lock = $lock;
+            type Rival = $lock;
 
-    fn lock(client: &LockClient, name: &str) -> RLock {
-        client.rlock(name)
-    }
+            fn lock(client: &LockClient, name: &str) -> $lock {
+                client.$method(name)
+            }
 
-    fn rival(client: &LockClient, name: &str) -> RLock {
-        client.rlock(name)
-    }
+            fn rival(client: &LockClient, name: &str) -> $lock {
+                client.$method(name)
+            }
 
-    fn leased(client: &LockClient, name: &str, lease: Duration) -> RLock {
-        client.rlock(name).lease(lease)
-    }
+            fn leased(client: &LockClient, name: &str, lease: Duration) -> $lock {
+                client.$method(name).lease(lease)
+            }
 
-    fn bounded(client: &LockClient, name: &str, most: Duration) -> RLock {
-        client.rlock(name).max_hold(most)
-    }
+            fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock {
+                client.$method(name).max_hold(most)
+            }
 
-    fn lent(owner: &mut Owner, name: &str) -> impl BaseLock {
-        owner.rlock(name)
-    }
+            fn lent(owner: &mut Owner, name: &str) -> impl BaseLock {
+                owner.$method(name)
+            }
+        }
+    };
 }
+
+fixture!(FairLocks: FairLock by fair_lock);
+fixture!(RLocks: RLock by rlock);

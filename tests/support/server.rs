@@ -67,9 +67,20 @@ impl Server {
 
     /// How often a command was called so far.
     pub fn calls(&self, command: &str) -> u64 {
+        self.stat(command, "calls")
+    }
+
+    /// The time that the server spent on it.
+    pub fn micros(&self, command: &str) -> u64 {
+        self.stat(command, "usec")
+    }
+
+    fn stat(&self, command: &str, what: &str) -> u64 {
         let stats: String = self.run(&["INFO", "commandstats"]);
-        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
-        line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:")));
+        let value =
+            line.and_then(|line| line.split(',').find_map(|part| part.strip_prefix(&format!("{what}="))));
+        value.and_then(|value| value.parse().ok()).unwrap_or(0)
     }
 
     /// Clients that are connected, and that are not this one asking.

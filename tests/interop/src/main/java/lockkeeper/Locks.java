@@ -8,6 +8,7 @@ import org.redisson.api.RedissonClient;
 /** The types of locks. A new one is a row. */
 final class Locks {
     private static final Map<String, BiFunction<RedissonClient, String, RLock>> TYPES = Map.of(
+            "fair", RedissonClient::getFairLock,
             "read", (client, name) -> client.getReadWriteLock(name).readLock(),
             "rlock", RedissonClient::getLock,
             "spin", RedissonClient::getSpinLock,

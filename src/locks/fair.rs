@@ -1,0 +1,118 @@
+//! The fair lock: Redisson's `RFairLock`.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::smallvec;
+
+use super::BaseLock;
+use super::sealed::Lock;
+use crate::config::LockConfig;
+use crate::engine::{Engine, Handle, Holds, Kind, Patience, Target, Whose, millis};
+use crate::error::Result;
+use crate::guard::LockGuard;
+use crate::names;
+use crate::script::{self, Batch, Call, Row};
+
+/// A lock that is had in the order of asking, across all processes: Redisson's fair lock.
+///
+/// Who waits stands in a queue on the server, and keeps its place as long as its process is alive: it says so each
+/// third of `fair_allowance`. One that died or gave up is passed over. Otherwise it is an [`RLock`](crate::RLock).
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// let guard = locks.fair_lock("jobs").lock().await?; // after all who asked before
+/// guard.unlock().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "a handle does nothing until it locks"]
+pub struct FairLock(Handle);
+
+impl FairLock {
+    pub(crate) fn new(engine: &Arc<Engine>, name: &str, holds: Arc<Holds>) -> Self {
+        Self(Handle::single(engine, &Fair, name, holds))
+    }
+}
+
+lock_type!(FairLock);
+
+#[derive(Debug)]
+struct Fair;
+
+/// The keys beside the lock's own.
+fn keys(name: &str) -> [Arc<str>; 3] {
+    [names::fair_queue(name), names::fair_scores(name), names::fair_places(name)]
+}
+
+fn java_wait(config: &LockConfig) -> u64 {
+    millis(config.fair_java_wait)
+}
+
+impl Kind for Fair {
+    fn channel(&self, name: &str) -> Arc<str> {
+        names::lock_channel(name)
+    }
+
+    fn wake_channel(&self, whose: Whose<'_>) -> Arc<str> {
+        format!("{}:{}", whose.channel, whose.owner).into()
+    }
+
+    fn attempt(&self, whose: Whose<'_>, want: u32, lease: Duration, queue: bool) -> Call {
+        let Whose { name, channel, owner, config } = whose;
+        if want > 1 {
+            return script::rlock_reenter(name, owner, want, millis(lease));
+        }
+        let [list, scores, places] = keys(name);
+        let allowance = if queue { millis(config.fair_allowance) } else { 0 };
+        script::fair_acquire(
+            name,
+            &list,
+            &scores,
+            &places,
+            channel,
+            owner,
+            millis(lease),
+            allowance,
+            java_wait(config),
+        )
+    }
+
+    fn release(&self, whose: Whose<'_>, keep: u32) -> Call {
+        let Whose { name, channel, owner, config } = whose;
+        let [list, scores, places] = keys(name);
+        script::fair_release(name, &list, &scores, &places, channel, owner, keep, java_wait(config))
+    }
+
+    fn renewal(&self) -> &'static Batch {
+        &script::RLOCK_RENEW
+    }
+
+    fn keep_alive(&self, whose: Whose<'_>) -> Row {
+        Row { keys: smallvec![Arc::clone(whose.name)], args: smallvec![whose.owner.into()] }
+    }
+
+    fn beat(&self, target: &Target, waiters: String) -> Option<Call> {
+        let Target { engine, name, channel, .. } = target;
+        let [list, scores, places] = keys(name);
+        let allowance = millis(engine.config.fair_allowance);
+        let waiters = script::Arg::Text(waiters.into());
+        Some(script::fair_beat(
+            name,
+            &list,
+            &scores,
+            &places,
+            channel,
+            allowance,
+            java_wait(&engine.config),
+            waiters,
+        ))
+    }
+
+    fn has_queue(&self) -> bool {
+        true
+    }
+}

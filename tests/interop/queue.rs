@@ -1,0 +1,177 @@
+//! One queue for both: what a fair lock promises where Java and Rust wait for it together.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lockkeeper::{LockClient, LockConfig};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+use crate::Java;
+use crate::support::{Child, SECOND, Scene, eventually, soon, timed};
+
+const ALLOWANCE: Duration = Duration::from_secs(3);
+const WATCHDOG: Duration = Duration::from_secs(4);
+
+/// For how long the second process, whose settings are the default, counts as alive.
+const LEFT_BY_CHILD: Duration = Duration::from_secs(6);
+
+/// Who had the lock, in order.
+type Served = Arc<Mutex<Vec<usize>>>;
+
+struct Mixed {
+    scene: Scene,
+    java: Java,
+    locks: LockClient,
+}
+
+impl Mixed {
+    async fn start() -> Self {
+        let scene = Scene::start();
+        let java = Java::with(&scene, &[&format!("watchdog={}", WATCHDOG.as_millis())]).await;
+        let config = LockConfig::default().fair_allowance(ALLOWANCE).watchdog_lease(WATCHDOG);
+        let locks = scene.client_with(config).await;
+        Self { scene, java, locks }
+    }
+
+    fn queue(&self) -> usize {
+        self.scene.server.run(&["LLEN", "redisson_lock_queue:{a}"])
+    }
+
+    async fn queued(&self, count: usize) {
+        eventually("they stand in the queue", || self.queue(), |&len| len == count).await;
+    }
+
+    /// Queues as the one of that number, and writes it down in its section.
+    async fn queues(&self, number: usize, is_java: bool, served: &Served) -> JoinHandle<()> {
+        let before = self.queue();
+        let waiting = self.asks(number, is_java, served);
+        self.queued(before + 1).await;
+        waiting
+    }
+
+    fn asks(&self, number: usize, is_java: bool, served: &Served) -> JoinHandle<()> {
+        let (actor, locks) = (self.java.actor(&number.to_string(), "fair"), self.locks.clone());
+        let served = Arc::clone(served);
+        tokio::spawn(async move {
+            if is_java {
+                actor.lock("a").await.unwrap();
+                served.lock().unwrap().push(number);
+                actor.unlock("a").await.unwrap();
+            } else {
+                let guard = locks.fair_lock("a").lock().await.unwrap();
+                served.lock().unwrap().push(number);
+                guard.unlock().await.unwrap();
+            }
+        })
+    }
+
+    async fn end(self) {
+        self.java.end(&self.scene).await;
+        drop(self.locks);
+        self.scene.end().await;
+    }
+}
+
+/// Each grant of Java lowers the scores of all who wait by five minutes. Five of them fall between two heartbeats.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mixed_queue_is_served_in_the_order_of_arrival() {
+    let mixed = Mixed::start().await;
+    for pattern in ["JRJRJRJRJRJR", "JJJJJJR", "RJJJJJJRRJRJ"] {
+        let guard = mixed.locks.fair_lock("a").lock().await.unwrap();
+        let served = Served::default();
+        let mut waiting = Vec::new();
+        for (number, who) in pattern.chars().enumerate() {
+            waiting.push(mixed.queues(number, who == 'J', &served).await);
+        }
+        guard.unlock().await.unwrap();
+        let start = Instant::now();
+        for waiter in waiting {
+            soon(waiter).await.unwrap();
+        }
+        assert_eq!(*served.lock().unwrap(), (0..pattern.len()).collect::<Vec<_>>(), "{pattern}");
+        println!("{pattern}: {:?}", start.elapsed());
+    }
+    mixed.end().await;
+}
+
+/// A Rust process that died is dropped by another that waits further behind, and Java told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_rust_process_is_passed_over() {
+    let mixed = Mixed::start().await;
+    let holder = mixed.java.actor("holder", "fair");
+    holder.lock("a").await.unwrap();
+    let mut dead = Child::start("fair hold", &mixed.scene.server.url());
+    mixed.queued(1).await;
+    let served = Served::default();
+    let java = mixed.queues(1, true, &served).await;
+    let rust = mixed.queues(2, false, &served).await;
+    dead.kill();
+    holder.unlock("a").await.unwrap();
+    let (woken, took) = timed(java).await;
+    woken.unwrap();
+    assert!(took < LEFT_BY_CHILD + ALLOWANCE, "{took:?}");
+    soon(rust).await.unwrap();
+    assert_eq!(*served.lock().unwrap(), [1, 2]);
+    mixed.end().await;
+}
+
+/// With only Java behind it, Java drops it when its score says so: a minute after it was last heard of.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_rust_process_is_passed_over_by_java_alone() {
+    let mixed = Mixed::start().await;
+    let holder = mixed.java.actor("holder", "fair");
+    holder.lock("a").await.unwrap();
+    let mut dead = Child::start("fair hold", &mixed.scene.server.url());
+    mixed.queued(1).await;
+    let served = Served::default();
+    let waiting = mixed.queues(1, true, &served).await;
+    dead.kill();
+    holder.unlock("a").await.unwrap();
+    timeout(70 * SECOND, waiting).await.expect("a minute, and what Java sleeps").unwrap();
+    mixed.end().await;
+}
+
+/// A Java client that died holds those behind it up as long as it said that it would wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_java_process_is_passed_over() {
+    let mixed = Mixed::start().await;
+    let guard = mixed.locks.fair_lock("a").lock().await.unwrap();
+    let dying = Java::start(&mixed.scene).await;
+    let waiter = dying.actor("dying", "fair");
+    let dead = tokio::spawn(async move { waiter.try_lock_within("a", 6 * SECOND).await });
+    mixed.queued(1).await;
+    let served = Served::default();
+    let waiting = mixed.queues(1, false, &served).await;
+    dying.kill().await;
+    assert!(soon(dead).await.unwrap().is_err());
+    guard.unlock().await.unwrap();
+    let (woken, took) = timed(waiting).await;
+    woken.unwrap();
+    assert!(took < 6 * SECOND + WATCHDOG + ALLOWANCE, "{took:?}");
+    mixed.end().await;
+}
+
+/// What a Java client with a clock an hour ahead does to a queue: it drops all who wait, from the front.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_that_a_wrong_clock_emptied_is_put_back_in_order() {
+    let mixed = Mixed::start().await;
+    let guard = mixed.locks.fair_lock("a").lock().await.unwrap();
+    let served = Served::default();
+    let mut waiting = Vec::new();
+    for number in 0..6 {
+        waiting.push(mixed.queues(number, false, &served).await);
+    }
+    for _ in 0..6 {
+        let first: String = mixed.scene.server.run(&["LPOP", "redisson_lock_queue:{a}"]);
+        mixed.scene.server.run::<()>(&["ZREM", "redisson_lock_timeout:{a}", &first]);
+    }
+    waiting.push(mixed.asks(6, true, &served));
+    mixed.queued(7).await;
+    guard.unlock().await.unwrap();
+    for waiter in waiting {
+        soon(waiter).await.unwrap();
+    }
+    assert_eq!(*served.lock().unwrap(), [0, 1, 2, 3, 4, 5, 6]);
+    mixed.end().await;
+}
