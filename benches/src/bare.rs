@@ -20,6 +20,12 @@ use crate::peer::{LEASE, Lock, Peer};
 
 const ACQUIRE: &str = include_str!("../../lua/rlock/acquire.lua");
 const RELEASE: &str = include_str!("../../lua/rlock/release.lua");
+const FAIR_ACQUIRE: &str = include_str!("../../lua/fair/acquire.lua");
+const FAIR_RELEASE: &str = include_str!("../../lua/fair/release.lua");
+
+/// As long as a lockkeeper waiter counts as alive by default, and the longest that Java waits.
+const ALLOWANCE_MS: u64 = 6_000;
+const JAVA_WAIT_MS: u64 = 300_000;
 
 /// As many as a lockkeeper client has by default.
 const CONNECTIONS: usize = 2;
@@ -28,6 +34,9 @@ const LEASE_MS: u64 = LEASE.as_millis() as u64;
 
 #[derive(Clone)]
 pub struct Bare(Arc<Shared>);
+
+/// The scripts of the fair lock. Who waits has a channel of its own.
+pub struct BareFair(Bare);
 
 struct Shared {
     connections: Vec<MultiplexedConnection>,
@@ -43,6 +52,8 @@ pub struct BareLock {
     connection: MultiplexedConnection,
     name: String,
     channel: String,
+    /// The keys of a fair lock's queue.
+    queue: Option<[String; 3]>,
 }
 
 pub fn address(url: &str) -> ConnectionInfo {
@@ -67,11 +78,7 @@ impl Peer for Bare {
     type Lock = BareLock;
 
     async fn connect(url: &str) -> Self {
-        let mut connections = join_all((0..CONNECTIONS).map(|_| connection(url))).await;
-        let acquire = load(&mut connections[0], ACQUIRE).await;
-        let release = load(&mut connections[0], RELEASE).await;
-        let wakes = Wakes::connect(url).await;
-        Self(Arc::new(Shared { connections, wakes, acquire, release, next_owner: AtomicU64::new(1) }))
+        Self::with(url, ACQUIRE, RELEASE).await
     }
 
     /// The name picks the connection, by the same hash as in lockkeeper.
@@ -80,11 +87,33 @@ impl Peer for Bare {
         name.hash(&mut hasher);
         let connection = self.0.connections[hasher.finish() as usize % CONNECTIONS].clone();
         let channel = format!("redisson_lock__channel:{{{name}}}");
-        BareLock { bare: self.clone(), connection, name: name.to_owned(), channel }
+        BareLock { bare: self.clone(), connection, name: name.to_owned(), channel, queue: None }
+    }
+}
+
+impl Peer for BareFair {
+    type Lock = BareLock;
+
+    async fn connect(url: &str) -> Self {
+        Self(Bare::with(url, FAIR_ACQUIRE, FAIR_RELEASE).await)
+    }
+
+    fn lock(&self, name: &str) -> BareLock {
+        let keys = ["redisson_lock_queue", "redisson_lock_timeout", "lockkeeper_fair"];
+        let queue = Some(keys.map(|key| format!("{key}:{{{name}}}")));
+        BareLock { queue, ..self.0.lock(name) }
     }
 }
 
 impl Bare {
+    async fn with(url: &str, acquire: &str, release: &str) -> Self {
+        let mut connections = join_all((0..CONNECTIONS).map(|_| connection(url))).await;
+        let acquire = load(&mut connections[0], acquire).await;
+        let release = load(&mut connections[0], release).await;
+        let wakes = Wakes::connect(url).await;
+        Self(Arc::new(Shared { connections, wakes, acquire, release, next_owner: AtomicU64::new(1) }))
+    }
+
     /// Of the same form and length as lockkeeper's: a UUID and a number.
     fn new_owner(&self) -> String {
         let number = self.0.next_owner.fetch_add(1, Ordering::Relaxed);
@@ -95,15 +124,32 @@ impl Bare {
 impl BareLock {
     async fn acquire(&mut self, owner: &str) -> bool {
         let mut command = cmd("EVALSHA");
-        command.arg(&self.bare.0.acquire).arg(1).arg(&self.name).arg(owner).arg(LEASE_MS);
+        command.arg(&self.bare.0.acquire);
+        match &self.queue {
+            None => command.arg(1).arg(&self.name).arg(owner).arg(LEASE_MS),
+            Some(queue) => {
+                command.arg(5).arg(&self.name).arg(queue).arg(&self.channel);
+                command.arg(owner).arg(LEASE_MS).arg(ALLOWANCE_MS).arg(JAVA_WAIT_MS)
+            }
+        };
         let left: Option<i64> = run(&mut self.connection, &command).await;
         left.is_none()
     }
 
     async fn release(&mut self, owner: &str) -> i64 {
         let mut command = cmd("EVALSHA");
-        command.arg(&self.bare.0.release).arg(2).arg(&self.name).arg(&self.channel);
-        command.arg(owner).arg(0).arg(LEASE_MS);
+        command.arg(&self.bare.0.release);
+        match &self.queue {
+            None => command.arg(2).arg(&self.name).arg(&self.channel).arg(owner).arg(0),
+            Some(queue) => command
+                .arg(5)
+                .arg(&self.name)
+                .arg(queue)
+                .arg(&self.channel)
+                .arg(owner)
+                .arg(0)
+                .arg(JAVA_WAIT_MS),
+        };
         run(&mut self.connection, &command).await
     }
 }
@@ -114,8 +160,13 @@ impl Lock for BareLock {
 
     async fn lock(&mut self) -> String {
         let owner = self.bare.new_owner();
+        let own_channel = self.queue.is_some().then(|| format!("{}:{owner}", self.channel));
         while !self.acquire(&owner).await {
-            self.bare.0.wakes.wait(&self.channel).await;
+            let channel = own_channel.as_ref().unwrap_or(&self.channel);
+            self.bare.0.wakes.wait(channel).await;
+        }
+        if let Some(channel) = &own_channel {
+            self.bare.0.wakes.forget(channel).await;
         }
         owner
     }
@@ -153,6 +204,14 @@ impl Wakes {
         match self.waiting(channel) {
             Some(waiting) => waiting.notified().await,
             None => self.sink.clone().subscribe(channel).await.expect("a subscription"),
+        }
+    }
+
+    /// Nobody will wait there again.
+    async fn forget(&self, channel: &str) {
+        let known = self.channels.lock().expect("no panic").remove(channel);
+        if known.is_some() {
+            self.sink.clone().unsubscribe(channel).await.expect("an answer");
         }
     }
 

@@ -6,18 +6,20 @@ use lockkeeper::LockClient;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::bare::Bare;
+use crate::bare::{Bare, BareFair};
 use crate::flavor::Flavor;
-use crate::peer::{Lock, Peer, Rslock};
+use crate::peer::{Fair, Lock, Peer, Rslock};
 use crate::rounds::{Effort, interleave};
 use crate::stats::{Ratio, median};
 use crate::table::Table;
 
 const TASKS: usize = 8;
+const FAIR_TASKS: usize = 16;
 
 /// What a task does, over and over.
 #[derive(Clone, Copy)]
 struct Pattern {
+    tasks: usize,
     section: Duration,
     pause: Duration,
     time: Duration,
@@ -37,12 +39,16 @@ pub fn measure(url: &str, effort: Effort) {
     let ms = Duration::from_millis;
     println!("\n## One lock, {TASKS} tasks, {}: sections of 1 ms, pauses of 5 ms\n", FLAVOR.name());
     println!("A timer of tokio adds up to a millisecond to both.\n");
-    let pattern = Pattern { section: ms(1), pause: ms(5), time: effort.longer(4).slice };
+    let pattern = Pattern { tasks: TASKS, section: ms(1), pause: ms(5), time: effort.longer(4).slice };
     report(&candidates, effort, pattern, true);
     println!("\n## One lock, {TASKS} tasks, {}: nothing in between\n", FLAVOR.name());
     println!("This rewards whoever takes the lock again at once, past those who wait.\n");
-    let pattern = Pattern { section: ms(0), pause: ms(0), time: effort.slice };
+    let pattern = Pattern { tasks: TASKS, section: ms(0), pause: ms(0), time: effort.slice };
     report(&candidates, effort, pattern, false);
+
+    let candidates = [candidate::<BareFair>("bare fair", url), candidate::<Fair>("lockkeeper fair", url)];
+    println!("\n## One fair lock, {FAIR_TASKS} tasks, {}: nothing in between\n", FLAVOR.name());
+    report(&candidates, effort, Pattern { tasks: FAIR_TASKS, ..pattern }, false);
 }
 
 const FLAVOR: Flavor = Flavor::CurrentThread;
@@ -79,7 +85,7 @@ fn sum(sample: &Sample) -> f64 {
 async fn run(peer: &impl Peer, pattern: Pattern) -> Sample {
     let until = Instant::now() + pattern.time;
     let mut running = JoinSet::new();
-    for _ in 0..TASKS {
+    for _ in 0..pattern.tasks {
         running.spawn(work(peer.lock("contended"), pattern, until));
     }
     let sections = running.join_all().await;

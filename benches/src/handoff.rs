@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use lockkeeper::LockClient;
 use tokio::time::sleep;
 
-use crate::bare::{self, Bare};
+use crate::bare::{self, Bare, BareFair};
 use crate::clock::now;
 use crate::flavor::Flavor;
-use crate::peer::{Lock, Peer};
+use crate::peer::{Fair, Lock, Peer};
 use crate::rounds::{Effort, interleave};
 use crate::stats::{Ratio, median, percentile};
 use crate::table::Table;
@@ -29,23 +29,32 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Whoever asked less than this before the release may not have been waiting yet.
 const SETTLED: u64 = 500_000;
 
-const CANDIDATES: [&str; 3] = ["bare", "lockkeeper", "PING"];
+const KINDS: [(&str, [&str; 3]); 2] = [
+    ("reentrant locks", ["bare", "lockkeeper", "PING"]),
+    ("fair locks", ["bare fair", "lockkeeper fair", "PING"]),
+];
 
 pub fn measure(url: &str, flavor: Flavor, effort: Effort) {
-    println!("\n## Hand-off between two processes, {}\n", flavor.name());
+    for (kind, candidates) in KINDS {
+        measure_kind(url, flavor, effort, kind, candidates);
+    }
+}
+
+fn measure_kind(url: &str, flavor: Flavor, effort: Effort, kind: &str, candidates: [&str; 3]) {
+    println!("\n## Hand-off of {kind} between two processes, {}\n", flavor.name());
     println!(
         "From just before the release in one to the end of the acquire in the other. PING: one round trip.\n"
     );
     let count = effort.count(SECTION);
-    let samples = interleave(effort.rounds, CANDIDATES.len(), |which| match CANDIDATES[which] {
+    let samples = interleave(effort.rounds, candidates.len(), |which| match candidates[which] {
         "PING" => pings(url, flavor, count),
         peer => handoffs(url, peer, flavor, count),
     });
     let mut table = Table::new(["candidate", "hand-offs", "p50 µs", "ratio to bare", "target", "p99 µs"]);
-    for (name, rounds) in CANDIDATES.iter().zip(&samples) {
+    for (name, rounds) in candidates.iter().zip(&samples) {
         let p50 = |times: &Vec<f64>| median(times.iter().copied());
         let ratio = Ratio::new(rounds, &samples[0], p50);
-        let is_judged = *name == "lockkeeper" && flavor == Flavor::CurrentThread;
+        let is_judged = name.starts_with("lockkeeper") && flavor == Flavor::CurrentThread;
         let mut all = rounds.concat();
         table.row([
             (*name).to_owned(),
@@ -101,6 +110,8 @@ pub fn side(url: &str, peer: &str, flavor: &str, count: &str) {
     let count = count.parse().expect("a number");
     let sections = match peer {
         "bare" => runtime.block_on(take_turns::<Bare>(url, count)),
+        "bare fair" => runtime.block_on(take_turns::<BareFair>(url, count)),
+        "lockkeeper fair" => runtime.block_on(take_turns::<Fair>(url, count)),
         _ => runtime.block_on(take_turns::<LockClient>(url, count)),
     };
     for section in sections {

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use lockkeeper::{LockClient, LockGuard, RLock};
+use lockkeeper::{FairLock, LockClient, LockGuard, RLock};
 use rslock::LockManager;
 
 use crate::bare;
@@ -43,6 +43,33 @@ impl Peer for LockClient {
 }
 
 impl Lock for RLock {
+    type Guard = LockGuard;
+
+    async fn lock(&mut self) -> LockGuard {
+        self.lock().await.expect("a lock")
+    }
+
+    async fn unlock(&mut self, guard: LockGuard) {
+        guard.unlock().await.expect("a lock that was held");
+    }
+}
+
+/// Lockkeeper's fair lock.
+pub struct Fair(LockClient);
+
+impl Peer for Fair {
+    type Lock = FairLock;
+
+    async fn connect(url: &str) -> Self {
+        Self(LockClient::connect(url).await.expect("a client"))
+    }
+
+    fn lock(&self, name: &str) -> FairLock {
+        self.0.fair_lock(name)
+    }
+}
+
+impl Lock for FairLock {
     type Guard = LockGuard;
 
     async fn lock(&mut self) -> LockGuard {

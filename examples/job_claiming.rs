@@ -1,0 +1,140 @@
+//! How do processes get a lock in the order in which they asked for it?
+//!
+//! All who wait for a fair lock stand in one line, whatever process they are in. Here, worker processes claim numbered
+//! jobs: each waits for its turn, takes the next number, does the job, and goes to the end of the line. Observe that
+//! the jobs go round, and that the check at the end finds the claims in the order in which the workers queued. With
+//! `rlock` instead of `fair_lock` it does not, and takes a second per job, waiting for a line that there is not.
+//!
+//! ```text
+//! cargo run --example job_claiming      # a Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
+//! ```
+
+use std::env;
+use std::time::{Duration, Instant};
+
+use lockkeeper::{FairLock, LockClient};
+use redis::aio::MultiplexedConnection as Redis;
+use redis::{AsyncCommands, AsyncConnectionConfig};
+use tokio::process::Command;
+use tokio::time::sleep;
+
+type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
+
+const WORKERS: usize = 4;
+const JOBS: usize = 40;
+const WORK: Duration = Duration::from_millis(5);
+const PATIENCE: Duration = Duration::from_secs(1);
+
+const LOCK: &str = "example:claiming";
+/// Where a fair lock keeps who waits for it, under Redisson's name.
+const LINE: &str = "redisson_lock_queue:{example:claiming}";
+const LAST_JOB: &str = "example:claiming:last-job";
+/// The records: workers in the order of queueing, and who got which job.
+const QUEUED: &str = "example:claiming:queued";
+const CLAIMS: &str = "example:claiming:claims";
+
+/// A worker and a job.
+type Claim = (usize, usize);
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".into());
+    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(10 * PATIENCE)); // it is 500 ms otherwise
+    let client = redis::Client::open(url.as_str())?;
+    let mut redis = client.get_multiplexed_async_connection_with_config(&patient).await?;
+    let locks = LockClient::connect(url).await?;
+    let lock = locks.fair_lock(LOCK);
+    let outcome = match env::args().nth(1) {
+        Some(number) => work(number.parse()?, lock, &mut redis).await,
+        None => manage(lock, &mut redis).await,
+    };
+    locks.shutdown().await?;
+    outcome
+}
+
+async fn work(worker: usize, mut lock: FairLock, redis: &mut Redis) -> Result<()> {
+    loop {
+        let () = redis.rpush(QUEUED, worker).await?;
+        let guard = lock.lock().await?;
+        let job = claim(worker, redis).await?;
+        guard.unlock().await?;
+        if job > JOBS {
+            return Ok(());
+        }
+    }
+}
+
+/// The section: takes the next job, and does it if there is one.
+async fn claim(worker: usize, redis: &mut Redis) -> Result<usize> {
+    let job = redis.incr(LAST_JOB, 1).await?;
+    if job <= JOBS {
+        let () = redis.rpush(CLAIMS, &[worker, job]).await?;
+        sleep(WORK).await;
+        // Only for the check. A worker says that it queues just before it does. If it leaves when all others are in
+        // line, nobody can come in between, and what they say is the order of the line.
+        wait_for_line(WORKERS - 1, redis).await?;
+    }
+    Ok(job)
+}
+
+/// Not for ever: without a line, it is for the check to find the fault.
+async fn wait_for_line(length: usize, redis: &mut Redis) -> Result<()> {
+    let start = Instant::now();
+    while redis.llen::<_, usize>(LINE).await? < length && start.elapsed() < PATIENCE {
+        sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
+}
+
+async fn manage(lock: FairLock, redis: &mut Redis) -> Result<()> {
+    forget(redis).await?; // what a run left that was interrupted
+    let outcome = run(lock, redis).await;
+    let queued: Vec<usize> = redis.lrange(QUEUED, 0, -1).await?;
+    let claims: Vec<Claim> = redis.lrange(CLAIMS, 0, -1).await?;
+    forget(redis).await?;
+    outcome?;
+    show(&claims);
+    check(queued, &claims)
+}
+
+async fn forget(redis: &mut Redis) -> Result<()> {
+    Ok(redis.del(&[LAST_JOB, QUEUED, CLAIMS]).await?)
+}
+
+/// Keeps the lock until all workers are in line, one after the other.
+async fn run(mut lock: FairLock, redis: &mut Redis) -> Result<()> {
+    let guard = lock.lock().await?;
+    let mut workers = Vec::new();
+    for number in 1..=WORKERS {
+        let mut worker = Command::new(env::current_exe()?);
+        workers.push(worker.arg(number.to_string()).kill_on_drop(true).spawn()?);
+        wait_for_line(number, redis).await?;
+    }
+    println!("{WORKERS} worker processes claim {JOBS} jobs");
+    guard.unlock().await?;
+    for mut worker in workers {
+        let status = worker.wait().await?;
+        if !status.success() {
+            return Err(format!("a worker failed: {status}").into());
+        }
+    }
+    Ok(())
+}
+
+fn show(claims: &[Claim]) {
+    for worker in 1..=WORKERS {
+        let jobs = claims.iter().filter(|claim| claim.0 == worker);
+        println!("  worker {worker}: {}", jobs.map(|(_, job)| format!(" {job:2}")).collect::<String>());
+    }
+}
+
+/// The n-th to queue must be the n-th to claim, and get job n.
+fn check(queued: Vec<usize>, claims: &[Claim]) -> Result<()> {
+    let due = queued.into_iter().zip(1..=JOBS);
+    let in_order = due.zip(claims).take_while(|(due, claim)| due == *claim).count();
+    if in_order < JOBS {
+        return Err(format!("only the first {in_order} claims are in the order of queueing").into());
+    }
+    println!("all {in_order} claims are in the order in which the workers queued");
+    Ok(())
+}
