@@ -1,10 +1,11 @@
 //! Promise 2: a command that is sent again, or that runs late on a connection that broke, doubles no hold, revives
-//! none and ends nobody else's.
+//! none and ends nobody else's. For each type of lock.
 
 #[path = "support/mod.rs"]
 mod support;
 
-use lockkeeper::{LockClient, LockConfig};
+use lockkeeper::{BaseLock, LockClient, LockConfig};
+use support::fixture::{FairLocks, Fixture, RLocks};
 use support::{Faults, MS, Proxy, SECOND, Scene, calls_of, eventually, script_hash, soon, timed};
 use tokio::time::{Instant, sleep};
 
@@ -20,8 +21,7 @@ async fn holds(beside: &LockClient, name: &str) -> u64 {
     beside.inspect(name).await.unwrap().map_or(0, |found| found.holders[0].holds)
 }
 
-#[tokio::test]
-async fn a_command_whose_reply_is_lost_is_sent_again_and_counted_once() {
+async fn a_command_whose_reply_is_lost_is_sent_again_and_counted_once<F: Fixture>() {
     let scene = Scene::start();
     let (proxy, locks, beside) = clients(&scene).await;
     for then_cut in [true, false] {
@@ -29,9 +29,9 @@ async fn a_command_whose_reply_is_lost_is_sent_again_and_counted_once() {
             proxy.swallow(0, then_cut, calls_of(file));
             proxy.swallowed()
         };
-        let mut lock = locks.rlock("a");
+        let mut lock = F::lock(&locks, "a");
 
-        let before = swallow("rlock/acquire.lua");
+        let before = swallow(F::ACQUIRE);
         let outer = soon(lock.lock()).await.unwrap();
         assert_eq!(
             (proxy.swallowed(), holds(&beside, "a").await),
@@ -48,7 +48,7 @@ async fn a_command_whose_reply_is_lost_is_sent_again_and_counted_once() {
         );
         let inner = soon(lock.lock()).await.unwrap();
 
-        let before = swallow("rlock/release.lua");
+        let before = swallow(F::RELEASE);
         soon(inner.unlock()).await.unwrap();
         assert_eq!((proxy.swallowed(), holds(&beside, "a").await), (before + 1, 2), "leave, cut {then_cut}");
         soon(middle.unlock()).await.unwrap();
@@ -59,7 +59,7 @@ async fn a_command_whose_reply_is_lost_is_sent_again_and_counted_once() {
         assert_eq!((proxy.swallowed(), holds(&beside, "a").await), (before + 1, 1), "renew, cut {then_cut}");
         assert!(outer.remaining() > 50 * SECOND);
 
-        let before = swallow("rlock/release.lua");
+        let before = swallow(F::RELEASE);
         soon(outer.unlock()).await.expect("the copy that did it was ours");
         assert_eq!(
             (proxy.swallowed(), holds(&beside, "a").await),
@@ -96,44 +96,43 @@ fn log_all_commands(scene: &Scene) {
     scene.server.run::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
 }
 
-#[tokio::test]
-async fn a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease() {
+async fn a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease<F: Fixture>() {
     let scene = Scene::start();
     log_all_commands(&scene);
     let (proxy, locks, beside) = clients(&scene).await;
 
     // The copy comes while the lock is free: it creates an orphan, which is undone.
     stuck(&proxy);
-    let guard = soon(locks.rlock("a").lock()).await.unwrap();
+    let guard = soon(F::lock(&locks, "a").lock()).await.unwrap();
     soon(guard.unlock()).await.unwrap();
     sleep(SECOND).await; // several undos later
-    deliver(&scene, &proxy, "rlock/acquire.lua", 1).await;
-    let (rival, waited) = timed(async { beside.rlock("a").lock().await }).await;
+    deliver(&scene, &proxy, F::ACQUIRE, 1).await;
+    let (rival, waited) = timed(async { F::rival(&beside, "a").lock().await }).await;
     assert!(waited < 3 * SECOND, "the orphan lived for {waited:?}");
     rival.unwrap().unlock().await.unwrap();
 
     // It comes while another holds the lock: that hold is not touched.
     stuck(&proxy);
-    let guard = soon(locks.rlock("b").lock()).await.unwrap();
+    let guard = soon(F::lock(&locks, "b").lock()).await.unwrap();
     soon(guard.unlock()).await.unwrap();
-    let theirs = beside.rlock("b").lock().await.unwrap();
-    deliver(&scene, &proxy, "rlock/acquire.lua", 1).await;
+    let theirs = F::rival(&beside, "b").lock().await.unwrap();
+    deliver(&scene, &proxy, F::ACQUIRE, 1).await;
     assert_eq!(holds(&beside, "b").await, 1);
     theirs.unlock().await.expect("it was held all the time");
 
     // It comes while the same owner holds the lock, by the copy that was sent again: one hold, and it stays.
     stuck(&proxy);
-    let guard = soon(locks.rlock("c").lock()).await.unwrap();
-    deliver(&scene, &proxy, "rlock/acquire.lua", 1).await;
+    let guard = soon(F::lock(&locks, "c").lock()).await.unwrap();
+    deliver(&scene, &proxy, F::ACQUIRE, 1).await;
     assert_eq!(holds(&beside, "c").await, 1);
     soon(guard.unlock()).await.unwrap();
     assert_eq!(holds(&beside, "c").await, 0);
 
     // Nobody waits for the answer any more: the same.
     stuck(&proxy);
-    assert!(locks.rlock("d").try_lock_for(10 * MS).await.is_err());
-    deliver(&scene, &proxy, "rlock/acquire.lua", 1).await;
-    let (rival, waited) = timed(async { beside.rlock("d").lock().await }).await;
+    assert!(F::lock(&locks, "d").try_lock_for(10 * MS).await.is_err());
+    deliver(&scene, &proxy, F::ACQUIRE, 1).await;
+    let (rival, waited) = timed(async { F::rival(&beside, "d").lock().await }).await;
     assert!(waited < 3 * SECOND, "the orphan lived for {waited:?}");
     rival.unwrap().unlock().await.unwrap();
 
@@ -142,17 +141,16 @@ async fn a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease() {
     scene.end().await;
 }
 
-#[tokio::test]
-async fn a_late_release_ends_nobody_elses_hold() {
+async fn a_late_release_ends_nobody_elses_hold<F: Fixture>() {
     let scene = Scene::start();
     log_all_commands(&scene);
     let (proxy, locks, beside) = clients(&scene).await;
-    let mut lock = locks.rlock("a");
+    let mut lock = F::lock(&locks, "a");
     let guard = lock.lock().await.unwrap();
     stuck(&proxy);
     soon(guard.unlock()).await.unwrap();
-    let theirs = beside.rlock("a").lock().await.unwrap();
-    deliver(&scene, &proxy, "rlock/release.lua", 1).await;
+    let theirs = F::rival(&beside, "a").lock().await.unwrap();
+    deliver(&scene, &proxy, F::RELEASE, 1).await;
     assert_eq!(holds(&beside, "a").await, 1);
     theirs.unlock().await.expect("it was held all the time");
 
@@ -162,23 +160,22 @@ async fn a_late_release_ends_nobody_elses_hold() {
     soon(guard.unlock()).await.unwrap();
     let outer = soon(lock.lock()).await.unwrap();
     let inner = soon(lock.lock()).await.unwrap();
-    deliver(&scene, &proxy, "rlock/release.lua", 1).await;
+    deliver(&scene, &proxy, F::RELEASE, 1).await;
     assert_eq!(holds(&beside, "a").await, 2);
     stuck(&proxy);
     soon(inner.unlock()).await.unwrap();
-    deliver(&scene, &proxy, "rlock/release.lua", 1).await;
+    deliver(&scene, &proxy, F::RELEASE, 1).await;
     assert_eq!(holds(&beside, "a").await, 1);
     soon(outer.unlock()).await.unwrap();
     drop((proxy, lock, locks, beside));
     scene.end().await;
 }
 
-#[tokio::test]
-async fn a_late_reentry_or_renewal_revives_nothing() {
+async fn a_late_reentry_or_renewal_revives_nothing<F: Fixture>() {
     let scene = Scene::start();
     log_all_commands(&scene);
     let (proxy, locks, beside) = clients(&scene).await;
-    let mut lock = locks.rlock("a");
+    let mut lock = F::lock(&locks, "a");
     let outer = lock.lock().await.unwrap();
     stuck(&proxy);
     let inner = soon(lock.lock()).await.unwrap();
@@ -191,9 +188,9 @@ async fn a_late_reentry_or_renewal_revives_nothing() {
     stuck(&proxy);
     soon(outer.extend(100 * SECOND)).await.unwrap();
     soon(outer.unlock()).await.unwrap();
-    let theirs = beside.rlock("a").lease(5 * SECOND).lock().await.unwrap();
+    let theirs = F::leased(&beside, "a", 5 * SECOND).lock().await.unwrap();
     deliver(&scene, &proxy, "rlock/renew.lua", 1).await;
-    let left = beside.rlock("a").remaining_lease().await.unwrap();
+    let left = F::rival(&beside, "a").remaining_lease().await.unwrap();
     assert!(left.is_some_and(|left| left <= 5 * SECOND), "a late renewal renews nobody else: {left:?}");
     theirs.unlock().await.unwrap();
     drop((proxy, lock, locks, beside));
@@ -201,8 +198,7 @@ async fn a_late_reentry_or_renewal_revives_nothing() {
 }
 
 /// The server is stopped; the command lies in its buffer while the client closes the connection and goes on.
-#[tokio::test]
-async fn copies_left_in_a_stopped_server_do_no_harm() {
+async fn copies_left_in_a_stopped_server_do_no_harm<F: Fixture>() {
     const ROUNDS: usize = 12;
     let scene = Scene::start();
     log_all_commands(&scene);
@@ -210,7 +206,7 @@ async fn copies_left_in_a_stopped_server_do_no_harm() {
     let locks = scene.client_with(config).await;
     let beside = scene.client().await;
     for round in 0..ROUNDS {
-        let mut lock = locks.rlock("a");
+        let mut lock = F::lock(&locks, "a");
         scene.server.freeze();
         let locking = async {
             let guard = lock.lock().await.unwrap();
@@ -224,15 +220,42 @@ async fn copies_left_in_a_stopped_server_do_no_harm() {
         soon(async { tokio::join!(locking, thawing) }).await;
 
         let start = Instant::now();
-        let theirs = soon(beside.rlock("a").lock()).await.unwrap();
+        let theirs = soon(F::rival(&beside, "a").lock()).await.unwrap();
         assert!(start.elapsed() < 3 * SECOND, "round {round}: an orphan for {:?}", start.elapsed());
         sleep(20 * MS).await;
         assert_eq!(holds(&beside, "a").await, 1, "round {round}");
         theirs.unlock().await.unwrap_or_else(|error| panic!("round {round}: a live hold was ended: {error}"));
     }
-    let sent = calls(&scene, "rlock/acquire.lua");
+    let sent = calls(&scene, F::ACQUIRE);
     assert!(sent > 2 * ROUNDS as u64, "{sent} acquires: no copy ran from a connection that was given up");
     locks.shutdown().await.unwrap();
     drop((locks, beside));
     scene.end().await;
+}
+
+macro_rules! late_copies {
+    ($($kind:ident: $fixture:ty { $($test:ident)* })*) => {
+        $(mod $kind {
+            $(
+                #[tokio::test]
+                async fn $test() {
+                    crate::$test::<$fixture>().await;
+                }
+            )*
+        })*
+    };
+    ($($kind:ident: $fixture:ty;)*) => {
+        late_copies! { $($kind: $fixture {
+            a_command_whose_reply_is_lost_is_sent_again_and_counted_once
+            a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease
+            a_late_release_ends_nobody_elses_hold
+            a_late_reentry_or_renewal_revives_nothing
+            copies_left_in_a_stopped_server_do_no_harm
+        })* }
+    };
+}
+
+late_copies! {
+    fair: crate::FairLocks;
+    rlock: crate::RLocks;
 }

@@ -9,6 +9,10 @@ pub trait Fixture: Send + Sync + 'static {
     type Lock: BaseLock + 'static;
     type Rival: BaseLock + 'static;
 
+    /// The scripts that take and release it.
+    const ACQUIRE: &'static str;
+    const RELEASE: &'static str;
+
     fn lock(client: &LockClient, name: &str) -> Self::Lock;
     fn rival(client: &LockClient, name: &str) -> Self::Rival;
     /// With a fixed lease.
@@ -21,12 +25,15 @@ pub trait Fixture: Send + Sync + 'static {
 
 /// A lock that excludes itself.
 macro_rules! fixture {
-    ($fixture:ident: $lock:ident by $method:ident) => {
+    ($fixture:ident: $lock:ident by $method:ident, scripts in $folder:literal) => {
         pub struct $fixture;
 
         impl Fixture for $fixture {
             type Lock = $lock;
             type Rival = $lock;
+
+            const ACQUIRE: &'static str = concat!($folder, "/acquire.lua");
+            const RELEASE: &'static str = concat!($folder, "/release.lua");
 
             fn lock(client: &LockClient, name: &str) -> $lock {
                 client.$method(name)
@@ -51,5 +58,5 @@ macro_rules! fixture {
     };
 }
 
-fixture!(FairLocks: FairLock by fair_lock);
-fixture!(RLocks: RLock by rlock);
+fixture!(FairLocks: FairLock by fair_lock, scripts in "fair");
+fixture!(RLocks: RLock by rlock, scripts in "rlock");
