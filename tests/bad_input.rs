@@ -5,7 +5,8 @@ mod support;
 
 use std::time::Duration;
 
-use lockkeeper::{Error, LockClient, LockConfig};
+use lockkeeper::{BaseLock, Error, LockClient, LockConfig};
+use support::fixture::{Fixture, for_each_lock};
 use support::{MS, Proxy, SECOND, Scene, Server, soon, timed};
 
 #[tokio::test]
@@ -167,8 +168,7 @@ async fn a_password_that_is_missing() {
 }
 
 /// Promise 4.
-#[tokio::test]
-async fn keys_that_are_something_else() {
+async fn keys_that_are_something_else<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client().await;
     scene.server.run::<()>(&["SET", "string", "1"]);
@@ -178,7 +178,7 @@ async fn keys_that_are_something_else() {
     let dump = |key: &str| scene.server.run::<Vec<u8>>(&["DUMP", key]);
     for name in ["string", "list", "rw", "rw write"] {
         let before = dump(name);
-        let mut lock = locks.rlock(name);
+        let mut lock = F::lock(&locks, name);
         let wrong_kind = |error: Error| match error {
             Error::WrongKind { name: found, .. } => assert_eq!(found, name),
             other => panic!("{name}: {other:?}"),
@@ -266,4 +266,8 @@ async fn a_server_that_is_too_old() {
     let error = LockClient::connect(scene.server.url()).await.unwrap_err();
     assert!(matches!(&error, Error::UnsupportedServer { version, .. } if version.is_empty()), "{error:?}");
     scene.end().await;
+}
+
+for_each_lock! {
+    keys_that_are_something_else
 }

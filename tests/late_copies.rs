@@ -5,7 +5,7 @@
 mod support;
 
 use lockkeeper::{BaseLock, LockClient, LockConfig};
-use support::fixture::{FairLocks, Fixture, RLocks};
+use support::fixture::{Fixture, for_each_lock};
 use support::{Faults, MS, Proxy, SECOND, Scene, calls_of, eventually, script_hash, soon, timed};
 use tokio::time::{Instant, sleep};
 
@@ -233,29 +233,10 @@ async fn copies_left_in_a_stopped_server_do_no_harm<F: Fixture>() {
     scene.end().await;
 }
 
-macro_rules! late_copies {
-    ($($kind:ident: $fixture:ty { $($test:ident)* })*) => {
-        $(mod $kind {
-            $(
-                #[tokio::test]
-                async fn $test() {
-                    crate::$test::<$fixture>().await;
-                }
-            )*
-        })*
-    };
-    ($($kind:ident: $fixture:ty;)*) => {
-        late_copies! { $($kind: $fixture {
-            a_command_whose_reply_is_lost_is_sent_again_and_counted_once
-            a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease
-            a_late_release_ends_nobody_elses_hold
-            a_late_reentry_or_renewal_revives_nothing
-            copies_left_in_a_stopped_server_do_no_harm
-        })* }
-    };
-}
-
-late_copies! {
-    fair: crate::FairLocks;
-    rlock: crate::RLocks;
+for_each_lock! {
+    a_command_whose_reply_is_lost_is_sent_again_and_counted_once
+    a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease
+    a_late_release_ends_nobody_elses_hold
+    a_late_reentry_or_renewal_revives_nothing
+    copies_left_in_a_stopped_server_do_no_harm
 }

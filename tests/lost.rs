@@ -3,20 +3,20 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use lockkeeper::{Error, LockClient, LockConfig};
+use lockkeeper::{BaseLock, Error, LockClient, LockConfig};
+use support::fixture::{Fixture, for_each_lock};
 use support::{Faults, MS, SECOND, Scene, soon, timed};
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// With the connection silent, the guard is told no later than its deadline, and before anybody else can get in.
-#[tokio::test]
-async fn a_holder_is_told_before_another_gets_in_when_the_network_is_silent() {
+async fn a_holder_is_told_before_another_gets_in_when_the_network_is_silent<F: Fixture>() {
     for faults in [Faults::black_hole(), Faults::replies_held()] {
         let scene = Scene::start();
         let proxy = scene.proxy().await;
         let lease = 1_500 * MS;
         let ours = LockClient::new(proxy.url(), LockConfig::default().watchdog_lease(lease)).await.unwrap();
         let theirs = scene.client().await;
-        let guard = ours.rlock("a").lock().await.unwrap();
+        let guard = F::lock(&ours, "a").lock().await.unwrap();
         sleep(lease).await; // it was renewed
         proxy.set(faults);
         let mut deadline = Instant::now() + guard.remaining();
@@ -24,7 +24,7 @@ async fn a_holder_is_told_before_another_gets_in_when_the_network_is_silent() {
         let rival = tokio::spawn({
             let theirs = theirs.clone();
             async move {
-                let guard = theirs.rlock("a").lock().await.unwrap();
+                let guard = F::lock(&theirs, "a").lock().await.unwrap();
                 let at = Instant::now();
                 guard.unlock().await.unwrap();
                 at
@@ -54,17 +54,16 @@ async fn a_holder_is_told_before_another_gets_in_when_the_network_is_silent() {
 }
 
 /// However long an answer takes, the guard never relies on the lease for longer than the server keeps it.
-#[tokio::test]
-async fn the_deadline_counts_from_before_the_command_was_sent() {
+async fn the_deadline_counts_from_before_the_command_was_sent<F: Fixture>() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let locks = LockClient::new(proxy.url(), LockConfig::default().watchdog_lease(3 * SECOND)).await.unwrap();
     let beside = scene.client().await;
-    locks.rlock("a").is_locked().await.unwrap(); // so that the connection is there, and the command goes out at once
+    F::lock(&locks, "a").is_locked().await.unwrap(); // so that the connection is there, and the command goes out at once
     proxy.set(Faults::replies_held());
     let locking = tokio::spawn({
         let locks = locks.clone();
-        async move { locks.rlock("a").lock().await.unwrap() }
+        async move { F::lock(&locks, "a").lock().await.unwrap() }
     });
     sleep(400 * MS).await;
     proxy.set(Faults::default());
@@ -72,7 +71,7 @@ async fn the_deadline_counts_from_before_the_command_was_sent() {
     for _ in 0..200 {
         // Asked in this order, both err towards a failure of this test.
         let relied_on = guard.remaining();
-        let kept = beside.rlock("a").remaining_lease().await.unwrap().expect("it is held");
+        let kept = F::lock(&beside, "a").remaining_lease().await.unwrap().expect("it is held");
         assert!(relied_on < kept + 5 * MS, "{relied_on:?} of {kept:?}");
         sleep(10 * MS).await;
     }
@@ -83,31 +82,30 @@ async fn the_deadline_counts_from_before_the_command_was_sent() {
 
 /// The hold is gone and so is the connection. That nothing could be sent on it must not be taken for a release that
 /// was done and not answered.
-#[tokio::test]
-async fn a_release_that_was_never_sent_does_not_hide_a_loss() {
+async fn a_release_that_was_never_sent_does_not_hide_a_loss<F: Fixture>() {
     let mut scene = Scene::start();
     let (locks, beside) = (scene.client().await, scene.client().await);
     for restart in [false, true] {
-        let guard = locks.rlock("a").lock().await.unwrap();
+        let guard = F::lock(&locks, "a").lock().await.unwrap();
         if restart {
             scene.server.restart();
         } else {
             scene.server.run::<u32>(&["CLIENT", "KILL", "TYPE", "NORMAL"]);
             scene.server.run::<()>(&["DEL", "a"]);
         }
-        let rival = soon(beside.rlock("a").lock()).await.unwrap();
+        let rival = soon(F::lock(&beside, "a").lock()).await.unwrap();
         sleep(100 * MS).await; // the client noticed that its connection ended
         assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })), "restarted: {restart}");
         assert!(!rival.is_lost());
         rival.unlock().await.unwrap();
 
         // Nor are there undos of what was never sent.
-        let idle = locks.rlock("a").lock().await.unwrap();
+        let idle = F::lock(&locks, "a").lock().await.unwrap();
         idle.unlock().await.unwrap();
         scene.server.run::<u32>(&["CLIENT", "KILL", "TYPE", "NORMAL"]);
         sleep(100 * MS).await;
         let before = scene.server.calls("evalsha");
-        locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();
+        F::lock(&locks, "a").lock().await.unwrap().unlock().await.unwrap();
         sleep(500 * MS).await;
         assert_eq!(scene.server.calls("evalsha") - before, 2);
     }
@@ -116,14 +114,13 @@ async fn a_release_that_was_never_sent_does_not_hide_a_loss() {
 }
 
 /// A connection that does not come about is given up while there is time for another.
-#[tokio::test]
-async fn a_connection_that_hangs_does_not_cost_the_lease() {
+async fn a_connection_that_hangs_does_not_cost_the_lease<F: Fixture>() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let lease = 4 * SECOND;
     let config = LockConfig::default().connections(1_usize).watchdog_lease(lease).command_timeout(lease);
     let locks = LockClient::new(proxy.url(), config).await.unwrap();
-    let guard = locks.rlock("a").lock().await.unwrap();
+    let guard = F::lock(&locks, "a").lock().await.unwrap();
     let before = proxy.accepted();
     proxy.set(Faults::black_hole());
     support::eventually("it connects anew", || proxy.accepted(), |&accepted| accepted > before).await;
@@ -138,13 +135,12 @@ async fn a_connection_that_hangs_does_not_cost_the_lease() {
 }
 
 /// The longest hold ends while a renewal is under way, which makes the lease longer once more.
-#[tokio::test]
-async fn a_longest_hold_that_ends_during_a_renewal_is_released() {
+async fn a_longest_hold_that_ends_during_a_renewal_is_released<F: Fixture>() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let lease = 6 * SECOND;
     let locks = LockClient::new(proxy.url(), LockConfig::default().watchdog_lease(lease)).await.unwrap();
-    let guard = locks.rlock("a").max_hold(lease + 500 * MS).lock().await.unwrap();
+    let guard = F::bounded(&locks, "a", lease + 500 * MS).lock().await.unwrap();
     proxy.set(Faults { delay: 75 * MS, ..Faults::default() }); // there and back longer than a tick
     guard.lost().await;
     let free = || !scene.server.run::<bool>(&["EXISTS", "a"]);
@@ -156,14 +152,13 @@ async fn a_longest_hold_that_ends_during_a_renewal_is_released() {
 }
 
 /// The renewal arrives and its answer comes late: the server has extended the lease, the hold stays lost.
-#[tokio::test]
-async fn a_late_successful_renewal_does_not_revive_a_lost_hold() {
+async fn a_late_successful_renewal_does_not_revive_a_lost_hold<F: Fixture>() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let config = LockConfig::default().watchdog_lease(900 * MS).command_timeout(10 * SECOND);
     let locks = LockClient::new(proxy.url(), config).await.unwrap();
     let beside = scene.client().await;
-    let guard = locks.rlock("a").lock().await.unwrap();
+    let guard = F::lock(&locks, "a").lock().await.unwrap();
     let before = scene.server.calls("evalsha");
     proxy.set(Faults::replies_held());
     soon(guard.lost()).await;
@@ -173,7 +168,7 @@ async fn a_late_successful_renewal_does_not_revive_a_lost_hold() {
         sleep(5 * MS).await;
         assert!(guard.is_lost() && guard.remaining().is_zero());
     }
-    let (rival, waited) = timed(async { beside.rlock("a").lock().await }).await;
+    let (rival, waited) = timed(async { F::lock(&beside, "a").lock().await }).await;
     assert!(waited < SECOND, "nothing renews a lost hold: {waited:?}");
     rival.unwrap().unlock().await.unwrap();
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
@@ -181,18 +176,17 @@ async fn a_late_successful_renewal_does_not_revive_a_lost_hold() {
     scene.end().await;
 }
 
-#[tokio::test]
-async fn a_silent_command_connection_is_replaced_within_two_seconds() {
+async fn a_silent_command_connection_is_replaced_within_two_seconds<F: Fixture>() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let locks = LockClient::connect(proxy.url()).await.unwrap();
     for name in ["a", "b", "c", "d", "e"] {
-        locks.rlock(name).lock().await.unwrap().unlock().await.unwrap(); // all connections are there
+        F::lock(&locks, name).lock().await.unwrap().unlock().await.unwrap(); // all connections are there
     }
     for faults in [Faults::black_hole(), Faults::replies_held()] {
         let before = proxy.accepted();
         proxy.set_existing(faults);
-        let (guard, took) = timed(async { locks.rlock("a").lock().await }).await;
+        let (guard, took) = timed(async { F::lock(&locks, "a").lock().await }).await;
         assert!(took < 2 * SECOND && took > 500 * MS, "{took:?}, {faults:?}");
         assert!(proxy.accepted() > before);
         guard.unwrap().unlock().await.unwrap();
@@ -203,13 +197,12 @@ async fn a_silent_command_connection_is_replaced_within_two_seconds() {
 }
 
 /// Nobody but the watchdog is there to notice.
-#[tokio::test]
-async fn the_watchdog_replaces_a_silent_connection_and_keeps_the_lock() {
+async fn the_watchdog_replaces_a_silent_connection_and_keeps_the_lock<F: Fixture>() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let config = LockConfig::default().watchdog_lease(4 * SECOND).command_timeout(500 * MS);
     let locks = LockClient::new(proxy.url(), config).await.unwrap();
-    let guard = locks.rlock("a").lock().await.unwrap();
+    let guard = F::lock(&locks, "a").lock().await.unwrap();
     let before = proxy.accepted();
     proxy.set_existing(Faults::black_hole());
     sleep_until(Instant::now() + 5 * SECOND).await;
@@ -221,14 +214,13 @@ async fn the_watchdog_replaces_a_silent_connection_and_keeps_the_lock() {
 }
 
 /// A lease not much longer than a command may take.
-#[tokio::test]
-async fn one_silent_connection_costs_no_short_lease() {
+async fn one_silent_connection_costs_no_short_lease<F: Fixture>() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     for _ in 0..3 {
         let config = LockConfig::default().connections(1_usize).watchdog_lease(1_500 * MS);
         let locks = LockClient::new(proxy.url(), config).await.unwrap();
-        let guard = locks.rlock("a").lock().await.unwrap();
+        let guard = F::lock(&locks, "a").lock().await.unwrap();
         sleep(600 * MS).await;
         let before = proxy.accepted();
         proxy.set_existing(Faults::black_hole());
@@ -242,12 +234,11 @@ async fn one_silent_connection_costs_no_short_lease() {
 }
 
 /// A connection that is cut is no loss by itself.
-#[tokio::test]
-async fn a_broken_connection_is_not_a_loss() {
+async fn a_broken_connection_is_not_a_loss<F: Fixture>() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let locks = LockClient::new(proxy.url(), LockConfig::default().watchdog_lease(SECOND)).await.unwrap();
-    let guard = locks.rlock("a").lock().await.unwrap();
+    let guard = F::lock(&locks, "a").lock().await.unwrap();
     for _ in 0..10 {
         proxy.cut();
         sleep(150 * MS).await;
@@ -256,4 +247,17 @@ async fn a_broken_connection_is_not_a_loss() {
     guard.unlock().await.unwrap();
     drop((locks, proxy));
     scene.end().await;
+}
+
+for_each_lock! {
+    a_holder_is_told_before_another_gets_in_when_the_network_is_silent
+    the_deadline_counts_from_before_the_command_was_sent
+    a_release_that_was_never_sent_does_not_hide_a_loss
+    a_connection_that_hangs_does_not_cost_the_lease
+    a_longest_hold_that_ends_during_a_renewal_is_released
+    a_late_successful_renewal_does_not_revive_a_lost_hold
+    a_silent_command_connection_is_replaced_within_two_seconds
+    the_watchdog_replaces_a_silent_connection_and_keeps_the_lock
+    one_silent_connection_costs_no_short_lease
+    a_broken_connection_is_not_a_loss
 }

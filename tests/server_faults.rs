@@ -5,7 +5,8 @@ mod support;
 
 use std::time::Duration;
 
-use lockkeeper::{Error, LockClient, LockConfig};
+use lockkeeper::{BaseLock, Error, LockClient, LockConfig};
+use support::fixture::{Fixture, for_each_lock};
 use support::{Faults, MS, SECOND, Scene, Server, eventually, soon, timed};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
@@ -19,11 +20,10 @@ fn answers(server: &Server, command: &[&str], code: &str) -> bool {
     server.try_run::<redis::Value>(command).is_err_and(|error| error.code() == Some(code))
 }
 
-#[tokio::test]
-async fn scripts_that_were_flushed_are_loaded_again() {
+async fn scripts_that_were_flushed_are_loaded_again<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client_with(LockConfig::default().watchdog_lease(600 * MS)).await;
-    let mut lock = locks.rlock("a");
+    let mut lock = F::lock(&locks, "a");
     let mut flushed = 0;
     let mut flush = || {
         scene.server.run::<()>(&["SCRIPT", "FLUSH"]);
@@ -49,11 +49,10 @@ async fn scripts_that_were_flushed_are_loaded_again() {
     scene.end().await;
 }
 
-#[tokio::test]
-async fn killed_connections_are_replaced() {
+async fn killed_connections_are_replaced<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client_with(LockConfig::default().watchdog_lease(SECOND)).await;
-    let mut lock = locks.rlock("a");
+    let mut lock = F::lock(&locks, "a");
     for _ in 0..3 {
         let guard = lock.lock().await.unwrap();
         for _ in 0..3 {
@@ -71,12 +70,11 @@ async fn killed_connections_are_replaced() {
     scene.end().await;
 }
 
-#[tokio::test]
-async fn a_server_that_restarts_with_its_data_keeps_the_locks() {
+async fn a_server_that_restarts_with_its_data_keeps_the_locks<F: Fixture>() {
     let server = Server::with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let mut scene = Scene::with(server);
     let locks = scene.client_with(LockConfig::default().watchdog_lease(3 * SECOND)).await;
-    let mut lock = locks.rlock("a");
+    let mut lock = F::lock(&locks, "a");
     let guard = lock.lock().await.unwrap();
     let started = |server: &Server| -> String { server.run::<String>(&["INFO", "server"]) };
     let run_id = |info: String| info.lines().find(|line| line.starts_with("run_id:")).map(str::to_owned);
@@ -93,8 +91,7 @@ async fn a_server_that_restarts_with_its_data_keeps_the_locks() {
 }
 
 /// A call rides out a restart; one without a server ends with an error.
-#[tokio::test]
-async fn calls_ride_out_a_restart() {
+async fn calls_ride_out_a_restart<F: Fixture>() {
     let mut scene = Scene::start();
     let locks = scene.client().await;
     for round in 0..2 {
@@ -103,8 +100,8 @@ async fn calls_ride_out_a_restart() {
             let locks = locks.clone();
             async move {
                 match round {
-                    0 => locks.rlock("a").lock().await.map(Some),
-                    _ => locks.rlock("a").try_lock_for(10 * SECOND).await,
+                    0 => F::lock(&locks, "a").lock().await.map(Some),
+                    _ => F::lock(&locks, "a").try_lock_for(10 * SECOND).await,
                 }
             }
         });
@@ -119,13 +116,12 @@ async fn calls_ride_out_a_restart() {
     scene.end().await;
 }
 
-#[tokio::test]
-async fn a_paused_server_delays_and_loses_nothing() {
+async fn a_paused_server_delays_and_loses_nothing<F: Fixture>() {
     let scene = Scene::start();
     let config = LockConfig::default().command_timeout(200 * MS);
     let locks = scene.client_with(config).await;
     for mode in ["WRITE", "ALL"] {
-        let mut lock = locks.rlock("a");
+        let mut lock = F::lock(&locks, "a");
         scene.server.run::<()>(&["CLIENT", "PAUSE", "900", mode]);
         let (outer, took) = timed(lock.lock()).await;
         assert!(took > 500 * MS, "{mode}: it was not paused: {took:?}");
@@ -145,24 +141,23 @@ async fn a_paused_server_delays_and_loses_nothing() {
 }
 
 /// Promise 15.
-#[tokio::test]
-async fn without_memory_held_locks_live_and_end_and_new_ones_are_refused() {
+async fn without_memory_held_locks_live_and_end_and_new_ones_are_refused<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client_with(LockConfig::default().watchdog_lease(600 * MS)).await;
-    let mut lock = locks.rlock("a");
+    let mut lock = F::lock(&locks, "a");
     let outer = lock.lock().await.unwrap();
     scene.server.run::<()>(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
     assert!(answers(&scene.server, &["SET", "x", "1"], "OOM"));
 
-    let (refused, took) = timed(async { locks.rlock("b").lock().await }).await;
+    let (refused, took) = timed(async { F::lock(&locks, "b").lock().await }).await;
     let error = refused.unwrap_err();
     assert!(
         matches!(error, Error::OutOfMemory(_)) && error.is_transient() && !error.outcome_unknown(),
         "{error:?}"
     );
     assert!(took < 500 * MS, "it is told at once: {took:?}");
-    assert!(matches!(locks.rlock("b").try_lock().await, Err(Error::OutOfMemory(_))));
+    assert!(matches!(F::lock(&locks, "b").try_lock().await, Err(Error::OutOfMemory(_))));
 
     let inner = lock.lock().await.expect("to enter again needs no memory");
     sleep(1_200 * MS).await; // two leases: it is renewed
@@ -176,23 +171,22 @@ async fn without_memory_held_locks_live_and_end_and_new_ones_are_refused() {
     scene.end().await;
 }
 
-#[tokio::test]
-async fn a_replica_grants_nothing() {
+async fn a_replica_grants_nothing<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client_with(impatient()).await;
-    let mut lock = locks.rlock("a");
+    let mut lock = F::lock(&locks, "a");
     let guard = lock.lock().await.unwrap();
-    let gone = locks.rlock("gone").lock().await.unwrap();
+    let gone = F::lock(&locks, "gone").lock().await.unwrap();
     scene.server.run::<()>(&["DEL", "gone"]);
     scene.server.run::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
     assert!(answers(&scene.server, &["SET", "x", "1"], "READONLY"));
 
-    let (refused, took) = timed(async { locks.rlock("b").lock().await }).await;
+    let (refused, took) = timed(async { F::lock(&locks, "b").lock().await }).await;
     let error = refused.unwrap_err();
     assert!(matches!(error, Error::ReadOnly(_)) && error.is_transient(), "{error:?}");
     assert!(took >= 200 * MS, "it was tried again: {took:?}");
-    assert!(matches!(locks.rlock("b").try_lock().await, Err(Error::ReadOnly(_))));
-    assert!(matches!(locks.rlock("b").is_locked().await, Err(Error::ReadOnly(_))), "its data may be old");
+    assert!(matches!(F::lock(&locks, "b").try_lock().await, Err(Error::ReadOnly(_))));
+    assert!(matches!(F::lock(&locks, "b").is_locked().await, Err(Error::ReadOnly(_))), "its data may be old");
     for guard in [guard, gone] {
         assert!(
             matches!(guard.unlock().await, Err(Error::ReadOnly(_))),
@@ -202,7 +196,7 @@ async fn a_replica_grants_nothing() {
 
     let waiting = tokio::spawn({
         let locks = locks.clone();
-        async move { locks.rlock("c").try_lock_for(10 * SECOND).await }
+        async move { F::lock(&locks, "c").try_lock_for(10 * SECOND).await }
     });
     sleep(300 * MS).await;
     scene.server.run::<()>(&["REPLICAOF", "NO", "ONE"]);
@@ -211,8 +205,7 @@ async fn a_replica_grants_nothing() {
     scene.end().await; // what was not released then is released in the background
 }
 
-#[tokio::test]
-async fn a_server_that_loads_its_data_is_waited_for() {
+async fn a_server_that_loads_its_data_is_waited_for<F: Fixture>() {
     let server = Server::with(&["--rdbcompression", "no", "--key-load-delay", "0"]);
     let mut scene = Scene::with(server);
     let locks = scene.client_with(impatient()).await;
@@ -224,21 +217,20 @@ async fn a_server_that_loads_its_data_is_waited_for() {
     scene.server.restart();
     assert!(answers(&scene.server, &["GET", "a"], "LOADING"), "it is up, and loads");
 
-    let error = locks.rlock("a").lock().await.expect_err("this client does not wait long");
+    let error = F::lock(&locks, "a").lock().await.expect_err("this client does not wait long");
     assert!(matches!(error, Error::Unavailable(_)) && error.is_transient(), "{error:?}");
-    let guard = soon(locks.rlock("a").try_lock_for(15 * SECOND)).await.unwrap().expect("it is free");
+    let guard = soon(F::lock(&locks, "a").try_lock_for(15 * SECOND)).await.unwrap().expect("it is free");
     guard.unlock().await.unwrap();
     scene.server.run::<()>(&["FLUSHALL"]);
     drop(locks);
     scene.end().await;
 }
 
-#[tokio::test]
-async fn a_server_that_is_busy_with_a_script_is_waited_for() {
+async fn a_server_that_is_busy_with_a_script_is_waited_for<F: Fixture>() {
     let scene = Scene::start();
     scene.server.run::<()>(&["CONFIG", "SET", "busy-reply-threshold", "50"]);
     let locks = scene.client_with(impatient()).await;
-    let guard = locks.rlock("a").lock().await.unwrap();
+    let guard = F::lock(&locks, "a").lock().await.unwrap();
     let mut endless = scene.server.connect().unwrap();
     endless.set_read_timeout(None).unwrap();
     let running = std::thread::spawn(move || {
@@ -246,12 +238,12 @@ async fn a_server_that_is_busy_with_a_script_is_waited_for() {
     });
     eventually("it is busy", || answers(&scene.server, &["GET", "a"], "BUSY"), |&busy| busy).await;
 
-    let error = locks.rlock("b").lock().await.expect_err("this client does not wait long");
+    let error = F::lock(&locks, "b").lock().await.expect_err("this client does not wait long");
     assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
     let unlocking = tokio::spawn(guard.unlock());
     let waiting = tokio::spawn({
         let locks = locks.clone();
-        async move { locks.rlock("b").try_lock_for(10 * SECOND).await }
+        async move { F::lock(&locks, "b").try_lock_for(10 * SECOND).await }
     });
     sleep(100 * MS).await;
     scene.server.run::<()>(&["SCRIPT", "KILL"]);
@@ -263,18 +255,17 @@ async fn a_server_that_is_busy_with_a_script_is_waited_for() {
 }
 
 /// After a failover the name of the server may lead elsewhere, while the old connection still stands.
-#[tokio::test]
-async fn a_connection_to_a_replica_is_made_anew() {
+async fn a_connection_to_a_replica_is_made_anew<F: Fixture>() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let locks = LockClient::connect(proxy.url()).await.unwrap();
-    let guard = locks.rlock("a").lock().await.unwrap();
+    let guard = F::lock(&locks, "a").lock().await.unwrap();
     scene.server.run::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
     let primary = Server::start();
     let before = proxy.accepted();
     let locking = tokio::spawn({
         let locks = locks.clone();
-        async move { locks.rlock("b").lock().await }
+        async move { F::lock(&locks, "b").lock().await }
     });
     eventually("it connects again", || proxy.accepted(), |&now| now > before).await;
     proxy.lead_to(primary.port());
@@ -288,8 +279,7 @@ async fn a_connection_to_a_replica_is_made_anew() {
 }
 
 /// All the answers of a server that is gone for a moment, at once, under load.
-#[tokio::test]
-async fn under_load_no_fault_lets_two_in_or_leaves_a_lock() {
+async fn under_load_no_fault_lets_two_in_or_leaves_a_lock<F: Fixture>() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let config = LockConfig::default().command_timeout(150 * MS);
@@ -303,7 +293,7 @@ async fn under_load_no_fault_lets_two_in_or_leaves_a_lock() {
             let mut sections = 0_u32;
             let start = tokio::time::Instant::now();
             while start.elapsed() < 4 * SECOND {
-                let Ok(guard) = locks.rlock("a").lock().await else { continue };
+                let Ok(guard) = F::lock(&locks, "a").lock().await else { continue };
                 assert_eq!(inside.fetch_add(1, SeqCst), 0, "two are inside");
                 tokio::task::yield_now().await;
                 inside.fetch_sub(1, SeqCst);
@@ -328,7 +318,7 @@ async fn under_load_no_fault_lets_two_in_or_leaves_a_lock() {
     println!("{sections} sections, {faults} faults");
     assert!(sections > 100 && faults == 12);
     proxy.cut();
-    let (guard, took) = timed(async { locks.rlock("a").lock().await }).await;
+    let (guard, took) = timed(async { F::lock(&locks, "a").lock().await }).await;
     assert!(took < 3 * SECOND, "{took:?}");
     guard.unwrap().unlock().await.unwrap();
     locks.shutdown().await.unwrap();
@@ -364,4 +354,18 @@ async fn another_runtime_that_ends_takes_nothing_with_it() {
     locks.shutdown().await.unwrap();
     drop((locks, proxy));
     scene.end().await;
+}
+
+for_each_lock! {
+    scripts_that_were_flushed_are_loaded_again
+    killed_connections_are_replaced
+    a_server_that_restarts_with_its_data_keeps_the_locks
+    calls_ride_out_a_restart
+    a_paused_server_delays_and_loses_nothing
+    without_memory_held_locks_live_and_end_and_new_ones_are_refused
+    a_replica_grants_nothing
+    a_server_that_loads_its_data_is_waited_for
+    a_server_that_is_busy_with_a_script_is_waited_for
+    a_connection_to_a_replica_is_made_anew
+    under_load_no_fault_lets_two_in_or_leaves_a_lock
 }

@@ -60,3 +60,23 @@ macro_rules! fixture {
 
 fixture!(FairLocks: FairLock by fair_lock, scripts in "fair");
 fixture!(RLocks: RLock by rlock, scripts in "rlock");
+
+/// Makes a test of each function for each type of lock. A new type is one more line here.
+macro_rules! for_each_lock {
+    ($($test:ident)*) => {
+        for_each_lock! { fair: FairLocks; $($test)* }
+        for_each_lock! { rlock: RLocks; $($test)* }
+    };
+    ($kind:ident: $fixture:ident; $($test:ident)*) => {
+        mod $kind {
+            $(
+                #[tokio::test]
+                async fn $test() {
+                    crate::$test::<crate::support::fixture::$fixture>().await;
+                }
+            )*
+        }
+    };
+}
+
+pub(crate) use for_each_lock;

@@ -4,6 +4,7 @@
     dead_code,
     unreachable_pub,
     unused_imports,
+    unused_macros,
     reason = "every test file includes it, and none uses all of it"
 )]
 
