@@ -354,7 +354,6 @@ async fn ten_thousand_waiters_cost_two_scripts_each() {
     let each = (scene.server.micros("evalsha") - usec) / beats;
     println!("{beats} heartbeats in a third of the allowance, of {each} µs server time");
     assert!((LOCKS as u64 / 2..=5 * LOCKS as u64).contains(&beats), "{beats} heartbeats");
-    assert!(each < 5_000, "{each} µs for one");
 
     let (evalsha, publish) = (scene.server.calls("evalsha"), scene.server.calls("publish"));
     for guard in guards {
