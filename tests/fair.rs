@@ -128,7 +128,8 @@ async fn re_entry_does_not_queue_and_a_try_does_not_overtake() {
 #[tokio::test]
 async fn whoever_gives_up_leaves_the_queue_at_once() {
     let scene = Scene::start();
-    let (locks, beside) = (scene.client_with(config()).await, scene.client_with(config()).await);
+    let config = config().fair_allowance(30 * SECOND); // no heartbeat comes to help
+    let (locks, beside) = (scene.client_with(config.clone()).await, scene.client_with(config).await);
     let guard = locks.fair_lock("a").lock().await.unwrap();
     let mut first = locks.fair_lock("a");
     let (got, _) = tokio::join!(first.try_lock_for(100 * MS), queued(&scene, 1));
@@ -145,7 +146,7 @@ async fn whoever_gives_up_leaves_the_queue_at_once() {
         first.abort();
         let (woken, took) = timed(second).await;
         woken.unwrap();
-        assert!(took < ALLOWANCE / 3, "round {round}: {took:?}");
+        assert!(took < SECOND, "round {round}: {took:?}");
         let _ = first.await;
     }
     drop((first, locks, beside));
@@ -231,7 +232,8 @@ async fn a_future_that_is_left_in_front_loses_its_place() {
     let guard = locks.fair_lock("a").lock().await.unwrap();
     let mut lock = locks.fair_lock("a");
     let mut left = Box::pin(lock.lock());
-    while queue(&scene).is_empty() {
+    // Until it knows that it is queued, and listens.
+    while scene.server.channels().is_empty() {
         assert!((&mut left).now_or_never().is_none());
         sleep(MS).await;
     }
