@@ -166,7 +166,7 @@ impl Lock for BareLock {
             self.bare.0.wakes.wait(channel).await;
         }
         if let Some(channel) = &own_channel {
-            self.bare.0.wakes.forget(channel).await;
+            self.bare.0.wakes.forget(channel);
         }
         owner
     }
@@ -207,11 +207,12 @@ impl Wakes {
         }
     }
 
-    /// Nobody will wait there again.
-    async fn forget(&self, channel: &str) {
+    /// Nobody will wait there again. Whoever has the lock does not wait for that.
+    fn forget(&self, channel: &str) {
         let known = self.channels.lock().expect("no panic").remove(channel);
         if known.is_some() {
-            self.sink.clone().unsubscribe(channel).await.expect("an answer");
+            let (mut sink, channel) = (self.sink.clone(), channel.to_owned());
+            tokio::spawn(async move { sink.unsubscribe(channel).await.expect("an answer") });
         }
     }
 
