@@ -103,18 +103,49 @@ macro_rules! script {
     ($file:literal) => {
         Script { file: $file, source: source!($file), hash: OnceLock::new() }
     };
+    ($file:literal with $shared:literal) => {{
+        const LEN: usize = source!($file).len() + source!($shared).len();
+        const BYTES: [u8; LEN] = with_shared(source!($file).as_bytes(), source!($shared).as_bytes());
+        const SOURCE: &str = match std::str::from_utf8(&BYTES) {
+            Ok(source) => source,
+            Err(_) => unreachable!(),
+        };
+        Script { file: $file, source: SOURCE, hash: OnceLock::new() }
+    }};
 }
 
-/// `name(file; keys; arguments)`, and for a batch `NAME(file; keys of a row; shared argument; arguments of a row)`.
+/// Puts what several scripts share behind the first line of one, which has to stay the first.
+const fn with_shared<const LEN: usize>(script: &[u8], shared: &[u8]) -> [u8; LEN] {
+    let mut first_line = 0;
+    while script[first_line] != b'\n' {
+        first_line += 1;
+    }
+    first_line += 1;
+    let mut joined = [0; LEN];
+    let mut at = 0;
+    while at < LEN {
+        joined[at] = if at < first_line {
+            script[at]
+        } else if at < first_line + shared.len() {
+            shared[at - first_line]
+        } else {
+            script[at - shared.len()]
+        };
+        at += 1;
+    }
+    joined
+}
+
+/// `name(file; keys; arguments)`, with `with` a file that stands in it as well; and for a batch `NAME(file; keys of a row; shared argument; arguments of a row)`.
 macro_rules! scripts {
     (
-        calls { $( $name:ident($file:literal; $($key:ident),*; $($arg:ident),*); )* }
+        calls { $( $name:ident($file:literal $(with $shared_file:literal)?; $($key:ident),*; $($arg:ident),*); )* }
         batches { $( $batch:ident($batch_file:literal; $($row_key:ident),*; $shared:ident; $($row_arg:ident),*); )* }
     ) => {
         $(
             #[allow(clippy::too_many_arguments, reason = "so many keys and arguments has the script")]
             pub(crate) fn $name($($key: &Arc<str>,)* $($arg: impl Into<Arg>,)*) -> Call {
-                static SCRIPT: Script = script!($file);
+                static SCRIPT: Script = script!($file $(with $shared_file)?);
                 Call { script: &SCRIPT, keys: smallvec![$(Arc::clone($key)),*], args: smallvec![$($arg.into()),*] }
             }
         )*
@@ -124,6 +155,7 @@ macro_rules! scripts {
         static TABLE: &[tests::Entry] = &[
             $( tests::Entry {
                 file: $file,
+                shared: &[$($shared_file)?],
                 source: source!($file),
                 keys: &[$(stringify!($key)),*],
                 args: &[$(stringify!($arg)),*],
@@ -131,6 +163,7 @@ macro_rules! scripts {
             }, )*
             $( tests::Entry {
                 file: $batch_file,
+                shared: &[],
                 source: source!($batch_file),
                 keys: &[$(stringify!($row_key)),*],
                 args: &[stringify!($shared)],
@@ -142,9 +175,9 @@ macro_rules! scripts {
 
 scripts! {
     calls {
-        fair_acquire("fair/acquire.lua"; lock, queue, scores, places, channel; owner, lease_ms, allowance_ms, java_wait_ms);
-        fair_beat("fair/beat.lua"; lock, queue, scores, places, channel; allowance_ms, java_wait_ms, owners);
-        fair_release("fair/release.lua"; lock, queue, scores, places, channel; owner, keep, java_wait_ms);
+        fair_acquire("fair/acquire.lua" with "fair/shared.lua"; lock, queue, scores, places, channel; owner, lease_ms, allowance_ms, java_wait_ms);
+        fair_beat("fair/beat.lua" with "fair/shared.lua"; lock, queue, scores, places, channel; allowance_ms, java_wait_ms, owners);
+        fair_release("fair/release.lua" with "fair/shared.lua"; lock, queue, scores, places, channel; owner, keep, java_wait_ms);
         inspect("inspect.lua"; lock; );
         rlock_acquire("rlock/acquire.lua"; lock; owner, lease_ms);
         rlock_reenter("rlock/reenter.lua"; lock; owner, want, lease_ms);
@@ -165,6 +198,8 @@ mod tests {
 
     pub(super) struct Entry {
         pub(super) file: &'static str,
+        /// The file that is put into it.
+        pub(super) shared: &'static [&'static str],
         pub(super) source: &'static str,
         pub(super) keys: &'static [&'static str],
         pub(super) args: &'static [&'static str],
@@ -312,6 +347,7 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
         let mut found = BTreeSet::new();
         files(&root, &root, &mut found);
-        assert_eq!(found, TABLE.iter().map(|entry| entry.file.to_owned()).collect());
+        let named = TABLE.iter().flat_map(|entry| entry.shared.iter().chain([&entry.file]));
+        assert_eq!(found, named.map(|&file| file.to_owned()).collect());
     }
 }

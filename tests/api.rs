@@ -152,6 +152,29 @@ async fn what_nobody_awaits_is_an_event() {
     scene.end().await;
 }
 
+/// A waiter of whom nothing was heard for too long finds that it has no place any more.
+#[tokio::test]
+async fn a_place_that_was_lost_is_an_event() {
+    let events = Events::default();
+    let _collecting = events.collect();
+    let scene = Scene::start();
+    let locks = scene.client_with(LockConfig::default().fair_allowance(600 * MS)).await;
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.fair_lock("a").lock().await.unwrap().unlock().await }
+    });
+    let queued = || scene.server.run::<usize>(&["LLEN", "redisson_lock_queue:{a}"]);
+    eventually("it stands in the queue", queued, |&len| len == 1).await;
+    let keys = ["redisson_lock_queue:{a}", "redisson_lock_timeout:{a}", "lockkeeper_fair:{a}"];
+    scene.server.run::<()>(&["DEL", keys[0], keys[1], keys[2]]);
+    events.tell("queued again at the end").await;
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
 #[tokio::test]
 async fn a_handle_that_is_shared_between_tasks_is_warned_of() {
     let events = Events::default();

@@ -153,3 +153,21 @@ async fn one_broken_key_costs_the_others_nothing() {
     drop(locks);
     scene.end().await;
 }
+
+/// What the server refuses for good is asked for as often as what it grants, and not more.
+#[tokio::test]
+async fn a_renewal_that_is_refused_is_not_asked_for_in_a_loop() {
+    let scene = Scene::start();
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all"]);
+    let url = format!("redis://u:s@127.0.0.1:{}/", scene.server.port());
+    let lease = 3 * SECOND;
+    let locks = LockClient::new(url, LockConfig::default().watchdog_lease(lease)).await.unwrap();
+    let guard = locks.rlock("a").lock().await.unwrap();
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "-pexpire"]);
+    let before = scene.server.calls("evalsha");
+    soon(guard.lost()).await;
+    let asked = scene.server.calls("evalsha") - before;
+    assert!((1..=4).contains(&asked), "{asked} renewals in a lease");
+    drop((guard, locks));
+    scene.end().await;
+}

@@ -21,6 +21,7 @@ use crate::peer::{LEASE, Lock, Peer};
 const ACQUIRE: &str = include_str!("../../lua/rlock/acquire.lua");
 const RELEASE: &str = include_str!("../../lua/rlock/release.lua");
 const FAIR_ACQUIRE: &str = include_str!("../../lua/fair/acquire.lua");
+const FAIR_SHARED: &str = include_str!("../../lua/fair/shared.lua");
 const FAIR_RELEASE: &str = include_str!("../../lua/fair/release.lua");
 
 /// As long as a lockkeeper waiter counts as alive by default, and the longest that Java waits.
@@ -95,7 +96,7 @@ impl Peer for BareFair {
     type Lock = BareLock;
 
     async fn connect(url: &str) -> Self {
-        Self(Bare::with(url, FAIR_ACQUIRE, FAIR_RELEASE).await)
+        Self(Bare::with(url, &fair(FAIR_ACQUIRE), &fair(FAIR_RELEASE)).await)
     }
 
     fn lock(&self, name: &str) -> BareLock {
@@ -103,6 +104,12 @@ impl Peer for BareFair {
         let queue = Some(keys.map(|key| format!("{key}:{{{name}}}")));
         BareLock { queue, ..self.0.lock(name) }
     }
+}
+
+/// Behind the first line of each stands what they share.
+fn fair(script: &str) -> String {
+    let (first_line, rest) = script.split_once('\n').expect("more than one line");
+    format!("{first_line}\n{FAIR_SHARED}{rest}")
 }
 
 impl Bare {

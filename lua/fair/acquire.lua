@@ -18,8 +18,8 @@
     nil   granted
     >= 0  held by another owner, and this one is next: milliseconds left of its lease
     -1    others are before this one, or the lock is held without expiry
-    -4    the same, and it did not stand in the queue before
     -3    the name is in use as a read-write lock
+    -4    it did not stand in the queue before, and does now
   Publishes  "0" on the channel of the first in the queue, if the lock is free and that is somebody else
   Repeating  a copy that finds its own hold answers "granted" and adds no hold, one that finds itself in the queue
              keeps its place; one that runs after both were given up creates an orphan, which the sender goes on
@@ -28,38 +28,7 @@
 local lock, queue, scores, places, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local owner, lease_ms, allowance_ms, java_wait_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
--- Java's scores are refreshed by nobody, and lowered by each grant: ours stay this much above that.
-local SLACK_MS = 60000
-local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-
--- The first in the queue that is alive. Those before it are dropped.
-local function head()
-  while true do
-    local first = redis.call('lindex', queue, 0)
-    if not first then
-      return nil
-    end
-    local place, till = redis.call('hget', places, first), nil
-    if place then
-      till = tonumber(string.match(place, '^%d+'))
-    else
-      till = tonumber(redis.call('zscore', scores, first))
-      if not till then
-        -- Java would keep it for ever.
-        till = now + java_wait_ms
-        redis.call('zadd', scores, till, first)
-      end
-    end
-    if till > now then
-      return first
-    end
-    redis.call('lpop', queue)
-    redis.call('zrem', scores, first)
-    redis.call('hdel', places, first)
-  end
-end
-
+local now_us, now = server_time()
 local is_free = redis.call('exists', lock) == 0
 if not is_free then
   if redis.call('hexists', lock, owner) == 1 then
@@ -74,31 +43,17 @@ if not is_free then
   end
 end
 
--- A Java client whose clock is ahead drops who is alive. It goes back to where its ticket says.
-local function put_back(ticket)
-  for _, waiter in ipairs(redis.call('lrange', queue, 0, -1)) do
-    local place = redis.call('hget', places, waiter)
-    if not place or tonumber(string.match(place, '%d+$')) > ticket then
-      redis.call('linsert', queue, 'before', waiter, owner)
-      return
-    end
-  end
-  redis.call('rpush', queue, owner)
-end
-
--- For how long Rust takes it for alive, with time for a heartbeat that is late.
-local alive_ms = allowance_ms + math.floor(allowance_ms / 3)
 local place = redis.call('hget', places, owner)
-local ticket = place and tonumber(string.match(place, '%d+$')) or time[1] * 1000000 + time[2]
+local ticket = place and ticket_of(place) or now_us
 if place then
   -- Before the dead are dropped: it is alive, however late it is.
-  redis.call('hset', places, owner, string.format('%.0f %.0f', now + alive_ms, ticket))
+  record(places, owner, ticket, now, allowance_ms)
   if not redis.call('lpos', queue, owner) then
-    put_back(ticket)
+    put_back(queue, places, owner, ticket)
   end
 end
 
-local first = head()
+local first = head(queue, scores, places, now, java_wait_ms)
 if is_free and (not first or first == owner) then
   -- Without a key it changes nothing. A user who may not do it is stopped here, and not between the next two lines,
   -- where a lock without expiry would be left.
@@ -119,30 +74,15 @@ if allowance_ms > 0 then
     redis.call('rpush', queue, owner)
     is_new = true
   end
-  redis.call('hset', places, owner, string.format('%.0f %.0f', now + alive_ms, ticket))
-  -- Each Java client before this one lowers its score once at most, when it is granted or gives up.
-  local score = now + allowance_ms + SLACK_MS
-  if redis.call('llen', queue) ~= redis.call('hlen', places) then
-    for _, waiter in ipairs(redis.call('lrange', queue, 0, -1)) do
-      if waiter == owner then
-        break
-      end
-      if redis.call('hexists', places, waiter) == 0 then
-        score = math.max(score, tonumber(redis.call('zscore', scores, waiter) or 0)) + java_wait_ms
-      end
-    end
-  end
-  redis.call('zadd', scores, score, owner)
-  -- Longer than its score, or it would be taken for Java's.
-  if redis.call('pttl', places) < score - now + alive_ms then
-    redis.call('pexpire', places, score - now + alive_ms)
-  end
+  record(places, owner, ticket, now, allowance_ms)
+  raise_scores(queue, scores, places, { [owner] = true }, now, allowance_ms, java_wait_ms)
   first = first or owner
 end
 
 if is_free then
   redis.pcall('publish', channel .. ':' .. first, '0')
-elseif first == owner then
-  return redis.call('pttl', lock)
 end
-return is_new and -4 or -1
+if is_new then
+  return -4
+end
+return not is_free and first == owner and redis.call('pttl', lock) or -1

@@ -21,82 +21,23 @@
 local lock, queue, scores, places, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local allowance_ms, java_wait_ms, owners = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 
--- See acquire.
-local SLACK_MS = 60000
-local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-
--- The first in the queue that is alive. Those before it are dropped.
-local function head()
-  while true do
-    local first = redis.call('lindex', queue, 0)
-    if not first then
-      return nil
-    end
-    local place, till = redis.call('hget', places, first), nil
-    if place then
-      till = tonumber(string.match(place, '^%d+'))
-    else
-      till = tonumber(redis.call('zscore', scores, first))
-      if not till then
-        -- Java would keep it for ever.
-        till = now + java_wait_ms
-        redis.call('zadd', scores, till, first)
-      end
-    end
-    if till > now then
-      return first
-    end
-    redis.call('lpop', queue)
-    redis.call('zrem', scores, first)
-    redis.call('hdel', places, first)
-  end
-end
-
--- A Java client whose clock is ahead drops who is alive. It goes back to where its ticket says.
-local function put_back(owner, ticket)
-  for _, waiter in ipairs(redis.call('lrange', queue, 0, -1)) do
-    local place = redis.call('hget', places, waiter)
-    if not place or tonumber(string.match(place, '%d+$')) > ticket then
-      redis.call('linsert', queue, 'before', waiter, owner)
-      return
-    end
-  end
-  redis.call('rpush', queue, owner)
-end
-
-local alive_ms = allowance_ms + math.floor(allowance_ms / 3)
-local base = now + allowance_ms + SLACK_MS
+local _, now = server_time()
 local kept, ours = {}, {}
 for owner in string.gmatch(owners, '%S+') do
   local place = redis.call('hget', places, owner)
   if place then
-    local ticket = tonumber(string.match(place, '%d+$'))
+    local ticket = ticket_of(place)
     if not redis.call('zscore', scores, owner) and not redis.call('lpos', queue, owner) then
-      put_back(owner, ticket)
+      put_back(queue, places, owner, ticket)
     end
-    redis.call('hset', places, owner, string.format('%.0f %.0f', now + alive_ms, ticket))
-    redis.call('zadd', scores, 'GT', base, owner)
+    record(places, owner, ticket, now, allowance_ms)
     ours[owner] = #kept + 1
   end
   kept[#kept + 1] = place and 1 or 0
 end
 
-local first = head()
-local score = base
-if redis.call('llen', queue) ~= redis.call('hlen', places) then
-  for _, waiter in ipairs(redis.call('lrange', queue, 0, -1)) do
-    if ours[waiter] then
-      redis.call('zadd', scores, score, waiter)
-    elseif redis.call('hexists', places, waiter) == 0 then
-      score = math.max(score, tonumber(redis.call('zscore', scores, waiter) or 0)) + java_wait_ms
-    end
-  end
-end
--- Longer than the scores, or who has a place would be taken for Java's.
-if redis.call('pttl', places) < score - now + alive_ms then
-  redis.call('pexpire', places, score - now + alive_ms)
-end
+local first = head(queue, scores, places, now, java_wait_ms)
+raise_scores(queue, scores, places, ours, now, allowance_ms, java_wait_ms)
 if first and redis.call('exists', lock) == 0 then
   redis.pcall('publish', channel .. ':' .. first, '0')
   if ours[first] then

@@ -24,36 +24,6 @@
 local lock, queue, scores, places, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local owner, keep, java_wait_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
-local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-
--- The first in the queue that is alive. Those before it are dropped.
-local function head()
-  while true do
-    local first = redis.call('lindex', queue, 0)
-    if not first then
-      return nil
-    end
-    local place, till = redis.call('hget', places, first), nil
-    if place then
-      till = tonumber(string.match(place, '^%d+'))
-    else
-      till = tonumber(redis.call('zscore', scores, first))
-      if not till then
-        -- Java would keep it for ever.
-        till = now + java_wait_ms
-        redis.call('zadd', scores, till, first)
-      end
-    end
-    if till > now then
-      return first
-    end
-    redis.call('lpop', queue)
-    redis.call('zrem', scores, first)
-    redis.call('hdel', places, first)
-  end
-end
-
 local count = tonumber(redis.call('hget', lock, owner))
 if count and keep > 0 then
   if count > keep then
@@ -71,7 +41,8 @@ if had == 0 then
   return -2
 end
 if redis.call('exists', lock) == 0 then
-  local first = head()
+  local _, now = server_time()
+  local first = head(queue, scores, places, now, java_wait_ms)
   if first then
     -- pcall: the lock is free already, and must not be reported as held.
     local told = redis.pcall('publish', channel .. ':' .. first, '0')

@@ -333,7 +333,7 @@ impl<'a> Claim<'a> {
 
     /// Whoever gives up leaves the queue before it says so.
     async fn leave(&mut self) {
-        if !self.handle.members.iter().any(|member| member.target.kind.has_queue()) {
+        if !self.handle.members.iter().any(|member| member.target.kind.queue().is_some()) {
             return;
         }
         let grants: Vec<_> = self.seats.drain(..).map(|seat| Arc::clone(&seat.grant)).collect();

@@ -93,7 +93,9 @@ async fn run(mut jobs: UnboundedReceiver<Job>) {
                 Some(Job::Drain(done)) => draining.push(done),
                 None => open = false,
             },
-            Some(result) = running.next() => failed = failed.into_iter().chain(result.err()).max_by_key(|(_, ends)| *ends),
+            Some(result) = running.next() => {
+                failed = failed.into_iter().chain(result.err()).max_by_key(|(_, ends)| *ends);
+            }
         }
         if running.is_empty() {
             failed = failed.filter(|(_, ends)| Instant::now() < *ends);

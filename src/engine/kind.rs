@@ -13,13 +13,8 @@ use crate::store::Fault;
 ///
 /// The scripts answer alike, see [`Answer`] and [`Settled`].
 pub(crate) trait Kind: fmt::Debug + Send + Sync + 'static {
-    /// The channel that is told when the lock becomes free, or what those of all its waiters begin with.
+    /// The channel that is told when the lock becomes free, or, with a queue, what those of all its waiters begin with.
     fn channel(&self, name: &str) -> Arc<str>;
-
-    /// The channel on which one waiter listens.
-    fn wake_channel(&self, whose: Whose<'_>) -> Arc<str> {
-        Arc::clone(whose.channel)
-    }
 
     /// Takes the lock, or with `want` above 1 enters it again. If it can not be had and the kind has a queue, `queue`
     /// says whether to join it.
@@ -34,22 +29,24 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync + 'static {
     /// What one hold adds to it.
     fn keep_alive(&self, whose: Whose<'_>) -> Row;
 
-    /// Keeps the places of waiters of one lock in its queue, given their ids with spaces between. `None`: there is no
-    /// queue.
-    fn beat(&self, target: &Target, waiters: String) -> Option<Call> {
-        let (_, _) = (target, waiters);
+    /// The queue in which waiters have places on the server.
+    fn queue(&self) -> Option<&dyn Queue> {
         None
-    }
-
-    /// Whether waiters have a place on the server.
-    fn has_queue(&self) -> bool {
-        false
     }
 
     /// Whether its hash has a field `mode`.
     fn is_read_write(&self) -> bool {
         false
     }
+}
+
+/// How the waiters of a lock queue on the server.
+pub(crate) trait Queue {
+    /// The channel on which one waiter listens.
+    fn channel(&self, whose: Whose<'_>) -> Arc<str>;
+
+    /// Keeps the places of waiters of one lock, given their ids with spaces between.
+    fn beat(&self, target: &Target, waiters: String) -> Call;
 }
 
 /// Whose hold on which lock an operation is about.

@@ -25,7 +25,7 @@ pub(crate) use acquire::{Patience, acquire};
 pub(crate) use grant::{Part, Target};
 pub(crate) use handle::{Handle, Holds};
 pub(crate) use hold::Hold;
-pub(crate) use kind::{Kind, Whose};
+pub(crate) use kind::{Kind, Queue, Whose};
 pub(crate) use lease::millis;
 pub(crate) use query::{force_unlock, inspect, is_locked, remaining_lease};
 pub(crate) use release::{Releasing, extend};

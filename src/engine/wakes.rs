@@ -88,7 +88,7 @@ impl Line {
         Self {
             channel,
             lock: Arc::clone(&target.name),
-            has_queue: target.kind.has_queue(),
+            has_queue: target.kind.queue().is_some(),
             turn: AsyncMutex::default(),
             wake: Notify::new(),
             state: Mutex::default(),

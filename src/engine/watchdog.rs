@@ -1,8 +1,10 @@
-//! The watchdog: one task per client that renews leases at a third of their length.
+//! The watchdog: one task per client that renews leases at a third of their length. A second one, the *heart*, does
+//! the same for the places of those who wait in a queue on the server.
 //!
 //! Grants stand in a list by the time at which they are due. On each tick, those due before the next one are renewed
 //! in batches; a batch that is not full takes along what is due soon after. The first time is drawn at random, so
-//! that locks that were acquired together are not renewed together.
+//! that locks that were acquired together are not renewed together. The places of one lock are kept with one command,
+//! so these are due together, at a time that follows from the lock's name.
 //!
 //! A batch is a command of its own. Nothing waits for it, so a slow answer delays no other batch.
 
@@ -30,7 +32,7 @@ const BATCH: usize = 100;
 /// Ticks per period.
 const TICKS: u32 = 16;
 
-/// A renewal that failed is tried again after this part of a period.
+/// A renewal that failed by a fault that may pass is tried again after this part of a period.
 const RETRY: u32 = 16;
 
 #[derive(Debug)]
@@ -209,8 +211,10 @@ impl Shared {
         let mut list = lock(&self.list);
         let before = |list: &List, time: Moment| list.due.range(..(time, 0)).count();
         let due = before(&list, now.plus(self.tick()));
-        let soon = before(&list, now.plus(self.tick() * 3));
-        let take = due.next_multiple_of(BATCH).min(soon);
+        let take = match self.duty {
+            Duty::Holds => due.next_multiple_of(BATCH).min(before(&list, now.plus(self.tick() * 3))),
+            Duty::Places => due, // those of one lock are due together
+        };
         (0..take).filter_map(|_| list.due.pop_first()).collect()
     }
 
@@ -265,8 +269,10 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Grant>>) {
         }
         Err(fault) => {
             tracing::warn!(%fault, locks = batch.len(), "{} were not renewed, trying again", duty.what());
+            // What is refused is not asked for more often than what is granted.
+            let pause = if fault.is_transient() { period / RETRY } else { period };
             for grant in &batch {
-                duty.failed(grant, clock::now().plus(jitter::around(period / RETRY)));
+                duty.failed(grant, clock::now().plus(jitter::around(pause)));
             }
         }
     }
@@ -304,15 +310,14 @@ impl Duty {
                     tracing::warn!(name = %grant.name(), "a lock was lost: the server does not know the hold any more");
                 }
             }
-            (Self::Places, 0) => grant.displaced(next),
-            (Self::Places, kept) => grant.beaten(next, kept == 2),
+            (Self::Places, kept) => grant.beaten(next, kept != 1),
         }
     }
 
     fn failed(self, grant: &Arc<Grant>, next: Moment) {
         match self {
             Self::Holds => grant.not_renewed(next),
-            Self::Places => grant.not_beaten(next),
+            Self::Places => grant.beaten(next, false),
         }
     }
 }
@@ -321,7 +326,8 @@ impl Duty {
 async fn beat(batch: &[Arc<Grant>]) -> Result<(Moment, Vec<i64>), Fault> {
     let target = &batch[0].target;
     let ids: Vec<String> = batch.iter().map(|grant| grant.id().to_string()).collect();
-    let call = target.kind.beat(target, ids.join(" ")).expect("BUG: who has a place waits in a queue");
+    let queue = target.kind.queue().expect("BUG: who has a place has it in a queue");
+    let call = queue.beat(target, ids.join(" "));
     run_batch(target, &call, batch.len(), target.engine.config.fair_allowance / 6).await
 }
 

@@ -9,7 +9,7 @@ use smallvec::smallvec;
 use super::BaseLock;
 use super::sealed::Lock;
 use crate::config::LockConfig;
-use crate::engine::{Engine, Handle, Holds, Kind, Patience, Target, Whose, millis};
+use crate::engine::{Engine, Handle, Holds, Kind, Patience, Queue, Target, Whose, millis};
 use crate::error::Result;
 use crate::guard::LockGuard;
 use crate::names;
@@ -57,10 +57,6 @@ impl Kind for Fair {
         names::lock_channel(name)
     }
 
-    fn wake_channel(&self, whose: Whose<'_>) -> Arc<str> {
-        format!("{}:{}", whose.channel, whose.owner).into()
-    }
-
     fn attempt(&self, whose: Whose<'_>, want: u32, lease: Duration, queue: bool) -> Call {
         let Whose { name, channel, owner, config } = whose;
         if want > 1 {
@@ -95,12 +91,22 @@ impl Kind for Fair {
         Row { keys: smallvec![Arc::clone(whose.name)], args: smallvec![whose.owner.into()] }
     }
 
-    fn beat(&self, target: &Target, waiters: String) -> Option<Call> {
+    fn queue(&self) -> Option<&dyn Queue> {
+        Some(self)
+    }
+}
+
+impl Queue for Fair {
+    fn channel(&self, whose: Whose<'_>) -> Arc<str> {
+        format!("{}:{}", whose.channel, whose.owner).into()
+    }
+
+    fn beat(&self, target: &Target, waiters: String) -> Call {
         let Target { engine, name, channel, .. } = target;
         let [list, scores, places] = keys(name);
         let allowance = millis(engine.config.fair_allowance);
         let waiters = script::Arg::Text(waiters.into());
-        Some(script::fair_beat(
+        script::fair_beat(
             name,
             &list,
             &scores,
@@ -109,10 +115,6 @@ impl Kind for Fair {
             allowance,
             java_wait(&engine.config),
             waiters,
-        ))
-    }
-
-    fn has_queue(&self) -> bool {
-        true
+        )
     }
 }

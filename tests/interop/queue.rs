@@ -7,8 +7,8 @@ use lockkeeper::{LockClient, LockConfig};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::Java;
 use crate::support::{Child, SECOND, Scene, eventually, soon, timed};
+use crate::{Actor, Java};
 
 const ALLOWANCE: Duration = Duration::from_secs(3);
 const WATCHDOG: Duration = Duration::from_secs(4);
@@ -66,10 +66,31 @@ impl Mixed {
         })
     }
 
+    /// Behind a Java client that holds it, a Rust process that waits. It is killed, and the lock given back, by `kill`.
+    async fn with_a_rust_process(&self) -> Doomed {
+        let holder = self.java.actor("holder", "fair");
+        holder.lock("a").await.unwrap();
+        let process = Child::start("fair hold", &self.scene.server.url());
+        self.queued(1).await;
+        Doomed { holder, process }
+    }
+
     async fn end(self) {
         self.java.end(&self.scene).await;
         drop(self.locks);
         self.scene.end().await;
+    }
+}
+
+struct Doomed {
+    holder: Actor,
+    process: Child,
+}
+
+impl Doomed {
+    async fn kill(mut self) {
+        self.process.kill();
+        self.holder.unlock("a").await.unwrap();
     }
 }
 
@@ -99,15 +120,11 @@ async fn a_mixed_queue_is_served_in_the_order_of_arrival() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_rust_process_is_passed_over() {
     let mixed = Mixed::start().await;
-    let holder = mixed.java.actor("holder", "fair");
-    holder.lock("a").await.unwrap();
-    let mut dead = Child::start("fair hold", &mixed.scene.server.url());
-    mixed.queued(1).await;
+    let dead = mixed.with_a_rust_process().await;
     let served = Served::default();
     let java = mixed.queues(1, true, &served).await;
     let rust = mixed.queues(2, false, &served).await;
-    dead.kill();
-    holder.unlock("a").await.unwrap();
+    dead.kill().await;
     let (woken, took) = timed(java).await;
     woken.unwrap();
     assert!(took < LEFT_BY_CHILD + ALLOWANCE, "{took:?}");
@@ -120,14 +137,10 @@ async fn a_dead_rust_process_is_passed_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_rust_process_is_passed_over_by_java_alone() {
     let mixed = Mixed::start().await;
-    let holder = mixed.java.actor("holder", "fair");
-    holder.lock("a").await.unwrap();
-    let mut dead = Child::start("fair hold", &mixed.scene.server.url());
-    mixed.queued(1).await;
+    let dead = mixed.with_a_rust_process().await;
     let served = Served::default();
     let waiting = mixed.queues(1, true, &served).await;
-    dead.kill();
-    holder.unlock("a").await.unwrap();
+    dead.kill().await;
     timeout(70 * SECOND, waiting).await.expect("a minute, and what Java sleeps").unwrap();
     mixed.end().await;
 }

@@ -178,7 +178,7 @@ impl Server {
     /// So that every script runs with its first command, and a test can count commands.
     pub fn load_scripts(&self) {
         for file in script_files() {
-            let _: Result<String, _> = self.try_run(&["SCRIPT", "LOAD", &read(&file)]);
+            let _: Result<String, _> = self.try_run(&["SCRIPT", "LOAD", &source(&file)]);
         }
     }
 }
@@ -213,8 +213,10 @@ pub fn free_port() -> u16 {
 
 /// How the server calls a script: `"rlock/acquire.lua"`.
 pub fn script_hash(file: &str) -> String {
-    redis::Script::new(&read(&lua_dir().join(file))).get_hash().to_owned()
+    redis::Script::new(&source(&lua_dir().join(file))).get_hash().to_owned()
 }
+
+const SHARED: &str = "shared.lua";
 
 fn lua_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("lua")
@@ -222,6 +224,14 @@ fn lua_dir() -> PathBuf {
 
 fn read(file: &Path) -> String {
     std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// The script as the crate sends it: behind its first line stands what its folder shares.
+fn source(file: &Path) -> String {
+    let script = read(file);
+    let shared = std::fs::read_to_string(file.with_file_name(SHARED)).unwrap_or_default();
+    let (first_line, rest) = script.split_once('\n').expect("more than one line");
+    format!("{first_line}\n{shared}{rest}")
 }
 
 fn script_files() -> Vec<PathBuf> {
@@ -232,7 +242,8 @@ fn script_files() -> Vec<PathBuf> {
             let path = entry.path();
             if path.is_dir() {
                 dirs.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "lua") {
+            } else if path.extension().is_some_and(|extension| extension == "lua") && !path.ends_with(SHARED)
+            {
                 files.push(path);
             }
         }

@@ -10,6 +10,8 @@
 //! *ledger* says what the server may have; it changes with replies, and it is locked while a command is under way
 //! that changes the count. Settling brings the second down to the first.
 
+mod alive;
+
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,12 +26,9 @@ use super::kind::{Answer, Kind, Settled, Whose};
 use super::{Engine, PerMember};
 use super::{lease, watchdog};
 use crate::clock::{self, Moment};
-use crate::script::{Arg, Call, Reply, Row};
+use crate::script::{Arg, Call, Reply};
 use crate::store::{Fault, FaultKind, Route, Sent};
 use crate::sync::lock;
-
-/// The shortest time that Redis counts in.
-const SHORTEST: Duration = Duration::from_millis(1);
 
 /// One lock on one server.
 #[derive(Clone)]
@@ -232,7 +231,7 @@ impl Grant {
         // Before anything is sent: the server counts the lease from later than this.
         let sent = clock::now();
         let before = ledger.at_most;
-        let may_queue = queue && self.target.kind.has_queue();
+        let may_queue = queue && self.target.kind.queue().is_some();
         ledger.at_most = before.max(want);
         self.asks_for(lease);
         if want == 1 {
@@ -254,11 +253,10 @@ impl Grant {
             }
             Ok(Answer::OtherKind) => ledger.answered(&route, before), // it may have a place
             Ok(_) => ledger.answered(&route, 0),
-            // Not all that it does may have been refused.
-            Err(fault) if fault.sent == Sent::Refused && may_queue => ledger.answered(&route, before.max(1)),
             Err(fault) => match fault.sent {
                 Sent::No => ledger.not_sent(&route, want),
-                Sent::Refused => ledger.answered(&route, before),
+                // Where there is a queue, not all that it does may have been refused.
+                Sent::Refused => ledger.answered(&route, before.max(may_queue.into())),
                 Sent::Unknown => {}
             },
         }
@@ -327,142 +325,14 @@ impl Grant {
         }
     }
 
-    /// Renews this grant alone, for the sake of one hold.
-    pub(crate) async fn extend(&self, hold: &Hold, member: usize, lease: Duration) -> Result<(), Fault> {
-        let route = self.route().await?;
-        let sent = clock::now();
-        // Nor shall the server keep it longer than that.
-        let lease = hold.ends().map_or(lease, |ends| lease.min(ends.since(sent).max(SHORTEST)));
-        self.asks_for(lease);
-        let call = self.target.kind.renewal().call(lease::millis(lease), [self.keep_alive()]);
-        match self.run(&route, &call).await? {
-            Reply::List(reply) if reply == [Reply::Int(1)] => {
-                let deadline = lease::deadline(sent, lease, self.target.engine.config.margin);
-                hold.advance(member, clock::now(), deadline);
-                Ok(())
-            }
-            Reply::List(reply) if reply == [Reply::Int(0)] => {
-                self.lose_holds();
-                Ok(())
-            }
-            reply => Err(Fault::unexpected(&reply)),
-        }
-    }
-
-    /// What this grant adds to a renewal of many.
-    pub(crate) fn keep_alive(&self) -> Row {
-        self.target.kind.keep_alive(self.whose())
-    }
-
-    /// The watchdog took it off its list, where it stood under this key, to renew it. False: there is nothing to renew.
-    pub(crate) fn begin_renewal(self: &Arc<Self>, key: watchdog::Key, now: Moment) -> bool {
-        let mut books = lock(&self.books);
-        if !books.watch.begin(key) {
-            return false;
-        }
-        let watched = || books.holds.iter().filter(|(hold, _)| hold.is_watched());
-        if watched().any(|(hold, member)| hold.is_live(*member, now)) {
-            return true;
-        }
-        if watched().any(|(hold, _)| !hold.is_over(now)) {
-            tracing::warn!(name = %self.target.name, "a lock was lost: its lease could not be renewed in time");
-        }
-        books.watch.end();
-        self.target.engine.watchdog.unwatch(&mut books.watch);
-        drop(books);
-        // Whoever waits need not wait for the rest of the lease that the server may know of.
-        self.settle_later();
-        false
-    }
-
-    /// A renewal that was sent then was acknowledged.
-    pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, next: Moment) {
-        let config = &self.target.engine.config;
-        let deadline = lease::deadline(sent, config.watchdog_lease, config.margin);
-        let mut books = lock(&self.books);
-        let (now, mut next) = (clock::now(), next);
-        for (hold, member) in books.holds.iter().filter(|(hold, _)| hold.is_watched()) {
-            hold.advance(*member, now, deadline);
-            let ends = hold.ends().filter(|&ends| ends > now);
-            next = ends.map_or(next, |ends| ends.min(next));
-        }
-        if !books.holds.iter().any(|(hold, member)| hold.is_watched() && hold.is_live(*member, now)) {
-            next = now; // they ended while this was under way, and it made the lease longer once more
-        }
-        self.target.engine.watchdog.again(&mut books.watch, self, next);
-    }
-
-    /// A renewal found that the server knows nothing of it. True: there were holds that were not known to be lost.
-    pub(crate) fn not_there(&self) -> bool {
-        lock(&self.books).watch.end();
-        self.lose_holds()
-    }
-
-    /// Without holds this says nothing: they were given back, and the release was faster than the renewal.
-    fn lose_holds(&self) -> bool {
-        let mut books = lock(&self.books);
-        !books.holds.is_empty() && self.lose(&mut books)
-    }
-
-    /// A renewal failed; it is tried again.
-    pub(crate) fn not_renewed(self: &Arc<Self>, next: Moment) {
-        self.target.engine.watchdog.again(&mut lock(&self.books).watch, self, next);
-    }
-
     /// Where it is woken while it waits.
     pub(crate) fn wake_channel(&self) -> Arc<str> {
-        self.target.kind.wake_channel(self.whose())
+        let shared = || Arc::clone(&self.target.channel);
+        self.target.kind.queue().map_or_else(shared, |queue| queue.channel(self.whose()))
     }
 
     pub(crate) const fn id(&self) -> &Arg {
         &self.id
-    }
-
-    /// It has a place from now on, or still.
-    fn keep_place(self: &Arc<Self>, is_new: bool) {
-        let mut books = lock(&self.books);
-        if is_new && books.beat.is_wanted() {
-            tracing::warn!(
-                name = %self.target.name,
-                "a place in the queue was lost, as nothing was heard of this process in time: queued again at the end"
-            );
-        }
-        if books.claims > 0 {
-            self.target.engine.heart.watch(&mut books.beat, self);
-        }
-    }
-
-    /// The heart took it off its list, where it stood under this key, to keep its place. False: there is none to keep,
-    /// or whoever has it does not do anything with it.
-    pub(crate) fn begin_beat(self: &Arc<Self>, key: watchdog::Key, period: Duration) -> bool {
-        let engine = &self.target.engine;
-        let ignores = engine.lines.ignores_a_wake(&self.wake_channel(), engine.config.safety_poll * 2);
-        let mut books = lock(&self.books);
-        if !books.beat.begin(key) {
-            return false;
-        }
-        if ignores {
-            engine.heart.again(&mut books.beat, self, clock::now().plus(period));
-        }
-        !ignores
-    }
-
-    /// The server still knew its place. If it is the first and the lock is free, it attempts.
-    pub(crate) fn beaten(self: &Arc<Self>, next: Moment, is_next: bool) {
-        let engine = &self.target.engine;
-        engine.heart.again(&mut lock(&self.books).beat, self, next);
-        if is_next {
-            engine.lines.wake_up(&self.wake_channel());
-        }
-    }
-
-    /// Its place is gone: it attempts, which queues it again; unless it has the lock by now.
-    pub(crate) fn displaced(self: &Arc<Self>, next: Moment) {
-        self.beaten(next, true);
-    }
-
-    pub(crate) fn not_beaten(self: &Arc<Self>, next: Moment) {
-        self.target.engine.heart.again(&mut lock(&self.books).beat, self, next);
     }
 
     fn whose(&self) -> Whose<'_> {
