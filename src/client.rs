@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::config::LockConfig;
 use crate::engine::{Engine, inspect};
 use crate::error::Result;
-use crate::locks::{FairLock, RLock};
+use crate::locks::{FairLock, RLock, ReadWriteLock};
 use crate::owner::Owner;
 use crate::store::Source;
 
@@ -57,6 +57,11 @@ impl LockClient {
     /// A handle on the fair lock of this name, with an owner of its own.
     pub fn fair_lock(&self, name: impl AsRef<str>) -> FairLock {
         FairLock::new(&self.0, name.as_ref(), Arc::default())
+    }
+
+    /// A handle on the read-write lock of this name, with an owner of its own.
+    pub fn read_write_lock(&self, name: impl AsRef<str>) -> ReadWriteLock {
+        ReadWriteLock::new(&self.0, name.as_ref(), Arc::default())
     }
 
     /// An owner, for nested sections that only know the name of a lock.

@@ -71,6 +71,12 @@ pub enum Error {
         /// What it said of itself; empty if it can not even say that.
         version: String,
     },
+    /// An owner that reads wants to write. It would wait for its own read lock, so it has to give that back first.
+    #[non_exhaustive]
+    Upgrade {
+        /// The lock.
+        name: String,
+    },
     /// The name is in use as a lock of another kind, or the key as something else. Nothing was changed.
     #[non_exhaustive]
     WrongKind {
@@ -126,6 +132,7 @@ impl Error {
             | Self::Lost { .. }
             | Self::NotHeld { .. }
             | Self::UnsupportedServer { .. }
+            | Self::Upgrade { .. }
             | Self::WrongKind { .. } => None,
         }
     }
@@ -200,6 +207,9 @@ impl fmt::Display for Error {
             }
             Self::UnsupportedServer { version } => {
                 write!(f, "the server has version {version}, older than Redis 7.0 or Valkey 7.2")
+            }
+            Self::Upgrade { name } => {
+                write!(f, "the read lock `{name}` is held by the owner that wants the write lock")
             }
             Self::WrongKind { name, found } => write!(f, "the name `{name}` is in use as {found}"),
         }

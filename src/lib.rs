@@ -18,6 +18,6 @@ pub use client::{Holder, Inspection, LockClient};
 pub use config::LockConfig;
 pub use error::{Cause, Error, Result};
 pub use guard::LockGuard;
-pub use locks::{BaseLock, FairLock, Lent, RLock};
+pub use locks::{BaseLock, FairLock, Lent, RLock, ReadLock, ReadWriteLock, WriteLock};
 pub use owner::Owner;
 pub use store::Source;

@@ -10,6 +10,11 @@ pub(crate) fn lock_channel(name: &str) -> Arc<str> {
     prefixed("redisson_lock__channel", name)
 }
 
+/// Where the waiters of a read-write lock listen, readers and writers.
+pub(crate) fn read_write_channel(name: &str) -> Arc<str> {
+    prefixed("redisson_rwlock", name)
+}
+
 /// The queue of a fair lock: a list of owners.
 pub(crate) fn fair_queue(name: &str) -> Arc<str> {
     prefixed("redisson_lock_queue", name)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::client::LockClient;
 use crate::engine::Holds;
-use crate::locks::{FairLock, Lent, RLock};
+use crate::locks::{FairLock, Lent, RLock, ReadLock, ReadWriteLock, WriteLock};
 
 /// One flow of execution, as far as locks are concerned: what it holds, it may acquire again, by name.
 ///
@@ -68,6 +68,16 @@ impl Owner {
         let name = name.as_ref();
         let holds = self.holds(name);
         Lent::new(FairLock::new(self.client.engine(), name, holds))
+    }
+
+    /// A handle on the read-write lock of this name. What this owner holds of it, the handle re-enters.
+    pub fn read_write_lock(
+        &mut self,
+        name: impl AsRef<str>,
+    ) -> ReadWriteLock<Lent<'_, ReadLock>, Lent<'_, WriteLock>> {
+        let name = name.as_ref();
+        let holds = self.holds(name);
+        ReadWriteLock::new(self.client.engine(), name, holds).lent()
     }
 
     fn holds(&mut self, name: &str) -> Arc<Holds> {

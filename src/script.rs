@@ -79,7 +79,7 @@ pub(crate) struct Batch(Script);
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) keys: SmallVec<[Arc<str>; 1]>,
-    pub(crate) args: SmallVec<[Arg; 1]>,
+    pub(crate) args: SmallVec<[Arg; 2]>,
 }
 
 impl Batch {
@@ -136,11 +136,12 @@ const fn with_shared<const LEN: usize>(script: &[u8], shared: &[u8]) -> [u8; LEN
     joined
 }
 
-/// `name(file; keys; arguments)`, with `with` a file that stands in it as well; and for a batch `NAME(file; keys of a row; shared argument; arguments of a row)`.
+/// `name(file; keys; arguments)`, with `with` a file that stands in it as well; and for a batch
+/// `NAME(file; keys of a row; shared argument; arguments of a row)`.
 macro_rules! scripts {
     (
         calls { $( $name:ident($file:literal $(with $shared_file:literal)?; $($key:ident),*; $($arg:ident),*); )* }
-        batches { $( $batch:ident($batch_file:literal; $($row_key:ident),*; $shared:ident; $($row_arg:ident),*); )* }
+        batches { $( $batch:ident($batch_file:literal $(with $batch_shared:literal)?; $($row_key:ident),*; $shared:ident; $($row_arg:ident),*); )* }
     ) => {
         $(
             #[allow(clippy::too_many_arguments, reason = "so many keys and arguments has the script")]
@@ -149,7 +150,7 @@ macro_rules! scripts {
                 Call { script: &SCRIPT, keys: smallvec![$(Arc::clone($key)),*], args: smallvec![$($arg.into()),*] }
             }
         )*
-        $( pub(crate) static $batch: Batch = Batch(script!($batch_file)); )*
+        $( pub(crate) static $batch: Batch = Batch(script!($batch_file $(with $batch_shared)?)); )*
 
         #[cfg(test)]
         static TABLE: &[tests::Entry] = &[
@@ -163,7 +164,7 @@ macro_rules! scripts {
             }, )*
             $( tests::Entry {
                 file: $batch_file,
-                shared: &[],
+                shared: &[$($batch_shared)?],
                 source: source!($batch_file),
                 keys: &[$(stringify!($row_key)),*],
                 args: &[stringify!($shared)],
@@ -178,12 +179,18 @@ scripts! {
         fair_acquire("fair/acquire.lua" with "fair/shared.lua"; lock, queue, scores, places, channel; owner, lease_ms, allowance_ms, java_wait_ms);
         fair_beat("fair/beat.lua" with "fair/shared.lua"; lock, queue, scores, places, channel; allowance_ms, java_wait_ms, owners);
         fair_release("fair/release.lua" with "fair/shared.lua"; lock, queue, scores, places, channel; owner, keep, java_wait_ms);
-        inspect("inspect.lua"; lock; );
+        inspect("inspect.lua" with "read/shared.lua"; lock; );
+        read_acquire("read/acquire.lua" with "read/shared.lua"; lock; owner, grant, lease_ms);
+        read_reenter("read/reenter.lua" with "read/shared.lua"; lock; owner, grant, want, lease_ms);
+        read_release("read/release.lua" with "read/shared.lua"; lock, channel; owner, grant, keep, usual_ms);
         rlock_acquire("rlock/acquire.lua"; lock; owner, lease_ms);
         rlock_reenter("rlock/reenter.lua"; lock; owner, want, lease_ms);
         rlock_release("rlock/release.lua"; lock, channel; owner, keep);
+        write_acquire("write/acquire.lua" with "read/shared.lua"; lock; writer, lease_ms);
+        write_release("write/release.lua" with "read/shared.lua"; lock, channel; writer, keep);
     }
     batches {
+        READ_RENEW("read/renew.lua" with "read/shared.lua"; lock; lease_ms; owner, grant);
         RLOCK_RENEW("rlock/renew.lua"; lock; lease_ms; owner);
     }
 }
@@ -220,8 +227,17 @@ mod tests {
             let each = |i: usize| if i == 0 { "i".to_owned() } else { format!("i+{i}") };
             let mut all = lines("KEYS", self.keys, if self.is_batch() { &each } else { &first });
             all.extend(lines("ARGV", self.args, &first));
-            all.extend(lines("ARGV", self.row_args, &|i| format!("{}+i", i + 1)));
+            all.extend(lines("ARGV", self.row_args, &|i| self.row_index(i).replace([' ', '*'], "")));
             all
+        }
+
+        /// Where an argument of row `i` stands, as the body says it: behind the shared one, row by row.
+        fn row_index(&self, argument: usize) -> String {
+            match (self.row_args.len(), argument) {
+                (1, _) => "1 + i".to_owned(),
+                (columns, 0) => format!("{columns} * i"),
+                (columns, argument) => format!("{columns} * i + {argument}"),
+            }
         }
     }
 
@@ -244,6 +260,10 @@ mod tests {
             .collect();
         if named != entry.parameters() {
             return Err(format!("the header names {named:?}, the table {:?}", entry.parameters()));
+        }
+        let with: Vec<_> = header.lines().filter_map(|line| line.strip_prefix("  With  ")).collect();
+        if with != entry.shared {
+            return Err(format!("the header says that it is with {with:?}, the table {:?}", entry.shared));
         }
         let found: Vec<usize> = SECTIONS.iter().filter_map(|section| header.find(section)).collect();
         if found.len() != SECTIONS.len() || !found.is_sorted() {
@@ -269,8 +289,10 @@ mod tests {
         if entry.is_batch() {
             expected.push(format!("in ipairs(KEYS) do {}", entry.keys.join(", ")));
         }
-        for (i, name) in entry.row_args.iter().enumerate() {
-            expected.push(format!("local {name} = ARGV[{} + i]", i + 1));
+        if entry.is_batch() {
+            let values: Vec<_> =
+                (0..entry.row_args.len()).map(|i| format!("ARGV[{}]", entry.row_index(i))).collect();
+            expected.push(format!("local {} = {}", entry.row_args.join(", "), values.join(", ")));
         }
 
         let bindings: Vec<String> = body

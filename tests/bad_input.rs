@@ -173,10 +173,13 @@ async fn keys_that_are_something_else<F: Fixture>() {
     let locks = scene.client().await;
     scene.server.run::<()>(&["SET", "string", "1"]);
     scene.server.run::<()>(&["RPUSH", "list", "1"]);
+    scene.server.run::<()>(&["HSET", "plain", "somebody:1", "1"]);
     scene.server.run::<()>(&["HSET", "rw", "mode", "read", "somebody:1", "1"]);
+    scene.server.run::<()>(&["SET", "{rw}:somebody:1:rwlock_timeout:1", "1"]);
     scene.server.run::<()>(&["HSET", "rw write", "mode", "write", "somebody:1:write", "1"]);
     let dump = |key: &str| scene.server.run::<Vec<u8>>(&["DUMP", key]);
-    for name in ["string", "list", "rw", "rw write"] {
+    let others: &[&str] = if F::IS_READ_WRITE { &["plain"] } else { &["rw", "rw write"] };
+    for &name in ["string", "list"].iter().chain(others) {
         let before = dump(name);
         let mut lock = F::lock(&locks, name);
         let wrong_kind = |error: Error| match error {

@@ -39,7 +39,7 @@ async fn a_command_whose_reply_is_lost_is_sent_again_and_counted_once<F: Fixture
             "acquire, cut {then_cut}"
         );
 
-        let before = swallow("rlock/reenter.lua");
+        let before = swallow(F::REENTER);
         let middle = soon(lock.lock()).await.unwrap();
         assert_eq!(
             (proxy.swallowed(), holds(&beside, "a").await),
@@ -54,7 +54,7 @@ async fn a_command_whose_reply_is_lost_is_sent_again_and_counted_once<F: Fixture
         soon(middle.unlock()).await.unwrap();
         assert_eq!(holds(&beside, "a").await, 1);
 
-        let before = swallow("rlock/renew.lua");
+        let before = swallow(F::RENEW);
         soon(outer.extend(60 * SECOND)).await.unwrap();
         assert_eq!((proxy.swallowed(), holds(&beside, "a").await), (before + 1, 1), "renew, cut {then_cut}");
         assert!(outer.remaining() > 50 * SECOND);
@@ -181,7 +181,7 @@ async fn a_late_reentry_or_renewal_revives_nothing<F: Fixture>() {
     let inner = soon(lock.lock()).await.unwrap();
     soon(inner.unlock()).await.unwrap();
     soon(outer.unlock()).await.unwrap();
-    deliver(&scene, &proxy, "rlock/reenter.lua", 1).await;
+    deliver(&scene, &proxy, F::REENTER, 1).await;
     assert_eq!(holds(&beside, "a").await, 0, "a late re-entry creates nothing");
 
     let outer = lock.lock().await.unwrap();
@@ -189,8 +189,8 @@ async fn a_late_reentry_or_renewal_revives_nothing<F: Fixture>() {
     soon(outer.extend(100 * SECOND)).await.unwrap();
     soon(outer.unlock()).await.unwrap();
     let theirs = F::leased(&beside, "a", 5 * SECOND).lock().await.unwrap();
-    deliver(&scene, &proxy, "rlock/renew.lua", 1).await;
-    let left = F::rival(&beside, "a").remaining_lease().await.unwrap();
+    deliver(&scene, &proxy, F::RENEW, 1).await;
+    let left = F::lock(&beside, "a").remaining_lease().await.unwrap();
     assert!(left.is_some_and(|left| left <= 5 * SECOND), "a late renewal renews nobody else: {left:?}");
     theirs.unlock().await.unwrap();
     drop((proxy, lock, locks, beside));
@@ -227,7 +227,8 @@ async fn copies_left_in_a_stopped_server_do_no_harm<F: Fixture>() {
         theirs.unlock().await.unwrap_or_else(|error| panic!("round {round}: a live hold was ended: {error}"));
     }
     let sent = calls(&scene, F::ACQUIRE);
-    assert!(sent > 2 * ROUNDS as u64, "{sent} acquires: no copy ran from a connection that was given up");
+    let answered = if F::IS_SHARED { ROUNDS } else { 2 * ROUNDS }; // a rival's acquire may be the same script
+    assert!(sent > answered as u64, "{sent} acquires: no copy ran from a connection that was given up");
     locks.shutdown().await.unwrap();
     drop((locks, beside));
     scene.end().await;

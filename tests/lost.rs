@@ -24,7 +24,7 @@ async fn a_holder_is_told_before_another_gets_in_when_the_network_is_silent<F: F
         let rival = tokio::spawn({
             let theirs = theirs.clone();
             async move {
-                let guard = F::lock(&theirs, "a").lock().await.unwrap();
+                let guard = F::rival(&theirs, "a").lock().await.unwrap();
                 let at = Instant::now();
                 guard.unlock().await.unwrap();
                 at
@@ -93,7 +93,7 @@ async fn a_release_that_was_never_sent_does_not_hide_a_loss<F: Fixture>() {
             scene.server.run::<u32>(&["CLIENT", "KILL", "TYPE", "NORMAL"]);
             scene.server.run::<()>(&["DEL", "a"]);
         }
-        let rival = soon(F::lock(&beside, "a").lock()).await.unwrap();
+        let rival = soon(F::rival(&beside, "a").lock()).await.unwrap();
         sleep(100 * MS).await; // the client noticed that its connection ended
         assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })), "restarted: {restart}");
         assert!(!rival.is_lost());
@@ -168,7 +168,7 @@ async fn a_late_successful_renewal_does_not_revive_a_lost_hold<F: Fixture>() {
         sleep(5 * MS).await;
         assert!(guard.is_lost() && guard.remaining().is_zero());
     }
-    let (rival, waited) = timed(async { F::lock(&beside, "a").lock().await }).await;
+    let (rival, waited) = timed(async { F::rival(&beside, "a").lock().await }).await;
     assert!(waited < SECOND, "nothing renews a lost hold: {waited:?}");
     rival.unwrap().unlock().await.unwrap();
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));

@@ -297,7 +297,11 @@ async fn a_channel_that_is_refused_makes_nobody_else_deaf() {
         other.unlock().await.unwrap();
         soon(refused).await.unwrap(); // by polling
         assert_eq!(connected.len(), 1, "round {round}");
-        assert_eq!(*first_connected.get_or_insert_with(|| connected.clone()), connected, "round {round}: it broke");
+        assert_eq!(
+            *first_connected.get_or_insert_with(|| connected.clone()),
+            connected,
+            "round {round}: it broke"
+        );
     }
     drop((ours, theirs));
     scene.end().await;

@@ -14,6 +14,8 @@
   ARGV[3]  allowance_ms  milliseconds for which a waiter counts as alive; 0: does not queue
   ARGV[4]  java_wait_ms  milliseconds: the longest that a Java client waits
 
+  With  fair/shared.lua
+
   Returns
     nil   granted
     >= 0  held by another owner, and this one is next: milliseconds left of its lease

@@ -13,6 +13,8 @@
   ARGV[2]  java_wait_ms  milliseconds: the longest that a Java client waits
   ARGV[3]  owners        text: the waiters, with spaces between them
 
+  With  fair/shared.lua
+
   Returns
     list  per waiter 2 (it is the first, and the lock is free), 1 (its place is kept) or 0 (it has none any more)
   Publishes  "0" on the channel of the first in the queue, if the lock is free

@@ -13,6 +13,8 @@
   ARGV[2]  keep          holds that shall be left, >= 0; they keep the lease they have
   ARGV[3]  java_wait_ms  milliseconds: the longest that a Java client waits
 
+  With  fair/shared.lua
+
   Returns
     2     released or left, but no waiter could be told: this user may not publish on the channel
     1     released, or left: this owner has nothing there any more

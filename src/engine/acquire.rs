@@ -13,7 +13,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::grant::{Grant, Part, Seat};
-use super::handle::{Handle, Lease, Member};
+use super::handle::{Handle, Lease};
 use super::hold::Hold;
 use super::kind::Answer;
 use super::lease::quorum_deadline;
@@ -103,7 +103,8 @@ struct Tally {
     refused: Option<Refused>,
     failed: Option<Fault>,
     is_lost: bool,
-    is_other_kind: bool,
+    /// It can not be had, however often it is tried.
+    refusal: Option<Error>,
 }
 
 struct Refused {
@@ -134,9 +135,10 @@ impl<'a> Claim<'a> {
         let lease = handle.lease()?;
         let mut seats = PerMember::new();
         let mut ended = Vec::new();
-        for (seat, old) in handle.members.iter().map(Member::seat) {
-            seats.push(seat);
-            ended.extend(old.filter(|grant| !grant.is_settled()));
+        for member in &handle.members {
+            let start = member.start(handle.name())?;
+            seats.push(start.seat);
+            ended.extend(start.ended);
         }
         if seats.iter().any(|seat| seat.want > 1 && seat.grant.is_foreign()) {
             tracing::warn!(
@@ -209,6 +211,7 @@ impl<'a> Claim<'a> {
         let engine = &self.handle.engine;
         let mut tries = Tries::new(engine);
         let mut turn = pin!(place.turn());
+        let mut call = place.call();
         let mut front = None;
         loop {
             match &mut front {
@@ -217,11 +220,12 @@ impl<'a> Claim<'a> {
                     mine = &mut turn => {
                         front = Some(mine);
                         // The first in a line may find the lock free. All others know better and wait to be woken.
-                        if place.is_answered() {
+                        if place.is_closed() {
                             continue;
                         }
                     }
                     () = place.overlooked() => {}
+                    () = call.comes() => {}
                     () = engine.closing() => return Err(Error::Closed),
                 },
                 Some(front) => tokio::select! {
@@ -232,7 +236,7 @@ impl<'a> Claim<'a> {
             place.looks();
             match self.round(true).await {
                 Ok(Round::Won) => {
-                    place.got_it(self.lease.time);
+                    place.got_it(self.lease.time, front.is_some());
                     front.into_iter().for_each(Front::leave);
                     return Ok(Round::Won);
                 }
@@ -271,8 +275,8 @@ impl<'a> Claim<'a> {
                     self.count(member, answer, &mut tally);
                 }
             }
-            if tally.is_other_kind {
-                return Err(Failure::Final(self.other_kind()));
+            if let Some(error) = tally.refusal {
+                return Err(Failure::Final(error));
             }
             if quorum_deadline(self.deadlines.iter().copied(), self.handle.quorum) > clock::now() {
                 return Ok(Round::Won);
@@ -280,7 +284,7 @@ impl<'a> Claim<'a> {
             if tally.is_lost {
                 continue; // and begin anew
             }
-            self.give_back().await;
+            self.give_back().await.map_err(Failure::Final)?;
             return match (tally.refused, tally.failed) {
                 (Some(refused), _) => Ok(Round::Refused(refused)),
                 (None, Some(fault)) => Err(Failure::Fault(fault)),
@@ -303,11 +307,11 @@ impl<'a> Claim<'a> {
             Ok((Answer::Queued, _)) => {
                 tally.refused.get_or_insert(Refused { member, left: None });
             }
-            Ok((Answer::Lost, _)) => {
-                self.seats[member] = self.handle.members[member].fresh_seat();
-                tally.is_lost = true;
-            }
-            Ok((Answer::OtherKind, _)) => tally.is_other_kind = true,
+            Ok((Answer::Lost, _)) => match self.begin_anew(member) {
+                Ok(()) => tally.is_lost = true,
+                Err(error) => tally.refusal = Some(error),
+            },
+            Ok((Answer::OtherKind, _)) => tally.refusal = Some(self.other_kind(member)),
             Err(fault) => {
                 tally.failed.get_or_insert(fault);
             }
@@ -318,17 +322,23 @@ impl<'a> Claim<'a> {
     /// attempt has new ids, as a copy of these releases may still run then.
     ///
     /// What was re-entered is ours all the time: with a new id, this owner would wait for itself.
-    async fn give_back(&mut self) {
+    async fn give_back(&mut self) -> Result<()> {
         let mut had = Vec::new();
-        for (index, member) in self.handle.members.iter().enumerate() {
+        for index in 0..self.seats.len() {
             let was_had = std::mem::replace(&mut self.deadlines[index], Moment::PAST) > Moment::PAST;
             if was_had && self.seats[index].want == 1 {
                 had.push(Arc::clone(&self.seats[index].grant));
-                self.seats[index] = member.fresh_seat();
+                self.begin_anew(index)?;
             }
         }
         // On a fault, this goes on in the background.
         let _ = Releasing::new(had).settle_once().await;
+        Ok(())
+    }
+
+    fn begin_anew(&mut self, member: usize) -> Result<()> {
+        self.seats[member] = self.handle.members[member].fresh_seat(self.handle.name())?;
+        Ok(())
     }
 
     /// Whoever gives up leaves the queue before it says so.
@@ -359,8 +369,8 @@ impl<'a> Claim<'a> {
         Ok(LockGuard::new(self.handle.name(), hold, parts))
     }
 
-    fn other_kind(&self) -> Error {
-        let is_read_write = !self.handle.members[0].target.kind.is_read_write();
+    fn other_kind(&self, member: usize) -> Error {
+        let is_read_write = !self.handle.members[member].target.kind.is_read_write();
         Error::wrong_kind(self.handle.name(), is_read_write)
     }
 }

@@ -35,7 +35,22 @@ pub(crate) struct Member {
 
 /// One owner's holds on one name.
 #[derive(Debug, Default)]
-pub(crate) struct Holds(Mutex<Option<Arc<Grant>>>);
+pub(crate) struct Holds(Mutex<Grants>);
+
+/// Of a read-write lock, an owner may hold both.
+#[derive(Debug, Default)]
+struct Grants {
+    exclusive: Option<Arc<Grant>>,
+    shared: Option<Arc<Grant>>,
+}
+
+/// Where to go on with an acquire.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) seat: Seat,
+    /// What this owner held before and gave back or lost, and the server may still have.
+    pub(crate) ended: PerMember<Arc<Grant>>,
+}
 
 /// For how long a lock is taken.
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,7 +95,7 @@ impl Handle {
     /// Holds that can be relied on now.
     pub(crate) fn hold_count(&self) -> u32 {
         let now = clock::now();
-        let mut counts: PerMember<u32> = self.members.iter().map(|member| member.holds.live(now)).collect();
+        let mut counts: PerMember<u32> = self.members.iter().map(|member| member.live(now)).collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
         counts[self.quorum - 1]
     }
@@ -111,33 +126,75 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 }
 
 impl Member {
-    /// Where to go on: re-enter the grant there is, or begin with a new one. Then also what was there before and is
-    /// over, given back or lost.
-    pub(crate) fn seat(&self) -> (Seat, Option<Arc<Grant>>) {
-        let mut current = lock(&self.holds.0);
-        match current.as_ref().and_then(Seat::again) {
-            Some(seat) => (seat, None),
-            None => (self.fresh_seat(), current.take()),
+    /// Re-enters the grant there is, or begins with a new one.
+    ///
+    /// # Errors
+    ///
+    /// What this owner holds on the name is in the way, and will be for as long as it waits.
+    pub(crate) fn start(&self, name: &str) -> Result<Start> {
+        let mut grants = lock(&self.holds.0);
+        let mine = grants.of(self.is_shared());
+        if let Some(seat) = mine.as_ref().and_then(Seat::again) {
+            let is_read_write = seat.grant.target.kind.is_read_write();
+            if is_read_write != self.target.kind.is_read_write() {
+                return Err(Error::wrong_kind(name, is_read_write));
+            }
+            return Ok(Start { seat, ended: PerMember::new() });
         }
+        let mut ended: PerMember<_> = mine.take().into_iter().collect();
+        let seat = self.begin(&grants, name)?;
+        ended.extend(grants.of(!self.is_shared()).clone().filter(|other| other.live(clock::now()) == 0));
+        ended.retain(|grant| !grant.is_settled());
+        Ok(Start { seat, ended })
     }
 
-    pub(crate) fn fresh_seat(&self) -> Seat {
-        Seat::fresh(self.target.clone())
+    /// Begins with a new grant.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub(crate) fn fresh_seat(&self, name: &str) -> Result<Seat> {
+        self.begin(&lock(&self.holds.0), name)
+    }
+
+    /// Within a write hold, an owner may read. Within a read hold it can not write: it would wait for itself.
+    fn begin(&self, grants: &Grants, name: &str) -> Result<Seat> {
+        let now = clock::now();
+        let is_live = |grant: &&Arc<Grant>| grant.live(now) > 0;
+        if !self.is_shared() && grants.shared.as_ref().is_some_and(|grant| is_live(&grant)) {
+            return Err(Error::Upgrade { name: name.to_owned() });
+        }
+        let within = grants.exclusive.as_ref().filter(is_live);
+        Ok(Seat::fresh(self.target.clone(), within.map(|grant| &**grant)))
     }
 
     /// What its owner holds from now on.
     pub(crate) fn hold(&self, grant: &Arc<Grant>) {
-        *lock(&self.holds.0) = Some(Arc::clone(grant));
+        *lock(&self.holds.0).of(self.is_shared()) = Some(Arc::clone(grant));
+    }
+
+    /// Holds that can be relied on now.
+    fn live(&self, now: Moment) -> u32 {
+        lock(&self.holds.0).of(self.is_shared()).as_ref().map_or(0, |grant| grant.live(now))
+    }
+
+    fn is_shared(&self) -> bool {
+        self.target.kind.is_shared()
+    }
+}
+
+impl Grants {
+    const fn of(&mut self, is_shared: bool) -> &mut Option<Arc<Grant>> {
+        if is_shared { &mut self.shared } else { &mut self.exclusive }
     }
 }
 
 impl Holds {
-    fn live(&self, now: Moment) -> u32 {
-        lock(&self.0).as_ref().map_or(0, |grant| grant.live(now))
-    }
-
     /// Whether there is nothing here to remember.
     pub(crate) fn is_idle(&self) -> bool {
-        lock(&self.0).as_ref().is_none_or(|grant| grant.live(clock::now()) == 0 && grant.is_settled())
+        let now = clock::now();
+        let grants = lock(&self.0);
+        let mut all = grants.exclusive.iter().chain(&grants.shared);
+        all.all(|grant| grant.live(now) == 0 && grant.is_settled())
     }
 }

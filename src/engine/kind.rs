@@ -26,7 +26,7 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync + 'static {
     /// The script that renews many holds, given the lease in milliseconds.
     fn renewal(&self) -> &'static Batch;
 
-    /// What one hold adds to it.
+    /// What one hold adds to it. For locks that are shared, a lease of zero keeps the lock and not the hold.
     fn keep_alive(&self, whose: Whose<'_>) -> Row;
 
     /// The queue in which waiters have places on the server.
@@ -34,9 +34,19 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Whether several owners can hold it together, each with a lease of its own.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// Whether its hash has a field `mode`.
     fn is_read_write(&self) -> bool {
         false
+    }
+
+    /// The owner whose hold of this kind a field of the hash is.
+    fn owner<'a>(&self, field: &'a str) -> Option<&'a str> {
+        Some(field)
     }
 }
 
@@ -55,6 +65,8 @@ pub(crate) struct Whose<'a> {
     pub(crate) name: &'a Arc<str>,
     pub(crate) channel: &'a Arc<str>,
     pub(crate) owner: &'a Arg,
+    /// The number of the grant, greater than those of all earlier ones. 0: whichever there is.
+    pub(crate) grant: u64,
     pub(crate) config: &'a LockConfig,
 }
 

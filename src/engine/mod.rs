@@ -32,7 +32,6 @@ pub(crate) use release::{Releasing, extend};
 
 use crate::config::LockConfig;
 use crate::error::{Error, Result};
-use crate::script::Arg;
 use crate::store::{Fault, FaultKind, Sent, Source, Store};
 use background::Background;
 use wakes::Lines;
@@ -45,8 +44,8 @@ pub(crate) type PerMember<T> = SmallVec<[T; 1]>;
 #[derive(Debug)]
 pub(crate) struct Engine {
     id: Uuid,
-    /// The number of the next owner.
-    next_owner: AtomicU64,
+    /// The number of the next grant, and of its owner.
+    next_number: AtomicU64,
     pub(crate) config: LockConfig,
     pub(crate) store: Store,
     lines: Arc<Lines>,
@@ -65,7 +64,7 @@ impl Engine {
         let store = Store::open(source, &config, Arc::<Lines>::clone(&lines)).await?;
         Ok(Arc::new(Self {
             id: Uuid::new_v4(),
-            next_owner: AtomicU64::new(1),
+            next_number: AtomicU64::new(1),
             store,
             lines,
             watchdog: Watchdog::start(config.watchdog_lease, Duty::Holds),
@@ -76,9 +75,9 @@ impl Engine {
         }))
     }
 
-    /// An id that was never used before, in the form of Redisson's: `UUID:threadId`.
-    fn new_owner(&self) -> Arg {
-        Arg::Owner(self.id, self.next_owner.fetch_add(1, Ordering::Relaxed))
+    /// A number that was never used before, greater than those that were.
+    fn next_number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The key of a lock, which is what Redisson calls its raw name.

@@ -7,8 +7,8 @@ use futures_util::future::try_join_all;
 
 use super::Engine;
 use super::grant::Target;
-use super::handle::{Handle, check_name};
-use super::kind::Settled;
+use super::handle::{Handle, Member, check_name};
+use super::kind::{Kind, Settled};
 use super::retry::Tries;
 use crate::error::{Error, Result};
 use crate::script::{self, Arg, Call, Reply};
@@ -52,15 +52,15 @@ pub(crate) async fn remaining_lease(handle: &Handle) -> Result<Option<Duration>>
     Ok(left.get(handle.quorum - 1).copied())
 }
 
-/// Ends the hold there is, whose ever it is. False: there was none.
+/// Ends the holds there are, whose ever they are. False: there were none.
 ///
-/// The holder is looked up first and then named, so that a copy of the command that runs late can not end the hold
+/// The holders are looked up first and then named, so that a copy of the command that runs late can not end the hold
 /// of somebody who came after.
 pub(crate) async fn force_unlock(handle: &Handle) -> Result<bool> {
     let found = find(handle).await?;
     let mut forcing = Vec::new();
     for (member, found) in handle.members.iter().zip(found) {
-        if let Some((owner, _)) = found.and_then(|found| found.owners.into_iter().next()) {
+        for (owner, _) in found.map(|found| found.owners).unwrap_or_default() {
             forcing.push(force(member.target.clone(), Arg::Text(owner.into())));
         }
     }
@@ -69,11 +69,11 @@ pub(crate) async fn force_unlock(handle: &Handle) -> Result<bool> {
 }
 
 async fn force(target: Target, owner: Arg) -> Result<Settled, Fault> {
-    let call = target.kind.release(target.of(&owner), 0);
+    let call = target.kind.release(target.of(&owner, 0), 0);
     Settled::read(&run(&target.engine, &target.name, &call).await?, &target.name)
 }
 
-/// What each member's server knows of the lock, which has to be one of its kind.
+/// What each member's server knows of the holds of this kind on the lock, which has to be one of its kind.
 async fn find(handle: &Handle) -> Result<Vec<Option<Found>>> {
     handle.check()?;
     let mut asking = Vec::with_capacity(handle.members.len());
@@ -81,14 +81,13 @@ async fn find(handle: &Handle) -> Result<Vec<Option<Found>>> {
         asking.push(ask_member(member.target.clone()));
     }
     let found = try_join_all(asking).await.map_err(|fault| Error::of_lock(handle.name(), fault))?;
-    for (member, found) in handle.members.iter().zip(&found) {
-        if let Some(found) = found
-            && found.is_read_write != member.target.kind.is_read_write()
-        {
-            return Err(Error::wrong_kind(handle.name(), found.is_read_write));
-        }
-    }
-    Ok(found)
+    let of_kind = |(member, found): (&Member, Option<Found>)| match found {
+        Some(found) => found
+            .of_kind(member.target.kind)
+            .map_err(|is_read_write| Error::wrong_kind(handle.name(), is_read_write)),
+        None => Ok(None),
+    };
+    handle.members.iter().zip(found).map(of_kind).collect()
 }
 
 async fn run(engine: &Engine, key: &str, call: &Call) -> Result<Reply, Fault> {
@@ -106,6 +105,17 @@ async fn run_once(engine: &Engine, key: &str, call: &Call) -> Result<Reply, Faul
 }
 
 impl Found {
+    /// The holds of that kind, if there are any. Fails if the lock is none that such holds can be on, with whether it is
+    /// a read-write lock.
+    fn of_kind(mut self, kind: &dyn Kind) -> Result<Option<Self>, bool> {
+        if self.is_read_write != kind.is_read_write() {
+            return Err(self.is_read_write);
+        }
+        let owner = |(field, holds): (String, u64)| kind.owner(&field).map(|owner| (owner.to_owned(), holds));
+        self.owners = self.owners.into_iter().filter_map(owner).collect();
+        Ok(Some(self).filter(|found| !found.owners.is_empty()))
+    }
+
     fn read(reply: Reply) -> Result<Option<Self>, Fault> {
         let Reply::List(list) = &reply else { return Err(Fault::unexpected(&reply)) };
         let [Reply::Int(left), fields @ ..] = &**list else { return Err(Fault::unexpected(&reply)) };

@@ -3,13 +3,17 @@
 //! Whoever wants a lock stands in line for it. The one in front has the turn and attempts: at once if nobody
 //! in the line did so before, and else when it is woken or a poll is due. The others cost nothing. One subscription
 //! serves the line, from the first that has to wait to the last.
+//!
+//! Who wants to read stands in another line than who wants to write. When there is something to read for one, there is
+//! for all: they are called, and all attempt at once.
 
 use std::collections::HashMap;
+use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard as Turn, Notify};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as Turn, Notify, watch};
 use tokio::time::sleep;
 
 use super::Engine;
@@ -24,6 +28,9 @@ const DEAF_POLL: Duration = Duration::from_millis(250);
 
 /// How often a waiter looks for itself whom the heart tells when its time has come.
 const HEART: Duration = Duration::from_secs(3_600);
+
+/// The message by which a writer tells that all may read.
+const READ_UNLOCK: &[u8] = b"1";
 
 /// All lines of one client, by the channel that wakes them. Locks may share a channel, as `a` and `{a}` do.
 #[derive(Debug, Default)]
@@ -43,6 +50,8 @@ struct Line {
     /// A flag for whoever has the turn, or will have it: something may have changed. Set any number of times, it
     /// wakes once, and it is kept until somebody takes it.
     wake: Notify,
+    /// Calls everybody, where many can hold the lock together.
+    everyone: Option<watch::Sender<()>>,
     state: Mutex<State>,
 }
 
@@ -51,6 +60,8 @@ struct State {
     waiters: usize,
     /// Somebody in this line got an answer, so it is known that the lock is held.
     is_answered: bool,
+    /// By owners who share it, one from this line among them.
+    is_open: bool,
     is_subscribed: bool,
     hears: bool,
     /// When an attempt was last sent.
@@ -68,6 +79,14 @@ impl Lines {
     pub(crate) fn wake_up(&self, channel: &str) {
         for line in self.on(channel) {
             line.call();
+        }
+    }
+
+    /// There is something for all who wait there.
+    fn wake_all(&self, channel: &str) {
+        for line in self.on(channel) {
+            line.call();
+            line.call_everyone();
         }
     }
 
@@ -91,6 +110,7 @@ impl Line {
             has_queue: target.kind.queue().is_some(),
             turn: AsyncMutex::default(),
             wake: Notify::new(),
+            everyone: target.kind.is_shared().then(watch::Sender::default),
             state: Mutex::default(),
         }
     }
@@ -109,6 +129,16 @@ impl Line {
         self.wake.notify_one();
     }
 
+    fn call_everyone(&self) {
+        if let Some(everyone) = &self.everyone {
+            everyone.send_replace(());
+        }
+    }
+
+    fn is_shared(&self) -> bool {
+        self.everyone.is_some()
+    }
+
     fn hears(&self) -> bool {
         lock(&self.state).hears
     }
@@ -121,6 +151,7 @@ impl Line {
 impl State {
     fn held(&mut self, left: Option<Duration>) {
         self.is_answered = true;
+        self.is_open = false;
         self.retry_at = left.map(|left| clock::now().plus(left));
         self.failing = None;
     }
@@ -134,9 +165,13 @@ impl Listener for Lines {
         }
     }
 
-    /// Any payload wakes: Redisson knows `0` for one waiter and `1` for all, and one in front is all there is here.
-    fn message(&self, channel: &str, _payload: &[u8]) {
-        self.wake_up(channel);
+    /// Any payload wakes. Redisson knows `0` for one waiter and `1` for all; of those who can not hold the lock together,
+    /// the one in front is enough.
+    fn message(&self, channel: &str, payload: &[u8]) {
+        match payload {
+            READ_UNLOCK => self.wake_all(channel),
+            _ => self.wake_up(channel),
+        }
     }
 
     fn deaf(&self) {
@@ -171,7 +206,8 @@ impl Place {
         let engine = &target.engine;
         let mut lines = lock(&engine.lines.0);
         let lines = lines.entry(Arc::clone(&channel)).or_default();
-        let found = lines.iter().position(|line| line.lock == target.name);
+        let is_shared = target.kind.is_shared();
+        let found = lines.iter().position(|line| line.lock == target.name && line.is_shared() == is_shared);
         let index = found.unwrap_or_else(|| {
             lines.push(Arc::new(Line::new(channel, target)));
             lines.len() - 1
@@ -190,6 +226,17 @@ impl Place {
     pub(crate) async fn turn(&self) -> Front<'_> {
         let turn = self.line.turn.lock().await;
         Front { place: self, passes_on: true, _turn: turn }
+    }
+
+    /// Where this waiter hears the calls to everybody from now on.
+    pub(crate) fn call(&self) -> Call {
+        Call(self.line.everyone.as_ref().map(watch::Sender::subscribe))
+    }
+
+    /// Whether anybody in this line knows that there is nothing to attempt for now.
+    pub(crate) fn is_closed(&self) -> bool {
+        let state = lock(&self.line.state);
+        state.is_answered && !state.is_open
     }
 
     /// Whether anybody in this line knows that the lock is held.
@@ -231,11 +278,17 @@ impl Place {
         lock(&self.line.state).held(left);
     }
 
-    /// This waiter holds the lock. The others may have to know for how long at most.
-    pub(crate) fn got_it(&self, lease: Duration) {
+    /// This waiter holds the lock. The others may have to know for how long at most; or if they can share it, that they
+    /// can. From the front, they are all called.
+    pub(crate) fn got_it(&self, lease: Duration, from_front: bool) {
         let mut state = lock(&self.line.state);
-        if state.waiters > 1 {
+        if state.waiters > 1 && !self.line.is_shared() {
             state.held(Some(lease));
+        } else if state.waiters > 1 {
+            state.is_open = true;
+            if from_front {
+                self.line.call_everyone();
+            }
         }
     }
 
@@ -300,9 +353,24 @@ impl Front<'_> {
         state.retry_at.map_or(poll, |at| poll.min(at.since(clock::now())))
     }
 
-    /// Goes with the lock. The next has nothing to look for before it is released.
+    /// Goes with the lock. The next has nothing to look for before it is released; unless it can share it.
     pub(crate) fn leave(mut self) {
-        self.passes_on = false;
+        self.passes_on = self.place.line.is_shared();
+    }
+}
+
+/// Hears the calls to everybody in a line.
+#[derive(Debug)]
+pub(crate) struct Call(Option<watch::Receiver<()>>);
+
+impl Call {
+    /// Never, where only one can hold the lock.
+    pub(crate) async fn comes(&mut self) {
+        match &mut self.0 {
+            // Fails only without the line, in which whoever waits stands.
+            Some(call) => drop(call.changed().await),
+            None => pending().await,
+        }
     }
 }
 

@@ -295,10 +295,12 @@ impl Duty {
 
     /// Whether one command can serve both.
     fn is_alike(self, one: &Grant, other: &Grant) -> bool {
-        let (one, other) = (&one.target, &other.target);
         match self {
-            Self::Holds => std::ptr::eq(one.kind.renewal(), other.kind.renewal()),
-            Self::Places => one.name == other.name,
+            Self::Holds => {
+                std::ptr::eq(one.target.kind.renewal(), other.target.kind.renewal())
+                    && one.renewed_lease() == other.renewed_lease()
+            }
+            Self::Places => one.target.name == other.target.name,
         }
     }
 
@@ -333,10 +335,10 @@ async fn beat(batch: &[Arc<Grant>]) -> Result<(Moment, Vec<i64>), Fault> {
 
 async fn send(batch: &[Arc<Grant>]) -> Result<(Moment, Vec<i64>), Fault> {
     let target = &batch[0].target;
-    let call = target.kind.renewal().call(
-        lease::millis(target.engine.config.watchdog_lease),
-        batch.iter().map(|grant| grant.keep_alive()),
-    );
+    let call = target
+        .kind
+        .renewal()
+        .call(lease::millis(batch[0].renewed_lease()), batch.iter().map(|grant| grant.keep_alive()));
     run_batch(target, &call, batch.len(), target.engine.config.watchdog_lease / 6).await
 }
 

@@ -58,7 +58,7 @@ impl Kind for Fair {
     }
 
     fn attempt(&self, whose: Whose<'_>, want: u32, lease: Duration, queue: bool) -> Call {
-        let Whose { name, channel, owner, config } = whose;
+        let Whose { name, channel, owner, config, .. } = whose;
         if want > 1 {
             return script::rlock_reenter(name, owner, want, millis(lease));
         }
@@ -78,7 +78,7 @@ impl Kind for Fair {
     }
 
     fn release(&self, whose: Whose<'_>, keep: u32) -> Call {
-        let Whose { name, channel, owner, config } = whose;
+        let Whose { name, channel, owner, config, .. } = whose;
         let [list, scores, places] = keys(name);
         script::fair_release(name, &list, &scores, &places, channel, owner, keep, java_wait(config))
     }

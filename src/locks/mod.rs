@@ -169,6 +169,7 @@ macro_rules! lock_type {
 
 mod fair;
 mod lent;
+mod read_write;
 mod rlock;
 
 use std::future::Future;
@@ -176,6 +177,7 @@ use std::time::Duration;
 
 pub use fair::FairLock;
 pub use lent::Lent;
+pub use read_write::{ReadLock, ReadWriteLock, WriteLock};
 pub use rlock::RLock;
 
 use crate::engine::{Handle, Patience, acquire};

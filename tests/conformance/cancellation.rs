@@ -338,7 +338,7 @@ pub async fn shutdown_tells_what_it_could_not_release<F: Fixture>() {
     drop(guard);
     let error = soon(locks.shutdown()).await.unwrap_err();
     assert!(matches!(error, Error::Permission(_)), "{error:?}");
-    scene.server.run::<()>(&["DEL", "a"]);
+    scene.server.run::<()>(&["FLUSHALL"]);
     drop(locks);
     scene.end().await;
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use lockkeeper::{LockClient, LockConfig};
 use support::Scene;
-use support::fixture::{FairLocks, Fixture, RLocks};
+use support::fixture::{FairLocks, Fixture, RLocks, ReadLocks, WriteLocks};
 
 /// A client whose watchdog lease is this long.
 async fn client_with_lease(scene: &Scene, lease: Duration) -> LockClient {
@@ -92,5 +92,7 @@ macro_rules! conformance {
 
 conformance! {
     fair: crate::FairLocks;
+    read: crate::ReadLocks;
     rlock: crate::RLocks;
+    write: crate::WriteLocks;
 }

@@ -2,15 +2,21 @@
 
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, FairLock, LockClient, Owner, RLock};
+use lockkeeper::{BaseLock, FairLock, LockClient, Owner, RLock, ReadLock, WriteLock};
 
 /// A type of lock under test.
 pub trait Fixture: Send + Sync + 'static {
     type Lock: BaseLock + 'static;
     type Rival: BaseLock + 'static;
 
-    /// The scripts that take and release it.
+    /// Many can hold it together.
+    const IS_SHARED: bool = false;
+    const IS_READ_WRITE: bool = false;
+
+    /// The scripts that take, keep and release it.
     const ACQUIRE: &'static str;
+    const REENTER: &'static str = "rlock/reenter.lua";
+    const RENEW: &'static str = "rlock/renew.lua";
     const RELEASE: &'static str;
 
     fn lock(client: &LockClient, name: &str) -> Self::Lock;
@@ -61,11 +67,55 @@ macro_rules! fixture {
 fixture!(FairLocks: FairLock by fair_lock, scripts in "fair");
 fixture!(RLocks: RLock by rlock, scripts in "rlock");
 
+/// One side of a read-write lock, whose rival is the one that writes.
+macro_rules! read_write_fixture {
+    ($fixture:ident: $lock:ident by $into:ident, scripts in $folder:literal $(, $name:ident: $type:ty = $value:expr)*) => {
+        pub struct $fixture;
+
+        impl Fixture for $fixture {
+            type Lock = $lock;
+            type Rival = WriteLock;
+
+            const IS_READ_WRITE: bool = true;
+            $(const $name: $type = $value;)*
+
+            const ACQUIRE: &'static str = concat!($folder, "/acquire.lua");
+            const RELEASE: &'static str = concat!($folder, "/release.lua");
+
+            fn lock(client: &LockClient, name: &str) -> $lock {
+                client.read_write_lock(name).$into()
+            }
+
+            fn rival(client: &LockClient, name: &str) -> WriteLock {
+                client.read_write_lock(name).into_write()
+            }
+
+            fn leased(client: &LockClient, name: &str, lease: Duration) -> $lock {
+                client.read_write_lock(name).$into().lease(lease)
+            }
+
+            fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock {
+                client.read_write_lock(name).max_hold(most).$into()
+            }
+
+            fn lent(owner: &mut Owner, name: &str) -> impl BaseLock {
+                owner.read_write_lock(name).$into()
+            }
+        }
+    };
+}
+
+read_write_fixture!(ReadLocks: ReadLock by into_read, scripts in "read",
+    IS_SHARED: bool = true, REENTER: &'static str = "read/reenter.lua", RENEW: &'static str = "read/renew.lua");
+read_write_fixture!(WriteLocks: WriteLock by into_write, scripts in "write");
+
 /// Makes a test of each function for each type of lock. A new type is one more line here.
 macro_rules! for_each_lock {
     ($($test:ident)*) => {
         for_each_lock! { fair: FairLocks; $($test)* }
+        for_each_lock! { read: ReadLocks; $($test)* }
         for_each_lock! { rlock: RLocks; $($test)* }
+        for_each_lock! { write: WriteLocks; $($test)* }
     };
     ($kind:ident: $fixture:ident; $($test:ident)*) => {
         mod $kind {

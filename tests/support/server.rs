@@ -226,10 +226,11 @@ fn read(file: &Path) -> String {
     std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// The script as the crate sends it: behind its first line stands what its folder shares.
+/// The script as the crate sends it: behind its first line stands the file that its header names.
 fn source(file: &Path) -> String {
     let script = read(file);
-    let shared = std::fs::read_to_string(file.with_file_name(SHARED)).unwrap_or_default();
+    let with = script.lines().find_map(|line| line.strip_prefix("  With  "));
+    let shared = with.map_or_else(String::new, |file| read(&lua_dir().join(file)));
     let (first_line, rest) = script.split_once('\n').expect("more than one line");
     format!("{first_line}\n{shared}{rest}")
 }

@@ -49,7 +49,9 @@ impl Grant {
             return false;
         }
         let watched = || books.holds.iter().filter(|(hold, _)| hold.is_watched());
-        if watched().any(|(hold, member)| hold.is_live(*member, now)) {
+        let lengthens = watched().any(|(hold, member)| hold.is_live(*member, now));
+        if lengthens || (self.target.kind.is_shared() && books.live(now) > 0) {
+            books.lengthens = lengthens;
             return true;
         }
         if watched().any(|(hold, _)| !hold.is_over(now)) {
@@ -63,18 +65,24 @@ impl Grant {
         false
     }
 
+    /// The lease that the renewal under way asks for; zero if it is not for the sake of a hold's own.
+    pub(crate) fn renewed_lease(&self) -> Duration {
+        if lock(&self.books).lengthens { self.target.engine.config.watchdog_lease } else { Duration::ZERO }
+    }
+
     /// A renewal that was sent then was acknowledged.
     pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, next: Moment) {
         let config = &self.target.engine.config;
         let deadline = lease::deadline(sent, config.watchdog_lease, config.margin);
         let mut books = lock(&self.books);
         let (now, mut next) = (clock::now(), next);
-        for (hold, member) in books.holds.iter().filter(|(hold, _)| hold.is_watched()) {
+        let lengthened = books.lengthens;
+        for (hold, member) in books.holds.iter().filter(|(hold, _)| lengthened && hold.is_watched()) {
             hold.advance(*member, now, deadline);
             let ends = hold.ends().filter(|&ends| ends > now);
             next = ends.map_or(next, |ends| ends.min(next));
         }
-        if !books.holds.iter().any(|(hold, member)| hold.is_watched() && hold.is_live(*member, now)) {
+        if !books.holds.iter().any(|(hold, member)| self.needs_watch(hold) && hold.is_live(*member, now)) {
             next = now; // they ended while this was under way, and it made the lease longer once more
         }
         self.target.engine.watchdog.again(&mut books.watch, self, next);

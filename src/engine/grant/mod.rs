@@ -42,7 +42,9 @@ pub(crate) struct Target {
 
 pub(crate) struct Grant {
     pub(crate) target: Target,
+    /// The owner, in the form of Redisson's: `UUID:threadId`.
     id: Arg,
+    number: u64,
     /// Where the first hold was acquired. Another task that re-enters shares a handle that it should not share.
     task: Option<task::Id>,
     books: Mutex<Books>,
@@ -70,6 +72,8 @@ struct Books {
     watch: watchdog::Watch,
     /// It has a place in the lock's queue, and this keeps it.
     beat: watchdog::Watch,
+    /// The renewal under way is for the leases of holds, and not only for the lock that they share with others.
+    lengthens: bool,
 }
 
 struct Ledger {
@@ -91,9 +95,9 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// With a new grant.
-    pub(crate) fn fresh(target: Target) -> Self {
-        Self { grant: Arc::new(Grant::new(target)), want: 1, is_taken: false }
+    /// With a new grant. Its owner is the one of another grant that is held meanwhile, or a new one.
+    pub(crate) fn fresh(target: Target, within: Option<&Grant>) -> Self {
+        Self { grant: Arc::new(Grant::new(target, within)), want: 1, is_taken: false }
     }
 
     /// On a grant of which something is held.
@@ -116,7 +120,7 @@ impl Seat {
         self.grant.target.engine.heart.unwatch(&mut books.beat);
         books.was_held = true;
         books.holds.push((Arc::clone(hold), member));
-        if hold.is_watched() {
+        if self.grant.needs_watch(hold) {
             self.grant.target.engine.watchdog.watch(&mut books.watch, &self.grant);
         }
     }
@@ -135,8 +139,9 @@ impl Drop for Seat {
 }
 
 impl Grant {
-    fn new(target: Target) -> Self {
-        let id = target.engine.new_owner();
+    fn new(target: Target, within: Option<&Self>) -> Self {
+        let number = target.engine.next_number();
+        let id = within.map_or(Arg::Owner(target.engine.id, number), |other| other.id.clone());
         let books = Books {
             claims: 1,
             holds: PerMember::new(),
@@ -144,11 +149,13 @@ impl Grant {
             is_gone: false,
             watch: watchdog::Watch::default(),
             beat: watchdog::Watch::default(),
+            lengthens: false,
         };
         let ledger = Ledger { at_most: 0, was_released: false, unanswered: PerMember::new() };
         Self {
             target,
             id,
+            number,
             task: task::try_id(),
             books: Mutex::new(books),
             ledger: AsyncMutex::new(ledger),
@@ -212,9 +219,15 @@ impl Grant {
     }
 
     fn unwatch_if_unneeded(&self, books: &mut Books) {
-        if !books.holds.iter().any(|(hold, _)| hold.is_watched()) {
+        if !books.holds.iter().any(|(hold, _)| self.needs_watch(hold)) {
             self.target.engine.watchdog.unwatch(&mut books.watch);
         }
+    }
+
+    /// Whether the watchdog has anything to do for a hold. Where a lock is shared, another owner's watchdog may set the
+    /// lease of the lock below that of a hold, as Java's does; so it is raised again for the sake of any.
+    fn needs_watch(&self, hold: &Hold) -> bool {
+        hold.is_watched() || self.target.kind.is_shared()
     }
 
     /// Sends one attempt to hold `want` times. Returns the deadline of what was granted.
@@ -336,7 +349,7 @@ impl Grant {
     }
 
     fn whose(&self) -> Whose<'_> {
-        self.target.of(&self.id)
+        self.target.of(&self.id, self.number)
     }
 
     async fn route(&self) -> Result<Route, Fault> {
@@ -350,8 +363,8 @@ impl Grant {
 
 impl Target {
     /// The hold of this owner on it.
-    pub(crate) fn of<'a>(&'a self, owner: &'a Arg) -> Whose<'a> {
-        Whose { name: &self.name, channel: &self.channel, owner, config: &self.engine.config }
+    pub(crate) fn of<'a>(&'a self, owner: &'a Arg, grant: u64) -> Whose<'a> {
+        Whose { name: &self.name, channel: &self.channel, owner, grant, config: &self.engine.config }
     }
 }
 

@@ -1,0 +1,55 @@
+#!lua
+--[[
+  Take a read lock for an owner that holds none on it: if nobody else has the write lock. The only script that creates
+  a read hold.
+
+  KEYS[1]  lock  hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the owner's holds
+
+  ARGV[1]  owner     text: "<client uuid>:<n>", never used for an earlier hold, but by an owner that has the write lock
+  ARGV[2]  grant     number that was never used before, and greater than those that were
+  ARGV[3]  lease_ms  milliseconds, > 0
+
+  With  read/shared.lua
+
+  Returns
+    nil   granted
+    >= 0  another owner has the write lock: milliseconds left of its lease
+    -1    the same, without expiry
+    -2    lost: this owner has a later hold
+    -3    the name is in use as a lock that is not a read-write lock
+  Publishes  nothing
+  Repeating  a copy that finds its own hold answers "granted" and adds no hold; one that runs after the hold was released
+             creates an orphan, which the sender goes on releasing until none can come any more
+]]
+local lock = KEYS[1]
+local owner, grant, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+
+local mode = redis.call('hget', lock, 'mode')
+if not mode and redis.call('exists', lock) == 1 then
+  return -3
+end
+if mode == 'write' and redis.call('hexists', lock, owner .. ':write') == 0 then
+  return redis.call('pttl', lock)
+end
+
+local keys, count = hold_keys(lock, owner), count_of(lock, owner)
+local found = grant_of(keys, count)
+if found == grant then
+  raise(keys .. 1, lease_ms)
+  raise(lock, lease_ms)
+  return nil
+end
+-- Within one write hold, an owner may read, give that back and read again. What is found here is what it gave back, and
+-- nothing but a late copy of it is older.
+if found and tonumber(found) > tonumber(grant) then
+  return -2
+end
+remove(keys, 1, count)
+if not mode then
+  -- Without a key it changes nothing, see rlock/acquire.
+  redis.call('pexpire', lock, lease_ms)
+end
+redis.call('set', keys .. 1, grant, 'px', lease_ms)
+redis.call('hset', lock, 'mode', mode or 'read', owner, 1)
+raise(lock, lease_ms)
+return nil

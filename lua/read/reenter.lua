@@ -1,0 +1,36 @@
+#!lua flags=allow-oom
+--[[
+  Raise a read hold that exists to a given count. It never creates one: whoever lost its hold has to start anew.
+
+  KEYS[1]  lock  hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the owner's holds
+
+  ARGV[1]  owner     text: the owner of the hold
+  ARGV[2]  grant     number that the hold was acquired with
+  ARGV[3]  want      holds there shall be, >= 2
+  ARGV[4]  lease_ms  milliseconds: the lease becomes at least this long, never shorter than it is
+
+  With  read/shared.lua
+
+  Returns
+    nil   granted
+    -2    lost: this owner holds nothing, or a later hold
+  Publishes  nothing
+  Repeating  changes nothing: the count is a target. A copy that runs after the hold ended answers "lost"
+]]
+local lock = KEYS[1]
+local owner, grant, want, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+
+local keys, count = hold_keys(lock, owner), count_of(lock, owner)
+if grant_of(keys, count) ~= grant then
+  return -2
+end
+local lasts_ms = math.max(longest(keys, count), lease_ms)
+redis.call('set', keys .. 1, grant, 'px', lasts_ms)
+raise(lock, lasts_ms)
+if count < want then
+  for i = count + 1, want do
+    redis.call('set', keys .. i, grant, 'px', lease_ms)
+  end
+  redis.call('hset', lock, owner, want)
+end
+return nil

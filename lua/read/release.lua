@@ -1,0 +1,76 @@
+#!lua flags=allow-oom
+--[[
+  Lower a read hold to a given count. With the last reader that is alive, free the lock and wake a waiter. Also the undo
+  of an attempt.
+
+  KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the holds
+  KEYS[2]  channel  where the waiters of this lock listen
+
+  ARGV[1]  owner     text: the owner of the hold
+  ARGV[2]  grant     number that the hold was acquired with; 0: whatever it was
+  ARGV[3]  keep      holds that shall be left, >= 0; the first keeps the longest lease
+  ARGV[4]  usual_ms  milliseconds: a lock that lasts longer for the sake of this hold is made to end earlier
+
+  With  read/shared.lua
+
+  Returns
+    2     released, but no waiter could be told: this user may not publish on the channel
+    1     released: this owner does not read any more
+    0     lowered: this owner still does
+    -2    lost: this owner held nothing, or a later hold
+  Publishes  "0" on channel, if the lock became free
+  Repeating  changes nothing: the count is a target, and the number of the grant is never used again
+]]
+local lock, channel = KEYS[1], KEYS[2]
+local owner, grant, keep, usual_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+
+local keys, count = hold_keys(lock, owner), count_of(lock, owner)
+local found = grant_of(keys, count)
+if count == 0 then
+  -- Somebody removed the hash. What is left of the hold would last as long as its lease.
+  local i = 1
+  while redis.call('get', keys .. i) == grant do
+    redis.call('del', keys .. i)
+    i = i + 1
+  end
+  return -2
+end
+if found and found ~= grant and grant ~= '0' then
+  return -2
+end
+local lasts_ms = longest(keys, count)
+if found and keep > 0 then
+  if keep < count then
+    redis.call('set', keys .. 1, found, 'px', lasts_ms)
+    remove(keys, keep + 1, count)
+    redis.call('hset', lock, owner, keep)
+  end
+  return 0
+end
+
+redis.call('hdel', lock, owner)
+remove(keys, 1, count)
+local answer = found and 1 or -2
+if redis.call('hget', lock, 'mode') == 'write' then
+  return answer
+end
+local other, holds = some_reader(lock)
+if not other then
+  redis.call('del', lock)
+  -- pcall: the lock is free already, and must not be reported as held.
+  local told = redis.pcall('publish', channel, '0')
+  return found and type(told) == 'table' and 2 or answer
+end
+-- Java's writers wait for the expiry of the hash when a reader died. A long lease that was given back early must not
+-- hold them up; but who is left and lasts about as long is not worth to look at all.
+local left_ms = redis.call('pttl', lock)
+if left_ms > usual_ms and lasts_ms >= left_ms and longest(other, holds) < left_ms / 2 then
+  left_ms = 0
+  for _, reader in ipairs(redis.call('hkeys', lock)) do
+    if reader ~= 'mode' then
+      left_ms = math.max(left_ms, longest(hold_keys(lock, reader), count_of(lock, reader)))
+    end
+  end
+  redis.call('pexpire', lock, left_ms)
+end
+return answer

@@ -1,0 +1,38 @@
+#!lua flags=allow-oom
+--[[
+  Renew the leases of many read holds in one command, and with them those of their locks.
+
+  KEYS[i]    lock  hash: "mode" -> "read" or "write", owner -> hold count; one per hold. And the keys of the holds
+
+  ARGV[1]    lease_ms  milliseconds: each lease becomes at least this long, never shorter than it is; 0: only the lock is
+                       made to last as long as the hold, as Java's watchdog may have made it shorter
+  ARGV[2i]   owner     text: the owner of the hold on KEYS[i]
+  ARGV[2i+1] grant     number that the hold was acquired with
+
+  With  read/shared.lua
+
+  Returns
+    list  per hold 1 (renewed) or 0 (lost: this owner holds nothing there, or a later hold)
+  Publishes  nothing
+  Repeating  changes nothing but the time. A copy that runs after a hold ended does not touch its lock
+]]
+local lease_ms = tonumber(ARGV[1])
+
+local renewed = {}
+for i, lock in ipairs(KEYS) do
+  local owner, grant = ARGV[2 * i], ARGV[2 * i + 1]
+  -- pcall: one key that somebody replaced by another type must not cost the other holds their renewal.
+  local value = redis.pcall('hget', lock, owner)
+  local keys, count = hold_keys(lock, owner), type(value) == 'string' and tonumber(value) or 0
+  if grant_of(keys, count) == grant then
+    -- The keys first: a lock must not be taken for one that nobody reads.
+    for hold = 1, count do
+      raise(keys .. hold, lease_ms)
+    end
+    raise(lock, longest(keys, count))
+    renewed[i] = 1
+  else
+    renewed[i] = 0
+  end
+end
+return renewed

@@ -1,0 +1,74 @@
+-- What the scripts of a read-write lock share. It is put behind the first line of each of them.
+
+-- What the keys of a reader's holds begin with. Its holds are numbered from 1; each has a key of that number, with the
+-- lock's hash tag. The value says which grant it is of, and its expiry is the lease. The first lasts as long as any.
+local function hold_keys(lock, reader)
+  local tag = string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'
+  return tag .. ':' .. reader .. ':rwlock_timeout:'
+end
+
+-- Which grant the holds are of. None: the reader is dead, whatever the hash says.
+local function grant_of(keys, count)
+  for i = 1, count do
+    local grant = redis.call('get', keys .. i)
+    if grant then
+      return grant
+    end
+  end
+  return nil
+end
+
+-- A key without expiry, which only somebody else's command can make, lasts this long.
+local TEN_YEARS_MS = 315360000000
+
+-- Milliseconds until the last of the keys ends, at least 1. -2: none is there.
+local function longest(keys, count)
+  local longest_ms = -2
+  for i = 1, count do
+    local left_ms = redis.call('pttl', keys .. i)
+    if left_ms == -1 then
+      longest_ms = TEN_YEARS_MS
+    elseif left_ms >= 0 then
+      longest_ms = math.max(longest_ms, left_ms, 1)
+    end
+  end
+  return longest_ms
+end
+
+local function remove(keys, first, last)
+  for i = first, last do
+    redis.call('del', keys .. i)
+  end
+end
+
+-- A lease is never made shorter.
+local function raise(key, ms)
+  if redis.call('pttl', key) < ms then
+    redis.call('pexpire', key, ms)
+  end
+end
+
+-- How many holds a reader has by the hash.
+local function count_of(lock, reader)
+  return tonumber(redis.call('hget', lock, reader)) or 0
+end
+
+-- The keys of some reader that is alive, and how many. The dead that are met are dropped, so each costs once.
+local function some_reader(lock)
+  local met_dead = true
+  while met_dead do
+    met_dead = false
+    -- Two, as one may be the mode.
+    for _, reader in ipairs(redis.call('hrandfield', lock, 2)) do
+      if reader ~= 'mode' then
+        local keys, count = hold_keys(lock, reader), count_of(lock, reader)
+        if grant_of(keys, count) then
+          return keys, count
+        end
+        redis.call('hdel', lock, reader)
+        met_dead = true
+      end
+    end
+  end
+  return nil
+end

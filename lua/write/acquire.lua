@@ -1,0 +1,46 @@
+#!lua
+--[[
+  Take the write lock for an owner that holds nothing on it: if it is free, or all who read are dead. The only script
+  that creates a write hold.
+
+  KEYS[1]  lock  hash: "mode" -> "read" or "write", owner -> hold count; and the keys of readers' holds
+
+  ARGV[1]  writer    text: "<client uuid>:<n>:write", never used for an earlier hold
+  ARGV[2]  lease_ms  milliseconds, > 0
+
+  With  read/shared.lua
+
+  Returns
+    nil   granted
+    >= 0  held by others: milliseconds in which it does not become free without a message
+    -1    the same, and it has no expiry
+    -3    the name is in use as a lock that is not a read-write lock
+  Publishes  nothing
+  Repeating  a copy that finds its own hold answers "granted" and adds no hold; one that runs after the hold was released
+             creates an orphan, which the sender goes on releasing until none can come any more
+]]
+local lock = KEYS[1]
+local writer, lease_ms = ARGV[1], tonumber(ARGV[2])
+
+local mode = redis.call('hget', lock, 'mode')
+if mode == 'write' then
+  if redis.call('hexists', lock, writer) == 1 then
+    raise(lock, lease_ms)
+    return nil
+  end
+  return redis.call('pttl', lock)
+end
+if mode then
+  local reader, holds = some_reader(lock)
+  if reader then
+    return longest(reader, holds)
+  end
+  redis.call('del', lock)
+elseif redis.call('exists', lock) == 1 then
+  return -3
+end
+-- Without a key it changes nothing, see rlock/acquire.
+redis.call('pexpire', lock, lease_ms)
+redis.call('hset', lock, 'mode', 'write', writer, 1)
+redis.call('pexpire', lock, lease_ms)
+return nil

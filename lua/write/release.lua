@@ -1,0 +1,46 @@
+#!lua flags=allow-oom
+--[[
+  Lower a write hold to a given count. At none, free the lock, or leave it to the owner's own read hold; and wake all
+  waiters. Also the undo of an attempt.
+
+  KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the owner's read holds
+  KEYS[2]  channel  where the waiters of this lock listen
+
+  ARGV[1]  writer  text: the owner of the hold, "<client uuid>:<n>:write"
+  ARGV[2]  keep    holds that shall be left, >= 0; they keep the lease they have
+
+  With  read/shared.lua
+
+  Returns
+    2     released, but no waiter could be told: this user may not publish on the channel
+    1     released: this owner does not write any more
+    0     lowered: this owner still does
+    -2    lost: this owner held nothing
+  Publishes  "1" on channel, if this owner does not write any more
+  Repeating  changes nothing: the count is a target, and an owner id is never used again once it was 0
+]]
+local lock, channel = KEYS[1], KEYS[2]
+local writer, keep = ARGV[1], tonumber(ARGV[2])
+
+local count = count_of(lock, writer)
+if count == 0 then
+  return -2
+end
+if keep > 0 then
+  if keep < count then
+    redis.call('hset', lock, writer, keep)
+  end
+  return 0
+end
+local reader = string.sub(writer, 1, -#':write' - 1)
+local keys, holds = hold_keys(lock, reader), count_of(lock, reader)
+if grant_of(keys, holds) then
+  redis.call('hdel', lock, writer)
+  redis.call('hset', lock, 'mode', 'read')
+  redis.call('pexpire', lock, longest(keys, holds))
+else
+  redis.call('del', lock)
+end
+-- pcall: the lock is free already, and must not be reported as held.
+local told = redis.pcall('publish', channel, '1')
+return type(told) == 'table' and 2 or 1
