@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::config::LockConfig;
 use crate::engine::{Engine, inspect};
 use crate::error::Result;
-use crate::locks::{FairLock, RLock, ReadWriteLock};
+use crate::locks::{FairLock, FencedLock, RLock, ReadWriteLock};
 use crate::owner::Owner;
 use crate::store::Source;
 
@@ -59,6 +59,11 @@ impl LockClient {
         FairLock::new(&self.0, name.as_ref(), Arc::default())
     }
 
+    /// A handle on the fenced lock of this name, with an owner of its own.
+    pub fn fenced_lock(&self, name: impl AsRef<str>) -> FencedLock {
+        FencedLock::new(&self.0, name.as_ref(), Arc::default())
+    }
+
     /// A handle on the read-write lock of this name, with an owner of its own.
     pub fn read_write_lock(&self, name: impl AsRef<str>) -> ReadWriteLock {
         ReadWriteLock::new(&self.0, name.as_ref(), Arc::default())
@@ -81,9 +86,14 @@ impl LockClient {
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Option<Inspection>> {
         let found = inspect(&self.0, name.as_ref()).await?;
         Ok(found.map(|found| Inspection {
-            holders: found.owners.into_iter().map(|(owner, holds)| Holder { owner, holds }).collect(),
-            remaining_lease: found.left,
+            remaining_lease: found.left().unwrap_or_default(),
             is_read_write: found.is_read_write,
+            holders: found
+                .owners
+                .into_iter()
+                .filter(|holding| holding.left.is_some())
+                .map(|holding| Holder { owner: holding.owner, holds: holding.holds })
+                .collect(),
         }))
     }
 
@@ -115,7 +125,7 @@ impl LockClient {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// Who holds it: one owner, but for a read-write lock.
+    /// Who holds it: one owner, but for a read-write lock. Of readers, those that are alive.
     pub holders: Vec<Holder>,
     /// How long the lease still lasts if nobody renews it. [`Duration::MAX`]: it does not end.
     pub remaining_lease: Duration,
@@ -127,7 +137,8 @@ pub struct Inspection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The id of the client, a colon, and a number: of the owner, or in Java of the thread.
+    /// The id of the client, a colon, and a number: of the owner, or in Java of the thread. For the write lock `:write`
+    /// stands behind that.
     pub owner: String,
     /// How often it holds the lock.
     pub holds: u64,

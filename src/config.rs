@@ -30,6 +30,7 @@ use crate::error::{Error, Result};
 /// | `safety_poll` | `3s` | how long a waiter waits for a message before it looks for itself |
 /// | `fair_allowance` | `6s` | how long a waiter for a fair lock counts as alive after it was last heard of |
 /// | `fair_java_wait` | `5m` | the longest that a Java client waits for a fair lock |
+/// | `java_watchdog` | `30s` | the shortest `lockWatchdogTimeout` of Java clients that read beside this one |
 /// | `command_timeout` | `1s` | how long a command, or a new connection, may take |
 /// | `retry_timeout` | `10s` | how long a call without a time limit of its own goes on through faults of server or network |
 /// | `connections` | `2` | connections for commands; the name of a lock picks one |
@@ -49,6 +50,8 @@ pub struct LockConfig {
     #[serde(serialize_with = "as_text")]
     pub(crate) fair_java_wait: Duration,
     #[serde(serialize_with = "as_text")]
+    pub(crate) java_watchdog: Duration,
+    #[serde(serialize_with = "as_text")]
     pub(crate) command_timeout: Duration,
     #[serde(serialize_with = "as_text")]
     pub(crate) retry_timeout: Duration,
@@ -64,6 +67,7 @@ impl Default for LockConfig {
             safety_poll: Duration::from_secs(3),
             fair_allowance: Duration::from_secs(6),
             fair_java_wait: Duration::from_secs(300),
+            java_watchdog: Duration::from_secs(30),
             command_timeout: Duration::from_secs(1),
             retry_timeout: Duration::from_secs(10),
             connections: 2,
@@ -105,6 +109,12 @@ setters! {
     /// The longest that any Java client waits for a fair lock: a waiting time given to Redisson's `tryLock`, or its
     /// `fairLockWaitTimeout`. From a second to a day.
     fair_java_wait: Duration;
+    /// The shortest `lockWatchdogTimeout` of any Java client that reads under the same read-write locks. From 100 ms to a
+    /// day.
+    ///
+    /// Java's watchdog sets the lease of the lock to this, also if others read for longer. So each third of it, the lease
+    /// is raised again for the sake of each read hold here.
+    java_watchdog: Duration;
     /// How long a command, or a new connection, may take. From 10 ms to a minute.
     ///
     /// Where the lease is at stake it is less, so that there is time for another try: a renewal may take a sixth of
@@ -132,6 +142,7 @@ impl LockConfig {
         within("safety_poll", self.safety_poll, 10 * MS, HOUR)?;
         within("fair_allowance", self.fair_allowance, 100 * MS, 60_000 * MS)?;
         within("fair_java_wait", self.fair_java_wait, 1_000 * MS, 24 * HOUR)?;
+        within("java_watchdog", self.java_watchdog, 100 * MS, 24 * HOUR)?;
         within("command_timeout", self.command_timeout, 10 * MS, 60_000 * MS)?;
         within("retry_timeout", self.retry_timeout, Duration::ZERO, HOUR)?;
         if !(1..=64).contains(&self.connections) {
@@ -162,6 +173,7 @@ struct Raw {
     safety_poll: Option<Text>,
     fair_allowance: Option<Text>,
     fair_java_wait: Option<Text>,
+    java_watchdog: Option<Text>,
     command_timeout: Option<Text>,
     retry_timeout: Option<Text>,
     connections: Option<Text>,
@@ -179,6 +191,7 @@ impl TryFrom<Raw> for LockConfig {
             safety_poll: duration("safety_poll", raw.safety_poll, default.safety_poll)?,
             fair_allowance: duration("fair_allowance", raw.fair_allowance, default.fair_allowance)?,
             fair_java_wait: duration("fair_java_wait", raw.fair_java_wait, default.fair_java_wait)?,
+            java_watchdog: duration("java_watchdog", raw.java_watchdog, default.java_watchdog)?,
             command_timeout: duration("command_timeout", raw.command_timeout, default.command_timeout)?,
             retry_timeout: duration("retry_timeout", raw.retry_timeout, default.retry_timeout)?,
             connections: number("connections", raw.connections, default.connections)?,

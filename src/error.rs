@@ -33,6 +33,12 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// The handles do not make a lock together.
+    #[non_exhaustive]
+    InvalidMembers {
+        /// What is wrong with them.
+        problem: &'static str,
+    },
     /// The name is no good. Nothing was sent.
     #[non_exhaustive]
     InvalidName {
@@ -128,6 +134,7 @@ impl Error {
             Self::Closed
             | Self::InvalidConfig { .. }
             | Self::InvalidDuration { .. }
+            | Self::InvalidMembers { .. }
             | Self::InvalidName { .. }
             | Self::Lost { .. }
             | Self::NotHeld { .. }
@@ -190,6 +197,7 @@ impl fmt::Display for Error {
             Self::InvalidDuration { argument, problem } => {
                 write!(f, "invalid duration: `{argument}` {problem}")
             }
+            Self::InvalidMembers { problem } => write!(f, "invalid members of a lock: {problem}"),
             Self::InvalidName { problem } => write!(f, "invalid lock name: {problem}"),
             Self::Lost { name } => write!(f, "the lock `{name}` was lost"),
             Self::NotHeld { name } => {

@@ -35,13 +35,16 @@ use crate::error::{Error, Result};
 pub struct LockGuard {
     name: Box<str>,
     hold: Arc<Hold>,
+    token: Option<u64>,
     /// What makes up the hold. Empty once it was given back.
     parts: PerMember<Part>,
 }
 
 impl LockGuard {
     pub(crate) fn new(name: &str, hold: Arc<Hold>, parts: PerMember<Part>) -> Self {
-        Self { name: name.into(), hold, parts }
+        let token =
+            if hold.members() == 1 { parts.first().and_then(|part| part.grant.token()) } else { None };
+        Self { name: name.into(), hold, token, parts }
     }
 
     /// The name of the lock.
@@ -144,9 +147,11 @@ impl LockGuard {
         self.parts.iter().map(|part| part.grant.live(now)).max().unwrap_or(0)
     }
 
-    /// The fencing token, for the types of locks that have one.
+    /// The token of a [`FencedLock`](crate::FencedLock): greater than those of all earlier holders of the lock, and the
+    /// same for all holds of this one. Other types of locks have none, nor has a lock of several members: these have each
+    /// their own.
     pub fn fencing_token(&self) -> Option<u64> {
-        None
+        self.token
     }
 
     /// Keeps the lock until its lease ends by itself: it is not renewed any more, and not released.

@@ -18,6 +18,9 @@ pub use client::{Holder, Inspection, LockClient};
 pub use config::LockConfig;
 pub use error::{Cause, Error, Result};
 pub use guard::LockGuard;
-pub use locks::{BaseLock, FairLock, Lent, RLock, ReadLock, ReadWriteLock, WriteLock};
+pub use locks::{
+    BaseLock, FairLock, FencedLock, Lent, Member, MultiLock, RLock, ReadLock, ReadWriteLock, RedLock,
+    WriteLock,
+};
 pub use owner::Owner;
 pub use store::Source;

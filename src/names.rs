@@ -30,6 +30,11 @@ pub(crate) fn fair_places(name: &str) -> Arc<str> {
     prefixed("lockkeeper_fair", name)
 }
 
+/// The last token of a fenced lock: a number.
+pub(crate) fn fencing_counter(name: &str) -> Arc<str> {
+    prefixed("redisson_lock_token", name)
+}
+
 fn prefixed(prefix: &str, name: &str) -> Arc<str> {
     if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }.into()
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::client::LockClient;
 use crate::engine::Holds;
-use crate::locks::{FairLock, Lent, RLock, ReadLock, ReadWriteLock, WriteLock};
+use crate::locks::{FairLock, FencedLock, Lent, RLock, ReadLock, ReadWriteLock, WriteLock};
 
 /// One flow of execution, as far as locks are concerned: what it holds, it may acquire again, by name.
 ///
@@ -68,6 +68,13 @@ impl Owner {
         let name = name.as_ref();
         let holds = self.holds(name);
         Lent::new(FairLock::new(self.client.engine(), name, holds))
+    }
+
+    /// A handle on the fenced lock of this name. If this owner holds it, the handle re-enters.
+    pub fn fenced_lock(&mut self, name: impl AsRef<str>) -> Lent<'_, FencedLock> {
+        let name = name.as_ref();
+        let holds = self.holds(name);
+        Lent::new(FencedLock::new(self.client.engine(), name, holds))
     }
 
     /// A handle on the read-write lock of this name. What this owner holds of it, the handle re-enters.

@@ -179,6 +179,7 @@ scripts! {
         fair_acquire("fair/acquire.lua" with "fair/shared.lua"; lock, queue, scores, places, channel; owner, lease_ms, allowance_ms, java_wait_ms);
         fair_beat("fair/beat.lua" with "fair/shared.lua"; lock, queue, scores, places, channel; allowance_ms, java_wait_ms, owners);
         fair_release("fair/release.lua" with "fair/shared.lua"; lock, queue, scores, places, channel; owner, keep, java_wait_ms);
+        fenced_acquire("fenced/acquire.lua"; lock, counter; owner, lease_ms);
         inspect("inspect.lua" with "read/shared.lua"; lock; );
         read_acquire("read/acquire.lua" with "read/shared.lua"; lock; owner, grant, lease_ms);
         read_reenter("read/reenter.lua" with "read/shared.lua"; lock; owner, grant, want, lease_ms);

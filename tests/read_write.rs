@@ -7,6 +7,7 @@
 #[path = "support/mod.rs"]
 mod support;
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use lockkeeper::{Error, LockClient, LockConfig, LockGuard, ReadLock, WriteLock};
 use std::sync::Arc;
@@ -265,6 +266,86 @@ async fn a_downgrade_lets_waiting_readers_in_at_once() {
     scene.end().await;
 }
 
+/// Nor do those of its own process come in its way, who wait in line for what it has.
+#[tokio::test]
+async fn a_writer_reads_past_the_readers_of_its_process() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut lock = locks.read_write_lock("a");
+    let writing = lock.write().lock().await.unwrap();
+    let mut waiting = JoinSet::new();
+    for _ in 0..5 {
+        let locks = locks.clone();
+        waiting.spawn(async move { reader(&locks).lock().await.unwrap() });
+    }
+    eventually("they listen", || scene.server.channels(), |channels| channels.len() == 1).await;
+    let (reading, took) = timed(lock.read().lock()).await;
+    assert!(took < SECOND, "{took:?}");
+    writing.unlock().await.unwrap();
+    let (guards, took) = timed(waiting.join_all()).await;
+    assert!(took < SECOND, "{took:?}");
+    drop((guards, reading, lock));
+    locks.shutdown().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// The one in front is a future that nobody polls any more, and the writer is gone without a message.
+#[tokio::test]
+async fn a_reader_that_is_left_in_front_holds_no_other_up_for_long() {
+    let scene = Scene::start();
+    let locks = scene.client_with(LockConfig::default().safety_poll(300 * MS)).await;
+    writer(&locks).lease(500 * MS).lock().await.unwrap().leak();
+    let mut in_front = reader(&locks);
+    let mut left = Box::pin(in_front.lock());
+    while scene.server.channels().is_empty() {
+        assert!((&mut left).now_or_never().is_none());
+        sleep(MS).await;
+    }
+    let mut waiting = JoinSet::new();
+    for _ in 0..6 {
+        let locks = locks.clone();
+        waiting.spawn(async move { reader(&locks).lock().await.unwrap() });
+    }
+    let (guards, took) = timed(waiting.join_all()).await;
+    assert!(took < 3 * SECOND, "{took:?}");
+    let (later, took) = timed(async { reader(&locks).lock().await.unwrap() }).await;
+    assert!(took < 200 * MS, "others read: {took:?}");
+    drop((guards, later));
+    soon(left).await.unwrap().unlock().await.unwrap();
+    drop((in_front, locks));
+    scene.end().await;
+}
+
+/// One connection's worth of attempts for a message that lets nobody of them in.
+#[tokio::test]
+async fn a_message_that_is_not_for_readers_costs_one_attempt() {
+    const READERS: usize = 100;
+    const WRITERS: usize = 20;
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let guard = writer(&locks).lock().await.unwrap();
+    let mut waiting = JoinSet::new();
+    for number in 0..READERS + WRITERS {
+        let locks = locks.clone();
+        waiting.spawn(async move {
+            match number < WRITERS {
+                true => writer(&locks).lock().await.unwrap().unlock().await.unwrap(),
+                false => reader(&locks).lock().await.unwrap().unlock().await.unwrap(),
+            }
+        });
+    }
+    eventually("they listen", || scene.server.channels(), |channels| channels.len() == 1).await;
+    let before = scene.server.calls("evalsha");
+    guard.unlock().await.unwrap();
+    soon(waiting.join_all()).await;
+    let asked = scene.server.calls("evalsha") - before;
+    println!("{asked} scripts");
+    assert!(asked < 4 * (READERS + WRITERS) as u64, "{asked} scripts");
+    drop(locks);
+    scene.end().await;
+}
+
 /// Without the message they look for themselves; the first that gets in calls the others.
 #[tokio::test]
 async fn a_lost_message_costs_a_safety_poll() {
@@ -368,7 +449,7 @@ async fn a_writer_that_was_killed_is_followed_when_its_lease_ends() {
 #[tokio::test]
 async fn a_lease_that_somebody_else_made_shorter_is_raised_again() {
     let scene = Scene::start();
-    let locks = scene.client_with(LockConfig::default().watchdog_lease(900 * MS)).await;
+    let locks = scene.client_with(LockConfig::default().java_watchdog(900 * MS)).await;
     let fixed = reader(&locks).lease(4 * SECOND).lock().await.unwrap();
     let start = Instant::now();
     while start.elapsed() < 3 * SECOND {
@@ -533,6 +614,102 @@ impl Drop for Inside<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(self.1, Ordering::SeqCst);
     }
+}
+
+/// A key that somebody replaced or made endless is told to its owner at most, and costs nobody else a renewal or release.
+#[tokio::test]
+async fn a_key_of_another_type_costs_nobody_else() {
+    let scene = Scene::start();
+    let locks = scene.client_with(LockConfig::default().watchdog_lease(600 * MS)).await;
+    let mut guards = Vec::new();
+    for number in 0..10 {
+        guards.push(locks.read_write_lock(format!("{number}")).read().lock().await.unwrap());
+    }
+    let broken: Vec<String> = scene.server.run(&["KEYS", "{3}:*"]);
+    scene.server.run::<()>(&["DEL", &broken[0]]);
+    scene.server.run::<()>(&["RPUSH", &broken[0], "a list"]);
+    eventually("its guard is told", || guards.iter().filter(|guard| guard.is_lost()).count(), |&n| n == 1)
+        .await;
+    sleep(SECOND).await;
+    for guard in guards {
+        let is_broken = guard.name() == "3";
+        assert_eq!(guard.unlock().await.is_err(), is_broken);
+    }
+    scene.server.run::<()>(&["DEL", "3", &broken[0]]);
+
+    // Of another reader of the same lock.
+    let fixed = reader(&locks).lease(60 * SECOND).lock().await.unwrap();
+    let key = holds(&scene).remove(0);
+    scene.server.run::<()>(&["PERSIST", &key]);
+    sleep(SECOND).await;
+    assert!(!fixed.is_lost() && !can_write(&locks).await);
+    let other = reader(&locks).lock().await.unwrap();
+    scene.server.run::<()>(&["DEL", &key]);
+    scene.server.run::<()>(&["RPUSH", &key, "a list"]);
+    other.unlock().await.expect("it was held");
+    assert!(!can_write(&locks).await, "nobody knows what that is");
+    drop(fixed);
+    scene.server.run::<()>(&["DEL", &key]);
+    drop(locks);
+    scene.end().await;
+}
+
+/// Left to its lease: nothing renews or ends it, and it keeps no client.
+#[tokio::test]
+async fn a_read_hold_that_is_leaked_lasts_for_its_lease() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    reader(&locks).lease(1_500 * MS).lock().await.unwrap().leak();
+    let start = Instant::now();
+    drop(locks);
+    eventually("the client is gone", || scene.server.clients(), Vec::is_empty).await;
+    assert!(start.elapsed() < SECOND);
+    eventually("it ends", || holds(&scene), Vec::is_empty).await;
+    assert!(start.elapsed() > 1_450 * MS, "{:?}", start.elapsed());
+    scene.end().await;
+}
+
+/// One owner, one name, two kinds: refused, whichever is first.
+#[tokio::test]
+async fn an_owner_has_one_kind_of_lock_of_a_name() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client().await, scene.client().await);
+    let is_wrong = |error: Error| assert!(matches!(error, Error::WrongKind { .. }), "{error:?}");
+    let mut me = locks.owner();
+    let reading = me.read_write_lock("a").read().lock().await.unwrap();
+    is_wrong(me.rlock("a").lock().await.unwrap_err());
+    is_wrong(me.fair_lock("a").try_lock().await.unwrap_err());
+    reading.unlock().await.unwrap();
+
+    let plain = me.rlock("a").lock().await.unwrap();
+    is_wrong(me.read_write_lock("a").read().lock().await.unwrap_err());
+    scene.server.run::<()>(&["DEL", "a"]);
+    is_wrong(me.read_write_lock("a").read().lock().await.unwrap_err());
+    let theirs = reader(&beside).lock().await.unwrap();
+    assert!(matches!(plain.unlock().await, Err(Error::NotHeld { .. })));
+    assert!(!can_write(&beside).await, "it took nothing from another");
+    theirs.unlock().await.unwrap();
+    drop((me, locks, beside));
+    scene.end().await;
+}
+
+/// Each side answers for itself.
+#[tokio::test]
+async fn each_side_tells_its_own_lease() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut me = locks.owner();
+    let writing = me.read_write_lock("a").lease(600 * SECOND).write().lock().await.unwrap();
+    let reading = me.read_write_lock("a").lease(5 * SECOND).read().lock().await.unwrap();
+    let left = reader(&locks).remaining_lease().await.unwrap().expect("it is held");
+    assert!(left <= 5 * SECOND, "{left:?}");
+    let left = writer(&locks).remaining_lease().await.unwrap().expect("it is held");
+    assert!(left > 590 * SECOND, "{left:?}");
+    reading.unlock().await.unwrap();
+    assert_eq!(reader(&locks).remaining_lease().await.unwrap(), None);
+    writing.unlock().await.unwrap();
+    drop((me, locks));
+    scene.end().await;
 }
 
 /// Readers and writers of several clients, whose leases end now and then while they are at work.

@@ -45,11 +45,16 @@ if found and tonumber(found) > tonumber(grant) then
   return -2
 end
 remove(keys, 1, count)
-if not mode then
-  -- Without a key it changes nothing, see rlock/acquire.
+-- A user who may not do this is stopped here, and not later, where a hold would be left. Without a lock it changes
+-- nothing.
+if mode then
+  raise(lock, lease_ms)
+else
   redis.call('pexpire', lock, lease_ms)
 end
 redis.call('set', keys .. 1, grant, 'px', lease_ms)
 redis.call('hset', lock, 'mode', mode or 'read', owner, 1)
-raise(lock, lease_ms)
+if not mode then
+  redis.call('pexpire', lock, lease_ms)
+end
 return nil

@@ -10,8 +10,9 @@ end
 -- Which grant the holds are of. None: the reader is dead, whatever the hash says.
 local function grant_of(keys, count)
   for i = 1, count do
-    local grant = redis.call('get', keys .. i)
-    if grant then
+    -- pcall: what somebody replaced by another type is no hold of ours.
+    local grant = redis.pcall('get', keys .. i)
+    if type(grant) == 'string' then
       return grant
     end
   end
@@ -41,9 +42,10 @@ local function remove(keys, first, last)
   end
 end
 
--- A lease is never made shorter.
+-- A lease is never made shorter. What has no expiry keeps none.
 local function raise(key, ms)
-  if redis.call('pttl', key) < ms then
+  local left_ms = redis.call('pttl', key)
+  if left_ms ~= -1 and left_ms < ms then
     redis.call('pexpire', key, ms)
   end
 end
@@ -62,7 +64,7 @@ local function some_reader(lock)
     for _, reader in ipairs(redis.call('hrandfield', lock, 2)) do
       if reader ~= 'mode' then
         local keys, count = hold_keys(lock, reader), count_of(lock, reader)
-        if grant_of(keys, count) then
+        if longest(keys, count) ~= -2 then
           return keys, count
         end
         redis.call('hdel', lock, reader)

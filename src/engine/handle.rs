@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::select_all;
 use smallvec::smallvec;
 
 use super::grant::{Grant, Seat, Target};
@@ -10,6 +11,7 @@ use super::kind::Kind;
 use super::lease;
 use super::{Engine, PerMember};
 use crate::clock::{self, Moment};
+use crate::config::LockConfig;
 use crate::error::{Error, Result};
 use crate::sync::lock;
 
@@ -17,9 +19,9 @@ use crate::sync::lock;
 #[derive(Debug)]
 #[allow(unnameable_types, unreachable_pub, reason = "the sealed part of a public trait returns it")]
 pub struct Handle {
-    pub(crate) engine: Arc<Engine>,
-    /// As the user gave it.
-    name: Box<str>,
+    /// Of several members, all their names.
+    joined: Option<Box<str>>,
+    /// Of those that are all needed, in an order that is the same for all clients.
     pub(crate) members: PerMember<Member>,
     /// How many members it takes to hold the lock.
     pub(crate) quorum: usize,
@@ -30,6 +32,8 @@ pub struct Handle {
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) target: Target,
+    /// As the user gave it.
+    name: Box<str>,
     holds: Arc<Holds>,
 }
 
@@ -53,7 +57,7 @@ pub(crate) struct Start {
 }
 
 /// For how long a lock is taken.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Terms {
     /// A fixed lease; without one, the watchdog renews.
     pub(crate) lease: Option<Duration>,
@@ -64,9 +68,16 @@ pub(crate) struct Terms {
 /// [`Terms`] that can be asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
-    pub(crate) time: Duration,
-    pub(crate) is_watched: bool,
+    fixed: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
+}
+
+/// How many members of a lock it takes to hold it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Quorum {
+    All,
+    /// Of independent servers.
+    Majority,
 }
 
 impl Handle {
@@ -80,16 +91,74 @@ impl Handle {
         let key = engine.key(name);
         let target = Target { engine: Arc::clone(engine), kind, channel: kind.channel(&key), name: key };
         Self {
-            engine: Arc::clone(engine),
-            name: name.into(),
-            members: smallvec![Member { target, holds }],
+            joined: None,
+            members: smallvec![Member { target, name: name.into(), holds }],
             quorum: 1,
             terms: Terms::default(),
         }
     }
 
+    /// A lock of several members, which are handles until then.
+    pub(crate) fn joined(handles: Vec<Self>, quorum: Quorum) -> Result<Self> {
+        let wrong = |problem: &'static str| Err(Error::InvalidMembers { problem });
+        let terms = handles.first().map(|handle| handle.terms).unwrap_or_default();
+        if handles.iter().any(|handle| handle.terms != terms) {
+            return wrong("their `lease` or `max_hold` differ");
+        }
+        let mut members: PerMember<Member> = handles.into_iter().flat_map(|handle| handle.members).collect();
+        members.sort_by(|a, b| a.key().cmp(&b.key()));
+        let pairs = || (1..members.len()).flat_map(|b| (0..b).map(move |a| (a, b)));
+        let are = |is: fn(&Member, &Member) -> bool| pairs().any(|(a, b)| is(&members[a], &members[b]));
+        match (quorum, members.len()) {
+            (_, 0) => return wrong("there are none"),
+            (_, 1) => {}
+            (Quorum::All, _) if are(Member::is_same_lock) => return wrong("one lock is among them twice"),
+            (Quorum::All, _) => {}
+            (Quorum::Majority, 2) => return wrong("a majority of two is both, so one that fails stops all"),
+            (Quorum::Majority, _) if members.iter().any(|member| member.server().is_none()) => {
+                return wrong("a server did not say which it is: the user may not call INFO");
+            }
+            (Quorum::Majority, _) if are(|a, b| a.server() == b.server()) => {
+                return wrong("two are on one server, so they are lost together");
+            }
+            (Quorum::Majority, _) => {}
+        }
+        let names: Vec<&str> = members.iter().map(|member| &*member.name).collect();
+        let joined = (members.len() > 1).then(|| names.join(", ").into());
+        let quorum = match quorum {
+            Quorum::All => members.len(),
+            Quorum::Majority => members.len() / 2 + 1,
+        };
+        Ok(Self { joined, members, quorum, terms })
+    }
+
     pub(crate) fn name(&self) -> &str {
-        &self.name
+        self.joined.as_ref().unwrap_or(&self.members[0].name)
+    }
+
+    pub(crate) fn needs_all(&self) -> bool {
+        self.quorum == self.members.len()
+    }
+
+    /// The one whose settings say how long a call goes on. Of several members, that of the first.
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.members[0].target.engine
+    }
+
+    fn engines(&self) -> impl Iterator<Item = &Arc<Engine>> {
+        self.members.iter().map(|member| &member.target.engine)
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.engines().any(|engine| engine.is_closing())
+    }
+
+    /// Waits until a client of a member is being shut down.
+    pub(crate) async fn closing(&self) {
+        match &self.members[..] {
+            [member] => member.target.engine.closing().await,
+            _ => drop(select_all(self.engines().map(|engine| Box::pin(engine.closing()))).await),
+        }
     }
 
     /// Holds that can be relied on now.
@@ -102,22 +171,34 @@ impl Handle {
 
     /// Refuses what can not be asked for at all.
     pub(crate) fn check(&self) -> Result<()> {
-        check_name(&self.name)?;
-        self.engine.check_open()
+        self.members.iter().try_for_each(|member| check_name(&member.name))?;
+        self.engines().try_for_each(|engine| engine.check_open())
     }
 
     /// The lease to ask for.
     pub(crate) fn lease(&self) -> Result<Lease> {
-        let config = &self.engine.config;
+        let margin = self.engines().map(|engine| engine.config.margin).max().unwrap_or_default();
         let check = |argument, time: Option<Duration>| {
-            time.map(|time| lease::check(argument, time, config.margin)).transpose()
+            time.map(|time| lease::check(argument, time, margin)).transpose()
         };
         let fixed = check("lease", self.terms.lease)?;
-        let max_hold = check("max_hold", self.terms.max_hold)?;
-        let time = fixed.unwrap_or(config.watchdog_lease);
-        // A lease that lasts to the end of the longest hold needs no renewal.
-        let is_watched = fixed.is_none() && max_hold.is_none_or(|most| most > time);
-        Ok(Lease { time: max_hold.map_or(time, |most| most.min(time)), is_watched, max_hold })
+        Ok(Lease { fixed, max_hold: check("max_hold", self.terms.max_hold)? })
+    }
+
+    /// Whether the watchdog has to renew what is taken on these terms. A lease that lasts to the end of the longest hold
+    /// needs no renewal.
+    pub(crate) fn is_watched(&self, lease: Lease) -> bool {
+        let is_short =
+            |engine: &Arc<Engine>| lease.max_hold.is_none_or(|most| most > engine.config.watchdog_lease);
+        lease.fixed.is_none() && self.engines().any(is_short)
+    }
+}
+
+impl Lease {
+    /// The time that one attempt asks for.
+    pub(crate) fn time(self, config: &LockConfig) -> Duration {
+        let time = self.fixed.unwrap_or(config.watchdog_lease);
+        self.max_hold.map_or(time, |most| most.min(time))
     }
 }
 
@@ -131,18 +212,14 @@ impl Member {
     /// # Errors
     ///
     /// What this owner holds on the name is in the way, and will be for as long as it waits.
-    pub(crate) fn start(&self, name: &str) -> Result<Start> {
+    pub(crate) fn start(&self) -> Result<Start> {
         let mut grants = lock(&self.holds.0);
-        let mine = grants.of(self.is_shared());
-        if let Some(seat) = mine.as_ref().and_then(Seat::again) {
-            let is_read_write = seat.grant.target.kind.is_read_write();
-            if is_read_write != self.target.kind.is_read_write() {
-                return Err(Error::wrong_kind(name, is_read_write));
-            }
+        self.check_kind(&grants)?;
+        if let Some(seat) = grants.of(self.is_shared()).as_ref().and_then(Seat::again) {
             return Ok(Start { seat, ended: PerMember::new() });
         }
-        let mut ended: PerMember<_> = mine.take().into_iter().collect();
-        let seat = self.begin(&grants, name)?;
+        let seat = self.begin(&grants)?;
+        let mut ended: PerMember<_> = grants.of(self.is_shared()).take().into_iter().collect();
         ended.extend(grants.of(!self.is_shared()).clone().filter(|other| other.live(clock::now()) == 0));
         ended.retain(|grant| !grant.is_settled());
         Ok(Start { seat, ended })
@@ -153,16 +230,25 @@ impl Member {
     /// # Errors
     ///
     /// As [`start`](Self::start).
-    pub(crate) fn fresh_seat(&self, name: &str) -> Result<Seat> {
-        self.begin(&lock(&self.holds.0), name)
+    pub(crate) fn fresh_seat(&self) -> Result<Seat> {
+        self.begin(&lock(&self.holds.0))
+    }
+
+    /// An owner has one kind of lock of a name at a time.
+    fn check_kind(&self, grants: &Grants) -> Result<()> {
+        let is_other = |grant: &&Arc<Grant>| {
+            grant.target.kind.is_read_write() != self.target.kind.is_read_write()
+                && grant.live(clock::now()) > 0
+        };
+        if grants.all().any(|grant| is_other(&grant)) { Err(self.other_kind()) } else { Ok(()) }
     }
 
     /// Within a write hold, an owner may read. Within a read hold it can not write: it would wait for itself.
-    fn begin(&self, grants: &Grants, name: &str) -> Result<Seat> {
+    fn begin(&self, grants: &Grants) -> Result<Seat> {
         let now = clock::now();
         let is_live = |grant: &&Arc<Grant>| grant.live(now) > 0;
         if !self.is_shared() && grants.shared.as_ref().is_some_and(|grant| is_live(&grant)) {
-            return Err(Error::Upgrade { name: name.to_owned() });
+            return Err(Error::Upgrade { name: self.name.to_string() });
         }
         let within = grants.exclusive.as_ref().filter(is_live);
         Ok(Seat::fresh(self.target.clone(), within.map(|grant| &**grant)))
@@ -181,9 +267,36 @@ impl Member {
     fn is_shared(&self) -> bool {
         self.target.kind.is_shared()
     }
+
+    /// The name is in use as what this is not.
+    pub(crate) fn other_kind(&self) -> Error {
+        Error::wrong_kind(&self.name, !self.target.kind.is_read_write())
+    }
+
+    /// Which server it is on, if that is known.
+    fn server(&self) -> Option<&str> {
+        self.target.engine.store.server()
+    }
+
+    /// By this, all clients put the members of a lock in one order.
+    fn key(&self) -> (&str, Option<&str>) {
+        (&self.target.name, self.server())
+    }
+
+    fn is_same_lock(&self, other: &Self) -> bool {
+        let is_same_store = Arc::ptr_eq(&self.target.engine, &other.target.engine)
+            || (self.server().is_some()
+                && self.server() == other.server()
+                && self.target.engine.store.database() == other.target.engine.store.database());
+        is_same_store && self.target.name == other.target.name
+    }
 }
 
 impl Grants {
+    fn all(&self) -> impl Iterator<Item = &Arc<Grant>> {
+        self.exclusive.iter().chain(&self.shared)
+    }
+
     const fn of(&mut self, is_shared: bool) -> &mut Option<Arc<Grant>> {
         if is_shared { &mut self.shared } else { &mut self.exclusive }
     }
@@ -194,7 +307,6 @@ impl Holds {
     pub(crate) fn is_idle(&self) -> bool {
         let now = clock::now();
         let grants = lock(&self.0);
-        let mut all = grants.exclusive.iter().chain(&grants.shared);
-        all.all(|grant| grant.live(now) == 0 && grant.is_settled())
+        grants.all().all(|grant| grant.live(now) == 0 && grant.is_settled())
     }
 }

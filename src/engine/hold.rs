@@ -29,7 +29,9 @@ pub(crate) struct Hold {
     deadlines: PerMember<AtomicU64>,
     quorum: usize,
     /// The watchdog renews it.
-    is_watched: AtomicBool,
+    is_watched: bool,
+    /// Its lease is left to end by itself.
+    is_leaked: AtomicBool,
     /// It is not kept beyond this moment, whatever is renewed.
     ends: Option<Moment>,
     told: Notify,
@@ -44,7 +46,11 @@ impl Hold {
     ) -> Self {
         let cap = |deadline: Moment| AtomicU64::new(ends.map_or(deadline, |e| e.min(deadline)).as_nanos());
         let deadlines = deadlines.into_iter().map(cap).collect();
-        Self { deadlines, quorum, is_watched: is_watched.into(), ends, told: Notify::new() }
+        Self { deadlines, quorum, is_watched, is_leaked: AtomicBool::new(false), ends, told: Notify::new() }
+    }
+
+    pub(crate) fn members(&self) -> usize {
+        self.deadlines.len()
     }
 
     pub(crate) const fn quorum(&self) -> usize {
@@ -52,12 +58,16 @@ impl Hold {
     }
 
     pub(crate) fn is_watched(&self) -> bool {
-        self.is_watched.load(Ordering::Relaxed)
+        self.is_watched && !self.is_leaked()
+    }
+
+    pub(crate) fn is_leaked(&self) -> bool {
+        self.is_leaked.load(Ordering::Relaxed)
     }
 
     /// Its lease is left to end by itself.
-    pub(crate) fn unwatch(&self) {
-        self.is_watched.store(false, Ordering::Relaxed);
+    pub(crate) fn leak(&self) {
+        self.is_leaked.store(true, Ordering::Relaxed);
     }
 
     /// Whether it was to end by now, whatever was renewed.

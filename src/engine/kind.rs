@@ -73,7 +73,8 @@ pub(crate) struct Whose<'a> {
 /// What an attempt came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    Granted,
+    /// With its fencing token, if this kind of lock has one.
+    Granted(Option<u64>),
     /// Somebody else holds it, for this long at most, if it is known.
     Held(Option<Duration>),
     /// The same, and this one stands in the queue from now on.
@@ -86,8 +87,12 @@ pub(crate) enum Answer {
 
 impl Answer {
     pub(crate) fn read(reply: &Reply) -> Result<Self, Fault> {
+        let unexpected = || Fault::unexpected(reply);
         match *reply {
-            Reply::Nil => Ok(Self::Granted),
+            Reply::Nil => Ok(Self::Granted(None)),
+            Reply::Text(ref token) => {
+                token.parse().map(|token| Self::Granted(Some(token))).map_err(|_| unexpected())
+            }
             Reply::Int(-1) => Ok(Self::Held(None)),
             Reply::Int(-2) => Ok(Self::Lost),
             Reply::Int(-3) => Ok(Self::OtherKind),
@@ -95,9 +100,9 @@ impl Answer {
             // A key may be in its last millisecond; wait that long.
             Reply::Int(ms) => match u64::try_from(ms) {
                 Ok(ms) => Ok(Self::Held(Some(Duration::from_millis(ms.max(1))))),
-                Err(_) => Err(Fault::unexpected(reply)),
+                Err(_) => Err(unexpected()),
             },
-            _ => Err(Fault::unexpected(reply)),
+            Reply::List(_) => Err(unexpected()),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod acquire;
 mod background;
+mod gather;
 mod grant;
 mod handle;
 mod hold;
@@ -23,7 +24,7 @@ use uuid::Uuid;
 
 pub(crate) use acquire::{Patience, acquire};
 pub(crate) use grant::{Part, Target};
-pub(crate) use handle::{Handle, Holds};
+pub(crate) use handle::{Handle, Holds, Quorum};
 pub(crate) use hold::Hold;
 pub(crate) use kind::{Kind, Queue, Whose};
 pub(crate) use lease::millis;
@@ -67,8 +68,8 @@ impl Engine {
             next_number: AtomicU64::new(1),
             store,
             lines,
-            watchdog: Watchdog::start(config.watchdog_lease, Duty::Holds),
-            heart: Watchdog::start(config.fair_allowance, Duty::Places),
+            watchdog: Watchdog::start(Duty::Holds, config.watchdog_lease, config.java_watchdog),
+            heart: Watchdog::start(Duty::Places, config.fair_allowance, config.fair_allowance),
             background: Background::start(),
             closing: watch::Sender::new(false),
             config,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::PerMember;
+use super::gather::{gather, is_decided};
 use super::grant::{Grant, Part};
 use super::hold::Hold;
 use super::lease;
@@ -35,16 +36,14 @@ impl Releasing {
         if let [grant] = &self.0[..] {
             return release(grant).await; // the common case, without what it costs to wait for many
         }
-        let mut held = 0;
-        let mut failed = None;
-        for result in join_all(self.0.iter().map(|grant| release(grant))).await {
-            match result {
-                Ok(true) => held += 1,
-                Ok(false) => {}
-                Err(fault) => failed = Some(fault),
-            }
-        }
-        match failed {
+        let all = self.0.len();
+        let results = gather(self.0.iter().map(|grant| release(grant)), |results| {
+            let held = count(results, |result| matches!(result, Ok(true)));
+            is_decided(held, results.len() - held, quorum, all)
+        })
+        .await;
+        let held = count(&results, |result| matches!(result, Ok(true)));
+        match results.into_iter().find_map(|(_, result)| result.err()) {
             Some(fault) if held < quorum => Err(fault),
             _ => Ok(held >= quorum),
         }
@@ -76,12 +75,24 @@ pub(crate) async fn extend(name: &str, hold: &Hold, parts: &[Part], lease: Durat
         return Err(lost(name));
     };
     let lease = lease::check("lease", lease, first.grant.target.engine.config.margin)?;
-    let results = join_all(parts.iter().map(|part| extend_one(part, hold, lease))).await;
+    let (all, quorum) = (parts.len(), hold.quorum());
+    let results = gather(parts.iter().map(|part| extend_one(part, hold, lease)), |results| {
+        let extended = count(results, Result::is_ok);
+        is_decided(extended, results.len() - extended, quorum, all)
+    })
+    .await;
     if hold.is_lost(clock::now()) {
         return Err(lost(name));
     }
-    let failed = results.into_iter().find_map(Result::err);
-    failed.map_or(Ok(()), |fault| Err(Error::of_lock(name, fault)))
+    let extended = count(&results, Result::is_ok);
+    match results.into_iter().find_map(|(_, result)| result.err()) {
+        Some(fault) if extended < quorum => Err(Error::of_lock(name, fault)),
+        _ => Ok(()),
+    }
+}
+
+fn count<T>(results: &[(usize, T)], is: impl Fn(&T) -> bool) -> usize {
+    results.iter().filter(|(_, result)| is(result)).count()
 }
 
 async fn extend_one(part: &Part, hold: &Hold, lease: Duration) -> Result<(), Fault> {

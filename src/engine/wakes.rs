@@ -4,8 +4,8 @@
 //! in the line did so before, and else when it is woken or a poll is due. The others cost nothing. One subscription
 //! serves the line, from the first that has to wait to the last.
 //!
-//! Who wants to read stands in another line than who wants to write. When there is something to read for one, there is
-//! for all: they are called, and all attempt at once.
+//! Who wants to read stands in another line than who wants to write, and only when it was refused. When one of them gets
+//! in, all can: they are called, and attempt at once.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -28,9 +28,6 @@ const DEAF_POLL: Duration = Duration::from_millis(250);
 
 /// How often a waiter looks for itself whom the heart tells when its time has come.
 const HEART: Duration = Duration::from_secs(3_600);
-
-/// The message by which a writer tells that all may read.
-const READ_UNLOCK: &[u8] = b"1";
 
 /// All lines of one client, by the channel that wakes them. Locks may share a channel, as `a` and `{a}` do.
 #[derive(Debug, Default)]
@@ -82,14 +79,6 @@ impl Lines {
         }
     }
 
-    /// There is something for all who wait there.
-    fn wake_all(&self, channel: &str) {
-        for line in self.on(channel) {
-            line.call();
-            line.call_everyone();
-        }
-    }
-
     /// Whether whoever waits there was woken so long ago, and did not look.
     pub(crate) fn ignores_a_wake(&self, channel: &str, patience: Duration) -> bool {
         let woken = self.on(channel);
@@ -129,12 +118,6 @@ impl Line {
         self.wake.notify_one();
     }
 
-    fn call_everyone(&self) {
-        if let Some(everyone) = &self.everyone {
-            everyone.send_replace(());
-        }
-    }
-
     fn is_shared(&self) -> bool {
         self.everyone.is_some()
     }
@@ -165,13 +148,9 @@ impl Listener for Lines {
         }
     }
 
-    /// Any payload wakes. Redisson knows `0` for one waiter and `1` for all; of those who can not hold the lock together,
-    /// the one in front is enough.
-    fn message(&self, channel: &str, payload: &[u8]) {
-        match payload {
-            READ_UNLOCK => self.wake_all(channel),
-            _ => self.wake_up(channel),
-        }
+    /// Any payload wakes. Redisson knows `0` for one waiter and `1` for all; the one in front finds out for all.
+    fn message(&self, channel: &str, _payload: &[u8]) {
+        self.wake_up(channel);
     }
 
     fn deaf(&self) {
@@ -233,6 +212,11 @@ impl Place {
         Call(self.line.everyone.as_ref().map(watch::Sender::subscribe))
     }
 
+    /// Whether those in this line can hold the lock together.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.line.is_shared()
+    }
+
     /// Whether anybody in this line knows that there is nothing to attempt for now.
     pub(crate) fn is_closed(&self) -> bool {
         let state = lock(&self.line.state);
@@ -279,16 +263,19 @@ impl Place {
     }
 
     /// This waiter holds the lock. The others may have to know for how long at most; or if they can share it, that they
-    /// can. From the front, they are all called.
-    pub(crate) fn got_it(&self, lease: Duration, from_front: bool) {
+    /// can: then they are all called, by the first that found it out.
+    pub(crate) fn got_it(&self, lease: Duration) {
         let mut state = lock(&self.line.state);
-        if state.waiters > 1 && !self.line.is_shared() {
-            state.held(Some(lease));
-        } else if state.waiters > 1 {
-            state.is_open = true;
-            if from_front {
-                self.line.call_everyone();
+        if state.waiters == 1 {
+            return;
+        }
+        match &self.line.everyone {
+            None => state.held(Some(lease)),
+            Some(everyone) if state.is_answered && !state.is_open => {
+                state.is_open = true;
+                everyone.send_replace(());
             }
+            Some(_) => {}
         }
     }
 

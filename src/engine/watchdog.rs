@@ -52,7 +52,9 @@ struct Shared {
     list: Mutex<List>,
     /// Wakes the task when it rests, and when it shall end.
     stir: Notify,
-    lease: Duration,
+    period: Duration,
+    /// For locks that are shared, no longer than this.
+    shared_period: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -96,8 +98,11 @@ impl Watch {
 }
 
 impl Watchdog {
-    pub(crate) fn start(lease: Duration, duty: Duty) -> Self {
-        let shared = Arc::new(Shared { duty, list: Mutex::default(), stir: Notify::new(), lease });
+    /// It keeps what lasts for `lease`; where others may make that shorter, as if it lasted no longer than `shared`.
+    pub(crate) fn start(duty: Duty, lease: Duration, shared: Duration) -> Self {
+        let (list, stir) = (Mutex::default(), Notify::new());
+        let (period, shared_period) = (lease / 3, lease.min(shared) / 3);
+        let shared = Arc::new(Shared { duty, list, stir, period, shared_period });
         tokio::spawn(run(Arc::clone(&shared)));
         Self(shared)
     }
@@ -162,7 +167,7 @@ impl Shared {
     /// A command's worth each.
     fn batches(&self, due: Vec<(Key, Arc<Grant>)>) -> Vec<Vec<Arc<Grant>>> {
         let mut batches: Vec<Vec<Arc<Grant>>> = Vec::new();
-        for (_, grant) in due.into_iter().filter(|(key, grant)| self.duty.begin(grant, *key, self.period())) {
+        for (_, grant) in due.into_iter().filter(|(key, grant)| self.duty.begin(grant, *key, self.period)) {
             let fits =
                 |batch: &&mut Vec<Arc<Grant>>| batch.len() < BATCH && self.duty.is_alike(&batch[0], &grant);
             match batches.iter_mut().rev().find(fits) {
@@ -173,22 +178,22 @@ impl Shared {
         batches
     }
 
-    fn period(&self) -> Duration {
-        self.lease / 3
+    fn period_of(&self, grant: &Grant) -> Duration {
+        if grant.target.kind.is_shared() { self.shared_period } else { self.period }
     }
 
     /// Holds are spread by chance. The places of one lock are kept together, and the locks are spread by their names.
     fn first_due(&self, grant: &Grant, now: Moment) -> Moment {
         match self.duty {
-            Duty::Holds => now.plus(jitter::within(self.period())),
+            Duty::Holds => now.plus(jitter::within(self.period_of(grant))),
             Duty::Places => self.beat_from(grant, now),
         }
     }
 
     fn next_due(&self, grant: &Grant, sent: Moment) -> Moment {
         match self.duty {
-            Duty::Holds => sent.plus(self.period()),
-            Duty::Places => self.beat_from(grant, sent.plus(self.period() / 2)),
+            Duty::Holds => sent.plus(self.period_of(grant)),
+            Duty::Places => self.beat_from(grant, sent.plus(self.period / 2)),
         }
     }
 
@@ -196,14 +201,14 @@ impl Shared {
     fn beat_from(&self, grant: &Grant, earliest: Moment) -> Moment {
         let mut hasher = DefaultHasher::new();
         grant.name().hash(&mut hasher);
-        let period = u64::try_from(self.period().as_nanos()).unwrap_or(u64::MAX).max(1);
+        let period = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX).max(1);
         let phase = hasher.finish() % period;
         let since = (earliest.as_nanos() + period - phase) % period;
         earliest.plus(Duration::from_nanos((period - since) % period))
     }
 
     fn tick(&self) -> Duration {
-        self.period() / TICKS
+        self.shared_period / TICKS
     }
 
     /// Takes what is to be renewed now off the list.
@@ -256,7 +261,7 @@ async fn run(shared: Arc<Shared>) {
 }
 
 async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Grant>>) {
-    let (duty, period) = (shared.duty, shared.period());
+    let duty = shared.duty;
     let result = match duty {
         Duty::Holds => send(&batch).await,
         Duty::Places => beat(&batch).await,
@@ -270,8 +275,9 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Grant>>) {
         Err(fault) => {
             tracing::warn!(%fault, locks = batch.len(), "{} were not renewed, trying again", duty.what());
             // What is refused is not asked for more often than what is granted.
-            let pause = if fault.is_transient() { period / RETRY } else { period };
             for grant in &batch {
+                let period = shared.period_of(grant);
+                let pause = if fault.is_transient() { period / RETRY } else { period };
                 duty.failed(grant, clock::now().plus(jitter::around(pause)));
             }
         }

@@ -39,6 +39,7 @@ impl FairLock {
 }
 
 lock_type!(FairLock);
+member_type!(FairLock);
 
 #[derive(Debug)]
 struct Fair;

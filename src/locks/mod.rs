@@ -167,7 +167,20 @@ macro_rules! lock_type {
     };
 }
 
+/// What each type of lock on one server can become a part of.
+macro_rules! member_type {
+    ($lock:ident) => {
+        impl From<$lock> for $crate::locks::Member {
+            fn from(lock: $lock) -> Self {
+                Self(lock.0)
+            }
+        }
+    };
+}
+
 mod fair;
+mod fenced;
+mod joined;
 mod lent;
 mod read_write;
 mod rlock;
@@ -176,6 +189,8 @@ use std::future::Future;
 use std::time::Duration;
 
 pub use fair::FairLock;
+pub use fenced::FencedLock;
+pub use joined::{Member, MultiLock, RedLock};
 pub use lent::Lent;
 pub use read_write::{ReadLock, ReadWriteLock, WriteLock};
 pub use rlock::RLock;

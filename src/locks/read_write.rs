@@ -106,7 +106,9 @@ impl<R: BaseLock, W: BaseLock> ReadWriteLock<R, W> {
 }
 
 lock_type!(ReadLock);
+member_type!(ReadLock);
 lock_type!(WriteLock);
+member_type!(WriteLock);
 
 #[derive(Debug)]
 struct Read;

@@ -41,6 +41,7 @@ impl RLock {
 }
 
 lock_type!(RLock);
+member_type!(RLock);
 
 #[derive(Debug)]
 struct Reentrant;

@@ -39,6 +39,8 @@ pub(crate) struct Store {
     node: Arc<Node>,
     subscriber: Subscriber,
     command_timeout: Duration,
+    server: Option<Box<str>>,
+    database: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -58,8 +60,20 @@ impl Store {
         let (pool, address) = source.open(config).map_err(OpenError::Source)?;
         let node = Arc::new(Node::new(pool, config));
         node.check_version().await?;
+        let server = node.run_id().await.map_err(OpenError::Fault)?;
+        let database = address.as_ref().map(|client| client.get_connection_info().redis_settings().db());
         let subscriber = Subscriber::start(address, config, listener);
-        Ok(Self { node, subscriber, command_timeout: config.command_timeout })
+        Ok(Self { node, subscriber, command_timeout: config.command_timeout, server, database })
+    }
+
+    /// What the server called itself when this was opened, whatever its address is: its run id, if it may be asked.
+    pub(crate) fn server(&self) -> Option<&str> {
+        self.server.as_deref()
+    }
+
+    /// The number of the database, if it is known.
+    pub(crate) const fn database(&self) -> Option<i64> {
+        self.database
     }
 
     /// The connection for commands about `name`, made anew if there is none.

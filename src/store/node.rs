@@ -117,6 +117,19 @@ impl Node {
         if major < OLDEST_MAJOR { Err(OpenError::Unsupported { version }) } else { Ok(()) }
     }
 
+    /// The server's own name for this run of it. `None`: this user may not ask.
+    pub(super) async fn run_id(self: &Arc<Self>) -> Result<Option<Box<str>>, Fault> {
+        let route = self.lane(0).await?;
+        let mut question = cmd("INFO");
+        question.arg("server");
+        let answer = self.send(self.command_timeout, &route, async |c| wire::send(c, &question).await).await;
+        let facts = match answer {
+            Err(fault) if fault.sent == Sent::Refused => return Ok(None),
+            answer => String::from_redis_value(answer?).unwrap_or_default(),
+        };
+        Ok(facts.lines().find_map(|line| line.strip_prefix("run_id:")).map(Into::into))
+    }
+
     pub(super) async fn route(self: &Arc<Self>, name: &str) -> Result<Route, Fault> {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);

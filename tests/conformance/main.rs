@@ -18,7 +18,10 @@ use std::time::Duration;
 
 use lockkeeper::{LockClient, LockConfig};
 use support::Scene;
-use support::fixture::{FairLocks, Fixture, RLocks, ReadLocks, WriteLocks};
+use support::fixture::{
+    FairLocks, FencedLocks, Fixture, Lending, MultiLocks, RLocks, ReadLocks, SingleMultiLocks,
+    SingleRedLocks, WriteLocks,
+};
 
 /// A client whose watchdog lease is this long.
 async fn client_with_lease(scene: &Scene, lease: Duration) -> LockClient {
@@ -36,6 +39,16 @@ macro_rules! conformance {
             )*)*
         })*
     };
+    (lent: $($kind:ident: $fixture:ty;)*) => {
+        mod lent {
+            conformance! { $($kind: $fixture {
+                ownership: an_owner_enters_again_by_name;
+                leases:
+                    entering_again_and_leaving_never_shortens_the_lease
+                    a_watchdog_hold_and_a_fixed_lease_do_not_shorten_each_other;
+            })* }
+        }
+    };
     ($($kind:ident: $fixture:ty;)*) => {
         conformance! { $($kind: $fixture {
             ownership:
@@ -43,7 +56,6 @@ macro_rules! conformance {
                 a_rival_does_not_get_in
                 two_handles_are_two_owners
                 a_handle_enters_again
-                an_owner_enters_again_by_name
                 only_the_owner_is_told_that_it_holds
                 only_the_owner_releases
                 a_hold_that_is_gone_is_not_held
@@ -52,13 +64,11 @@ macro_rules! conformance {
                 inspect_tells_who_holds;
             leases:
                 the_lease_is_what_was_asked_for
-                entering_again_and_leaving_never_shortens_the_lease
                 a_fixed_lease_ends
                 a_watchdog_lease_does_not_end
                 a_lease_that_is_leaked_ends
                 a_longest_hold_ends
                 a_lease_can_be_extended
-                a_watchdog_hold_and_a_fixed_lease_do_not_shorten_each_other
                 run_stops_the_work_when_the_lock_is_lost
                 the_locks_of_a_client_that_is_gone_end;
             waiting:
@@ -92,6 +102,20 @@ macro_rules! conformance {
 
 conformance! {
     fair: crate::FairLocks;
+    fenced: crate::FencedLocks;
+    multi: crate::MultiLocks;
+    read: crate::ReadLocks;
+    red: crate::SingleRedLocks;
+    rlock: crate::RLocks;
+    single: crate::SingleMultiLocks;
+    write: crate::WriteLocks;
+}
+
+// What an owner lends is not part of another lock.
+conformance! {
+    lent:
+    fair: crate::FairLocks;
+    fenced: crate::FencedLocks;
     read: crate::ReadLocks;
     rlock: crate::RLocks;
     write: crate::WriteLocks;

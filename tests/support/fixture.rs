@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, FairLock, LockClient, Owner, RLock, ReadLock, WriteLock};
+use lockkeeper::{
+    BaseLock, FairLock, FencedLock, LockClient, MultiLock, Owner, RLock, ReadLock, RedLock, WriteLock,
+};
 
 /// A type of lock under test.
 pub trait Fixture: Send + Sync + 'static {
@@ -25,21 +27,25 @@ pub trait Fixture: Send + Sync + 'static {
     fn leased(client: &LockClient, name: &str, lease: Duration) -> Self::Lock;
     /// With a longest hold.
     fn bounded(client: &LockClient, name: &str, most: Duration) -> Self::Lock;
+}
+
+/// A type of lock that an owner lends.
+pub trait Lending: Fixture {
     /// The lock of an owner, for a moment.
     fn lent(owner: &mut Owner, name: &str) -> impl BaseLock;
 }
 
 /// A lock that excludes itself.
 macro_rules! fixture {
-    ($fixture:ident: $lock:ident by $method:ident, scripts in $folder:literal) => {
+    ($fixture:ident: $lock:ident by $method:ident, acquire in $acquire:literal, release in $release:literal) => {
         pub struct $fixture;
 
         impl Fixture for $fixture {
             type Lock = $lock;
             type Rival = $lock;
 
-            const ACQUIRE: &'static str = concat!($folder, "/acquire.lua");
-            const RELEASE: &'static str = concat!($folder, "/release.lua");
+            const ACQUIRE: &'static str = concat!($acquire, "/acquire.lua");
+            const RELEASE: &'static str = concat!($release, "/release.lua");
 
             fn lock(client: &LockClient, name: &str) -> $lock {
                 client.$method(name)
@@ -56,7 +62,9 @@ macro_rules! fixture {
             fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock {
                 client.$method(name).max_hold(most)
             }
+        }
 
+        impl Lending for $fixture {
             fn lent(owner: &mut Owner, name: &str) -> impl BaseLock {
                 owner.$method(name)
             }
@@ -64,8 +72,9 @@ macro_rules! fixture {
     };
 }
 
-fixture!(FairLocks: FairLock by fair_lock, scripts in "fair");
-fixture!(RLocks: RLock by rlock, scripts in "rlock");
+fixture!(FairLocks: FairLock by fair_lock, acquire in "fair", release in "fair");
+fixture!(FencedLocks: FencedLock by fenced_lock, acquire in "fenced", release in "rlock");
+fixture!(RLocks: RLock by rlock, acquire in "rlock", release in "rlock");
 
 /// One side of a read-write lock, whose rival is the one that writes.
 macro_rules! read_write_fixture {
@@ -97,7 +106,9 @@ macro_rules! read_write_fixture {
             fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock {
                 client.read_write_lock(name).max_hold(most).$into()
             }
+        }
 
+        impl Lending for $fixture {
             fn lent(owner: &mut Owner, name: &str) -> impl BaseLock {
                 owner.read_write_lock(name).$into()
             }
@@ -109,12 +120,50 @@ read_write_fixture!(ReadLocks: ReadLock by into_read, scripts in "read",
     IS_SHARED: bool = true, REENTER: &'static str = "read/reenter.lua", RENEW: &'static str = "read/renew.lua");
 read_write_fixture!(WriteLocks: WriteLock by into_write, scripts in "write");
 
+/// Several locks as one; the rival names them in the opposite order.
+macro_rules! joined_fixture {
+    ($fixture:ident: $lock:ident of $names:expr) => {
+        pub struct $fixture;
+
+        impl Fixture for $fixture {
+            type Lock = $lock;
+            type Rival = $lock;
+
+            const ACQUIRE: &'static str = "rlock/acquire.lua";
+            const RELEASE: &'static str = "rlock/release.lua";
+
+            fn lock(client: &LockClient, name: &str) -> $lock {
+                $lock::new($names.iter().map(|suffix| client.rlock(format!("{name}{suffix}")))).unwrap()
+            }
+
+            fn rival(client: &LockClient, name: &str) -> $lock {
+                $lock::new($names.iter().rev().map(|suffix| client.rlock(format!("{name}{suffix}")))).unwrap()
+            }
+
+            fn leased(client: &LockClient, name: &str, lease: Duration) -> $lock {
+                Self::lock(client, name).lease(lease)
+            }
+
+            fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock {
+                Self::lock(client, name).max_hold(most)
+            }
+        }
+    };
+}
+
+joined_fixture!(MultiLocks: MultiLock of ["", " beside"]);
+joined_fixture!(SingleMultiLocks: MultiLock of [""]);
+joined_fixture!(SingleRedLocks: RedLock of [""]);
+
 /// Makes a test of each function for each type of lock. A new type is one more line here.
 macro_rules! for_each_lock {
     ($($test:ident)*) => {
         for_each_lock! { fair: FairLocks; $($test)* }
+        for_each_lock! { fenced: FencedLocks; $($test)* }
         for_each_lock! { read: ReadLocks; $($test)* }
+        for_each_lock! { red: SingleRedLocks; $($test)* }
         for_each_lock! { rlock: RLocks; $($test)* }
+        for_each_lock! { single: SingleMultiLocks; $($test)* }
         for_each_lock! { write: WriteLocks; $($test)* }
     };
     ($kind:ident: $fixture:ident; $($test:ident)*) => {

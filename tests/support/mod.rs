@@ -61,7 +61,7 @@ impl Scene {
 
     /// Nobody holds and nobody listens.
     pub async fn quiet(&self) {
-        eventually("no key is left", || self.server.run::<Vec<String>>(&["KEYS", "*"]), Vec::is_empty).await;
+        eventually("no key is left", || self.server.keys(), Vec::is_empty).await;
         eventually("no channel is left", || self.server.channels(), Vec::is_empty).await;
     }
 

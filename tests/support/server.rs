@@ -89,6 +89,13 @@ impl Server {
         list.lines().filter(|line| !line.contains("cmd=client|list")).map(str::to_owned).collect()
     }
 
+    /// All keys, but for the counters of fenced locks: these stay.
+    pub fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.run(&["KEYS", "*"]);
+        keys.retain(|key| !key.starts_with("redisson_lock_token:"));
+        keys
+    }
+
     pub fn channels(&self) -> Vec<String> {
         self.run(&["PUBSUB", "CHANNELS"])
     }

@@ -50,7 +50,9 @@ impl Grant {
         }
         let watched = || books.holds.iter().filter(|(hold, _)| hold.is_watched());
         let lengthens = watched().any(|(hold, member)| hold.is_live(*member, now));
-        if lengthens || (self.target.kind.is_shared() && books.live(now) > 0) {
+        let is_live =
+            |(hold, member): &(Arc<Hold>, usize)| self.needs_watch(hold) && hold.is_live(*member, now);
+        if lengthens || books.holds.iter().any(is_live) {
             books.lengthens = lengthens;
             return true;
         }

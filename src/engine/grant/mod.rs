@@ -51,6 +51,8 @@ pub(crate) struct Grant {
     ledger: AsyncMutex<Ledger>,
     /// The longest lease that was asked for, in milliseconds.
     lease_ms: AtomicU64,
+    /// Its fencing token; 0: none.
+    token: AtomicU64,
 }
 
 /// What one member of a lock contributes to a hold.
@@ -92,12 +94,15 @@ pub(crate) struct Seat {
     /// The count to ask for.
     pub(crate) want: u32,
     is_taken: bool,
+    /// This owner holds the lock in another way, so nobody is in the way.
+    pub(crate) is_within: bool,
 }
 
 impl Seat {
     /// With a new grant. Its owner is the one of another grant that is held meanwhile, or a new one.
     pub(crate) fn fresh(target: Target, within: Option<&Grant>) -> Self {
-        Self { grant: Arc::new(Grant::new(target, within)), want: 1, is_taken: false }
+        let is_within = within.is_some();
+        Self { grant: Arc::new(Grant::new(target, within)), want: 1, is_taken: false, is_within }
     }
 
     /// On a grant of which something is held.
@@ -109,7 +114,8 @@ impl Seat {
             return None;
         }
         books.claims += 1;
-        Some(Self { grant: Arc::clone(grant), want: live + books.claims, is_taken: false })
+        let want = live + books.claims;
+        Some(Self { grant: Arc::clone(grant), want, is_taken: false, is_within: false })
     }
 
     /// It was granted, and becomes a hold.
@@ -160,11 +166,17 @@ impl Grant {
             books: Mutex::new(books),
             ledger: AsyncMutex::new(ledger),
             lease_ms: AtomicU64::new(0),
+            token: AtomicU64::new(0),
         }
     }
 
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.target.name
+    }
+
+    /// The fencing token, if this kind of lock has one.
+    pub(crate) fn token(&self) -> Option<u64> {
+        Some(self.token.load(Ordering::Relaxed)).filter(|&token| token > 0)
     }
 
     /// Holds that can be relied on now.
@@ -199,7 +211,7 @@ impl Grant {
     /// A hold stays until its lease ends by itself.
     pub(crate) fn leak(&self, hold: &Hold) {
         let mut books = lock(&self.books);
-        hold.unwatch();
+        hold.leak();
         self.unwatch_if_unneeded(&mut books);
     }
 
@@ -227,7 +239,7 @@ impl Grant {
     /// Whether the watchdog has anything to do for a hold. Where a lock is shared, another owner's watchdog may set the
     /// lease of the lock below that of a hold, as Java's does; so it is raised again for the sake of any.
     fn needs_watch(&self, hold: &Hold) -> bool {
-        hold.is_watched() || self.target.kind.is_shared()
+        hold.is_watched() || (self.target.kind.is_shared() && !hold.is_leaked())
     }
 
     /// Sends one attempt to hold `want` times. Returns the deadline of what was granted.
@@ -253,7 +265,12 @@ impl Grant {
         let call = self.target.kind.attempt(self.whose(), want, lease, queue);
         let result = self.run(&route, &call).await.and_then(|reply| Answer::read(&reply));
         match &result {
-            Ok(Answer::Granted) => ledger.answered(&route, before.max(want)),
+            Ok(Answer::Granted(token)) => {
+                ledger.answered(&route, before.max(want));
+                if let Some(token) = *token {
+                    self.token.store(token, Ordering::Relaxed);
+                }
+            }
             Ok(Answer::Lost) => {
                 ledger.answered(&route, 0);
                 if self.found_gone() {

@@ -3,28 +3,33 @@
 //! Nothing here undoes anything by hand. A [`Seat`] that is dropped before it became a hold is undone, at whatever
 //! point that is, so a time limit is a dropped future and so is a cancelled call.
 
+mod round;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use smallvec::smallvec;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use round::{Failure, Round};
+
+use super::PerMember;
 use super::grant::{Grant, Part, Seat};
 use super::handle::{Handle, Lease};
 use super::hold::Hold;
-use super::kind::Answer;
-use super::lease::quorum_deadline;
 use super::release::Releasing;
 use super::retry::Tries;
 use super::wakes::{Front, Place};
-use super::{Engine, PerMember};
 use crate::clock::{self, Moment};
 use crate::error::{Error, Result};
 use crate::guard::LockGuard;
+use crate::jitter::Backoff;
 use crate::store::{Fault, FaultKind, Sent};
+
+/// Pauses after a round in which several owners had some members each, and nobody enough.
+const SPLITS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
 
 /// How long a call waits for a lock that somebody else holds.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +42,7 @@ pub(crate) enum Patience {
 /// `None`: somebody else has it.
 pub(crate) async fn acquire(handle: &mut Handle, patience: Patience) -> Result<Option<LockGuard>> {
     handle.check()?;
-    let limit = Limit::new(patience, &handle.engine)?;
+    let limit = Limit::new(patience, handle)?;
     let mut claim = Claim::new(handle)?;
     if matches!(patience, Patience::None) || claim.is_reentry() || !claim.ended.is_empty() {
         match claim.ask_within(limit).await? {
@@ -69,13 +74,13 @@ struct Limit {
 }
 
 impl Limit {
-    fn new(patience: Patience, engine: &Engine) -> Result<Self> {
+    fn new(patience: Patience, handle: &Handle) -> Result<Self> {
         let start = Instant::now();
         let until = match patience {
             Patience::For(wait) => Some(start.checked_add(wait).ok_or_else(too_long)?),
             Patience::Forever | Patience::None => None,
         };
-        Ok(Self { until, unanswered: start + engine.config.command_timeout })
+        Ok(Self { until, unanswered: start + handle.engine().config.command_timeout })
     }
 }
 
@@ -91,34 +96,6 @@ fn too_long() -> Error {
     Error::InvalidDuration { argument: "wait", problem: "is longer than the clock can count".to_owned() }
 }
 
-/// What one attempt on each member came to.
-enum Round {
-    Refused(Refused),
-    Won,
-}
-
-/// What the members that were not had answered.
-#[derive(Default)]
-struct Tally {
-    refused: Option<Refused>,
-    failed: Option<Fault>,
-    is_lost: bool,
-    /// It can not be had, however often it is tried.
-    refusal: Option<Error>,
-}
-
-struct Refused {
-    member: usize,
-    /// How long the lease in the way lasts at most, if it is known.
-    left: Option<Duration>,
-}
-
-enum Failure {
-    Fault(Fault),
-    /// It can not be had, however often it is tried.
-    Final(Error),
-}
-
 /// An attempt to get a lock, until it has become a guard.
 struct Claim<'a> {
     handle: &'a Handle,
@@ -128,6 +105,7 @@ struct Claim<'a> {
     /// Until when each member is ours; [`Moment::PAST`] if it is not.
     deadlines: PerMember<Moment>,
     lease: Lease,
+    splits: Backoff,
 }
 
 impl<'a> Claim<'a> {
@@ -136,7 +114,7 @@ impl<'a> Claim<'a> {
         let mut seats = PerMember::new();
         let mut ended = Vec::new();
         for member in &handle.members {
-            let start = member.start(handle.name())?;
+            let start = member.start()?;
             seats.push(start.seat);
             ended.extend(start.ended);
         }
@@ -148,11 +126,11 @@ impl<'a> Claim<'a> {
             );
         }
         let deadlines = smallvec![Moment::PAST; seats.len()];
-        Ok(Self { handle, seats, ended, deadlines, lease })
+        Ok(Self { handle, seats, ended, deadlines, lease, splits: SPLITS })
     }
 
     fn is_reentry(&self) -> bool {
-        self.seats.iter().all(|seat| seat.want > 1)
+        self.seats.iter().all(|seat| seat.want > 1 || seat.is_within)
     }
 
     async fn ask_within(&mut self, limit: Limit) -> Result<Round> {
@@ -170,16 +148,16 @@ impl<'a> Claim<'a> {
     async fn ask(&mut self) -> Result<Round> {
         // On a fault, and after a while, this goes on in the background. There has to be time for the attempt.
         let ended = Releasing::new(std::mem::take(&mut self.ended));
-        let _ = timeout(self.handle.engine.config.command_timeout / 2, ended.settle_once()).await;
+        let _ = timeout(self.handle.engine().config.command_timeout / 2, ended.settle_once()).await;
         drop(ended);
-        let mut tries = Tries::new(&self.handle.engine);
+        let mut tries = Tries::new(self.handle.engine());
         loop {
-            let fault = match self.round(false).await {
+            let fault = match self.round(None).await {
                 Ok(round) => return Ok(round),
                 Err(Failure::Final(error)) => return Err(error),
                 Err(Failure::Fault(fault)) => fault,
             };
-            if self.handle.engine.is_closing() {
+            if self.handle.is_closing() {
                 return Err(Error::Closed);
             }
             tries.again(fault).await.map_err(|fault| error(self.handle, fault))?;
@@ -190,7 +168,7 @@ impl<'a> Claim<'a> {
     async fn wait_within(&mut self, limit: Limit, member: usize) -> Result<Option<Round>> {
         let handle = self.handle;
         let place = Place::join(&self.seats[member].grant);
-        let give_up = limit.until.is_none().then_some(handle.engine.config.retry_timeout);
+        let give_up = limit.until.is_none().then_some(handle.engine().config.retry_timeout);
         let mut waiting = pin!(self.wait(&place, member, give_up));
         let Some(until) = limit.until else { return waiting.await.map(Some) };
         let mut round = timeout_at(until, &mut waiting).await;
@@ -208,13 +186,17 @@ impl<'a> Claim<'a> {
     /// Stands in line for one member, and attempts when it is time. Returns when the lock is had, or when another
     /// member is in the way. With `give_up`, faults that last as long are an error.
     async fn wait(&mut self, place: &Place, member: usize, give_up: Option<Duration>) -> Result<Round> {
-        let engine = &self.handle.engine;
+        let handle = self.handle;
+        let engine = handle.engine();
         let mut tries = Tries::new(engine);
         let mut turn = pin!(place.turn());
         let mut call = place.call();
         let mut front = None;
+        // Who can hold it beside others does not wait for them to find out.
+        let mut is_first = place.is_shared() && !place.is_closed();
         loop {
             match &mut front {
+                None if std::mem::take(&mut is_first) => {}
                 None => tokio::select! {
                     biased;
                     mine = &mut turn => {
@@ -226,17 +208,17 @@ impl<'a> Claim<'a> {
                     }
                     () = place.overlooked() => {}
                     () = call.comes() => {}
-                    () = engine.closing() => return Err(Error::Closed),
+                    () = handle.closing() => return Err(Error::Closed),
                 },
                 Some(front) => tokio::select! {
                     () = front.woken() => {}
-                    () = engine.closing() => return Err(Error::Closed),
+                    () = handle.closing() => return Err(Error::Closed),
                 },
             }
             place.looks();
-            match self.round(true).await {
+            match self.round(Some(member)).await {
                 Ok(Round::Won) => {
-                    place.got_it(self.lease.time, front.is_some());
+                    place.got_it(self.lease.time(&engine.config));
                     front.into_iter().for_each(Front::leave);
                     return Ok(Round::Won);
                 }
@@ -260,103 +242,22 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// One attempt on each member, all at once. With `queue`, those who are refused wait on the server.
-    async fn round(&mut self, queue: bool) -> Result<Round, Failure> {
-        loop {
-            let mut tally = Tally::default();
-            if let [seat] = &self.seats[..] {
-                // The common case, without what it costs to wait for many.
-                let answer = seat.grant.attempt(seat.want, self.lease.time, queue).await;
-                self.count(0, answer, &mut tally);
-            } else {
-                let lease = self.lease.time;
-                let attempts = self.seats.iter().map(|seat| seat.grant.attempt(seat.want, lease, queue));
-                for (member, answer) in join_all(attempts).await.into_iter().enumerate() {
-                    self.count(member, answer, &mut tally);
-                }
-            }
-            if let Some(error) = tally.refusal {
-                return Err(Failure::Final(error));
-            }
-            if quorum_deadline(self.deadlines.iter().copied(), self.handle.quorum) > clock::now() {
-                return Ok(Round::Won);
-            }
-            if tally.is_lost {
-                continue; // and begin anew
-            }
-            self.give_back().await.map_err(Failure::Final)?;
-            return match (tally.refused, tally.failed) {
-                (Some(refused), _) => Ok(Round::Refused(refused)),
-                (None, Some(fault)) => Err(Failure::Fault(fault)),
-                (None, None) => Err(Failure::Fault(Fault::new(
-                    FaultKind::TimedOut,
-                    Sent::Unknown,
-                    "the lease was as good as over when the answer came",
-                ))),
-            };
-        }
-    }
-
-    fn count(&mut self, member: usize, answer: Result<(Answer, Moment), Fault>, tally: &mut Tally) {
-        self.deadlines[member] = Moment::PAST;
-        match answer {
-            Ok((Answer::Granted, deadline)) => self.deadlines[member] = deadline,
-            Ok((Answer::Held(left), _)) => {
-                tally.refused.get_or_insert(Refused { member, left });
-            }
-            Ok((Answer::Queued, _)) => {
-                tally.refused.get_or_insert(Refused { member, left: None });
-            }
-            Ok((Answer::Lost, _)) => match self.begin_anew(member) {
-                Ok(()) => tally.is_lost = true,
-                Err(error) => tally.refusal = Some(error),
-            },
-            Ok((Answer::OtherKind, _)) => tally.refusal = Some(self.other_kind(member)),
-            Err(fault) => {
-                tally.failed.get_or_insert(fault);
-            }
-        }
-    }
-
-    /// Some members were had, and not enough: they are not kept while this one waits for the others. The next
-    /// attempt has new ids, as a copy of these releases may still run then.
-    ///
-    /// What was re-entered is ours all the time: with a new id, this owner would wait for itself.
-    async fn give_back(&mut self) -> Result<()> {
-        let mut had = Vec::new();
-        for index in 0..self.seats.len() {
-            let was_had = std::mem::replace(&mut self.deadlines[index], Moment::PAST) > Moment::PAST;
-            if was_had && self.seats[index].want == 1 {
-                had.push(Arc::clone(&self.seats[index].grant));
-                self.begin_anew(index)?;
-            }
-        }
-        // On a fault, this goes on in the background.
-        let _ = Releasing::new(had).settle_once().await;
-        Ok(())
-    }
-
-    fn begin_anew(&mut self, member: usize) -> Result<()> {
-        self.seats[member] = self.handle.members[member].fresh_seat(self.handle.name())?;
-        Ok(())
-    }
-
     /// Whoever gives up leaves the queue before it says so.
     async fn leave(&mut self) {
         if !self.handle.members.iter().any(|member| member.target.kind.queue().is_some()) {
             return;
         }
         let grants: Vec<_> = self.seats.drain(..).map(|seat| Arc::clone(&seat.grant)).collect();
-        let limit = self.handle.engine.config.command_timeout / 2;
+        let limit = self.handle.engine().config.command_timeout / 2;
         let _ = timeout(limit, Releasing::new(grants).settle_once()).await;
     }
 
     fn into_guard(mut self) -> Result<LockGuard> {
-        if self.handle.engine.is_closing() {
+        if self.handle.is_closing() {
             return Err(Error::Closed); // nothing would renew it
         }
-        let Lease { is_watched, max_hold, .. } = self.lease;
-        let ends = max_hold.map(|most| clock::now().plus(most));
+        let ends = self.lease.max_hold.map(|most| clock::now().plus(most));
+        let is_watched = self.handle.is_watched(self.lease);
         let hold = Arc::new(Hold::new(self.deadlines.iter().copied(), self.handle.quorum, is_watched, ends));
         let mut parts = PerMember::new();
         for (member, seat) in self.seats.iter_mut().enumerate() {
@@ -367,10 +268,5 @@ impl<'a> Claim<'a> {
             }
         }
         Ok(LockGuard::new(self.handle.name(), hold, parts))
-    }
-
-    fn other_kind(&self, member: usize) -> Error {
-        let is_read_write = !self.handle.members[member].target.kind.is_read_write();
-        Error::wrong_kind(self.handle.name(), is_read_write)
     }
 }

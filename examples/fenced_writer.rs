@@ -1,0 +1,118 @@
+//! What if a holder is stopped for longer than its lease, and writes before it looks?
+//!
+//! A worker process takes the lock, reads an account, and is stopped at work until its lease has ended. Meanwhile
+//! another one takes the lock and books on the account. Then the first goes on and writes what it had computed from the
+//! old balance. Nobody can keep it from sending that. But each holder has a fencing token, greater than those before,
+//! and the account remembers the last it saw: observe that it refuses the late write, and that without the token the
+//! same run loses a booking each time.
+//!
+//! ```text
+//! cargo run --example fenced_writer     # a Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
+//! ```
+
+use std::env;
+use std::process::Stdio;
+use std::time::Duration;
+
+use lockkeeper::LockClient;
+use redis::aio::MultiplexedConnection as Redis;
+use redis::{AsyncCommands, Script};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::sleep;
+
+type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
+
+const ROUNDS: usize = 4;
+const LEASE: Duration = Duration::from_millis(300);
+/// Between reading and writing.
+const WORK: Duration = Duration::from_millis(100);
+
+const LOCK: &str = "example:fenced";
+/// Of the lock. It stays for ever, but for examples.
+const COUNTER: &str = "redisson_lock_token:{example:fenced}";
+/// The balance, and the last token.
+const ACCOUNT: &str = "example:fenced:account";
+
+/// What protects the account is the account itself: whoever stores, compares.
+const STORE: &str = "
+    if ARGV[2] ~= '' then
+        local last = tonumber(redis.call('hget', KEYS[1], 'token') or 0)
+        if tonumber(ARGV[2]) < last then return 0 end
+        redis.call('hset', KEYS[1], 'token', ARGV[2])
+    end
+    redis.call('hset', KEYS[1], 'balance', ARGV[1])
+    return 1";
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".into());
+    let mut redis = redis::Client::open(url.as_str())?.get_multiplexed_async_connection().await?;
+    let locks = LockClient::connect(url).await?;
+    let outcome = match env::args().nth(1) {
+        Some(how) => {
+            let was_stored = book(&locks, &mut redis, how == "fenced").await?;
+            println!("{}", if was_stored { "stored" } else { "refused" });
+            Ok(())
+        }
+        None => compare(&locks, &mut redis).await,
+    };
+    let _: () = redis.del(&[ACCOUNT, COUNTER]).await?;
+    locks.shutdown().await?;
+    outcome
+}
+
+/// Adds one to the balance. It does not look at its guard before it writes, as a write may always come late.
+async fn book(locks: &LockClient, redis: &mut Redis, is_fenced: bool) -> Result<bool> {
+    let guard = locks.fenced_lock(LOCK).lease(LEASE).lock().await?;
+    let balance: Option<u64> = redis.hget(ACCOUNT, "balance").await?;
+    println!("has read");
+    sleep(WORK).await;
+    let token = guard.fencing_token().filter(|_| is_fenced).map(|token| token.to_string());
+    let balance = balance.unwrap_or(0) + 1;
+    let store = Script::new(STORE);
+    let was_stored =
+        store.key(ACCOUNT).arg(balance).arg(token.unwrap_or_default()).invoke_async(redis).await?;
+    drop(guard); // the lease may have ended, that is what this is about
+    Ok(was_stored)
+}
+
+async fn compare(locks: &LockClient, redis: &mut Redis) -> Result<()> {
+    let (lost, refused) = run(locks, redis, "fenced").await?;
+    println!("with the token:    {refused} of {ROUNDS} late writes refused, {lost} bookings lost");
+    let (lost_without, stored) = run(locks, redis, "not fenced").await?;
+    println!("without the token: {stored} of {ROUNDS} late writes refused, {lost_without} bookings lost");
+    match (lost, refused, lost_without) {
+        (0, ROUNDS, 1..) => Ok(()),
+        _ => Err("the token did not make the difference".into()),
+    }
+}
+
+/// How many bookings that were stored are not in the balance, and how many late writes were refused.
+async fn run(locks: &LockClient, redis: &mut Redis, how: &str) -> Result<(u64, usize)> {
+    let _: () = redis.del(ACCOUNT).await?;
+    let (mut stored, mut refused) = (0, 0);
+    for _ in 0..ROUNDS {
+        let mut late =
+            Command::new(env::current_exe()?).arg(how).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
+        let mut says = BufReader::new(late.stdout.take().expect("piped")).lines();
+        says.next_line().await?;
+        signal(&late, "STOP").await?;
+        stored += u64::from(book(locks, redis, how == "fenced").await?);
+        signal(&late, "CONT").await?;
+        match says.next_line().await?.as_deref() {
+            Some("stored") => stored += 1,
+            Some("refused") => refused += 1,
+            other => return Err(format!("the late writer said {other:?}").into()),
+        }
+        late.wait().await?;
+    }
+    let balance: u64 = redis.hget(ACCOUNT, "balance").await?;
+    Ok((stored - balance, refused))
+}
+
+async fn signal(process: &Child, name: &str) -> Result<()> {
+    let pid = process.id().ok_or("it has ended")?.to_string();
+    let status = Command::new("kill").args([&format!("-{name}"), &pid]).status().await?;
+    if status.success() { Ok(()) } else { Err(format!("kill -{name}: {status}").into()) }
+}

@@ -1,0 +1,51 @@
+#!lua
+--[[
+  Take a free lock for an owner that holds nothing on it, with a token that is greater than all before. The only script
+  that creates a hold.
+
+  KEYS[1]  lock     hash: owner -> hold count
+  KEYS[2]  counter  string: the token of the last grant; never ends
+
+  ARGV[1]  owner     text: "<client uuid>:<n>", never used for an earlier hold
+  ARGV[2]  lease_ms  milliseconds, > 0
+
+  Returns
+    text  granted: the token
+    >= 0  held by another owner: milliseconds left of its lease
+    -1    held by another owner, without expiry
+    -3    the name is in use as a read-write lock
+  Publishes  nothing
+  Repeating  a copy that finds its own hold answers with its token, and adds no hold; one that runs after the hold was
+             released creates an orphan, which the sender goes on releasing until none can come any more
+]]
+local lock, counter = KEYS[1], KEYS[2]
+local owner, lease_ms = ARGV[1], tonumber(ARGV[2])
+
+if redis.call('exists', lock) == 0 then
+  -- Without a key it changes nothing, see rlock/acquire.
+  redis.call('pexpire', lock, lease_ms)
+  -- A counter that was lost, or fell behind, must not count what was counted before: it goes on from the server's clock,
+  -- in microseconds. It comes before the hold: where it can not be counted, nothing is granted.
+  local time = redis.call('time')
+  local now_us = time[1] * 1000000 + time[2]
+  if redis.call('incr', counter) < now_us then
+    redis.call('set', counter, string.format('%.0f', now_us))
+  end
+  -- As text: a number of Lua is exact up to 2^53 only.
+  local token = redis.call('get', counter)
+  redis.call('hset', lock, owner, 1)
+  redis.call('pexpire', lock, lease_ms)
+  return token
+end
+if redis.call('hexists', lock, owner) == 1 then
+  if redis.call('pttl', lock) < lease_ms then
+    redis.call('pexpire', lock, lease_ms)
+  end
+  -- Nobody else counts while it is held.
+  return redis.call('get', counter)
+end
+-- Only a read-write lock's hash has this field.
+if redis.call('hexists', lock, 'mode') == 1 then
+  return -3
+end
+return redis.call('pttl', lock)

@@ -1,0 +1,90 @@
+//! Asking several servers at once, and not waiting for those that do not answer.
+
+use std::future::Future;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::{Instant, sleep_until};
+
+/// When the answers that came decide, the others get as long again as these took, but at least and at most so long. A
+/// server that is only a little slower shall not be left out.
+const GRACE: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50)];
+
+/// The outputs of all futures, each with its index, in the order in which they came. Without those that are late when the
+/// others have decided: these are dropped.
+pub(crate) async fn gather<F: Future>(
+    futures: impl IntoIterator<Item = F>,
+    decide: impl Fn(&[(usize, F::Output)]) -> bool,
+) -> Vec<(usize, F::Output)> {
+    let start = Instant::now();
+    let mut running: FuturesUnordered<_> =
+        futures.into_iter().enumerate().map(async |(index, future)| (index, future.await)).collect();
+    let mut outputs = Vec::with_capacity(running.len());
+    let mut until = None;
+    loop {
+        let output = match until {
+            None => running.next().await,
+            Some(until) => tokio::select! {
+                biased;
+                output = running.next() => output,
+                () = sleep_until(until) => return outputs,
+            },
+        };
+        let Some(output) = output else { return outputs };
+        outputs.push(output);
+        if until.is_none() && decide(&outputs) {
+            let [least, most] = GRACE;
+            until = Some(Instant::now() + start.elapsed().clamp(least, most));
+        }
+    }
+}
+
+/// Whether it is settled if at least `quorum` of `all` say yes, given how many said yes and no so far.
+pub(crate) const fn is_decided(yes: usize, no: usize, quorum: usize, all: usize) -> bool {
+    yes >= quorum || all - no < quorum
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use futures_util::FutureExt;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    #[test]
+    fn a_quorum_decides_and_so_does_that_there_is_none() {
+        for (yes, no, decided) in [
+            (0, 0, false),
+            (1, 1, false),
+            (2, 0, true),
+            (2, 1, true),
+            (0, 2, true),
+            (1, 2, true),
+            (0, 1, false),
+        ] {
+            assert_eq!(is_decided(yes, no, 2, 3), decided, "{yes} and {no}");
+        }
+        assert!(is_decided(0, 1, 3, 3) && !is_decided(2, 0, 3, 3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_answer_is_not_waited_for() {
+        let ms = Duration::from_millis;
+        let start = Instant::now();
+        let after = |time: u64| async move { sleep(ms(time)).await }.boxed();
+        let outputs = gather([after(10), pending().boxed(), after(1), after(15)], |got| got.len() == 2).await;
+        let order: Vec<usize> = outputs.iter().map(|(index, ())| *index).collect();
+        assert_eq!(order, [2, 0, 3], "the last was not much slower");
+        assert_eq!(start.elapsed().as_millis(), 20);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_decision_all_are_waited_for() {
+        let start = Instant::now();
+        let outputs = gather([1, 700].map(|ms| sleep(Duration::from_millis(ms))), |_| false).await;
+        assert_eq!((outputs.len(), start.elapsed().as_millis()), (2, 700));
+    }
+}

@@ -1,0 +1,134 @@
+//! What a fenced lock promises beyond what all locks do: a token that grows with each new holder, and only then.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use lockkeeper::{Error, LockClient, LockConfig};
+use support::{MS, SECOND, Scene, calls_of, soon};
+
+const COUNTER: &str = "redisson_lock_token:{a}";
+
+/// The token of a hold that is given back.
+async fn token(locks: &LockClient) -> u64 {
+    let guard = soon(locks.fenced_lock("a").lock()).await.unwrap();
+    let token = guard.fencing_token().expect("a fenced lock has one");
+    guard.unlock().await.unwrap();
+    token
+}
+
+/// Redisson: testTokenIncrease, whose token grows on re-entry as well.
+#[tokio::test]
+async fn the_token_grows_with_each_new_hold_and_not_on_re_entry() {
+    let scene = Scene::start();
+    let (ours, theirs) = (scene.client().await, scene.client().await);
+    let mut last = 0;
+    for round in 0..50 {
+        let locks = if round % 2 == 0 { &ours } else { &theirs };
+        let mut lock = locks.fenced_lock("a");
+        let outer = lock.lock().await.unwrap();
+        let inner = lock.lock().await.unwrap();
+        let token = outer.fencing_token().unwrap();
+        assert!(token > last, "{token} after {last}");
+        assert_eq!(inner.fencing_token(), Some(token));
+        assert!(locks.fenced_lock("a").try_lock().await.unwrap().is_none());
+        outer.unlock().await.unwrap();
+        let again = lock.try_lock().await.unwrap().expect("it is held by this owner");
+        assert_eq!(again.fencing_token(), Some(token));
+        drop((inner, again));
+        last = token;
+    }
+    assert_eq!(theirs.rlock("b").lock().await.unwrap().fencing_token(), None);
+    drop((ours, theirs));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn whoever_is_refused_or_asks_twice_burns_no_token() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let config = LockConfig::default().command_timeout(200 * MS);
+    let (ours, theirs) = (LockClient::new(proxy.url(), config).await.unwrap(), scene.client().await);
+    let counted = || scene.server.run::<u64>(&["GET", COUNTER]);
+    let guard = theirs.fenced_lock("a").lock().await.unwrap();
+    for _ in 0..10 {
+        assert!(ours.fenced_lock("a").try_lock().await.unwrap().is_none());
+    }
+    assert_eq!(guard.fencing_token(), Some(counted()));
+    guard.unlock().await.unwrap();
+    for then_cut in [true, false] {
+        let before = proxy.swallowed();
+        proxy.swallow(0, then_cut, calls_of("fenced/acquire.lua"));
+        let last = counted();
+        let guard = soon(ours.fenced_lock("a").lock()).await.unwrap();
+        assert_eq!(proxy.swallowed(), before + 1, "its answer was lost, and it was sent again");
+        let token = guard.fencing_token().unwrap();
+        assert!(token > last && token == counted());
+        soon(guard.unlock()).await.unwrap();
+    }
+    ours.shutdown().await.unwrap();
+    drop((ours, theirs, proxy));
+    scene.end().await;
+}
+
+/// Fault 8: a server that lost its data, or has an old counter.
+#[tokio::test]
+async fn tokens_do_not_repeat_after_the_counter_was_lost() {
+    let mut scene = Scene::start();
+    let locks = scene.client().await;
+    let mut last = token(&locks).await;
+    let losses: [&[&str]; 3] = [&["DEL", COUNTER], &["SET", COUNTER, "7"], &["FLUSHALL"]];
+    for loss in losses {
+        scene.server.run::<()>(loss);
+        let next = token(&locks).await;
+        assert!(next > last, "{next} after {last}, {loss:?}");
+        last = next;
+    }
+    scene.server.restart();
+    let next = token(&locks).await;
+    assert!(next > last, "{next} after {last}");
+
+    // A counter that is ahead, as only somebody else's command can make it, goes on from there.
+    let far = next * 2;
+    scene.server.run::<()>(&["SET", COUNTER, &far.to_string()]);
+    assert_eq!([token(&locks).await, token(&locks).await], [far + 1, far + 2]);
+    // Java, which adds one.
+    let theirs: u64 = scene.server.run(&["INCR", COUNTER]);
+    assert_eq!(token(&locks).await, theirs + 1);
+    locks.shutdown().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// Where no token can be had, nothing is granted.
+#[tokio::test]
+async fn a_counter_that_can_not_count_grants_nothing() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let full = i64::MAX.to_string();
+    let broken: [&[&str]; 3] =
+        [&["SET", COUNTER, "a word"], &["SET", COUNTER, &full], &["RPUSH", COUNTER, "1"]];
+    for broken in broken {
+        scene.server.run::<()>(&["DEL", COUNTER]);
+        scene.server.run::<()>(broken);
+        let error = soon(locks.fenced_lock("a").try_lock()).await.unwrap_err();
+        assert!(matches!(error, Error::Server(_) | Error::WrongKind { .. }), "{broken:?}: {error:?}");
+        assert_eq!(scene.server.run::<i64>(&["EXISTS", "a"]), 0, "{broken:?}");
+    }
+    scene.server.run::<()>(&["DEL", COUNTER]);
+    token(&locks).await;
+    drop(locks);
+    scene.end().await;
+}
+
+/// A holder whose lease ended has a smaller token than whoever came after it.
+#[tokio::test]
+async fn a_late_holder_has_the_smaller_token() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let late = locks.fenced_lock("a").lease(100 * MS).lock().await.unwrap();
+    let next = soon(locks.fenced_lock("a").try_lock_for(5 * SECOND)).await.unwrap().expect("the lease ended");
+    assert!(late.is_lost() && late.fencing_token() < next.fencing_token());
+    next.unlock().await.unwrap();
+    drop((late, locks));
+    scene.end().await;
+}
