@@ -8,12 +8,15 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use redis::aio::{MultiplexedConnection, PubSubSink};
 use redis::io::tcp::TcpSettings;
-use redis::{Client, Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Script, cmd};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Script, cmd,
+};
 use tokio::sync::Notify;
 
 use crate::peer::{LEASE, Lock, Peer};
@@ -21,8 +24,15 @@ use crate::peer::{LEASE, Lock, Peer};
 const ACQUIRE: &str = include_str!("../../lua/rlock/acquire.lua");
 const RELEASE: &str = include_str!("../../lua/rlock/release.lua");
 const FAIR_ACQUIRE: &str = include_str!("../../lua/fair/acquire.lua");
-const FAIR_SHARED: &str = include_str!("../../lua/fair/shared.lua");
 const FAIR_RELEASE: &str = include_str!("../../lua/fair/release.lua");
+const READ_ACQUIRE: &str = include_str!("../../lua/read/acquire.lua");
+const READ_RELEASE: &str = include_str!("../../lua/read/release.lua");
+
+/// What several scripts share, by the name that their headers give it.
+const SHARED: [(&str, &str); 2] = [
+    ("fair/shared.lua", include_str!("../../lua/fair/shared.lua")),
+    ("read/shared.lua", include_str!("../../lua/read/shared.lua")),
+];
 
 /// As long as a lockkeeper waiter counts as alive by default, and the longest that Java waits.
 const ALLOWANCE_MS: u64 = 6_000;
@@ -31,6 +41,9 @@ const JAVA_WAIT_MS: u64 = 300_000;
 /// As many as a lockkeeper client has by default.
 const CONNECTIONS: usize = 2;
 
+/// Within this, every command is answered.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 const LEASE_MS: u64 = LEASE.as_millis() as u64;
 
 #[derive(Clone)]
@@ -38,6 +51,9 @@ pub struct Bare(Arc<Shared>);
 
 /// The scripts of the fair lock. Who waits has a channel of its own.
 pub struct BareFair(Bare);
+
+/// The scripts of the read lock.
+pub struct BareRead(Bare);
 
 struct Shared {
     connections: Vec<MultiplexedConnection>,
@@ -53,8 +69,22 @@ pub struct BareLock {
     connection: MultiplexedConnection,
     name: String,
     channel: String,
-    /// The keys of a fair lock's queue.
-    queue: Option<[String; 3]>,
+    form: Form,
+}
+
+/// What the scripts are given besides.
+enum Form {
+    Plain,
+    /// The keys of the queue.
+    Fair([String; 3]),
+    /// The number of the grant.
+    Read,
+}
+
+/// Of a hold. Nobody else ever has the same.
+pub struct Owner {
+    id: String,
+    number: u64,
 }
 
 pub fn address(url: &str) -> ConnectionInfo {
@@ -64,7 +94,9 @@ pub fn address(url: &str) -> ConnectionInfo {
 
 pub async fn connection(url: &str) -> MultiplexedConnection {
     let client = Client::open(address(url)).expect("a good address");
-    client.get_multiplexed_async_connection().await.expect("a connection")
+    // It is 500 ms otherwise, which a busy machine may need.
+    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+    client.get_multiplexed_async_connection_with_config(&patient).await.expect("a connection")
 }
 
 pub async fn run<T: FromRedisValue>(connection: &mut MultiplexedConnection, command: &Cmd) -> T {
@@ -72,7 +104,7 @@ pub async fn run<T: FromRedisValue>(connection: &mut MultiplexedConnection, comm
 }
 
 async fn load(connection: &mut MultiplexedConnection, source: &str) -> String {
-    Script::new(source).load_async(connection).await.expect("a script the server can read")
+    Script::new(&assembled(source)).load_async(connection).await.expect("a script the server can read")
 }
 
 impl Peer for Bare {
@@ -88,7 +120,7 @@ impl Peer for Bare {
         name.hash(&mut hasher);
         let connection = self.0.connections[hasher.finish() as usize % CONNECTIONS].clone();
         let channel = format!("redisson_lock__channel:{{{name}}}");
-        BareLock { bare: self.clone(), connection, name: name.to_owned(), channel, queue: None }
+        BareLock { bare: self.clone(), connection, name: name.to_owned(), channel, form: Form::Plain }
     }
 }
 
@@ -96,20 +128,37 @@ impl Peer for BareFair {
     type Lock = BareLock;
 
     async fn connect(url: &str) -> Self {
-        Self(Bare::with(url, &fair(FAIR_ACQUIRE), &fair(FAIR_RELEASE)).await)
+        Self(Bare::with(url, FAIR_ACQUIRE, FAIR_RELEASE).await)
     }
 
     fn lock(&self, name: &str) -> BareLock {
         let keys = ["redisson_lock_queue", "redisson_lock_timeout", "lockkeeper_fair"];
-        let queue = Some(keys.map(|key| format!("{key}:{{{name}}}")));
-        BareLock { queue, ..self.0.lock(name) }
+        let form = Form::Fair(keys.map(|key| format!("{key}:{{{name}}}")));
+        BareLock { form, ..self.0.lock(name) }
     }
 }
 
-/// Behind the first line of each stands what they share.
-fn fair(script: &str) -> String {
+impl Peer for BareRead {
+    type Lock = BareLock;
+
+    async fn connect(url: &str) -> Self {
+        Self(Bare::with(url, READ_ACQUIRE, READ_RELEASE).await)
+    }
+
+    fn lock(&self, name: &str) -> BareLock {
+        let channel = format!("redisson_rwlock:{{{name}}}");
+        BareLock { form: Form::Read, channel, ..self.0.lock(name) }
+    }
+}
+
+/// Behind the first line of a script stands what its header says that it is with.
+fn assembled(script: &str) -> String {
+    let Some(with) = script.lines().find_map(|line| line.strip_prefix("  With  ")) else {
+        return script.to_owned();
+    };
+    let (_, shared) = SHARED.into_iter().find(|(name, _)| *name == with).expect("a known file");
     let (first_line, rest) = script.split_once('\n').expect("more than one line");
-    format!("{first_line}\n{FAIR_SHARED}{rest}")
+    format!("{first_line}\n{shared}{rest}")
 }
 
 impl Bare {
@@ -122,52 +171,53 @@ impl Bare {
     }
 
     /// Of the same form and length as lockkeeper's: a UUID and a number.
-    fn new_owner(&self) -> String {
+    fn new_owner(&self) -> Owner {
         let number = self.0.next_owner.fetch_add(1, Ordering::Relaxed);
-        format!("00000000-0000-4000-8000-{:012x}:{number}", process::id())
+        Owner { id: format!("00000000-0000-4000-8000-{:012x}:{number}", process::id()), number }
     }
 }
 
 impl BareLock {
-    async fn acquire(&mut self, owner: &str) -> bool {
+    async fn acquire(&mut self, Owner { id, number }: &Owner) -> bool {
         let mut command = cmd("EVALSHA");
         command.arg(&self.bare.0.acquire);
-        match &self.queue {
-            None => command.arg(1).arg(&self.name).arg(owner).arg(LEASE_MS),
-            Some(queue) => {
+        match &self.form {
+            Form::Plain => command.arg(1).arg(&self.name).arg(id).arg(LEASE_MS),
+            Form::Fair(queue) => {
                 command.arg(5).arg(&self.name).arg(queue).arg(&self.channel);
-                command.arg(owner).arg(LEASE_MS).arg(ALLOWANCE_MS).arg(JAVA_WAIT_MS)
+                command.arg(id).arg(LEASE_MS).arg(ALLOWANCE_MS).arg(JAVA_WAIT_MS)
             }
+            Form::Read => command.arg(1).arg(&self.name).arg(id).arg(number).arg(LEASE_MS),
         };
         let left: Option<i64> = run(&mut self.connection, &command).await;
         left.is_none()
     }
 
-    async fn release(&mut self, owner: &str) -> i64 {
+    async fn release(&mut self, Owner { id, number }: &Owner) -> i64 {
         let mut command = cmd("EVALSHA");
         command.arg(&self.bare.0.release);
-        match &self.queue {
-            None => command.arg(2).arg(&self.name).arg(&self.channel).arg(owner).arg(0),
-            Some(queue) => command
-                .arg(5)
-                .arg(&self.name)
-                .arg(queue)
-                .arg(&self.channel)
-                .arg(owner)
-                .arg(0)
-                .arg(JAVA_WAIT_MS),
+        match &self.form {
+            Form::Plain => command.arg(2).arg(&self.name).arg(&self.channel).arg(id).arg(0),
+            Form::Fair(queue) => {
+                command.arg(5).arg(&self.name).arg(queue).arg(&self.channel);
+                command.arg(id).arg(0).arg(JAVA_WAIT_MS)
+            }
+            Form::Read => {
+                command.arg(2).arg(&self.name).arg(&self.channel);
+                command.arg(id).arg(number).arg(0).arg(LEASE_MS)
+            }
         };
         run(&mut self.connection, &command).await
     }
 }
 
 impl Lock for BareLock {
-    /// The owner's id.
-    type Guard = String;
+    type Guard = Owner;
 
-    async fn lock(&mut self) -> String {
+    async fn lock(&mut self) -> Owner {
         let owner = self.bare.new_owner();
-        let own_channel = self.queue.is_some().then(|| format!("{}:{owner}", self.channel));
+        let own_channel =
+            matches!(self.form, Form::Fair(_)).then(|| format!("{}:{}", self.channel, owner.id));
         while !self.acquire(&owner).await {
             let channel = own_channel.as_ref().unwrap_or(&self.channel);
             self.bare.0.wakes.wait(channel).await;
@@ -178,7 +228,7 @@ impl Lock for BareLock {
         owner
     }
 
-    async fn unlock(&mut self, owner: String) {
+    async fn unlock(&mut self, owner: Owner) {
         assert_eq!(self.release(&owner).await, 1, "a lock that was held");
     }
 }

@@ -1,109 +1,23 @@
 //! Lock and unlock a lock that nobody else wants.
 
-use std::time::{Duration, Instant};
-
 use lockkeeper::LockClient;
-use tokio::task::JoinSet;
 
 use crate::bare::Bare;
-use crate::clock;
 use crate::flavor::Flavor;
-use crate::peer::{Lock, NewHandles, Peer, Rslock};
-use crate::rounds::{Effort, interleave};
-use crate::stats::{Ratio, median, percentile};
-use crate::table::Table;
+use crate::pairs::{Naming, candidate, report};
+use crate::peer::{NewHandles, Rslock};
+use crate::rounds::Effort;
 
-/// One candidate in one round.
-struct Sample {
-    /// Pairs of lock and unlock per second.
-    rate: f64,
-    /// Microseconds of a pair.
-    p50: f64,
-    p99: f64,
-    /// Microseconds of computing in this process for a pair.
-    client: f64,
-}
-
-type Candidate = (&'static str, Box<dyn Fn(usize, Duration) -> Sample>);
+const NAMING: Naming = |task| format!("free:{task}");
 
 pub fn measure(url: &str, flavor: Flavor, effort: Effort) {
     let candidates = [
-        candidate::<Bare>("bare", url, flavor),
-        candidate::<LockClient>("lockkeeper", url, flavor),
-        candidate::<NewHandles>("lockkeeper, new handles", url, flavor),
-        candidate::<Rslock>("rslock", url, flavor),
+        candidate::<Bare>("bare", url, flavor, NAMING),
+        candidate::<LockClient>("lockkeeper", url, flavor, NAMING),
+        candidate::<NewHandles>("lockkeeper, new handles", url, flavor, NAMING),
+        candidate::<Rslock>("rslock", url, flavor, NAMING),
     ];
     println!("\n## Free locks, {}\n", flavor.name());
     println!("Each task locks and unlocks a lock of its own. Each candidate has a runtime to itself.\n");
-    let mut table = Table::new([
-        "candidate",
-        "tasks",
-        "pairs/s",
-        "ratio to bare",
-        "target",
-        "p50 µs",
-        "p99 µs",
-        "client CPU µs",
-    ]);
-    for tasks in [1, 16, 128] {
-        let samples =
-            interleave(effort.rounds, candidates.len(), |which| candidates[which].1(tasks, effort.slice));
-        for ((name, _), rounds) in candidates.iter().zip(&samples) {
-            let ratio = Ratio::new(rounds, &samples[0], |sample| sample.rate);
-            let is_judged = *name == "lockkeeper" && flavor == Flavor::CurrentThread;
-            table.row([
-                (*name).to_owned(),
-                tasks.to_string(),
-                format!("{:.0}", median(rounds.iter().map(|sample| sample.rate))),
-                ratio.to_string(),
-                if is_judged { ratio.at_least(target(tasks)) } else { String::new() },
-                format!("{:.0}", median(rounds.iter().map(|sample| sample.p50))),
-                format!("{:.0}", median(rounds.iter().map(|sample| sample.p99))),
-                format!("{:.1}", median(rounds.iter().map(|sample| sample.client))),
-            ]);
-        }
-    }
-    print!("{table}");
-}
-
-fn target(tasks: usize) -> f64 {
-    // With one task, the time of a pair is at most 1.15 of the bare one.
-    if tasks == 1 { 1.0 / 1.15 } else { 0.9 }
-}
-
-fn candidate<P: Peer + 'static>(name: &'static str, url: &str, flavor: Flavor) -> Candidate {
-    let runtime = flavor.runtime();
-    let peer = runtime.block_on(P::connect(url));
-    (name, Box::new(move |tasks, time| runtime.block_on(run(&peer, tasks, time))))
-}
-
-async fn run(peer: &impl Peer, tasks: usize, time: Duration) -> Sample {
-    let mut running = JoinSet::new();
-    let computed = clock::computed();
-    let start = Instant::now();
-    for task in 0..tasks {
-        running.spawn(work(peer.lock(&format!("free:{task}")), start + time));
-    }
-    let mut times = running.join_all().await.concat();
-    let pairs = times.len() as f64;
-    Sample {
-        rate: pairs / start.elapsed().as_secs_f64(),
-        client: (clock::computed() - computed) as f64 / 1e3 / pairs,
-        p50: percentile(&mut times, 0.5),
-        p99: percentile(&mut times, 0.99),
-    }
-}
-
-/// Returns the microseconds of each pair.
-async fn work(mut lock: impl Lock, until: Instant) -> Vec<f64> {
-    let mut times = Vec::new();
-    let mut start = Instant::now();
-    while start < until {
-        let guard = lock.lock().await;
-        lock.unlock(guard).await;
-        let end = Instant::now();
-        times.push(end.duration_since(start).as_secs_f64() * 1e6);
-        start = end;
-    }
-    times
+    report(&candidates, flavor, effort);
 }

@@ -4,7 +4,6 @@
 //! it, so that whoever released waits again before the next release.
 
 use std::fmt;
-use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use crate::clock::now;
 use crate::flavor::Flavor;
 use crate::peer::{Fair, Lock, Peer};
 use crate::rounds::{Effort, interleave};
+use crate::sides;
 use crate::stats::{Ratio, median, percentile};
 use crate::table::Table;
 
@@ -78,24 +78,13 @@ struct Section {
 
 /// Microseconds of each hand-off.
 fn handoffs(url: &str, peer: &str, flavor: Flavor, count: usize) -> Vec<f64> {
-    let start = || {
-        let program = std::env::current_exe().expect("this program");
-        let mut command = Command::new(program);
-        command.args([SIDE, url, peer, flavor.name(), &count.to_string()]);
-        command.stdout(Stdio::piped()).spawn().expect("a process")
-    };
+    let start = || sides::start(&[SIDE, url, peer, flavor.name(), &count.to_string()]);
     let mut sections: Vec<(usize, Section)> = Vec::new();
     for (side, process) in [start(), start()].into_iter().enumerate() {
-        sections.extend(output(process).lines().map(|line| (side, line.parse().expect("a section"))));
+        sections.extend(sides::output(process).lines().map(|line| (side, line.parse().expect("a section"))));
     }
     sections.sort_unstable_by_key(|(_, section)| section.acquired);
     sections.windows(2).filter_map(|two| handoff(&two[0], &two[1])).collect()
-}
-
-fn output(process: Child) -> String {
-    let output = process.wait_with_output().expect("a process that ends");
-    assert!(output.status.success(), "a side failed: {}", output.status);
-    String::from_utf8(output.stdout).expect("text")
 }
 
 fn handoff((from, first): &(usize, Section), (to, next): &(usize, Section)) -> Option<f64> {
@@ -140,7 +129,7 @@ async fn take_turns<P: Peer>(url: &str, count: usize) -> Vec<Section> {
 }
 
 /// Microseconds of each round trip, at the pace of the hand-offs.
-fn pings(url: &str, flavor: Flavor, count: usize) -> Vec<f64> {
+pub fn pings(url: &str, flavor: Flavor, count: usize) -> Vec<f64> {
     let pings = ping(url.to_owned(), count);
     flavor.runtime().block_on(async { tokio::spawn(pings).await.expect("no panic") })
 }

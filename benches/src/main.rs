@@ -11,9 +11,12 @@ mod flavor;
 mod free;
 mod handoff;
 mod memory;
+mod pairs;
 mod peer;
+mod read;
 mod rounds;
 mod server;
+mod sides;
 mod stats;
 mod table;
 
@@ -24,7 +27,7 @@ use flavor::Flavor;
 use rounds::Effort;
 use server::Server;
 
-const USAGE: &str = "usage: lockkeeper-bench [free|handoff|contended|memory|all] [--quick]";
+const USAGE: &str = "usage: lockkeeper-bench [free|handoff|contended|read|memory|all] [--quick]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -32,9 +35,10 @@ fn main() -> ExitCode {
     let effort = if words.len() < args.len() { Effort::QUICK } else { Effort::FULL };
     match words[..] {
         [] => measure("all", effort),
-        [what @ ("free" | "handoff" | "contended" | "memory" | "all")] => measure(what, effort),
+        [what @ ("free" | "handoff" | "contended" | "read" | "memory" | "all")] => measure(what, effort),
         // This program, started by itself.
         [handoff::SIDE, url, peer, flavor, sections] => handoff::side(url, peer, flavor, sections),
+        [read::SIDE, url, flavor, turns] => read::side(url, flavor, turns),
         [memory::SIDE, url, what] => memory::side(url, what),
         _ => {
             eprintln!("{USAGE}");
@@ -61,6 +65,9 @@ fn measure(what: &str, effort: Effort) {
     }
     if is_wanted("contended") {
         contended::measure(server.url(), effort);
+    }
+    if is_wanted("read") {
+        read::measure(server.url(), effort);
     }
     if is_wanted("memory") {
         memory::measure(server.url(), effort);

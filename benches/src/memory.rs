@@ -5,7 +5,6 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
 use lockkeeper::{LockClient, LockGuard};
@@ -18,6 +17,7 @@ use crate::bare::{self, Bare};
 use crate::flavor::Flavor;
 use crate::peer::{Lock, Peer};
 use crate::rounds::Effort;
+use crate::sides;
 use crate::stats::median;
 use crate::table::Table;
 
@@ -63,10 +63,7 @@ pub fn measure(url: &str, effort: Effort) {
 }
 
 fn ask(url: &str, case: &str) -> Cost {
-    let program = std::env::current_exe().expect("this program");
-    let output = Command::new(program).args([SIDE, url, case]).output().expect("a process");
-    assert!(output.status.success(), "a side failed: {}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).expect("text");
+    let text = sides::output(sides::start(&[SIDE, url, case]));
     let mut numbers = text.split_whitespace().map(|word| word.parse().expect("a number"));
     let mut next = || numbers.next().expect("two numbers");
     Cost { client: next(), server: next() }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use lockkeeper::{FairLock, LockClient, LockGuard, RLock};
+use lockkeeper::{FairLock, LockClient, LockGuard, RLock, ReadLock};
 use rslock::LockManager;
 
 use crate::bare;
@@ -42,17 +42,25 @@ impl Peer for LockClient {
     }
 }
 
-impl Lock for RLock {
-    type Guard = LockGuard;
+macro_rules! lockkeepers {
+    ($($lock:ty),*) => {
+        $(
+            impl Lock for $lock {
+                type Guard = LockGuard;
 
-    async fn lock(&mut self) -> LockGuard {
-        self.lock().await.expect("a lock")
-    }
+                async fn lock(&mut self) -> LockGuard {
+                    self.lock().await.expect("a lock")
+                }
 
-    async fn unlock(&mut self, guard: LockGuard) {
-        guard.unlock().await.expect("a lock that was held");
-    }
+                async fn unlock(&mut self, guard: LockGuard) {
+                    guard.unlock().await.expect("a lock that was held");
+                }
+            }
+        )*
+    };
 }
+
+lockkeepers!(RLock, FairLock, ReadLock);
 
 /// Lockkeeper's fair lock.
 pub struct Fair(LockClient);
@@ -69,15 +77,18 @@ impl Peer for Fair {
     }
 }
 
-impl Lock for FairLock {
-    type Guard = LockGuard;
+/// Lockkeeper's read lock.
+pub struct Read(LockClient);
 
-    async fn lock(&mut self) -> LockGuard {
-        self.lock().await.expect("a lock")
+impl Peer for Read {
+    type Lock = ReadLock;
+
+    async fn connect(url: &str) -> Self {
+        Self(LockClient::connect(url).await.expect("a client"))
     }
 
-    async fn unlock(&mut self, guard: LockGuard) {
-        guard.unlock().await.expect("a lock that was held");
+    fn lock(&self, name: &str) -> ReadLock {
+        self.0.read_write_lock(name).into_read()
     }
 }
 

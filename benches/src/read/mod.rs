@@ -1,0 +1,16 @@
+//! Read-write locks: what it costs to read, and how soon those enter who wait for a writer.
+
+mod crowd;
+mod entry;
+mod rate;
+
+pub use entry::{SIDE, side};
+
+use crate::flavor::Flavor;
+use crate::rounds::Effort;
+
+pub fn measure(url: &str, effort: Effort) {
+    Flavor::ALL.into_iter().for_each(|flavor| rate::measure(url, flavor, effort));
+    crowd::measure(url, effort);
+    Flavor::ALL.into_iter().for_each(|flavor| entry::measure(url, flavor, effort));
+}
