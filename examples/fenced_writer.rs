@@ -51,22 +51,30 @@ async fn main() -> Result<()> {
     let locks = LockClient::connect(url).await?;
     let outcome = match env::args().nth(1) {
         Some(how) => {
-            let was_stored = book(&locks, &mut redis, how == "fenced").await?;
-            println!("{}", if was_stored { "stored" } else { "refused" });
-            Ok(())
+            book(&locks, &mut redis, how == "fenced", || println!("has read")).await.map(|was_stored| {
+                println!("{}", if was_stored { "stored" } else { "refused" });
+            })
         }
-        None => compare(&locks, &mut redis).await,
+        None => {
+            let outcome = compare(&locks, &mut redis).await;
+            let _: () = redis.del(&[ACCOUNT, COUNTER]).await?;
+            outcome
+        }
     };
-    let _: () = redis.del(&[ACCOUNT, COUNTER]).await?;
     locks.shutdown().await?;
     outcome
 }
 
 /// Adds one to the balance. It does not look at its guard before it writes, as a write may always come late.
-async fn book(locks: &LockClient, redis: &mut Redis, is_fenced: bool) -> Result<bool> {
+async fn book(
+    locks: &LockClient,
+    redis: &mut Redis,
+    is_fenced: bool,
+    has_read: impl FnOnce(),
+) -> Result<bool> {
     let guard = locks.fenced_lock(LOCK).lease(LEASE).lock().await?;
     let balance: Option<u64> = redis.hget(ACCOUNT, "balance").await?;
-    println!("has read");
+    has_read();
     sleep(WORK).await;
     let token = guard.fencing_token().filter(|_| is_fenced).map(|token| token.to_string());
     let balance = balance.unwrap_or(0) + 1;
@@ -98,7 +106,7 @@ async fn run(locks: &LockClient, redis: &mut Redis, how: &str) -> Result<(u64, u
         let mut says = BufReader::new(late.stdout.take().expect("piped")).lines();
         says.next_line().await?;
         signal(&late, "STOP").await?;
-        stored += u64::from(book(locks, redis, how == "fenced").await?);
+        stored += u64::from(book(locks, redis, how == "fenced", || {}).await?);
         signal(&late, "CONT").await?;
         match says.next_line().await?.as_deref() {
             Some("stored") => stored += 1,

@@ -1,0 +1,270 @@
+//! Several locks as one: all of them or none, whatever types and servers, and in whatever order they are named.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use lockkeeper::{Error, LockClient, LockConfig, Member, MultiLock};
+use support::{Child, MS, SECOND, Scene, Server, child, eventually, soon, timed};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+fn of(locks: &LockClient, names: &[&str]) -> MultiLock {
+    MultiLock::new(names.iter().map(|name| locks.rlock(name))).unwrap()
+}
+
+/// Rounds with two locks, in an order that changes. In a normal run there is nothing to do here.
+#[tokio::test]
+async fn child() {
+    let Some((role, url)) = child::role() else { return };
+    let locks = LockClient::connect(url.clone()).await.unwrap();
+    let mut server = redis::Client::open(url).unwrap().get_connection().unwrap();
+    rounds(&locks, role.parse().unwrap(), false, &mut server).await;
+    println!("end");
+}
+
+async fn rounds(locks: &LockClient, count: usize, is_first: bool, server: &mut redis::Connection) {
+    for round in 0..count {
+        let names = if is_first == (round % 3 != 0) { ["a", "b"] } else { ["b", "a"] };
+        let guard = of(locks, &names).lock().await.unwrap();
+        let seen: u32 = redis::cmd("GET").arg("count").query(server).unwrap();
+        redis::cmd("SET").arg("count").arg(seen + 1).exec(server).unwrap();
+        guard.unlock().await.unwrap();
+    }
+}
+
+/// Fault 35.
+#[tokio::test]
+async fn opposite_orders_do_not_block_each_other() {
+    const ROUNDS: usize = 1_500;
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    scene.server.run::<()>(&["SET", "count", "0"]);
+    let mut other = Child::start(&ROUNDS.to_string(), &scene.server.url());
+    let mut connection = scene.server.connect().unwrap();
+    let start = Instant::now();
+    tokio::time::timeout(60 * SECOND, rounds(&locks, ROUNDS, true, &mut connection))
+        .await
+        .expect("it gets on");
+    eventually("the other gets on", || other.has_ended(), |&ended| ended).await;
+    println!("{} sections in {:?}", 2 * ROUNDS, start.elapsed());
+    assert_eq!(scene.server.run::<usize>(&["GET", "count"]), 2 * ROUNDS, "no update was lost");
+    scene.server.run::<()>(&["DEL", "count"]);
+    drop(locks);
+    scene.end().await;
+}
+
+/// Redisson: RedissonMultiLockTest.test, testLockUnlock, testMultiThreads.
+#[tokio::test]
+async fn it_is_all_of_them_or_none() {
+    let scene = Scene::start();
+    let other = Server::start();
+    let (ours, theirs) = (scene.client().await, LockClient::connect(other.url()).await.unwrap());
+    let members = || -> [Member; 6] {
+        [
+            ours.rlock("plain").into(),
+            ours.fair_lock("fair").into(),
+            ours.fenced_lock("fenced").into(),
+            ours.read_write_lock("read").into_read().into(),
+            ours.read_write_lock("write").into_write().into(),
+            theirs.rlock("plain").into(),
+        ]
+    };
+    let mut lock = MultiLock::new(members()).unwrap();
+    assert_eq!(lock.name(), "fair, fenced, plain, plain, read, write");
+    let held_alone: [(&LockClient, &str); 3] = [(&ours, "plain"), (&ours, "fenced"), (&theirs, "plain")];
+    for (locks, name) in held_alone {
+        let guard = locks.rlock(name).lock().await.unwrap();
+        assert!(lock.try_lock().await.unwrap().is_none(), "{name}");
+        assert!(lock.try_lock_for(100 * MS).await.unwrap().is_none(), "{name}");
+        assert_eq!(
+            scene.server.keys().len() + other.keys().len(),
+            1,
+            "nothing else is held while it is not had"
+        );
+        let (got, _) = tokio::join!(timed(lock.lock()), async {
+            sleep(100 * MS).await;
+            guard.unlock().await.unwrap();
+        });
+        let (guard, took) = got;
+        assert!(took < SECOND, "{took:?}");
+        guard.unwrap().unlock().await.unwrap();
+    }
+    let outer = lock.lock().await.unwrap();
+    let inner = lock.lock().await.unwrap();
+    assert!(lock.is_held() && lock.is_locked().await.unwrap() && outer.fencing_token().is_none());
+    assert_eq!((lock.hold_count(), outer.holds()), (2, 2));
+    assert!(lock.remaining_lease().await.unwrap().is_some_and(|left| left > 25 * SECOND));
+    assert!(ours.read_write_lock("read").into_write().try_lock().await.unwrap().is_none());
+    inner.unlock().await.unwrap();
+    assert!(theirs.rlock("plain").try_lock().await.unwrap().is_none());
+    outer.unlock().await.unwrap();
+    assert!(scene.server.keys().is_empty() && other.keys().is_empty());
+    assert!(!lock.is_locked().await.unwrap() && lock.remaining_lease().await.unwrap().is_none());
+    drop((lock, ours, theirs));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn it_is_lost_with_the_first_that_is() {
+    let scene = Scene::start();
+    let locks = scene.client_with(LockConfig::default().watchdog_lease(600 * MS)).await;
+    let mut lock = of(&locks, &["a", "b", "c"]);
+    let guard = lock.lock().await.unwrap();
+    sleep(SECOND).await;
+    assert!(!guard.is_lost());
+    scene.server.run::<()>(&["DEL", "b"]);
+    let (_, took) = timed(guard.lost()).await;
+    assert!(took < SECOND, "{took:?}");
+    assert!(!lock.is_locked().await.unwrap() && lock.hold_count() == 0);
+    assert!(matches!(guard.unlock().await, Err(Error::NotHeld { name, .. }) if name == "a, b, c"));
+    assert!(scene.server.keys().is_empty(), "the others are released");
+
+    // It is had anew, whole.
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(scene.server.keys().len(), 3);
+    assert!(lock.force_unlock().await.unwrap());
+    assert!(scene.server.keys().is_empty());
+    assert!(guard.unlock().await.is_err());
+    drop((lock, locks));
+    scene.end().await;
+}
+
+/// Redisson: testWaitAndLeaseTimeouts.
+#[tokio::test]
+async fn one_of_many_that_try_at_once_gets_it() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    for _ in 0..20 {
+        let mut trying = JoinSet::new();
+        for number in 0..10 {
+            let locks = locks.clone();
+            let names = if number % 2 == 0 { ["a", "b", "c"] } else { ["c", "a", "b"] };
+            trying.spawn(async move { of(&locks, &names).lease(10 * SECOND).try_lock().await.unwrap() });
+        }
+        let got: Vec<_> = soon(trying.join_all()).await.into_iter().flatten().collect();
+        assert_eq!(got.len(), 1);
+        for guard in got {
+            guard.unlock().await.unwrap();
+        }
+    }
+    drop(locks);
+    scene.end().await;
+}
+
+/// While it waits it does not hold the rest, and does not ask again and again.
+#[tokio::test]
+async fn whoever_waits_sleeps_and_holds_nothing() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let guard = locks.rlock("b").lock().await.unwrap();
+    let mut waiting = JoinSet::new();
+    for _ in 0..10 {
+        let locks = locks.clone();
+        waiting.spawn(async move { of(&locks, &["a", "b"]).lock().await.unwrap().unlock().await.unwrap() });
+    }
+    eventually("they listen", || scene.server.channels(), |channels| channels.len() == 1).await;
+    eventually("nothing is held", || scene.server.keys(), |keys| *keys == ["b"]).await;
+    let before = scene.server.calls("evalsha");
+    sleep(2 * SECOND).await;
+    let asked = scene.server.calls("evalsha") - before;
+    assert!(asked <= 10, "{asked} commands in two seconds");
+    guard.unlock().await.unwrap();
+    soon(waiting.join_all()).await;
+    drop(locks);
+    scene.end().await;
+}
+
+/// A place that waits for nothing would stop the queue: who waits for another member has none.
+#[tokio::test]
+async fn a_fair_member_is_in_nobodys_way_while_another_is_waited_for() {
+    let scene = Scene::start();
+    let locks = scene.client_with(LockConfig::default().fair_allowance(30 * SECOND)).await;
+    let both = |locks: &LockClient| {
+        MultiLock::new([Member::from(locks.fair_lock("a")), locks.rlock("b").into()]).unwrap()
+    };
+    let (first, second) =
+        (locks.fair_lock("a").lock().await.unwrap(), locks.rlock("b").lock().await.unwrap());
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { both(&locks).lock().await.unwrap().unlock().await.unwrap() }
+    });
+    let queued = || scene.server.run::<usize>(&["LLEN", "redisson_lock_queue:{a}"]);
+    eventually("it queues", queued, |&len| len == 1).await;
+    first.unlock().await.unwrap();
+    eventually("it waits for the other", queued, |&len| len == 0).await;
+    let (guard, took) = timed(async { locks.fair_lock("a").lock().await.unwrap() }).await;
+    assert!(took < SECOND, "{took:?}");
+    guard.unlock().await.unwrap();
+    second.unlock().await.unwrap();
+    soon(waiting).await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn members_that_make_no_lock_are_refused() {
+    let scene = Scene::start();
+    let (ours, theirs) = (scene.client().await, scene.client().await);
+    let problem = |result: lockkeeper::Result<MultiLock>| match result.unwrap_err() {
+        Error::InvalidMembers { problem, .. } => problem,
+        other => panic!("{other:?}"),
+    };
+    let none: [Member; 0] = [];
+    assert!(problem(MultiLock::new(none)).contains("none"));
+    assert!(problem(MultiLock::new([ours.rlock("a"), ours.rlock("b"), ours.rlock("a")])).contains("twice"));
+    // Another client, by another name of the same host, in the same database.
+    let elsewhere = LockClient::connect(scene.server.url().replace("127.0.0.1", "localhost")).await.unwrap();
+    assert!(problem(MultiLock::new([theirs.rlock("a"), elsewhere.rlock("a")])).contains("twice"));
+    let apart = LockClient::connect(format!("{}1", scene.server.url())).await.unwrap();
+    MultiLock::new([ours.rlock("a"), apart.rlock("a")]).expect("of two databases");
+    let leased = [ours.rlock("a"), ours.rlock("b").lease(SECOND)];
+    assert!(problem(MultiLock::new(leased)).contains("lease"));
+
+    // A lease of all is the lease of the whole.
+    let mut lock = MultiLock::new([ours.rlock("a").lease(SECOND), ours.rlock("b").lease(SECOND)]).unwrap();
+    let guard = lock.lock().await.unwrap();
+    assert!(guard.remaining() <= SECOND);
+    guard.unlock().await.unwrap();
+    let empty = MultiLock::new([ours.rlock("a"), ours.rlock("")]).unwrap().lock().await;
+    assert!(matches!(empty, Err(Error::InvalidName { .. })));
+    drop((lock, ours, theirs, elsewhere, apart));
+    scene.end().await;
+}
+
+/// Two processes' worth of clients, overlapping sets, leases that end: nobody is ever inside beside another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn overlapping_sets_exclude_each_other() {
+    let scene = Scene::start();
+    let inside: Arc<[AtomicU32; 4]> = Arc::default();
+    let mut working = JoinSet::new();
+    for task in 0..6_usize {
+        let (locks, inside) = (scene.client().await, Arc::clone(&inside));
+        working.spawn(async move {
+            for round in 0..50 {
+                let members = [(task + round) % 4, (task + 2 * round + 1) % 4, task % 4];
+                let mut members = Vec::from(members);
+                members.sort_unstable();
+                members.dedup();
+                if task % 2 == 0 {
+                    members.reverse();
+                }
+                let mut lock =
+                    MultiLock::new(members.iter().map(|number| locks.rlock(format!("{number}")))).unwrap();
+                let guard = lock.lock().await.unwrap();
+                for &number in &members {
+                    assert_eq!(inside[number].fetch_add(1, Ordering::SeqCst), 0);
+                }
+                tokio::task::yield_now().await;
+                for &number in &members {
+                    inside[number].fetch_sub(1, Ordering::SeqCst);
+                }
+                guard.unlock().await.unwrap();
+            }
+        });
+    }
+    soon(working.join_all()).await;
+    scene.end().await;
+}
