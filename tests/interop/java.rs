@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use crate::support::{LIMIT, Scene};
+use crate::support::{LIMIT, MS, Scene, soon};
 
 /// A Redisson client. Its process is killed with its value.
 pub struct Java {
@@ -150,6 +150,23 @@ impl Actor {
     /// Counts up a key in sections, for that long. How often it did.
     pub async fn count(&self, name: &str, time: Duration, key: &str) -> Answer<u64> {
         self.order("count", name, &format!("{} {key}", time.as_millis())).await.map(read)
+    }
+
+    /// Looks at a key in sections, for that long, and fails if one sees it change. How often it did.
+    pub async fn look(&self, name: &str, time: Duration, key: &str) -> Answer<u64> {
+        self.order("look", name, &format!("{} {key}", time.as_millis())).await.map(read)
+    }
+
+    /// Waits until it sleeps in Redisson's wait for a message. When it is about to, a message `1` is lost to it: that
+    /// wakes those who sleep already.
+    pub async fn asleep(&self) {
+        let watcher = Self { name: "watcher".to_owned(), ..self.clone() };
+        soon(async {
+            while !watcher.order("sleeps", "any", &self.name).await.map(read::<bool>).unwrap() {
+                sleep(2 * MS).await;
+            }
+        })
+        .await;
     }
 
     async fn ask<T: FromStr>(&self, verb: &str, name: &str) -> Answer<T> {

@@ -1,10 +1,10 @@
 //! Other kinds of Redisson's locks on the name of an `RLock`.
 
-use lockkeeper::{Error, LockConfig};
+use lockkeeper::{Error, LockClient, LockConfig};
 use tokio::time::sleep;
 
 use crate::support::{MS, SECOND, Scene, timed};
-use crate::{Java, waiting};
+use crate::{Java, rlock, waiting};
 
 /// `getSpinLock` has the same hash as `getLock`, and publishes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -16,7 +16,7 @@ async fn a_spin_lock_excludes_and_is_found_free_by_polling() {
     spin.lock("a").await.unwrap();
     assert!(locks.rlock("a").try_lock().await.unwrap().is_none());
     let mut waiter = locks.rlock("a");
-    let found = waiting(&scene, async move { waiter.lock().await.unwrap() }).await;
+    let found = waiting::<rlock::Row, _>(&scene, async move { waiter.lock().await.unwrap() }).await;
     spin.unlock("a").await.unwrap();
     assert_eq!(scene.server.calls("publish"), 0);
     let (guard, took) = timed(found).await;
@@ -38,8 +38,8 @@ async fn a_spin_lock_excludes_and_is_found_free_by_polling() {
     scene.end().await;
 }
 
-/// On the name of a read-write lock an `RLock` is an error here. The other way round it is in Redisson's hands, and it
-/// looks for nobody: both have the lock then.
+/// On the name of a read-write lock, an `RLock` or a fair lock is an error here. The other way round it is in
+/// Redisson's hands, and it looks for nobody: both have the lock then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_write_lock_on_the_same_name_is_refused_by_rust_and_not_by_java() {
     let scene = Scene::start();
@@ -48,18 +48,71 @@ async fn a_read_write_lock_on_the_same_name_is_refused_by_rust_and_not_by_java()
     for kind in ["read", "write"] {
         let holder = java.actor(kind, kind);
         holder.lock("a").await.unwrap();
-        assert!(matches!(locks.rlock("a").try_lock().await, Err(Error::WrongKind { .. })), "{kind}");
+        for result in [locks.rlock("a").try_lock().await, locks.fair_lock("a").try_lock().await] {
+            assert!(matches!(result, Err(Error::WrongKind { .. })), "{kind}");
+        }
         holder.unlock("a").await.unwrap();
 
-        let guard = locks.rlock("a").lock().await.unwrap();
-        assert!(holder.try_lock("a").await.unwrap(), "{kind}");
-        guard.unlock().await.unwrap();
-        assert!(!holder.is_locked("a").await.unwrap(), "and the first to leave takes both away");
-        // Before 3.44.0 that was a success to Redisson.
-        assert_eq!(holder.unlock("a").await.is_err(), java.is_at_least(3, 44));
+        for guard in [locks.rlock("a").lock().await.unwrap(), locks.fair_lock("b").lock().await.unwrap()] {
+            let name = guard.name().to_owned();
+            assert!(holder.try_lock(&name).await.unwrap(), "{kind}");
+            guard.unlock().await.unwrap();
+            assert!(!holder.is_locked(&name).await.unwrap(), "and the first to leave takes both away");
+            // Before 3.44.0 that was a success to Redisson.
+            assert_eq!(holder.unlock(&name).await.is_err(), java.is_at_least(3, 44));
+        }
         scene.server.run::<()>(&["FLUSHALL"]);
     }
     java.end(&scene).await;
     drop(locks);
     scene.end().await;
+}
+
+/// On the name of an `RLock` or a fair lock, whoever holds it, a read-write lock is an error here. In Java, an `RLock`
+/// or a fair lock waits for a read-write lock of ours; but nobody tells it that this was released.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_write_lock_in_rust_does_not_mix_with_other_kinds() {
+    let scene = Scene::start();
+    let java = Java::start(&scene).await;
+    let locks = scene.client().await;
+    for kind in ["rlock", "fair"] {
+        let holder = java.actor(kind, kind);
+        holder.lock("a").await.unwrap();
+        let before = holder.remaining("a").await.unwrap();
+        refused(&locks).await;
+        assert!(holder.is_held("a").await.unwrap() && holder.remaining("a").await.unwrap() <= before);
+        holder.unlock("a").await.unwrap();
+
+        let mut ours = locks.read_write_lock("a");
+        for is_write in [false, true] {
+            let guard = match is_write {
+                false => ours.read().lock().await.unwrap(),
+                true => ours.write().lock().await.unwrap(),
+            };
+            assert!(!holder.try_lock("a").await.unwrap(), "{kind}");
+            assert!(!holder.try_lock_within("a", 100 * MS).await.unwrap(), "{kind}");
+            assert!(!guard.is_lost());
+            guard.unlock().await.unwrap();
+            assert!(holder.try_lock("a").await.unwrap(), "{kind}");
+            holder.unlock("a").await.unwrap();
+        }
+    }
+    let guard = locks.rlock("a").lock().await.unwrap();
+    refused(&locks).await;
+    guard.unlock().await.unwrap();
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    refused(&locks).await;
+    guard.unlock().await.unwrap();
+    java.end(&scene).await;
+    drop(locks);
+    scene.end().await;
+}
+
+async fn refused(locks: &LockClient) {
+    let mut lock = locks.read_write_lock("a");
+    for result in [lock.read().try_lock().await, lock.write().try_lock().await] {
+        assert!(matches!(result, Err(Error::WrongKind { .. })), "{result:?}");
+    }
+    let forced = [lock.read().force_unlock().await, lock.write().force_unlock().await];
+    assert!(forced.iter().all(|result| matches!(result, Err(Error::WrongKind { .. }))), "{forced:?}");
 }

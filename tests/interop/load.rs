@@ -7,9 +7,10 @@ use tokio::task::JoinSet;
 
 use crate::support::fixture::Fixture;
 use crate::support::{Child, Scene};
-use crate::{Java, Row, actor};
+use crate::{Java, Row, actor, rival};
 
 const THREADS: usize = 4;
+const READERS: usize = 2;
 const PROCESSES: usize = 2;
 const TASKS: usize = 4;
 const TIME: Duration = Duration::from_secs(20);
@@ -17,7 +18,8 @@ const TIME: Duration = Duration::from_secs(20);
 /// What only the lock protects.
 const COUNTER: &str = "counter";
 
-/// Four Java threads, and four Rust tasks in each of two processes, change a key by GET and SET.
+/// Four Java threads, and four Rust tasks in each of two processes, change a key by GET and SET. A lock that is shared
+/// does not protect that: there its rival does, and who holds the lock itself sees that nothing changes.
 pub async fn no_update_is_lost<R: Row>() {
     let scene = Scene::start();
     let java = Java::start(&scene).await;
@@ -25,10 +27,17 @@ pub async fn no_update_is_lost<R: Row>() {
     let mut children: Vec<_> = (0..PROCESSES).map(|_| Child::start(&role, &scene.server.url())).collect();
     let mut counting = JoinSet::new();
     for thread in 0..THREADS {
-        let actor = actor::<R>(&java, &format!("{thread}"));
+        let actor = rival::<R>(&java, &format!("{thread}"));
         counting.spawn(async move { actor.count("a", TIME, COUNTER).await.unwrap() });
     }
+    let mut looking = JoinSet::new();
+    for reader in 0..if R::Rust::IS_SHARED { READERS } else { 0 } {
+        let actor = actor::<R>(&java, &format!("reader-{reader}"));
+        looking.spawn(async move { actor.look("a", TIME, COUNTER).await.unwrap() });
+    }
     let by_java: Vec<u64> = counting.join_all().await;
+    let looked: Vec<u64> = looking.join_all().await;
+    assert!(looked.iter().all(|&looks| looks > 10), "{looked:?}");
     let lines = tokio::task::spawn_blocking(move || {
         children.iter_mut().flat_map(|child| child.read_until("end")).collect::<Vec<_>>()
     });
@@ -57,13 +66,16 @@ pub async fn count<R: Row>(locks: &LockClient) -> u64 {
         let (locks, mut counter) = (locks.clone(), counter.clone());
         counting.spawn(async move {
             let mut counted = 0;
-            let mut lock = R::Rust::lock(&locks, "a");
+            let (mut shared, mut lock) = (R::Rust::lock(&locks, "a"), R::Rust::rival(&locks, "a"));
             let end = Instant::now() + TIME;
             while Instant::now() < end {
+                if R::Rust::IS_SHARED {
+                    let guard = shared.lock().await.unwrap();
+                    assert_eq!(get(&mut counter).await, get(&mut counter).await, "changed under a reader");
+                    guard.unlock().await.unwrap();
+                }
                 let guard = lock.lock().await.unwrap();
-                let before: Option<u64> =
-                    redis::cmd("GET").arg(COUNTER).query_async(&mut counter).await.unwrap();
-                let after = before.unwrap_or(0) + 1;
+                let after = get(&mut counter).await + 1;
                 let _: () =
                     redis::cmd("SET").arg(COUNTER).arg(after).query_async(&mut counter).await.unwrap();
                 guard.unlock().await.unwrap();
@@ -73,4 +85,9 @@ pub async fn count<R: Row>(locks: &LockClient) -> u64 {
         });
     }
     counting.join_all().await.into_iter().sum()
+}
+
+async fn get(counter: &mut redis::aio::MultiplexedConnection) -> u64 {
+    let value: Option<u64> = redis::cmd("GET").arg(COUNTER).query_async(counter).await.unwrap();
+    value.unwrap_or(0)
 }

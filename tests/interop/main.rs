@@ -12,6 +12,7 @@ mod kinds;
 mod load;
 mod names;
 mod queue;
+mod readers;
 mod roles;
 mod state;
 
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use java::{Actor, Java};
 use lockkeeper::{BaseLock, LockClient, LockConfig};
-use support::fixture::{FairLocks, Fixture, RLocks};
+use support::fixture::{FairLocks, Fixture, RLocks, ReadLocks, WriteLocks};
 use support::{Scene, child};
 use tokio::task::JoinHandle;
 
@@ -46,9 +47,13 @@ impl Stage {
     }
 
     async fn with_watchdog(lease: Duration) -> Self {
+        Self::with_watchdogs(lease, lease).await
+    }
+
+    async fn with_watchdogs(of_java: Duration, of_rust: Duration) -> Self {
         let scene = Scene::start();
-        let java = Java::with(&scene, &[&format!("watchdog={}", lease.as_millis())]).await;
-        let config = LockConfig::default().watchdog_lease(lease).safety_poll(Duration::from_secs(3_600));
+        let java = Java::with(&scene, &[&format!("watchdog={}", of_java.as_millis())]).await;
+        let config = LockConfig::default().watchdog_lease(of_rust).safety_poll(Duration::from_secs(3_600));
         let locks = scene.client_with(config).await;
         Self { scene, java, locks }
     }
@@ -68,17 +73,37 @@ impl Stage {
     }
 }
 
-/// Begins to wait. Returns when the waiter has attempted, subscribed, and attempted again: from here on nothing but a
-/// message wakes it.
-async fn waiting<T: Send + 'static>(
+/// Rust begins to wait. Returns when the waiter has attempted, subscribed, and attempted again: from here on nothing
+/// but a message wakes it.
+async fn waiting<R: Row, T: Send + 'static>(
     scene: &Scene,
     waiter: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {
-    // The acquire scripts of both call it, and no other.
-    let attempts = || scene.server.calls("exists");
+    let attempts = || match R::Rust::IS_READ_WRITE {
+        // The acquire scripts call it, and no other.
+        false => scene.server.calls("exists"),
+        // There is no such command. A renewal counts as well; then the waiter still attempts when this returns.
+        true => scene.server.scripts(),
+    };
     let before = attempts();
     let waiting = tokio::spawn(waiter);
-    support::eventually("it has attempted twice", attempts, |&now| now >= before + 2).await;
+    let looks = || (attempts() - before, scene.server.channels());
+    support::eventually("it has attempted twice", looks, |(made, channels)| {
+        *made >= 2 && !channels.is_empty()
+    })
+    .await;
+    assert!(!waiting.is_finished());
+    waiting
+}
+
+/// The same for an actor of Java: it sleeps until it is woken.
+async fn java_waiting(
+    scene: &Scene,
+    actor: &Actor,
+    waiter: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<()> {
+    let waiting = tokio::spawn(waiter);
+    actor.asleep().await;
     assert!(!waiting.is_finished() && !scene.server.channels().is_empty());
     waiting
 }
@@ -178,5 +203,7 @@ macro_rules! rows {
 rows! {
     // the lock in Rust; the lock in Java, and the one that excludes it
     fair: crate::FairLocks, "fair", "fair";
+    read: crate::ReadLocks, "read", "write";
     rlock: crate::RLocks, "rlock", "rlock";
+    write: crate::WriteLocks, "write", "write";
 }

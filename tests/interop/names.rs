@@ -11,10 +11,21 @@ use crate::{Java, Row, Stage, actor, rival, waiting};
 pub async fn a_name_mapper_is_a_name_prefix<R: Row>() {
     let scene = Scene::start();
     let java = Java::with(&scene, &["prefix=app:"]).await;
+    // Before 3.20.1 the name of a read-write lock was mapped twice (redisson/redisson#4925).
+    if R::Rust::IS_READ_WRITE && !java.is_at_least(3, 21) {
+        java.end(&scene).await;
+        return scene.end().await;
+    }
     let locks = scene.client_with(LockConfig::default().name_prefix("app:")).await;
     let guard = R::Rust::lock(&locks, "a").lock().await.unwrap();
-    assert_eq!(scene.server.run::<Vec<String>>(&["KEYS", "*"]), ["app:a"]);
+    let keys: Vec<String> = scene.server.run(&["KEYS", "*"]);
+    assert!(keys.contains(&"app:a".to_owned()) && keys.iter().all(|key| key.contains("app:a")), "{keys:?}");
     hand_over(&scene, guard, &rival::<R>(&java, "waiter"), "a").await;
+
+    let holder = actor::<R>(&java, "holder");
+    holder.lock("a").await.unwrap();
+    assert!(R::Rust::rival(&locks, "a").try_lock().await.unwrap().is_none());
+    holder.unlock("a").await.unwrap();
     java.end(&scene).await;
     drop(locks);
     scene.end().await;
@@ -29,7 +40,8 @@ pub async fn names_with_braces_are_the_same_names<R: Row>() {
         let holder = actor::<R>(&stage.java, "holder");
         holder.lock(name).await.unwrap();
         let mut waiter = R::Rust::rival(&stage.locks, name);
-        let woken = waiting(&stage.scene, async move { waiter.lock().await.unwrap().unlock().await }).await;
+        let woken =
+            waiting::<R, _>(&stage.scene, async move { waiter.lock().await.unwrap().unlock().await }).await;
         holder.unlock(name).await.unwrap();
         timeout(HAND_OFF, woken).await.expect("woken by the message").unwrap().unwrap();
         eventually("nobody listens", || stage.scene.server.channels(), Vec::is_empty).await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures_util::StreamExt;
-use lockkeeper::{BaseLock, LockClient, LockGuard};
+use lockkeeper::{BaseLock, LockClient, LockGuard, ReadWriteLock};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -12,7 +12,7 @@ use crate::support::fixture::Fixture;
 use crate::support::{MS, SECOND, Scene, eventually, soon};
 use crate::{Java, Row, Stage, actor, rival};
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Lock,
     /// For a longer time than the watchdog's lease, by a holder that may enter again.
@@ -38,6 +38,39 @@ const STEPS: [Step; 20] = [
     Lock, Wait, Unlock, UnlockTheOther,
     Lock, LockForAMinute, Wait, Force, UnlockTheOther,
 ];
+
+/// What is left of the lease after each step, in seconds: with Java, and with Rust.
+type Leases = [(Step, i64, i64); 6];
+
+const LEASES: Leases = [
+    (LockForAMinute, 60, 60),
+    (Lock, 30, 60), // entering again
+    (LockForAMinute, 60, 60),
+    (Unlock, 30, 60), // in part
+    (Unlock, 30, 60),
+    (Unlock, 0, 0),
+];
+
+const READ_LEASES: Leases = [
+    (Lock, 30, 30),
+    (LockForAMinute, 60, 60),
+    (Unlock, 30, 60),
+    (LockForAMinute, 60, 60),
+    (Unlock, 30, 60),
+    (Unlock, 0, 0),
+];
+
+const WRITE_LEASES: Leases = [
+    (LockForAMinute, 60, 60),
+    (Lock, 90, 60),
+    (LockForAMinute, 150, 60),
+    (Unlock, 30, 60),
+    (Unlock, 30, 60),
+    (Unlock, 0, 0),
+];
+
+/// What stands before the number in the key of a reader's hold.
+const HOLDS: &str = ":rwlock_timeout:";
 
 /// How all looks to somebody who asks the server.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,8 +100,15 @@ pub async fn the_same_operations_leave_the_same_state<R: Row>() {
         by_java.take(step).await;
         by_rust.take(step).await;
         waits = matches!(step, Wait) || waits && !matches!(step, Force | Unlock);
-        let by_java = state(&java_scene, &mut java_ear, waits).await;
-        let by_rust = state(&rust_scene, &mut rust_ear, waits).await;
+        if step == Force {
+            delete_what_java_leaves(&java_scene);
+        }
+        let mut by_java = state(&java_scene, &mut java_ear, waits).await;
+        let mut by_rust = state(&rust_scene, &mut rust_ear, waits).await;
+        if R::JAVA == "write" {
+            by_java.forget_the_lease_of_a_reentrant_writer();
+            by_rust.forget_the_lease_of_a_reentrant_writer();
+        }
         assert_eq!(by_rust, by_java, "after step {number}, {step:?}; left is Rust, right is Java");
     }
     drop((java_ear, rust_ear, by_java, by_rust, locks));
@@ -86,23 +126,25 @@ pub async fn what_is_different_is_what_is_listed<R: Row>() {
     let mut by_rust = ByRust::<R>::new(&locks);
     let seconds = |scene: &Scene| (scene.server.run::<i64>(&["PTTL", "a"]) + 999) / 1_000;
     let leases = || (seconds(&java_scene), seconds(&rust_scene));
-    for (step, java_has, rust_has) in [
-        (LockForAMinute, 60, 60),
-        (Lock, 30, 60), // entering again
-        (LockForAMinute, 60, 60),
-        (Unlock, 30, 60), // in part
-        (Unlock, 30, 60),
-        (Unlock, 0, 0),
-    ] {
+    let steps = match R::JAVA {
+        "read" => READ_LEASES,
+        "write" => WRITE_LEASES,
+        _ => LEASES,
+    };
+    for (step, java_has, rust_has) in steps {
         by_java.take(step).await;
         by_rust.take(step).await;
         let (java_left, rust_left) = leases();
         assert!((java_has - 3..=java_has).contains(&java_left), "{step:?}: {java_left}");
         assert!((rust_has - 3..=rust_has).contains(&rust_left), "{step:?}: {rust_left}");
     }
-    // One latch for each of Java's unlocks, since 3.24.1; nothing else here sets a key.
+    // One latch for each of Java's unlocks, since 3.24.1. Nothing else here sets a key, but for the holds of readers.
     let latches = if java.is_at_least(3, 24) { 3 } else { 0 };
-    assert_eq!((java_scene.server.calls("set"), rust_scene.server.calls("set")), (latches, 0));
+    if R::Rust::IS_SHARED {
+        assert_eq!(java_scene.server.calls("set"), 3 + latches);
+    } else {
+        assert_eq!((java_scene.server.calls("set"), rust_scene.server.calls("set")), (latches, 0));
+    }
 
     // Java's threads keep their ids; here each first hold has a new one.
     let mut owners = Vec::new();
@@ -139,6 +181,156 @@ pub async fn java_renews_to_its_lease_and_rust_to_the_longer<R: Row>() {
     stage.end().await;
 }
 
+/// A step of an owner that has both locks of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Read,
+    Write,
+    WriteForAMinute,
+    EndRead,
+    EndWrite,
+}
+
+use Part::{EndRead, EndWrite, Read, Write, WriteForAMinute};
+
+/// The same owners, on either side: threads, and handles.
+struct Both {
+    java: Vec<[Actor; 2]>,
+    rust: Vec<(ReadWriteLock, Vec<LockGuard>, Vec<LockGuard>)>,
+}
+
+impl Both {
+    fn new(java: &Java, locks: &LockClient) -> Self {
+        let names = ["one", "other"];
+        let actors = |name: &str| ["read", "write"].map(|kind| java.actor(name, kind));
+        let lock = || (locks.read_write_lock("a"), Vec::new(), Vec::new());
+        Self { java: names.map(actors).into(), rust: names.map(|_| lock()).into() }
+    }
+
+    async fn take(&mut self, who: usize, part: Part) {
+        let [read, write] = &self.java[who];
+        let (lock, reads, writes) = &mut self.rust[who];
+        match part {
+            Read => {
+                read.lock("a").await.unwrap();
+                reads.push(lock.read().lock().await.unwrap());
+            }
+            Write => {
+                write.lock("a").await.unwrap();
+                writes.push(lock.write().lock().await.unwrap());
+            }
+            WriteForAMinute => {
+                write.lock_for("a", 60 * SECOND).await.unwrap();
+                let guard = lock.write().lock().await.unwrap();
+                guard.extend(60 * SECOND).await.unwrap();
+                writes.push(guard);
+            }
+            EndRead => {
+                read.unlock("a").await.unwrap();
+                reads.pop().unwrap().unlock().await.unwrap();
+            }
+            EndWrite => {
+                write.unlock("a").await.unwrap();
+                writes.pop().unwrap().unlock().await.unwrap();
+            }
+        }
+    }
+}
+
+/// Both locks of a read-write lock together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reading_beside_writing_leaves_the_same_state() {
+    let (java_scene, rust_scene) = (Scene::start(), Scene::start());
+    let java = Java::start(&java_scene).await;
+    let locks = rust_scene.client().await;
+    let mut both = Both::new(&java, &locks);
+    let (mut java_ear, mut rust_ear) = (Ear::open(&java_scene).await, Ear::open(&rust_scene).await);
+    #[rustfmt::skip]
+    let steps = [
+        (0, Write), (0, Read), (0, Read), (0, EndRead), (0, EndRead), (0, EndWrite),
+        (0, Write), (0, Read), (0, EndWrite), (1, Read), (0, EndRead), (1, EndRead),
+        (1, Read), (0, Read), (0, Read), (1, EndRead), (0, EndRead), (0, EndRead),
+    ];
+    for (number, (who, part)) in steps.into_iter().enumerate() {
+        both.take(who, part).await;
+        let by_java = state(&java_scene, &mut java_ear, false).await;
+        let mut by_rust = state(&rust_scene, &mut rust_ear, false).await;
+        if part == EndWrite && !by_rust.keys.is_empty() {
+            // Java tells nobody.
+            assert_eq!(by_rust.messages, [("redisson_rwlock:{a}".to_owned(), "1".to_owned())]);
+            by_rust.messages.clear();
+        }
+        assert_eq!(by_rust, by_java, "after step {number}, {part:?}; left is Rust, right is Java");
+    }
+    drop((java_ear, rust_ear, both, locks));
+    java.end(&java_scene).await;
+    java_scene.end().await;
+    rust_scene.end().await;
+}
+
+/// The differences in the last table of `lua/README.md` that concern a reader's own keys, or both locks of a name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_different_of_a_read_write_lock_is_what_is_listed() {
+    let (java_scene, rust_scene) = (Scene::start(), Scene::start());
+    let java = Java::start(&java_scene).await;
+    let locks = rust_scene.client().await;
+    let seconds = |scene: &Scene, key: &str| (scene.server.run::<i64>(&["PTTL", key]) + 999) / 1_000;
+    let mut both = Both::new(&java, &locks);
+    for (part, java_has, rust_has) in [
+        (WriteForAMinute, 60, 60),
+        (Read, 60, 60), // never lowered
+        (Read, 60, 60),
+        (EndRead, 30, 60), // set to what is left of the others
+        (EndRead, 30, 60),
+        (EndWrite, 0, 0),
+        (WriteForAMinute, 60, 60),
+        (Read, 60, 60),
+        (EndWrite, 60, 30), // a downgrade
+        (EndRead, 0, 0),
+    ] {
+        both.take(0, part).await;
+        let (java_left, rust_left) = (seconds(&java_scene, "a"), seconds(&rust_scene, "a"));
+        assert!((java_has - 3..=java_has).contains(&java_left), "{part:?}: {java_left}");
+        assert!((rust_has - 3..=rust_has).contains(&rust_left), "{part:?}: {rust_left}");
+    }
+
+    // The keys of two holds, the second of which is longer.
+    let reader = java.actor("one", "read");
+    reader.lock("a").await.unwrap();
+    reader.lock_for("a", 60 * SECOND).await.unwrap();
+    let mut owner = locks.owner();
+    let outer = owner.read_write_lock("a").read().lock().await.unwrap();
+    let inner = owner.read_write_lock("a").lease(60 * SECOND).read().lock().await.unwrap();
+    let keys = |scene: &Scene| {
+        let mut keys: Vec<String> = scene.server.run(&["KEYS", &format!("*{HOLDS}*")]);
+        keys.sort_unstable();
+        keys
+    };
+    let of_keys = |scene: &Scene| {
+        let keys = keys(scene);
+        let values: Vec<String> = keys.iter().map(|key| scene.server.run(&["GET", key])).collect();
+        let leases: Vec<i64> = keys.iter().map(|key| (seconds(scene, key) + 9) / 10 * 10).collect();
+        (values, leases)
+    };
+    let ((java_values, java_leases), (rust_values, rust_leases)) =
+        (of_keys(&java_scene), of_keys(&rust_scene));
+    assert_eq!((java_leases, rust_leases), (vec![30, 60], vec![60, 60]));
+    assert_eq!(java_values, ["1", "1"]);
+    assert!(rust_values[0] == rust_values[1] && rust_values[0].parse::<u64>().is_ok(), "{rust_values:?}");
+
+    // Ended by force.
+    assert!(
+        reader.force_unlock("a").await.unwrap()
+            && locks.read_write_lock("a").read().force_unlock().await.unwrap()
+    );
+    assert_eq!((keys(&java_scene).len(), keys(&rust_scene).len()), (2, 0));
+    delete_what_java_leaves(&java_scene);
+    drop((outer, inner, owner, both, locks));
+    java.end(&java_scene).await;
+    java_scene.end().await;
+    rust_scene.end().await;
+}
+
 struct ByJava {
     holder: Actor,
     other: Actor,
@@ -158,6 +350,7 @@ impl ByJava {
             Wait => {
                 let other = self.other.clone();
                 self.waiting = Some(tokio::spawn(async move { other.lock("a").await.unwrap() }));
+                self.other.asleep().await;
             }
             WaitInVain => assert!(!self.other.try_lock_within("a", 100 * MS).await.unwrap()),
             UnlockTheOther => {
@@ -230,6 +423,24 @@ impl Ear {
     }
 }
 
+impl State {
+    /// Java adds one lease to the other.
+    fn forget_the_lease_of_a_reentrant_writer(&mut self) {
+        for key in self.keys.values_mut() {
+            if matches!(&key.content[..], [_, _, mode, _, holds] if mode == "write" && holds != "1") {
+                key.time_to_live = 0;
+            }
+        }
+    }
+}
+
+/// When a reader's lock is forced, the keys of its holds stay.
+fn delete_what_java_leaves(scene: &Scene) {
+    for key in scene.server.run::<Vec<String>>(&["KEYS", &format!("*{HOLDS}*")]) {
+        scene.server.run::<()>(&["DEL", &key]);
+    }
+}
+
 /// Once all has come to rest.
 async fn state(scene: &Scene, ear: &mut Ear, waits: bool) -> State {
     eventually("somebody listens, or nobody", || scene.server.channels(), |found| found.is_empty() != waits)
@@ -239,11 +450,26 @@ async fn state(scene: &Scene, ear: &mut Ear, waits: bool) -> State {
 }
 
 /// Without what only one of the two has, see `lua/README.md`: latches, which are private to one call of Java's unlock,
-/// and the places of fair locks.
+/// and the places of fair locks. The keys of readers' holds count as one, which lasts as long as any.
 fn keys(scene: &Scene) -> BTreeMap<String, Key> {
-    let names: Vec<String> = scene.server.run(&["KEYS", "*"]);
-    let names = names.iter().filter(|name| !name.starts_with(LATCH) && !name.starts_with("lockkeeper_"));
-    names.map(|name| (anonymous(name), key(scene, name))).collect()
+    let mut keys = BTreeMap::new();
+    let mut names: Vec<String> = scene.server.run(&["KEYS", "*"]);
+    names.retain(|name| !name.starts_with(LATCH) && !name.starts_with("lockkeeper_"));
+    names.sort_unstable();
+    for name in names {
+        let key = key(scene, &name);
+        match name.split_once(HOLDS) {
+            None => drop(keys.insert(anonymous(&name), key)),
+            Some((reader, number)) => {
+                let none = Key { content: vec![key.content[0].clone()], time_to_live: 0 };
+                let holds = keys.entry(anonymous(reader)).or_insert(none);
+                holds.content.push(number.to_owned());
+                holds.content[1..].sort_unstable();
+                holds.time_to_live = holds.time_to_live.max(key.time_to_live);
+            }
+        }
+    }
+    keys
 }
 
 fn key(scene: &Scene, name: &str) -> Key {

@@ -70,17 +70,21 @@ impl Server {
         self.stat(command, "calls")
     }
 
+    /// How many scripts ran so far.
+    pub fn scripts(&self) -> u64 {
+        let stats: String = self.run(&["INFO", "commandstats"]);
+        let stat = |command, what| stat(&stats, command, what);
+        // Without those that it did not know yet.
+        stat("eval", "calls") + stat("evalsha", "calls") - stat("evalsha", "failed_calls")
+    }
+
     /// The time that the server spent on it.
     pub fn micros(&self, command: &str) -> u64 {
         self.stat(command, "usec")
     }
 
     fn stat(&self, command: &str, what: &str) -> u64 {
-        let stats: String = self.run(&["INFO", "commandstats"]);
-        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:")));
-        let value =
-            line.and_then(|line| line.split(',').find_map(|part| part.strip_prefix(&format!("{what}="))));
-        value.and_then(|value| value.parse().ok()).unwrap_or(0)
+        stat(&self.run::<String>(&["INFO", "commandstats"]), command, what)
     }
 
     /// Clients that are connected, and that are not this one asking.
@@ -195,6 +199,12 @@ impl Drop for Server {
         self.kill();
         let _ = std::fs::remove_dir_all(&self.dir);
     }
+}
+
+fn stat(stats: &str, command: &str, what: &str) -> u64 {
+    let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:")));
+    let value = line.and_then(|line| line.split(',').find_map(|part| part.strip_prefix(&format!("{what}="))));
+    value.and_then(|value| value.parse().ok()).unwrap_or(0)
 }
 
 pub fn signal(pid: u32, name: &str) {

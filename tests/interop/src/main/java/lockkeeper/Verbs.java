@@ -2,8 +2,10 @@ package lockkeeper;
 
 import static java.util.concurrent.TimeUnit.MILLISECONDS;
 
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import org.redisson.api.RBucket;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
@@ -37,7 +39,9 @@ final class Verbs {
             verb("hold_count", (lock, none) -> lock.getHoldCount()),
             verb("remaining", (lock, none) -> lock.remainTimeToLive()),
             verb("who", (lock, none) -> who()),
-            verb("count", this::count));
+            verb("count", this::count),
+            verb("look", this::look),
+            verb("sleeps", (lock, actor) -> sleeps(actor.get(0))));
 
     Verbs(RedissonClient client) {
         this.client = client;
@@ -46,6 +50,15 @@ final class Verbs {
     Object run(String verb, List<String> arguments) throws Exception {
         RLock lock = Locks.get(client, arguments.get(0), arguments.get(1));
         return verbs.get(verb).run(lock, arguments.subList(2, arguments.size()));
+    }
+
+    /** Whether that actor has attempted in vain, and is parked until it is woken: Redisson uses a semaphore for it. */
+    private static boolean sleeps(String actor) {
+        return Thread.getAllStackTraces().entrySet().stream()
+                .filter(thread -> thread.getKey().getName().equals(actor))
+                .filter(thread -> thread.getKey().getState() != Thread.State.RUNNABLE)
+                .flatMap(thread -> Arrays.stream(thread.getValue()))
+                .anyMatch(frame -> frame.getClassName().equals("java.util.concurrent.Semaphore"));
     }
 
     /** How this thread is called in Redis. */
@@ -69,6 +82,28 @@ final class Verbs {
             }
         }
         return counted;
+    }
+
+    /** For that many milliseconds, looks twice in each section at a key that may not change in it. How often it did. */
+    private Object look(RLock lock, List<String> arguments) throws InterruptedException {
+        RBucket<String> counter = client.getBucket(arguments.get(1), StringCodec.INSTANCE);
+        long end = System.nanoTime() + MILLISECONDS.toNanos(number(arguments, 0));
+        long looked = 0;
+        while (System.nanoTime() < end) {
+            lock.lock();
+            try {
+                String before = counter.get();
+                String after = counter.get();
+                if (!Objects.equals(before, after)) {
+                    throw new IllegalStateException(before + " became " + after);
+                }
+                looked++;
+            } finally {
+                lock.unlock();
+            }
+            Thread.sleep(5); // where somebody always reads, nobody ever writes
+        }
+        return looked;
     }
 
     private static Map.Entry<String, Verb> verb(String name, Verb verb) {

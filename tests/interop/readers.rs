@@ -1,0 +1,473 @@
+//! What only read-write locks have: readers of both sides together, and a writer that becomes a reader.
+
+use std::time::Duration;
+
+use lockkeeper::{BaseLock, Error, LockClient, LockConfig, LockGuard, Owner, ReadLock, WriteLock};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::java::Actor;
+use crate::roles::{HAND_OFF, LEASE};
+use crate::support::{MS, SECOND, Scene, eventually, timed};
+use crate::{Java, Stage, write};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn reading(locks: &LockClient) -> ReadLock {
+    locks.read_write_lock("a").into_read()
+}
+
+fn writing(locks: &LockClient) -> WriteLock {
+    locks.read_write_lock("a").into_write()
+}
+
+/// How many read by the hash. Each has as many keys as holds, and there are no others.
+fn readers(scene: &Scene) -> usize {
+    let fields: Vec<(String, String)> = scene.server.run(&["HGETALL", "a"]);
+    let readers = fields.iter().filter(|(field, _)| field != "mode" && !field.ends_with(":write"));
+    let mut wanted: Vec<String> = readers
+        .clone()
+        .flat_map(|(reader, holds)| (1..=holds.parse().unwrap()).map(move |hold: u32| key(reader, hold)))
+        .collect();
+    let mut found: Vec<String> = scene.server.run(&["KEYS", "*:rwlock_timeout:*"]);
+    wanted.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(found, wanted);
+    readers.count()
+}
+
+fn key(reader: &str, hold: u32) -> String {
+    format!("{{a}}:{reader}:rwlock_timeout:{hold}")
+}
+
+/// In milliseconds; -2 if it is free.
+fn left(scene: &Scene) -> i64 {
+    scene.server.run(&["PTTL", "a"])
+}
+
+fn published(scene: &Scene) -> u64 {
+    scene.server.calls("publish")
+}
+
+async fn no_writer_gets_in(locks: &LockClient, java: &Java, when: &str) {
+    assert!(writing(locks).try_lock().await.unwrap().is_none(), "Rust: {when}");
+    assert!(!java.actor("intruder", "write").try_lock("a").await.unwrap(), "Java: {when}");
+}
+
+async fn nobody_listens(scene: &Scene) {
+    eventually("nobody listens", || scene.server.channels(), Vec::is_empty).await;
+}
+
+/// It waits, and gives back what it got.
+async fn rust_waits(scene: &Scene, mut lock: impl BaseLock + 'static) -> JoinHandle<()> {
+    crate::waiting::<write::Row, _>(scene, async move {
+        lock.lock().await.unwrap().unlock().await.unwrap();
+    })
+    .await
+}
+
+async fn java_waits(scene: &Scene, actor: &Actor) -> JoinHandle<()> {
+    let waiter = actor.clone();
+    let lock = async move {
+        waiter.lock("a").await.unwrap();
+        waiter.unlock("a").await.unwrap();
+    };
+    crate::java_waiting(scene, actor, lock).await
+}
+
+async fn gets_in(waiters: impl IntoIterator<Item = JoinHandle<()>>) {
+    let start = Instant::now();
+    for waiter in waiters {
+        timeout(HAND_OFF, waiter).await.expect("woken by a message").unwrap();
+    }
+    println!("in and out again after {:?}", start.elapsed());
+}
+
+/// One reader of each side.
+struct Both {
+    ours: Option<LockGuard>,
+    theirs: Actor,
+}
+
+impl Both {
+    async fn enter(stage: &Stage) -> Self {
+        let theirs = stage.java.actor("reader", "read");
+        theirs.lock("a").await.unwrap();
+        let ours = Some(reading(&stage.locks).lock().await.unwrap());
+        assert_eq!(readers(&stage.scene), 2);
+        Self { ours, theirs }
+    }
+
+    async fn leave(&mut self, is_java: bool) {
+        match is_java {
+            true => self.theirs.unlock("a").await.unwrap(),
+            false => self.ours.take().unwrap().unlock().await.unwrap(),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_stays_to_read_is_protected_whoever_leaves_first() {
+    let stage = Stage::start().await;
+    for java_first in [true, false] {
+        let mut both = Both::enter(&stage).await;
+        let before = published(&stage.scene);
+        no_writer_gets_in(&stage.locks, &stage.java, "both read").await;
+        both.leave(java_first).await;
+        assert_eq!(readers(&stage.scene), 1);
+        assert!((20_000..=30_000).contains(&left(&stage.scene)));
+        no_writer_gets_in(&stage.locks, &stage.java, "one has left").await;
+        assert_eq!(both.theirs.is_held("a").await.unwrap(), !java_first);
+        assert_eq!(published(&stage.scene), before, "there is nothing to tell");
+        both.leave(!java_first).await;
+        assert_eq!((readers(&stage.scene), left(&stage.scene)), (0, -2));
+        assert_eq!(published(&stage.scene), before + 1);
+    }
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_of_each_side_waits_for_readers_of_both() {
+    let stage = Stage::start().await;
+    for (java_writes, java_first) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut both = Both::enter(&stage).await;
+        let waiter = match java_writes {
+            true => java_waits(&stage.scene, &stage.java.actor("writer", "write")).await,
+            false => rust_waits(&stage.scene, writing(&stage.locks)).await,
+        };
+        both.leave(java_first).await;
+        no_writer_gets_in(&stage.locks, &stage.java, "one has left").await;
+        assert!(!waiter.is_finished());
+        assert!(left(&stage.scene) > 20_000, "only a message can be as fast");
+        both.leave(!java_first).await;
+        gets_in([waiter]).await;
+        nobody_listens(&stage.scene).await;
+    }
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_wants_to_read_enters_past_a_waiting_writer() {
+    let stage = Stage::start().await;
+    let other = stage.java.actor("other", "read");
+    for java_writes in [true, false] {
+        let mut both = Both::enter(&stage).await;
+        let waiter = match java_writes {
+            true => java_waits(&stage.scene, &stage.java.actor("writer", "write")).await,
+            false => rust_waits(&stage.scene, writing(&stage.locks)).await,
+        };
+        let ours = reading(&stage.locks).try_lock().await.unwrap().expect("it may read");
+        assert!(other.try_lock("a").await.unwrap());
+        both.leave(true).await;
+        both.leave(false).await;
+        assert!(!waiter.is_finished());
+        ours.unlock().await.unwrap();
+        other.unlock("a").await.unwrap();
+        gets_in([waiter]).await;
+        nobody_listens(&stage.scene).await;
+    }
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_that_wants_to_write_is_refused_by_rust_and_waits_for_itself_in_java() {
+    let stage = Stage::start().await;
+    let mut lock = stage.locks.read_write_lock("a");
+    let guard = lock.read().lock().await.unwrap();
+    assert!(matches!(lock.write().lock().await, Err(Error::Upgrade { .. })));
+    guard.unlock().await.unwrap();
+
+    let (reader, writer) = (stage.java.actor("one", "read"), stage.java.actor("one", "write"));
+    reader.lock("a").await.unwrap();
+    assert!(!writer.try_lock_within("a", 300 * MS).await.unwrap());
+    reader.unlock("a").await.unwrap();
+    drop(lock);
+    stage.end().await;
+}
+
+/// A writer keeps its read hold: all who wait to read enter at once, of either side, and who waits to write does not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_of_both_sides_enter_when_rust_downgrades() {
+    let stage = Stage::start().await;
+    let mut lock = stage.locks.read_write_lock("a");
+    let writing = lock.write().lock().await.unwrap();
+    let reading = lock.read().lock().await.unwrap();
+    let mut waiters = vec![rust_waits(&stage.scene, self::reading(&stage.locks)).await];
+    for number in 0..4 {
+        let reader = stage.java.actor(&format!("reader{number}"), "read");
+        waiters.push(java_waits(&stage.scene, &reader).await);
+    }
+    let writer = java_waits(&stage.scene, &stage.java.actor("writer", "write")).await;
+    writing.unlock().await.unwrap();
+    gets_in(waiters).await;
+    no_writer_gets_in(&stage.locks, &stage.java, "the writer still reads").await;
+    assert!(!writer.is_finished());
+    reading.unlock().await.unwrap();
+    gets_in([writer]).await;
+    drop(lock);
+    stage.end().await;
+}
+
+/// Java tells nobody when a writer of its own keeps a read hold. A safety poll finds it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_in_rust_enter_by_polling_when_java_downgrades() {
+    let stage = Stage::start().await;
+    let (writer, reader) = (stage.java.actor("one", "write"), stage.java.actor("one", "read"));
+    writer.lock("a").await.unwrap();
+    reader.lock("a").await.unwrap();
+    let mut waiters = Vec::new();
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        // Each in a client of its own: who joins others who wait does not attempt.
+        let locks = stage.scene.client_with(LockConfig::default().safety_poll(SECOND)).await;
+        waiters.push(rust_waits(&stage.scene, reading(&locks)).await);
+        clients.push(locks);
+    }
+    writer.unlock("a").await.unwrap();
+    assert!(left(&stage.scene) > 20_000, "that is when Java would look");
+    assert_eq!(published(&stage.scene), 0);
+    let ((), took) = timed(async {
+        for waiter in waiters {
+            waiter.await.unwrap();
+        }
+    })
+    .await;
+    println!("all are in after {took:?}");
+    assert!(took < SECOND + HAND_OFF, "{took:?}");
+    no_writer_gets_in(&stage.locks, &stage.java, "the writer still reads").await;
+    reader.unlock("a").await.unwrap();
+    drop(clients);
+    stage.end().await;
+}
+
+/// A reader of a killed JVM counts until its own lease ends, and not as long as others read. Java does not look at it
+/// then; whoever reads in Rust does, and tells who waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_do_not_wait_for_a_dead_java_reader_among_rust_readers() {
+    let stage = Stage::start().await;
+    for java_writes in [true, false] {
+        let dying = Java::with(&stage.scene, &[&format!("watchdog={}", LEASE.as_millis())]).await;
+        let dead = dying.actor("dead", "read");
+        dead.lock("a").await.unwrap();
+        let dead = key(&dead.who().await, 1);
+        let mut last = reading(&stage.locks).lock().await.unwrap();
+        let waiter = match java_writes {
+            true => java_waits(&stage.scene, &stage.java.actor("writer", "write")).await,
+            false => rust_waits(&stage.scene, writing(&stage.locks)).await,
+        };
+        dying.kill().await;
+        let start = Instant::now();
+        while stage.scene.server.run::<bool>(&["EXISTS", &dead]) {
+            let next = reading(&stage.locks).lock().await.unwrap();
+            last.unlock().await.unwrap();
+            last = next;
+            assert!(start.elapsed() < LEASE + SECOND);
+            sleep(20 * MS).await;
+        }
+        no_writer_gets_in(&stage.locks, &stage.java, "one still reads").await;
+        assert!(!waiter.is_finished() && left(&stage.scene) > 20_000, "only a message can be as fast");
+        last.unlock().await.unwrap();
+        gets_in([waiter]).await;
+        nobody_listens(&stage.scene).await;
+    }
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_of_both_sides_are_renewed_beside_each_other() {
+    let stage = Stage::with_watchdog(LEASE).await;
+    for java_first in [true, false] {
+        let mut both = Both::enter(&stage).await;
+        for is_alone in [false, true] {
+            let start = Instant::now();
+            while start.elapsed() < LEASE * 3 / 2 {
+                no_writer_gets_in(&stage.locks, &stage.java, "they are renewed").await;
+                assert_eq!(readers(&stage.scene), if is_alone { 1 } else { 2 });
+                sleep(50 * MS).await;
+            }
+            both.leave(java_first != is_alone).await;
+        }
+        assert_eq!((readers(&stage.scene), left(&stage.scene)), (0, -2));
+    }
+    stage.end().await;
+}
+
+/// Java's watchdog sets the lease of the lock to its own, however long another reader's is. Then the JVM is killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shorter_java_watchdog_does_not_end_the_lock_of_a_reader_in_rust() {
+    // A third of the second is less than the first.
+    let stage = Stage::with_watchdogs(30 * SECOND, 2 * LEASE).await;
+    // Before 4.4.0 Java's watchdog also set the leases of all other readers to its own. That of a hold with a fixed
+    // lease is not renewed here, so it ends early then.
+    let leases = [None, Some(30 * SECOND)];
+    for lease in leases.into_iter().take(if stage.java.is_at_least(4, 4) { 2 } else { 1 }) {
+        let dying = Java::with(&stage.scene, &[&format!("watchdog={}", LEASE.as_millis())]).await;
+        let guard = match lease {
+            Some(lease) => reading(&stage.locks).lease(lease).lock().await.unwrap(),
+            None => reading(&stage.locks).lock().await.unwrap(),
+        };
+        let dead = dying.actor("dead", "read");
+        dead.lock("a").await.unwrap();
+        let dead = key(&dead.who().await, 1);
+        let leased = i64::try_from(LEASE.as_millis()).unwrap();
+        for _ in 0..2 {
+            eventually("Java set it down", || left(&stage.scene), |&left| left <= leased).await;
+            eventually("Rust set it up", || left(&stage.scene), |&left| left > leased).await;
+        }
+        eventually("Java set it down", || left(&stage.scene), |&left| left <= leased).await;
+        dying.kill().await;
+        let start = Instant::now();
+        while start.elapsed() < 2 * LEASE {
+            no_writer_gets_in(&stage.locks, &stage.java, "one reads").await;
+            assert!(!guard.is_lost());
+            sleep(50 * MS).await;
+        }
+        assert!(!stage.scene.server.run::<bool>(&["EXISTS", &dead]));
+        guard.unlock().await.expect("it was never lost");
+        assert_eq!((readers(&stage.scene), left(&stage.scene)), (0, -2));
+    }
+    stage.end().await;
+}
+
+/// A writer that reads as well, and gives that back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_nested_read_that_is_given_back_lets_nobody_in() {
+    let stage = Stage::start().await;
+    let other = stage.scene.client_with(LockConfig::default().safety_poll(HOUR)).await;
+
+    let (writer, reader) = (stage.java.actor("one", "write"), stage.java.actor("one", "read"));
+    writer.lock("a").await.unwrap();
+    reader.lock("a").await.unwrap();
+    reader.lock("a").await.unwrap();
+    let waiters = [
+        rust_waits(&stage.scene, reading(&stage.locks)).await,
+        rust_waits(&stage.scene, writing(&other)).await,
+    ];
+    for left in [1, 0] {
+        reader.unlock("a").await.unwrap();
+        assert!(reading(&stage.locks).try_lock().await.unwrap().is_none());
+        no_writer_gets_in(&stage.locks, &stage.java, "one writes").await;
+        assert_eq!(reader.hold_count("a").await.unwrap(), left);
+    }
+    assert!(waiters.iter().all(|waiter| !waiter.is_finished()) && published(&stage.scene) == 0);
+    writer.unlock("a").await.unwrap();
+    gets_in(waiters).await;
+    nobody_listens(&stage.scene).await;
+
+    let before = published(&stage.scene);
+    let mut lock = stage.locks.read_write_lock("a");
+    let writing = lock.write().lock().await.unwrap();
+    let nested = [lock.read().lock().await.unwrap(), lock.read().lock().await.unwrap()];
+    let waiters = [
+        java_waits(&stage.scene, &stage.java.actor("reader0", "read")).await,
+        java_waits(&stage.scene, &stage.java.actor("reader1", "read")).await,
+    ];
+    for guard in nested {
+        guard.unlock().await.unwrap();
+        assert!(!stage.java.actor("intruder", "read").try_lock("a").await.unwrap());
+        no_writer_gets_in(&stage.locks, &stage.java, "one writes").await;
+    }
+    assert!(waiters.iter().all(|waiter| !waiter.is_finished()) && published(&stage.scene) == before);
+    writing.unlock().await.unwrap();
+    gets_in(waiters).await;
+    drop((lock, other));
+    stage.end().await;
+}
+
+/// A read hold of either side, which begins, with a lease in seconds, or ends.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Rust {
+        owner: usize,
+        lease: u64,
+    },
+    /// Whichever of its holds it is.
+    RustLeaves {
+        owner: usize,
+        hold: usize,
+    },
+    Java {
+        thread: usize,
+        lease: u64,
+    },
+    /// The last of its holds.
+    JavaLeaves {
+        thread: usize,
+    },
+}
+
+use Step::{Java as J, JavaLeaves as JL, Rust as R, RustLeaves as RL};
+
+#[rustfmt::skip]
+const STEPS: [Step; 24] = [
+    // Java comes with less, and leaves.
+    R { owner: 0, lease: 60 }, J { thread: 0, lease: 20 }, R { owner: 0, lease: 10 }, J { thread: 0, lease: 40 },
+    R { owner: 1, lease: 15 }, JL { thread: 0 }, RL { owner: 0, hold: 0 }, JL { thread: 0 },
+    // Java comes with more, and leaves.
+    J { thread: 1, lease: 100 }, RL { owner: 1, hold: 0 }, J { thread: 0, lease: 10 }, JL { thread: 1 },
+    // Rust comes with more, and leaves.
+    R { owner: 1, lease: 200 }, R { owner: 1, lease: 90 }, RL { owner: 1, hold: 0 }, RL { owner: 1, hold: 0 },
+    RL { owner: 0, hold: 0 },
+    // One of Java is left. Rust comes with less, and leaves.
+    J { thread: 0, lease: 70 }, R { owner: 0, lease: 5 }, R { owner: 0, lease: 8 }, RL { owner: 0, hold: 1 },
+    RL { owner: 0, hold: 0 },
+    JL { thread: 0 }, JL { thread: 0 },
+];
+
+/// The holds there are. Java's by thread, with their ends.
+struct Holds {
+    rust: [Vec<LockGuard>; 2],
+    java: [Vec<Instant>; 2],
+}
+
+impl Holds {
+    async fn take(&mut self, step: Step, stage: &Stage, owners: &mut [Owner; 2]) {
+        let thread = |number: usize| stage.java.actor(&number.to_string(), "read");
+        match step {
+            R { owner, lease } => {
+                let lock = owners[owner].read_write_lock("a").lease(Duration::from_secs(lease));
+                self.rust[owner].push(lock.into_read().lock().await.unwrap());
+            }
+            RL { owner, hold } => self.rust[owner].remove(hold).unlock().await.unwrap(),
+            J { thread: number, lease } => {
+                let lease = Duration::from_secs(lease);
+                self.java[number].push(Instant::now() + lease);
+                thread(number).lock_for("a", lease).await.unwrap();
+            }
+            JL { thread: number } => {
+                self.java[number].pop();
+                thread(number).unlock("a").await.unwrap();
+            }
+        }
+    }
+
+    /// When the last of them ends.
+    fn last(&self) -> Option<Duration> {
+        let rust = self.rust.iter().flatten().map(LockGuard::remaining);
+        let java = self.java.iter().flatten().map(|end| end.saturating_duration_since(Instant::now()));
+        rust.chain(java).max()
+    }
+}
+
+/// With several holds and different leases on both sides, the lock lasts as long as any of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_release_ends_the_lock_of_another_reader() {
+    let stage = Stage::start().await;
+    let mut owners = [stage.locks.owner(), stage.locks.owner()];
+    let mut holds = Holds { rust: [Vec::new(), Vec::new()], java: [Vec::new(), Vec::new()] };
+    for (number, step) in STEPS.into_iter().enumerate() {
+        holds.take(step, &stage, &mut owners).await;
+        let left = left(&stage.scene); // before it is known for how long it should be
+        let Some(last) = holds.last() else { continue };
+        let left = Duration::from_millis(left.try_into().expect("it is held"));
+        // Each release of Java rounds what it computes.
+        assert!(left + 10 * MS > last, "after step {number}, {step:?}: {left:?} of {last:?}");
+        no_writer_gets_in(&stage.locks, &stage.java, &format!("after step {number}, {step:?}")).await;
+        let present = holds.rust.iter().filter(|holds| !holds.is_empty()).count()
+            + holds.java.iter().filter(|holds| !holds.is_empty()).count();
+        assert_eq!(readers(&stage.scene), present, "after step {number}, {step:?}");
+    }
+    assert_eq!((readers(&stage.scene), left(&stage.scene)), (0, -2));
+    drop(owners);
+    stage.end().await;
+}
