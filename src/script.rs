@@ -79,7 +79,7 @@ pub(crate) struct Batch(Script);
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) keys: SmallVec<[Arc<str>; 1]>,
-    pub(crate) args: SmallVec<[Arg; 2]>,
+    pub(crate) args: SmallVec<[Arg; 3]>,
 }
 
 impl Batch {
@@ -191,7 +191,7 @@ scripts! {
         write_release("write/release.lua" with "read/shared.lua"; lock, channel; writer, keep);
     }
     batches {
-        READ_RENEW("read/renew.lua" with "read/shared.lua"; lock; lease_ms; owner, grant);
+        READ_RENEW("read/renew.lua" with "read/shared.lua"; lock; lease_ms; owner, grant, keep_ms);
         RLOCK_RENEW("rlock/renew.lua"; lock; lease_ms; owner);
     }
 }
@@ -234,10 +234,12 @@ mod tests {
 
         /// Where an argument of row `i` stands, as the body says it: behind the shared one, row by row.
         fn row_index(&self, argument: usize) -> String {
-            match (self.row_args.len(), argument) {
+            let columns = self.row_args.len();
+            match (columns, argument + 2) {
                 (1, _) => "1 + i".to_owned(),
-                (columns, 0) => format!("{columns} * i"),
-                (columns, argument) => format!("{columns} * i + {argument}"),
+                (_, place) if place < columns => format!("{columns} * i - {}", columns - place),
+                (_, place) if place == columns => format!("{columns} * i"),
+                (_, place) => format!("{columns} * i + {}", place - columns),
             }
         }
     }

@@ -154,6 +154,8 @@ impl Command {
             What::Reenter { want, lease_ms } => (None, vec![want.into(), lease_ms]),
             What::Release { keep } if self.side == Side::Read => (None, vec![keep.into(), USUAL_MS]),
             What::Release { keep } => (None, vec![keep.into()]),
+            // No lease that somebody may have made shorter.
+            What::Renew { lease_ms } if self.side == Side::Read => (Some(lease_ms), vec![0]),
             What::Renew { lease_ms } => (Some(lease_ms), vec![]),
         };
         let text = |number: u64| number.to_string();

@@ -4,10 +4,10 @@
 
   KEYS[i]    lock  hash: "mode" -> "read" or "write", owner -> hold count; one per hold. And the keys of the holds
 
-  ARGV[1]    lease_ms  milliseconds: each lease becomes at least this long, never shorter than it is; 0: only the lock is
-                       made to last as long as the hold, as Java's watchdog may have made it shorter
-  ARGV[2i]   owner     text: the owner of the hold on KEYS[i]
-  ARGV[2i+1] grant     number that the hold was acquired with
+  ARGV[1]     lease_ms  milliseconds: each lease becomes at least this long, never shorter than it is
+  ARGV[3i-1]  owner     text: the owner of the hold on KEYS[i]
+  ARGV[3i]    grant     number that the hold was acquired with
+  ARGV[3i+1]  keep_ms   milliseconds: its lease is at least this long anyway, unless Java's watchdog made it shorter
 
   With  read/shared.lua
 
@@ -20,14 +20,14 @@ local lease_ms = tonumber(ARGV[1])
 
 local renewed = {}
 for i, lock in ipairs(KEYS) do
-  local owner, grant = ARGV[2 * i], ARGV[2 * i + 1]
+  local owner, grant, keep_ms = ARGV[3 * i - 1], ARGV[3 * i], tonumber(ARGV[3 * i + 1])
   -- pcall: one key that somebody replaced by another type must not cost the other holds their renewal.
   local value = redis.pcall('hget', lock, owner)
   local keys, count = hold_keys(lock, owner), type(value) == 'string' and tonumber(value) or 0
   if grant_of(keys, count) == grant then
     -- The keys first: a lock must not be taken for one that nobody reads.
     for hold = 1, count do
-      raise(keys .. hold, lease_ms)
+      raise(keys .. hold, math.max(lease_ms, keep_ms))
     end
     raise(lock, longest(keys, count))
     renewed[i] = 1

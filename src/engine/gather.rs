@@ -21,7 +21,8 @@ pub(crate) async fn gather<F: Future>(
     let mut running: FuturesUnordered<_> =
         futures.into_iter().enumerate().map(async |(index, future)| (index, future.await)).collect();
     let mut outputs = Vec::with_capacity(running.len());
-    let mut until = None;
+    let grace = || Instant::now() + start.elapsed().clamp(GRACE[0], GRACE[1]);
+    let mut until = decide(&outputs).then(grace);
     loop {
         let output = match until {
             None => running.next().await,
@@ -34,8 +35,7 @@ pub(crate) async fn gather<F: Future>(
         let Some(output) = output else { return outputs };
         outputs.push(output);
         if until.is_none() && decide(&outputs) {
-            let [least, most] = GRACE;
-            until = Some(Instant::now() + start.elapsed().clamp(least, most));
+            until = Some(grace());
         }
     }
 }
@@ -79,6 +79,13 @@ mod tests {
         let order: Vec<usize> = outputs.iter().map(|(index, ())| *index).collect();
         assert_eq!(order, [2, 0, 3], "the last was not much slower");
         assert_eq!(start.elapsed().as_millis(), 20);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_not_needed_gets_a_moment() {
+        let start = Instant::now();
+        assert!(gather([pending::<()>()], |_| true).await.is_empty());
+        assert_eq!(start.elapsed(), GRACE[0]);
     }
 
     #[tokio::test(start_paused = true)]

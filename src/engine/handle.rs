@@ -137,7 +137,12 @@ impl Handle {
     }
 
     pub(crate) fn needs_all(&self) -> bool {
-        self.quorum == self.members.len()
+        self.spare() == 0
+    }
+
+    /// So many members can fail.
+    pub(crate) fn spare(&self) -> usize {
+        self.members.len() - self.quorum
     }
 
     /// The one whose settings say how long a call goes on. Of several members, that of the first.

@@ -90,6 +90,11 @@ impl Hold {
         quorum_deadline(deadlines, self.quorum)
     }
 
+    /// For how long one member can be relied on.
+    pub(crate) fn left(&self, member: usize, now: Moment) -> Duration {
+        Moment::from_nanos(self.deadlines[member].load(Ordering::Acquire)).since(now)
+    }
+
     pub(crate) fn is_live(&self, member: usize, now: Moment) -> bool {
         let cell = &self.deadlines[member];
         let mut deadline = cell.load(Ordering::Acquire);

@@ -26,8 +26,8 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync + 'static {
     /// The script that renews many holds, given the lease in milliseconds.
     fn renewal(&self) -> &'static Batch;
 
-    /// What one hold adds to it. For locks that are shared, a lease of zero keeps the lock and not the hold.
-    fn keep_alive(&self, whose: Whose<'_>) -> Row;
+    /// What one hold adds to it. It lasts at least for `left`, also if it is not renewed.
+    fn keep_alive(&self, whose: Whose<'_>, left: Duration) -> Row;
 
     /// The queue in which waiters have places on the server.
     fn queue(&self) -> Option<&dyn Queue> {

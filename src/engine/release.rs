@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-
 use super::PerMember;
 use super::gather::{gather, is_decided};
 use super::grant::{Grant, Part};
@@ -24,11 +22,10 @@ impl Releasing {
         Self(grants.into_iter().collect())
     }
 
-    pub(crate) async fn settle_once(&self) -> Result<(), Fault> {
-        for result in join_all(self.0.iter().map(|grant| grant.settle())).await {
-            result?;
-        }
-        Ok(())
+    /// One try for each. Once so many are left that can be done without, does not wait for these.
+    pub(crate) async fn settle_but(&self, spare: usize) {
+        let all = self.0.len();
+        gather(self.0.iter().map(|grant| grant.settle()), |settled| settled.len() + spare >= all).await;
     }
 
     /// Releases on all servers. True: at least `quorum` of them still had the hold.

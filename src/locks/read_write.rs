@@ -145,9 +145,12 @@ impl Kind for Read {
         &script::READ_RENEW
     }
 
-    fn keep_alive(&self, whose: Whose<'_>) -> Row {
+    fn keep_alive(&self, whose: Whose<'_>, left: Duration) -> Row {
         let Whose { name, owner, grant, .. } = whose;
-        Row { keys: smallvec![Arc::clone(name)], args: smallvec![owner.into(), grant.into()] }
+        Row {
+            keys: smallvec![Arc::clone(name)],
+            args: smallvec![owner.into(), grant.into(), millis(left).into()],
+        }
     }
 
     fn is_shared(&self) -> bool {
@@ -183,7 +186,7 @@ impl Kind for Write {
         &script::RLOCK_RENEW
     }
 
-    fn keep_alive(&self, whose: Whose<'_>) -> Row {
+    fn keep_alive(&self, whose: Whose<'_>, _left: Duration) -> Row {
         Row { keys: smallvec![Arc::clone(whose.name)], args: smallvec![writer(whose)] }
     }
 

@@ -66,7 +66,7 @@ impl Kind for Reentrant {
         &script::RLOCK_RENEW
     }
 
-    fn keep_alive(&self, whose: Whose<'_>) -> Row {
+    fn keep_alive(&self, whose: Whose<'_>, _left: Duration) -> Row {
         Row { keys: smallvec![Arc::clone(whose.name)], args: smallvec![whose.owner.into()] }
     }
 }

@@ -47,14 +47,13 @@ impl Stage {
     }
 
     async fn with_watchdog(lease: Duration) -> Self {
-        Self::with_watchdogs(lease, lease).await
+        Self::with_watchdogs(lease, LockConfig::default().watchdog_lease(lease)).await
     }
 
-    async fn with_watchdogs(of_java: Duration, of_rust: Duration) -> Self {
+    async fn with_watchdogs(of_java: Duration, config: LockConfig) -> Self {
         let scene = Scene::start();
         let java = Java::with(&scene, &[&format!("watchdog={}", of_java.as_millis())]).await;
-        let config = LockConfig::default().watchdog_lease(of_rust).safety_poll(Duration::from_secs(3_600));
-        let locks = scene.client_with(config).await;
+        let locks = scene.client_with(config.safety_poll(Duration::from_secs(3_600))).await;
         Self { scene, java, locks }
     }
 

@@ -295,12 +295,9 @@ async fn readers_of_both_sides_are_renewed_beside_each_other() {
 /// Java's watchdog sets the lease of the lock to its own, however long another reader's is. Then the JVM is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shorter_java_watchdog_does_not_end_the_lock_of_a_reader_in_rust() {
-    // A third of the second is less than the first.
-    let stage = Stage::with_watchdogs(30 * SECOND, 2 * LEASE).await;
-    // Before 4.4.0 Java's watchdog also set the leases of all other readers to its own. That of a hold with a fixed
-    // lease is not renewed here, so it ends early then.
-    let leases = [None, Some(30 * SECOND)];
-    for lease in leases.into_iter().take(if stage.java.is_at_least(4, 4) { 2 } else { 1 }) {
+    // Before 4.4.0 Java's watchdog also set the leases of all other readers to its own.
+    let stage = Stage::with_watchdogs(30 * SECOND, LockConfig::default().java_watchdog(LEASE)).await;
+    for lease in [None, Some(30 * SECOND)] {
         let dying = Java::with(&stage.scene, &[&format!("watchdog={}", LEASE.as_millis())]).await;
         let guard = match lease {
             Some(lease) => reading(&stage.locks).lease(lease).lock().await.unwrap(),

@@ -100,6 +100,21 @@ pub async fn within<T: Debug>(
     }
 }
 
+/// What is counted, once it does not grow any more.
+pub async fn quiet(count: impl Fn() -> u64) -> u64 {
+    let start = Instant::now();
+    let mut last = count();
+    loop {
+        sleep(300 * MS).await;
+        let now = count();
+        if now == last {
+            return now;
+        }
+        assert!(start.elapsed() < LIMIT, "it goes on, at {now}");
+        last = now;
+    }
+}
+
 /// The result of a future, which must not take for ever.
 pub async fn soon<F: Future>(future: F) -> F::Output {
     timeout(LIMIT, future).await.expect("not within the limit")

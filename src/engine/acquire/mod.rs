@@ -148,7 +148,9 @@ impl<'a> Claim<'a> {
     async fn ask(&mut self) -> Result<Round> {
         // On a fault, and after a while, this goes on in the background. There has to be time for the attempt.
         let ended = Releasing::new(std::mem::take(&mut self.ended));
-        let _ = timeout(self.handle.engine().config.command_timeout / 2, ended.settle_once()).await;
+        let _ =
+            timeout(self.handle.engine().config.command_timeout / 2, ended.settle_but(self.handle.spare()))
+                .await;
         drop(ended);
         let mut tries = Tries::new(self.handle.engine());
         loop {
@@ -249,7 +251,7 @@ impl<'a> Claim<'a> {
         }
         let grants: Vec<_> = self.seats.drain(..).map(|seat| Arc::clone(&seat.grant)).collect();
         let limit = self.handle.engine().config.command_timeout / 2;
-        let _ = timeout(limit, Releasing::new(grants).settle_once()).await;
+        let _ = timeout(limit, Releasing::new(grants).settle_but(self.handle.spare())).await;
     }
 
     fn into_guard(mut self) -> Result<LockGuard> {

@@ -162,7 +162,7 @@ impl Claim<'_> {
         self.deadlines.fill(Moment::PAST);
         let has_split = !had.is_empty() && !self.handle.needs_all();
         // What takes longer than this, and what may have been had, is given back in the background.
-        let _ = timeout(GIVE_BACK, Releasing::new(had).settle_once()).await;
+        let _ = timeout(GIVE_BACK, Releasing::new(had).settle_but(0)).await;
         if has_split {
             // Others had the rest, and give it back now. Whoever is the first to try again gets all.
             sleep(jitter::within(self.splits.pause() * 2)).await;

@@ -39,7 +39,9 @@ impl Grant {
 
     /// What this grant adds to a renewal of many.
     pub(crate) fn keep_alive(&self) -> Row {
-        self.target.kind.keep_alive(self.whose())
+        let now = clock::now();
+        let left = lock(&self.books).holds.iter().map(|(hold, member)| hold.left(*member, now)).max();
+        self.target.kind.keep_alive(self.whose(), left.unwrap_or_default())
     }
 
     /// The watchdog took it off its list, where it stood under this key, to renew it. False: there is nothing to renew.
@@ -67,7 +69,7 @@ impl Grant {
         false
     }
 
-    /// The lease that the renewal under way asks for; zero if it is not for the sake of a hold's own.
+    /// The lease that the renewal under way asks for; zero if it only keeps what there is.
     pub(crate) fn renewed_lease(&self) -> Duration {
         if lock(&self.books).lengthens { self.target.engine.config.watchdog_lease } else { Duration::ZERO }
     }

@@ -74,7 +74,7 @@ struct Books {
     watch: watchdog::Watch,
     /// It has a place in the lock's queue, and this keeps it.
     beat: watchdog::Watch,
-    /// The renewal under way is for the leases of holds, and not only for the lock that they share with others.
+    /// The renewal under way makes leases longer, and does not only see to it that nobody made them shorter.
     lengthens: bool,
 }
 
@@ -236,8 +236,8 @@ impl Grant {
         }
     }
 
-    /// Whether the watchdog has anything to do for a hold. Where a lock is shared, another owner's watchdog may set the
-    /// lease of the lock below that of a hold, as Java's does; so it is raised again for the sake of any.
+    /// Whether the watchdog has anything to do for a hold. Where a lock is shared, another owner's watchdog may make the
+    /// lease of the lock shorter than that of a hold, as Java's does; so it is raised again for the sake of any.
     fn needs_watch(&self, hold: &Hold) -> bool {
         hold.is_watched() || (self.target.kind.is_shared() && !hold.is_leaked())
     }
