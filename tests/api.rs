@@ -6,7 +6,8 @@ mod support;
 use std::sync::{Arc, Mutex};
 
 use lockkeeper::{
-    BaseLock, Error, Inspection, Lent, LockClient, LockConfig, LockGuard, Owner, RLock, Result, Source,
+    BaseLock, Error, FairLock, FencedLock, Inspection, Lent, LockClient, LockConfig, LockGuard, Member,
+    MultiLock, Owner, RLock, ReadLock, ReadWriteLock, RedLock, Result, Source, WriteLock,
 };
 use support::{Faults, MS, SECOND, Scene, eventually, soon};
 use tracing::subscriber::DefaultGuard;
@@ -23,6 +24,14 @@ fn types_can_be_sent_shared_and_kept() {
     is_all::<LockGuard>();
     is_all::<Owner>();
     is_all::<RLock>();
+    is_all::<FairLock>();
+    is_all::<FencedLock>();
+    is_all::<ReadLock>();
+    is_all::<WriteLock>();
+    is_all::<ReadWriteLock>();
+    is_all::<MultiLock>();
+    is_all::<RedLock>();
+    is_all::<Member>();
     is_all::<Error>();
     is_all::<Inspection>();
     is_all::<Source>();
@@ -42,6 +51,13 @@ async fn futures_can_be_sent(locks: LockClient, mut lock: RLock, mut owner: Owne
     is_send(&lock.remaining_lease());
     is_send(&lock.force_unlock());
     is_send(&owner.rlock("a").lock());
+    is_send(&owner.read_write_lock("a").write().lock());
+    is_send(&locks.read_write_lock("a").read().try_lock_for(SECOND));
+    let mut both = MultiLock::new([Member::from(locks.rlock("a")), locks.fenced_lock("b").into()]).unwrap();
+    is_send(&both.lock());
+    is_send(&both.is_locked());
+    is_send(&both.force_unlock());
+    tokio::spawn(generic(both));
     is_send(&guard.extend(SECOND));
     is_send(&guard.run(async {}));
     tokio::spawn(guard.lost());

@@ -174,6 +174,28 @@ async fn acquire_and_release_are_one_command_each_and_nothing_is_asked_before() 
     scene.end().await;
 }
 
+/// All that is done with a read-write lock.
+async fn read_and_write(scene: &Scene, locks: &LockClient) {
+    let mut lock = locks.read_write_lock("shop:c");
+    let writing = lock.write().lock().await.unwrap();
+    let reading = [lock.read().lock().await.unwrap(), lock.read().lock().await.unwrap()];
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.read_write_lock("shop:c").read().lock().await.unwrap().unlock().await }
+    });
+    eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
+    writing.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unwrap();
+    let beside = locks.read_write_lock("shop:c").lease(3_600 * SECOND).into_read().lock().await.unwrap();
+    tokio::time::sleep(600 * MS).await; // renewed
+    beside.unlock().await.unwrap(); // whose lease was the longest
+    for guard in reading {
+        guard.unlock().await.unwrap();
+    }
+    let _reading = lock.read().lock().await.unwrap();
+    assert!(lock.read().force_unlock().await.unwrap());
+}
+
 /// What the README says a user needs.
 #[tokio::test]
 async fn the_rights_in_the_readme_are_enough() {
@@ -181,13 +203,14 @@ async fn the_rights_in_the_readme_are_enough() {
     let scene = Scene::start();
     let rules: Vec<_> =
         readme.match_indices("ACL SETUSER locker").map(|(start, _)| &readme[start..]).collect();
-    assert_eq!(rules.len(), 2, "for all locks, and for fair ones");
+    assert_eq!(rules.len(), 4, "for all locks, and for those with more keys");
     for rule in rules {
         let words: Vec<&str> = rule.split("```").next().unwrap().split_whitespace().collect();
         scene.server.run::<()>(&words);
     }
     // As it says of newer servers; older ones do not know it.
     let _ = scene.server.try_run::<()>(&["ACL", "SETUSER", "locker", "+client|setinfo"]);
+    scene.server.run::<()>(&["ACL", "SETUSER", "locker", "+info"]);
     let url = format!("redis://locker:secret@127.0.0.1:{}/", scene.server.port());
     let config =
         LockConfig::default().watchdog_lease(300 * MS).safety_poll(60 * SECOND).fair_allowance(200 * MS);
@@ -223,6 +246,10 @@ async fn the_rights_in_the_readme_are_enough() {
     let guard = lock.lock().await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
     drop(guard);
+    read_and_write(&scene, &locks).await;
+    let fenced = locks.fenced_lock("shop:d").lock().await.unwrap();
+    assert!(fenced.fencing_token().is_some());
+    fenced.unlock().await.unwrap();
     drop((lock, locks));
     let refused: Vec<redis::Value> = scene.server.run(&["ACL", "LOG"]);
     assert!(refused.is_empty(), "{refused:?}");

@@ -16,6 +16,7 @@ macro_rules! base_lock_methods {
         ///
         /// - [`InvalidName`](crate::Error::InvalidName), [`InvalidDuration`](crate::Error::InvalidDuration) or
         ///   [`WrongKind`](crate::Error::WrongKind): the name, the lease or the key can not be used;
+        /// - [`Upgrade`](crate::Error::Upgrade): the owner that wants to write reads;
         /// - what the server answered and another try would not change: that it has no memory left, or that this user
         ///   may not do this;
         /// - a fault of server or network that lasted for `retry_timeout`;
@@ -52,8 +53,8 @@ macro_rules! base_lock_methods {
         ///
         /// # Errors
         ///
-        /// An unusable name, lease, wait or key; or, at the end of `wait`, a fault of server or network that kept it
-        /// from finding out.
+        /// An unusable name, lease, wait or key, or an upgrade; or, at the end of `wait`, a fault of server or network that
+        /// kept it from finding out.
         ///
         /// # Cancel safety
         ///
@@ -65,7 +66,7 @@ macro_rules! base_lock_methods {
             $crate::engine::acquire(self.handle_mut(), Patience::For(wait))
         }
 
-        /// Whether anybody holds the lock. Asks the server.
+        /// Whether anybody holds the lock; of a read-write lock, this side of it. Asks the server.
         ///
         /// # Errors
         ///
@@ -88,7 +89,8 @@ macro_rules! base_lock_methods {
             self.handle().hold_count()
         }
 
-        /// For how long the lock stays held if nobody renews or releases it. `None`: it is free. Asks the server.
+        /// For how long the lock stays held if nobody renews or releases it; of a read-write lock, this side of it. `None`:
+        /// it is free. Asks the server.
         ///
         /// A lock without expiry, which only somebody else's command can make, has [`Duration::MAX`].
         ///
@@ -103,8 +105,10 @@ macro_rules! base_lock_methods {
             $crate::engine::remaining_lease(self.handle())
         }
 
-        /// Ends the hold there is on the lock, whose ever it is, and wakes a waiter. True: somebody held it when it
-        /// was looked up. False: nobody did.
+        /// Ends the hold there is on the lock, whose ever it is, and wakes a waiter; of a read lock, all holds there are.
+        /// True: somebody held it when it was looked up. False: nobody did.
+        ///
+        /// Of a read-write lock, this ends the holds of this side. An owner that has the other as well keeps that.
         ///
         /// For repairs by hand. Whoever held the lock finds out when it renews or releases, and may be at work until
         /// then.
@@ -115,7 +119,7 @@ macro_rules! base_lock_methods {
         ///
         /// # Cancel safety
         ///
-        /// If the future is dropped, that hold may have ended or not, or may yet. A later one does not.
+        /// If the future is dropped, those holds may have ended or not, or may yet. A later one does not.
         $($visibility)? fn force_unlock(&self) -> impl Future<Output = Result<bool>> + Send {
             $crate::engine::force_unlock(self.handle())
         }

@@ -23,6 +23,9 @@ use crate::script::{self, Arg, Batch, Call, Row};
 /// Who wants to read enters whenever nobody writes, also past those who wait to write. So where somebody always reads,
 /// nobody ever writes.
 ///
+/// [`lease`](Self::lease) and [`max_hold`](Self::max_hold) are for both. For one, take it alone, or from an
+/// [`Owner`](crate::Owner): `me.read_write_lock("cache").lease(d).into_read()`.
+///
 /// # Examples
 ///
 /// ```no_run
@@ -49,6 +52,8 @@ pub struct ReadWriteLock<R = ReadLock, W = WriteLock> {
 pub struct ReadLock(Handle);
 
 /// The side of a [`ReadWriteLock`] that excludes all others.
+///
+/// It waits for all who read, and more may come meanwhile: it is had when nobody reads.
 #[derive(Debug)]
 #[must_use = "a handle does nothing until it locks"]
 pub struct WriteLock(Handle);
