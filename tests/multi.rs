@@ -122,7 +122,19 @@ async fn it_is_lost_with_the_first_that_is() {
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld { name, .. }) if name == "a, b, c"));
     assert!(scene.server.keys().is_empty(), "the others are released");
 
-    // It is had anew, whole.
+    // It is had anew, whole, also while the guard that was lost is still there.
+    let guard = lock.lock().await.unwrap();
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.rlock("a").lock().await.unwrap().unlock().await }
+    });
+    eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
+    scene.server.run::<()>(&["DEL", "c"]);
+    soon(guard.lost()).await;
+    soon(waiting).await.unwrap().expect("who waits for one of the others gets it");
+    let again = soon(lock.lock()).await.unwrap();
+    assert!(guard.unlock().await.is_err() && !again.is_lost() && lock.hold_count() == 1);
+    again.unlock().await.unwrap();
     let guard = lock.lock().await.unwrap();
     assert_eq!(scene.server.keys().len(), 3);
     assert!(lock.force_unlock().await.unwrap());

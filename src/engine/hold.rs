@@ -95,7 +95,12 @@ impl Hold {
         Moment::from_nanos(self.deadlines[member].load(Ordering::Acquire)).since(now)
     }
 
-    pub(crate) fn is_live(&self, member: usize, now: Moment) -> bool {
+    /// Whether one member is held, and for something: with too few of the others, it is not.
+    pub(crate) fn relies_on(&self, member: usize, now: Moment) -> bool {
+        self.is_live(member, now) && (self.deadlines.len() == 1 || !self.is_lost(now))
+    }
+
+    fn is_live(&self, member: usize, now: Moment) -> bool {
         let cell = &self.deadlines[member];
         let mut deadline = cell.load(Ordering::Acquire);
         loop {

@@ -51,9 +51,9 @@ impl Grant {
             return false;
         }
         let watched = || books.holds.iter().filter(|(hold, _)| hold.is_watched());
-        let lengthens = watched().any(|(hold, member)| hold.is_live(*member, now));
+        let lengthens = watched().any(|(hold, member)| hold.relies_on(*member, now));
         let is_live =
-            |(hold, member): &(Arc<Hold>, usize)| self.needs_watch(hold) && hold.is_live(*member, now);
+            |(hold, member): &(Arc<Hold>, usize)| self.needs_watch(hold) && hold.relies_on(*member, now);
         if lengthens || books.holds.iter().any(is_live) {
             books.lengthens = lengthens;
             return true;
@@ -86,7 +86,7 @@ impl Grant {
             let ends = hold.ends().filter(|&ends| ends > now);
             next = ends.map_or(next, |ends| ends.min(next));
         }
-        if !books.holds.iter().any(|(hold, member)| self.needs_watch(hold) && hold.is_live(*member, now)) {
+        if !books.holds.iter().any(|(hold, member)| self.needs_watch(hold) && hold.relies_on(*member, now)) {
             next = now; // they ended while this was under way, and it made the lease longer once more
         }
         self.target.engine.watchdog.again(&mut books.watch, self, next);

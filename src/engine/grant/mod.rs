@@ -387,7 +387,7 @@ impl Target {
 
 impl Books {
     fn live(&self, now: Moment) -> u32 {
-        let live = self.holds.iter().filter(|(hold, member)| hold.is_live(*member, now)).count();
+        let live = self.holds.iter().filter(|(hold, member)| hold.relies_on(*member, now)).count();
         u32::try_from(live).unwrap_or(u32::MAX)
     }
 }
