@@ -42,6 +42,7 @@ pub(super) enum Failure {
 /// What the members that were not had answered.
 #[derive(Default)]
 struct Tally {
+    waits_for: Option<usize>,
     refused: Option<Refused>,
     failed: Option<Fault>,
     faults: usize,
@@ -53,11 +54,20 @@ struct Tally {
 /// What one member answered, and the deadline of what it granted.
 type Outcome = Result<(Answer, Moment), Fault>;
 
+impl Tally {
+    /// Whoever waits for one member goes on with that, as long as it is in the way.
+    fn is_refused(&mut self, refused: Refused) {
+        if self.refused.is_none() || self.waits_for == Some(refused.member) {
+            self.refused = Some(refused);
+        }
+    }
+}
+
 impl Claim<'_> {
     /// One attempt on each member. Who waits for one of them does so in its queue, if it has one.
     pub(super) async fn round(&mut self, waits_for: Option<usize>) -> Result<Round, Failure> {
         loop {
-            let tally = self.attempt(waits_for.is_some()).await;
+            let tally = self.attempt(waits_for).await;
             if let Some(error) = tally.refusal {
                 return Err(Failure::Final(error));
             }
@@ -86,9 +96,10 @@ impl Claim<'_> {
         }
     }
 
-    async fn attempt(&mut self, queue: bool) -> Tally {
+    async fn attempt(&mut self, waits_for: Option<usize>) -> Tally {
         self.deadlines.fill(Moment::PAST);
-        let mut tally = Tally::default();
+        let mut tally = Tally { waits_for, ..Tally::default() };
+        let queue = waits_for.is_some();
         if self.handle.needs_all() {
             // In the order of the members, which is the same for all: who has the first goes on to the next.
             for member in 0..self.seats.len() {
@@ -123,12 +134,8 @@ impl Claim<'_> {
     fn count(&mut self, member: usize, outcome: Outcome, tally: &mut Tally) {
         match outcome {
             Ok((Answer::Granted(_), deadline)) => self.deadlines[member] = deadline,
-            Ok((Answer::Held(left), _)) => {
-                tally.refused.get_or_insert(Refused { member, left });
-            }
-            Ok((Answer::Queued, _)) => {
-                tally.refused.get_or_insert(Refused { member, left: None });
-            }
+            Ok((Answer::Held(left), _)) => tally.is_refused(Refused { member, left }),
+            Ok((Answer::Queued, _)) => tally.is_refused(Refused { member, left: None }),
             Ok((Answer::Lost, _)) => match self.begin_anew(member) {
                 Ok(_) => tally.is_lost = true,
                 Err(error) => tally.refusal = Some(error),
