@@ -196,6 +196,11 @@ async fn without_a_majority_a_holder_is_told_and_a_waiter_gets_an_answer() {
     let error = error.unwrap_err();
     assert!(error.is_transient() && took < 4 * SECOND, "{error:?} after {took:?}");
     assert!(matches!(other.is_locked().await, Err(error) if error.is_transient()));
+    // That the one which is left is held by somebody else makes it no matter of waiting.
+    let foreign = clients[1].rlock("a").lock().await.unwrap();
+    let (error, took) = timed(other.lock()).await;
+    assert!(error.unwrap_err().is_transient() && took < 4 * SECOND, "after {took:?}");
+    foreign.unlock().await.unwrap();
     for proxy in &three.proxies {
         proxy.set(Faults::default());
     }

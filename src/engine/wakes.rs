@@ -340,9 +340,9 @@ impl Front<'_> {
         state.retry_at.map_or(poll, |at| poll.min(at.since(clock::now())))
     }
 
-    /// Goes with the lock. The next has nothing to look for before it is released; unless it can share it.
+    /// Goes with the lock. The next has nothing to look for before it is released; or, if it can share it, looks anyway.
     pub(crate) fn leave(mut self) {
-        self.passes_on = self.place.line.is_shared();
+        self.passes_on = false;
     }
 }
 

@@ -158,7 +158,7 @@ impl Claim<'_> {
         for member in 0..self.seats.len() {
             let seat = &self.seats[member];
             let was_had = self.deadlines[member] > Moment::PAST;
-            let may_be_had = waits_for.is_some_and(|other| other != member) && !seat.grant.is_settled();
+            let may_be_had = waits_for.is_some_and(|other| other != member) && seat.grant.may_be_known();
             if seat.want == 1 && (was_had || may_be_had) {
                 let given_up = self.begin_anew(member)?;
                 if was_had {

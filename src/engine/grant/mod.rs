@@ -339,6 +339,11 @@ impl Grant {
         self.ledger.try_lock().is_ok_and(|ledger| ledger.at_most <= self.kept())
     }
 
+    /// Whether the server may have anything of it: a hold, or a place in a queue.
+    pub(crate) fn may_be_known(&self) -> bool {
+        self.ledger.try_lock().map_or(true, |ledger| ledger.at_most > 0)
+    }
+
     fn asks_for(&self, lease: Duration) {
         self.lease_ms.fetch_max(lease::millis(lease), Ordering::Relaxed);
     }
