@@ -20,7 +20,7 @@ pub struct Java {
     version: String,
 }
 
-/// One thread of it, as the owner of locks of one type.
+/// One thread of it, as the owner of locks of one type. The name of a `multi` lock is those of its members, with commas.
 #[derive(Clone)]
 pub struct Actor {
     name: String,
@@ -107,6 +107,16 @@ impl Actor {
 
     pub async fn lock_for(&self, name: &str, lease: Duration) -> Answer<()> {
         self.order("lock_for", name, &lease.as_millis().to_string()).await.map(drop)
+    }
+
+    /// The token of a fenced lock that it takes.
+    pub async fn lock_token(&self, name: &str) -> Answer<u64> {
+        self.ask("lock_token", name).await
+    }
+
+    /// The last token of a fenced lock, whoever has it.
+    pub async fn token(&self, name: &str) -> Answer<u64> {
+        self.ask("token", name).await
     }
 
     pub async fn try_lock(&self, name: &str) -> Answer<bool> {

@@ -10,18 +10,20 @@ mod support;
 mod java;
 mod kinds;
 mod load;
+mod multi;
 mod names;
 mod queue;
 mod readers;
 mod roles;
 mod state;
+mod tokens;
 
 use std::future::Future;
 use std::time::Duration;
 
 use java::{Actor, Java};
 use lockkeeper::{BaseLock, LockClient, LockConfig};
-use support::fixture::{FairLocks, Fixture, RLocks, ReadLocks, WriteLocks};
+use support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
 use support::{Scene, child};
 use tokio::task::JoinHandle;
 
@@ -202,6 +204,7 @@ macro_rules! rows {
 rows! {
     // the lock in Rust; the lock in Java, and the one that excludes it
     fair: crate::FairLocks, "fair", "fair";
+    fenced: crate::FencedLocks, "fenced", "fenced";
     read: crate::ReadLocks, "read", "write";
     rlock: crate::RLocks, "rlock", "rlock";
     write: crate::WriteLocks, "write", "write";

@@ -27,6 +27,8 @@ final class Verbs {
                 lock.lock(number(lease, 0), MILLISECONDS);
                 return "";
             }),
+            verb("lock_token", (lock, none) -> call(lock, "lockAndGetToken")),
+            verb("token", (lock, none) -> call(lock, "getToken")),
             verb("try_lock", (lock, none) -> lock.tryLock()),
             verb("try_lock_within", (lock, wait) -> lock.tryLock(number(wait, 0), MILLISECONDS)),
             verb("unlock", (lock, none) -> {
@@ -59,6 +61,11 @@ final class Verbs {
                 .filter(thread -> thread.getKey().getState() != Thread.State.RUNNABLE)
                 .flatMap(thread -> Arrays.stream(thread.getValue()))
                 .anyMatch(frame -> frame.getClassName().equals("java.util.concurrent.Semaphore"));
+    }
+
+    /** What not every lock has, nor every version of Redisson. */
+    private static Object call(RLock lock, String method) throws ReflectiveOperationException {
+        return lock.getClass().getMethod(method).invoke(lock);
     }
 
     /** How this thread is called in Redis. */

@@ -1,0 +1,232 @@
+//! `MultiLock` and Redisson's `RedissonMultiLock` over the same names.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::{LockClient, LockConfig, LockGuard, MultiLock};
+use redis::aio::MultiplexedConnection;
+use tokio::sync::Barrier;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::java::{Actor, LATCH};
+use crate::roles::{HAND_OFF, LEASE};
+use crate::support::{MS, SECOND, Scene, eventually, soon, timed};
+use crate::{Java, Stage, java_waiting};
+
+/// What the locks protect.
+const COUNTER: &str = "count";
+
+/// Java's order, and ours.
+const ORDERS: [(&str, &str); 4] = [("a,b", "a,b"), ("a,b", "b,a"), ("b,a", "a,b"), ("b,a", "b,a")];
+
+fn of(locks: &LockClient, names: &str) -> MultiLock {
+    MultiLock::new(names.split(',').map(|name| locks.rlock(name))).unwrap()
+}
+
+/// What is held.
+fn held(scene: &Scene) -> Vec<String> {
+    let mut names: Vec<String> = scene.server.keys();
+    names.retain(|name| !name.starts_with(LATCH));
+    names.sort_unstable();
+    names
+}
+
+/// One owner has each of them once, for as long as its watchdog says.
+fn has_both(scene: &Scene) -> bool {
+    held(scene) == ["a", "b"]
+        && ["a", "b"].iter().all(|name| {
+            let left: u64 = scene.server.run(&["PTTL", name]);
+            scene.server.run::<Vec<String>>(&["HVALS", name]) == ["1"] && (20_000..=30_000).contains(&left)
+        })
+}
+
+/// Rust begins to wait. Returns when it has attempted on so many members in both of its rounds, the first and that
+/// after subscribing: from here on only a message wakes it.
+async fn waits(scene: &Scene, locks: &LockClient, names: &str, members: u64) -> JoinHandle<LockGuard> {
+    let before = scene.server.calls("exists");
+    let mut lock = of(locks, names);
+    let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
+    let looks = || (scene.server.calls("exists") - before, scene.server.channels());
+    eventually("it has attempted twice", looks, |(made, channels)| {
+        *made >= 2 * members && !channels.is_empty()
+    })
+    .await;
+    assert!(!waiting.is_finished());
+    waiting
+}
+
+async fn java_waits(scene: &Scene, actor: &Actor, names: &str) -> JoinHandle<()> {
+    let (waiter, names) = (actor.clone(), names.to_owned());
+    java_waiting(scene, actor, async move { waiter.lock(&names).await.unwrap() }).await
+}
+
+async fn woken<T>(waiting: JoinHandle<T>) -> T {
+    timeout(HAND_OFF, waiting).await.expect("woken by a message").unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_excludes_the_other_in_whatever_order() {
+    let stage = Stage::start().await;
+    let java = stage.java.actor("one", "multi");
+    let who = java.who().await;
+    let has_java = || ["a", "b"].map(|name| stage.scene.server.run::<bool>(&["HEXISTS", name, &who]));
+    for (theirs, ours) in ORDERS {
+        java.lock(theirs).await.unwrap();
+        assert!(has_both(&stage.scene) && has_java() == [true; 2]);
+        let mut lock = of(&stage.locks, ours);
+        assert!(lock.is_locked().await.unwrap() && lock.try_lock().await.unwrap().is_none());
+        assert!(lock.try_lock_for(100 * MS).await.unwrap().is_none());
+        assert!(has_both(&stage.scene) && has_java() == [true; 2]);
+        java.unlock(theirs).await.unwrap();
+        assert!(held(&stage.scene).is_empty());
+
+        let guard = lock.lock().await.unwrap();
+        assert!(has_both(&stage.scene));
+        assert!(!java.try_lock(theirs).await.unwrap());
+        assert!(!java.try_lock_within(theirs, 100 * MS).await.unwrap());
+        assert!(has_both(&stage.scene) && has_java() == [false; 2]);
+        guard.unlock().await.unwrap();
+        assert!(held(&stage.scene).is_empty());
+    }
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_is_woken_by_the_other_in_whatever_order() {
+    let stage = Stage::start().await;
+    let java = stage.java.actor("one", "multi");
+    for (theirs, ours) in ORDERS {
+        java.lock(theirs).await.unwrap();
+        let waiting = waits(&stage.scene, &stage.locks, ours, 1).await;
+        java.unlock(theirs).await.unwrap();
+        let guard = woken(waiting).await;
+
+        let waiting = java_waits(&stage.scene, &java, theirs).await;
+        guard.unlock().await.unwrap();
+        woken(waiting).await;
+        assert!(has_both(&stage.scene));
+        java.unlock(theirs).await.unwrap();
+        eventually("nobody listens", || stage.scene.server.channels(), Vec::is_empty).await;
+    }
+    stage.end().await;
+}
+
+/// Java has one of them alone, and then the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_in_rust_has_given_the_rest_back() {
+    let stage = Stage::start().await;
+    let (one, other) = (stage.java.actor("one", "rlock"), stage.java.actor("other", "rlock"));
+    one.lock("b").await.unwrap();
+    let waiting = waits(&stage.scene, &stage.locks, "a,b", 2).await;
+    eventually("the rest is given back", || held(&stage.scene), |held| *held == ["b"]).await;
+    assert!(other.try_lock("a").await.unwrap());
+    one.unlock("b").await.unwrap();
+    let channels = || stage.scene.server.channels();
+    eventually("it waits for the other", channels, |channels| *channels == ["redisson_lock__channel:{a}"])
+        .await;
+    eventually("the rest is given back", || held(&stage.scene), |held| *held == ["a"]).await;
+    assert!(one.try_lock("b").await.unwrap() && !waiting.is_finished());
+    one.unlock("b").await.unwrap();
+    other.unlock("a").await.unwrap();
+    woken(waiting).await.unlock().await.unwrap();
+    stage.end().await;
+}
+
+/// Rust has one of them alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_in_java_has_the_rest() {
+    let stage = Stage::start().await;
+    let java = stage.java.actor("one", "multi");
+    let guard = stage.locks.rlock("b").lock().await.unwrap();
+    let waiting = java_waits(&stage.scene, &java, "a,b").await;
+    assert!(stage.locks.rlock("a").try_lock().await.unwrap().is_none(), "in hand while it waits");
+    guard.unlock().await.unwrap();
+    woken(waiting).await;
+    assert!(has_both(&stage.scene));
+    java.unlock("a,b").await.unwrap();
+    stage.end().await;
+}
+
+/// Adds one to a key, in two commands with a pause between them: only the locks protect it.
+async fn section(server: &mut MultiplexedConnection) {
+    let before: Option<u64> = redis::cmd("GET").arg(COUNTER).query_async(server).await.unwrap();
+    sleep(MS).await;
+    let after = before.unwrap_or(0) + 1;
+    redis::cmd("SET").arg(COUNTER).arg(after).exec_async(server).await.unwrap();
+}
+
+/// Both want both at once, round after round.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn opposite_orders_of_both_sides_get_on() {
+    const ROUNDS: u64 = 50;
+    let stage = Stage::start().await;
+    let server = redis::Client::open(stage.scene.server.url()).unwrap();
+    for (theirs, ours) in [("b,a", "a,b"), ("a,b", "b,a")] {
+        let start = Instant::now();
+        let mut connection = server.get_multiplexed_async_connection().await.unwrap();
+        let (java, mut lock) = (stage.java.actor("one", "multi"), of(&stage.locks, ours));
+        let mut by_rust = connection.clone();
+        let round = Arc::new(Barrier::new(2));
+        let next = Arc::clone(&round);
+        let by_rust = tokio::spawn(async move {
+            for _ in 0..ROUNDS {
+                next.wait().await;
+                let guard = lock.lock().await.unwrap();
+                section(&mut by_rust).await;
+                guard.unlock().await.unwrap();
+            }
+        });
+        let by_java = tokio::spawn(async move {
+            for _ in 0..ROUNDS {
+                round.wait().await;
+                java.lock(theirs).await.unwrap();
+                section(&mut connection).await;
+                java.unlock(theirs).await.unwrap();
+            }
+        });
+        let both = timeout(60 * SECOND, async { tokio::join!(by_java, by_rust) }).await.expect("they get on");
+        both.0.unwrap();
+        both.1.unwrap();
+        println!("{ROUNDS} rounds of Java, {theirs}, and of Rust, {ours}, took {:?}", start.elapsed());
+        assert_eq!(stage.scene.server.run::<u64>(&["GET", COUNTER]), 2 * ROUNDS, "no update was lost");
+        stage.scene.server.run::<()>(&["DEL", COUNTER]);
+    }
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_jvm_is_followed_when_its_leases_end() {
+    let scene = Scene::start();
+    let java = Java::with(&scene, &[&format!("watchdog={}", LEASE.as_millis())]).await;
+    let locks = scene.client_with(LockConfig::default().safety_poll(60 * SECOND)).await;
+    java.actor("one", "multi").lock("b,a").await.unwrap();
+    sleep(LEASE).await; // they were renewed
+    let waiting = waits(&scene, &locks, "a,b", 1).await;
+    java.kill().await;
+    let (guard, took) = timed(waiting).await;
+    assert!(took > LEASE / 3 && took < LEASE + SECOND, "{took:?}");
+    guard.unwrap().unlock().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_gets_them_when_a_lease_of_the_other_ends() {
+    let stage = Stage::start().await;
+    let java = stage.java.actor("one", "multi");
+    let in_time = |took: Duration| assert!(took > SECOND / 2 && took < HAND_OFF, "{took:?}");
+    java.lock_for("b,a", SECOND).await.unwrap();
+    let (guard, took) = timed(async { of(&stage.locks, "a,b").lock().await }).await;
+    in_time(took);
+    guard.unwrap().unlock().await.unwrap();
+
+    let guard = of(&stage.locks, "a,b").lease(SECOND).lock().await.unwrap();
+    let (locked, took) = timed(java.lock("b,a")).await;
+    locked.unwrap();
+    in_time(took);
+    assert!(soon(guard.unlock()).await.is_err());
+    assert!(has_both(&stage.scene), "they were not the guard's to end");
+    java.unlock("b,a").await.unwrap();
+    stage.end().await;
+}

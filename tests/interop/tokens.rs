@@ -1,0 +1,179 @@
+//! Tokens of fenced locks, which both sides count with one key.
+
+use std::sync::{Arc, Mutex};
+
+use lockkeeper::LockClient;
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+use crate::java::Actor;
+use crate::support::{SECOND, Scene, soon};
+use crate::{Stage, fenced};
+
+const COUNTER: &str = "redisson_lock_token:{a}";
+const GRANTS: usize = 200;
+
+async fn by_java(actor: &Actor) -> u64 {
+    let token = actor.lock_token("a").await.unwrap();
+    actor.unlock("a").await.unwrap();
+    token
+}
+
+async fn by_rust(locks: &LockClient) -> u64 {
+    let guard = soon(locks.fenced_lock("a").lock()).await.unwrap();
+    let token = guard.fencing_token().expect("a fenced lock has one");
+    guard.unlock().await.unwrap();
+    token
+}
+
+/// In microseconds, by the server's clock.
+fn now(scene: &Scene) -> u64 {
+    let (seconds, micros): (u64, u64) = scene.server.run(&["TIME"]);
+    seconds * 1_000_000 + micros
+}
+
+/// The last token, and that it never ends.
+fn counted(scene: &Scene) -> u64 {
+    assert_eq!(scene.server.run::<i64>(&["TTL", COUNTER]), -1);
+    scene.server.run(&["GET", COUNTER])
+}
+
+fn grows(tokens: &[u64]) -> bool {
+    tokens.windows(2).all(|pair| pair[0] < pair[1])
+}
+
+/// Two threads and two clients, which all want it at once, round after round. A token is written down while it is held.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_of_both_sides_strictly_increase() {
+    let stage = Stage::start().await;
+    let tokens: Arc<Mutex<Vec<(bool, u64)>>> = Arc::default();
+    let round = Arc::new(Barrier::new(4));
+    let mut working = JoinSet::new();
+    for number in 0..2 {
+        let actor = stage.java.actor(&format!("{number}"), "fenced");
+        let (round, tokens) = (Arc::clone(&round), Arc::clone(&tokens));
+        working.spawn(async move {
+            for _ in 0..GRANTS / 4 {
+                round.wait().await;
+                let token = actor.lock_token("a").await.unwrap();
+                tokens.lock().unwrap().push((true, token));
+                assert_eq!(actor.token("a").await.unwrap(), token);
+                actor.unlock("a").await.unwrap();
+            }
+        });
+    }
+    for _ in 0..2 {
+        let locks = stage.scene.client().await;
+        let (round, tokens) = (Arc::clone(&round), Arc::clone(&tokens));
+        working.spawn(async move {
+            for _ in 0..GRANTS / 4 {
+                round.wait().await;
+                let guard = locks.fenced_lock("a").lock().await.unwrap();
+                tokens.lock().unwrap().push((false, guard.fencing_token().unwrap()));
+                guard.unlock().await.unwrap();
+            }
+        });
+    }
+    soon(working.join_all()).await;
+    let tokens = tokens.lock().unwrap().clone();
+    let changes = tokens.windows(2).filter(|pair| pair[0].0 != pair[1].0).count();
+    println!("{changes} times another side than the last");
+    assert!(tokens.len() == GRANTS && changes >= GRANTS / 4);
+    assert!(grows(&tokens.iter().map(|(_, token)| *token).collect::<Vec<_>>()), "{tokens:?}");
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rust_goes_on_from_the_clock_and_java_from_there() {
+    let stage = Stage::start().await;
+    let java = stage.java.actor("one", "fenced");
+    for token in 1..=3 {
+        assert_eq!(by_java(&java).await, token);
+    }
+    let before = now(&stage.scene);
+    let first = by_rust(&stage.locks).await;
+    assert!((before..=now(&stage.scene)).contains(&first), "{before} {first}");
+    assert_eq!([by_java(&java).await, by_java(&java).await], [first + 1, first + 2]);
+    let next = by_rust(&stage.locks).await;
+    assert!(next > first + 2 && next <= now(&stage.scene));
+    assert_eq!(counted(&stage.scene), next);
+    // As a lease of Java's multi lock does it.
+    assert_eq!(stage.scene.server.run::<i64>(&["EXPIRE", COUNTER, "60"]), 1);
+    let next = by_rust(&stage.locks).await;
+    assert_eq!(counted(&stage.scene), next);
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_token_grows_on_re_entry_in_java_and_not_in_rust() {
+    let stage = Stage::start().await;
+    let java = stage.java.actor("one", "fenced");
+    for _ in 0..2 {
+        let outer = java.lock_token("a").await.unwrap();
+        let inner = java.lock_token("a").await.unwrap();
+        assert_eq!(inner, outer + 1);
+        java.lock("a").await.unwrap(); // also if nobody asks for it
+        let last = outer + 2;
+        assert_eq!(counted(&stage.scene), last);
+        for _ in 0..3 {
+            java.unlock("a").await.unwrap();
+        }
+
+        let mut lock = stage.locks.fenced_lock("a");
+        let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
+        let token = outer.fencing_token().unwrap();
+        assert!(token > last && inner.fencing_token() == Some(token));
+        assert!(!java.try_lock("a").await.unwrap());
+        assert_eq!(counted(&stage.scene), token, "who is refused does not count");
+        inner.unlock().await.unwrap();
+        outer.unlock().await.unwrap();
+        assert_eq!(by_java(&java).await, token + 1);
+        assert!(by_rust(&stage.locks).await > token + 1);
+    }
+    stage.end().await;
+}
+
+/// However it was that the other went.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_comes_later_has_the_greater_token() {
+    let stage = Stage::start().await;
+    let java = stage.java.actor("one", "fenced");
+    let late = stage.locks.fenced_lock("a").lease(SECOND).lock().await.unwrap();
+    let next = java.lock_token("a").await.unwrap();
+    assert!(late.is_lost() && next > late.fencing_token().unwrap());
+
+    let mut waiter = stage.locks.fenced_lock("a");
+    let lock = async move { waiter.lock().await.unwrap() };
+    let waiting = crate::waiting::<fenced::Row, _>(&stage.scene, lock).await;
+    assert!(java.force_unlock("a").await.unwrap());
+    let guard = soon(waiting).await.unwrap();
+    assert!(guard.fencing_token().unwrap() > next);
+    guard.unlock().await.unwrap();
+    drop(late);
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_the_counter_is_lost_rust_does_not_repeat_and_java_begins_at_one() {
+    let stage = Stage::start().await;
+    let java = stage.java.actor("one", "fenced");
+    let mut last = by_java(&java).await.max(by_rust(&stage.locks).await);
+    for loss in ["DEL", "FLUSHALL"] {
+        let lose = || match loss {
+            "DEL" => assert_eq!(stage.scene.server.run::<i64>(&["DEL", COUNTER]), 1),
+            _ => stage.scene.server.run(&[loss]),
+        };
+        lose();
+        let tokens = [by_rust(&stage.locks).await, by_java(&java).await, by_rust(&stage.locks).await];
+        assert!(tokens[0] > last && tokens[1] == tokens[0] + 1 && grows(&tokens), "{last} {tokens:?}");
+        last = tokens[2];
+
+        lose();
+        assert_eq!(by_java(&java).await, 1, "only a server that keeps its data prevents it");
+        let next = by_rust(&stage.locks).await;
+        assert!(next > last, "{last} {next}");
+        assert_eq!(by_java(&java).await, next + 1);
+        last = next + 1;
+    }
+    stage.end().await;
+}
