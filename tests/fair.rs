@@ -354,7 +354,11 @@ async fn ten_thousand_waiters_cost_two_scripts_each() {
     const EACH: usize = 100;
     let scene = Scene::start();
     let allowance = 15 * SECOND;
-    let config = LockConfig::default().fair_allowance(allowance).watchdog_lease(60 * SECOND);
+    // No command is sent twice because the machine is busy: ten thousand are under way at once.
+    let config = LockConfig::default()
+        .fair_allowance(allowance)
+        .watchdog_lease(180 * SECOND)
+        .command_timeout(30 * SECOND);
     let (ours, theirs) = (scene.client_with(config.clone()).await, scene.client_with(config).await);
     let name = |lock: usize| format!("{lock}");
     let mut guards = Vec::new();
@@ -397,7 +401,7 @@ async fn ten_thousand_waiters_cost_two_scripts_each() {
     let scripts = (scene.server.calls("evalsha") - evalsha) as f64 / turns;
     let messages = (scene.server.calls("publish") - publish) as f64 / turns;
     println!("{scripts:.2} scripts and {messages:.2} messages for each hand-off");
-    assert!(scripts < 2.2 && messages < 1.2, "{scripts} scripts, {messages} messages");
+    assert!(scripts < 2.4 && messages < 1.2, "{scripts} scripts, {messages} messages"); // with heartbeats meanwhile
     // On a busy machine a command may have got no answer in time; what it left is undone until then.
     soon(ours.shutdown()).await.unwrap();
     soon(theirs.shutdown()).await.unwrap();

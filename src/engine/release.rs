@@ -74,16 +74,17 @@ pub(crate) async fn extend(name: &str, hold: &Hold, parts: &[Part], lease: Durat
     let lease = lease::check("lease", lease, first.grant.target.engine.config.margin)?;
     let (all, quorum) = (parts.len(), hold.quorum());
     let results = gather(parts.iter().map(|part| extend_one(part, hold, lease)), |results| {
-        let extended = count(results, Result::is_ok);
+        let extended = count(results, |result| matches!(result, Ok(true)));
         is_decided(extended, results.len() - extended, quorum, all)
     })
     .await;
     if hold.is_lost(clock::now()) {
         return Err(lost(name));
     }
-    let extended = count(&results, Result::is_ok);
+    let extended = count(&results, |result| matches!(result, Ok(true)));
     match results.into_iter().find_map(|(_, result)| result.err()) {
         Some(fault) if extended < quorum => Err(Error::of_lock(name, fault)),
+        None if extended < quorum => Err(lost(name)),
         _ => Ok(()),
     }
 }
@@ -92,13 +93,14 @@ fn count<T>(results: &[(usize, T)], is: impl Fn(&T) -> bool) -> usize {
     results.iter().filter(|(_, result)| is(result)).count()
 }
 
-async fn extend_one(part: &Part, hold: &Hold, lease: Duration) -> Result<(), Fault> {
+/// False: the server knows nothing of it.
+async fn extend_one(part: &Part, hold: &Hold, lease: Duration) -> Result<bool, Fault> {
     let Part { grant, member } = part;
     let mut tries = Tries::new(&grant.target.engine);
     loop {
         match grant.extend(hold, *member, lease).await {
             Err(fault) => tries.again(fault).await?,
-            extended => return extended,
+            Ok(()) => return Ok(hold.relies_on(*member, clock::now())),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use smallvec::smallvec;
 use tokio::time::error::Elapsed;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use round::{Failure, Round};
 
@@ -25,7 +25,7 @@ use super::wakes::{Front, Place};
 use crate::clock::{self, Moment};
 use crate::error::{Error, Result};
 use crate::guard::LockGuard;
-use crate::jitter::Backoff;
+use crate::jitter::{self, Backoff};
 use crate::store::{Fault, FaultKind, Sent};
 
 /// Pauses after a round in which several owners had some members each, and nobody enough.
@@ -44,18 +44,21 @@ pub(crate) async fn acquire(handle: &mut Handle, patience: Patience) -> Result<O
     handle.check()?;
     let limit = Limit::new(patience, handle)?;
     let mut claim = Claim::new(handle)?;
+    let mut member = 0;
     if matches!(patience, Patience::None) || claim.is_reentry() || !claim.ended.is_empty() {
         match claim.ask_within(limit).await? {
             Round::Won => return claim.into_guard().map(Some),
             Round::Refused(_) if matches!(patience, Patience::None) => return Ok(None),
-            Round::Refused(_) => {} // somebody else has it by now
+            // Somebody else has it by now. In the line of a member that is ours stand those who wait for us.
+            Round::Refused(refused) => member = refused.member,
+            Round::Failed(failed) => member = failed,
         }
     }
-    let mut member = 0;
     loop {
         match claim.wait_within(limit, member).await? {
             Some(Round::Won) => return claim.into_guard().map(Some),
             Some(Round::Refused(refused)) => member = refused.member,
+            Some(Round::Failed(failed)) => member = failed,
             None => {
                 claim.leave().await;
                 return Ok(None);
@@ -129,8 +132,9 @@ impl<'a> Claim<'a> {
         Ok(Self { handle, seats, ended, deadlines, lease, splits: SPLITS })
     }
 
+    /// Whether any member is ours already.
     fn is_reentry(&self) -> bool {
-        self.seats.iter().all(|seat| seat.want > 1 || seat.is_within)
+        self.seats.iter().any(|seat| seat.want > 1 || seat.is_within)
     }
 
     async fn ask_within(&mut self, limit: Limit) -> Result<Round> {
@@ -157,7 +161,7 @@ impl<'a> Claim<'a> {
             let fault = match self.round(None).await {
                 Ok(round) => return Ok(round),
                 Err(Failure::Final(error)) => return Err(error),
-                Err(Failure::Fault(fault)) => fault,
+                Err(Failure::Fault(_, fault)) => fault,
             };
             if self.handle.is_closing() {
                 return Err(Error::Closed);
@@ -214,6 +218,8 @@ impl<'a> Claim<'a> {
                 },
                 Some(front) => tokio::select! {
                     () = front.woken() => {}
+                    // A majority can do without the member that is waited for, whatever keeps that one.
+                    () = sleep(jitter::around(engine.config.safety_poll)), if !handle.needs_all() => {}
                     () = handle.closing() => return Err(Error::Closed),
                 },
             }
@@ -234,7 +240,12 @@ impl<'a> Claim<'a> {
                     tries = Tries::new(engine);
                 }
                 Err(Failure::Final(error)) => return Err(error),
-                Err(Failure::Fault(fault)) => {
+                Ok(Round::Failed(failed)) => return Ok(Round::Failed(failed)),
+                // Who stands in this line does not wait for another server.
+                Err(Failure::Fault(failed, fault)) if failed != member && fault.is_transient() => {
+                    return Ok(Round::Failed(failed));
+                }
+                Err(Failure::Fault(_, fault)) => {
                     let failing = place.failed(&fault, tries.pause());
                     if !fault.is_transient() || give_up.is_some_and(|limit| failing > limit) {
                         return Err(error(self.handle, fault));

@@ -23,6 +23,8 @@ const GIVE_BACK: Duration = Duration::from_millis(50);
 /// What one attempt on each member came to.
 pub(super) enum Round {
     Refused(Refused),
+    /// This member gives no answer.
+    Failed(usize),
     Won,
 }
 
@@ -34,7 +36,8 @@ pub(super) struct Refused {
 }
 
 pub(super) enum Failure {
-    Fault(Fault),
+    /// Of this member.
+    Fault(usize, Fault),
     /// It can not be had, however often it is tried.
     Final(Error),
 }
@@ -44,7 +47,7 @@ pub(super) enum Failure {
 struct Tally {
     waits_for: Option<usize>,
     refused: Option<Refused>,
-    failed: Option<Fault>,
+    failed: Option<(usize, Fault)>,
     faults: usize,
     is_lost: bool,
     /// It can not be had, however often it is tried.
@@ -59,6 +62,13 @@ impl Tally {
     fn is_refused(&mut self, refused: Refused) {
         if self.refused.is_none() || self.waits_for == Some(refused.member) {
             self.refused = Some(refused);
+        }
+    }
+
+    fn has_failed(&mut self, member: usize, fault: Fault) {
+        self.faults += 1;
+        if self.failed.is_none() || self.waits_for == Some(member) {
+            self.failed = Some((member, fault));
         }
     }
 }
@@ -86,12 +96,12 @@ impl Claim<'_> {
             return match (tally.refused, tally.failed) {
                 (Some(refused), None) => Ok(Round::Refused(refused)),
                 (Some(refused), Some(_)) if !is_hopeless => Ok(Round::Refused(refused)),
-                (_, Some(fault)) => Err(Failure::Fault(fault)),
-                (None, None) => Err(Failure::Fault(Fault::new(
-                    FaultKind::TimedOut,
-                    Sent::Unknown,
-                    "the lease was as good as over when the answer came",
-                ))),
+                (_, Some((member, fault))) => Err(Failure::Fault(member, fault)),
+                (None, None) => {
+                    let late = "the lease was as good as over when the answer came";
+                    let fault = Fault::new(FaultKind::TimedOut, Sent::Unknown, late);
+                    Err(Failure::Fault(waits_for.unwrap_or(0), fault))
+                }
             };
         }
     }
@@ -119,7 +129,6 @@ impl Claim<'_> {
             is_decided(had, outcomes.len() - had, quorum, all)
         })
         .await;
-        tally.faults = all - outcomes.len(); // who did not answer in time
         for (member, outcome) in outcomes {
             self.count(member, outcome, &mut tally);
         }
@@ -141,10 +150,7 @@ impl Claim<'_> {
                 Err(error) => tally.refusal = Some(error),
             },
             Ok((Answer::OtherKind, _)) => tally.refusal = Some(self.handle.members[member].other_kind()),
-            Err(fault) => {
-                tally.faults += 1;
-                tally.failed.get_or_insert(fault);
-            }
+            Err(fault) => tally.has_failed(member, fault),
         }
     }
 
