@@ -4,7 +4,7 @@
 mod support;
 
 use lockkeeper::{Error, LockClient, LockConfig};
-use support::{MS, SECOND, Scene, calls_of, soon};
+use support::{MS, SECOND, Scene, calls_of, eventually, soon};
 
 const COUNTER: &str = "redisson_lock_token:{a}";
 
@@ -66,6 +66,18 @@ async fn whoever_is_refused_or_asks_twice_burns_no_token() {
         assert_eq!((token, counted()), (last + 1, last + 1));
         soon(guard.unlock()).await.unwrap();
     }
+    // And if the counter is lost meanwhile, there is a token all the same.
+    let before = proxy.swallowed();
+    proxy.swallow(0, false, calls_of("fenced/acquire.lua"));
+    let waiting = tokio::spawn({
+        let ours = ours.clone();
+        async move { ours.fenced_lock("a").lock().await.unwrap() }
+    });
+    eventually("its answer is lost", || proxy.swallowed(), |&now| now > before).await;
+    scene.server.run::<()>(&["DEL", COUNTER]);
+    let guard = soon(waiting).await.unwrap();
+    assert!(guard.fencing_token().is_some());
+    soon(guard.unlock()).await.unwrap();
     ours.shutdown().await.unwrap();
     drop((ours, theirs, proxy));
     scene.end().await;

@@ -219,6 +219,67 @@ async fn a_fair_member_is_in_nobodys_way_while_another_is_waited_for() {
     }
 }
 
+/// It moves in with what it holds, and others of this process wait for that.
+#[tokio::test]
+async fn what_is_held_already_is_not_waited_for() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut first = locks.rlock("a");
+    let held = first.lock().await.unwrap();
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.rlock("a").lock().await.unwrap().unlock().await.unwrap() }
+    });
+    eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
+    let mut lock = MultiLock::new([first, locks.rlock("b")]).unwrap();
+    let (guard, took) = timed(lock.try_lock_for(10 * SECOND)).await;
+    assert!(took < SECOND, "{took:?}");
+    guard.unwrap().expect("it is free").unlock().await.unwrap();
+    held.unlock().await.unwrap();
+    soon(waiting).await.unwrap();
+    drop((lock, locks));
+    scene.end().await;
+}
+
+/// A server that fails is no matter of those who want a lock on another.
+#[tokio::test]
+async fn a_member_that_fails_keeps_nobody_from_the_others() {
+    let scene = Scene::start();
+    let mut other = Server::start();
+    let (ours, theirs) = (scene.client().await, LockClient::connect(other.url()).await.unwrap());
+    for how in ["dead", "silent"] {
+        if how == "dead" {
+            other.kill();
+        } else {
+            other.start_again();
+            theirs.rlock("b").lock().await.unwrap().unlock().await.unwrap();
+            other.freeze();
+        }
+        let waiting = tokio::spawn({
+            let members = [ours.rlock("a"), theirs.rlock("b")];
+            async move { MultiLock::new(members).unwrap().try_lock_for(6 * SECOND).await.map(drop) }
+        });
+        let mut had = 0;
+        let start = Instant::now();
+        while start.elapsed() < 5 * SECOND {
+            let (guard, took) =
+                timed(async { ours.rlock("a").try_lock_for(3 * SECOND).await.unwrap() }).await;
+            guard.unwrap_or_else(|| panic!("{how}: not in {took:?}")).unlock().await.unwrap();
+            had += 1;
+            sleep(20 * MS).await;
+        }
+        assert!(had > 30, "{how}: {had} times");
+        if how == "silent" {
+            other.thaw();
+        }
+        let _ = soon(waiting).await.unwrap();
+    }
+    ours.shutdown().await.unwrap();
+    theirs.shutdown().await.unwrap();
+    drop((ours, theirs));
+    scene.end().await;
+}
+
 #[tokio::test]
 async fn members_that_make_no_lock_are_refused() {
     let scene = Scene::start();

@@ -691,6 +691,8 @@ async fn an_owner_has_one_kind_of_lock_of_a_name() {
     reading.unlock().await.unwrap();
 
     let plain = me.rlock("a").lock().await.unwrap();
+    is_wrong(me.fair_lock("a").lock().await.unwrap_err());
+    is_wrong(me.fenced_lock("a").lock().await.unwrap_err()); // it would have no token
     is_wrong(me.read_write_lock("a").read().lock().await.unwrap_err());
     scene.server.run::<()>(&["DEL", "a"]);
     is_wrong(me.read_write_lock("a").read().lock().await.unwrap_err());

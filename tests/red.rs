@@ -303,6 +303,117 @@ async fn whoever_waits_for_a_majority_sleeps() {
     three.end(both(ours, theirs)).await;
 }
 
+/// One member was not had at first. In the line of what is ours stand those who wait for us.
+#[tokio::test]
+async fn a_holder_enters_again_past_those_who_wait_for_it() {
+    let three = Three::start().await;
+    let (ours, theirs) =
+        (three.clients(LockConfig::default()).await, three.clients(LockConfig::default()).await);
+    for (blocked, locks) in theirs.iter().enumerate() {
+        let foreign = locks.rlock("a").lock().await.unwrap();
+        let mut lock = red(&ours);
+        let outer = lock.lock().await.unwrap();
+        foreign.unlock().await.unwrap();
+        let mut waiting = JoinSet::new();
+        for _ in 0..6 {
+            let ours = ours.clone();
+            waiting.spawn(async move { red(&ours).lock().await.unwrap().unlock().await.unwrap() });
+        }
+        let heard = || three.servers().iter().map(|server| server.channels().len()).sum::<usize>();
+        eventually("they listen", heard, |&count| count > 0).await;
+        let (inner, took) = timed(lock.lock()).await;
+        assert!(took < SECOND, "{blocked}: {took:?}");
+        inner.unwrap().unlock().await.unwrap();
+        outer.unlock().await.unwrap();
+        soon(waiting.join_all()).await;
+    }
+    three.end(both(ours, theirs)).await;
+}
+
+/// One server is dead and another far away: that the lock is held is no error.
+#[tokio::test]
+async fn a_fault_beside_a_slow_server_is_no_error() {
+    let three = Three::start().await;
+    let theirs = three.clients(LockConfig::default()).await;
+    let guard = red(&theirs).lock().await.unwrap();
+    let ours = three.clients(LockConfig::default().retry_timeout(SECOND)).await;
+    three.proxies[0].refuse(true);
+    three.proxies[0].cut();
+    three.proxies[2].set(Faults { delay: 20 * MS, ..Faults::default() });
+    let mut lock = red(&ours);
+    let (got, took) = timed(lock.try_lock()).await;
+    assert!(got.unwrap().is_none() && took < SECOND, "{took:?}");
+    assert!(lock.try_lock_for(500 * MS).await.unwrap().is_none());
+    let waiting = tokio::spawn(async move { lock.lock().await.map(drop) });
+    sleep(3 * SECOND).await; // longer than it goes on through faults
+    assert!(!waiting.is_finished());
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap().expect("it waited");
+    three.proxies[0].refuse(false);
+    three.proxies[2].set(Faults::default());
+    three.end(both(ours, theirs)).await;
+}
+
+/// What one server lost, and another is slow to answer for, is not taken for made longer.
+#[tokio::test]
+async fn a_lease_is_longer_when_a_majority_says_so() {
+    let three = Three::start().await;
+    let clients = three.clients(LockConfig::default()).await;
+    let guard = red(&clients).lease(2 * SECOND).lock().await.unwrap();
+    three.others[0].run::<()>(&["DEL", "a"]);
+    three.proxies[2].set(Faults { delay: 100 * MS, ..Faults::default() });
+    guard.extend(60 * SECOND).await.unwrap();
+    assert!(guard.remaining() > 50 * SECOND, "{:?}", guard.remaining());
+    three.proxies[2].set(Faults::default());
+    guard.unlock().await.unwrap();
+    three.end(clients).await;
+}
+
+/// Its waiters have a place on one server, and the majority may become free on the others.
+#[tokio::test]
+async fn fair_members_do_not_sleep_on() {
+    const CLIENTS: usize = 5;
+    let three = Three::start().await;
+    let (mut all, mut working) = (Vec::new(), JoinSet::new());
+    for _ in 0..CLIENTS {
+        let clients = three.clients(LockConfig::default().safety_poll(300 * MS)).await;
+        all.extend(clients.iter().cloned());
+        working.spawn(async move {
+            for _ in 0..15 {
+                let mut lock = RedLock::new(clients.iter().map(|locks| locks.fair_lock("a"))).unwrap();
+                lock.lock().await.unwrap().unlock().await.unwrap();
+            }
+        });
+    }
+    tokio::time::timeout(60 * SECOND, working.join_all()).await.expect("they get on");
+    for server in three.servers() {
+        server.run::<()>(&["DEL", "redisson_lock_timeout:{a}", "lockkeeper_fair:{a}"]); // nobody is in them
+    }
+    three.end(all).await;
+}
+
+/// One server has something else under that name.
+#[tokio::test]
+async fn a_name_in_other_use_on_one_server_costs_that_server() {
+    let three = Three::start().await;
+    let clients = three.clients(impatient()).await;
+    let mut lock = red(&clients);
+    for in_use in [&["HSET", "a", "mode", "write", "x:1:write", "1"][..], &["SET", "a", "text"]] {
+        three.others[1].run::<()>(in_use);
+        let guard = lock.try_lock().await.unwrap().expect("two are free");
+        assert!(lock.is_locked().await.unwrap());
+        guard.unlock().await.unwrap();
+        assert!(!lock.is_locked().await.unwrap());
+        three.others[0].run::<()>(in_use);
+        assert!(matches!(lock.try_lock().await, Err(Error::WrongKind { .. })));
+        for server in &three.others {
+            server.run::<()>(&["DEL", "a"]);
+        }
+    }
+    drop(lock);
+    three.end(clients).await;
+}
+
 #[tokio::test]
 async fn servers_that_are_not_independent_are_refused() {
     let three = Three::start().await;

@@ -21,18 +21,23 @@
 local lock, counter = KEYS[1], KEYS[2]
 local owner, lease_ms = ARGV[1], tonumber(ARGV[2])
 
-if redis.call('exists', lock) == 0 then
-  -- Without a key it changes nothing, see rlock/acquire.
-  redis.call('pexpire', lock, lease_ms)
-  -- A counter that was lost, or fell behind, must not count what was counted before: it goes on from the server's clock,
-  -- in microseconds. It comes before the hold: where it can not be counted, nothing is granted.
+-- A counter that was lost, or fell behind, must not count what was counted before: it goes on from the server's clock, in
+-- microseconds.
+local function next_token()
   local time = redis.call('time')
   local now_us = time[1] * 1000000 + time[2]
   if redis.call('incr', counter) < now_us then
     redis.call('set', counter, string.format('%.0f', now_us))
   end
   -- As text: a number of Lua is exact up to 2^53 only.
-  local token = redis.call('get', counter)
+  return redis.call('get', counter)
+end
+
+if redis.call('exists', lock) == 0 then
+  -- Without a key it changes nothing, see rlock/acquire.
+  redis.call('pexpire', lock, lease_ms)
+  -- Before the hold: where it can not be counted, nothing is granted.
+  local token = next_token()
   redis.call('hset', lock, owner, 1)
   redis.call('pexpire', lock, lease_ms)
   return token
@@ -42,7 +47,7 @@ if redis.call('hexists', lock, owner) == 1 then
     redis.call('pexpire', lock, lease_ms)
   end
   -- Nobody else counts while it is held.
-  return redis.call('get', counter)
+  return redis.call('get', counter) or next_token()
 end
 -- Only a read-write lock's hash has this field.
 if redis.call('hexists', lock, 'mode') == 1 then

@@ -13,6 +13,7 @@ use super::{Engine, PerMember};
 use crate::clock::{self, Moment};
 use crate::config::LockConfig;
 use crate::error::{Error, Result};
+use crate::store::Fault;
 use crate::sync::lock;
 
 /// The part of a lock handle that all types have in common.
@@ -113,6 +114,9 @@ impl Handle {
             (_, 0) => return wrong("there are none"),
             (_, 1) => {}
             (Quorum::All, _) if are(Member::is_same_lock) => return wrong("one lock is among them twice"),
+            (Quorum::All, _) if are(Member::may_be_same_lock) => {
+                return wrong("two of one name may be one lock: a server did not say which it is");
+            }
             (Quorum::All, _) => {}
             (Quorum::Majority, 2) => return wrong("a majority of two is both, so one that fails stops all"),
             (Quorum::Majority, _) if members.iter().any(|member| member.server().is_none()) => {
@@ -219,7 +223,7 @@ impl Member {
     /// What this owner holds on the name is in the way, and will be for as long as it waits.
     pub(crate) fn start(&self) -> Result<Start> {
         let mut grants = lock(&self.holds.0);
-        self.check_kind(&grants)?;
+        self.check_family(&grants)?;
         if let Some(seat) = grants.of(self.is_shared()).as_ref().and_then(Seat::again) {
             return Ok(Start { seat, ended: PerMember::new() });
         }
@@ -239,13 +243,16 @@ impl Member {
         self.begin(&lock(&self.holds.0))
     }
 
-    /// An owner has one kind of lock of a name at a time.
-    fn check_kind(&self, grants: &Grants) -> Result<()> {
-        let is_other = |grant: &&Arc<Grant>| {
-            grant.target.kind.is_read_write() != self.target.kind.is_read_write()
-                && grant.live(clock::now()) > 0
-        };
-        if grants.all().any(|grant| is_other(&grant)) { Err(self.other_kind()) } else { Ok(()) }
+    /// An owner has locks of one family under a name at a time.
+    fn check_family(&self, grants: &Grants) -> Result<()> {
+        let families = grants.all().filter(|grant| grant.live(clock::now()) > 0);
+        match families
+            .map(|grant| grant.target.kind.family())
+            .find(|&found| found != self.target.kind.family())
+        {
+            Some(found) => Err(Error::WrongKind { name: self.name.to_string(), found }),
+            None => Ok(()),
+        }
     }
 
     /// Within a write hold, an owner may read. Within a read hold it can not write: it would wait for itself.
@@ -273,6 +280,10 @@ impl Member {
         self.target.kind.is_shared()
     }
 
+    pub(crate) fn error(&self, fault: Fault) -> Error {
+        Error::of_lock(&self.name, fault)
+    }
+
     /// The name is in use as what this is not.
     pub(crate) fn other_kind(&self) -> Error {
         Error::wrong_kind(&self.name, !self.target.kind.is_read_write())
@@ -286,6 +297,11 @@ impl Member {
     /// By this, all clients put the members of a lock in one order.
     fn key(&self) -> (&str, Option<&str>) {
         (&self.target.name, self.server())
+    }
+
+    fn may_be_same_lock(&self, other: &Self) -> bool {
+        let is_known = self.server().is_some() && other.server().is_some();
+        !is_known && self.target.name == other.target.name
     }
 
     fn is_same_lock(&self, other: &Self) -> bool {

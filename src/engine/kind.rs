@@ -13,6 +13,9 @@ use crate::store::Fault;
 ///
 /// The scripts answer alike, see [`Answer`] and [`Settled`].
 pub(crate) trait Kind: fmt::Debug + Send + Sync + 'static {
+    /// What it is called. An owner has locks of one family under a name at a time.
+    fn family(&self) -> &'static str;
+
     /// The channel that is told when the lock becomes free, or, with a queue, what those of all its waiters begin with.
     fn channel(&self, name: &str) -> Arc<str>;
 

@@ -94,13 +94,13 @@ async fn force(target: Target, holding: Holding) -> Result<Settled, Fault> {
 struct Answers {
     /// The holds of its kind on each member. `None`: no answer.
     found: PerMember<Option<Found>>,
-    fault: Option<Fault>,
+    error: Option<Error>,
 }
 
 impl Answers {
     fn failure(self, handle: &Handle) -> Error {
         let late = || Fault::new(FaultKind::TimedOut, Sent::Unknown, "too few servers answered in time");
-        Error::of_lock(handle.name(), self.fault.unwrap_or_else(late))
+        self.error.unwrap_or_else(|| Error::of_lock(handle.name(), late()))
     }
 }
 
@@ -117,20 +117,21 @@ async fn find_quorum(handle: &Handle) -> Result<Vec<Found>> {
 /// Asks each member, which has to be a lock of its kind, until it is decided.
 async fn find(handle: &Handle, decide: impl Fn(&[Option<Found>]) -> bool + Send + Sync) -> Result<Answers> {
     handle.check()?;
-    let asking = handle.members.iter().map(|member| ask(&member.target.engine, &member.target.name));
-    let in_order = |outputs: &[(usize, Result<Found, Fault>)]| {
+    let in_order = |outputs: &[(usize, Result<Found>)]| {
         let mut found: PerMember<Option<Found>> = smallvec![None; handle.members.len()];
         for (member, answer) in outputs {
             found[*member] = answer.as_ref().ok().cloned();
         }
         found
     };
-    let outputs = gather(asking, |outputs| decide(&in_order(outputs))).await;
-    let mut found = in_order(&outputs);
-    for (member, found) in handle.members.iter().zip(&mut found) {
-        *found = found.take().map(|found| found.of_kind(member)).transpose()?;
-    }
-    Ok(Answers { found, fault: outputs.into_iter().find_map(|(_, answer)| answer.err()) })
+    let outputs = gather(handle.members.iter().map(ask_member), |outputs| decide(&in_order(outputs))).await;
+    let found = in_order(&outputs);
+    Ok(Answers { found, error: outputs.into_iter().find_map(|(_, answer)| answer.err()) })
+}
+
+async fn ask_member(member: &Member) -> Result<Found> {
+    let answer = ask(&member.target.engine, &member.target.name).await;
+    answer.map_err(|fault| member.error(fault))?.of_kind(member)
 }
 
 async fn run(engine: &Engine, key: &str, call: &Call) -> Result<Reply, Fault> {

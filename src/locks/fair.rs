@@ -54,6 +54,10 @@ fn java_wait(config: &LockConfig) -> u64 {
 }
 
 impl Kind for Fair {
+    fn family(&self) -> &'static str {
+        "a fair lock"
+    }
+
     fn channel(&self, name: &str) -> Arc<str> {
         names::lock_channel(name)
     }

@@ -20,6 +20,9 @@ use crate::script::{self, Batch, Call, Row};
 /// before it looks. So give what is written the token of the guard, and let who stores it refuse a token that is smaller
 /// than the last one: [`LockGuard::fencing_token`] is greater for each new holder. Entering again does not change it.
 ///
+/// All who take the lock have to take it as a fenced lock: an [`RLock`](crate::RLock) of the same name excludes it, and does
+/// not count.
+///
 /// A counter that the server lost goes on from the server's clock, so the tokens of this crate do not repeat; unless a
 /// Java client is the first to count after that, which begins at 1.
 ///
@@ -50,6 +53,10 @@ member_type!(FencedLock);
 struct Fenced;
 
 impl Kind for Fenced {
+    fn family(&self) -> &'static str {
+        "a fenced lock"
+    }
+
     fn channel(&self, name: &str) -> Arc<str> {
         names::lock_channel(name)
     }

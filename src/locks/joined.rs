@@ -24,6 +24,10 @@ pub struct Member(pub(super) Handle);
 /// [`remaining_lease`](Self::remaining_lease) when the first ends, [`hold_count`](Self::hold_count) the least of their
 /// counts; [`force_unlock`](Self::force_unlock) ends all holds there are; [`name`](Self::name) is all their names.
 ///
+/// How long a call goes on through faults is what the client of one of them says, so give their clients the same settings.
+/// When one of these clients is shut down, the whole is closed. Those who wait in one process are served in no particular
+/// order. What an [`Owner`](crate::Owner) lends can not be a member.
+///
 /// # Examples
 ///
 /// ```no_run
@@ -46,7 +50,8 @@ pub struct MultiLock(Handle);
 ///
 /// With three servers one may fail, with five two: acquiring, renewing and releasing go on at the pace of the others. The
 /// guard is lost when less than a majority can be proven to be held. Of the answers of the trait's questions, a majority
-/// counts: whether so many are held by anybody, and until when.
+/// counts: whether so many are held by anybody, and until when. The rest is as for a [`MultiLock`]; and each client has to
+/// find its server when it is made, also for a lock that could do without it later.
 ///
 /// # What it does not promise
 ///

@@ -124,11 +124,17 @@ struct Write;
 /// What stands behind the owner's id in the field of a write hold.
 const WRITER: &str = ":write";
 
+const FAMILY: &str = "a read-write lock";
+
 fn writer(whose: Whose<'_>) -> Arg {
     Arg::Text(format!("{}{WRITER}", whose.owner).into())
 }
 
 impl Kind for Read {
+    fn family(&self) -> &'static str {
+        FAMILY
+    }
+
     fn channel(&self, name: &str) -> Arc<str> {
         names::read_write_channel(name)
     }
@@ -172,6 +178,10 @@ impl Kind for Read {
 }
 
 impl Kind for Write {
+    fn family(&self) -> &'static str {
+        FAMILY
+    }
+
     fn channel(&self, name: &str) -> Arc<str> {
         names::read_write_channel(name)
     }

@@ -47,6 +47,10 @@ member_type!(RLock);
 struct Reentrant;
 
 impl Kind for Reentrant {
+    fn family(&self) -> &'static str {
+        "a reentrant lock"
+    }
+
     fn channel(&self, name: &str) -> Arc<str> {
         names::lock_channel(name)
     }

@@ -127,7 +127,11 @@ impl Node {
             Err(fault) if fault.sent == Sent::Refused => return Ok(None),
             answer => String::from_redis_value(answer?).unwrap_or_default(),
         };
-        Ok(facts.lines().find_map(|line| line.strip_prefix("run_id:")).map(Into::into))
+        Ok(facts
+            .lines()
+            .find_map(|line| line.strip_prefix("run_id:"))
+            .filter(|id| !id.is_empty())
+            .map(Into::into))
     }
 
     pub(super) async fn route(self: &Arc<Self>, name: &str) -> Result<Route, Fault> {

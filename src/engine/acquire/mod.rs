@@ -108,7 +108,11 @@ struct Claim<'a> {
     /// Until when each member is ours; [`Moment::PAST`] if it is not.
     deadlines: PerMember<Moment>,
     lease: Lease,
+    /// Rounds in a row that had some members, and gave them back.
+    given_back: u32,
     splits: Backoff,
+    /// The member that gave no answer in the last round.
+    silent: Option<usize>,
 }
 
 impl<'a> Claim<'a> {
@@ -129,7 +133,7 @@ impl<'a> Claim<'a> {
             );
         }
         let deadlines = smallvec![Moment::PAST; seats.len()];
-        Ok(Self { handle, seats, ended, deadlines, lease, splits: SPLITS })
+        Ok(Self { handle, seats, ended, deadlines, lease, given_back: 0, splits: SPLITS, silent: None })
     }
 
     /// Whether any member is ours already.

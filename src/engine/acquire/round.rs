@@ -20,6 +20,9 @@ use crate::store::{Fault, FaultKind, Sent};
 /// What it took from others in a round that failed is given back before it waits, for so long.
 const GIVE_BACK: Duration = Duration::from_millis(50);
 
+/// Rounds in a row that end like this, before who needs all members begins to pause between them.
+const PATIENT: u32 = 3;
+
 /// What one attempt on each member came to.
 pub(super) enum Round {
     Refused(Refused),
@@ -93,6 +96,7 @@ impl Claim<'_> {
                 .map_err(Failure::Final)?;
             // With so many faults, whoever else is refused could not help.
             let is_hopeless = self.seats.len() - tally.faults < quorum;
+            self.silent = tally.failed.as_ref().map(|(member, _)| *member);
             return match (tally.refused, tally.failed) {
                 (Some(refused), None) => Ok(Round::Refused(refused)),
                 (Some(refused), Some(_)) if !is_hopeless => Ok(Round::Refused(refused)),
@@ -111,8 +115,11 @@ impl Claim<'_> {
         let mut tally = Tally { waits_for, ..Tally::default() };
         let queue = waits_for.is_some();
         if self.handle.needs_all() {
-            // In the order of the members, which is the same for all: who has the first goes on to the next.
-            for member in 0..self.seats.len() {
+            // In the order of the members, which is the same for all: who has the first goes on to the next. But one that
+            // gave no answer comes first, so that nobody has the others while it is silent.
+            let silent = self.silent.take();
+            let others = (0..self.seats.len()).filter(|&member| Some(member) != silent);
+            for member in silent.into_iter().chain(others) {
                 let outcome = self.attempt_one(member, queue).await;
                 self.count(member, outcome, &mut tally);
                 if self.deadlines[member] == Moment::PAST {
@@ -149,7 +156,15 @@ impl Claim<'_> {
                 Ok(_) => tally.is_lost = true,
                 Err(error) => tally.refusal = Some(error),
             },
-            Ok((Answer::OtherKind, _)) => tally.refusal = Some(self.handle.members[member].other_kind()),
+            Ok((Answer::OtherKind, _)) if self.handle.needs_all() => {
+                tally.refusal = Some(self.handle.members[member].other_kind());
+            }
+            // A majority can do without it.
+            Ok((Answer::OtherKind, _)) => {
+                let other_kind =
+                    Fault::new(FaultKind::WrongType, Sent::Refused, "in use as another kind of lock");
+                tally.has_failed(member, other_kind);
+            }
             Err(fault) => tally.has_failed(member, fault),
         }
     }
@@ -173,11 +188,13 @@ impl Claim<'_> {
             }
         }
         self.deadlines.fill(Moment::PAST);
-        let has_split = !had.is_empty() && !self.handle.needs_all();
+        self.given_back = if had.is_empty() { 0 } else { self.given_back + 1 };
+        let has_split = self.given_back > if self.handle.needs_all() { PATIENT } else { 0 };
         // What takes longer than this, and what may have been had, is given back in the background.
         let _ = timeout(GIVE_BACK, Releasing::new(had).settle_but(0)).await;
         if has_split {
             // Others had the rest, and give it back now. Whoever is the first to try again gets all.
+            // (Of those that are all needed, the order decides, as long as all agree on it.)
             sleep(jitter::within(self.splits.pause() * 2)).await;
         }
         Ok(())
