@@ -17,6 +17,7 @@ mod memory;
 mod pairs;
 mod peer;
 mod read;
+mod red;
 mod rounds;
 mod server;
 mod sides;
@@ -31,12 +32,13 @@ use server::Server;
 
 type Part = (&'static str, fn(&str, Effort));
 
-const PARTS: [Part; 5] = [
+const PARTS: [Part; 6] = [
     ("free", |url, effort| Flavor::ALL.into_iter().for_each(|flavor| free::measure(url, flavor, effort))),
     ("handoff", |url, effort| {
         Flavor::ALL.into_iter().for_each(|flavor| handoff::measure(url, flavor, effort))
     }),
     ("contended", contended::measure),
+    ("red", |_, effort| red::measure(effort)),
     ("read", read::measure),
     ("memory", memory::measure),
 ];
