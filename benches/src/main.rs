@@ -20,6 +20,7 @@ mod read;
 mod red;
 mod rounds;
 mod server;
+mod share;
 mod sides;
 mod stats;
 mod table;
@@ -32,7 +33,7 @@ use server::Server;
 
 type Part = (&'static str, fn(&str, Effort));
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     ("free", |url, effort| Flavor::ALL.into_iter().for_each(|flavor| free::measure(url, flavor, effort))),
     ("handoff", |url, effort| {
         Flavor::ALL.into_iter().for_each(|flavor| handoff::measure(url, flavor, effort))
@@ -40,6 +41,7 @@ const PARTS: [Part; 6] = [
     ("contended", contended::measure),
     ("red", |_, effort| red::measure(effort)),
     ("read", read::measure),
+    ("server", share::measure),
     ("memory", memory::measure),
 ];
 
