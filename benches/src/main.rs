@@ -9,9 +9,12 @@ mod clock;
 mod commands;
 mod compared;
 mod contended;
+mod dropped;
 mod flavor;
+mod floor;
 mod free;
 mod handoff;
+mod held;
 mod machine;
 mod memory;
 mod pairs;
@@ -24,6 +27,7 @@ mod share;
 mod sides;
 mod stats;
 mod table;
+mod waiters;
 
 use std::process::ExitCode;
 
@@ -33,15 +37,19 @@ use server::Server;
 
 type Part = (&'static str, fn(&str, Effort));
 
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 11] = [
     ("free", |url, effort| Flavor::ALL.into_iter().for_each(|flavor| free::measure(url, flavor, effort))),
+    ("floor", floor::measure),
     ("handoff", |url, effort| {
         Flavor::ALL.into_iter().for_each(|flavor| handoff::measure(url, flavor, effort))
     }),
     ("contended", contended::measure),
+    ("waiters", waiters::measure),
     ("red", |_, effort| red::measure(effort)),
     ("read", read::measure),
     ("server", share::measure),
+    ("held", held::measure),
+    ("dropped", dropped::measure),
     ("memory", memory::measure),
 ];
 
