@@ -21,6 +21,7 @@ mod pairs;
 mod peer;
 mod read;
 mod red;
+mod results;
 mod rounds;
 mod server;
 mod share;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
     let effort = if words.len() < args.len() { Effort::QUICK } else { Effort::FULL };
     match words[..] {
         [] => measure(&PARTS, effort),
+        [results::WORD, text, folder] => results::write(text, folder),
         // This program, started by itself.
         [handoff::SIDE, url, peer, flavor, sections] => handoff::side(url, peer, flavor, sections),
         [read::SIDE, url, flavor, turns] => read::side(url, flavor, turns),
