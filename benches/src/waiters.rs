@@ -49,7 +49,10 @@ pub fn measure(url: &str, effort: Effort) {
         "From the release by somebody else until each has had it, once, for no time; but {} s at most.",
         PATIENCE.as_secs()
     );
-    println!("Sections per second: until the last of them.\n");
+    println!(
+        "Sections per second: until the last of them. All begin to wait at the same moment, so those who ask at"
+    );
+    println!("fixed intervals ask all together, which is the worst case for them.\n");
     let samples = interleave(effort.rounds.min(5), candidates.len(), |which| candidates[which].1());
     let mut table =
         Table::new(["candidate", "had it", "p50 ms", "p99 ms", "last ms", "sections/s", "ratio to bare"]);
