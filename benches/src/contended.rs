@@ -1,4 +1,4 @@
-//! Many tasks of one process that want the same lock.
+//! Many tasks of one process that want the same lock, again and again.
 
 use std::time::Duration;
 
@@ -6,27 +6,37 @@ use lockkeeper::LockClient;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::bare::{Bare, BareFair};
+use crate::bare::{Bare, BareFair, BareRedisson};
+use crate::commands::{self, Commands};
 use crate::flavor::Flavor;
-use crate::peer::{Fair, Lock, Peer, Rslock};
+use crate::peer::{AsyncRedisLock, Distkit, Fair, Lock, Peer, Relock, Rlock, Rslock};
 use crate::rounds::{Effort, interleave};
-use crate::stats::{Ratio, median};
+use crate::stats::{Ratio, median, percentile};
 use crate::table::Table;
 
 const TASKS: usize = 8;
 const FAIR_TASKS: usize = 16;
 
+const FLAVOR: Flavor = Flavor::CurrentThread;
+
 /// What a task does, over and over.
 #[derive(Clone, Copy)]
 struct Pattern {
     tasks: usize,
-    section: Duration,
-    pause: Duration,
+    section_ms: u64,
+    pause_ms: u64,
     time: Duration,
 }
 
-/// Sections of each task per second.
-type Sample = Vec<f64>;
+/// The first is judged. The others are there for what they show of who gets the lock.
+const PATTERNS: [(u64, u64); 4] = [(1, 5), (1, 0), (0, 5), (0, 0)];
+
+struct Sample {
+    /// Sections of each task per second.
+    rates: Vec<f64>,
+    /// Microseconds before each section.
+    waits: Vec<f64>,
+}
 
 type Candidate = (&'static str, Box<dyn Fn(Pattern) -> Sample>);
 
@@ -34,24 +44,33 @@ pub fn measure(url: &str, effort: Effort) {
     let candidates = [
         candidate::<Bare>("bare", url),
         candidate::<LockClient>("lockkeeper", url),
+        candidate::<BareRedisson>("Redisson's scripts, bare", url),
         candidate::<Rslock>("rslock", url),
+        candidate::<Rlock>("rlock", url),
+        candidate::<Relock>("relock", url),
+        candidate::<Distkit>("distkit", url),
+        candidate::<AsyncRedisLock>("async-redis-lock", url),
     ];
-    let ms = Duration::from_millis;
-    println!("\n## One lock, {TASKS} tasks, {}: sections of 1 ms, pauses of 5 ms\n", FLAVOR.name());
-    println!("A timer of tokio adds up to a millisecond to both.\n");
-    let pattern = Pattern { tasks: TASKS, section: ms(1), pause: ms(5), time: effort.longer(4).slice };
-    report(&candidates, effort, pattern, true);
-    println!("\n## One lock, {TASKS} tasks, {}: nothing in between\n", FLAVOR.name());
-    println!("This rewards whoever takes the lock again at once, past those who wait.\n");
-    let pattern = Pattern { tasks: TASKS, section: ms(0), pause: ms(0), time: effort.slice };
-    report(&candidates, effort, pattern, false);
-
+    println!("\n## One lock that many tasks want, {}\n", FLAVOR.name());
+    println!("In the tables that follow, a timer of tokio adds up to a millisecond to what is not 0.");
+    println!(
+        "Wait: of the sections that were had, so one who never came in shows in \"longest\" and \"least served\":"
+    );
+    println!(
+        "the share of the task that had least, of an equal share. Commands for a section: sent by the client,"
+    );
+    println!("and by the scripts among them, counted in another run with `MONITOR`.");
+    let effort = effort.longer(4);
+    for (section_ms, pause_ms) in PATTERNS {
+        let pattern = Pattern { tasks: TASKS, section_ms, pause_ms, time: effort.slice };
+        println!("\n## One lock, {TASKS} tasks: sections of {section_ms} ms, pauses of {pause_ms} ms\n");
+        report(url, &candidates, effort, pattern);
+    }
     let candidates = [candidate::<BareFair>("bare fair", url), candidate::<Fair>("lockkeeper fair", url)];
-    println!("\n## One fair lock, {FAIR_TASKS} tasks, {}: nothing in between\n", FLAVOR.name());
-    report(&candidates, effort, Pattern { tasks: FAIR_TASKS, ..pattern }, false);
+    let pattern = Pattern { tasks: FAIR_TASKS, section_ms: 0, pause_ms: 0, time: effort.slice };
+    println!("\n## One fair lock, {FAIR_TASKS} tasks: nothing in between\n");
+    report(url, &candidates, effort, pattern);
 }
-
-const FLAVOR: Flavor = Flavor::CurrentThread;
 
 fn candidate<P: Peer + 'static>(name: &'static str, url: &str) -> Candidate {
     let runtime = FLAVOR.runtime();
@@ -59,27 +78,54 @@ fn candidate<P: Peer + 'static>(name: &'static str, url: &str) -> Candidate {
     (name, Box::new(move |pattern| runtime.block_on(run(&peer, pattern))))
 }
 
-fn report(candidates: &[Candidate], effort: Effort, pattern: Pattern, is_judged: bool) {
+fn report(url: &str, candidates: &[Candidate], effort: Effort, pattern: Pattern) {
     let samples = interleave(effort.rounds, candidates.len(), |which| candidates[which].1(pattern));
-    let mut table =
-        Table::new(["candidate", "sections/s", "ratio to bare", "target", "least of a task", "greatest"]);
-    for ((name, _), rounds) in candidates.iter().zip(&samples) {
-        let ratio = Ratio::new(rounds, &samples[0], sum);
-        let tasks = || rounds.iter().flatten().copied();
+    let mut table = Table::new([
+        "candidate",
+        "sections/s",
+        "ratio to bare",
+        "target",
+        "wait p50 µs",
+        "wait p99 µs",
+        "longest µs",
+        "least served",
+        "sent",
+        "in scripts",
+    ]);
+    for ((name, run), rounds) in candidates.iter().zip(&samples) {
+        let ratio = Ratio::new(rounds, &samples[0], rate);
+        let is_judged = *name == "lockkeeper" && (pattern.section_ms, pattern.pause_ms) == PATTERNS[0];
+        let mut waits: Vec<f64> = rounds.iter().flat_map(|sample| &sample.waits).copied().collect();
+        let commands = for_a_section(url, || run(pattern));
         table.row([
             (*name).to_owned(),
-            format!("{:.0}", median(rounds.iter().map(sum))),
+            format!("{:.0}", median(rounds.iter().map(rate))),
             ratio.to_string(),
-            if is_judged && *name == "lockkeeper" { ratio.at_least(0.95) } else { String::new() },
-            format!("{:.1}/s", tasks().fold(f64::INFINITY, f64::min)),
-            format!("{:.1}/s", tasks().fold(0.0, f64::max)),
+            if is_judged { ratio.at_least(0.95) } else { String::new() },
+            format!("{:.0}", percentile(&mut waits, 0.5)),
+            format!("{:.0}", percentile(&mut waits, 0.99)),
+            format!("{:.0}", percentile(&mut waits, 1.0)),
+            format!("{:.0} %", median(rounds.iter().map(least_share)) * 100.0),
+            format!("{:.2}", commands.sent),
+            format!("{:.2}", commands.inner),
         ]);
     }
     print!("{table}");
 }
 
-fn sum(sample: &Sample) -> f64 {
-    sample.iter().sum()
+fn rate(sample: &Sample) -> f64 {
+    sample.rates.iter().sum()
+}
+
+fn least_share(sample: &Sample) -> f64 {
+    let least = sample.rates.iter().copied().fold(f64::INFINITY, f64::min);
+    least * sample.rates.len() as f64 / rate(sample)
+}
+
+fn for_a_section(url: &str, run: impl FnOnce() -> Sample) -> Commands {
+    let (sample, all) = commands::count(url, run);
+    let sections = sample.waits.len() as f64;
+    Commands { sent: all.sent / sections, inner: all.inner / sections }
 }
 
 async fn run(peer: &impl Peer, pattern: Pattern) -> Sample {
@@ -88,25 +134,28 @@ async fn run(peer: &impl Peer, pattern: Pattern) -> Sample {
     for _ in 0..pattern.tasks {
         running.spawn(work(peer.lock("contended"), pattern, until));
     }
-    let sections = running.join_all().await;
-    sections.into_iter().map(|sections| sections as f64 / pattern.time.as_secs_f64()).collect()
+    let (in_time, waits): (Vec<u32>, Vec<_>) = running.join_all().await.into_iter().unzip();
+    let rates = in_time.into_iter().map(|sections| f64::from(sections) / pattern.time.as_secs_f64());
+    Sample { rates: rates.collect(), waits: waits.concat() }
 }
 
-/// Returns how many sections it had in the time.
-async fn work(mut lock: impl Lock, pattern: Pattern, until: Instant) -> u32 {
-    let mut sections = 0;
+/// Returns how many sections it had in the time, and how long it waited for each, also for one that came too late.
+async fn work(mut lock: impl Lock, pattern: Pattern, until: Instant) -> (u32, Vec<f64>) {
+    let (mut in_time, mut waits) = (0, Vec::new());
     while Instant::now() < until {
+        let asked = Instant::now();
         let guard = lock.lock().await;
-        rest(pattern.section).await;
-        sections += u32::from(Instant::now() < until);
+        waits.push(asked.elapsed().as_secs_f64() * 1e6);
+        rest(pattern.section_ms).await;
+        in_time += u32::from(Instant::now() < until);
         lock.unlock(guard).await;
-        rest(pattern.pause).await;
+        rest(pattern.pause_ms).await;
     }
-    sections
+    (in_time, waits)
 }
 
-async fn rest(time: Duration) {
-    if !time.is_zero() {
-        sleep(time).await;
+async fn rest(ms: u64) {
+    if ms > 0 {
+        sleep(Duration::from_millis(ms)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Measures lockkeeper side by side with the same scripts sent bare, and with a peer.
+//! Measures lockkeeper side by side with the same scripts sent bare, and with its peers.
 //!
 //! Numbers of different runs can not be compared: the machine is never the same twice. So everything here is a ratio
 //! within one round: all candidates run in each round, in an order that rotates, and what is reported is the median
@@ -6,70 +6,88 @@
 
 mod bare;
 mod clock;
+mod commands;
+mod compared;
 mod contended;
+mod dropped;
 mod flavor;
+mod floor;
 mod free;
 mod handoff;
+mod held;
+mod machine;
 mod memory;
 mod pairs;
 mod peer;
 mod read;
+mod red;
+mod results;
 mod rounds;
 mod server;
+mod share;
 mod sides;
 mod stats;
 mod table;
+mod waiters;
 
 use std::process::ExitCode;
-use std::thread::available_parallelism;
 
 use flavor::Flavor;
 use rounds::Effort;
 use server::Server;
 
-const USAGE: &str = "usage: lockkeeper-bench [free|handoff|contended|read|memory|all] [--quick]";
+type Part = (&'static str, fn(&str, Effort));
+
+const PARTS: [Part; 11] = [
+    ("free", |url, effort| Flavor::ALL.into_iter().for_each(|flavor| free::measure(url, flavor, effort))),
+    ("floor", floor::measure),
+    ("handoff", |url, effort| {
+        Flavor::ALL.into_iter().for_each(|flavor| handoff::measure(url, flavor, effort))
+    }),
+    ("contended", contended::measure),
+    ("waiters", waiters::measure),
+    ("red", |_, effort| red::measure(effort)),
+    ("read", read::measure),
+    ("server", share::measure),
+    ("held", held::measure),
+    ("dropped", dropped::measure),
+    ("memory", memory::measure),
+];
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).filter(|arg| *arg != "--quick").collect();
     let effort = if words.len() < args.len() { Effort::QUICK } else { Effort::FULL };
     match words[..] {
-        [] => measure("all", effort),
-        [what @ ("free" | "handoff" | "contended" | "read" | "memory" | "all")] => measure(what, effort),
+        [] => measure(&PARTS, effort),
+        [results::WORD, text, folder] => results::write(text, folder),
         // This program, started by itself.
         [handoff::SIDE, url, peer, flavor, sections] => handoff::side(url, peer, flavor, sections),
         [read::SIDE, url, flavor, turns] => read::side(url, flavor, turns),
         [memory::SIDE, url, what] => memory::side(url, what),
-        _ => {
-            eprintln!("{USAGE}");
-            return ExitCode::from(2);
-        }
+        _ => return measure_some(&words, effort),
     }
     ExitCode::SUCCESS
 }
 
-fn measure(what: &str, effort: Effort) {
+fn measure_some(names: &[&str], effort: Effort) -> ExitCode {
+    let wanted: Vec<Part> = PARTS.into_iter().filter(|(name, _)| names.contains(name)).collect();
+    if wanted.len() < names.len() {
+        eprintln!(
+            "usage: scripts/bench [part…] [--quick]; the parts: {}",
+            PARTS.map(|(name, _)| name).join(" ")
+        );
+        return ExitCode::from(2);
+    }
+    measure(&wanted, effort);
+    ExitCode::SUCCESS
+}
+
+fn measure(parts: &[Part], effort: Effort) {
     let server = Server::start();
-    let cpus = available_parallelism().map_or(0, usize::from);
-    println!(
-        "{}, {cpus} CPUs, {} rounds. Ratios: median [least..greatest].",
-        server.version(),
-        effort.rounds
-    );
-    let is_wanted = |name| what == name || what == "all";
-    if is_wanted("free") {
-        Flavor::ALL.into_iter().for_each(|flavor| free::measure(server.url(), flavor, effort));
-    }
-    if is_wanted("handoff") {
-        Flavor::ALL.into_iter().for_each(|flavor| handoff::measure(server.url(), flavor, effort));
-    }
-    if is_wanted("contended") {
-        contended::measure(server.url(), effort);
-    }
-    if is_wanted("read") {
-        read::measure(server.url(), effort);
-    }
-    if is_wanted("memory") {
-        memory::measure(server.url(), effort);
+    machine::describe(&server, effort);
+    compared::describe();
+    for (_, part) in parts {
+        part(server.url(), effort);
     }
 }

@@ -14,10 +14,10 @@ use crate::table::Table;
 /// One candidate in one round.
 pub struct Sample {
     /// Pairs of lock and unlock per second.
-    rate: f64,
+    pub rate: f64,
     /// Microseconds of a pair.
-    p50: f64,
-    p99: f64,
+    pub p50: f64,
+    pub p99: f64,
     /// Microseconds of computing in this process for a pair.
     client: f64,
 }

@@ -12,7 +12,8 @@ pub struct Effort {
 
 impl Effort {
     pub const FULL: Self = Self { rounds: 9, slice: Duration::from_millis(300) };
-    pub const QUICK: Self = Self { rounds: 3, slice: Duration::from_millis(100) };
+    /// Enough to see that it works.
+    pub const QUICK: Self = Self { rounds: 1, slice: Duration::from_millis(50) };
 
     /// Of what happens this often, so many are in a slice.
     pub fn count(self, every: Duration) -> usize {
@@ -27,14 +28,15 @@ impl Effort {
 
 /// Runs each candidate once per round, in an order that rotates. Returns the results of each, round by round.
 ///
-/// A first round warms up and is not counted.
+/// A first round warms up and is not counted, unless one is all.
 pub fn interleave<T>(rounds: usize, candidates: usize, run: impl Fn(usize) -> T) -> Vec<Vec<T>> {
     let mut results: Vec<Vec<T>> = (0..candidates).map(|_| Vec::new()).collect();
-    for round in 0..=rounds {
+    let warming = usize::from(rounds > 1);
+    for round in 0..warming + rounds {
         for step in 0..candidates {
             let candidate = (round + step) % candidates;
             let result = run(candidate);
-            if round > 0 {
+            if round >= warming {
                 results[candidate].push(result);
             }
         }

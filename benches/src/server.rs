@@ -5,6 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 pub struct Server {
     process: Child,
     url: String,
@@ -30,6 +32,19 @@ impl Server {
             (Some(version), _) => format!("Valkey {version}"),
             (None, version) => format!("Redis {}", version.unwrap_or("of unknown version")),
         }
+    }
+
+    /// Its connections stay open, and nobody gets an answer.
+    pub fn stop(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).expect("a process of ours");
     }
 
     fn launch(program: &str, port: u16) -> Option<Self> {

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::cmd;
 
 use crate::bare::{self, BareRead};
 use crate::flavor::Flavor;
 use crate::peer::{Lock, Peer};
 use crate::rounds::{Effort, interleave};
+use crate::share::worked;
 use crate::stats::{Ratio, median};
 use crate::table::Table;
 
@@ -44,7 +44,7 @@ async fn run(readers: &BareRead, mut server: MultiplexedConnection, others: usiz
     for _ in 0..others {
         crowd.push(lock.lock().await);
     }
-    let before = scripts(&mut server).await;
+    let before = worked(&mut server).await;
     let start = Instant::now();
     let mut pairs = 0.0;
     while start.elapsed() < time {
@@ -52,18 +52,9 @@ async fn run(readers: &BareRead, mut server: MultiplexedConnection, others: usiz
         lock.unlock(guard).await;
         pairs += 1.0;
     }
-    let worked = scripts(&mut server).await - before;
+    let worked = worked(&mut server).await - before;
     for guard in crowd {
         lock.unlock(guard).await;
     }
     worked / pairs
-}
-
-/// Microseconds that the server has worked on scripts.
-async fn scripts(server: &mut MultiplexedConnection) -> f64 {
-    let facts: String = bare::run(server, cmd("INFO").arg("commandstats")).await;
-    let fact =
-        facts.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:")).expect("a script that ran");
-    let micros = fact.split(',').find_map(|part| part.strip_prefix("usec=")).expect("a known fact");
-    micros.parse().expect("a number")
 }

@@ -1,33 +1,9 @@
-//! What is compared, as the measurements see it.
+//! This crate.
 
-use std::future::Future;
-use std::time::Duration;
+use futures_util::future::join_all;
+use lockkeeper::{FairLock, LockClient, LockGuard, RLock, ReadLock, RedLock};
 
-use lockkeeper::{FairLock, LockClient, LockGuard, RLock, ReadLock};
-use rslock::LockManager;
-
-use crate::bare;
-
-/// Lockkeeper's default, and what the others are given.
-pub const LEASE: Duration = Duration::from_secs(30);
-
-/// A client of some crate, or of none.
-pub trait Peer: Sized {
-    type Lock: Lock;
-
-    fn connect(url: &str) -> impl Future<Output = Self>;
-
-    fn lock(&self, name: &str) -> Self::Lock;
-}
-
-/// A lock in the hands of one task.
-pub trait Lock: Send + 'static {
-    type Guard: Send;
-
-    fn lock(&mut self) -> impl Future<Output = Self::Guard> + Send;
-
-    fn unlock(&mut self, guard: Self::Guard) -> impl Future<Output = ()> + Send;
-}
+use super::{Lock, Peer};
 
 /// Lockkeeper, with a handle that is kept.
 impl Peer for LockClient {
@@ -60,7 +36,7 @@ macro_rules! lockkeepers {
     };
 }
 
-lockkeepers!(RLock, FairLock, ReadLock);
+lockkeepers!(RLock, FairLock, ReadLock, RedLock);
 
 /// Lockkeeper's fair lock.
 pub struct Fair(LockClient);
@@ -124,35 +100,48 @@ impl Lock for NewHandle {
     }
 }
 
-/// The crate rslock. It does less: `SET NX` and a script of a `GET` and a `DEL`, no re-entry, no renewal, and nobody
-/// is woken. It has one connection.
-pub struct Rslock(LockManager);
+/// Lockkeeper's lock on a majority of servers.
+pub struct Red(Vec<LockClient>);
 
-pub struct RslockLock {
-    manager: LockManager,
-    name: String,
-}
+impl Peer for Red {
+    type Lock = RedLock;
 
-impl Peer for Rslock {
-    type Lock = RslockLock;
-
-    async fn connect(url: &str) -> Self {
-        Self(LockManager::new(vec![bare::address(url)]))
+    async fn connect(urls: &str) -> Self {
+        Self(clients(urls).await)
     }
 
-    fn lock(&self, name: &str) -> RslockLock {
-        RslockLock { manager: self.0.clone(), name: name.to_owned() }
+    fn lock(&self, name: &str) -> RedLock {
+        RedLock::new(self.0.iter().map(|client| client.rlock(name))).expect("servers that differ")
     }
 }
 
-impl Lock for RslockLock {
-    type Guard = rslock::LockGuard;
+/// Lockkeeper's single locks on several servers, at the same time: as slow as the slowest of them.
+pub struct Together(Vec<LockClient>);
 
-    async fn lock(&mut self) -> rslock::LockGuard {
-        self.manager.acquire(self.name.as_str(), LEASE).await.expect("a lock")
+impl Peer for Together {
+    type Lock = Vec<RLock>;
+
+    async fn connect(urls: &str) -> Self {
+        Self(clients(urls).await)
     }
 
-    async fn unlock(&mut self, guard: rslock::LockGuard) {
-        guard.release().await;
+    fn lock(&self, name: &str) -> Vec<RLock> {
+        self.0.iter().map(|client| client.rlock(name)).collect()
     }
+}
+
+impl Lock for Vec<RLock> {
+    type Guard = Vec<LockGuard>;
+
+    async fn lock(&mut self) -> Vec<LockGuard> {
+        join_all(self.iter_mut().map(Lock::lock)).await
+    }
+
+    async fn unlock(&mut self, guards: Vec<LockGuard>) {
+        join_all(self.iter_mut().zip(guards).map(|(lock, guard)| lock.unlock(guard))).await;
+    }
+}
+
+async fn clients(urls: &str) -> Vec<LockClient> {
+    join_all(urls.split(' ').map(<LockClient as Peer>::connect)).await
 }

@@ -1,42 +1,35 @@
-//! The floor: lockkeeper's own scripts with nothing around them. One command to acquire, one to release; and to wait,
-//! the steps that can not be left out: release and publish, hear the message, acquire.
+//! The floor: lockkeeper's own scripts with nothing around them, and Redisson's in the same way. One command to
+//! acquire, one to release; and to wait, the steps that can not be left out: release and publish, hear the message,
+//! acquire.
 //!
 //! It is no lock to use. It survives no fault, no lost message, no dropped future, and renews nothing.
 
-use std::collections::HashMap;
+pub mod scripts;
+mod wakes;
+
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::process;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::join_all;
-use redis::aio::{MultiplexedConnection, PubSubSink};
+use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Script, cmd,
 };
-use tokio::sync::Notify;
 
 use crate::peer::{LEASE, Lock, Peer};
-
-const ACQUIRE: &str = include_str!("../../lua/rlock/acquire.lua");
-const RELEASE: &str = include_str!("../../lua/rlock/release.lua");
-const FAIR_ACQUIRE: &str = include_str!("../../lua/fair/acquire.lua");
-const FAIR_RELEASE: &str = include_str!("../../lua/fair/release.lua");
-const READ_ACQUIRE: &str = include_str!("../../lua/read/acquire.lua");
-const READ_RELEASE: &str = include_str!("../../lua/read/release.lua");
-
-/// What several scripts share, by the name that their headers give it.
-const SHARED: [(&str, &str); 2] = [
-    ("fair/shared.lua", include_str!("../../lua/fair/shared.lua")),
-    ("read/shared.lua", include_str!("../../lua/read/shared.lua")),
-];
+use scripts::{lockkeeper, redisson};
+use wakes::Wakes;
 
 /// As long as a lockkeeper waiter counts as alive by default, and the longest that Java waits.
 const ALLOWANCE_MS: u64 = 6_000;
 const JAVA_WAIT_MS: u64 = 300_000;
+
+/// For how long Redisson remembers an unlock that nobody confirmed.
+const LATCH_MS: u64 = 20_000;
 
 /// As many as a lockkeeper client has by default.
 const CONNECTIONS: usize = 2;
@@ -54,6 +47,9 @@ pub struct BareFair(Bare);
 
 /// The scripts of the read lock.
 pub struct BareRead(Bare);
+
+/// The scripts of Redisson's RLock. Each unlock is followed by a `DEL` that nobody awaits, as with Redisson.
+pub struct BareRedisson(Bare);
 
 struct Shared {
     connections: Vec<MultiplexedConnection>,
@@ -79,6 +75,7 @@ enum Form {
     Fair([String; 3]),
     /// The number of the grant.
     Read,
+    Redisson,
 }
 
 /// Of a hold. Nobody else ever has the same.
@@ -103,15 +100,15 @@ pub async fn run<T: FromRedisValue>(connection: &mut MultiplexedConnection, comm
     command.query_async(connection).await.expect("an answer")
 }
 
-async fn load(connection: &mut MultiplexedConnection, source: &str) -> String {
-    Script::new(&assembled(source)).load_async(connection).await.expect("a script the server can read")
+pub async fn load(connection: &mut MultiplexedConnection, source: &str) -> String {
+    Script::new(source).load_async(connection).await.expect("a script the server can read")
 }
 
 impl Peer for Bare {
     type Lock = BareLock;
 
     async fn connect(url: &str) -> Self {
-        Self::with(url, ACQUIRE, RELEASE).await
+        Self::lockkeeper(url, "rlock").await
     }
 
     /// The name picks the connection, by the same hash as in lockkeeper.
@@ -128,7 +125,7 @@ impl Peer for BareFair {
     type Lock = BareLock;
 
     async fn connect(url: &str) -> Self {
-        Self(Bare::with(url, FAIR_ACQUIRE, FAIR_RELEASE).await)
+        Self(Bare::lockkeeper(url, "fair").await)
     }
 
     fn lock(&self, name: &str) -> BareLock {
@@ -142,7 +139,7 @@ impl Peer for BareRead {
     type Lock = BareLock;
 
     async fn connect(url: &str) -> Self {
-        Self(Bare::with(url, READ_ACQUIRE, READ_RELEASE).await)
+        Self(Bare::lockkeeper(url, "read").await)
     }
 
     fn lock(&self, name: &str) -> BareLock {
@@ -151,17 +148,24 @@ impl Peer for BareRead {
     }
 }
 
-/// Behind the first line of a script stands what its header says that it is with.
-fn assembled(script: &str) -> String {
-    let Some(with) = script.lines().find_map(|line| line.strip_prefix("  With  ")) else {
-        return script.to_owned();
-    };
-    let (_, shared) = SHARED.into_iter().find(|(name, _)| *name == with).expect("a known file");
-    let (first_line, rest) = script.split_once('\n').expect("more than one line");
-    format!("{first_line}\n{shared}{rest}")
+impl Peer for BareRedisson {
+    type Lock = BareLock;
+
+    async fn connect(url: &str) -> Self {
+        Self(Bare::with(url, &redisson("rlock/acquire.lua"), &redisson("rlock/unlock.lua")).await)
+    }
+
+    fn lock(&self, name: &str) -> BareLock {
+        BareLock { form: Form::Redisson, ..self.0.lock(name) }
+    }
 }
 
 impl Bare {
+    async fn lockkeeper(url: &str, kind: &str) -> Self {
+        let [acquire, release] = ["acquire", "release"].map(|what| lockkeeper(&format!("{kind}/{what}.lua")));
+        Self::with(url, &acquire, &release).await
+    }
+
     async fn with(url: &str, acquire: &str, release: &str) -> Self {
         let mut connections = join_all((0..CONNECTIONS).map(|_| connection(url))).await;
         let acquire = load(&mut connections[0], acquire).await;
@@ -188,6 +192,7 @@ impl BareLock {
                 command.arg(id).arg(LEASE_MS).arg(ALLOWANCE_MS).arg(JAVA_WAIT_MS)
             }
             Form::Read => command.arg(1).arg(&self.name).arg(id).arg(number).arg(LEASE_MS),
+            Form::Redisson => command.arg(1).arg(&self.name).arg(LEASE_MS).arg(id),
         };
         let left: Option<i64> = run(&mut self.connection, &command).await;
         left.is_none()
@@ -206,8 +211,19 @@ impl BareLock {
                 command.arg(2).arg(&self.name).arg(&self.channel);
                 command.arg(id).arg(number).arg(0).arg(LEASE_MS)
             }
+            Form::Redisson => return self.release_as_redisson(command, id, *number).await,
         };
         run(&mut self.connection, &command).await
+    }
+
+    async fn release_as_redisson(&mut self, mut unlock: Cmd, id: &str, number: u64) -> i64 {
+        let latch = format!("redisson_unlock_latch:{{{}}}:{number:032x}", self.name);
+        unlock.arg(3).arg(&self.name).arg(&self.channel).arg(&latch);
+        unlock.arg("0").arg(LEASE_MS).arg(id).arg("publish").arg(LATCH_MS);
+        let answer = run(&mut self.connection, &unlock).await;
+        let mut connection = self.connection.clone();
+        tokio::spawn(async move { run::<()>(&mut connection, cmd("DEL").arg(latch)).await });
+        answer
     }
 }
 
@@ -230,56 +246,5 @@ impl Lock for BareLock {
 
     async fn unlock(&mut self, owner: Owner) {
         assert_eq!(self.release(&owner).await, 1, "a lock that was held");
-    }
-}
-
-/// One connection that hears messages, for all who wait. A channel that was heard once is heard for ever.
-struct Wakes {
-    sink: PubSubSink,
-    channels: Arc<Mutex<HashMap<String, Arc<Notify>>>>,
-}
-
-impl Wakes {
-    async fn connect(url: &str) -> Self {
-        let client = Client::open(address(url)).expect("a good address");
-        let (sink, mut stream) = client.get_async_pubsub().await.expect("a connection").split();
-        let channels = Arc::new(Mutex::new(HashMap::<String, Arc<Notify>>::new()));
-        let heard = Arc::clone(&channels);
-        tokio::spawn(async move {
-            while let Some(message) = stream.next().await {
-                let channels = heard.lock().expect("no panic");
-                if let Some(waiting) = channels.get(message.get_channel_name()) {
-                    waiting.notify_one();
-                }
-            }
-        });
-        Self { sink, channels }
-    }
-
-    /// Returns when it is time to attempt again: on a message, or once the channel is heard for the first time.
-    async fn wait(&self, channel: &str) {
-        match self.waiting(channel) {
-            Some(waiting) => waiting.notified().await,
-            None => self.sink.clone().subscribe(channel).await.expect("a subscription"),
-        }
-    }
-
-    /// Nobody will wait there again. Whoever has the lock does not wait for that.
-    fn forget(&self, channel: &str) {
-        let known = self.channels.lock().expect("no panic").remove(channel);
-        if known.is_some() {
-            let (mut sink, channel) = (self.sink.clone(), channel.to_owned());
-            tokio::spawn(async move { sink.unsubscribe(channel).await.expect("an answer") });
-        }
-    }
-
-    /// Who waits there already. `None`: nobody ever did, and whoever asks has to subscribe.
-    fn waiting(&self, channel: &str) -> Option<Arc<Notify>> {
-        let mut channels = self.channels.lock().expect("no panic");
-        let known = channels.get(channel).cloned();
-        if known.is_none() {
-            channels.insert(channel.to_owned(), Arc::default());
-        }
-        known
     }
 }
