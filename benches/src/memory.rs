@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use crate::bare::{self, Bare};
 use crate::flavor::Flavor;
-use crate::peer::{Lock, Peer};
+use crate::peer::{Fair, Lock, Peer};
 use crate::rounds::Effort;
 use crate::sides;
 use crate::stats::median;
@@ -34,10 +34,11 @@ const STEP_TIME: Duration = Duration::from_millis(2);
 /// Until everybody who was started waits.
 const SETTLE: Duration = Duration::from_millis(300);
 
-const CASES: [(&str, &str, usize); 3] = [
+const CASES: [(&str, &str, usize); 4] = [
     ("held", "lock that is held and renewed", HELD),
     ("waiting-one", "waiter, all for one lock", WAITING),
     ("waiting-many", "waiter, each for another lock", WAITING),
+    ("waiting-fair", "waiter, each hundred for one fair lock", WAITING),
 ];
 
 /// Bytes for each of what was made.
@@ -74,8 +75,9 @@ pub fn side(url: &str, case: &str) {
     let cost = Flavor::CurrentThread.runtime().block_on(async {
         match case {
             "held" => held(url).await,
-            "waiting-one" => waiting(url, |_| "one".to_owned()).await,
-            _ => waiting(url, |number| format!("lock:{number}")).await,
+            "waiting-one" => waiting::<LockClient>(url, |_| "one".to_owned()).await,
+            "waiting-fair" => waiting::<Fair>(url, |number| format!("lock:{}", number / 100)).await,
+            _ => waiting::<LockClient>(url, |number| format!("lock:{number}")).await,
         }
     });
     println!("{} {}", cost.client, cost.server);
@@ -98,9 +100,9 @@ async fn hold(client: &LockClient, name: &str, count: usize) -> Vec<LockGuard> {
     guards
 }
 
-async fn waiting(url: &str, name: fn(usize) -> String) -> Cost {
+async fn waiting<P: Peer>(url: &str, name: fn(usize) -> String) -> Cost {
     let mut scale = Scale::new(url).await;
-    let client = LockClient::connect(url).await.expect("a client");
+    let client = P::connect(url).await;
     let names: HashSet<String> = (0..WAITING).map(name).collect();
     take(url, names.iter().map(String::as_str).chain(["first"])).await;
     let mut waiters = JoinSet::new();
@@ -125,9 +127,9 @@ async fn take(url: &str, names: impl Iterator<Item = &str>) {
     }
 }
 
-fn wait(waiters: &mut JoinSet<LockGuard>, client: &LockClient, name: &str) {
-    let mut lock = client.rlock(name);
-    waiters.spawn(async move { lock.lock().await.expect("a lock, some day") });
+fn wait<P: Peer>(waiters: &mut JoinSet<<P::Lock as Lock>::Guard>, client: &P, name: &str) {
+    let mut lock = client.lock(name);
+    waiters.spawn(async move { lock.lock().await });
 }
 
 /// Weighs this process and the server.

@@ -32,7 +32,7 @@ pub trait Peer: Sized {
 
 /// A lock in the hands of one task.
 pub trait Lock: Send + 'static {
-    type Guard: Send;
+    type Guard: Send + 'static;
 
     fn lock(&mut self) -> impl Future<Output = Self::Guard> + Send;
 
