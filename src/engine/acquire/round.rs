@@ -133,7 +133,9 @@ impl Claim<'_> {
         let attempts = (0..all).map(|member| self.attempt_one(member, queue));
         let outcomes = gather(attempts, |outcomes| {
             let had = outcomes.iter().filter(is_had).count();
-            is_decided(had, outcomes.len() - had, quorum, all)
+            // Faults do not decide: whether the others are enough, or it is hopeless, is for all of them to say.
+            let answered = outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).count();
+            is_decided(had, answered - had, quorum, all)
         })
         .await;
         for (member, outcome) in outcomes {
