@@ -33,7 +33,7 @@ use crate::error::{Error, Result};
 #[must_use = "if unused, the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
-    name: Box<str>,
+    name: Arc<str>,
     hold: Arc<Hold>,
     token: Option<u64>,
     /// What makes up the hold. Empty once it was given back.
@@ -41,10 +41,10 @@ pub struct LockGuard {
 }
 
 impl LockGuard {
-    pub(crate) fn new(name: &str, hold: Arc<Hold>, parts: PerMember<Part>) -> Self {
+    pub(crate) fn new(name: Arc<str>, hold: Arc<Hold>, parts: PerMember<Part>) -> Self {
         let token =
             if hold.members() == 1 { parts.first().and_then(|part| part.grant.token()) } else { None };
-        Self { name: name.into(), hold, token, parts }
+        Self { name, hold, token, parts }
     }
 
     /// The name of the lock.

@@ -5,6 +5,30 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
+/// What Redis is told about a lock: derived from its name once for a handle, and not for each command.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    /// The lock's own: its name as it is.
+    pub(crate) lock: Arc<str>,
+    /// The channel that is told when the lock becomes free, or, with a queue, what those of all its waiters begin with.
+    pub(crate) channel: Arc<str>,
+    /// Those that only this type of lock has, in an order of its own.
+    pub(crate) more: SmallVec<[Arc<str>; 1]>,
+}
+
+impl Keys {
+    pub(crate) fn new(
+        lock: Arc<str>,
+        channel: fn(&str) -> Arc<str>,
+        more: impl IntoIterator<Item = fn(&str) -> Arc<str>>,
+    ) -> Self {
+        let (channel, more) = (channel(&lock), more.into_iter().map(|key| key(&lock)).collect());
+        Self { lock, channel, more }
+    }
+}
+
 /// Where the waiters of an [`RLock`](crate::RLock) listen, as those of a fenced lock do.
 pub(crate) fn lock_channel(name: &str) -> Arc<str> {
     prefixed("redisson_lock__channel", name)
@@ -36,7 +60,7 @@ pub(crate) fn fencing_counter(name: &str) -> Arc<str> {
 }
 
 fn prefixed(prefix: &str, name: &str) -> Arc<str> {
-    if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }.into()
+    if name.contains('{') { [prefix, ":", name].concat() } else { [prefix, ":{", name, "}"].concat() }.into()
 }
 
 #[cfg(test)]

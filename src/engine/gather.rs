@@ -40,6 +40,26 @@ pub(crate) async fn gather<F: Future>(
     }
 }
 
+/// Asks all of them for yes or no, until it is decided. True: at least `quorum` of them said yes.
+///
+/// # Errors
+///
+/// They did not, and one of them failed.
+pub(crate) async fn vote<F, E>(voters: impl ExactSizeIterator<Item = F>, quorum: usize) -> Result<bool, E>
+where
+    F: Future<Output = Result<bool, E>>,
+{
+    let all = voters.len();
+    let yes =
+        |votes: &[(usize, F::Output)]| votes.iter().filter(|(_, vote)| matches!(vote, Ok(true))).count();
+    let votes = gather(voters, |votes| is_decided(yes(votes), votes.len() - yes(votes), quorum, all)).await;
+    let is_enough = yes(&votes) >= quorum;
+    match votes.into_iter().find_map(|(_, vote)| vote.err()) {
+        Some(error) if !is_enough => Err(error),
+        _ => Ok(is_enough),
+    }
+}
+
 /// Whether it is settled if at least `quorum` of `all` say yes, given how many said yes and no so far.
 pub(crate) const fn is_decided(yes: usize, no: usize, quorum: usize, all: usize) -> bool {
     yes >= quorum || all - no < quorum
@@ -47,7 +67,7 @@ pub(crate) const fn is_decided(yes: usize, no: usize, quorum: usize, all: usize)
 
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
+    use std::future::{pending, ready};
 
     use futures_util::FutureExt;
     use tokio::time::sleep;
@@ -68,6 +88,17 @@ mod tests {
             assert_eq!(is_decided(yes, no, 2, 3), decided, "{yes} and {no}");
         }
         assert!(is_decided(0, 1, 3, 3) && !is_decided(2, 0, 3, 3));
+    }
+
+    #[tokio::test]
+    async fn a_vote_fails_only_without_a_quorum() {
+        for (votes, outcome) in [
+            ([Ok(true), Ok(true), Err(1)], Ok(true)),
+            ([Ok(true), Ok(false), Ok(false)], Ok(false)),
+            ([Ok(true), Ok(false), Err(1)], Err(1)),
+        ] {
+            assert_eq!(vote(votes.map(ready).into_iter(), 2).await, outcome, "{votes:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -21,7 +21,7 @@ use crate::sync::lock;
 #[allow(unnameable_types, unreachable_pub, reason = "the sealed part of a public trait returns it")]
 pub struct Handle {
     /// Of several members, all their names.
-    joined: Option<Box<str>>,
+    joined: Option<Arc<str>>,
     /// Of those that are all needed, in an order that is the same for all clients.
     pub(crate) members: PerMember<Member>,
     /// How many members it takes to hold the lock.
@@ -32,9 +32,9 @@ pub struct Handle {
 /// One lock on one server, as one owner sees it.
 #[derive(Debug)]
 pub(crate) struct Member {
-    pub(crate) target: Target,
+    pub(crate) target: Arc<Target>,
     /// As the user gave it.
-    name: Box<str>,
+    name: Arc<str>,
     holds: Arc<Holds>,
 }
 
@@ -90,10 +90,11 @@ impl Handle {
         holds: Arc<Holds>,
     ) -> Self {
         let key = engine.key(name);
-        let target = Target { engine: Arc::clone(engine), kind, channel: kind.channel(&key), name: key };
+        let name = if *key == *name { Arc::clone(&key) } else { name.into() };
+        let target = Arc::new(Target::new(engine, kind, key));
         Self {
             joined: None,
-            members: smallvec![Member { target, name: name.into(), holds }],
+            members: smallvec![Member { target, name, holds }],
             quorum: 1,
             terms: Terms::default(),
         }
@@ -136,7 +137,7 @@ impl Handle {
         Ok(Self { joined, members, quorum, terms })
     }
 
-    pub(crate) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &Arc<str> {
         self.joined.as_ref().unwrap_or(&self.members[0].name)
     }
 
@@ -186,9 +187,9 @@ impl Handle {
 
     /// The lease to ask for.
     pub(crate) fn lease(&self) -> Result<Lease> {
-        let margin = self.engines().map(|engine| engine.config.margin).max().unwrap_or_default();
+        let margins = || self.engines().map(|engine| engine.config.margin);
         let check = |argument, time: Option<Duration>| {
-            time.map(|time| lease::check(argument, time, margin)).transpose()
+            time.map(|time| lease::check(argument, time, margins())).transpose()
         };
         let fixed = check("lease", self.terms.lease)?;
         Ok(Lease { fixed, max_hold: check("max_hold", self.terms.max_hold)? })
@@ -221,15 +222,16 @@ impl Member {
     /// # Errors
     ///
     /// What this owner holds on the name is in the way, and will be for as long as it waits.
-    pub(crate) fn start(&self) -> Result<Start> {
+    pub(crate) fn start(&self, now: Moment) -> Result<Start> {
         let mut grants = lock(&self.holds.0);
-        self.check_family(&grants)?;
-        if let Some(seat) = grants.of(self.is_shared()).as_ref().and_then(Seat::again) {
+        self.check_family(&grants, now)?;
+        let again = |grant| Seat::again(grant, now);
+        if let Some(seat) = grants.of(self.is_shared()).as_ref().and_then(again) {
             return Ok(Start { seat, ended: PerMember::new() });
         }
-        let seat = self.begin(&grants)?;
+        let seat = self.begin(&grants, now)?;
         let mut ended: PerMember<_> = grants.of(self.is_shared()).take().into_iter().collect();
-        ended.extend(grants.of(!self.is_shared()).clone().filter(|other| other.live(clock::now()) == 0));
+        ended.extend(grants.of(!self.is_shared()).clone().filter(|other| other.live(now) == 0));
         ended.retain(|grant| !grant.is_settled());
         Ok(Start { seat, ended })
     }
@@ -240,30 +242,27 @@ impl Member {
     ///
     /// As [`start`](Self::start).
     pub(crate) fn fresh_seat(&self) -> Result<Seat> {
-        self.begin(&lock(&self.holds.0))
+        self.begin(&lock(&self.holds.0), clock::now())
     }
 
     /// An owner has locks of one family under a name at a time.
-    fn check_family(&self, grants: &Grants) -> Result<()> {
-        let families = grants.all().filter(|grant| grant.live(clock::now()) > 0);
-        match families
-            .map(|grant| grant.target.kind.family())
-            .find(|&found| found != self.target.kind.family())
-        {
+    fn check_family(&self, grants: &Grants, now: Moment) -> Result<()> {
+        let families =
+            grants.all().filter(|grant| grant.live(now) > 0).map(|grant| grant.target.kind.family());
+        match families.into_iter().find(|&found| found != self.target.kind.family()) {
             Some(found) => Err(Error::WrongKind { name: self.name.to_string(), found }),
             None => Ok(()),
         }
     }
 
     /// Within a write hold, an owner may read. Within a read hold it can not write: it would wait for itself.
-    fn begin(&self, grants: &Grants) -> Result<Seat> {
-        let now = clock::now();
+    fn begin(&self, grants: &Grants, now: Moment) -> Result<Seat> {
         let is_live = |grant: &&Arc<Grant>| grant.live(now) > 0;
         if !self.is_shared() && grants.shared.as_ref().is_some_and(|grant| is_live(&grant)) {
             return Err(Error::Upgrade { name: self.name.to_string() });
         }
         let within = grants.exclusive.as_ref().filter(is_live);
-        Ok(Seat::fresh(self.target.clone(), within.map(|grant| &**grant)))
+        Ok(Seat::fresh(Arc::clone(&self.target), within.map(|grant| &**grant)))
     }
 
     /// What its owner holds from now on.
@@ -296,12 +295,12 @@ impl Member {
 
     /// By this, all clients put the members of a lock in one order.
     fn key(&self) -> (&str, Option<&str>) {
-        (&self.target.name, self.server())
+        (&self.target.keys.lock, self.server())
     }
 
     fn may_be_same_lock(&self, other: &Self) -> bool {
         let is_known = self.server().is_some() && other.server().is_some();
-        !is_known && self.target.name == other.target.name
+        !is_known && self.target.keys.lock == other.target.keys.lock
     }
 
     fn is_same_lock(&self, other: &Self) -> bool {
@@ -309,7 +308,7 @@ impl Member {
             || (self.server().is_some()
                 && self.server() == other.server()
                 && self.target.engine.store.database() == other.target.engine.store.database());
-        is_same_store && self.target.name == other.target.name
+        is_same_store && self.target.keys.lock == other.target.keys.lock
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::grant::Target;
 use crate::config::LockConfig;
+use crate::names::Keys;
 use crate::script::{Arg, Batch, Call, Reply, Row};
 use crate::store::Fault;
 
@@ -16,8 +17,8 @@ pub(crate) trait Kind: fmt::Debug + Send + Sync + 'static {
     /// What it is called. An owner has locks of one family under a name at a time.
     fn family(&self) -> &'static str;
 
-    /// The channel that is told when the lock becomes free, or, with a queue, what those of all its waiters begin with.
-    fn channel(&self, name: &str) -> Arc<str>;
+    /// The keys and channels of the lock of this name.
+    fn keys(&self, lock: Arc<str>) -> Keys;
 
     /// Takes the lock, or with `want` above 1 enters it again. If it can not be had and the kind has a queue, `queue`
     /// says whether to join it.
@@ -65,8 +66,7 @@ pub(crate) trait Queue {
 /// Whose hold on which lock an operation is about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whose<'a> {
-    pub(crate) name: &'a Arc<str>,
-    pub(crate) channel: &'a Arc<str>,
+    pub(crate) keys: &'a Keys,
     pub(crate) owner: &'a Arg,
     /// The number of the grant, greater than those of all earlier ones. 0: whichever there is.
     pub(crate) grant: u64,

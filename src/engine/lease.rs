@@ -24,8 +24,13 @@ pub(crate) fn quorum_deadline(members: impl IntoIterator<Item = Moment>, quorum:
     deadlines.get(quorum.saturating_sub(1)).copied().unwrap_or(Moment::PAST)
 }
 
-/// A lease in the whole milliseconds that Redis counts in, if it is one that can be held.
-pub(crate) fn check(argument: &'static str, lease: Duration, margin: Duration) -> Result<Duration> {
+/// A lease in the whole milliseconds that Redis counts in, if it is one that can be held with all of these margins.
+pub(crate) fn check(
+    argument: &'static str,
+    lease: Duration,
+    margins: impl IntoIterator<Item = Duration>,
+) -> Result<Duration> {
+    let margin = margins.into_iter().max().unwrap_or_default();
     let shortest = (4 * margin).max(Duration::from_millis(10));
     if !(shortest..=LONGEST).contains(&lease) {
         let [lease, shortest, longest] = [lease, shortest, LONGEST].map(humantime::format_duration);
@@ -69,9 +74,9 @@ mod tests {
     #[test]
     fn leases_that_can_not_be_held_are_refused() {
         for lease in [Duration::ZERO, Duration::from_nanos(1), 39 * MS, LONGEST + MS, Duration::MAX] {
-            assert!(check("lease", lease, 10 * MS).is_err(), "{lease:?}");
+            assert!(check("lease", lease, [10 * MS]).is_err(), "{lease:?}");
         }
-        assert_eq!(check("lease", Duration::from_micros(40_900), 10 * MS).ok(), Some(40 * MS));
-        assert_eq!(check("lease", LONGEST, 10 * MS).ok(), Some(LONGEST));
+        assert_eq!(check("lease", Duration::from_micros(40_900), [MS, 10 * MS]).ok(), Some(40 * MS));
+        assert_eq!(check("lease", LONGEST, [10 * MS]).ok(), Some(LONGEST));
     }
 }

@@ -83,7 +83,10 @@ impl Engine {
 
     /// The key of a lock, which is what Redisson calls its raw name.
     fn key(&self, name: &str) -> Arc<str> {
-        format!("{}{name}", self.config.name_prefix).into()
+        match &self.config.name_prefix[..] {
+            "" => name.into(),
+            prefix => [prefix, name].concat().into(),
+        }
     }
 
     /// Refuses work that nothing would look after.

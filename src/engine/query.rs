@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 
-use smallvec::smallvec;
-
+use super::Engine;
 use super::gather::{gather, is_decided};
 use super::grant::Target;
 use super::handle::{Handle, Member, check_name};
 use super::kind::Settled;
 use super::retry::Tries;
-use super::{Engine, PerMember};
 use crate::error::{Error, Result};
 use crate::script::{self, Arg, Call, Reply};
 use crate::store::{Fault, FaultKind, Sent};
@@ -50,21 +48,21 @@ async fn ask(engine: &Engine, key: &Arc<str>) -> Result<Found, Fault> {
 
 pub(crate) async fn is_locked(handle: &Handle) -> Result<bool> {
     let (all, quorum) = (handle.members.len(), handle.quorum);
-    let answers = find(handle, |answers| {
-        let held = answers.iter().flatten().filter(|found| found.left().is_some()).count();
-        is_decided(held, answers.iter().flatten().count() - held, quorum, all)
-    })
-    .await?;
-    let held = answers.found.iter().flatten().filter(|found| found.left().is_some()).count();
-    let unknown = all - answers.found.iter().flatten().count();
-    if held < quorum && held + unknown >= quorum { Err(answers.failure(handle)) } else { Ok(held >= quorum) }
+    let count = |answers: &Answers| {
+        let held = answered(answers).filter(|(_, found)| found.left().is_some()).count();
+        (held, answered(answers).count() - held)
+    };
+    let is_decided = |(held, free)| is_decided(held, free, quorum, all);
+    let answers = find(handle, |answers| is_decided(count(answers))).await?;
+    let (held, free) = count(&answers);
+    if is_decided((held, free)) { Ok(held >= quorum) } else { Err(failure(handle, answers)) }
 }
 
 /// `None`: the lock is free. What has no expiry has the longest lease there is. Of several members, the moment from which
 /// fewer than a quorum of those that answered are held.
 pub(crate) async fn remaining_lease(handle: &Handle) -> Result<Option<Duration>> {
-    let found = find_quorum(handle).await?;
-    let mut left: Vec<Duration> = found.iter().filter_map(Found::left).collect();
+    let answers = find_quorum(handle).await?;
+    let mut left: Vec<Duration> = answered(&answers).filter_map(|(_, found)| found.left()).collect();
     left.sort_unstable_by(|a, b| b.cmp(a));
     Ok(left.get(handle.quorum - 1).copied())
 }
@@ -74,63 +72,54 @@ pub(crate) async fn remaining_lease(handle: &Handle) -> Result<Option<Duration>>
 /// The holders are looked up first and then named, so that a copy of the command that runs late can not end the hold
 /// of somebody who came after.
 pub(crate) async fn force_unlock(handle: &Handle) -> Result<bool> {
-    let found = find_quorum(handle).await?;
-    let was_held = found.iter().any(|found| found.left().is_some());
-    let mut forcing = Vec::new();
-    for (member, found) in handle.members.iter().zip(found) {
-        forcing.extend(found.owners.into_iter().map(|holding| force(member.target.clone(), holding)));
-    }
+    let answers = find_quorum(handle).await?;
+    let was_held = answered(&answers).any(|(_, found)| found.left().is_some());
+    let forcing = answered(&answers).flat_map(|(member, found)| {
+        found.owners.iter().map(move |holding| force(&handle.members[member].target, holding))
+    });
     try_join_all(forcing).await.map_err(|fault| Error::of_lock(handle.name(), fault))?;
     Ok(was_held)
 }
 
-async fn force(target: Target, holding: Holding) -> Result<Settled, Fault> {
-    let owner = Arg::Text(holding.owner.into());
+async fn force(target: &Target, holding: &Holding) -> Result<Settled, Fault> {
+    let owner = Arg::Text(holding.owner.as_str().into());
     let call = target.kind.release(target.of(&owner, holding.grant), 0);
-    Settled::read(&run(&target.engine, &target.name, &call).await?, &target.name)
+    let lock = &target.keys.lock;
+    Settled::read(&run(&target.engine, lock, &call).await?, lock)
 }
 
-/// What the members' servers know.
-struct Answers {
-    /// The holds of its kind on each member. `None`: no answer.
-    found: PerMember<Option<Found>>,
-    error: Option<Error>,
+/// What the servers of the members answered, each with the index of its member.
+type Answers = [(usize, Result<Found>)];
+
+fn answered(answers: &Answers) -> impl Iterator<Item = (usize, &Found)> {
+    answers.iter().filter_map(|(member, answer)| Some((*member, answer.as_ref().ok()?)))
 }
 
-impl Answers {
-    fn failure(self, handle: &Handle) -> Error {
-        let late = || Fault::new(FaultKind::TimedOut, Sent::Unknown, "too few servers answered in time");
-        self.error.unwrap_or_else(|| Error::of_lock(handle.name(), late()))
-    }
+/// Why too few of them answered.
+fn failure(handle: &Handle, answers: Vec<(usize, Result<Found>)>) -> Error {
+    let late = || Fault::new(FaultKind::TimedOut, Sent::Unknown, "too few servers answered in time");
+    let error = answers.into_iter().find_map(|(_, answer)| answer.err());
+    error.unwrap_or_else(|| Error::of_lock(handle.name(), late()))
 }
 
-/// What is known of each member once a quorum answered; of the others, nothing.
-async fn find_quorum(handle: &Handle) -> Result<Vec<Found>> {
-    let answered = |answers: &[Option<Found>]| answers.iter().flatten().count();
-    let answers = find(handle, |answers| answered(answers) >= handle.quorum).await?;
-    if answered(&answers.found) < handle.quorum {
-        return Err(answers.failure(handle));
-    }
-    Ok(answers.found.into_iter().map(Option::unwrap_or_default).collect())
+/// What at least a quorum of the members answered.
+async fn find_quorum(handle: &Handle) -> Result<Vec<(usize, Result<Found>)>> {
+    let is_enough = |answers: &Answers| answered(answers).count() >= handle.quorum;
+    let answers = find(handle, is_enough).await?;
+    if is_enough(&answers) { Ok(answers) } else { Err(failure(handle, answers)) }
 }
 
 /// Asks each member, which has to be a lock of its kind, until it is decided.
-async fn find(handle: &Handle, decide: impl Fn(&[Option<Found>]) -> bool + Send + Sync) -> Result<Answers> {
+async fn find(
+    handle: &Handle,
+    decide: impl Fn(&Answers) -> bool + Send + Sync,
+) -> Result<Vec<(usize, Result<Found>)>> {
     handle.check()?;
-    let in_order = |outputs: &[(usize, Result<Found>)]| {
-        let mut found: PerMember<Option<Found>> = smallvec![None; handle.members.len()];
-        for (member, answer) in outputs {
-            found[*member] = answer.as_ref().ok().cloned();
-        }
-        found
-    };
-    let outputs = gather(handle.members.iter().map(ask_member), |outputs| decide(&in_order(outputs))).await;
-    let found = in_order(&outputs);
-    Ok(Answers { found, error: outputs.into_iter().find_map(|(_, answer)| answer.err()) })
+    Ok(gather(handle.members.iter().map(ask_member), decide).await)
 }
 
 async fn ask_member(member: &Member) -> Result<Found> {
-    let answer = ask(&member.target.engine, &member.target.name).await;
+    let answer = ask(&member.target.engine, &member.target.keys.lock).await;
     answer.map_err(|fault| member.error(fault))?.of_kind(member)
 }
 
@@ -145,7 +134,8 @@ async fn run(engine: &Engine, key: &str, call: &Call) -> Result<Reply, Fault> {
 }
 
 async fn run_once(engine: &Engine, key: &str, call: &Call) -> Result<Reply, Fault> {
-    engine.store.run(&engine.store.route(key).await?, call).await
+    let store = &engine.store;
+    store.run(&store.route(store.lane(key)).await?, call).await
 }
 
 impl Found {

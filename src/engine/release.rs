@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::PerMember;
-use super::gather::{gather, is_decided};
+use super::gather::{gather, vote};
 use super::grant::{Grant, Part};
 use super::hold::Hold;
 use super::lease;
@@ -33,17 +33,7 @@ impl Releasing {
         if let [grant] = &self.0[..] {
             return release(grant).await; // the common case, without what it costs to wait for many
         }
-        let all = self.0.len();
-        let results = gather(self.0.iter().map(|grant| release(grant)), |results| {
-            let held = count(results, |result| matches!(result, Ok(true)));
-            is_decided(held, results.len() - held, quorum, all)
-        })
-        .await;
-        let held = count(&results, |result| matches!(result, Ok(true)));
-        match results.into_iter().find_map(|(_, result)| result.err()) {
-            Some(fault) if held < quorum => Err(fault),
-            _ => Ok(held >= quorum),
-        }
+        vote(self.0.iter().map(|grant| release(grant)), quorum).await
     }
 }
 
@@ -68,29 +58,21 @@ async fn release(grant: &Grant) -> Result<bool, Fault> {
 
 /// Renews a hold for a time that the caller chose.
 pub(crate) async fn extend(name: &str, hold: &Hold, parts: &[Part], lease: Duration) -> Result<()> {
-    let Some(first) = parts.first().filter(|_| !hold.is_lost(clock::now())) else {
-        return Err(lost(name));
-    };
-    let lease = lease::check("lease", lease, first.grant.target.engine.config.margin)?;
-    let (all, quorum) = (parts.len(), hold.quorum());
-    let results = gather(parts.iter().map(|part| extend_one(part, hold, lease)), |results| {
-        let extended = count(results, |result| matches!(result, Ok(true)));
-        is_decided(extended, results.len() - extended, quorum, all)
-    })
-    .await;
+    let lost = || Err(Error::Lost { name: name.to_owned() });
+    if parts.is_empty() || hold.is_lost(clock::now()) {
+        return lost();
+    }
+    let lease =
+        lease::check("lease", lease, parts.iter().map(|part| part.grant.target.engine.config.margin))?;
+    let extended = vote(parts.iter().map(|part| extend_one(part, hold, lease)), hold.quorum()).await;
     if hold.is_lost(clock::now()) {
-        return Err(lost(name));
+        return lost();
     }
-    let extended = count(&results, |result| matches!(result, Ok(true)));
-    match results.into_iter().find_map(|(_, result)| result.err()) {
-        Some(fault) if extended < quorum => Err(Error::of_lock(name, fault)),
-        None if extended < quorum => Err(lost(name)),
-        _ => Ok(()),
+    match extended {
+        Ok(true) => Ok(()),
+        Ok(false) => lost(),
+        Err(fault) => Err(Error::of_lock(name, fault)),
     }
-}
-
-fn count<T>(results: &[(usize, T)], is: impl Fn(&T) -> bool) -> usize {
-    results.iter().filter(|(_, result)| is(result)).count()
 }
 
 /// False: the server knows nothing of it.
@@ -103,8 +85,4 @@ async fn extend_one(part: &Part, hold: &Hold, lease: Duration) -> Result<bool, F
             Ok(()) => return Ok(hold.relies_on(*member, clock::now())),
         }
     }
-}
-
-fn lost(name: &str) -> Error {
-    Error::Lost { name: name.to_owned() }
 }

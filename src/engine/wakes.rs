@@ -8,6 +8,7 @@
 //! in, all can: they are called, and attempt at once.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -95,7 +96,7 @@ impl Line {
     fn new(channel: Arc<str>, target: &Target) -> Self {
         Self {
             channel,
-            lock: Arc::clone(&target.name),
+            lock: Arc::clone(&target.keys.lock),
             has_queue: target.kind.queue().is_some(),
             turn: AsyncMutex::default(),
             wake: Notify::new(),
@@ -186,7 +187,8 @@ impl Place {
         let mut lines = lock(&engine.lines.0);
         let lines = lines.entry(Arc::clone(&channel)).or_default();
         let is_shared = target.kind.is_shared();
-        let found = lines.iter().position(|line| line.lock == target.name && line.is_shared() == is_shared);
+        let found =
+            lines.iter().position(|line| line.lock == target.keys.lock && line.is_shared() == is_shared);
         let index = found.unwrap_or_else(|| {
             lines.push(Arc::new(Line::new(channel, target)));
             lines.len() - 1
@@ -299,14 +301,15 @@ impl Drop for Place {
         if state.waiters > 0 {
             return;
         }
-        let Some(lines) = all.get_mut(&line.channel) else { return };
+        let Entry::Occupied(mut on_channel) = all.entry(Arc::clone(&line.channel)) else { return };
+        let lines = on_channel.get_mut();
         lines.retain(|other| !Arc::ptr_eq(other, line));
         if state.is_subscribed && !lines.iter().any(|other| other.is_subscribed()) {
             // With the lines locked: another on this channel asks the store after this, not before.
             engine.store.unhear(&line.channel);
         }
         if lines.is_empty() {
-            all.remove(&line.channel);
+            on_channel.remove();
         }
     }
 }

@@ -107,13 +107,13 @@ impl Watchdog {
         Self(shared)
     }
 
-    pub(crate) fn watch(&self, watch: &mut Watch, grant: &Arc<Grant>) {
+    pub(crate) fn watch(&self, watch: &mut Watch, grant: &Arc<Grant>, now: Moment) {
         if watch.is_wanted {
             return;
         }
         watch.is_wanted = true;
         if !watch.is_renewing {
-            watch.due = Some(self.insert(self.0.first_due(grant, clock::now()), grant));
+            watch.due = Some(self.insert(self.0.first_due(grant, now), grant));
         }
     }
 
@@ -306,7 +306,7 @@ impl Duty {
                 std::ptr::eq(one.target.kind.renewal(), other.target.kind.renewal())
                     && one.renewed_lease() == other.renewed_lease()
             }
-            Self::Places => one.target.name == other.target.name,
+            Self::Places => one.name() == other.name(),
         }
     }
 
@@ -356,7 +356,7 @@ async fn run_batch(
     limit: Duration,
 ) -> Result<(Moment, Vec<i64>), Fault> {
     let store = &target.engine.store;
-    let route = store.route(&target.name).await?;
+    let route = target.route().await?;
     let sent = clock::now();
     let limit = target.engine.config.command_timeout.min(limit);
     let number = |reply: &Reply| match reply {

@@ -12,7 +12,7 @@ use crate::config::LockConfig;
 use crate::engine::{Engine, Handle, Holds, Kind, Patience, Queue, Target, Whose, millis};
 use crate::error::Result;
 use crate::guard::LockGuard;
-use crate::names;
+use crate::names::{self, Keys};
 use crate::script::{self, Batch, Call, Row};
 
 /// A lock that is had in the order of asking, across all processes: Redisson's fair lock.
@@ -44,9 +44,9 @@ member_type!(FairLock);
 #[derive(Debug)]
 struct Fair;
 
-/// The keys beside the lock's own.
-fn keys(name: &str) -> [Arc<str>; 3] {
-    [names::fair_queue(name), names::fair_scores(name), names::fair_places(name)]
+/// The queue, the scores, the places.
+fn more(keys: &Keys) -> &[Arc<str>; 3] {
+    keys.more[..].try_into().expect("BUG: a fair lock has these keys")
 }
 
 fn java_wait(config: &LockConfig) -> u64 {
@@ -58,34 +58,26 @@ impl Kind for Fair {
         "a fair lock"
     }
 
-    fn channel(&self, name: &str) -> Arc<str> {
-        names::lock_channel(name)
+    fn keys(&self, lock: Arc<str>) -> Keys {
+        let more: [fn(&str) -> Arc<str>; 3] = [names::fair_queue, names::fair_scores, names::fair_places];
+        Keys::new(lock, names::lock_channel, more)
     }
 
     fn attempt(&self, whose: Whose<'_>, want: u32, lease: Duration, queue: bool) -> Call {
-        let Whose { name, channel, owner, config, .. } = whose;
+        let Whose { keys, owner, config, .. } = whose;
+        let Keys { lock, channel, .. } = keys;
         if want > 1 {
-            return script::rlock_reenter(name, owner, want, millis(lease));
+            return script::rlock_reenter(lock, owner, want, millis(lease));
         }
-        let [list, scores, places] = keys(name);
-        let allowance = if queue { millis(config.fair_allowance) } else { 0 };
-        script::fair_acquire(
-            name,
-            &list,
-            &scores,
-            &places,
-            channel,
-            owner,
-            millis(lease),
-            allowance,
-            java_wait(config),
-        )
+        let [list, scores, places] = more(keys);
+        let (lease, allowance) = (millis(lease), if queue { millis(config.fair_allowance) } else { 0 });
+        script::fair_acquire(lock, list, scores, places, channel, owner, lease, allowance, java_wait(config))
     }
 
     fn release(&self, whose: Whose<'_>, keep: u32) -> Call {
-        let Whose { name, channel, owner, config, .. } = whose;
-        let [list, scores, places] = keys(name);
-        script::fair_release(name, &list, &scores, &places, channel, owner, keep, java_wait(config))
+        let Whose { keys, owner, config, .. } = whose;
+        let [list, scores, places] = more(keys);
+        script::fair_release(&keys.lock, list, scores, places, &keys.channel, owner, keep, java_wait(config))
     }
 
     fn renewal(&self) -> &'static Batch {
@@ -93,7 +85,7 @@ impl Kind for Fair {
     }
 
     fn keep_alive(&self, whose: Whose<'_>, _left: Duration) -> Row {
-        Row { keys: smallvec![Arc::clone(whose.name)], args: smallvec![whose.owner.into()] }
+        Row { keys: smallvec![Arc::clone(&whose.keys.lock)], args: smallvec![whose.owner.into()] }
     }
 
     fn queue(&self) -> Option<&dyn Queue> {
@@ -103,23 +95,21 @@ impl Kind for Fair {
 
 impl Queue for Fair {
     fn channel(&self, whose: Whose<'_>) -> Arc<str> {
-        format!("{}:{}", whose.channel, whose.owner).into()
+        format!("{}:{}", whose.keys.channel, whose.owner).into()
     }
 
     fn beat(&self, target: &Target, waiters: String) -> Call {
-        let Target { engine, name, channel, .. } = target;
-        let [list, scores, places] = keys(name);
-        let allowance = millis(engine.config.fair_allowance);
-        let waiters = script::Arg::Text(waiters.into());
+        let Target { engine, keys, .. } = target;
+        let [list, scores, places] = more(keys);
         script::fair_beat(
-            name,
-            &list,
-            &scores,
-            &places,
-            channel,
-            allowance,
+            &keys.lock,
+            list,
+            scores,
+            places,
+            &keys.channel,
+            millis(engine.config.fair_allowance),
             java_wait(&engine.config),
-            waiters,
+            script::Arg::Text(waiters.into()),
         )
     }
 }

@@ -11,7 +11,7 @@ use super::sealed::Lock;
 use crate::engine::{Engine, Handle, Holds, Kind, Patience, Whose, millis};
 use crate::error::Result;
 use crate::guard::LockGuard;
-use crate::names;
+use crate::names::{self, Keys};
 use crate::script::{self, Batch, Call, Row};
 
 /// A reentrant lock that numbers its holders: Redisson's `RFencedLock`.
@@ -57,20 +57,20 @@ impl Kind for Fenced {
         "a fenced lock"
     }
 
-    fn channel(&self, name: &str) -> Arc<str> {
-        names::lock_channel(name)
+    fn keys(&self, lock: Arc<str>) -> Keys {
+        Keys::new(lock, names::lock_channel, [names::fencing_counter as fn(&str) -> Arc<str>])
     }
 
     fn attempt(&self, whose: Whose<'_>, want: u32, lease: Duration, _queue: bool) -> Call {
-        let Whose { name, owner, .. } = whose;
+        let Whose { keys, owner, .. } = whose;
         match want {
-            1 => script::fenced_acquire(name, &names::fencing_counter(name), owner, millis(lease)),
-            _ => script::rlock_reenter(name, owner, want, millis(lease)),
+            1 => script::fenced_acquire(&keys.lock, &keys.more[0], owner, millis(lease)),
+            _ => script::rlock_reenter(&keys.lock, owner, want, millis(lease)),
         }
     }
 
     fn release(&self, whose: Whose<'_>, keep: u32) -> Call {
-        script::rlock_release(whose.name, whose.channel, whose.owner, keep)
+        script::rlock_release(&whose.keys.lock, &whose.keys.channel, whose.owner, keep)
     }
 
     fn renewal(&self) -> &'static Batch {
@@ -78,6 +78,6 @@ impl Kind for Fenced {
     }
 
     fn keep_alive(&self, whose: Whose<'_>, _left: Duration) -> Row {
-        Row { keys: smallvec![Arc::clone(whose.name)], args: smallvec![whose.owner.into()] }
+        Row { keys: smallvec![Arc::clone(&whose.keys.lock)], args: smallvec![whose.owner.into()] }
     }
 }

@@ -11,7 +11,7 @@ use super::{BaseLock, Lent};
 use crate::engine::{Engine, Handle, Holds, Kind, Patience, Whose, millis};
 use crate::error::Result;
 use crate::guard::LockGuard;
-use crate::names;
+use crate::names::{self, Keys};
 use crate::script::{self, Arg, Batch, Call, Row};
 
 /// A lock that many can have to read, or one to write: Redisson's `RReadWriteLock`.
@@ -135,21 +135,21 @@ impl Kind for Read {
         FAMILY
     }
 
-    fn channel(&self, name: &str) -> Arc<str> {
-        names::read_write_channel(name)
+    fn keys(&self, lock: Arc<str>) -> Keys {
+        Keys::new(lock, names::read_write_channel, [])
     }
 
     fn attempt(&self, whose: Whose<'_>, want: u32, lease: Duration, _queue: bool) -> Call {
-        let Whose { name, owner, grant, .. } = whose;
+        let Whose { keys, owner, grant, .. } = whose;
         match want {
-            1 => script::read_acquire(name, owner, grant, millis(lease)),
-            _ => script::read_reenter(name, owner, grant, want, millis(lease)),
+            1 => script::read_acquire(&keys.lock, owner, grant, millis(lease)),
+            _ => script::read_reenter(&keys.lock, owner, grant, want, millis(lease)),
         }
     }
 
     fn release(&self, whose: Whose<'_>, keep: u32) -> Call {
-        let Whose { name, channel, owner, grant, config } = whose;
-        script::read_release(name, channel, owner, grant, keep, millis(config.watchdog_lease))
+        let Whose { keys, owner, grant, config } = whose;
+        script::read_release(&keys.lock, &keys.channel, owner, grant, keep, millis(config.watchdog_lease))
     }
 
     fn renewal(&self) -> &'static Batch {
@@ -157,9 +157,9 @@ impl Kind for Read {
     }
 
     fn keep_alive(&self, whose: Whose<'_>, left: Duration) -> Row {
-        let Whose { name, owner, grant, .. } = whose;
+        let Whose { keys, owner, grant, .. } = whose;
         Row {
-            keys: smallvec![Arc::clone(name)],
+            keys: smallvec![Arc::clone(&keys.lock)],
             args: smallvec![owner.into(), grant.into(), millis(left).into()],
         }
     }
@@ -182,19 +182,19 @@ impl Kind for Write {
         FAMILY
     }
 
-    fn channel(&self, name: &str) -> Arc<str> {
-        names::read_write_channel(name)
+    fn keys(&self, lock: Arc<str>) -> Keys {
+        Keys::new(lock, names::read_write_channel, [])
     }
 
     fn attempt(&self, whose: Whose<'_>, want: u32, lease: Duration, _queue: bool) -> Call {
         match want {
-            1 => script::write_acquire(whose.name, writer(whose), millis(lease)),
-            _ => script::rlock_reenter(whose.name, writer(whose), want, millis(lease)),
+            1 => script::write_acquire(&whose.keys.lock, writer(whose), millis(lease)),
+            _ => script::rlock_reenter(&whose.keys.lock, writer(whose), want, millis(lease)),
         }
     }
 
     fn release(&self, whose: Whose<'_>, keep: u32) -> Call {
-        script::write_release(whose.name, whose.channel, writer(whose), keep)
+        script::write_release(&whose.keys.lock, &whose.keys.channel, writer(whose), keep)
     }
 
     fn renewal(&self) -> &'static Batch {
@@ -202,7 +202,7 @@ impl Kind for Write {
     }
 
     fn keep_alive(&self, whose: Whose<'_>, _left: Duration) -> Row {
-        Row { keys: smallvec![Arc::clone(whose.name)], args: smallvec![writer(whose)] }
+        Row { keys: smallvec![Arc::clone(&whose.keys.lock)], args: smallvec![writer(whose)] }
     }
 
     fn is_read_write(&self) -> bool {

@@ -11,7 +11,7 @@ use super::sealed::Lock;
 use crate::engine::{Engine, Handle, Holds, Kind, Patience, Whose, millis};
 use crate::error::Result;
 use crate::guard::LockGuard;
-use crate::names;
+use crate::names::{self, Keys};
 use crate::script::{self, Batch, Call, Row};
 
 /// A lock that its owner may acquire again while it holds it: Redisson's `RLock`.
@@ -51,19 +51,19 @@ impl Kind for Reentrant {
         "a reentrant lock"
     }
 
-    fn channel(&self, name: &str) -> Arc<str> {
-        names::lock_channel(name)
+    fn keys(&self, lock: Arc<str>) -> Keys {
+        Keys::new(lock, names::lock_channel, [])
     }
 
     fn attempt(&self, whose: Whose<'_>, want: u32, lease: Duration, _queue: bool) -> Call {
         match want {
-            1 => script::rlock_acquire(whose.name, whose.owner, millis(lease)),
-            _ => script::rlock_reenter(whose.name, whose.owner, want, millis(lease)),
+            1 => script::rlock_acquire(&whose.keys.lock, whose.owner, millis(lease)),
+            _ => script::rlock_reenter(&whose.keys.lock, whose.owner, want, millis(lease)),
         }
     }
 
     fn release(&self, whose: Whose<'_>, keep: u32) -> Call {
-        script::rlock_release(whose.name, whose.channel, whose.owner, keep)
+        script::rlock_release(&whose.keys.lock, &whose.keys.channel, whose.owner, keep)
     }
 
     fn renewal(&self) -> &'static Batch {
@@ -71,6 +71,6 @@ impl Kind for Reentrant {
     }
 
     fn keep_alive(&self, whose: Whose<'_>, _left: Duration) -> Row {
-        Row { keys: smallvec![Arc::clone(whose.name)], args: smallvec![whose.owner.into()] }
+        Row { keys: smallvec![Arc::clone(&whose.keys.lock)], args: smallvec![whose.owner.into()] }
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use fault::{Fault, FaultKind, Sent};
-pub(crate) use node::Route;
+pub(crate) use node::{Lane, Route};
 pub use source::Source;
 pub(crate) use source::SourceError;
 
@@ -76,9 +76,14 @@ impl Store {
         self.database
     }
 
-    /// The connection for commands about `name`, made anew if there is none.
-    pub(crate) async fn route(&self, name: &str) -> Result<Route, Fault> {
-        self.node.route(name).await
+    /// Which of the connections is for commands about `name`.
+    pub(crate) fn lane(&self, name: &str) -> Lane {
+        self.node.lane(name)
+    }
+
+    /// The connection of a lane, made anew if there is none.
+    pub(crate) async fn route(&self, lane: Lane) -> Result<Route, Fault> {
+        self.node.route(lane).await
     }
 
     /// Runs a script on a connection. Calls on one route are received by the server in the order in which they

@@ -43,7 +43,7 @@ const OLDEST_MAJOR: u64 = 7;
 
 pub(super) struct Node {
     pool: Pool,
-    lanes: Box<[Lane]>,
+    lanes: Box<[Mutex<State>]>,
     command_timeout: Duration,
     connect_timeout: Duration,
     /// The one on which the client was made. That of a caller may end before.
@@ -52,7 +52,9 @@ pub(super) struct Node {
     made: AtomicU64,
 }
 
-type Lane = Mutex<State>;
+/// Which of the connections, by its index.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lane(usize);
 
 enum State {
     /// There is no connection; the last could not be had for this reason.
@@ -78,7 +80,7 @@ struct Link {
 #[derive(Clone)]
 pub(crate) struct Route {
     link: Arc<Link>,
-    lane: usize,
+    lane: Lane,
 }
 
 impl Route {
@@ -101,7 +103,7 @@ impl Node {
     }
 
     pub(super) async fn check_version(self: &Arc<Self>) -> Result<(), OpenError> {
-        let route = self.lane(0).await.map_err(OpenError::Fault)?;
+        let route = self.route(Lane(0)).await.map_err(OpenError::Fault)?;
         let hello =
             match self.send(self.command_timeout, &route, async |c| wire::send(c, &cmd("HELLO")).await).await
             {
@@ -119,7 +121,7 @@ impl Node {
 
     /// The server's own name for this run of it. `None`: this user may not ask.
     pub(super) async fn run_id(self: &Arc<Self>) -> Result<Option<Box<str>>, Fault> {
-        let route = self.lane(0).await?;
+        let route = self.route(Lane(0)).await?;
         let mut question = cmd("INFO");
         question.arg("server");
         let answer = self.send(self.command_timeout, &route, async |c| wire::send(c, &question).await).await;
@@ -134,11 +136,11 @@ impl Node {
             .map(Into::into))
     }
 
-    pub(super) async fn route(self: &Arc<Self>, name: &str) -> Result<Route, Fault> {
+    pub(super) fn lane(&self, name: &str) -> Lane {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         let lanes = self.lanes.len() as u64;
-        self.lane(usize::try_from(hasher.finish() % lanes).unwrap_or(0)).await
+        Lane(usize::try_from(hasher.finish() % lanes).unwrap_or(0))
     }
 
     pub(super) async fn run(
@@ -153,8 +155,8 @@ impl Node {
         wire::reply(value)
     }
 
-    async fn lane(self: &Arc<Self>, lane: usize) -> Result<Route, Fault> {
-        let link = match &*lock(&self.lanes[lane]) {
+    pub(super) async fn route(self: &Arc<Self>, lane: Lane) -> Result<Route, Fault> {
+        let link = match &*lock(self.state(lane)) {
             State::Open(link) if !link.is_probed.load(Ordering::Acquire) => Some(Arc::clone(link)),
             _ => None,
         };
@@ -165,10 +167,14 @@ impl Node {
         }
     }
 
-    async fn connect(self: &Arc<Self>, lane: usize) -> Result<Arc<Link>, Fault> {
+    fn state(&self, Lane(index): Lane) -> &Mutex<State> {
+        &self.lanes[index]
+    }
+
+    async fn connect(self: &Arc<Self>, lane: Lane) -> Result<Arc<Link>, Fault> {
         self.probed(lane).await;
         let connecting = {
-            let mut state = lock(&self.lanes[lane]);
+            let mut state = lock(self.state(lane));
             match &*state {
                 State::Open(link) => return Ok(Arc::clone(link)),
                 State::Closed(Some((at, fault))) if at.elapsed() < SHARED_FAILURE => {
@@ -188,8 +194,8 @@ impl Node {
 
     /// Waits while a probe finds out whether the connection is still there: a command sent on it meanwhile would only
     /// time out, too.
-    async fn probed(&self, lane: usize) {
-        let link = match &*lock(&self.lanes[lane]) {
+    async fn probed(&self, lane: Lane) {
+        let link = match &*lock(self.state(lane)) {
             State::Open(link) => Arc::clone(link),
             _ => return,
         };
@@ -201,13 +207,13 @@ impl Node {
         }
     }
 
-    fn begin(self: &Arc<Self>, lane: usize) -> Connecting {
+    fn begin(self: &Arc<Self>, lane: Lane) -> Connecting {
         let node = Arc::clone(self);
         let task = self.runtime.spawn(async move {
             // A pool runs code of the application, which may panic.
             let opened = AssertUnwindSafe(node.open()).catch_unwind().await;
             let result = opened.unwrap_or_else(|_| Err(unreachable("the pool panicked")));
-            *lock(&node.lanes[lane]) = match &result {
+            *lock(node.state(lane)) = match &result {
                 Ok(link) => State::Open(Arc::clone(link)),
                 Err(fault) => State::Closed(Some((Instant::now(), fault.clone()))),
             };
@@ -284,10 +290,15 @@ impl Node {
     }
 
     fn discard(&self, route: &Route, reason: &str) {
-        let mut state = lock(&self.lanes[route.lane]);
+        let mut state = lock(self.state(route.lane));
         if matches!(&*state, State::Open(link) if link.number == route.number()) {
             *state = State::Closed(None);
-            tracing::info!(lane = route.lane, connection = route.number(), reason, "replacing a connection");
+            tracing::info!(
+                lane = route.lane.0,
+                connection = route.number(),
+                reason,
+                "replacing a connection"
+            );
         }
     }
 }
@@ -304,6 +315,6 @@ impl fmt::Debug for Node {
 
 impl fmt::Debug for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Route({}/{})", self.lane, self.number())
+        write!(f, "Route({}/{})", self.lane.0, self.number())
     }
 }

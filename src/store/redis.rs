@@ -4,7 +4,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, RedisWrite, ServerErrorKind, Value};
 
 use super::fault::{Fault, FaultKind, Sent};
-use crate::script::{Call, Reply, Script};
+use crate::script::{Arg, Call, Reply, Script};
 
 /// Runs a script by its hash; by its text where the server does not know the hash, which loads it.
 pub(super) async fn evaluate(connection: &mut MultiplexedConnection, call: &Call) -> RedisResult<Value> {
@@ -33,7 +33,14 @@ fn command(name: &str, script: &str, call: &Call) -> Cmd {
         command.arg(key.as_bytes());
     }
     for arg in &call.args {
-        command.write_arg_fmt(arg);
+        match arg {
+            Arg::Number(number) => command.arg(number),
+            Arg::Owner(..) => {
+                command.write_arg_fmt(arg);
+                &mut command
+            }
+            Arg::Text(text) => command.arg(text.as_bytes()),
+        };
     }
     command
 }

@@ -20,7 +20,7 @@ use super::grant::{Grant, Part, Seat};
 use super::handle::{Handle, Lease};
 use super::hold::Hold;
 use super::release::Releasing;
-use super::retry::Tries;
+use super::retry::{PAUSES, Tries};
 use super::wakes::{Front, Place};
 use crate::clock::{self, Moment};
 use crate::error::{Error, Result};
@@ -42,7 +42,10 @@ pub(crate) enum Patience {
 /// `None`: somebody else has it.
 pub(crate) async fn acquire(handle: &mut Handle, patience: Patience) -> Result<Option<LockGuard>> {
     handle.check()?;
-    let limit = Limit::new(patience, handle)?;
+    let limit = match patience {
+        Patience::For(wait) => Some(Until::after(wait, handle)?),
+        Patience::Forever | Patience::None => None,
+    };
     let mut claim = Claim::new(handle)?;
     let mut member = 0;
     if matches!(patience, Patience::None) || claim.is_reentry() || !claim.ended.is_empty() {
@@ -51,15 +54,13 @@ pub(crate) async fn acquire(handle: &mut Handle, patience: Patience) -> Result<O
             Round::Refused(_) if matches!(patience, Patience::None) => return Ok(None),
             // Somebody else has it by now. In the line of a member that is ours stand those who wait for us.
             Round::Refused(refused) => member = refused.member,
-            Round::Failed(failed) => member = failed,
         }
     }
     loop {
         match claim.wait_within(limit, member).await? {
-            Some(Round::Won) => return claim.into_guard().map(Some),
-            Some(Round::Refused(refused)) => member = refused.member,
-            Some(Round::Failed(failed)) => member = failed,
-            None => {
+            Wait::Won => return claim.into_guard().map(Some),
+            Wait::Elsewhere(other) => member = other,
+            Wait::TimeUp => {
                 claim.leave().await;
                 return Ok(None);
             }
@@ -67,23 +68,30 @@ pub(crate) async fn acquire(handle: &mut Handle, patience: Patience) -> Result<O
     }
 }
 
-/// When a call has to end.
+/// What it came to to wait for one member.
+enum Wait {
+    Won,
+    /// This member is in the way now.
+    Elsewhere(usize),
+    TimeUp,
+}
+
+/// When a call has to end. `None`: never, with somebody else holding the lock.
+type Limit = Option<Until>;
+
 #[derive(Clone, Copy)]
-struct Limit {
-    /// With somebody else holding the lock. `None`: never.
-    until: Option<Instant>,
+struct Until {
+    /// With somebody else holding the lock.
+    held: Instant,
     /// Without any answer: then there is nothing to tell the caller, so one command gets its time.
     unanswered: Instant,
 }
 
-impl Limit {
-    fn new(patience: Patience, handle: &Handle) -> Result<Self> {
+impl Until {
+    fn after(wait: Duration, handle: &Handle) -> Result<Self> {
         let start = Instant::now();
-        let until = match patience {
-            Patience::For(wait) => Some(start.checked_add(wait).ok_or_else(too_long)?),
-            Patience::Forever | Patience::None => None,
-        };
-        Ok(Self { until, unanswered: start + handle.engine().config.command_timeout })
+        let held = start.checked_add(wait).ok_or_else(too_long)?;
+        Ok(Self { held, unanswered: start + handle.engine().config.command_timeout })
     }
 }
 
@@ -107,6 +115,8 @@ struct Claim<'a> {
     ended: Vec<Arc<Grant>>,
     /// Until when each member is ours; [`Moment::PAST`] if it is not.
     deadlines: PerMember<Moment>,
+    /// When it began, or was found to be ours.
+    at: Moment,
     lease: Lease,
     /// Rounds in a row that had some members, and gave them back.
     given_back: u32,
@@ -120,20 +130,31 @@ impl<'a> Claim<'a> {
         let lease = handle.lease()?;
         let mut seats = PerMember::new();
         let mut ended = Vec::new();
+        let now = clock::now();
         for member in &handle.members {
-            let start = member.start()?;
+            let start = member.start(now)?;
             seats.push(start.seat);
             ended.extend(start.ended);
         }
         if seats.iter().any(|seat| seat.want > 1 && seat.grant.is_foreign()) {
             tracing::warn!(
-                name = handle.name(),
+                name = &**handle.name(),
                 "a lock is re-entered from another task than the one that took it: a handle is one owner and must \
                  not be shared"
             );
         }
         let deadlines = smallvec![Moment::PAST; seats.len()];
-        Ok(Self { handle, seats, ended, deadlines, lease, given_back: 0, splits: SPLITS, silent: None })
+        Ok(Self {
+            handle,
+            seats,
+            ended,
+            deadlines,
+            at: now,
+            lease,
+            given_back: 0,
+            splits: SPLITS,
+            silent: None,
+        })
     }
 
     /// Whether any member is ours already.
@@ -143,12 +164,10 @@ impl<'a> Claim<'a> {
 
     async fn ask_within(&mut self, limit: Limit) -> Result<Round> {
         let handle = self.handle;
-        match limit.until {
-            None => self.ask().await,
-            Some(until) => match timeout_at(until.max(limit.unanswered), self.ask()).await {
-                Ok(round) => round,
-                Err(elapsed) => Err(late(handle, elapsed)),
-            },
+        let Some(until) = limit else { return self.ask().await };
+        match timeout_at(until.held.max(until.unanswered), self.ask()).await {
+            Ok(round) => round,
+            Err(elapsed) => Err(late(handle, elapsed)),
         }
     }
 
@@ -174,31 +193,30 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// `None`: the time is up.
-    async fn wait_within(&mut self, limit: Limit, member: usize) -> Result<Option<Round>> {
+    async fn wait_within(&mut self, limit: Limit, member: usize) -> Result<Wait> {
         let handle = self.handle;
         let place = Place::join(&self.seats[member].grant);
-        let give_up = limit.until.is_none().then_some(handle.engine().config.retry_timeout);
+        let give_up = limit.is_none().then_some(handle.engine().config.retry_timeout);
         let mut waiting = pin!(self.wait(&place, member, give_up));
-        let Some(until) = limit.until else { return waiting.await.map(Some) };
-        let mut round = timeout_at(until, &mut waiting).await;
-        if round.is_err() && !place.is_answered() {
-            round = timeout_at(limit.unanswered, &mut waiting).await;
+        let Some(until) = limit else { return waiting.await };
+        let mut outcome = timeout_at(until.held, &mut waiting).await;
+        if outcome.is_err() && !place.is_answered() {
+            outcome = timeout_at(until.unanswered, &mut waiting).await;
         }
-        match (round, place.fault()) {
-            (Ok(round), _) => round.map(Some),
+        match (outcome, place.fault()) {
+            (Ok(outcome), _) => outcome,
             (Err(_), Some(fault)) => Err(error(handle, fault)),
-            (Err(_), None) if place.is_answered() => Ok(None),
+            (Err(_), None) if place.is_answered() => Ok(Wait::TimeUp),
             (Err(elapsed), None) => Err(late(handle, elapsed)),
         }
     }
 
     /// Stands in line for one member, and attempts when it is time. Returns when the lock is had, or when another
     /// member is in the way. With `give_up`, faults that last as long are an error.
-    async fn wait(&mut self, place: &Place, member: usize, give_up: Option<Duration>) -> Result<Round> {
+    async fn wait(&mut self, place: &Place, member: usize, give_up: Option<Duration>) -> Result<Wait> {
         let handle = self.handle;
         let engine = handle.engine();
-        let mut tries = Tries::new(engine);
+        let mut pauses = PAUSES;
         let mut turn = pin!(place.turn());
         let mut call = place.call();
         let mut front = None;
@@ -232,25 +250,24 @@ impl<'a> Claim<'a> {
                 Ok(Round::Won) => {
                     place.got_it(self.lease.time(&engine.config));
                     front.into_iter().for_each(Front::leave);
-                    return Ok(Round::Won);
+                    return Ok(Wait::Won);
                 }
                 Ok(Round::Refused(refused))
                     if refused.member != member || !place.is_for(&self.seats[member].grant) =>
                 {
-                    return Ok(Round::Refused(refused));
+                    return Ok(Wait::Elsewhere(refused.member));
                 }
                 Ok(Round::Refused(refused)) => {
                     place.held(refused.left);
-                    tries = Tries::new(engine);
+                    pauses = PAUSES;
                 }
                 Err(Failure::Final(error)) => return Err(error),
-                Ok(Round::Failed(failed)) => return Ok(Round::Failed(failed)),
                 // Who stands in this line does not wait for another server.
                 Err(Failure::Fault(failed, fault)) if failed != member && fault.is_transient() => {
-                    return Ok(Round::Failed(failed));
+                    return Ok(Wait::Elsewhere(failed));
                 }
                 Err(Failure::Fault(_, fault)) => {
-                    let failing = place.failed(&fault, tries.pause());
+                    let failing = place.failed(&fault, pauses.pause());
                     if !fault.is_transient() || give_up.is_some_and(|limit| failing > limit) {
                         return Err(error(self.handle, fault));
                     }
@@ -273,17 +290,17 @@ impl<'a> Claim<'a> {
         if self.handle.is_closing() {
             return Err(Error::Closed); // nothing would renew it
         }
-        let ends = self.lease.max_hold.map(|most| clock::now().plus(most));
+        let ends = self.lease.max_hold.map(|most| self.at.plus(most));
         let is_watched = self.handle.is_watched(self.lease);
         let hold = Arc::new(Hold::new(self.deadlines.iter().copied(), self.handle.quorum, is_watched, ends));
         let mut parts = PerMember::new();
         for (member, seat) in self.seats.iter_mut().enumerate() {
             if self.deadlines[member] > Moment::PAST {
-                seat.take(&hold, member);
+                seat.take(&hold, member, self.at);
                 self.handle.members[member].hold(&seat.grant);
                 parts.push(Part { grant: Arc::clone(&seat.grant), member });
             }
         }
-        Ok(LockGuard::new(self.handle.name(), hold, parts))
+        Ok(LockGuard::new(Arc::clone(self.handle.name()), hold, parts))
     }
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use super::Claim;
-use crate::clock;
-use crate::clock::Moment;
+use crate::clock::{self, Moment};
 use crate::engine::gather::{gather, is_decided};
 use crate::engine::grant::Grant;
 use crate::engine::kind::Answer;
@@ -26,8 +25,6 @@ const PATIENT: u32 = 3;
 /// What one attempt on each member came to.
 pub(super) enum Round {
     Refused(Refused),
-    /// This member gives no answer.
-    Failed(usize),
     Won,
 }
 
@@ -85,7 +82,8 @@ impl Claim<'_> {
                 return Err(Failure::Final(error));
             }
             let quorum = self.handle.quorum;
-            if quorum_deadline(self.deadlines.iter().copied(), quorum) > clock::now() {
+            self.at = clock::now();
+            if quorum_deadline(self.deadlines.iter().copied(), quorum) > self.at {
                 return Ok(Round::Won);
             }
             if tally.is_lost {
@@ -195,8 +193,8 @@ impl Claim<'_> {
         // What takes longer than this, and what may have been had, is given back in the background.
         let _ = timeout(GIVE_BACK, Releasing::new(had).settle_but(0)).await;
         if has_split {
-            // Others had the rest, and give it back now. Whoever is the first to try again gets all.
-            // (Of those that are all needed, the order decides, as long as all agree on it.)
+            // Others had the rest, and give it back now. Whoever is the first to try again gets all. Of those that are
+            // all needed, the order decides, as long as all agree on it.
             sleep(jitter::within(self.splits.pause() * 2)).await;
         }
         Ok(())

@@ -59,7 +59,7 @@ impl Grant {
             return true;
         }
         if watched().any(|(hold, _)| !hold.is_over(now)) {
-            tracing::warn!(name = %self.target.name, "a lock was lost: its lease could not be renewed in time");
+            tracing::warn!(name = %self.name(), "a lock was lost: its lease could not be renewed in time");
         }
         books.watch.end();
         self.target.engine.watchdog.unwatch(&mut books.watch);
@@ -114,12 +114,12 @@ impl Grant {
         let mut books = lock(&self.books);
         if is_new && books.beat.is_wanted() {
             tracing::warn!(
-                name = %self.target.name,
+                name = %self.name(),
                 "a place in the queue was lost, as nothing was heard of this process in time: queued again at the end"
             );
         }
         if books.claims > 0 {
-            self.target.engine.heart.watch(&mut books.beat, self);
+            self.target.engine.heart.watch(&mut books.beat, self, clock::now());
         }
     }
 

@@ -26,22 +26,21 @@ use super::kind::{Answer, Kind, Settled, Whose};
 use super::{Engine, PerMember};
 use super::{lease, watchdog};
 use crate::clock::{self, Moment};
+use crate::names::Keys;
 use crate::script::{Arg, Call, Reply};
-use crate::store::{Fault, FaultKind, Route, Sent};
+use crate::store::{Fault, FaultKind, Lane, Route, Sent};
 use crate::sync::lock;
 
 /// One lock on one server.
-#[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) engine: Arc<Engine>,
     pub(crate) kind: &'static dyn Kind,
-    pub(crate) name: Arc<str>,
-    /// Where its waiters listen.
-    pub(crate) channel: Arc<str>,
+    pub(crate) keys: Keys,
+    lane: Lane,
 }
 
 pub(crate) struct Grant {
-    pub(crate) target: Target,
+    pub(crate) target: Arc<Target>,
     /// The owner, in the form of Redisson's: `UUID:threadId`.
     id: Arg,
     number: u64,
@@ -100,16 +99,16 @@ pub(crate) struct Seat {
 
 impl Seat {
     /// With a new grant. Its owner is the one of another grant that is held meanwhile, or a new one.
-    pub(crate) fn fresh(target: Target, within: Option<&Grant>) -> Self {
+    pub(crate) fn fresh(target: Arc<Target>, within: Option<&Grant>) -> Self {
         let is_within = within.is_some();
         Self { grant: Arc::new(Grant::new(target, within)), want: 1, is_taken: false, is_within }
     }
 
     /// On a grant of which something is held.
-    pub(crate) fn again(grant: &Arc<Grant>) -> Option<Self> {
+    pub(crate) fn again(grant: &Arc<Grant>, now: Moment) -> Option<Self> {
         let mut books = lock(&grant.books);
         // With the books locked: from here on, no release beside this goes below one.
-        let live = books.live(clock::now());
+        let live = books.live(now);
         if live == 0 {
             return None;
         }
@@ -119,7 +118,7 @@ impl Seat {
     }
 
     /// It was granted, and becomes a hold.
-    pub(crate) fn take(&mut self, hold: &Arc<Hold>, member: usize) {
+    pub(crate) fn take(&mut self, hold: &Arc<Hold>, member: usize, now: Moment) {
         let mut books = lock(&self.grant.books);
         self.is_taken = true;
         books.claims -= 1;
@@ -127,7 +126,7 @@ impl Seat {
         books.was_held = true;
         books.holds.push((Arc::clone(hold), member));
         if self.grant.needs_watch(hold) {
-            self.grant.target.engine.watchdog.watch(&mut books.watch, &self.grant);
+            self.grant.target.engine.watchdog.watch(&mut books.watch, &self.grant, now);
         }
     }
 }
@@ -145,7 +144,7 @@ impl Drop for Seat {
 }
 
 impl Grant {
-    fn new(target: Target, within: Option<&Self>) -> Self {
+    fn new(target: Arc<Target>, within: Option<&Self>) -> Self {
         let number = target.engine.next_number();
         let id = within.map_or(Arg::Owner(target.engine.id, number), |other| other.id.clone());
         let books = Books {
@@ -171,7 +170,7 @@ impl Grant {
     }
 
     pub(crate) fn name(&self) -> &Arc<str> {
-        &self.target.name
+        &self.target.keys.lock
     }
 
     /// The fencing token, if this kind of lock has one.
@@ -274,7 +273,7 @@ impl Grant {
             Ok(Answer::Lost) => {
                 ledger.answered(&route, 0);
                 if self.found_gone() {
-                    tracing::warn!(name = %self.target.name, "a lock was lost before it was re-entered");
+                    tracing::warn!(name = %self.name(), "a lock was lost before it was re-entered");
                 }
             }
             Ok(answer @ (Answer::Held(_) | Answer::Queued)) if may_queue => {
@@ -362,7 +361,7 @@ impl Grant {
 
     /// Where it is woken while it waits.
     pub(crate) fn wake_channel(&self) -> Arc<str> {
-        let shared = || Arc::clone(&self.target.channel);
+        let shared = || Arc::clone(&self.target.keys.channel);
         self.target.kind.queue().map_or_else(shared, |queue| queue.channel(self.whose()))
     }
 
@@ -375,7 +374,7 @@ impl Grant {
     }
 
     async fn route(&self) -> Result<Route, Fault> {
-        self.target.engine.store.route(&self.target.name).await
+        self.target.route().await
     }
 
     async fn run(&self, route: &Route, call: &Call) -> Result<Reply, Fault> {
@@ -384,9 +383,19 @@ impl Grant {
 }
 
 impl Target {
+    pub(crate) fn new(engine: &Arc<Engine>, kind: &'static dyn Kind, lock: Arc<str>) -> Self {
+        let lane = engine.store.lane(&lock);
+        Self { engine: Arc::clone(engine), kind, keys: kind.keys(lock), lane }
+    }
+
+    /// The connection for commands about it, made anew if there is none.
+    pub(crate) async fn route(&self) -> Result<Route, Fault> {
+        self.engine.store.route(self.lane).await
+    }
+
     /// The hold of this owner on it.
     pub(crate) fn of<'a>(&'a self, owner: &'a Arg, grant: u64) -> Whose<'a> {
-        Whose { name: &self.name, channel: &self.channel, owner, grant, config: &self.engine.config }
+        Whose { keys: &self.keys, owner, grant, config: &self.engine.config }
     }
 }
 
@@ -419,7 +428,7 @@ impl Ledger {
 impl fmt::Debug for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Grant")
-            .field("name", &self.target.name)
+            .field("name", self.name())
             .field("id", &self.id)
             .field("kept", &self.kept())
             .finish_non_exhaustive()
@@ -428,6 +437,6 @@ impl fmt::Debug for Grant {
 
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {:?}", self.kind, self.name)
+        write!(f, "{:?} {:?}", self.kind, self.keys.lock)
     }
 }
