@@ -19,6 +19,7 @@ mod machine;
 mod memory;
 mod pairs;
 mod peer;
+mod profile;
 mod read;
 mod red;
 mod results;
@@ -38,7 +39,7 @@ use server::Server;
 
 type Part = (&'static str, fn(&str, Effort));
 
-const PARTS: [Part; 11] = [
+const PARTS: [Part; 12] = [
     ("free", |url, effort| Flavor::ALL.into_iter().for_each(|flavor| free::measure(url, flavor, effort))),
     ("floor", floor::measure),
     ("handoff", |url, effort| {
@@ -49,6 +50,7 @@ const PARTS: [Part; 11] = [
     ("red", |_, effort| red::measure(effort)),
     ("read", read::measure),
     ("server", share::measure),
+    ("profile", profile::measure),
     ("held", held::measure),
     ("dropped", dropped::measure),
     ("memory", memory::measure),
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         // This program, started by itself.
         [handoff::SIDE, url, peer, flavor, sections] => handoff::side(url, peer, flavor, sections),
         [read::SIDE, url, flavor, turns] => read::side(url, flavor, turns),
+        [profile::SIDE, url, candidate, tasks, pairs] => profile::side(url, candidate, tasks, pairs),
         [memory::SIDE, url, what] => memory::side(url, what),
         _ => return measure_some(&words, effort),
     }

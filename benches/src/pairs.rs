@@ -18,8 +18,9 @@ pub struct Sample {
     /// Microseconds of a pair.
     pub p50: f64,
     pub p99: f64,
+    pub pairs: f64,
     /// Microseconds of computing in this process for a pair.
-    client: f64,
+    pub client: f64,
 }
 
 pub type Candidate = (&'static str, Box<dyn Fn(usize, Duration) -> Sample>);
@@ -86,6 +87,7 @@ async fn run(peer: &impl Peer, naming: Naming, tasks: usize, time: Duration) -> 
     let mut times = running.join_all().await.concat();
     let pairs = times.len() as f64;
     Sample {
+        pairs,
         rate: pairs / start.elapsed().as_secs_f64(),
         client: (clock::computed() - computed) as f64 / 1e3 / pairs,
         p50: percentile(&mut times, 0.5),

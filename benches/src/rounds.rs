@@ -15,6 +15,10 @@ impl Effort {
     /// Enough to see that it works.
     pub const QUICK: Self = Self { rounds: 1, slice: Duration::from_millis(50) };
 
+    pub fn is_quick(self) -> bool {
+        self.rounds == Self::QUICK.rounds
+    }
+
     /// Of what happens this often, so many are in a slice.
     pub fn count(self, every: Duration) -> usize {
         (self.slice.as_micros() / every.as_micros()) as usize

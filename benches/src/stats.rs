@@ -33,8 +33,12 @@ impl Ratio {
     }
 
     pub fn at_most(self, target: f64) -> String {
-        verdict(self.median <= target, format!("≤ {target:.2}"))
+        at_most(self.median, target)
     }
+}
+
+pub fn at_most(value: f64, target: f64) -> String {
+    verdict(value <= target, format!("≤ {target:.2}"))
 }
 
 fn verdict(is_met: bool, target: String) -> String {

@@ -57,6 +57,7 @@ struct Shared {
     /// By which the server knows the scripts.
     acquire: String,
     release: String,
+    id: String,
     next_owner: AtomicU64,
 }
 
@@ -171,13 +172,14 @@ impl Bare {
         let acquire = load(&mut connections[0], acquire).await;
         let release = load(&mut connections[0], release).await;
         let wakes = Wakes::connect(url).await;
-        Self(Arc::new(Shared { connections, wakes, acquire, release, next_owner: AtomicU64::new(1) }))
+        let id = format!("00000000-0000-4000-8000-{:012x}", process::id());
+        Self(Arc::new(Shared { connections, wakes, acquire, release, id, next_owner: AtomicU64::new(1) }))
     }
 
     /// Of the same form and length as lockkeeper's: a UUID and a number.
     fn new_owner(&self) -> Owner {
         let number = self.0.next_owner.fetch_add(1, Ordering::Relaxed);
-        Owner { id: format!("00000000-0000-4000-8000-{:012x}:{number}", process::id()), number }
+        Owner { id: format!("{}:{number}", self.0.id), number }
     }
 }
 
