@@ -5,6 +5,7 @@ mod support;
 
 use lockkeeper::{Error, LockClient, LockConfig};
 use support::{MS, SECOND, Scene, calls_of, eventually, soon};
+use tokio::time::{Instant, sleep};
 
 const COUNTER: &str = "redisson_lock_token:{a}";
 
@@ -80,6 +81,22 @@ async fn whoever_is_refused_or_asks_twice_burns_no_token() {
     soon(guard.unlock()).await.unwrap();
     ours.shutdown().await.unwrap();
     drop((ours, theirs, proxy));
+    scene.end().await;
+}
+
+/// At any part of a second: the clock's microseconds have no leading zeros.
+#[tokio::test]
+async fn a_token_is_not_behind_the_servers_clock() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let start = Instant::now();
+    while start.elapsed() < 1_100 * MS {
+        let [seconds, micros] = scene.server.run::<[u64; 2]>(&["TIME"]);
+        let (now, token) = (seconds * 1_000_000 + micros, token(&locks).await);
+        assert!((now..now + 60_000_000).contains(&token), "{token} at {now}");
+        sleep(20 * MS).await;
+    }
+    drop(locks);
     scene.end().await;
 }
 

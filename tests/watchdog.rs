@@ -154,6 +154,28 @@ async fn one_broken_key_costs_the_others_nothing() {
     scene.end().await;
 }
 
+/// Only somebody else's command takes it away. Then nobody would ever get the lock of a client that dies.
+#[tokio::test]
+async fn a_lock_that_lost_its_expiry_gets_one_again() {
+    let scene = Scene::start();
+    let locks = scene.client_with(LockConfig::default().watchdog_lease(600 * MS)).await;
+    let lasts = |name| scene.server.run::<i64>(&["PTTL", name]);
+    let renewed = locks.rlock("a").lock().await.unwrap();
+    scene.server.run::<()>(&["PERSIST", "a"]);
+    eventually("it has one", || lasts("a"), |&ms| ms > 0).await;
+
+    let mut lock = locks.rlock("b").lease(60 * SECOND); // which nothing renews
+    let outer = lock.lock().await.unwrap();
+    scene.server.run::<()>(&["PERSIST", "b"]);
+    let inner = lock.lock().await.unwrap();
+    assert!((1..=60_000).contains(&lasts("b")));
+    for guard in [inner, outer, renewed] {
+        guard.unlock().await.unwrap();
+    }
+    drop((lock, locks));
+    scene.end().await;
+}
+
 /// What the server refuses for good is asked for as often as what it grants, and not more.
 #[tokio::test]
 async fn a_renewal_that_is_refused_is_not_asked_for_in_a_loop() {

@@ -19,31 +19,33 @@
              released creates an orphan, which the sender goes on releasing until none can come any more
 ]]
 local lock, counter = KEYS[1], KEYS[2]
-local owner, lease_ms = ARGV[1], tonumber(ARGV[2])
+local owner, lease_ms = ARGV[1], ARGV[2]
 
 -- A counter that was lost, or fell behind, must not count what was counted before: it goes on from the server's clock, in
 -- microseconds.
 local function next_token()
   local time = redis.call('time')
-  local now_us = time[1] * 1000000 + time[2]
-  if redis.call('incr', counter) < now_us then
-    redis.call('set', counter, string.format('%.0f', now_us))
+  local now_us = time[1] .. string.sub('00000' .. time[2], -6)
+  if redis.call('incr', counter) < tonumber(now_us) then
+    redis.call('set', counter, now_us)
+    return now_us
   end
   -- As text: a number of Lua is exact up to 2^53 only.
   return redis.call('get', counter)
 end
 
-if redis.call('exists', lock) == 0 then
+local left_ms = redis.call('pttl', lock)
+if left_ms == -2 then
   -- Without a key it changes nothing, see rlock/acquire.
   redis.call('pexpire', lock, lease_ms)
   -- Before the hold: where it can not be counted, nothing is granted.
   local token = next_token()
-  redis.call('hset', lock, owner, 1)
+  redis.call('hset', lock, owner, '1')
   redis.call('pexpire', lock, lease_ms)
   return token
 end
 if redis.call('hexists', lock, owner) == 1 then
-  if redis.call('pttl', lock) < lease_ms then
+  if left_ms < tonumber(lease_ms) then
     redis.call('pexpire', lock, lease_ms)
   end
   -- Nobody else counts while it is held.
@@ -53,4 +55,4 @@ end
 if redis.call('hexists', lock, 'mode') == 1 then
   return -3
 end
-return redis.call('pttl', lock)
+return left_ms

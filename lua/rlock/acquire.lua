@@ -17,18 +17,19 @@
              was released creates an orphan, which the sender goes on releasing until none can come any more
 ]]
 local lock = KEYS[1]
-local owner, lease_ms = ARGV[1], tonumber(ARGV[2])
+local owner, lease_ms = ARGV[1], ARGV[2]
 
-if redis.call('exists', lock) == 0 then
+local left_ms = redis.call('pttl', lock)
+if left_ms == -2 then
   -- Without a key it changes nothing. A user who may not do it is stopped here, and not between the next two lines,
   -- where a lock without expiry would be left.
   redis.call('pexpire', lock, lease_ms)
-  redis.call('hset', lock, owner, 1)
+  redis.call('hset', lock, owner, '1')
   redis.call('pexpire', lock, lease_ms)
   return nil
 end
 if redis.call('hexists', lock, owner) == 1 then
-  if redis.call('pttl', lock) < lease_ms then
+  if left_ms < tonumber(lease_ms) then
     redis.call('pexpire', lock, lease_ms)
   end
   return nil
@@ -37,4 +38,4 @@ end
 if redis.call('hexists', lock, 'mode') == 1 then
   return -3
 end
-return redis.call('pttl', lock)
+return left_ms

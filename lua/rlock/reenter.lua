@@ -15,16 +15,17 @@
   Repeating  changes nothing: the count is a target. A copy that runs after the hold ended answers "lost"
 ]]
 local lock = KEYS[1]
-local owner, want, lease_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local owner, want, lease_ms = ARGV[1], ARGV[2], ARGV[3]
 
-local count = tonumber(redis.call('hget', lock, owner))
+local count = redis.call('hget', lock, owner)
 if not count then
   return -2
 end
-if redis.call('pttl', lock) < lease_ms then
-  redis.call('pexpire', lock, lease_ms)
+-- 0: it lasts longer, or somebody else's command took its expiry away. Then it gets one again.
+if redis.call('pexpire', lock, lease_ms, 'gt') == 0 then
+  redis.call('pexpire', lock, lease_ms, 'nx')
 end
-if count < want then
+if tonumber(count) < tonumber(want) then
   redis.call('hset', lock, owner, want)
 end
 return nil

@@ -17,19 +17,19 @@
   Repeating  changes nothing: the count is a target, and an owner id is never used again once it was 0
 ]]
 local lock, channel = KEYS[1], KEYS[2]
-local owner, keep = ARGV[1], tonumber(ARGV[2])
+local owner, keep = ARGV[1], ARGV[2]
 
-local count = tonumber(redis.call('hget', lock, owner))
+local count = redis.call('hget', lock, owner)
 if not count then
   return -2
 end
-if keep == 0 then
+if keep == '0' then
   redis.call('del', lock)
   -- pcall: the lock is free already, and must not be reported as held.
   local told = redis.pcall('publish', channel, '0')
   return type(told) == 'table' and 2 or 1
 end
-if count > keep then
+if tonumber(count) > tonumber(keep) then
   redis.call('hset', lock, owner, keep)
 end
 return 0

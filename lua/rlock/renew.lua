@@ -12,15 +12,16 @@
   Publishes  nothing
   Repeating  changes nothing but the time. A copy that runs after a hold ended does not touch its lock
 ]]
-local lease_ms = tonumber(ARGV[1])
+local lease_ms = ARGV[1]
 
 local renewed = {}
 for i, lock in ipairs(KEYS) do
   local owner = ARGV[1 + i]
   -- pcall: one key that somebody replaced by another type must not cost the other holds their renewal.
   if redis.pcall('hexists', lock, owner) == 1 then
-    if redis.call('pttl', lock) < lease_ms then
-      redis.call('pexpire', lock, lease_ms)
+    -- 0: it lasts longer, or somebody else's command took its expiry away. Then it gets one again.
+    if redis.call('pexpire', lock, lease_ms, 'gt') == 0 then
+      redis.call('pexpire', lock, lease_ms, 'nx')
     end
     renewed[i] = 1
   else

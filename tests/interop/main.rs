@@ -82,7 +82,7 @@ async fn waiting<R: Row, T: Send + 'static>(
 ) -> JoinHandle<T> {
     let attempts = || match R::Rust::IS_READ_WRITE {
         // The acquire scripts call it, and no other.
-        false => scene.server.calls("exists"),
+        false => scene.server.calls("pttl"),
         // There is no such command. A renewal counts as well; then the waiter still attempts when this returns.
         true => scene.server.scripts(),
     };

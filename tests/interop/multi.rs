@@ -44,10 +44,10 @@ fn has_both(scene: &Scene) -> bool {
 /// Rust begins to wait. Returns when it has attempted on so many members in both of its rounds, the first and that
 /// after subscribing: from here on only a message wakes it.
 async fn waits(scene: &Scene, locks: &LockClient, names: &str, members: u64) -> JoinHandle<LockGuard> {
-    let before = scene.server.calls("exists");
+    let before = scene.server.calls("pttl");
     let mut lock = of(locks, names);
     let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
-    let looks = || (scene.server.calls("exists") - before, scene.server.channels());
+    let looks = || (scene.server.calls("pttl") - before, scene.server.channels());
     eventually("it has attempted twice", looks, |(made, channels)| {
         *made >= 2 * members && !channels.is_empty()
     })
