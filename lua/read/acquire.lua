@@ -22,7 +22,7 @@
              creates an orphan, which the sender goes on releasing until none can come any more
 ]]
 local lock = KEYS[1]
-local owner, grant, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local owner, grant, lease_ms = ARGV[1], ARGV[2], ARGV[3]
 
 local mode = redis.call('hget', lock, 'mode')
 if not mode and redis.call('exists', lock) == 1 then
@@ -32,11 +32,11 @@ if mode == 'write' and redis.call('hexists', lock, owner .. ':write') == 0 then
   return redis.call('pttl', lock)
 end
 
-local keys, count = hold_keys(lock, owner), count_of(lock, owner)
+local keys, count = hold_keys(lock, owner), mode and count_of(lock, owner) or 0
 local found = grant_of(keys, count)
 if found == grant then
-  raise(keys .. 1, lease_ms)
-  raise(lock, lease_ms)
+  redis.call('pexpire', keys .. '1', lease_ms, 'gt')
+  redis.call('pexpire', lock, lease_ms, 'gt')
   return nil
 end
 -- Within one write hold, an owner may read, give that back and read again. What is found here is what it gave back, and
@@ -47,13 +47,9 @@ end
 remove(keys, 1, count)
 -- A user who may not do this is stopped here, and not later, where a hold would be left. Without a lock it changes
 -- nothing.
-if mode then
-  raise(lock, lease_ms)
-else
-  redis.call('pexpire', lock, lease_ms)
-end
-redis.call('set', keys .. 1, grant, 'px', lease_ms)
-redis.call('hset', lock, 'mode', mode or 'read', owner, 1)
+redis.call('pexpire', lock, lease_ms, 'gt')
+redis.call('set', keys .. '1', grant, 'px', lease_ms)
+redis.call('hset', lock, 'mode', mode or 'read', owner, '1')
 if not mode then
   redis.call('pexpire', lock, lease_ms)
 end

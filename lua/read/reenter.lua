@@ -18,17 +18,20 @@
   Repeating  changes nothing: the count is a target. A copy that runs after the hold ended answers "lost"
 ]]
 local lock = KEYS[1]
-local owner, grant, want, lease_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local owner, grant, want, lease_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local keys, count = hold_keys(lock, owner), count_of(lock, owner)
 if grant_of(keys, count) ~= grant then
   return -2
 end
-local lasts_ms = math.max(longest(keys, count), lease_ms)
-redis.call('set', keys .. 1, grant, 'px', lasts_ms)
-raise(lock, lasts_ms)
-if count < want then
-  for i = count + 1, want do
+local lasts_ms = longest(keys, count)
+if lasts_ms < tonumber(lease_ms) then
+  lasts_ms = lease_ms
+end
+redis.call('set', keys .. '1', grant, 'px', lasts_ms)
+redis.call('pexpire', lock, lasts_ms, 'gt')
+if count < tonumber(want) then
+  for i = count + 1, tonumber(want) do
     redis.call('set', keys .. i, grant, 'px', lease_ms)
   end
   redis.call('hset', lock, owner, want)

@@ -38,27 +38,27 @@ end
 if found and found ~= grant and grant ~= '0' then
   return -2
 end
-local lasts_ms = longest(keys, count)
 if found and keep > 0 then
   if keep < count then
-    redis.call('set', keys .. 1, found, 'px', lasts_ms)
+    redis.call('set', keys .. '1', found, 'px', longest(keys, count))
     remove(keys, keep + 1, count)
     redis.call('hset', lock, owner, keep)
   end
   return 0
 end
 
--- A user who may not do this is stopped here, and not later, where a lock without readers would be left.
-redis.call('hrandfield', lock)
-redis.call('hdel', lock, owner)
-remove(keys, 1, count)
 local answer = found and 1 or -2
 if redis.call('hget', lock, 'mode') == 'write' then
+  redis.call('hdel', lock, owner)
+  remove(keys, 1, count)
   return answer
 end
-local other, holds = some_reader(lock)
-if not other then
-  redis.call('del', lock)
+-- While this one still reads: a user who may not look at others is stopped here, and not later, where a lock without
+-- readers would be left.
+local other_ms = other_reader_ms(lock, owner)
+if not other_ms then
+  redis.call('del', lock, keys .. '1')
+  remove(keys, 2, count)
   -- pcall: the lock is free already, and must not be reported as held.
   local told = redis.pcall('publish', channel, '0')
   return found and type(told) == 'table' and 2 or answer
@@ -67,7 +67,10 @@ end
 -- hold them up; but who is left and lasts about as long is not worth to look at all. The two expiries were set together,
 -- but the clock may go on within a script.
 local left_ms = redis.call('pttl', lock)
-if left_ms > usual_ms and lasts_ms > left_ms - 5 and longest(other, holds) < left_ms / 2 then
+local is_too_long = left_ms > usual_ms and longest(keys, count) > left_ms - 5 and other_ms < left_ms / 2
+redis.call('hdel', lock, owner)
+remove(keys, 1, count)
+if is_too_long then
   left_ms = 0
   for _, reader in ipairs(redis.call('hkeys', lock)) do
     if reader ~= 'mode' then

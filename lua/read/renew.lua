@@ -16,20 +16,22 @@
   Publishes  nothing
   Repeating  changes nothing but the time. A copy that runs after a hold ended does not touch its lock
 ]]
-local lease_ms = tonumber(ARGV[1])
+local lease_ms = ARGV[1]
 
 local renewed = {}
 for i, lock in ipairs(KEYS) do
-  local owner, grant, keep_ms = ARGV[3 * i - 1], ARGV[3 * i], tonumber(ARGV[3 * i + 1])
+  local owner, grant, keep_ms = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
   -- pcall: one key that somebody replaced by another type must not cost the other holds their renewal.
   local value = redis.pcall('hget', lock, owner)
   local keys, count = hold_keys(lock, owner), type(value) == 'string' and tonumber(value) or 0
   if grant_of(keys, count) == grant then
     -- The keys first: a lock must not be taken for one that nobody reads.
+    local ms = tonumber(keep_ms) > tonumber(lease_ms) and keep_ms or lease_ms
+    local is_longer = false
     for hold = 1, count do
-      raise(keys .. hold, math.max(lease_ms, keep_ms))
+      is_longer = redis.call('pexpire', keys .. hold, ms, 'gt') == 0 or is_longer
     end
-    raise(lock, longest(keys, count))
+    redis.call('pexpire', lock, is_longer and longest(keys, count) or ms, 'gt')
     renewed[i] = 1
   else
     renewed[i] = 0

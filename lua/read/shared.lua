@@ -42,30 +42,25 @@ local function remove(keys, first, last)
   end
 end
 
--- A lease is never made shorter. What has no expiry keeps none.
-local function raise(key, ms)
-  local left_ms = redis.call('pttl', key)
-  if left_ms ~= -1 and left_ms < ms then
-    redis.call('pexpire', key, ms)
-  end
-end
-
 -- How many holds a reader has by the hash.
 local function count_of(lock, reader)
   return tonumber(redis.call('hget', lock, reader)) or 0
 end
 
--- The keys of some reader that is alive, and how many. The dead that are met are dropped, so each costs once.
-local function some_reader(lock)
+-- Milliseconds for which some reader lasts that is alive, and is not the one given. None: nobody else reads. The dead that
+-- are met are dropped, so each costs once.
+local function other_reader_ms(lock, one)
   local met_dead = true
   while met_dead do
     met_dead = false
-    -- Two, as one may be the mode.
-    for _, reader in ipairs(redis.call('hrandfield', lock, 2)) do
-      if reader ~= 'mode' then
-        local keys, count = hold_keys(lock, reader), count_of(lock, reader)
-        if longest(keys, count) ~= -2 then
-          return keys, count
+    -- Three, as one may be the mode, and one the reader given.
+    local found = redis.call('hrandfield', lock, '3', 'withvalues')
+    for i = 1, #found, 2 do
+      local reader = found[i]
+      if reader ~= 'mode' and reader ~= one then
+        local lasts_ms = longest(hold_keys(lock, reader), tonumber(found[i + 1]) or 0)
+        if lasts_ms ~= -2 then
+          return lasts_ms
         end
         redis.call('hdel', lock, reader)
         met_dead = true

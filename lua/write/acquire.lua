@@ -20,20 +20,20 @@
              creates an orphan, which the sender goes on releasing until none can come any more
 ]]
 local lock = KEYS[1]
-local writer, lease_ms = ARGV[1], tonumber(ARGV[2])
+local writer, lease_ms = ARGV[1], ARGV[2]
 
 local mode = redis.call('hget', lock, 'mode')
 if mode == 'write' then
   if redis.call('hexists', lock, writer) == 1 then
-    raise(lock, lease_ms)
+    redis.call('pexpire', lock, lease_ms, 'gt')
     return nil
   end
   return redis.call('pttl', lock)
 end
 if mode then
-  local reader, holds = some_reader(lock)
-  if reader then
-    return longest(reader, holds)
+  local reader_ms = other_reader_ms(lock)
+  if reader_ms then
+    return reader_ms
   end
   redis.call('del', lock)
 elseif redis.call('exists', lock) == 1 then
@@ -41,6 +41,6 @@ elseif redis.call('exists', lock) == 1 then
 end
 -- Without a key it changes nothing, see rlock/acquire.
 redis.call('pexpire', lock, lease_ms)
-redis.call('hset', lock, 'mode', 'write', writer, 1)
+redis.call('hset', lock, 'mode', 'write', writer, '1')
 redis.call('pexpire', lock, lease_ms)
 return nil

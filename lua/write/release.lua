@@ -20,14 +20,14 @@
   Repeating  changes nothing: the count is a target, and an owner id is never used again once it was 0
 ]]
 local lock, channel = KEYS[1], KEYS[2]
-local writer, keep = ARGV[1], tonumber(ARGV[2])
+local writer, keep = ARGV[1], ARGV[2]
 
 local count = count_of(lock, writer)
 if count == 0 then
   return -2
 end
-if keep > 0 then
-  if keep < count then
+if keep ~= '0' then
+  if tonumber(keep) < count then
     redis.call('hset', lock, writer, keep)
   end
   return 0
