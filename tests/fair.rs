@@ -346,6 +346,26 @@ async fn whoever_gives_up_leaves_no_ghost() {
     scene.end().await;
 }
 
+/// Who is left is woken by a release, and not before. Its record ends by itself, should nobody ever remove it.
+#[tokio::test]
+async fn whoever_gives_up_while_it_is_held_wakes_nobody() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client_with(config()).await, scene.client_with(config()).await);
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    let first = waits(&scene, &locks, 0).await;
+    let lasts_ms = scene.server.run::<i64>(&["PTTL", "lockkeeper_fair:{a}"]);
+    assert!(lasts_ms > 0, "{lasts_ms}");
+    let second = waits(&scene, &beside, 1).await;
+    second.abort();
+    assert!(second.await.unwrap_err().is_cancelled());
+    queued(&scene, 1).await;
+    assert_eq!(scene.server.calls("publish"), 0);
+    guard.unlock().await.unwrap();
+    soon(first).await.unwrap();
+    drop((locks, beside));
+    scene.end().await;
+}
+
 /// Ten thousand who wait, in one process, for a hundred locks: one connection that hears, a message and two scripts for
 /// each hand-off, and a heartbeat for each lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

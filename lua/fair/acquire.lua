@@ -28,13 +28,13 @@
              releasing until none can come any more
 ]]
 local lock, queue, scores, places, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local owner, lease_ms, allowance_ms, java_wait_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local owner, lease_ms, allowance_ms, java_wait_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
-local now_us, now = server_time()
-local is_free = redis.call('exists', lock) == 0
+local left_ms = redis.call('pttl', lock)
+local is_free = left_ms == -2
 if not is_free then
   if redis.call('hexists', lock, owner) == 1 then
-    if redis.call('pttl', lock) < lease_ms then
+    if left_ms < tonumber(lease_ms) then
       redis.call('pexpire', lock, lease_ms)
     end
     return nil
@@ -46,21 +46,24 @@ if not is_free then
 end
 
 local place = redis.call('hget', places, owner)
-local ticket = place and ticket_of(place) or now_us
-if place then
-  -- Before the dead are dropped: it is alive, however late it is.
-  record(places, owner, ticket, now, allowance_ms)
-  if not redis.call('lpos', queue, owner) then
-    put_back(queue, places, owner, ticket)
+local first, now, now_us
+-- Else nobody waits, and the clock is not asked.
+if place or not is_free or redis.call('exists', queue) == 1 then
+  now, now_us = server_time()
+  if place then
+    -- Before the dead are dropped: it is alive, however late it is.
+    record(places, owner, ticket_of(place), now, allowance_ms)
+    if not redis.call('lpos', queue, owner) then
+      put_back(queue, places, owner, ticket_of(place))
+    end
   end
+  first = head(queue, scores, places, now, java_wait_ms)
 end
-
-local first = head(queue, scores, places, now, java_wait_ms)
 if is_free and (not first or first == owner) then
   -- Without a key it changes nothing. A user who may not do it is stopped here, and not between the next two lines,
   -- where a lock without expiry would be left.
   redis.call('pexpire', lock, lease_ms)
-  redis.call('hset', lock, owner, 1)
+  redis.call('hset', lock, owner, '1')
   redis.call('pexpire', lock, lease_ms)
   if first then
     redis.call('lrem', queue, 0, owner)
@@ -72,11 +75,13 @@ end
 
 local is_new = false
 if allowance_ms > 0 then
-  if not place and not redis.call('lpos', queue, owner) then
-    redis.call('rpush', queue, owner)
-    is_new = true
+  if not place then
+    if not first or not redis.call('lpos', queue, owner) then
+      redis.call('rpush', queue, owner)
+      is_new = true
+    end
+    record(places, owner, now_us, now, allowance_ms)
   end
-  record(places, owner, ticket, now, allowance_ms)
   raise_scores(queue, scores, places, { [owner] = true }, now, allowance_ms, java_wait_ms)
   first = first or owner
 end
@@ -87,4 +92,4 @@ end
 if is_new then
   return -4
 end
-return not is_free and first == owner and redis.call('pttl', lock) or -1
+return not is_free and first == owner and left_ms or -1

@@ -21,9 +21,9 @@
   Repeating  changes nothing but the time. A copy that runs after a waiter left finds no place of it
 ]]
 local lock, queue, scores, places, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local allowance_ms, java_wait_ms, owners = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+local allowance_ms, java_wait_ms, owners = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 
-local _, now = server_time()
+local now = server_time()
 local kept, ours = {}, {}
 for owner in string.gmatch(owners, '%S+') do
   local place = redis.call('hget', places, owner)

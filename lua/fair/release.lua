@@ -24,31 +24,32 @@
   Repeating  changes nothing: the count is a target, and an owner id is never used again once it was 0
 ]]
 local lock, queue, scores, places, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local owner, keep, java_wait_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local owner, keep, java_wait_ms = ARGV[1], ARGV[2], ARGV[3]
 
-local count = tonumber(redis.call('hget', lock, owner))
-if count and keep > 0 then
-  if count > keep then
+local count = redis.call('hget', lock, owner)
+if count and keep ~= '0' then
+  if tonumber(count) > tonumber(keep) then
     redis.call('hset', lock, owner, keep)
   end
   return 0
 end
-local had = 0
 if count then
-  had = redis.call('del', lock)
-end
-had = had + redis.call('hdel', places, owner) + redis.call('lrem', queue, 0, owner)
-redis.call('zrem', scores, owner)
-if had == 0 then
-  return -2
-end
-if redis.call('exists', lock) == 0 then
-  local _, now = server_time()
-  local first = head(queue, scores, places, now, java_wait_ms)
-  if first then
-    -- pcall: the lock is free already, and must not be reported as held.
-    local told = redis.pcall('publish', channel .. ':' .. first, '0')
-    return type(told) == 'table' and 2 or 1
+  -- Who holds it has no place in the queue any more.
+  redis.call('del', lock)
+else
+  local had = redis.call('hdel', places, owner) + redis.call('lrem', queue, 0, owner)
+  redis.call('zrem', scores, owner)
+  if had == 0 then
+    return -2
   end
+  if redis.call('exists', lock) == 1 then
+    return 1
+  end
+end
+local first = head(queue, scores, places, nil, java_wait_ms)
+if first then
+  -- pcall: the lock is free already, and must not be reported as held.
+  local told = redis.pcall('publish', channel .. ':' .. first, '0')
+  return type(told) == 'table' and 2 or 1
 end
 return 1

@@ -3,19 +3,22 @@
 -- Java's scores are refreshed by nobody, and lowered by each grant: ours stay this much above that.
 local SLACK_MS = 60000
 
--- Microseconds and milliseconds of the server's clock.
+-- Milliseconds of the server's clock; and microseconds, as text.
 local function server_time()
   local time = redis.call('time')
-  return time[1] * 1000000 + time[2], time[1] * 1000 + math.floor(time[2] / 1000)
+  local now_us = time[1] .. string.sub('00000' .. time[2], -6)
+  return math.floor(now_us / 1000), now_us
 end
 
--- The first in the queue that is alive. Those before it are dropped.
+-- The first in the queue that is alive. Those before it are dropped. It looks at the clock, if nobody did, and somebody
+-- waits.
 local function head(queue, scores, places, now, java_wait_ms)
   while true do
     local first = redis.call('lindex', queue, 0)
     if not first then
       return nil
     end
+    now = now or server_time()
     local place, till = redis.call('hget', places, first), nil
     if place then
       till = tonumber(string.match(place, '^%d+'))
@@ -37,14 +40,14 @@ local function head(queue, scores, places, now, java_wait_ms)
 end
 
 local function ticket_of(place)
-  return tonumber(string.match(place, '%d+$'))
+  return string.match(place, ' (.+)')
 end
 
 -- A Java client whose clock is ahead drops who is alive. It goes back to where its ticket says.
 local function put_back(queue, places, owner, ticket)
   for _, waiter in ipairs(redis.call('lrange', queue, 0, -1)) do
     local place = redis.call('hget', places, waiter)
-    if not place or ticket_of(place) > ticket then
+    if not place or tonumber(ticket_of(place)) > tonumber(ticket) then
       redis.call('linsert', queue, 'before', waiter, owner)
       return
     end
@@ -58,7 +61,7 @@ local function alive_ms(allowance_ms)
 end
 
 local function record(places, owner, ticket, now, allowance_ms)
-  redis.call('hset', places, owner, string.format('%.0f %.0f', now + alive_ms(allowance_ms), ticket))
+  redis.call('hset', places, owner, string.format('%.0f %s', now + alive_ms(allowance_ms), ticket))
 end
 
 -- Raises the scores of these waiters (a set) above all that Java may take from them.
@@ -80,7 +83,8 @@ local function raise_scores(queue, scores, places, ours, now, allowance_ms, java
   end
   -- Longer than the scores, or who has a place would be taken for Java's.
   local keep_ms = score - now + alive_ms(allowance_ms)
-  if redis.call('pttl', places) < keep_ms then
-    redis.call('pexpire', places, keep_ms)
+  -- 0: it is new and has no expiry yet, or it lasts longer.
+  if redis.call('pexpire', places, keep_ms, 'gt') == 0 then
+    redis.call('pexpire', places, keep_ms, 'nx')
   end
 end

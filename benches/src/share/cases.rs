@@ -21,7 +21,7 @@ const FREE: &str = "DEL l q s p x";
 const HELD: &str = "DEL l q s p x;HSET l OWNER 1;PEXPIRE l 20000";
 const HELD_BY_ANOTHER: &str = "DEL l q s p x;HSET l another 1;PEXPIRE l 20000";
 const QUEUED: &str = "DEL l q s p;HSET l another 1;PEXPIRE l 20000;RPUSH q OWNER;ZADD s 9999999999999 OWNER;\
-                      HSET p OWNER PLACE";
+                      HSET p OWNER PLACE;PEXPIRE p 60000";
 const UNREAD: &str = "DEL l x {l}:OWNER:rwlock_timeout:1 {l}:OWNER:rwlock_timeout:2";
 const READ: &str = "DEL l x {l}:OWNER:rwlock_timeout:2;HSET l mode read OWNER 1;PEXPIRE l 20000;\
                     SET {l}:OWNER:rwlock_timeout:1 1 PX 20000";
