@@ -82,7 +82,7 @@ if allowance_ms > 0 then
     end
     record(places, owner, now_us, now, allowance_ms)
   end
-  raise_scores(queue, scores, places, { [owner] = true }, now, allowance_ms, java_wait_ms)
+  raise_scores(first and queue, scores, places, { [owner] = true }, now, allowance_ms, java_wait_ms)
   first = first or owner
 end
 

@@ -64,7 +64,7 @@ local function record(places, owner, ticket, now, allowance_ms)
   redis.call('hset', places, owner, string.format('%.0f %s', now + alive_ms(allowance_ms), ticket))
 end
 
--- Raises the scores of these waiters (a set) above all that Java may take from them.
+-- Raises the scores of these waiters (a set) above all that Java may take from them. No queue: nobody is before them.
 local function raise_scores(queue, scores, places, ours, now, allowance_ms, java_wait_ms)
   local score = now + allowance_ms + SLACK_MS
   for owner in pairs(ours) do
@@ -72,7 +72,7 @@ local function raise_scores(queue, scores, places, ours, now, allowance_ms, java
   end
   -- Each Java client before one of them lowers its score once at most, when it is granted or gives up. Without Java
   -- in the queue, nobody looks through it.
-  if redis.call('llen', queue) ~= redis.call('hlen', places) then
+  if queue and redis.call('llen', queue) ~= redis.call('hlen', places) then
     for _, waiter in ipairs(redis.call('lrange', queue, 0, -1)) do
       if ours[waiter] then
         redis.call('zadd', scores, score, waiter)
