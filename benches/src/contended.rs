@@ -1,5 +1,6 @@
 //! Many tasks of one process that want the same lock, again and again.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use lockkeeper::LockClient;
@@ -10,6 +11,7 @@ use crate::bare::{Bare, BareFair, BareRedisson};
 use crate::commands::{self, Commands};
 use crate::flavor::Flavor;
 use crate::peer::{AsyncRedisLock, Distkit, Fair, Lock, Peer, Relock, Rlock, Rslock};
+use crate::redisson::{self, Jvm, Work};
 use crate::rounds::{Effort, interleave};
 use crate::stats::{Ratio, median, percentile};
 use crate::table::Table;
@@ -40,11 +42,12 @@ struct Sample {
 
 type Candidate = (&'static str, Box<dyn Fn(Pattern) -> Sample>);
 
-pub fn measure(url: &str, effort: Effort) {
+pub fn measure(url: &str, jvm: &Rc<Jvm>, effort: Effort) {
     let candidates = [
         candidate::<Bare>("bare", url),
         candidate::<LockClient>("lockkeeper", url),
         candidate::<BareRedisson>("Redisson's scripts, bare", url),
+        in_java(redisson::NAME, jvm, "rlock"),
         candidate::<Rslock>("rslock", url),
         candidate::<Rlock>("rlock", url),
         candidate::<Relock>("relock", url),
@@ -52,7 +55,8 @@ pub fn measure(url: &str, effort: Effort) {
         candidate::<AsyncRedisLock>("async-redis-lock", url),
     ];
     println!("\n## One lock that many tasks want, {}\n", FLAVOR.name());
-    println!("In the tables that follow, a timer of tokio adds up to a millisecond to what is not 0.");
+    println!("In the tables that follow, a timer of tokio adds up to a millisecond to what is not 0, and");
+    println!("Java, whose timers are finer, is told to take as long.");
     println!(
         "Wait: of the sections that were had, so one who never came in shows in \"longest\" and \"least served\":"
     );
@@ -66,7 +70,11 @@ pub fn measure(url: &str, effort: Effort) {
         println!("\n## One lock, {TASKS} tasks: sections of {section_ms} ms, pauses of {pause_ms} ms\n");
         report(url, &candidates, effort, pattern);
     }
-    let candidates = [candidate::<BareFair>("bare fair", url), candidate::<Fair>("lockkeeper fair", url)];
+    let candidates = [
+        candidate::<BareFair>("bare fair", url),
+        candidate::<Fair>("lockkeeper fair", url),
+        in_java(redisson::FAIR, jvm, "fair"),
+    ];
     let pattern = Pattern { tasks: FAIR_TASKS, section_ms: 0, pause_ms: 0, time: effort.slice };
     println!("\n## One fair lock, {FAIR_TASKS} tasks: nothing in between\n");
     report(url, &candidates, effort, pattern);
@@ -126,6 +134,36 @@ fn for_a_section(url: &str, run: impl FnOnce() -> Sample) -> Commands {
     let (sample, all) = commands::count(url, run);
     let sections = sample.waits.len() as f64;
     Commands { sent: all.sent / sections, inner: all.inner / sections }
+}
+
+/// Redisson's locks of this type, with a thread for each task.
+fn in_java(name: &'static str, jvm: &Rc<Jvm>, kind: &'static str) -> Candidate {
+    let (jvm, late) = (Rc::clone(jvm), FLAVOR.runtime().block_on(lateness()));
+    let run = move |Pattern { tasks, section_ms, pause_ms, time }| {
+        let names = vec!["contended".to_owned(); tasks];
+        let [section, pause] = [section_ms, pause_ms]
+            .map(|ms| if ms > 0 { Duration::from_millis(ms) + late } else { Duration::ZERO });
+        let done = Work { kind, names, section, pause, time }.run(&jvm);
+        let until = done.began + time.as_nanos() as u64;
+        let mut rates = vec![0.0; tasks];
+        for section in done.sections.iter().filter(|section| section.released < until) {
+            rates[section.thread] += 1.0 / time.as_secs_f64();
+        }
+        let waits = done.sections.iter().map(|section| (section.acquired - section.asked) as f64 / 1e3);
+        Sample { rates, waits: waits.collect() }
+    };
+    (name, Box::new(run))
+}
+
+/// By how much a rest is longer than it should be.
+async fn lateness() -> Duration {
+    let mut rests = Vec::new();
+    for _ in 0..20 {
+        let start = Instant::now();
+        rest(1).await;
+        rests.push(start.elapsed().as_secs_f64());
+    }
+    Duration::from_secs_f64(median(rests)).saturating_sub(Duration::from_millis(1))
 }
 
 async fn run(peer: &impl Peer, pattern: Pattern) -> Sample {

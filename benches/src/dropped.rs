@@ -42,7 +42,7 @@ pub fn measure(url: &str, effort: Effort) {
     ];
     println!("\n## {GUARDS} guards dropped without unlock, {}\n", FLAVOR.name());
     println!("All at once, until the server has none of the locks any more, or {} s.", PATIENCE.as_secs());
-    println!("The guards of rslock and relock do nothing when they are dropped.\n");
+    println!("The guards of rslock and relock do nothing when they are dropped, and Redisson has none.\n");
     let samples = interleave(effort.rounds.min(3), candidates.len(), |which| candidates[which].1());
     let mut table = Table::new(["candidate", "ms", "releases/s", "still locked"]);
     for ((name, _), rounds) in candidates.iter().zip(&samples) {

@@ -4,6 +4,7 @@
 //! it, so that whoever released waits again before the next release.
 
 use std::fmt;
+use std::rc::Rc;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use crate::bare::{self, Bare, BareFair};
 use crate::clock::now;
 use crate::flavor::Flavor;
 use crate::peer::{Fair, Lock, Peer};
+use crate::redisson::{self, Done, Jvm, Work};
 use crate::rounds::{Effort, interleave};
 use crate::sides;
 use crate::stats::{Ratio, median, percentile};
@@ -29,18 +31,28 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Whoever asked less than this before the release may not have been waiting yet.
 const SETTLED: u64 = 500_000;
 
-const KINDS: [(&str, [&str; 3]); 2] = [
-    ("reentrant locks", ["bare", "lockkeeper", "PING"]),
-    ("fair locks", ["bare fair", "lockkeeper fair", "PING"]),
+const KINDS: [(&str, [&str; 4]); 2] = [
+    ("reentrant locks", ["bare", "lockkeeper", redisson::NAME, "PING"]),
+    ("fair locks", ["bare fair", "lockkeeper fair", redisson::FAIR, "PING"]),
 ];
 
-pub fn measure(url: &str, flavor: Flavor, effort: Effort) {
-    for (kind, candidates) in KINDS {
-        measure_kind(url, flavor, effort, kind, candidates);
+pub fn measure(url: &str, jvm: &Rc<Jvm>, effort: Effort) {
+    let jvms = [Rc::clone(jvm), redisson::warm(url, effort)];
+    for flavor in Flavor::ALL {
+        for (kind, candidates) in KINDS {
+            measure_kind(url, &jvms, flavor, effort, kind, candidates);
+        }
     }
 }
 
-fn measure_kind(url: &str, flavor: Flavor, effort: Effort, kind: &str, candidates: [&str; 3]) {
+fn measure_kind(
+    url: &str,
+    jvms: &[Rc<Jvm>],
+    flavor: Flavor,
+    effort: Effort,
+    kind: &str,
+    candidates: [&str; 4],
+) {
     println!("\n## Hand-off of {kind} between two processes, {}\n", flavor.name());
     println!(
         "From just before the release in one to the end of the acquire in the other. PING: one round trip.\n"
@@ -48,7 +60,9 @@ fn measure_kind(url: &str, flavor: Flavor, effort: Effort, kind: &str, candidate
     let count = effort.count(SECTION);
     let samples = interleave(effort.rounds, candidates.len(), |which| match candidates[which] {
         "PING" => pings(url, flavor, count),
-        peer => handoffs(url, peer, flavor, count),
+        redisson::NAME => handoffs(in_java(jvms, "rlock", count)),
+        redisson::FAIR => handoffs(in_java(jvms, "fair", count)),
+        peer => handoffs(in_rust(url, peer, flavor, count)),
     });
     let mut table = Table::new(["candidate", "hand-offs", "p50 µs", "ratio to bare", "target", "p99 µs"]);
     for (name, rounds) in candidates.iter().zip(&samples) {
@@ -76,13 +90,31 @@ struct Section {
     released: u64,
 }
 
-/// Microseconds of each hand-off.
-fn handoffs(url: &str, peer: &str, flavor: Flavor, count: usize) -> Vec<f64> {
+/// With the number of the side.
+type Sections = Vec<(usize, Section)>;
+
+fn in_rust(url: &str, peer: &str, flavor: Flavor, count: usize) -> Sections {
     let start = || sides::start(&[SIDE, url, peer, flavor.name(), &count.to_string()]);
-    let mut sections: Vec<(usize, Section)> = Vec::new();
+    let mut sections = Vec::new();
     for (side, process) in [start(), start()].into_iter().enumerate() {
         sections.extend(sides::output(process).lines().map(|line| (side, line.parse().expect("a section"))));
     }
+    sections
+}
+
+/// For as long as about so many sections of each side need.
+fn in_java(jvms: &[Rc<Jvm>], kind: &'static str, count: usize) -> Sections {
+    let names = vec!["handoff".to_owned()];
+    let work = Work { kind, names, section: SECTION, pause: PAUSE, time: SECTION * 2 * count as u32 };
+    jvms.iter().for_each(|jvm| work.begin(jvm));
+    let sides = jvms.iter().map(|jvm| Done::of(jvm).sections).enumerate();
+    sides
+        .flat_map(|(side, sections)| sections.into_iter().map(move |section| (side, section.into())))
+        .collect()
+}
+
+/// Microseconds of each hand-off.
+fn handoffs(mut sections: Sections) -> Vec<f64> {
     sections.sort_unstable_by_key(|(_, section)| section.acquired);
     sections.windows(2).filter_map(|two| handoff(&two[0], &two[1])).collect()
 }
@@ -144,6 +176,12 @@ async fn ping(url: String, count: usize) -> Vec<f64> {
         times.push(start.elapsed().as_secs_f64() * 1e6);
     }
     times
+}
+
+impl From<redisson::Section> for Section {
+    fn from(redisson::Section { asked, acquired, released, .. }: redisson::Section) -> Self {
+        Self { asked, acquired, released }
+    }
 }
 
 impl fmt::Display for Section {

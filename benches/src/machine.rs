@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::thread::available_parallelism;
 
+use crate::redisson::{self, Jvm};
 use crate::rounds::Effort;
 use crate::server::Server;
 
@@ -12,7 +13,7 @@ const PACKAGES: &str = include_str!("../Cargo.lock");
 const COMPARED: [&str; 7] =
     ["lockkeeper", "redis", "rslock", "rlock", "relock", "distkit", "async-redis-lock"];
 
-pub fn describe(server: &Server, effort: Effort) {
+pub fn describe(server: &Server, jvm: Option<&Jvm>, effort: Effort) {
     println!("# Results\n");
     println!("Ratios are of the same round: the median of the rounds [least..greatest].");
     println!("Server and clients share the machine. Numbers of different runs can not be compared.\n");
@@ -24,6 +25,9 @@ pub fn describe(server: &Server, effort: Effort) {
     println!("- Kernel: {}", output("uname", &["-sr"]));
     println!("- Load when it began: {}", fs::read_to_string("/proc/loadavg").unwrap_or_default().trim());
     println!("- Server: {}", server.version());
+    if let Some(jvm) = jvm {
+        println!("- Redisson: {}, warmed up for {:?}", jvm.version(), redisson::warming(effort));
+    }
     if cfg!(debug_assertions) {
         println!("- NOT OPTIMISED: built only to see that it works");
     }

@@ -22,6 +22,7 @@ mod peer;
 mod profile;
 mod read;
 mod red;
+mod redisson;
 mod results;
 mod rounds;
 mod server;
@@ -32,65 +33,90 @@ mod table;
 mod waiters;
 
 use std::process::ExitCode;
+use std::rc::Rc;
 
-use flavor::Flavor;
+use redisson::Jvm;
 use rounds::Effort;
 use server::Server;
 
-type Part = (&'static str, fn(&str, Effort));
+/// Some are measured beside Redisson, too.
+enum Part {
+    Here(fn(&str, Effort)),
+    BesideJava(fn(&str, &Rc<Jvm>, Effort)),
+}
+use Part::{BesideJava, Here};
 
-const PARTS: [Part; 12] = [
-    ("free", |url, effort| Flavor::ALL.into_iter().for_each(|flavor| free::measure(url, flavor, effort))),
-    ("floor", floor::measure),
-    ("handoff", |url, effort| {
-        Flavor::ALL.into_iter().for_each(|flavor| handoff::measure(url, flavor, effort))
-    }),
-    ("contended", contended::measure),
-    ("waiters", waiters::measure),
-    ("red", |_, effort| red::measure(effort)),
-    ("read", read::measure),
-    ("server", share::measure),
-    ("profile", profile::measure),
-    ("held", held::measure),
-    ("dropped", dropped::measure),
-    ("memory", memory::measure),
+const PARTS: [(&str, Part); 12] = [
+    ("free", BesideJava(free::measure)),
+    ("floor", Here(floor::measure)),
+    ("handoff", BesideJava(handoff::measure)),
+    ("contended", BesideJava(contended::measure)),
+    ("waiters", BesideJava(waiters::measure)),
+    ("red", Here(|_, effort| red::measure(effort))),
+    ("read", BesideJava(read::measure)),
+    ("server", Here(share::measure)),
+    ("profile", Here(profile::measure)),
+    ("held", BesideJava(held::measure)),
+    ("dropped", Here(dropped::measure)),
+    ("memory", Here(memory::measure)),
 ];
+
+/// The word by which this program is asked whether parts need Java.
+const JAVA: &str = "needs-java";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).filter(|arg| *arg != "--quick").collect();
     let effort = if words.len() < args.len() { Effort::QUICK } else { Effort::FULL };
     match words[..] {
-        [] => measure(&PARTS, effort),
         [results::WORD, text, folder] => results::write(text, folder),
         // This program, started by itself.
         [handoff::SIDE, url, peer, flavor, sections] => handoff::side(url, peer, flavor, sections),
         [read::SIDE, url, flavor, turns] => read::side(url, flavor, turns),
         [profile::SIDE, url, candidate, tasks, pairs] => profile::side(url, candidate, tasks, pairs),
         [memory::SIDE, url, what] => memory::side(url, what),
-        _ => return measure_some(&words, effort),
+        _ => return obey(&words, effort),
     }
     ExitCode::SUCCESS
 }
 
-fn measure_some(names: &[&str], effort: Effort) -> ExitCode {
-    let wanted: Vec<Part> = PARTS.into_iter().filter(|(name, _)| names.contains(name)).collect();
-    if wanted.len() < names.len() {
-        eprintln!(
-            "usage: scripts/bench [part…] [--quick]; the parts: {}",
-            PARTS.map(|(name, _)| name).join(" ")
-        );
+fn obey(words: &[&str], effort: Effort) -> ExitCode {
+    let (asks, names) = match words {
+        [JAVA, names @ ..] => (true, names),
+        names => (false, names),
+    };
+    let Some(parts) = wanted(names) else {
+        let known = PARTS.map(|(name, _)| name).join(" ");
+        eprintln!("usage: scripts/bench [part…] [--quick]; the parts: {known}");
         return ExitCode::from(2);
+    };
+    let needs_java = parts.iter().any(|part| matches!(part, BesideJava(_)));
+    if asks {
+        println!("{needs_java}");
+    } else {
+        measure(&parts, needs_java, effort);
     }
-    measure(&wanted, effort);
     ExitCode::SUCCESS
 }
 
-fn measure(parts: &[Part], effort: Effort) {
+/// None named: all of them.
+fn wanted(names: &[&str]) -> Option<Vec<Part>> {
+    let wanted = |name: &str| names.is_empty() || names.contains(&name);
+    let parts: Vec<Part> = PARTS.into_iter().filter(|(name, _)| wanted(name)).map(|(_, part)| part).collect();
+    (parts.len() >= names.len()).then_some(parts)
+}
+
+fn measure(parts: &[Part], needs_java: bool, effort: Effort) {
     let server = Server::start();
-    machine::describe(&server, effort);
+    let url = server.url();
+    let jvm = needs_java.then(|| redisson::warm(url, effort));
+    machine::describe(&server, jvm.as_deref(), effort);
     compared::describe();
-    for (_, part) in parts {
-        part(server.url(), effort);
+    for part in parts {
+        match (part, &jvm) {
+            (BesideJava(part), Some(jvm)) => part(url, jvm, effort),
+            (BesideJava(_), None) => unreachable!("they need it"),
+            (Here(part), _) => part(url, effort),
+        }
     }
 }

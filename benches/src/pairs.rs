@@ -1,5 +1,6 @@
 //! Lock and unlock, over and over, in many tasks.
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
@@ -7,6 +8,7 @@ use tokio::task::JoinSet;
 use crate::clock;
 use crate::flavor::Flavor;
 use crate::peer::{Lock, Peer};
+use crate::redisson::{self, Jvm, Work};
 use crate::rounds::{Effort, interleave};
 use crate::stats::{Ratio, median, percentile};
 use crate::table::Table;
@@ -19,8 +21,22 @@ pub struct Sample {
     pub p50: f64,
     pub p99: f64,
     pub pairs: f64,
-    /// Microseconds of computing in this process for a pair.
+    /// Microseconds of computing in the client's process for a pair.
     pub client: f64,
+}
+
+impl Sample {
+    /// Of the microseconds of each pair, the seconds until the last, and the nanoseconds of computing.
+    fn new(mut times: Vec<f64>, elapsed: f64, computed: u64) -> Self {
+        let pairs = times.len() as f64;
+        Self {
+            pairs,
+            rate: pairs / elapsed,
+            client: computed as f64 / 1e3 / pairs,
+            p50: percentile(&mut times, 0.5),
+            p99: percentile(&mut times, 0.99),
+        }
+    }
 }
 
 pub type Candidate = (&'static str, Box<dyn Fn(usize, Duration) -> Sample>);
@@ -77,6 +93,20 @@ pub fn candidate<P: Peer + 'static>(
     (name, Box::new(move |tasks, time| runtime.block_on(run(&peer, naming, tasks, time))))
 }
 
+/// Redisson's locks of this type, with a thread for each task.
+pub fn in_java(jvm: &Rc<Jvm>, kind: &'static str, naming: Naming) -> Candidate {
+    let jvm = Rc::clone(jvm);
+    let run = move |tasks, time| {
+        let names = (0..tasks).map(naming).collect();
+        let done = Work { kind, names, section: Duration::ZERO, pause: Duration::ZERO, time }.run(&jvm);
+        let last = done.sections.iter().map(|section| section.ended).max().unwrap_or(done.began);
+        let times =
+            done.sections.iter().map(|section| (section.ended - section.asked) as f64 / 1e3).collect();
+        Sample::new(times, (last - done.began) as f64 / 1e9, done.computed)
+    };
+    (redisson::NAME, Box::new(run))
+}
+
 async fn run(peer: &impl Peer, naming: Naming, tasks: usize, time: Duration) -> Sample {
     let mut running = JoinSet::new();
     let computed = clock::computed();
@@ -84,15 +114,8 @@ async fn run(peer: &impl Peer, naming: Naming, tasks: usize, time: Duration) -> 
     for task in 0..tasks {
         running.spawn(work(peer.lock(&naming(task)), start + time));
     }
-    let mut times = running.join_all().await.concat();
-    let pairs = times.len() as f64;
-    Sample {
-        pairs,
-        rate: pairs / start.elapsed().as_secs_f64(),
-        client: (clock::computed() - computed) as f64 / 1e3 / pairs,
-        p50: percentile(&mut times, 0.5),
-        p99: percentile(&mut times, 0.99),
-    }
+    let times = running.join_all().await.concat();
+    Sample::new(times, start.elapsed().as_secs_f64(), clock::computed() - computed)
 }
 
 /// Returns the microseconds of each pair.

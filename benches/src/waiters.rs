@@ -1,5 +1,6 @@
 //! A thousand tasks that wait for one lock, and each wants it once.
 
+use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::bare::{Bare, BareFair, BareRedisson};
 use crate::flavor::Flavor;
 use crate::peer::{AsyncRedisLock, Distkit, Fair, Lock, Peer, Rlock, Rslock};
+use crate::redisson::{self, Jvm};
 use crate::rounds::{Effort, interleave};
 use crate::stats::{Ratio, median, percentile};
 use crate::table::Table;
@@ -32,13 +34,14 @@ type Sample = Vec<f64>;
 
 type Candidate = (&'static str, Box<dyn Fn() -> Sample>);
 
-pub fn measure(url: &str, effort: Effort) {
+pub fn measure(url: &str, jvm: &Rc<Jvm>, effort: Effort) {
     let candidates = [
         candidate::<Bare>("bare", url),
         candidate::<LockClient>("lockkeeper", url),
         candidate::<BareFair>("bare fair", url),
         candidate::<Fair>("lockkeeper fair", url),
         candidate::<BareRedisson>("Redisson's scripts, bare", url),
+        in_java(jvm),
         candidate::<Rslock>("rslock", url),
         candidate::<Rlock>("rlock", url),
         candidate::<Distkit>("distkit", url),
@@ -52,7 +55,10 @@ pub fn measure(url: &str, effort: Effort) {
     println!(
         "Sections per second: until the last of them. All begin to wait at the same moment, so those who ask at"
     );
-    println!("fixed intervals ask all together, which is the worst case for them.\n");
+    println!(
+        "fixed intervals ask all together, which is the worst case for them. A thousand waiters are too many for the"
+    );
+    println!("fair lock of Redisson: each has a channel to itself, and by default it hears 250 at most.\n");
     let samples = interleave(effort.rounds.min(5), candidates.len(), |which| candidates[which].1());
     let mut table =
         Table::new(["candidate", "had it", "p50 ms", "p99 ms", "last ms", "sections/s", "ratio to bare"]);
@@ -85,8 +91,23 @@ fn candidate<P: Peer + 'static>(name: &'static str, url: &str) -> Candidate {
     (name, Box::new(move || runtime.block_on(run(&peer))))
 }
 
+/// Redisson, with a thread for each waiter.
+fn in_java(jvm: &Rc<Jvm>) -> Candidate {
+    let jvm = Rc::clone(jvm);
+    let run = move || {
+        jvm.order("wait", "rlock", &new_name(), &[WAITERS as u128]);
+        let times = jvm.order("serve", "any", "any", &[PATIENCE.as_millis()]);
+        times.into_iter().map(|nanos| nanos as f64 / 1e6).collect()
+    };
+    (redisson::NAME, Box::new(run))
+}
+
+fn new_name() -> String {
+    format!("wanted:{}", TIMES.fetch_add(1, Ordering::Relaxed))
+}
+
 async fn run(peer: &impl Peer) -> Sample {
-    let name = format!("wanted:{}", TIMES.fetch_add(1, Ordering::Relaxed));
+    let name = new_name();
     let mut holder = peer.lock(&name);
     let guard = holder.lock().await;
     let mut waiters = JoinSet::new();

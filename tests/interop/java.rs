@@ -1,7 +1,7 @@
 //! Redisson in a process of its own, which does what it is told. The other end is `src/main/java`.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
+use crate::jvm;
 use crate::support::{LIMIT, MS, Scene, soon};
 
 /// A Redisson client. Its process is killed with its value.
@@ -50,14 +51,10 @@ impl Java {
 
     /// With settings of `Settings.java`: `["watchdog=3000"]`.
     pub async fn with(scene: &Scene, settings: &[&str]) -> Self {
-        let classes = built("classes").into_os_string().into_string().expect("a path that Java can be told");
-        let libraries = built("lib").into_os_string().into_string().expect("a path that Java can be told");
-        let mut process = Command::new("java")
-            .args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"])
-            // Nothing is written to /tmp, and to the output only what the program says.
-            .args(["-XX:-UsePerfData", "-XX:+DisplayVMOutputToStderr"])
-            .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
-            .args(["-cp", &format!("{classes}:{libraries}/*"), "lockkeeper.Main", &scene.server.url()])
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"];
+        let mut process = Command::from(jvm::command(root, &options, &scene.server.url()))
+            .arg("small")
             .args(settings)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -67,7 +64,7 @@ impl Java {
         let input = process.stdin.take().unwrap();
         let mut output = BufReader::new(process.stdout.take().unwrap()).lines();
         let ready = timeout(LIMIT, output.next_line()).await.expect("it starts").unwrap();
-        let version = ready.as_deref().and_then(|line| line.strip_prefix("ready "));
+        let version = ready.as_deref().and_then(|line| line.strip_prefix("ready ")?.split(' ').next());
         let version = version.expect("Redisson could be started").to_owned();
         let (orders, receiver) = mpsc::unbounded_channel();
         tokio::spawn(carry(input, output, receiver));
@@ -228,10 +225,4 @@ fn deliver(line: &str, waiting: &mut HashMap<u64, oneshot::Sender<Answer<String>
     let (Some(answer), Some(outcome)) = (answer, words.next()) else { panic!("not an answer: {line:?}") };
     let rest = words.next().unwrap_or_default().to_owned();
     let _ = answer.send(if outcome == "ok" { Ok(rest) } else { Err(rest) });
-}
-
-fn built(part: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/target").join(part);
-    assert!(path.is_dir(), "{} is missing: scripts/test interop builds it", path.display());
-    path
 }

@@ -8,6 +8,7 @@
 mod support;
 
 mod java;
+mod jvm;
 mod kinds;
 mod load;
 mod multi;

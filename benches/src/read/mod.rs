@@ -6,11 +6,14 @@ mod rate;
 
 pub use entry::{SIDE, side};
 
+use std::rc::Rc;
+
 use crate::flavor::Flavor;
+use crate::redisson::Jvm;
 use crate::rounds::Effort;
 
-pub fn measure(url: &str, effort: Effort) {
-    Flavor::ALL.into_iter().for_each(|flavor| rate::measure(url, flavor, effort));
+pub fn measure(url: &str, jvm: &Rc<Jvm>, effort: Effort) {
+    Flavor::ALL.into_iter().for_each(|flavor| rate::measure(url, jvm, flavor, effort));
     crowd::measure(url, effort);
     Flavor::ALL.into_iter().for_each(|flavor| entry::measure(url, flavor, effort));
 }

@@ -1,18 +1,22 @@
 //! Many tasks of one process that read under the same lock.
 
+use std::rc::Rc;
+
 use crate::bare::BareRead;
 use crate::flavor::Flavor;
-use crate::pairs::{Naming, candidate, report};
+use crate::pairs::{Naming, candidate, in_java, report};
 use crate::peer::{Lock, Peer, Read};
+use crate::redisson::Jvm;
 use crate::rounds::Effort;
 
 const NAME: &str = "read";
 const NAMING: Naming = |_| NAME.to_owned();
 
-pub fn measure(url: &str, flavor: Flavor, effort: Effort) {
+pub fn measure(url: &str, jvm: &Rc<Jvm>, flavor: Flavor, effort: Effort) {
     let candidates = [
         candidate::<BareRead>("bare", url, flavor, NAMING),
         candidate::<Read>("lockkeeper", url, flavor, NAMING),
+        in_java(jvm, "read", NAMING),
     ];
     println!("\n## One read lock, {}\n", flavor.name());
     println!("Each task reads with a handle of its own. The lock comes and goes with them.\n");

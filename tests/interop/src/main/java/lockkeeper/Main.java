@@ -28,16 +28,18 @@ public final class Main {
 
     private final Map<String, Executor> actors = new HashMap<>();
     private final Verbs verbs;
+    private final Loads loads;
 
     private Main(RedissonClient client) {
         verbs = new Verbs(client);
+        loads = new Loads(client);
     }
 
     /** The arguments are the settings, as {@code name=value}. */
     public static void main(String[] arguments) throws Exception {
         RedissonClient client = Redisson.create(Settings.of(arguments));
         Main main = new Main(client);
-        say("ready " + version());
+        say("ready " + version() + " " + System.getProperty("java.version"));
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String order = input.readLine(); order != null; order = input.readLine()) {
             main.take(Arrays.asList(order.split(" ")));
@@ -62,11 +64,15 @@ public final class Main {
     private void obey(List<String> order) {
         String number = order.get(0);
         try {
-            say(number + " ok " + verbs.run(order.get(2), order.subList(3, order.size())));
+            say(number + " ok " + run(order.get(2), order.subList(3, order.size())));
         } catch (Throwable exception) {
             String line = exception.getClass().getSimpleName() + ": " + exception.getMessage();
             say(number + " failed " + line.replace('\n', ' '));
         }
+    }
+
+    private Object run(String verb, List<String> arguments) throws Exception {
+        return loads.has(verb) ? loads.run(verb, arguments) : verbs.run(verb, arguments);
     }
 
     private static Executor thread(String actor) {

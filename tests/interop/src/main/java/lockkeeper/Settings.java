@@ -15,13 +15,11 @@ final class Settings {
     /** The first argument is the address. */
     static Config of(String[] arguments) {
         Config config = new Config();
-        // Many of these programs run side by side on a small machine.
-        config.setThreads(4).setNettyThreads(2);
-        SingleServerConfig server = config.useSingleServer();
-        server.setAddress(arguments[0]).setConnectionMinimumIdleSize(1).setSubscriptionConnectionMinimumIdleSize(1);
+        SingleServerConfig server = config.useSingleServer().setAddress(arguments[0]);
         for (String argument : Arrays.asList(arguments).subList(1, arguments.length)) {
             String[] setting = argument.split("=", 2);
             switch (setting[0]) {
+                case "small" -> small(config, server);
                 case "watchdog" -> config.setLockWatchdogTimeout(Long.parseLong(setting[1]));
                 case "prefix" -> prefix(setting[1], config, server);
                 case "text" -> config.setCodec(StringCodec.INSTANCE); // instead of Kryo
@@ -29,6 +27,12 @@ final class Settings {
             }
         }
         return config;
+    }
+
+    /** For many of these programs side by side on one machine. */
+    private static void small(Config config, SingleServerConfig server) {
+        config.setThreads(4).setNettyThreads(2);
+        server.setConnectionMinimumIdleSize(1).setSubscriptionConnectionMinimumIdleSize(1);
     }
 
     /** Version 4 moved the interface to another package, and later its setter to another class. */

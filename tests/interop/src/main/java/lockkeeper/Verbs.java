@@ -2,7 +2,6 @@ package lockkeeper;
 
 import static java.util.concurrent.TimeUnit.MILLISECONDS;
 
-import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -54,13 +53,9 @@ final class Verbs {
         return verbs.get(verb).run(lock, arguments.subList(2, arguments.size()));
     }
 
-    /** Whether that actor has attempted in vain, and is parked until it is woken: Redisson uses a semaphore for it. */
     private static boolean sleeps(String actor) {
-        return Thread.getAllStackTraces().entrySet().stream()
-                .filter(thread -> thread.getKey().getName().equals(actor))
-                .filter(thread -> thread.getKey().getState() != Thread.State.RUNNABLE)
-                .flatMap(thread -> Arrays.stream(thread.getValue()))
-                .anyMatch(frame -> frame.getClassName().equals("java.util.concurrent.Semaphore"));
+        return Thread.getAllStackTraces().keySet().stream()
+                .anyMatch(thread -> thread.getName().equals(actor) && Sleepers.isAsleep(thread));
     }
 
     /** What not every lock has, nor every version of Redisson. */

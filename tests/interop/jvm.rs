@@ -1,0 +1,21 @@
+//! How the Java program is run. The benchmark includes this file, too.
+
+use std::path::Path;
+use std::process::Command;
+
+/// `root` is the folder of the whole project. `options` are for Java.
+pub fn command(root: &Path, options: &[&str], address: &str) -> Command {
+    let built = |part: &str| {
+        let path = root.join("tests/interop/target").join(part);
+        assert!(path.is_dir(), "{} is missing: scripts/test interop builds it", path.display());
+        path.into_os_string().into_string().expect("a path that Java can be told")
+    };
+    let mut command = Command::new("java");
+    command
+        .args(options)
+        // Nothing is written to /tmp, and to the output only what the program says.
+        .args(["-XX:-UsePerfData", "-XX:+DisplayVMOutputToStderr"])
+        .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
+        .args(["-cp", &format!("{}:{}/*", built("classes"), built("lib")), "lockkeeper.Main", address]);
+    command
+}
