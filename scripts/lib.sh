@@ -189,6 +189,21 @@ unhush_services() {
     is_hushed=
 }
 
+# --- Redisson ----------------------------------------------------------------------------------------------------
+
+# The program in tests/interop. REDISSON_VERSION names another version than the one in its pom.xml.
+build_redisson() {
+    local pom=$root/tests/interop/pom.xml version=${REDISSON_VERSION:-}
+    version=${version:-$(sed -n 's:.*<redisson.version>\(.*\)</.*:\1:p' "$pom")}
+    say "building the program that drives Redisson $version (the first time, Maven downloads it)"
+    rm -rf "$root/tests/interop/target"
+    if ! attend mvn --batch-mode --no-transfer-progress --file "$pom" "-Dredisson.version=$version" \
+        compile dependency:copy-dependencies >"$temp/maven" 2>&1; then
+        tail -n 30 "$temp/maven" >&2
+        fail "Maven could not build it"
+    fi
+}
+
 # --- the server --------------------------------------------------------------------------------------------------
 
 # Sets $port, and REDIS_URL for the programs that are run.

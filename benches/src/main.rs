@@ -58,7 +58,7 @@ const PARTS: [(&str, Part); 12] = [
     ("profile", Here(profile::measure)),
     ("held", BesideJava(held::measure)),
     ("dropped", Here(dropped::measure)),
-    ("memory", Here(memory::measure)),
+    ("memory", BesideJava(|url, _, effort| memory::measure(url, effort))),
 ];
 
 /// The word by which this program is asked whether parts need Java.

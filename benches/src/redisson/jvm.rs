@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::time::Duration;
 
 use super::command::command;
 
@@ -17,11 +16,11 @@ pub struct Jvm {
 }
 
 impl Jvm {
-    pub fn start(url: &str, options: &[&str], lease: Duration) -> Self {
+    /// With settings of `Settings.java`.
+    pub fn start(url: &str, options: &[&str], settings: &[String]) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder around this package");
         let mut command = command(root, options, url);
-        command.arg(format!("watchdog={}", lease.as_millis()));
-        let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let started = command.args(settings).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut process = started.expect("java, which scripts/bench installs");
         let input = process.stdin.take().expect("a pipe");
         let output = RefCell::new(BufReader::new(process.stdout.take().expect("a pipe")));

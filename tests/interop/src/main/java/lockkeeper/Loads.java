@@ -27,7 +27,7 @@ final class Loads {
                 "hold", (type, name, is) -> held.hold(type, name, is[0]),
                 "let_go", (type, name, is) -> held.letGo(),
                 "computed", (type, name, is) -> LongStream.of(Weight.computed()),
-                "weigh", (type, name, is) -> LongStream.of(Weight.inMemory()));
+                "weigh", (type, name, is) -> Weight.inMemory());
     }
 
     boolean has(String load) {

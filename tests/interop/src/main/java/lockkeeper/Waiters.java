@@ -33,8 +33,10 @@ final class Waiters {
             thread.start();
             threads.add(thread);
         }
-        while (!threads.stream().allMatch(Sleepers::isAsleep)) {
-            Thread.sleep(1);
+        for (Thread thread : threads) {
+            while (!Sleepers.isAsleep(thread)) {
+                Thread.sleep(1);
+            }
         }
         return LongStream.empty();
     }

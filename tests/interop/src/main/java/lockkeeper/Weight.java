@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.stream.LongStream;
 
 /** What this process needs. */
 final class Weight {
@@ -15,11 +16,10 @@ final class Weight {
         return ManagementFactory.getPlatformMXBean(OperatingSystemMXBean.class).getProcessCpuTime();
     }
 
-    /** Bytes on the heap that are in use, and all that is resident: if all of the heap always is, one grows with either. */
-    static long inMemory() throws IOException {
+    /** Bytes on the heap that are in use, and bytes of this process that are in memory. */
+    static LongStream inMemory() throws IOException {
         System.gc();
-        long used = ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed();
-        return used + resident();
+        return LongStream.of(ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed(), resident());
     }
 
     private static long resident() throws IOException {

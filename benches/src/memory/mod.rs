@@ -3,6 +3,8 @@
 //! Each number comes from a process of its own, as the growth of its resident memory. So it includes what the
 //! allocator adds, and the handle, guard and task that the application keeps.
 
+mod java;
+
 use std::collections::HashSet;
 use std::fs;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use tokio::time::sleep;
 use crate::bare::{self, Bare};
 use crate::flavor::Flavor;
 use crate::peer::{Fair, Lock, Peer};
+use crate::redisson;
 use crate::rounds::Effort;
 use crate::sides;
 use crate::stats::median;
@@ -49,18 +52,30 @@ struct Cost {
 
 pub fn measure(url: &str, effort: Effort) {
     println!("\n## Memory\n");
-    println!("Growth of the client's resident memory, and of the server's `used_memory`, for each.\n");
+    println!(
+        "Growth of the client's resident memory, and of the server's `used_memory`, for each. Redisson's: what"
+    );
+    println!("is in use on the heap after a collection, and what else is resident.\n");
     let mut table = Table::new(["what", "how many", "client bytes", "server bytes"]);
+    let rounds = 0..effort.rounds.min(3);
     for (case, what, count) in CASES {
-        let costs: Vec<Cost> = (0..effort.rounds.min(3)).map(|_| ask(url, case)).collect();
-        table.row([
-            what.to_owned(),
-            count.to_string(),
-            format!("{:.0}", median(costs.iter().map(|cost| cost.client))),
-            format!("{:.0}", median(costs.iter().map(|cost| cost.server))),
-        ]);
+        let costs: Vec<Cost> = rounds.clone().map(|_| ask(url, case)).collect();
+        table.row(row(what.to_owned(), count, &costs));
+    }
+    let (held, waiting): (Vec<Cost>, Vec<Cost>) = rounds.map(|_| java::weigh(url).into()).unzip();
+    for ((_, what, count), costs) in CASES.iter().zip([held, waiting]) {
+        table.row(row(format!("{}: {what}", redisson::NAME), *count, &costs));
     }
     print!("{table}");
+}
+
+fn row(what: String, count: usize, costs: &[Cost]) -> [String; 4] {
+    [
+        what,
+        count.to_string(),
+        format!("{:.0}", median(costs.iter().map(|cost| cost.client))),
+        format!("{:.0}", median(costs.iter().map(|cost| cost.server))),
+    ]
 }
 
 fn ask(url: &str, case: &str) -> Cost {
@@ -157,9 +172,14 @@ impl Scale {
     }
 
     async fn read(&mut self) -> (f64, f64) {
-        let facts: String = bare::run(&mut self.server, cmd("INFO").arg("memory")).await;
-        (resident(), number_after(&facts, "used_memory:"))
+        (resident(), used(&mut self.server).await)
     }
+}
+
+/// Bytes that the server uses.
+async fn used(server: &mut MultiplexedConnection) -> f64 {
+    let facts: String = bare::run(server, cmd("INFO").arg("memory")).await;
+    number_after(&facts, "used_memory:")
 }
 
 /// Bytes of this process that are in memory.
