@@ -58,7 +58,7 @@ const PARTS: [(&str, Part); 12] = [
     ("profile", Here(profile::measure)),
     ("held", BesideJava(held::measure)),
     ("dropped", Here(dropped::measure)),
-    ("memory", BesideJava(|url, _, effort| memory::measure(url, effort))),
+    ("memory", BesideJava(|_, _, effort| memory::measure(effort))),
 ];
 
 /// The word by which this program is asked whether parts need Java.

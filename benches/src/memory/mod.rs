@@ -20,6 +20,7 @@ use crate::flavor::Flavor;
 use crate::peer::{Fair, Lock, Peer};
 use crate::redisson;
 use crate::rounds::Effort;
+use crate::server::Server;
 use crate::sides;
 use crate::stats::median;
 use crate::table::Table;
@@ -50,12 +51,15 @@ struct Cost {
     server: f64,
 }
 
-pub fn measure(url: &str, effort: Effort) {
+pub fn measure(effort: Effort) {
     println!("\n## Memory\n");
     println!(
-        "Growth of the client's resident memory, and of the server's `used_memory`, for each. Redisson's: what"
+        "Growth of the client's resident memory, and of the server's `used_memory`, for each. Redisson's is"
     );
-    println!("is in use on the heap after a collection, and what else is resident.\n");
+    println!("what is in use on the heap after a collection; for a waiter, with the stack of its thread.\n");
+    // Nobody else is connected to it: that takes memory, and gives it back at some later time.
+    let server = Server::start();
+    let url = server.url();
     let mut table = Table::new(["what", "how many", "client bytes", "server bytes"]);
     let rounds = 0..effort.rounds.min(3);
     for (case, what, count) in CASES {
