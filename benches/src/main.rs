@@ -1,4 +1,4 @@
-//! Measures lockkeeper side by side with the same scripts sent bare, and with its peers.
+//! Measures lockkeeper side by side with the same scripts sent bare, with Redisson, and with its peers.
 //!
 //! Numbers of different runs can not be compared: the machine is never the same twice. So everything here is a ratio
 //! within one round: all candidates run in each round, in an order that rotates, and what is reported is the median
@@ -113,10 +113,9 @@ fn measure(parts: &[Part], needs_java: bool, effort: Effort) {
     machine::describe(&server, jvm.as_deref(), effort);
     compared::describe();
     for part in parts {
-        match (part, &jvm) {
-            (BesideJava(part), Some(jvm)) => part(url, jvm, effort),
-            (BesideJava(_), None) => unreachable!("they need it"),
-            (Here(part), _) => part(url, effort),
+        match part {
+            Here(part) => part(url, effort),
+            BesideJava(part) => part(url, jvm.as_ref().expect("BUG: not started"), effort),
         }
     }
 }

@@ -7,7 +7,11 @@ use std::process::Command;
 pub fn command(root: &Path, options: &[&str], address: &str) -> Command {
     let built = |part: &str| {
         let path = root.join("tests/interop/target").join(part);
-        assert!(path.is_dir(), "{} is missing: scripts/test interop builds it", path.display());
+        assert!(
+            path.is_dir(),
+            "{} is missing: scripts/test interop and scripts/bench build it",
+            path.display()
+        );
         path.into_os_string().into_string().expect("a path that Java can be told")
     };
     let mut command = Command::new("java");

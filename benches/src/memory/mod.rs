@@ -56,7 +56,10 @@ pub fn measure(effort: Effort) {
     println!(
         "Growth of the client's resident memory, and of the server's `used_memory`, for each. Redisson's is"
     );
-    println!("what is in use on the heap after a collection; for a waiter, with the stack of its thread.\n");
+    println!(
+        "what is in use on the heap after a collection; for a waiter, with the stack of its thread. What the"
+    );
+    println!("server keeps for it is the same, and is lost in the buffers of its connections.\n");
     // Nobody else is connected to it: that takes memory, and gives it back at some later time.
     let server = Server::start();
     let url = server.url();
@@ -64,22 +67,15 @@ pub fn measure(effort: Effort) {
     let rounds = 0..effort.rounds.min(3);
     for (case, what, count) in CASES {
         let costs: Vec<Cost> = rounds.clone().map(|_| ask(url, case)).collect();
-        table.row(row(what.to_owned(), count, &costs));
+        let bytes = |of: fn(&Cost) -> f64| format!("{:.0}", median(costs.iter().map(of)));
+        table.row([what.to_owned(), count.to_string(), bytes(|cost| cost.client), bytes(|cost| cost.server)]);
     }
-    let (held, waiting): (Vec<Cost>, Vec<Cost>) = rounds.map(|_| java::weigh(url).into()).unzip();
-    for ((_, what, count), costs) in CASES.iter().zip([held, waiting]) {
-        table.row(row(format!("{}: {what}", redisson::NAME), *count, &costs));
+    let (held, waiting): (Vec<f64>, Vec<f64>) = rounds.map(|_| java::weigh(url).into()).unzip();
+    for ((_, what, count), bytes) in CASES.iter().zip([held, waiting]) {
+        let what = format!("{}: {what}", redisson::NAME);
+        table.row([what, count.to_string(), format!("{:.0}", median(bytes)), String::new()]);
     }
     print!("{table}");
-}
-
-fn row(what: String, count: usize, costs: &[Cost]) -> [String; 4] {
-    [
-        what,
-        count.to_string(),
-        format!("{:.0}", median(costs.iter().map(|cost| cost.client))),
-        format!("{:.0}", median(costs.iter().map(|cost| cost.server))),
-    ]
 }
 
 fn ask(url: &str, case: &str) -> Cost {
