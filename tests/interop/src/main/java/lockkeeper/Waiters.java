@@ -9,6 +9,7 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.stream.LongStream;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
+import org.redisson.client.RedisException;
 
 /** Many threads that wait for a lock which one holds, and each wants it once. */
 final class Waiters {
@@ -62,8 +63,8 @@ final class Waiters {
             lock.lockInterruptibly();
             entered.add(System.nanoTime());
             lock.unlock();
-        } catch (InterruptedException sentAway) {
-            // It has nothing to give back.
+        } catch (InterruptedException | RedisException sentAway) {
+            // While it waits, or while it waits for an answer: what it then leaves behind, nobody else wants.
         }
     }
 }
