@@ -91,6 +91,11 @@ need_java() {
         fail "a JDK 17 or newer and Maven are missing (on Debian: apt-get install default-jdk-headless maven)"
 }
 
+need_valgrind() {
+    command -v valgrind >/dev/null || { can_install && update_packages && install_packages valgrind; } ||
+        fail "valgrind is missing (on Debian: apt-get install valgrind)"
+}
+
 has_java() {
     local version
     command -v mvn >/dev/null && version=$(javac -version 2>/dev/null) && at_least 17 "${version#javac }"

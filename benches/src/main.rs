@@ -39,12 +39,13 @@ use redisson::Jvm;
 use rounds::Effort;
 use server::Server;
 
-/// Some are measured beside Redisson, too.
+/// Some are measured beside Redisson, too, and some are counted.
 enum Part {
     Here(fn(&str, Effort)),
     BesideJava(fn(&str, &Rc<Jvm>, Effort)),
+    InValgrind(fn(&str, Effort)),
 }
-use Part::{BesideJava, Here};
+use Part::{BesideJava, Here, InValgrind};
 
 const PARTS: [(&str, Part); 12] = [
     ("free", BesideJava(free::measure)),
@@ -55,14 +56,14 @@ const PARTS: [(&str, Part); 12] = [
     ("red", Here(|_, effort| red::measure(effort))),
     ("read", BesideJava(read::measure)),
     ("server", Here(share::measure)),
-    ("profile", Here(profile::measure)),
+    ("profile", InValgrind(profile::measure)),
     ("held", BesideJava(held::measure)),
     ("dropped", Here(dropped::measure)),
     ("memory", BesideJava(|_, _, effort| memory::measure(effort))),
 ];
 
-/// The word by which this program is asked whether parts need Java.
-const JAVA: &str = "needs-java";
+/// The word by which this program is asked what parts need beside a server.
+const NEEDS: &str = "needs";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -82,7 +83,7 @@ fn main() -> ExitCode {
 
 fn obey(words: &[&str], effort: Effort) -> ExitCode {
     let (asks, names) = match words {
-        [JAVA, names @ ..] => (true, names),
+        [NEEDS, names @ ..] => (true, names),
         names => (false, names),
     };
     let Some(parts) = wanted(names) else {
@@ -90,11 +91,13 @@ fn obey(words: &[&str], effort: Effort) -> ExitCode {
         eprintln!("usage: scripts/bench [part…] [--quick]; the parts: {known}");
         return ExitCode::from(2);
     };
-    let needs_java = parts.iter().any(|part| matches!(part, BesideJava(_)));
     if asks {
-        println!("{needs_java}");
+        let mut needs: Vec<&str> = parts.iter().filter_map(Part::needs).collect();
+        needs.sort_unstable();
+        needs.dedup();
+        needs.iter().for_each(|program| println!("{program}"));
     } else {
-        measure(&parts, needs_java, effort);
+        measure(&parts, effort);
     }
     ExitCode::SUCCESS
 }
@@ -106,15 +109,26 @@ fn wanted(names: &[&str]) -> Option<Vec<Part>> {
     (parts.len() >= names.len()).then_some(parts)
 }
 
-fn measure(parts: &[Part], needs_java: bool, effort: Effort) {
+impl Part {
+    fn needs(&self) -> Option<&'static str> {
+        match self {
+            Here(_) => None,
+            BesideJava(_) => Some("java"),
+            InValgrind(_) => Some("valgrind"),
+        }
+    }
+}
+
+fn measure(parts: &[Part], effort: Effort) {
     let server = Server::start();
     let url = server.url();
+    let needs_java = parts.iter().any(|part| matches!(part, BesideJava(_)));
     let jvm = needs_java.then(|| redisson::warm(url, effort));
     machine::describe(&server, jvm.as_deref(), effort);
     compared::describe();
     for part in parts {
         match part {
-            Here(part) => part(url, effort),
+            Here(part) | InValgrind(part) => part(url, effort),
             BesideJava(part) => part(url, jvm.as_ref().expect("BUG: not started"), effort),
         }
     }

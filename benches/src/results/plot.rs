@@ -49,6 +49,7 @@ fn cells(line: &str) -> Vec<&str> {
 
 fn label(cells: &[&str], tasks: Option<usize>) -> String {
     match tasks {
+        Some(column) if cells[column] == "1" => format!("{}, 1 task", cells[0]),
         Some(column) => format!("{}, {} tasks", cells[0], cells[column]),
         None => cells[0].to_owned(),
     }
