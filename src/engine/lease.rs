@@ -18,8 +18,11 @@ pub(crate) fn deadline(sent: Moment, lease: Duration, margin: Duration) -> Momen
 }
 
 /// The moment from which fewer than `quorum` of the members are left.
-pub(crate) fn quorum_deadline(members: impl IntoIterator<Item = Moment>, quorum: usize) -> Moment {
-    let mut deadlines: PerMember<Moment> = members.into_iter().collect();
+pub(crate) fn quorum_deadline(members: impl ExactSizeIterator<Item = Moment>, quorum: usize) -> Moment {
+    if members.len() == quorum {
+        return members.min().unwrap_or(Moment::PAST);
+    }
+    let mut deadlines: PerMember<Moment> = members.collect();
     deadlines.sort_unstable_by(|a, b| b.cmp(a));
     deadlines.get(quorum.saturating_sub(1)).copied().unwrap_or(Moment::PAST)
 }
@@ -63,12 +66,12 @@ mod tests {
 
     #[test]
     fn a_quorum_ends_with_the_member_that_breaks_it() {
-        let members = [at(5), at(9), at(7)];
-        assert_eq!(quorum_deadline(members, 1), at(9));
-        assert_eq!(quorum_deadline(members, 2), at(7));
-        assert_eq!(quorum_deadline(members, 3), at(5));
-        assert_eq!(quorum_deadline(members, 4), Moment::PAST);
-        assert_eq!(quorum_deadline([at(5), Moment::PAST, at(7)], 3), Moment::PAST);
+        let members = || [at(5), at(9), at(7)].into_iter();
+        assert_eq!(quorum_deadline(members(), 1), at(9));
+        assert_eq!(quorum_deadline(members(), 2), at(7));
+        assert_eq!(quorum_deadline(members(), 3), at(5));
+        assert_eq!(quorum_deadline(members(), 4), Moment::PAST);
+        assert_eq!(quorum_deadline([at(5), Moment::PAST, at(7)].into_iter(), 3), Moment::PAST);
     }
 
     #[test]

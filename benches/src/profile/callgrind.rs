@@ -17,6 +17,8 @@ pub struct Counts {
     /// Without those that look at the clock: outside of valgrind these are none.
     pub system_calls: f64,
     pub clock_reads: f64,
+    /// Instructions that were not in the first cache, as simulated.
+    pub cache_misses: f64,
 }
 
 impl Counts {
@@ -42,6 +44,7 @@ impl Counts {
             *instructions = (*instructions - other.instructions.get(place).copied().unwrap_or(0.0)) / each;
         }
         self.allocations = (self.allocations - other.allocations) / each;
+        self.cache_misses = (self.cache_misses - other.cache_misses) / each;
         self.clock_reads = (self.clock_reads - other.clock_reads) / each;
         self.system_calls = (self.system_calls - other.system_calls) / each;
         self
@@ -56,7 +59,7 @@ const ALLOCATORS: [&str; 5] = ["malloc", "calloc", "realloc", "memalign", "posix
 pub fn count(words: &[&str]) -> Counts {
     let file = env::temp_dir().join(format!("lockkeeper-profile.{}", process::id()));
     let status = Command::new("valgrind")
-        .args(["--quiet", "--tool=callgrind", "--collect-systime=yes"])
+        .args(["--quiet", "--tool=callgrind", "--collect-systime=yes", "--cache-sim=yes"])
         .args(["--compress-strings=no", "--compress-pos=no"])
         .arg(format!("--callgrind-out-file={}", file.display()))
         .arg(env::current_exe().expect("this program"))
@@ -105,6 +108,7 @@ fn read(file: &Path) -> Counts {
                             let place = Place::of(object, source, function);
                             *counts.instructions.entry(place).or_default() += cost;
                         }
+                        "I1mr" => counts.cache_misses += cost,
                         "sysCount" => counts.system_calls += cost,
                         _ => {}
                     }

@@ -70,7 +70,10 @@ pub fn measure(url: &str, effort: Effort) {
     println!(
         "Of a free lock, current_thread, counted by callgrind. Redis-rs alone allocates three to five times for a"
     );
-    println!("command. With many tasks, one system call serves several commands.\n");
+    println!(
+        "command. With many tasks, one system call serves several commands. Cache misses: instructions that were not"
+    );
+    println!("in the first cache, as callgrind simulates the one of this processor.\n");
     let (candidates, more) =
         if effort.is_quick() { (&CANDIDATES[..QUICK], FEW) } else { (&CANDIDATES[..], MORE) };
     let counts = TASKS
@@ -94,6 +97,7 @@ fn whole(counts: &[Vec<Counts>; TASKS.len()]) -> Table {
         "target",
         "system calls",
         "looks at the clock",
+        "cache misses",
     ]);
     for (tasks, counts) in TASKS.iter().zip(counts) {
         for (Candidate { name, floor, .. }, count) in CANDIDATES.iter().zip(counts) {
@@ -108,6 +112,7 @@ fn whole(counts: &[Vec<Counts>; TASKS.len()]) -> Table {
                 if is_judged { at_most(allocations, MOST_ALLOCATIONS) } else { String::new() },
                 format!("{:.1}", count.system_calls),
                 format!("{:.1}", count.clock_reads),
+                format!("{:.0}", count.cache_misses),
             ]);
         }
     }

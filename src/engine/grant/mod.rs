@@ -203,7 +203,9 @@ impl Grant {
     /// A hold is given back: from here on nothing renews the lease for its sake.
     pub(crate) fn strike(&self, hold: &Arc<Hold>) {
         let mut books = lock(&self.books);
-        books.holds.retain(|(other, _)| !Arc::ptr_eq(other, hold));
+        if let Some(index) = books.holds.iter().position(|(other, _)| Arc::ptr_eq(other, hold)) {
+            books.holds.swap_remove(index);
+        }
         self.unwatch_if_unneeded(&mut books);
     }
 
