@@ -18,6 +18,7 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use lockkeeper::{LockClient, LockConfig};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
@@ -97,6 +98,25 @@ pub async fn within<T: Debug>(
         }
         assert!(start.elapsed() < limit, "not within {limit:?}: {what}; found {found:?}");
         sleep(2 * MS).await;
+    }
+}
+
+/// Checks something again and again, for as long as that.
+pub async fn throughout(time: Duration, mut check: impl AsyncFnMut()) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        check().await;
+        sleep(10 * MS).await;
+    }
+}
+
+/// Polls a future until it is so, and leaves it.
+pub async fn poll_until(future: &mut (impl Future + Unpin), is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(future.now_or_never().is_none(), "it completed");
+        assert!(start.elapsed() < LIMIT, "not within {LIMIT:?}");
+        sleep(MS).await;
     }
 }
 

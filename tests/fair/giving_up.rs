@@ -1,0 +1,129 @@
+//! Whoever gives up leaves the queue, and nothing in it.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::support::{MS, SECOND, Scene, soon, timed};
+use crate::{ALLOWANCE, config, queue, queued, waits};
+
+/// Timed out or dropped, also while it is woken: the next is woken at once.
+#[tokio::test]
+async fn whoever_gives_up_leaves_the_queue_at_once() {
+    let scene = Scene::start();
+    let config = config().fair_allowance(30 * SECOND); // no heartbeat comes to help
+    let (locks, beside) = (scene.client_with(config.clone()).await, scene.client_with(config).await);
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    let mut first = locks.fair_lock("a");
+    let (got, _) = tokio::join!(first.try_lock_for(100 * MS), queued(&scene, 1));
+    assert!(got.unwrap().is_none());
+    assert!(queue(&scene).is_empty(), "it left before it said so");
+    guard.unlock().await.unwrap();
+
+    for round in 0..100_u64 {
+        let guard = locks.fair_lock("a").lock().await.unwrap();
+        let first = waits(&scene, &locks, 0).await;
+        let second = waits(&scene, &beside, 1).await;
+        guard.unlock().await.unwrap();
+        sleep(Duration::from_micros(round * 13 % 1_500)).await; // at another moment in each round
+        first.abort();
+        let (woken, took) = timed(second).await;
+        woken.unwrap();
+        assert!(took < SECOND, "round {round}: {took:?}");
+        let _ = first.await;
+    }
+    drop((first, locks, beside));
+    scene.end().await;
+}
+
+/// Its record is gone, as after a long outage. What is left of it goes with the one who gives up.
+#[tokio::test]
+async fn whoever_gives_up_leaves_no_ghost() {
+    let scene = Scene::start();
+    let locks = scene.client_with(config()).await;
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    let waiting = waits(&scene, &locks, 0).await;
+    scene.server.run::<()>(&["DEL", "lockkeeper_fair:{a}"]);
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    queued(&scene, 0).await;
+    guard.unlock().await.unwrap();
+
+    // Nor when the name is found to be in use as another kind.
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    let waiting = waits(&scene, &locks, 0).await;
+    scene.server.run::<()>(&["HSET", "a", "mode", "read"]);
+    let owner = queue(&scene).remove(0);
+    scene.server.run::<()>(&["PUBLISH", &format!("redisson_lock__channel:{{a}}:{owner}"), "0"]);
+    assert!(soon(waiting).await.is_err(), "refused");
+    queued(&scene, 0).await;
+    drop(guard);
+    drop(locks);
+    scene.end().await;
+}
+
+/// Who is left is woken by a release, and not before. Its record ends by itself, should nobody ever remove it.
+#[tokio::test]
+async fn whoever_gives_up_while_it_is_held_wakes_nobody() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client_with(config()).await, scene.client_with(config()).await);
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    let first = waits(&scene, &locks, 0).await;
+    let lasts_ms = scene.server.run::<i64>(&["PTTL", "lockkeeper_fair:{a}"]);
+    assert!(lasts_ms > 0, "{lasts_ms}");
+    let second = waits(&scene, &beside, 1).await;
+    second.abort();
+    assert!(second.await.unwrap_err().is_cancelled());
+    queued(&scene, 1).await;
+    assert_eq!(scene.server.calls("publish"), 0);
+    guard.unlock().await.unwrap();
+    soon(first).await.unwrap();
+    drop((locks, beside));
+    scene.end().await;
+}
+
+/// Redisson: testTryLockNonDelayed, testWaitTimeoutDrift. Who gave up is in nobody's way, and no score drifts.
+#[tokio::test]
+async fn waits_in_vain_leave_nothing_behind() {
+    let scene = Scene::start();
+    let locks = scene.client_with(config()).await;
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    let waiting = waits(&scene, &locks, 0).await;
+    for _ in 0..30 {
+        assert!(locks.fair_lock("a").try_lock_for(10 * MS).await.unwrap().is_none());
+    }
+    let scores: Vec<String> =
+        scene.server.run(&["ZRANGE", "redisson_lock_timeout:{a}", "0", "-1", "WITHSCORES"]);
+    let time: Vec<f64> =
+        scene.server.run::<Vec<String>>(&["TIME"]).iter().map(|part| part.parse().unwrap()).collect();
+    let ahead = scores[1].parse::<f64>().unwrap() / 1e3 - time[0];
+    assert!(scores.len() == 2 && ahead < 60.0 + ALLOWANCE.as_secs_f64() + 1.0, "{ahead} s ahead");
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap();
+    let (guard, took) = timed(async { locks.fair_lock("a").try_lock().await }).await;
+    guard.unwrap().expect("it is free").unlock().await.unwrap();
+    assert!(took < 200 * MS, "{took:?}");
+    drop(locks);
+    scene.end().await;
+}
+
+/// Redisson: testAcquireFailedNotCalledOnRedisTimeout. The wait ends while the server does nothing.
+#[tokio::test]
+async fn a_wait_that_ends_in_an_outage_leaves_nothing_behind() {
+    let scene = Scene::start();
+    let (ours, theirs) = (scene.client_with(config()).await, scene.client_with(config()).await);
+    let guard = theirs.fair_lock("a").lock().await.unwrap();
+    let waiting = tokio::spawn({
+        let ours = ours.clone();
+        async move { ours.fair_lock("a").try_lock_for(600 * MS).await.map(drop) }
+    });
+    queued(&scene, 1).await;
+    scene.server.freeze();
+    let _ = soon(waiting).await.unwrap();
+    scene.server.thaw();
+    queued(&scene, 0).await;
+    guard.unlock().await.unwrap();
+    ours.shutdown().await.unwrap();
+    drop((ours, theirs));
+    scene.end().await;
+}

@@ -1,0 +1,92 @@
+//! What a fair lock promises beyond what all locks do: the order of asking, whoever dies or gives up.
+//!
+//! Of Redisson's tests, those of how scores drift (`…TimeoutDrift_Descrete`) have no counterpart: scores are refreshed
+//! here, and nobody waits by them.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod cost;
+mod giving_up;
+mod order;
+mod places;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use lockkeeper::{LockClient, LockConfig};
+use support::{Scene, child, eventually, poll_until};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep};
+
+const ALLOWANCE: Duration = Duration::from_millis(1_500);
+
+/// How long each keeps the lock that it waited for, so that others can give up meanwhile.
+const SECTION: Duration = Duration::from_millis(5);
+
+fn config() -> LockConfig {
+    LockConfig::default().fair_allowance(ALLOWANCE)
+}
+
+fn queue(scene: &Scene) -> Vec<String> {
+    scene.server.run(&["LRANGE", "redisson_lock_queue:{a}", "0", "-1"])
+}
+
+async fn queued(scene: &Scene, count: usize) {
+    eventually("they stand in the queue", || queue(scene), |queue| queue.len() == count).await;
+}
+
+/// Stands in the queue behind `before` others when this returns. Ends with when it had the lock.
+async fn waits(scene: &Scene, locks: &LockClient, before: usize) -> JoinHandle<Instant> {
+    let locks = locks.clone();
+    let waiting = tokio::spawn(async move {
+        let guard = locks.fair_lock("a").lock().await.unwrap();
+        let at = Instant::now();
+        sleep(SECTION).await;
+        guard.unlock().await.unwrap();
+        at
+    });
+    queued(scene, before + 1).await;
+    waiting
+}
+
+/// Stands in the queue, listens, and is not polled any more.
+async fn left<F: Future>(scene: &Scene, waiting: F) -> Pin<Box<F>> {
+    let mut waiting = Box::pin(waiting);
+    poll_until(&mut waiting, || !scene.server.channels().is_empty()).await;
+    waiting
+}
+
+/// Waits until there is a number in the list.
+fn told(server: &redis::Client, list: &str) -> String {
+    let mut connection = server.get_connection().unwrap();
+    let (_, number): (String, String) = redis::cmd("BLPOP").arg(list).arg(0).query(&mut connection).unwrap();
+    number
+}
+
+/// The second process. In a normal run there is nothing to do here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn child() {
+    let Some((role, url)) = child::role() else { return };
+    let locks = LockClient::new(url.clone(), config()).await.unwrap();
+    let server = redis::Client::open(url).unwrap();
+    let (waiters, list) = role.split_once(' ').unwrap_or((&role, ""));
+    let mut waiting = JoinSet::new();
+    for _ in 0..waiters.parse().unwrap() {
+        let number = (!list.is_empty()).then(|| tokio::task::block_in_place(|| told(&server, list)));
+        let (locks, server) = (locks.clone(), server.clone());
+        waiting.spawn(async move {
+            let guard = locks.fair_lock("a").lock().await.unwrap();
+            if let Some(number) = number {
+                let mut connection = server.get_connection().unwrap();
+                redis::cmd("RPUSH").arg("served").arg(number).exec(&mut connection).unwrap();
+            }
+            println!("got it");
+            guard.unlock().await.unwrap();
+        });
+        tokio::task::yield_now().await;
+    }
+    waiting.join_all().await;
+    println!("end");
+}

@@ -1,0 +1,94 @@
+//! Served in the order of asking.
+
+use tokio::time::Instant;
+
+use crate::support::{Child, MS, SECOND, Scene, eventually, soon, timed};
+use crate::{config, queue, queued, waits};
+
+/// Fifty waiters of five processes, told to queue one after the other.
+#[tokio::test]
+async fn the_order_is_that_of_arrival() {
+    const PROCESSES: usize = 5;
+    const WAITERS: usize = 50;
+    let scene = Scene::start();
+    let locks = scene.client_with(config()).await;
+    let each = (WAITERS / PROCESSES).to_string();
+    let start = |process| Child::start(&format!("{each} told by {process}"), &scene.server.url());
+    let mut children: Vec<_> = (0..PROCESSES).map(start).collect();
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    let mut expected = Vec::new();
+    for number in 0..WAITERS {
+        let process = number * 7 % PROCESSES;
+        scene.server.run::<()>(&["RPUSH", &format!("told by {process}"), &number.to_string()]);
+        queued(&scene, number + 1).await;
+        expected.push(number.to_string());
+    }
+    guard.unlock().await.unwrap();
+    let served = || scene.server.run::<Vec<String>>(&["LRANGE", "served", "0", "-1"]);
+    assert_eq!(eventually("all are served", served, |served| served.len() == WAITERS).await, expected);
+    for child in &mut children {
+        eventually("it ends", || child.has_ended(), |&ended| ended).await;
+    }
+    scene.server.run::<()>(&["DEL", "served"]);
+    drop(locks);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn re_entry_does_not_queue_and_a_try_does_not_overtake() {
+    let scene = Scene::start();
+    let locks = scene.client_with(config()).await;
+    let mut lock = locks.fair_lock("a");
+    let outer = lock.lock().await.unwrap();
+    let waiting = waits(&scene, &locks, 0).await;
+    let inner = soon(lock.lock()).await.unwrap();
+    assert!(locks.fair_lock("a").try_lock().await.unwrap().is_none());
+    inner.unlock().await.unwrap();
+    assert_eq!(queue(&scene).len(), 1, "neither of them stands in the queue");
+    // Free for the first in the queue alone, which is not told.
+    scene.server.run::<()>(&["DEL", "a"]);
+    assert!(locks.fair_lock("a").try_lock().await.unwrap().is_none(), "it is the turn of another");
+    soon(waiting).await.unwrap();
+    assert!(outer.unlock().await.is_err());
+    drop((lock, locks));
+    scene.end().await;
+}
+
+/// Redisson: testLeaseTimeout. Nobody gives back, so each lease has to end.
+#[tokio::test]
+async fn leases_that_end_are_followed_in_order() {
+    let scene = Scene::start();
+    let locks = scene.client_with(config()).await;
+    let mut waiting = Vec::new();
+    for number in 0..6_usize {
+        let locks = locks.clone();
+        waiting.push(tokio::spawn(async move {
+            let mut lock = locks.fair_lock("a").lease(300 * MS);
+            lock.try_lock_for(10 * SECOND).await.unwrap().expect("in that time").leak();
+            Instant::now()
+        }));
+        queued(&scene, number).await;
+        eventually("it holds or waits", || scene.server.run::<bool>(&["EXISTS", "a"]), |&held| held).await;
+    }
+    let mut times = Vec::new();
+    for waiter in waiting {
+        times.push(soon(waiter).await.unwrap());
+    }
+    assert!(times.is_sorted_by(|a, b| *b - *a > 250 * MS), "{times:?}");
+    drop(locks);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn force_unlock_wakes_the_first() {
+    let scene = Scene::start();
+    let locks = scene.client_with(config()).await;
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    let first = waits(&scene, &locks, 0).await;
+    let second = waits(&scene, &locks, 1).await;
+    assert!(locks.fair_lock("a").force_unlock().await.unwrap());
+    assert!(timed(first).await.0.unwrap() < soon(second).await.unwrap());
+    assert!(guard.unlock().await.is_err());
+    drop(locks);
+    scene.end().await;
+}

@@ -1,0 +1,135 @@
+//! Who keeps a place in the queue, and who loses it.
+
+use lockkeeper::{LockClient, LockConfig};
+
+use crate::support::{Child, MS, Scene, eventually, soon, throughout, timed};
+use crate::{ALLOWANCE, config, left, queue, queued, waits};
+
+/// A process that waits is killed, or stopped, and its place passed over; the first while the lock is free, too.
+#[tokio::test]
+async fn a_dead_process_holds_nobody_up_for_long() {
+    let scene = Scene::start();
+    let locks = scene.client_with(config()).await;
+    for (signal, waiters) in [("KILL", 1), ("STOP", 1), ("KILL", 20)] {
+        let guard = locks.fair_lock("a").lock().await.unwrap();
+        let dead = Child::start(&waiters.to_string(), &scene.server.url());
+        queued(&scene, waiters).await;
+        let waiting = waits(&scene, &locks, waiters).await;
+        dead.signal(signal);
+        guard.unlock().await.unwrap();
+        let (woken, took) = timed(waiting).await;
+        woken.unwrap();
+        assert!(took < 2 * ALLOWANCE, "{signal}, {waiters} of them: {took:?}");
+        drop(dead);
+    }
+    scene.server.run::<()>(&["FLUSHALL"]);
+    drop(locks);
+    scene.end().await;
+}
+
+/// Many allowances long, and through a connection that breaks.
+#[tokio::test]
+async fn a_live_waiter_keeps_its_place() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let allowance = 600 * MS;
+    let config = LockConfig::default().fair_allowance(allowance);
+    let ours = LockClient::new(proxy.url(), config.clone()).await.unwrap();
+    let theirs = scene.client_with(config).await;
+    let guard = theirs.fair_lock("a").lock().await.unwrap();
+    let first = waits(&scene, &ours, 0).await;
+    let second = waits(&scene, &theirs, 1).await;
+    let third = waits(&scene, &ours, 2).await;
+    let order = queue(&scene);
+    for _ in 0..5 {
+        throughout(allowance * 3 / 2, async || assert_eq!(queue(&scene), order)).await;
+        proxy.cut();
+    }
+    guard.unlock().await.unwrap();
+    let times = [soon(first).await.unwrap(), soon(second).await.unwrap(), soon(third).await.unwrap()];
+    assert!(times.is_sorted());
+    drop((ours, theirs, proxy));
+    scene.end().await;
+}
+
+/// A process that was stopped for too long has lost its place, and queues again.
+#[tokio::test]
+async fn whoever_was_away_too_long_stands_at_the_end() {
+    let scene = Scene::start();
+    let locks = scene.client_with(config()).await;
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    let mut away = Child::start("1", &scene.server.url());
+    queued(&scene, 1).await;
+    let waiting = waits(&scene, &locks, 1).await;
+    away.signal("STOP");
+    queued(&scene, 1).await; // passed over
+    away.signal("CONT");
+    queued(&scene, 2).await; // and back
+    guard.unlock().await.unwrap();
+    let got_it = soon(waiting).await.unwrap();
+    assert!(tokio::task::spawn_blocking(move || away.read_until("end")).await.unwrap().len() >= 2);
+    assert!(got_it.elapsed() < ALLOWANCE);
+    drop(locks);
+    scene.end().await;
+}
+
+/// A future that nobody polls any more is first in the queue. Its process is alive, and still it holds nobody up.
+#[tokio::test]
+async fn a_future_that_is_left_in_front_loses_its_place() {
+    let scene = Scene::start();
+    let config = config().safety_poll(200 * MS);
+    let locks = scene.client_with(config).await;
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    let mut lock = locks.fair_lock("a");
+    let left = left(&scene, lock.lock()).await;
+    let waiting = waits(&scene, &locks, 1).await;
+    guard.unlock().await.unwrap();
+    let (woken, took) = timed(waiting).await;
+    woken.unwrap();
+    assert!(took < 3 * ALLOWANCE, "{took:?}");
+    soon(left).await.unwrap().unlock().await.unwrap();
+    drop((lock, locks));
+    scene.end().await;
+}
+
+/// One that nobody polls either, but whose turn has not come: it was not called, so it keeps its place.
+#[tokio::test]
+async fn a_future_that_is_left_behind_others_keeps_its_place() {
+    let scene = Scene::start();
+    let locks = scene.client_with(config().safety_poll(200 * MS)).await;
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    let mut lock = locks.fair_lock("a");
+    let left = left(&scene, lock.lock()).await;
+    let order = queue(&scene);
+    throughout(3 * ALLOWANCE, async || assert_eq!(queue(&scene), order)).await;
+    guard.unlock().await.unwrap();
+    soon(left).await.unwrap().unlock().await.unwrap();
+    drop((lock, locks));
+    scene.end().await;
+}
+
+/// A Java client with a wrong clock drops a live waiter, which attempts before its next heartbeat.
+#[tokio::test]
+async fn a_waiter_that_was_dropped_goes_back_with_its_next_attempt() {
+    let scene = Scene::start();
+    let locks = scene.client_with(config()).await;
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    let first = waits(&scene, &locks, 0).await;
+    let second = waits(&scene, &locks, 1).await;
+    let order = queue(&scene);
+    for round in 0..20 {
+        for owner in &order {
+            scene.server.run::<()>(&["LREM", "redisson_lock_queue:{a}", "1", owner]);
+            scene.server.run::<()>(&["ZREM", "redisson_lock_timeout:{a}", owner]);
+        }
+        for owner in order.iter().rev() {
+            scene.server.run::<()>(&["PUBLISH", &format!("redisson_lock__channel:{{a}}:{owner}"), "0"]);
+        }
+        eventually("they are back in order", || queue(&scene), |found| *found == order).await;
+        assert_eq!(scene.server.run::<usize>(&["ZCARD", "redisson_lock_timeout:{a}"]), 2, "round {round}");
+    }
+    guard.unlock().await.unwrap();
+    assert!(soon(first).await.unwrap() < soon(second).await.unwrap());
+    drop(locks);
+    scene.end().await;
+}

@@ -1,0 +1,122 @@
+//! What a read-write lock promises beyond what all locks do: readers together, a writer alone, and the dead in nobody's
+//! way.
+//!
+//! Of Redisson's tests, `testExpireRead` unlocks a read hold that had expired, and expects no error. Here it is told, as
+//! for any lock. The rest has a counterpart, here or in `tests/conformance`.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod dead;
+mod exclusion;
+mod leases;
+mod owners;
+mod strangers;
+mod wakes;
+
+use std::sync::Arc;
+
+use lockkeeper::{LockClient, LockConfig, LockGuard, ReadLock, WriteLock};
+use support::{Child, LIMIT, SECOND, Scene, child, eventually};
+use tokio::sync::Barrier;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep};
+
+fn reader(locks: &LockClient) -> ReadLock {
+    locks.read_write_lock("a").into_read()
+}
+
+fn writer(locks: &LockClient) -> WriteLock {
+    locks.read_write_lock("a").into_write()
+}
+
+async fn can_read(locks: &LockClient) -> bool {
+    let got = reader(locks).try_lock().await.unwrap();
+    is_had(got).await
+}
+
+async fn can_write(locks: &LockClient) -> bool {
+    let got = writer(locks).try_lock().await.unwrap();
+    is_had(got).await
+}
+
+async fn is_had(got: Option<LockGuard>) -> bool {
+    let is_had = got.is_some();
+    if let Some(guard) = got {
+        guard.unlock().await.unwrap();
+    }
+    is_had
+}
+
+/// The keys of read holds that are there.
+fn holds(scene: &Scene) -> Vec<String> {
+    let mut keys: Vec<String> = scene.server.run(&["KEYS", "{a}:*:rwlock_timeout:*"]);
+    keys.sort();
+    keys
+}
+
+/// Wants to write, and listens when this returns. Ends with when it did, and gave it back.
+async fn wants_to_write(scene: &Scene, locks: &LockClient) -> JoinHandle<Instant> {
+    let locks = locks.clone();
+    let before = scene.server.channels().len();
+    let waiting = tokio::spawn(async move {
+        let guard = writer(&locks).lock().await.unwrap();
+        let at = Instant::now();
+        guard.unlock().await.unwrap();
+        at
+    });
+    eventually("it listens", || scene.server.channels().len(), |&now| now > 0 && now >= before).await;
+    waiting
+}
+
+/// The second process. In a normal run there is nothing to do here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn child() {
+    let Some((role, url)) = child::role() else { return };
+    let (what, count) = role.split_once(' ').unwrap();
+    let count: usize = count.parse().unwrap();
+    let config = LockConfig::default().watchdog_lease(SECOND);
+    let locks = LockClient::new(url, config).await.unwrap();
+    match what {
+        // All are in together, or nobody gets on.
+        "read" => {
+            let inside = Arc::new(Barrier::new(count));
+            let mut reading = JoinSet::new();
+            for _ in 0..count {
+                let (locks, inside) = (locks.clone(), Arc::clone(&inside));
+                reading.spawn(async move {
+                    let guard = reader(&locks).lock().await.unwrap();
+                    inside.wait().await;
+                    guard.unlock().await.unwrap();
+                });
+            }
+            reading.join_all().await;
+            println!("end");
+        }
+        "hold" => {
+            let mut guards = Vec::new();
+            for _ in 0..count {
+                let mut lock = reader(&locks);
+                for _ in 0..3 {
+                    guards.push(lock.lock().await.unwrap());
+                }
+            }
+            println!("ready");
+            sleep(10 * LIMIT).await;
+        }
+        _ => {
+            let _guard = writer(&locks).lock().await.unwrap();
+            println!("ready");
+            sleep(10 * LIMIT).await;
+        }
+    }
+}
+
+async fn ready(mut child: Child) -> Child {
+    tokio::task::spawn_blocking(move || {
+        child.read_until("ready");
+        child
+    })
+    .await
+    .unwrap()
+}

@@ -1,0 +1,158 @@
+//! What one owner may do with both sides, and others meanwhile.
+
+use lockkeeper::Error;
+
+use crate::support::{SECOND, Scene, soon};
+use crate::{can_read, can_write, holds, reader, writer};
+
+/// Redisson: testMultiRead, testWriteLock, testReadLockIsLocked.
+#[tokio::test]
+async fn readers_together_and_a_writer_alone() {
+    let scene = Scene::start();
+    let (ours, theirs) = (scene.client().await, scene.client().await);
+    assert!(!reader(&ours).force_unlock().await.unwrap());
+    let first = reader(&ours).lock().await.unwrap();
+    let second = reader(&theirs).lock().await.unwrap();
+    assert!(reader(&ours).is_locked().await.unwrap() && !writer(&ours).is_locked().await.unwrap());
+    assert_eq!(holds(&scene).len(), 2);
+    assert!(!can_write(&ours).await && can_read(&ours).await);
+    first.unlock().await.unwrap();
+    assert!(!can_write(&theirs).await && can_read(&theirs).await);
+    second.unlock().await.unwrap();
+    assert!(holds(&scene).is_empty());
+
+    let guard = writer(&ours).lock().await.unwrap();
+    assert!(!reader(&ours).is_locked().await.unwrap() && writer(&theirs).is_locked().await.unwrap());
+    assert!(!can_read(&ours).await && !can_read(&theirs).await && !can_write(&theirs).await);
+    guard.unlock().await.unwrap();
+    assert!(can_write(&theirs).await && can_read(&ours).await);
+    drop((ours, theirs));
+    scene.end().await;
+}
+
+/// Redisson: testWR, testWriteReadReentrancy, testWriteLock, testHoldCount.
+#[tokio::test]
+async fn an_owner_that_writes_may_read_and_go_on_reading() {
+    let scene = Scene::start();
+    let (ours, theirs) = (scene.client().await, scene.client().await);
+    let mut lock = ours.read_write_lock("a");
+    let outer = lock.write().lock().await.unwrap();
+    let inner = lock.write().lock().await.unwrap();
+    assert_eq!((lock.write().hold_count(), lock.read().hold_count()), (2, 0));
+    inner.unlock().await.unwrap();
+    // In any number and order, given back or dropped.
+    for _ in 0..20 {
+        let first = lock.read().lock().await.unwrap();
+        let second = lock.read().lock().await.unwrap();
+        assert_eq!((lock.write().hold_count(), lock.read().hold_count()), (1, 2));
+        assert_eq!(holds(&scene).len(), 2);
+        first.unlock().await.unwrap();
+        drop(second);
+        assert!(!can_read(&theirs).await);
+    }
+    let reading = lock.read().lock().await.unwrap();
+    assert!(lock.read().is_locked().await.unwrap() && lock.write().is_locked().await.unwrap());
+    outer.unlock().await.unwrap();
+    assert!(lock.read().is_locked().await.unwrap() && !lock.write().is_locked().await.unwrap());
+    assert!(can_read(&theirs).await && !can_write(&theirs).await);
+    reading.unlock().await.unwrap();
+    let writing = lock.write().lock().await.unwrap();
+    let reading = lock.read().lock().await.unwrap();
+    reading.unlock().await.unwrap();
+    assert!(lock.write().is_locked().await.unwrap());
+    writing.unlock().await.unwrap();
+    assert!(can_write(&theirs).await);
+    drop((lock, ours, theirs));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn an_upgrade_is_an_error_at_once_and_changes_nothing() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let is_upgrade = |error: Error| {
+        assert!(matches!(&error, Error::Upgrade { name, .. } if name == "a"), "{error:?}");
+        assert!(!error.is_transient() && !error.outcome_unknown());
+    };
+    let mut lock = locks.read_write_lock("a");
+    let guard = lock.read().lock().await.unwrap();
+    let before = scene.server.calls("evalsha");
+    is_upgrade(soon(lock.write().lock()).await.unwrap_err());
+    is_upgrade(soon(lock.write().try_lock()).await.unwrap_err());
+    is_upgrade(soon(lock.write().try_lock_for(10 * SECOND)).await.unwrap_err());
+    assert_eq!(scene.server.calls("evalsha"), before, "nothing was asked");
+    guard.unlock().await.unwrap();
+    lock.write().lock().await.unwrap().unlock().await.unwrap();
+
+    // The same through an owner, and for what was a downgrade.
+    let mut me = locks.owner();
+    let writing = me.read_write_lock("a").write().lock().await.unwrap();
+    let reading = me.read_write_lock("a").read().lock().await.unwrap();
+    let again = me.read_write_lock("a").write().lock().await.expect("it writes");
+    again.unlock().await.unwrap();
+    writing.unlock().await.unwrap();
+    is_upgrade(me.read_write_lock("a").write().lock().await.unwrap_err());
+    reading.unlock().await.unwrap();
+
+    // Dropped, and not yet given back: in nobody's way.
+    for _ in 0..50 {
+        drop(lock.read().lock().await.unwrap());
+        drop(lock.write().try_lock().await.unwrap().expect("its own hold is not in its way"));
+    }
+    let other = me.rlock("b").lock().await.unwrap();
+    assert!(matches!(me.read_write_lock("b").read().lock().await, Err(Error::WrongKind { .. })));
+    assert!(matches!(me.read_write_lock("b").write().lock().await, Err(Error::WrongKind { .. })));
+    other.unlock().await.unwrap();
+    drop((me, lock, locks));
+    scene.end().await;
+}
+
+/// One owner, one name, two kinds: refused, whichever is first.
+#[tokio::test]
+async fn an_owner_has_one_kind_of_lock_of_a_name() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client().await, scene.client().await);
+    let is_wrong = |error: Error| assert!(matches!(error, Error::WrongKind { .. }), "{error:?}");
+    let mut me = locks.owner();
+    let reading = me.read_write_lock("a").read().lock().await.unwrap();
+    is_wrong(me.rlock("a").lock().await.unwrap_err());
+    is_wrong(me.fair_lock("a").try_lock().await.unwrap_err());
+    reading.unlock().await.unwrap();
+
+    let plain = me.rlock("a").lock().await.unwrap();
+    is_wrong(me.fair_lock("a").lock().await.unwrap_err());
+    is_wrong(me.fenced_lock("a").lock().await.unwrap_err()); // it would have no token
+    is_wrong(me.read_write_lock("a").read().lock().await.unwrap_err());
+    scene.server.run::<()>(&["DEL", "a"]);
+    is_wrong(me.read_write_lock("a").read().lock().await.unwrap_err());
+    let theirs = reader(&beside).lock().await.unwrap();
+    assert!(matches!(plain.unlock().await, Err(Error::NotHeld { .. })));
+    assert!(!can_write(&beside).await, "it took nothing from another");
+    theirs.unlock().await.unwrap();
+    drop((me, locks, beside));
+    scene.end().await;
+}
+
+/// Redisson: testForceUnlock.
+#[tokio::test]
+async fn force_unlock_ends_the_holds_of_its_side() {
+    let scene = Scene::start();
+    let (ours, theirs) = (scene.client().await, scene.client().await);
+    let readers = [reader(&ours).lock().await.unwrap(), reader(&theirs).lock().await.unwrap()];
+    assert!(!writer(&ours).force_unlock().await.unwrap());
+    assert!(!can_write(&ours).await);
+    assert!(reader(&ours).force_unlock().await.unwrap());
+    assert!(holds(&scene).is_empty() && can_write(&ours).await);
+    for guard in readers {
+        assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
+    }
+    let mut lock = ours.read_write_lock("a");
+    let writing = lock.write().lock().await.unwrap();
+    let reading = lock.read().lock().await.unwrap();
+    assert!(writer(&theirs).force_unlock().await.unwrap());
+    assert!(can_read(&theirs).await && !can_write(&theirs).await, "its read hold is left");
+    assert!(writing.unlock().await.is_err());
+    reading.unlock().await.unwrap();
+    drop((lock, ours, theirs));
+    scene.end().await;
+}

@@ -1,0 +1,104 @@
+//! What somebody else's commands cost: those who it meant, and nobody else.
+
+use lockkeeper::{Error, LockConfig};
+use tokio::time::sleep;
+
+use crate::support::{MS, SECOND, Scene, eventually, soon};
+use crate::{can_write, holds, reader};
+
+/// Java's watchdog sets the lease of the lock to its own, whoever else reads for longer; before 4.4.0 those of all readers
+/// as well. Ours raises them again, fixed leases to what is left of them.
+#[tokio::test]
+async fn a_lease_that_somebody_else_made_shorter_is_raised_again() {
+    let scene = Scene::start();
+    let locks = scene.client_with(LockConfig::default().java_watchdog(900 * MS)).await;
+    for lease in [4 * SECOND, 30 * SECOND] {
+        let mut lock = reader(&locks);
+        if lease < 30 * SECOND {
+            lock = lock.lease(lease);
+        }
+        let guard = lock.lock().await.unwrap();
+        let key = holds(&scene).remove(0);
+        for both in [false, true, false, true] {
+            scene.server.run::<()>(&["PEXPIRE", "a", "900"]);
+            if both {
+                scene.server.run::<()>(&["PEXPIRE", &key, "900"]);
+            }
+            let left = || ["a", &key].map(|key| scene.server.run::<i64>(&["PTTL", key]));
+            let is_raised = |left: &[i64; 2]| left.iter().all(|&ms| ms > 1_000);
+            let raised = eventually("they are raised", left, is_raised).await;
+            assert!(raised.iter().all(|&ms| ms <= i64::try_from(lease.as_millis()).unwrap()), "{raised:?}");
+            assert!(!can_write(&locks).await && !guard.is_lost());
+        }
+        if lease < 30 * SECOND {
+            assert!(guard.remaining() < lease - SECOND / 4, "its own lease is what it was");
+        }
+        guard.unlock().await.unwrap();
+    }
+    drop(locks);
+    scene.end().await;
+}
+
+/// What an admin's command costs: the hold that it removed, which is told, and no other.
+#[tokio::test]
+async fn what_somebody_removes_is_told_and_costs_nobody_else() {
+    let scene = Scene::start();
+    let locks = scene.client_with(LockConfig::default().watchdog_lease(600 * MS)).await;
+    let first = reader(&locks).lock().await.unwrap();
+    let key = holds(&scene).remove(0);
+    let second = reader(&locks).lock().await.unwrap();
+    scene.server.run::<()>(&["DEL", &key]);
+    soon(first.lost()).await;
+    assert!(!second.is_lost() && !can_write(&locks).await);
+    assert!(matches!(first.unlock().await, Err(Error::NotHeld { .. })));
+    second.unlock().await.expect("it was held all the time");
+
+    let mut lock = locks.read_write_lock("a");
+    let writing = lock.write().lock().await.unwrap();
+    let reading = lock.read().lock().await.unwrap();
+    scene.server.run::<()>(&["DEL", "a"]);
+    soon(writing.lost()).await;
+    soon(reading.lost()).await;
+    drop((writing, reading));
+    eventually("nothing is left of it", || holds(&scene), Vec::is_empty).await;
+    drop((lock, locks));
+    scene.end().await;
+}
+
+/// A key that somebody replaced or made endless is told to its owner at most, and costs nobody else a renewal or release.
+#[tokio::test]
+async fn a_key_of_another_type_costs_nobody_else() {
+    let scene = Scene::start();
+    let locks = scene.client_with(LockConfig::default().watchdog_lease(600 * MS)).await;
+    let mut guards = Vec::new();
+    for number in 0..10 {
+        guards.push(locks.read_write_lock(format!("{number}")).read().lock().await.unwrap());
+    }
+    let broken: Vec<String> = scene.server.run(&["KEYS", "{3}:*"]);
+    scene.server.run::<()>(&["DEL", &broken[0]]);
+    scene.server.run::<()>(&["RPUSH", &broken[0], "a list"]);
+    eventually("its guard is told", || guards.iter().filter(|guard| guard.is_lost()).count(), |&n| n == 1)
+        .await;
+    sleep(SECOND).await;
+    for guard in guards {
+        let is_broken = guard.name() == "3";
+        assert_eq!(guard.unlock().await.is_err(), is_broken);
+    }
+    scene.server.run::<()>(&["DEL", "3", &broken[0]]);
+
+    // Of another reader of the same lock.
+    let fixed = reader(&locks).lease(60 * SECOND).lock().await.unwrap();
+    let key = holds(&scene).remove(0);
+    scene.server.run::<()>(&["PERSIST", &key]);
+    sleep(SECOND).await;
+    assert!(!fixed.is_lost() && !can_write(&locks).await);
+    let other = reader(&locks).lock().await.unwrap();
+    scene.server.run::<()>(&["DEL", &key]);
+    scene.server.run::<()>(&["RPUSH", &key, "a list"]);
+    other.unlock().await.expect("it was held");
+    assert!(!can_write(&locks).await, "nobody knows what that is");
+    drop(fixed);
+    scene.server.run::<()>(&["DEL", &key]);
+    drop(locks);
+    scene.end().await;
+}

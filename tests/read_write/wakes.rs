@@ -1,0 +1,158 @@
+//! Who waits is woken, and at what cost.
+
+use lockkeeper::{LockClient, LockConfig};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::support::{Child, Faults, MS, SECOND, Scene, eventually, poll_until, soon, timed};
+use crate::{reader, writer};
+
+/// Redisson: testWriteRead. Two hundred readers of four processes wait for a writer, and are in together.
+#[tokio::test]
+async fn when_a_writer_leaves_all_readers_enter_together() {
+    const PROCESSES: usize = 4;
+    const EACH: usize = 50;
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let guard = writer(&locks).lock().await.unwrap();
+    let start = |_| Child::start(&format!("read {EACH}"), &scene.server.url());
+    let mut children: Vec<_> = (0..PROCESSES).map(start).collect();
+    let heard = || scene.server.run::<(String, usize)>(&["PUBSUB", "NUMSUB", "redisson_rwlock:{a}"]).1;
+    eventually("all processes listen", heard, |&count| count == PROCESSES).await;
+    let attempts = scene.server.calls("evalsha");
+    let start = Instant::now();
+    guard.unlock().await.unwrap();
+    for child in &mut children {
+        eventually("its readers were in together", || child.has_ended(), |&ended| ended).await;
+    }
+    let asked = scene.server.calls("evalsha") - attempts;
+    println!("{asked} scripts in {:?}", start.elapsed());
+    assert!(asked <= (3 * PROCESSES * EACH) as u64, "{asked}: one attempt each, and a release");
+    drop(locks);
+    scene.end().await;
+}
+
+/// Redisson wakes nobody by this: who could read sleeps on.
+#[tokio::test]
+async fn a_downgrade_lets_waiting_readers_in_at_once() {
+    let scene = Scene::start();
+    let config = LockConfig::default().safety_poll(60 * SECOND);
+    let (ours, theirs) = (scene.client().await, scene.client_with(config).await);
+    let mut lock = ours.read_write_lock("a");
+    let writing = lock.write().lock().await.unwrap();
+    let mut waiting = JoinSet::new();
+    for _ in 0..20 {
+        let theirs = theirs.clone();
+        waiting.spawn(async move { reader(&theirs).lock().await.unwrap() });
+    }
+    eventually("they listen", || scene.server.channels(), |channels| channels.len() == 1).await;
+    let reading = lock.read().lock().await.unwrap();
+    writing.unlock().await.unwrap();
+    let (guards, took) = timed(waiting.join_all()).await;
+    assert!(took < SECOND, "{took:?}");
+    drop((guards, reading, lock));
+    drop((ours, theirs));
+    scene.end().await;
+}
+
+/// Nor do those of its own process come in its way, who wait in line for what it has.
+#[tokio::test]
+async fn a_writer_reads_past_the_readers_of_its_process() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut lock = locks.read_write_lock("a");
+    let writing = lock.write().lock().await.unwrap();
+    let mut waiting = JoinSet::new();
+    for _ in 0..5 {
+        let locks = locks.clone();
+        waiting.spawn(async move { reader(&locks).lock().await.unwrap() });
+    }
+    eventually("they listen", || scene.server.channels(), |channels| channels.len() == 1).await;
+    let (reading, took) = timed(lock.read().lock()).await;
+    assert!(took < SECOND, "{took:?}");
+    writing.unlock().await.unwrap();
+    let (guards, took) = timed(waiting.join_all()).await;
+    assert!(took < SECOND, "{took:?}");
+    drop((guards, reading, lock));
+    locks.shutdown().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// The one in front is a future that nobody polls any more, and the writer is gone without a message.
+#[tokio::test]
+async fn a_reader_that_is_left_in_front_holds_no_other_up_for_long() {
+    let scene = Scene::start();
+    let locks = scene.client_with(LockConfig::default().safety_poll(300 * MS)).await;
+    writer(&locks).lease(500 * MS).lock().await.unwrap().leak();
+    let mut in_front = reader(&locks);
+    let mut left = Box::pin(in_front.lock());
+    poll_until(&mut left, || !scene.server.channels().is_empty()).await;
+    let mut waiting = JoinSet::new();
+    for _ in 0..6 {
+        let locks = locks.clone();
+        waiting.spawn(async move { reader(&locks).lock().await.unwrap() });
+    }
+    let (guards, took) = timed(waiting.join_all()).await;
+    assert!(took < 3 * SECOND, "{took:?}");
+    let (later, took) = timed(async { reader(&locks).lock().await.unwrap() }).await;
+    assert!(took < 200 * MS, "others read: {took:?}");
+    drop((guards, later));
+    soon(left).await.unwrap().unlock().await.unwrap();
+    drop((in_front, locks));
+    scene.end().await;
+}
+
+/// One connection's worth of attempts for a message that lets nobody of them in.
+#[tokio::test]
+async fn a_message_that_is_not_for_readers_costs_one_attempt() {
+    const READERS: usize = 100;
+    const WRITERS: usize = 20;
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let guard = writer(&locks).lock().await.unwrap();
+    let mut waiting = JoinSet::new();
+    for number in 0..READERS + WRITERS {
+        let locks = locks.clone();
+        waiting.spawn(async move {
+            match number < WRITERS {
+                true => writer(&locks).lock().await.unwrap().unlock().await.unwrap(),
+                false => reader(&locks).lock().await.unwrap().unlock().await.unwrap(),
+            }
+        });
+    }
+    eventually("they listen", || scene.server.channels(), |channels| channels.len() == 1).await;
+    let before = scene.server.calls("evalsha");
+    guard.unlock().await.unwrap();
+    soon(waiting.join_all()).await;
+    let asked = scene.server.calls("evalsha") - before;
+    println!("{asked} scripts");
+    assert!(asked < 4 * (READERS + WRITERS) as u64, "{asked} scripts");
+    drop(locks);
+    scene.end().await;
+}
+
+/// Without the message they look for themselves; the first that gets in calls the others.
+#[tokio::test]
+async fn a_lost_message_costs_a_safety_poll() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    proxy.set(Faults { lose_messages: true, ..Faults::default() });
+    let config = LockConfig::default().safety_poll(600 * MS);
+    let (ours, theirs) = (LockClient::new(proxy.url(), config).await.unwrap(), scene.client().await);
+    let guard = writer(&theirs).lock().await.unwrap();
+    let mut waiting = JoinSet::new();
+    for _ in 0..20 {
+        let ours = ours.clone();
+        waiting.spawn(async move { reader(&ours).lock().await.unwrap() });
+    }
+    eventually("they listen", || scene.server.channels(), |channels| channels.len() == 1).await;
+    guard.unlock().await.unwrap();
+    let (guards, took) = timed(waiting.join_all()).await;
+    assert!(proxy.lost_messages() > 0);
+    assert!(took < 2 * SECOND, "{took:?}");
+    drop(guards);
+    ours.shutdown().await.unwrap();
+    drop((ours, theirs, proxy));
+    scene.end().await;
+}

@@ -1,0 +1,47 @@
+//! What a client knows that keeps to the protocol: its holds, and what it has to undo.
+
+use crate::command::{Command, Owner, Side, What};
+
+/// A hold that an owner was promised.
+#[derive(Clone, Copy, Debug)]
+pub struct Hold {
+    pub side: Side,
+    pub owner: Owner,
+    pub grant: u64,
+    pub count: u32,
+    /// The highest count that was ever asked for.
+    pub most: u32,
+    pub until: u64,
+}
+
+impl Hold {
+    pub fn command(&self, what: What) -> Command {
+        Command { side: self.side, owner: self.owner, grant: self.grant, what }
+    }
+
+    pub fn is_of(&self, command: Command) -> bool {
+        (self.side, self.owner, self.grant) == (command.side, command.owner, command.grant)
+    }
+}
+
+#[derive(Default)]
+pub struct Client {
+    pub holds: Vec<Hold>,
+    /// Of these it does not know what became of them.
+    pub undos: Vec<Command>,
+}
+
+impl Client {
+    pub fn on(&self, side: Side) -> Option<Hold> {
+        self.holds.iter().copied().find(|hold| hold.side == side)
+    }
+
+    pub fn forget(&mut self, hold: Hold) {
+        self.holds.retain(|other| other.side != hold.side);
+    }
+
+    pub fn update(&mut self, hold: Hold) {
+        self.forget(hold);
+        self.holds.push(hold);
+    }
+}

@@ -1,0 +1,261 @@
+//! The rules: what each command shall answer, change and publish.
+
+use std::collections::BTreeMap;
+
+use crate::USUAL_MS;
+use crate::command::{ANY_GRANT, Command, JAVA, JAVA_GRANT, Owner, Side, What};
+use crate::state::{Hash, Key, State};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Granted,
+    Number(i64),
+    Renewed(bool),
+    /// Held by others, until one of these times.
+    Until(Vec<u64>),
+}
+
+pub const RELEASED: Answer = Answer::Number(1);
+pub const LOWERED: Answer = Answer::Number(0);
+pub const LOST: Answer = Answer::Number(-2);
+
+#[derive(Default)]
+pub struct Model {
+    pub now: u64,
+    pub state: State,
+    pub published: Vec<&'static str>,
+    /// When the hash may end as well, where that depends on which reader a script happens to look at.
+    pub or_ends: Option<u64>,
+}
+
+impl Model {
+    pub fn run(&mut self, command: Command) -> Answer {
+        let Command { side, owner, grant, what } = command;
+        match (side, what) {
+            (Side::Read, What::Acquire { lease_ms }) => self.read(owner, grant, self.now + lease_ms),
+            (Side::Read, What::Reenter { want, lease_ms }) => {
+                self.read_more(owner, grant, want, self.now + lease_ms)
+            }
+            (Side::Read, What::Release { keep }) => self.read_less(owner, grant, keep),
+            (Side::Read, What::Renew { lease_ms }) => self.read_longer(owner, grant, self.now + lease_ms),
+            (Side::Write, What::Acquire { lease_ms }) => self.write(owner, self.now + lease_ms),
+            (Side::Write, What::Reenter { want, lease_ms }) => {
+                self.write_more(owner, want, self.now + lease_ms)
+            }
+            (Side::Write, What::Release { keep }) => self.write_less(owner, keep),
+            (Side::Write, What::Renew { lease_ms }) => {
+                Answer::Renewed(self.write_more(owner, 1, self.now + lease_ms) == Answer::Granted)
+            }
+        }
+    }
+
+    /// Whatever has ended by then is gone.
+    pub fn pass(&mut self, ms: u64) {
+        self.now += ms;
+        let now = self.now;
+        self.state.keys.retain(|_, key| key.ends > now);
+        if self.state.ends() <= now {
+            self.state.hash = None;
+        }
+    }
+
+    pub fn hash(&mut self, mode: Side) -> &mut Hash {
+        let fresh = || Hash { mode, writers: BTreeMap::new(), readers: BTreeMap::new(), ends: 0 };
+        self.state.hash.get_or_insert_with(fresh)
+    }
+
+    pub fn lock_lasts_until(&mut self, ends: u64) {
+        if let Some(hash) = &mut self.state.hash {
+            hash.ends = hash.ends.max(ends);
+        }
+    }
+
+    pub fn key_lasts_until(&mut self, owner: Owner, number: u32, ends: u64) {
+        if let Some(key) = self.state.keys.get_mut(&(owner, number)) {
+            key.ends = key.ends.max(ends);
+        }
+    }
+
+    pub fn drop_keys(&mut self, owner: Owner, which: impl Fn(u32) -> bool) {
+        self.state.keys.retain(|&(other, number), _| other != owner || !which(number));
+    }
+
+    pub fn free(&mut self, message: &'static str) {
+        self.state.hash = None;
+        self.published.push(message);
+    }
+
+    pub fn read(&mut self, owner: Owner, grant: u64, ends: u64) -> Answer {
+        if self.state.mode() == Some(Side::Write) && self.state.writes(owner) == 0 {
+            return Answer::Until(vec![self.state.ends()]);
+        }
+        match self.state.living(owner) {
+            Some(living) if living.grant > grant => return LOST,
+            Some(living) if living.grant == grant => self.key_lasts_until(owner, 1, ends),
+            _ => {
+                let before = self.state.count(owner);
+                self.drop_keys(owner, |number| number <= before);
+                self.state.keys.insert((owner, 1), Key { grant, ends });
+                self.hash(Side::Read).readers.insert(owner, 1);
+            }
+        }
+        self.lock_lasts_until(ends);
+        Answer::Granted
+    }
+
+    pub fn read_more(&mut self, owner: Owner, grant: u64, want: u32, ends: u64) -> Answer {
+        let Some(living) = self.state.living(owner).filter(|living| living.grant == grant) else {
+            return LOST;
+        };
+        let longest = living.ends.max(ends);
+        self.state.keys.insert((owner, 1), Key { grant, ends: longest });
+        for number in living.count + 1..=want {
+            self.state.keys.insert((owner, number), Key { grant, ends });
+        }
+        self.hash(Side::Read).readers.insert(owner, want.max(living.count));
+        self.lock_lasts_until(longest);
+        Answer::Granted
+    }
+
+    pub fn read_longer(&mut self, owner: Owner, grant: u64, ends: u64) -> Answer {
+        let Some(living) = self.state.living(owner).filter(|living| living.grant == grant) else {
+            return Answer::Renewed(false);
+        };
+        for number in 1..=living.count {
+            self.key_lasts_until(owner, number, ends);
+        }
+        self.lock_lasts_until(living.ends.max(ends));
+        Answer::Renewed(true)
+    }
+
+    pub fn read_less(&mut self, owner: Owner, grant: u64, keep: u32) -> Answer {
+        let count = self.state.count(owner);
+        if count == 0 {
+            self.drop_leftovers(owner, grant);
+            return LOST;
+        }
+        match self.state.living(owner) {
+            Some(living) if grant != living.grant && grant != ANY_GRANT => LOST,
+            Some(living) if keep > 0 => {
+                if keep < count {
+                    self.drop_keys(owner, |number| (keep + 1..=count).contains(&number));
+                    let first = Key { grant: living.grant, ends: living.ends };
+                    self.state.keys.insert((owner, 1), first);
+                    self.hash(Side::Read).readers.insert(owner, keep);
+                }
+                LOWERED
+            }
+            living => {
+                self.drop_keys(owner, |number| number <= count);
+                self.hash(Side::Read).readers.remove(&owner);
+                self.one_reader_less(living.map_or(0, |living| living.ends));
+                if living.is_some() { RELEASED } else { LOST }
+            }
+        }
+    }
+
+    /// Without a hash: the keys of that grant, from the first on.
+    pub fn drop_leftovers(&mut self, owner: Owner, grant: u64) {
+        let is_its =
+            |number: &u32| self.state.keys.get(&(owner, *number)).is_some_and(|key| key.grant == grant);
+        let run = (1..).take_while(is_its).count();
+        self.drop_keys(owner, |number| number as usize <= run);
+    }
+
+    /// One that lasted until then does not read any more.
+    pub fn one_reader_less(&mut self, lasted_until: u64) {
+        if self.state.mode() == Some(Side::Write) {
+            return;
+        }
+        let others: Vec<u64> = self.state.readers().iter().map(|(_, living)| living.ends).collect();
+        let Some(longest) = others.iter().copied().max() else {
+            self.free("0");
+            return;
+        };
+        let ends = self.state.ends();
+        if ends <= self.now + USUAL_MS || lasted_until < ends {
+            return;
+        }
+        // It ends with the readers that are left, if they end in less than half of the time. Which of them a script
+        // looks at is left to chance.
+        let half = self.now + (ends - self.now) / 2;
+        if others.iter().all(|&other| other < half) {
+            self.hash(Side::Read).ends = longest;
+        } else if others.iter().any(|&other| other <= half) {
+            self.or_ends = Some(longest);
+        }
+    }
+
+    pub fn write(&mut self, owner: Owner, ends: u64) -> Answer {
+        if self.state.writes(owner) > 0 {
+            self.lock_lasts_until(ends);
+            return Answer::Granted;
+        }
+        if self.state.mode() == Some(Side::Write) {
+            return Answer::Until(vec![self.state.ends()]);
+        }
+        let readers = self.state.readers();
+        if !readers.is_empty() {
+            return Answer::Until(readers.iter().map(|(_, living)| living.ends).collect());
+        }
+        self.state.hash = None;
+        self.hash(Side::Write).writers.insert(owner, 1);
+        self.lock_lasts_until(ends);
+        Answer::Granted
+    }
+
+    pub fn write_more(&mut self, owner: Owner, want: u32, ends: u64) -> Answer {
+        let count = self.state.writes(owner);
+        if count == 0 {
+            return LOST;
+        }
+        self.hash(Side::Write).writers.insert(owner, count.max(want));
+        self.lock_lasts_until(ends);
+        Answer::Granted
+    }
+
+    pub fn write_less(&mut self, owner: Owner, keep: u32) -> Answer {
+        let count = self.state.writes(owner);
+        if count == 0 {
+            return LOST;
+        }
+        if keep > 0 {
+            self.hash(Side::Write).writers.insert(owner, count.min(keep));
+            return LOWERED;
+        }
+        if let Some(living) = self.state.living(owner) {
+            let hash = self.hash(Side::Read);
+            hash.writers.remove(&owner);
+            (hash.mode, hash.ends) = (Side::Read, living.ends);
+            self.published.push("1");
+        } else {
+            self.free("1");
+        }
+        RELEASED
+    }
+
+    /// A hold as Redisson adds it. True: it may.
+    pub fn java_reads(&mut self, lease_ms: u64) -> bool {
+        if self.state.mode() == Some(Side::Write) {
+            return false;
+        }
+        let (number, ends) = (self.state.count(JAVA) + 1, self.now + lease_ms);
+        self.hash(Side::Read).readers.insert(JAVA, number);
+        self.state.keys.insert((JAVA, number), Key { grant: JAVA_GRANT, ends });
+        self.lock_lasts_until(ends);
+        true
+    }
+
+    /// Redisson's watchdog sets the lease of the lock, also to less than it is. True: it has what it renews.
+    pub fn java_renews(&mut self) -> bool {
+        let ends = self.now + USUAL_MS;
+        let Some(living) = self.state.living(JAVA) else {
+            return false;
+        };
+        for number in 1..=living.count {
+            self.state.keys.entry((JAVA, number)).and_modify(|key| key.ends = ends);
+        }
+        self.hash(Side::Read).ends = ends;
+        true
+    }
+}
