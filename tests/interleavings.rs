@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use lockkeeper::{Error, LockClient, LockConfig};
-use support::{Faults, MS, SECOND, Scene, eventually, soon, timed};
+use support::{Faults, MS, SECOND, Scene, eventually, soon, throughout, timed};
 use tokio::time::sleep;
 
 fn spin(time: Duration) {
@@ -60,7 +60,7 @@ async fn a_reentry_that_comes_too_late_is_tried_again() {
     proxy.set(Faults { hold_requests: true, ..Faults::default() });
     let mut handle = me.rlock("a").lease(300 * MS);
     let heal = async {
-        sleep(400 * MS).await;
+        sleep(400 * MS).await; // longer than that
         proxy.set(Faults::default());
     };
     let (inner, ()) = tokio::join!(soon(handle.lock()), heal);
@@ -115,11 +115,11 @@ async fn a_release_that_runs_late_does_not_end_a_reentry_beside_it() {
         let second = second.unwrap();
         released.expect("it was held");
         proxy.set(Faults::default());
-        sleep(200 * MS).await;
-        assert!(
-            scene.server.run::<bool>(&["EXISTS", "a"]) && !second.is_lost(),
-            "a live guard, and a free lock"
-        );
+        throughout(200 * MS, async || {
+            let is_held = scene.server.run::<bool>(&["EXISTS", "a"]);
+            assert!(is_held && !second.is_lost(), "a live guard, and a free lock");
+        })
+        .await;
         second.unlock().await.expect("it was held");
         locks.shutdown().await.unwrap();
         proxy.cut();
@@ -167,7 +167,10 @@ async fn a_release_that_was_refused_is_not_taken_for_one_that_ran() {
                       local start = now() repeat until now() > start + 300 return redis.call('del', 'a')";
         redis::cmd("EVAL").arg(script).arg(0).query::<u32>(&mut connection).unwrap()
     });
-    sleep(100 * MS).await;
+    let is_busy = || {
+        scene.server.try_run::<redis::Value>(&["GET", "x"]).is_err_and(|error| error.code() == Some("BUSY"))
+    };
+    eventually("it is busy", is_busy, |&busy| busy).await;
     let (released, took) = timed(guard.unlock()).await;
     assert_eq!(running.join().unwrap(), 1, "somebody else removed it");
     assert!(took > 100 * MS, "it was not refused: {took:?}");
@@ -208,16 +211,15 @@ async fn a_hold_is_renewed_after_another_of_its_owner_was_lost() {
     let locks = scene.client_with(LockConfig::default().watchdog_lease(600 * MS)).await;
     let mut owner = locks.owner();
     let fixed = owner.rlock("a").lease(60 * SECOND).lock().await.unwrap();
-    let bounded = owner.rlock("a").max_hold(100 * MS).lock().await.unwrap();
+    // Longer than a lease, or the watchdog has nothing to do.
+    let bounded = owner.rlock("a").max_hold(700 * MS).lock().await.unwrap();
     soon(bounded.lost()).await;
-    sleep(500 * MS).await; // the watchdog came by
-    drop(bounded);
+    sleep(500 * MS).await; // the watchdog came by, and had nothing to renew any more
     let watched = owner.rlock("a").lock().await.unwrap();
-    sleep(1_500 * MS).await;
-    assert!(!watched.is_lost() && !fixed.is_lost());
+    throughout(1_500 * MS, async || assert!(!watched.is_lost() && !fixed.is_lost())).await;
     watched.unlock().await.unwrap();
     fixed.unlock().await.unwrap();
-    drop((owner, locks));
+    drop((bounded, owner, locks));
     scene.end().await;
 }
 
@@ -239,8 +241,7 @@ async fn a_future_that_is_left_while_it_connects_keeps_nobody_waiting() {
     let (guard, took) = timed(async { locks.rlock("b").lock().await }).await;
     assert!(took < 3 * SECOND, "{took:?}");
     guard.unwrap().unlock().await.unwrap();
-    sleep(4 * SECOND).await;
-    assert!(!held.is_lost(), "nor the watchdog");
+    throughout(4 * SECOND, async || assert!(!held.is_lost(), "nor the watchdog")).await;
     held.unlock().await.unwrap();
     drop(waiting);
     locks.shutdown().await.unwrap();
@@ -278,7 +279,7 @@ async fn an_old_release_that_is_stuck_does_not_stretch_a_time_limit() {
     let guard = lock.lock().await.unwrap();
     proxy.set(Faults::black_hole());
     drop(guard);
-    sleep(5 * MS).await;
+    sleep(5 * MS).await; // its release is under way, of which nothing arrives anywhere
     let (got, took) = timed(lock.try_lock_for(100 * MS)).await;
     assert!(got.is_err() && took < 700 * MS, "{took:?}: up to the time of one command");
     proxy.set(Faults::default());

@@ -6,7 +6,7 @@ mod support;
 
 use lockkeeper::{BaseLock, LockClient, LockConfig};
 use support::fixture::{Fixture, for_each_lock};
-use support::{Faults, MS, Proxy, SECOND, Scene, calls_of, eventually, script_hash, soon, timed};
+use support::{Faults, MS, Proxy, SECOND, Scene, calls_of, eventually, script_hash, soon, throughout, timed};
 use tokio::time::{Instant, sleep};
 
 /// A client behind a proxy that soon notices a silent connection, and one beside it.
@@ -105,7 +105,7 @@ async fn a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease<F: Fi
     stuck(&proxy);
     let guard = soon(F::lock(&locks, "a").lock()).await.unwrap();
     soon(guard.unlock()).await.unwrap();
-    sleep(SECOND).await; // several undos later
+    eventually("several undos ran", || calls(&scene, F::RELEASE), |&sent| sent > 4).await;
     deliver(&scene, &proxy, F::ACQUIRE, 1).await;
     let (rival, waited) = timed(async { F::rival(&beside, "a").lock().await }).await;
     assert!(waited < 3 * SECOND, "the orphan lived for {waited:?}");
@@ -213,7 +213,7 @@ async fn copies_left_in_a_stopped_server_do_no_harm<F: Fixture>() {
             guard.unlock().await.unwrap();
         };
         let thawing = async {
-            // The first copy timed out, its connection was probed and given up, and another is being tried.
+            // Longer than it takes to time out, to probe the connection and give it up, and to try another.
             sleep(600 * MS).await;
             scene.server.thaw();
         };
@@ -222,8 +222,7 @@ async fn copies_left_in_a_stopped_server_do_no_harm<F: Fixture>() {
         let start = Instant::now();
         let theirs = soon(F::rival(&beside, "a").lock()).await.unwrap();
         assert!(start.elapsed() < 3 * SECOND, "round {round}: an orphan for {:?}", start.elapsed());
-        sleep(20 * MS).await;
-        assert_eq!(holds(&beside, "a").await, 1, "round {round}");
+        throughout(20 * MS, async || assert_eq!(holds(&beside, "a").await, 1, "round {round}")).await;
         theirs.unlock().await.unwrap_or_else(|error| panic!("round {round}: a live hold was ended: {error}"));
     }
     let sent = calls(&scene, F::ACQUIRE);

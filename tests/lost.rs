@@ -3,10 +3,12 @@
 #[path = "support/mod.rs"]
 mod support;
 
+use std::time::Duration;
+
 use lockkeeper::{BaseLock, Error, LockClient, LockConfig};
 use support::fixture::{Fixture, for_each_lock};
-use support::{Faults, MS, SECOND, Scene, soon, timed};
-use tokio::time::{Instant, sleep, sleep_until};
+use support::{Faults, MS, SECOND, Scene, renewed, soon, throughout, timed};
+use tokio::time::{Instant, sleep};
 
 /// With the connection silent, the guard is told no later than its deadline, and before anybody else can get in.
 async fn a_holder_is_told_before_another_gets_in_when_the_network_is_silent<F: Fixture>() {
@@ -17,7 +19,7 @@ async fn a_holder_is_told_before_another_gets_in_when_the_network_is_silent<F: F
         let ours = LockClient::new(proxy.url(), LockConfig::default().watchdog_lease(lease)).await.unwrap();
         let theirs = scene.client().await;
         let guard = F::lock(&ours, "a").lock().await.unwrap();
-        sleep(lease).await; // it was renewed
+        renewed(&guard).await;
         proxy.set(faults);
         let mut deadline = Instant::now() + guard.remaining();
 
@@ -65,16 +67,16 @@ async fn the_deadline_counts_from_before_the_command_was_sent<F: Fixture>() {
         let locks = locks.clone();
         async move { F::lock(&locks, "a").lock().await.unwrap() }
     });
-    sleep(400 * MS).await;
+    sleep(400 * MS).await; // so late is the answer
     proxy.set(Faults::default());
     let guard = soon(locking).await.unwrap();
-    for _ in 0..200 {
-        // Asked in this order, both err towards a failure of this test.
+    throughout(2 * SECOND, async || {
         let relied_on = guard.remaining();
-        let kept = F::lock(&beside, "a").remaining_lease().await.unwrap().expect("it is held");
-        assert!(relied_on < kept + 5 * MS, "{relied_on:?} of {kept:?}");
-        sleep(10 * MS).await;
-    }
+        let (kept, asked) = timed(async { F::lock(&beside, "a").remaining_lease().await }).await;
+        let kept = kept.unwrap().expect("it is held");
+        assert!(relied_on < kept + asked + 5 * MS, "{relied_on:?} of {kept:?}");
+    })
+    .await;
     guard.unlock().await.unwrap();
     drop((locks, beside, proxy));
     scene.end().await;
@@ -94,7 +96,7 @@ async fn a_release_that_was_never_sent_does_not_hide_a_loss<F: Fixture>() {
             scene.server.run::<()>(&["DEL", "a"]);
         }
         let rival = soon(F::rival(&beside, "a").lock()).await.unwrap();
-        sleep(100 * MS).await; // the client noticed that its connection ended
+        sleep(NOTICED).await;
         assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })), "restarted: {restart}");
         assert!(!rival.is_lost());
         rival.unlock().await.unwrap();
@@ -103,15 +105,18 @@ async fn a_release_that_was_never_sent_does_not_hide_a_loss<F: Fixture>() {
         let idle = F::lock(&locks, "a").lock().await.unwrap();
         idle.unlock().await.unwrap();
         scene.server.run::<u32>(&["CLIENT", "KILL", "TYPE", "NORMAL"]);
-        sleep(100 * MS).await;
+        sleep(NOTICED).await;
         let before = scene.server.calls("evalsha");
         F::lock(&locks, "a").lock().await.unwrap().unlock().await.unwrap();
-        sleep(500 * MS).await;
+        sleep(500 * MS).await; // in which several undos would come
         assert_eq!(scene.server.calls("evalsha") - before, 2);
     }
     drop((locks, beside));
     scene.end().await;
 }
+
+/// In this time a client notices that its connection ended, of which there is nothing to be seen.
+const NOTICED: Duration = Duration::from_millis(100);
 
 /// A connection that does not come about is given up while there is time for another.
 async fn a_connection_that_hangs_does_not_cost_the_lease<F: Fixture>() {
@@ -127,8 +132,7 @@ async fn a_connection_that_hangs_does_not_cost_the_lease<F: Fixture>() {
     // From here on new connections are good; those there are stay silent.
     proxy.set(Faults::default());
     proxy.set_existing(Faults::black_hole());
-    sleep(lease + SECOND).await;
-    assert!(!guard.is_lost());
+    throughout(lease + SECOND, async || assert!(!guard.is_lost())).await;
     guard.unlock().await.unwrap();
     drop((locks, proxy));
     scene.end().await;
@@ -164,10 +168,7 @@ async fn a_late_successful_renewal_does_not_revive_a_lost_hold<F: Fixture>() {
     soon(guard.lost()).await;
     assert!(scene.server.calls("evalsha") > before, "a renewal arrived, or this test shows nothing");
     proxy.set(Faults::default());
-    for _ in 0..50 {
-        sleep(5 * MS).await;
-        assert!(guard.is_lost() && guard.remaining().is_zero());
-    }
+    throughout(250 * MS, async || assert!(guard.is_lost() && guard.remaining().is_zero())).await;
     let (rival, waited) = timed(async { F::rival(&beside, "a").lock().await }).await;
     assert!(waited < SECOND, "nothing renews a lost hold: {waited:?}");
     rival.unwrap().unlock().await.unwrap();
@@ -205,9 +206,8 @@ async fn the_watchdog_replaces_a_silent_connection_and_keeps_the_lock<F: Fixture
     let guard = F::lock(&locks, "a").lock().await.unwrap();
     let before = proxy.accepted();
     proxy.set_existing(Faults::black_hole());
-    sleep_until(Instant::now() + 5 * SECOND).await;
+    throughout(5 * SECOND, async || assert!(!guard.is_lost())).await;
     assert!(proxy.accepted() > before);
-    assert!(!guard.is_lost());
     guard.unlock().await.unwrap();
     drop((locks, proxy));
     scene.end().await;
@@ -221,11 +221,11 @@ async fn one_silent_connection_costs_no_short_lease<F: Fixture>() {
         let config = LockConfig::default().connections(1_usize).watchdog_lease(1_500 * MS);
         let locks = LockClient::new(proxy.url(), config).await.unwrap();
         let guard = F::lock(&locks, "a").lock().await.unwrap();
-        sleep(600 * MS).await;
+        renewed(&guard).await;
         let before = proxy.accepted();
         proxy.set_existing(Faults::black_hole());
-        sleep(2 * SECOND).await;
-        assert!(proxy.accepted() > before && !guard.is_lost());
+        throughout(2 * SECOND, async || assert!(!guard.is_lost())).await;
+        assert!(proxy.accepted() > before);
         guard.unlock().await.unwrap();
         locks.shutdown().await.unwrap();
     }
@@ -241,8 +241,7 @@ async fn a_broken_connection_is_not_a_loss<F: Fixture>() {
     let guard = F::lock(&locks, "a").lock().await.unwrap();
     for _ in 0..10 {
         proxy.cut();
-        sleep(150 * MS).await;
-        assert!(!guard.is_lost());
+        throughout(150 * MS, async || assert!(!guard.is_lost())).await;
     }
     guard.unlock().await.unwrap();
     drop((locks, proxy));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lockkeeper::{Error, LockClient, LockConfig, Member, MultiLock};
-use support::{Child, MS, SECOND, Scene, Server, child, eventually, quiet, soon, timed};
+use support::{Child, MS, SECOND, Scene, Server, child, eventually, quiet, soon, throughout, timed};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -74,6 +74,7 @@ async fn it_is_all_of_them_or_none() {
     };
     let mut lock = MultiLock::new(members()).unwrap();
     assert_eq!(lock.name(), "fair, fenced, plain, plain, read, write");
+    let listening = || [scene.server.channels(), other.channels()].concat();
     let held_alone: [(&LockClient, &str); 3] = [(&ours, "plain"), (&ours, "fenced"), (&theirs, "plain")];
     for (locks, name) in held_alone {
         let guard = locks.rlock(name).lock().await.unwrap();
@@ -85,7 +86,7 @@ async fn it_is_all_of_them_or_none() {
             "nothing else is held while it is not had"
         );
         let (got, _) = tokio::join!(timed(lock.lock()), async {
-            sleep(100 * MS).await;
+            eventually("it listens", || listening().len(), |&count| count == 1).await;
             guard.unlock().await.unwrap();
         });
         let (guard, took) = got;
@@ -113,8 +114,7 @@ async fn it_is_lost_with_the_first_that_is() {
     let locks = scene.client_with(LockConfig::default().watchdog_lease(600 * MS)).await;
     let mut lock = of(&locks, &["a", "b", "c"]);
     let guard = lock.lock().await.unwrap();
-    sleep(SECOND).await;
-    assert!(!guard.is_lost());
+    throughout(SECOND, async || assert!(!guard.is_lost())).await;
     scene.server.run::<()>(&["DEL", "b"]);
     let (_, took) = timed(guard.lost()).await;
     assert!(took < SECOND, "{took:?}");
@@ -180,7 +180,7 @@ async fn whoever_waits_sleeps_and_holds_nothing() {
     eventually("they listen", || scene.server.channels(), |channels| channels.len() == 1).await;
     eventually("nothing is held", || scene.server.keys(), |keys| *keys == ["b"]).await;
     let before = quiet(|| scene.server.calls("evalsha")).await;
-    sleep(2 * SECOND).await;
+    sleep(2 * SECOND).await; // in which they sleep as well
     let asked = scene.server.calls("evalsha") - before;
     assert!(asked <= 10, "{asked} commands in two seconds");
     guard.unlock().await.unwrap();
@@ -266,7 +266,7 @@ async fn a_member_that_fails_keeps_nobody_from_the_others() {
                 timed(async { ours.rlock("a").try_lock_for(3 * SECOND).await.unwrap() }).await;
             guard.unwrap_or_else(|| panic!("{how}: not in {took:?}")).unlock().await.unwrap();
             had += 1;
-            sleep(20 * MS).await;
+            sleep(20 * MS).await; // from one to the next
         }
         assert!(had > 30, "{how}: {had} times");
         if how == "silent" {

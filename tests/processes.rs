@@ -4,7 +4,7 @@
 mod support;
 
 use lockkeeper::{Error, LockClient, LockConfig};
-use support::{Child, MS, SECOND, Scene, child, eventually, timed};
+use support::{Child, MS, SECOND, Scene, child, eventually, throughout, timed};
 use tokio::time::sleep;
 
 const LEASE: std::time::Duration = SECOND;
@@ -23,7 +23,7 @@ async fn child() {
     let work = async {
         for step in 0.. {
             println!("step {step}");
-            sleep(5 * MS).await;
+            sleep(5 * MS).await; // the work
         }
     };
     match guard.run(work).await {
@@ -50,8 +50,8 @@ async fn a_killed_holder_frees_the_lock_after_its_lease() {
     let scene = Scene::start();
     let locks = scene.client_with(config()).await;
     let mut child = start(&scene);
-    sleep(2 * LEASE).await;
-    assert!(locks.rlock("a").try_lock().await.unwrap().is_none(), "it renews as long as it lives");
+    let is_free = async || locks.rlock("a").try_lock().await.unwrap().is_some();
+    throughout(2 * LEASE, async || assert!(!is_free().await, "it renews as long as it lives")).await;
     child.kill();
     let (guard, waited) = timed(async { locks.rlock("a").lock().await }).await;
     assert!(waited > LEASE / 2 && waited < LEASE + 500 * MS, "{waited:?}");
@@ -74,11 +74,8 @@ async fn a_stopped_holder_learns_of_its_loss_with_its_first_step_and_renews_noth
         let holder = locks.inspect("a").await.unwrap().unwrap().holders[0].owner.clone();
 
         // What it printed before it was stopped lies in the pipe; a mark tells it from what comes after.
-        let before = {
-            sleep(20 * MS).await;
-            child.signal("CONT");
-            child.read_until("lost")
-        };
+        child.signal("CONT");
+        let before = child.read_until("lost");
         let steps = before.iter().filter(|line| line.starts_with("step")).count();
         assert_eq!(child.read_until("end"), ["not held", "end"]);
         assert_eq!(before.last().map(String::as_str), Some("lost"));

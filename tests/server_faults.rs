@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lockkeeper::{BaseLock, Error, LockClient, LockConfig};
 use support::fixture::{Fixture, for_each_lock};
-use support::{Faults, MS, SECOND, Scene, Server, eventually, soon, timed};
+use support::{Faults, MS, SECOND, Scene, Server, eventually, renewed, soon, throughout, timed};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
@@ -34,7 +34,7 @@ async fn scripts_that_were_flushed_are_loaded_again<F: Fixture>() {
     flush();
     let inner = lock.lock().await.unwrap();
     flush();
-    sleep(900 * MS).await; // renewed
+    renewed(&outer).await;
     assert!(!outer.is_lost() && !inner.is_lost());
     flush();
     assert!(lock.is_locked().await.unwrap());
@@ -58,7 +58,7 @@ async fn killed_connections_are_replaced<F: Fixture>() {
         for _ in 0..3 {
             let killed: u32 = scene.server.run(&["CLIENT", "KILL", "TYPE", "normal"]);
             assert!(killed >= 1);
-            sleep(100 * MS).await;
+            sleep(100 * MS).await; // it noticed, of which there is nothing to be seen
             let (locked, took) = timed(lock.is_locked()).await;
             assert!(locked.unwrap() && took < 500 * MS, "{took:?}");
         }
@@ -82,8 +82,7 @@ async fn a_server_that_restarts_with_its_data_keeps_the_locks<F: Fixture>() {
     scene.server.restart();
     assert_ne!(run_id(started(&scene.server)), before);
     let inner = soon(lock.lock()).await.unwrap();
-    sleep(3 * SECOND).await;
-    assert!(!guard.is_lost() && !inner.is_lost());
+    throughout(3 * SECOND, async || assert!(!guard.is_lost() && !inner.is_lost())).await;
     inner.unlock().await.unwrap();
     guard.unlock().await.unwrap();
     drop((lock, locks));
@@ -105,8 +104,7 @@ async fn calls_ride_out_a_restart<F: Fixture>() {
                 }
             }
         });
-        sleep(300 * MS).await;
-        assert!(!locking.is_finished());
+        throughout(300 * MS, async || assert!(!locking.is_finished())).await;
         scene.server.start_again();
         let guard = soon(locking).await.unwrap().unwrap().expect("it is free");
         guard.unlock().await.unwrap();
@@ -142,8 +140,9 @@ async fn a_paused_server_delays_and_loses_nothing<F: Fixture>() {
 
 /// Promise 15.
 async fn without_memory_held_locks_live_and_end_and_new_ones_are_refused<F: Fixture>() {
+    const LEASE: Duration = Duration::from_millis(600);
     let scene = Scene::start();
-    let locks = scene.client_with(LockConfig::default().watchdog_lease(600 * MS)).await;
+    let locks = scene.client_with(LockConfig::default().watchdog_lease(LEASE)).await;
     let mut lock = F::lock(&locks, "a");
     let outer = lock.lock().await.unwrap();
     scene.server.run::<()>(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
@@ -160,13 +159,13 @@ async fn without_memory_held_locks_live_and_end_and_new_ones_are_refused<F: Fixt
     assert!(matches!(F::lock(&locks, "b").try_lock().await, Err(Error::OutOfMemory(_))));
 
     let inner = lock.lock().await.expect("to enter again needs no memory");
-    sleep(1_200 * MS).await; // two leases: it is renewed
-    assert!(!outer.is_lost());
+    throughout(2 * LEASE, async || assert!(!outer.is_lost(), "it is renewed")).await;
     assert!(lock.is_locked().await.unwrap() && locks.inspect("b").await.unwrap().is_none());
     inner.unlock().await.unwrap();
     outer.unlock().await.unwrap();
     assert!(!lock.force_unlock().await.unwrap());
     scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    locks.shutdown().await.unwrap();
     drop((lock, locks));
     scene.end().await;
 }
@@ -198,7 +197,7 @@ async fn a_replica_grants_nothing<F: Fixture>() {
         let locks = locks.clone();
         async move { F::lock(&locks, "c").try_lock_for(10 * SECOND).await }
     });
-    sleep(300 * MS).await;
+    sleep(300 * MS).await; // in which it is refused
     scene.server.run::<()>(&["REPLICAOF", "NO", "ONE"]);
     soon(waiting).await.unwrap().unwrap().expect("it is free").unlock().await.unwrap();
     drop((lock, locks));
@@ -222,6 +221,7 @@ async fn a_server_that_loads_its_data_is_waited_for<F: Fixture>() {
     let guard = soon(F::lock(&locks, "a").try_lock_for(15 * SECOND)).await.unwrap().expect("it is free");
     guard.unlock().await.unwrap();
     scene.server.run::<()>(&["FLUSHALL"]);
+    locks.shutdown().await.unwrap();
     drop(locks);
     scene.end().await;
 }
@@ -245,11 +245,12 @@ async fn a_server_that_is_busy_with_a_script_is_waited_for<F: Fixture>() {
         let locks = locks.clone();
         async move { F::lock(&locks, "b").try_lock_for(10 * SECOND).await }
     });
-    sleep(100 * MS).await;
+    sleep(100 * MS).await; // in which they are refused
     scene.server.run::<()>(&["SCRIPT", "KILL"]);
     assert!(running.join().unwrap());
     soon(waiting).await.unwrap().unwrap().expect("it is free").unlock().await.unwrap();
     soon(unlocking).await.unwrap().unwrap();
+    locks.shutdown().await.unwrap();
     drop(locks);
     scene.end().await;
 }
@@ -312,7 +313,7 @@ async fn under_load_no_fault_lets_two_in_or_leaves_a_lock<F: Fixture>() {
     }
     let mut faults = 0;
     while !working.is_empty() && faults < 12 {
-        sleep(250 * MS).await;
+        sleep(250 * MS).await; // from one fault to the next
         match faults % 4 {
             0 => proxy.cut(),
             1 => proxy.set_existing(Faults::black_hole()),
@@ -351,7 +352,7 @@ async fn another_runtime_that_ends_takes_nothing_with_it() {
         let other = Runtime::new().unwrap();
         let elsewhere = locks.clone();
         other.spawn(async move { elsewhere.rlock("b").lock().await });
-        sleep(if cut { 100 * MS } else { 300 * MS }).await;
+        sleep(if cut { 100 * MS } else { 300 * MS }).await; // longer than a command may take, and shorter than a probe
         other.shutdown_background();
         proxy.set(Faults::default());
         soon(locks.rlock("c").lock()).await.unwrap().unlock().await.unwrap();

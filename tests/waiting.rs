@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use lockkeeper::{LockClient, LockConfig, Source};
-use support::{Faults, LIMIT, MS, SECOND, Scene, Server, eventually, soon, timed};
+use support::{Faults, LIMIT, MS, SECOND, Scene, Server, eventually, soon, throughout, timed};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -30,6 +30,16 @@ async fn listens(scene: &Scene, channels: usize) {
     eventually("it listens", || scene.server.channels(), |found| found.len() == channels).await;
 }
 
+/// A waiter that attempted, listens, attempted again, and sleeps from here on.
+async fn sleeper(scene: &Scene, locks: &LockClient) -> JoinHandle<Instant> {
+    let attempts = || scene.server.calls("exists"); // what acquires calls it
+    let before = attempts();
+    let waiting = wait_for(locks, "a");
+    listens(scene, 1).await;
+    eventually("it attempts again", attempts, |&now| now >= before + 2).await;
+    waiting
+}
+
 /// The ids of the connections that hear messages.
 fn listeners(scene: &Scene) -> Vec<String> {
     let list: String = scene.server.run(&["CLIENT", "LIST", "TYPE", "PUBSUB"]);
@@ -41,12 +51,10 @@ async fn a_waiter_is_woken_by_the_message_and_not_by_polling() {
     let scene = Scene::start();
     let (ours, theirs) = (scene.client_with(never_polls()).await, scene.client_with(never_polls()).await);
     let guard = theirs.rlock("a").lock().await.unwrap();
-    let waiting = wait_for(&ours, "a");
-    listens(&scene, 1).await;
-    sleep(50 * MS).await;
+    let waiting = sleeper(&scene, &ours).await;
     let before = scene.server.calls("evalsha");
-    sleep(500 * MS).await;
-    assert_eq!(scene.server.calls("evalsha"), before, "a waiter asks nothing");
+    throughout(500 * MS, async || assert_eq!(scene.server.calls("evalsha"), before, "a waiter asks nothing"))
+        .await;
     let released = Instant::now();
     guard.unlock().await.unwrap();
     assert!(soon(waiting).await.unwrap() - released < 300 * MS);
@@ -62,7 +70,7 @@ async fn a_release_while_the_waiter_subscribes_is_not_missed() {
     for round in 0..200_u64 {
         let guard = theirs.rlock("a").lock().await.unwrap();
         let waiting = wait_for(&ours, "a");
-        sleep(Duration::from_micros(round * 13 % 1_500)).await;
+        sleep(Duration::from_micros(round * 13 % 1_500)).await; // at another moment in each round
         guard.unlock().await.unwrap();
         soon(waiting).await.unwrap();
     }
@@ -100,9 +108,7 @@ async fn a_silent_subscription_is_noticed_and_made_anew() {
     let ours = LockClient::new(proxy.url(), never_polls()).await.unwrap();
     let theirs = scene.client().await;
     let guard = theirs.rlock("a").lock().await.unwrap();
-    let waiting = wait_for(&ours, "a");
-    listens(&scene, 1).await;
-    sleep(50 * MS).await;
+    let waiting = sleeper(&scene, &ours).await;
     proxy.set_existing(Faults::black_hole());
     let released = Instant::now();
     guard.unlock().await.unwrap();
@@ -122,9 +128,7 @@ async fn without_any_message_the_safety_poll_gets_it() {
     let theirs = scene.client().await;
     proxy.set(Faults { lose_messages: true, ..Faults::default() });
     let guard = theirs.rlock("a").lock().await.unwrap();
-    let waiting = wait_for(&ours, "a");
-    listens(&scene, 1).await;
-    sleep(50 * MS).await;
+    let waiting = sleeper(&scene, &ours).await;
     let released = Instant::now();
     guard.unlock().await.unwrap();
     let woken = soon(waiting).await.unwrap() - released;
@@ -148,8 +152,10 @@ async fn without_a_subscription_waiting_degrades_to_polling() {
         let ours = LockClient::new(source, never_polls()).await.unwrap();
         let guard = theirs.rlock("a").lock().await.unwrap();
         let waiting = wait_for(&ours, "a");
-        sleep(500 * MS).await;
-        assert!(!waiting.is_finished() && scene.server.channels().is_empty());
+        throughout(500 * MS, async || {
+            assert!(!waiting.is_finished() && scene.server.channels().is_empty());
+        })
+        .await;
         let released = Instant::now();
         guard.unlock().await.unwrap();
         let woken = soon(waiting).await.unwrap() - released;
@@ -197,12 +203,12 @@ async fn a_thousand_waiters_cost_one_subscription_and_one_attempt_per_release() 
         let locks = locks.clone();
         waiting.spawn(async move {
             let guard = locks.rlock("a").lock().await.unwrap();
-            sleep(MS).await;
+            sleep(MS).await; // the section
             guard.unlock().await.unwrap();
         });
     }
     listens(&scene, 1).await;
-    sleep(200 * MS).await;
+    sleep(200 * MS).await; // all have joined the line, of which there is nothing to be seen
     assert_eq!(listeners(&scene).len(), 1);
     let subscribers: (String, u32) = scene.server.run(&["PUBSUB", "NUMSUB", "redisson_lock__channel:{a}"]);
     assert_eq!(subscribers.1, 1);
@@ -320,8 +326,11 @@ async fn a_subscription_that_was_refused_for_a_moment_is_made_later() {
         let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
         redis::cmd("EVAL").arg(spin).arg(0).exec(&mut connection).unwrap();
     });
-    sleep(200 * MS).await;
-    assert!(scene.server.try_run::<()>(&["SUBSCRIBE", "x"]).unwrap_err().code() == Some("BUSY"));
+    let is_busy = || {
+        let refused = scene.server.try_run::<redis::Value>(&["SUBSCRIBE", "x"]);
+        refused.is_err_and(|error| error.code() == Some("BUSY"))
+    };
+    eventually("it is busy", is_busy, |&busy| busy).await;
     let waiting = wait_for(&ours, "a");
     busy.join().unwrap();
     listens(&scene, 1).await;
@@ -339,8 +348,7 @@ async fn a_wake_that_was_taken_and_not_used_is_passed_on() {
     let ours = LockClient::new(proxy.url(), never_polls().connections(1_usize)).await.unwrap();
     let theirs = scene.client().await;
     let guard = theirs.rlock("a").lock().await.unwrap();
-    let first = wait_for(&ours, "a");
-    listens(&scene, 1).await;
+    let first = sleeper(&scene, &ours).await;
     let second = wait_for(&ours, "a");
 
     // Messages still arrive; commands wait for a connection that does not come about.

@@ -6,7 +6,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use lockkeeper::{LockClient, LockConfig};
-use support::{MS, SECOND, Scene, eventually, soon};
+use support::{MS, SECOND, Scene, eventually, renewed, soon};
 
 fn hash(scene: &Scene, key: &str) -> BTreeMap<String, String> {
     scene.server.run(&["HGETALL", key])
@@ -187,7 +187,7 @@ async fn read_and_write(scene: &Scene, locks: &LockClient) {
     writing.unlock().await.unwrap();
     soon(waiting).await.unwrap().unwrap();
     let beside = locks.read_write_lock("shop:c").lease(3_600 * SECOND).into_read().lock().await.unwrap();
-    tokio::time::sleep(600 * MS).await; // renewed
+    renewed(&reading[0]).await;
     beside.unlock().await.unwrap(); // whose lease was the longest
     for guard in reading {
         guard.unlock().await.unwrap();
@@ -225,7 +225,8 @@ async fn the_rights_in_the_readme_are_enough() {
     // As a Java client leaves it that dropped the waiter and stands in the queue itself.
     scene.server.run::<()>(&["DEL", "redisson_lock_queue:{shop:b}", "redisson_lock_timeout:{shop:b}"]);
     scene.server.run::<()>(&["RPUSH", "redisson_lock_queue:{shop:b}", "java:1"]);
-    tokio::time::sleep(300 * MS).await; // a heartbeat put it back
+    let queued = || scene.server.run::<usize>(&["LLEN", "redisson_lock_queue:{shop:b}"]);
+    eventually("a heartbeat puts it back", queued, |&len| len == 2).await;
     scene.server.run::<()>(&["LREM", "redisson_lock_queue:{shop:b}", "1", "java:1"]);
     scene.server.run::<()>(&["ZREM", "redisson_lock_timeout:{shop:b}", "java:1"]);
     guard.unlock().await.unwrap();
@@ -238,7 +239,7 @@ async fn the_rights_in_the_readme_are_enough() {
         async move { locks.rlock("shop:a").lock().await.unwrap().unlock().await }
     });
     eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
-    tokio::time::sleep(600 * MS).await; // renewed
+    renewed(&outer).await;
     assert!(lock.is_locked().await.unwrap() && locks.inspect("shop:a").await.unwrap().is_some());
     inner.unlock().await.unwrap();
     outer.unlock().await.unwrap();

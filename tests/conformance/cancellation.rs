@@ -53,7 +53,7 @@ impl Pause {
         match self {
             Self::No => {}
             Self::Sent => tokio::task::yield_now().await,
-            Self::Answered => sleep(3 * MS).await,
+            Self::Answered => sleep(3 * MS).await, // long enough for most; what comes later is as good a case
         }
     }
 }
@@ -152,7 +152,7 @@ pub async fn a_dropped_wait_leaves_nothing<F: Fixture>() {
             };
             let next = async {
                 if behind {
-                    sleep(5 * MS).await;
+                    sleep(5 * MS).await; // so that it stands behind, if the first waits for so long
                     let mut next = F::rival(&it.locks, "a");
                     let guard = soon(next.lock()).await.unwrap();
                     guard.unlock().await.unwrap();

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use lockkeeper::{BaseLock, Error, LockClient};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
-use crate::support::{MS, Scene, Server, soon};
+use crate::support::{MS, Scene, Server, soon, throughout};
 use crate::{Fixture, client_with_lease};
 
 /// Counts in a way that loses updates unless it is done by one at a time.
@@ -80,7 +81,7 @@ pub async fn many_locks_on_few_names_leave_no_subscription<F: Fixture>() {
                 let name = format!("{}", (task + round * 7) % 5);
                 let guard = F::rival(&locks, &name).lock().await.unwrap();
                 if round % 4 == 0 {
-                    sleep(MS).await;
+                    sleep(MS).await; // the section
                 }
                 guard.unlock().await.unwrap();
             }
@@ -120,8 +121,9 @@ pub async fn try_lock_and_unlock_never_disagree<F: Fixture>() {
 
 /// Redisson: RedissonLockExpirationRenewalTest.
 pub async fn locks_survive_a_server_that_lost_its_data<F: Fixture>() {
+    const LEASE: Duration = Duration::from_millis(600);
     let mut scene = Scene::with(Server::start());
-    let locks = client_with_lease(&scene, 600 * MS).await;
+    let locks = client_with_lease(&scene, LEASE).await;
     let mut lock = F::lock(&locks, "a");
     for _ in 0..2 {
         let guard = lock.lock().await.unwrap();
@@ -129,7 +131,7 @@ pub async fn locks_survive_a_server_that_lost_its_data<F: Fixture>() {
         soon(guard.lost()).await;
         assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
         let guard = soon(lock.lock()).await.unwrap();
-        sleep(1_200 * MS).await; // two leases: it is renewed
+        throughout(2 * LEASE, async || assert!(!guard.is_lost(), "it is renewed")).await;
         guard.unlock().await.unwrap();
     }
     drop((lock, locks));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockkeeper::{BaseLock, Error, LockConfig};
 use tokio::time::{Instant, sleep};
 
-use crate::support::{LIMIT, MS, SECOND, Scene, soon, timed};
+use crate::support::{LIMIT, MS, SECOND, Scene, soon, throughout, timed};
 use crate::{Fixture, Lending, client_with_lease};
 
 /// Redisson: testRemainTimeToLive.
@@ -83,13 +83,12 @@ pub async fn a_watchdog_lease_does_not_end<F: Fixture>() {
     let mut lock = F::lock(&locks, "a");
     for round in 0..2 {
         let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
-        let start = Instant::now();
-        while start.elapsed() < 2 * lease {
+        throughout(2 * lease, async || {
             let left = lock.remaining_lease().await.unwrap();
             assert!(left.is_some_and(|left| left > lease / 4), "round {round}: {left:?} left");
             assert!(!outer.is_lost() && !inner.is_lost());
-            sleep(20 * MS).await;
-        }
+        })
+        .await;
         inner.unlock().await.unwrap();
         assert!(!outer.is_lost());
         outer.unlock().await.unwrap();
@@ -171,12 +170,11 @@ pub async fn a_watchdog_hold_and_a_fixed_lease_do_not_shorten_each_other<F: Lend
     // A longer time of its own, which the watchdog's shorter lease must not cut.
     let inner = F::lent(&mut owner, "a").lock().await.unwrap();
     inner.extend(3 * SECOND).await.unwrap();
-    let start = Instant::now();
-    while start.elapsed() < 600 * MS {
+    throughout(600 * MS, async || {
         let left = F::lock(&locks, "a").remaining_lease().await.unwrap();
         assert!(left > Some(2 * SECOND), "{left:?}");
-        sleep(20 * MS).await;
-    }
+    })
+    .await;
     inner.unlock().await.unwrap();
     assert!(!watched.is_lost());
     watched.unlock().await.unwrap();

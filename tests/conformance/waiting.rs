@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use lockkeeper::{BaseLock, Error, LockConfig};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::Fixture;
-use crate::support::{LIMIT, MS, SECOND, Scene, Server, eventually, soon, timed};
+use crate::support::{LIMIT, MS, SECOND, Scene, Server, eventually, soon, throughout, timed};
 
 pub async fn a_waiter_is_woken_by_the_release<F: Fixture>() {
     let scene = Scene::start();
@@ -23,8 +23,7 @@ pub async fn a_waiter_is_woken_by_the_release<F: Fixture>() {
             }
         });
         eventually("it waits", || scene.server.channels(), |channels| !channels.is_empty()).await;
-        sleep(20 * MS).await;
-        assert!(!waiting.is_finished());
+        throughout(20 * MS, async || assert!(!waiting.is_finished())).await;
         let released = Instant::now();
         guard.unlock().await.unwrap();
         let woken = soon(waiting).await.unwrap() - released;

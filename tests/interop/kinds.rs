@@ -1,9 +1,8 @@
 //! Other kinds of Redisson's locks on the name of an `RLock`.
 
 use lockkeeper::{Error, LockClient, LockConfig};
-use tokio::time::sleep;
 
-use crate::support::{MS, SECOND, Scene, timed};
+use crate::support::{MS, SECOND, Scene, throughout, timed};
 use crate::{Java, rlock, waiting};
 
 /// `getSpinLock` has the same hash as `getLock`, and publishes nothing.
@@ -26,8 +25,7 @@ async fn a_spin_lock_excludes_and_is_found_free_by_polling() {
         let spin = spin.clone();
         async move { spin.lock("a").await }
     });
-    sleep(300 * MS).await;
-    assert!(!spins.is_finished());
+    throughout(300 * MS, async || assert!(!spins.is_finished())).await;
     guard.unwrap().unlock().await.unwrap();
     let (woken, took) = timed(spins).await;
     woken.unwrap().unwrap();

@@ -151,7 +151,7 @@ async fn who_waits_in_java_has_the_rest() {
 /// Adds one to a key, in two commands with a pause between them: only the locks protect it.
 async fn section(server: &mut MultiplexedConnection) {
     let before: Option<u64> = redis::cmd("GET").arg(COUNTER).query_async(server).await.unwrap();
-    sleep(MS).await;
+    sleep(MS).await; // the section
     let after = before.unwrap_or(0) + 1;
     redis::cmd("SET").arg(COUNTER).arg(after).exec_async(server).await.unwrap();
 }
@@ -201,7 +201,8 @@ async fn a_killed_jvm_is_followed_when_its_leases_end() {
     let java = Java::with(&scene, &[&format!("watchdog={}", LEASE.as_millis())]).await;
     let locks = scene.client_with(LockConfig::default().safety_poll(60 * SECOND)).await;
     java.actor("one", "multi").lock("b,a").await.unwrap();
-    sleep(LEASE).await; // they were renewed
+    scene.raised("a").await;
+    scene.raised("b").await;
     let waiting = waits(&scene, &locks, "a,b", 1).await;
     java.kill().await;
     let (guard, took) = timed(waiting).await;

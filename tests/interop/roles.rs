@@ -172,7 +172,7 @@ pub async fn rust_gets_the_lock_of_a_killed_jvm<R: Row>() {
     let java = Java::with(&scene, &[&format!("watchdog={}", LEASE.as_millis())]).await;
     let locks = scene.client_with(LockConfig::default().safety_poll(60 * SECOND)).await;
     actor::<R>(&java, "holder").lock("a").await.unwrap();
-    sleep(LEASE).await; // it was renewed
+    scene.raised("a").await;
     let mut waiter = R::Rust::rival(&locks, "a");
     let waiting = waiting::<R, _>(&scene, async move { waiter.lock().await.unwrap() }).await;
     java.kill().await;
@@ -188,7 +188,7 @@ pub async fn java_gets_the_lock_of_a_killed_rust_process<R: Row>() {
     let java = Java::start(&scene).await;
     let mut holder = Child::start(&format!("{} hold", R::NAME), &scene.server.url());
     holder.read_until("held");
-    sleep(LEASE).await; // it was renewed
+    scene.raised("a").await;
     let waiter = rival::<R>(&java, "waiter");
     let waiting = waits(&scene, &waiter, "a").await;
     holder.kill();

@@ -23,7 +23,7 @@ async fn dead_readers_hold_a_writer_up_for_their_lease_and_no_longer() {
             let start = Instant::now();
             while start.elapsed() < 3 * SECOND {
                 let guard = reader(&theirs).lock().await.unwrap();
-                sleep(50 * MS).await;
+                sleep(50 * MS).await; // so long each reads alone
                 let next = reader(&theirs).lock().await.unwrap();
                 guard.unlock().await.unwrap();
                 next.unlock().await.unwrap();

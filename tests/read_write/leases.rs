@@ -1,10 +1,12 @@
 //! Each hold has a lease of its own.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 use lockkeeper::{Error, LockConfig, ReadLock};
 use tokio::time::{Instant, sleep};
 
-use crate::support::{MS, SECOND, Scene, eventually, soon, timed};
+use crate::support::{MS, SECOND, Scene, eventually, soon, throughout, timed};
 use crate::{holds, reader, wants_to_write, writer};
 
 /// Promise 7, and Redisson: testReadWriteTTL, testReadLockExpirationRenewal, testName.
@@ -21,22 +23,14 @@ async fn both_holds_of_an_owner_are_renewed_side_by_side() {
         outlives.push(locks.read_write_lock(format!("{number}")).read().lock().await.unwrap());
     }
     let left = async |lock: &ReadLock| lock.remaining_lease().await.unwrap().expect("it is held");
-    let start = Instant::now();
-    while start.elapsed() < 2 * lease {
-        assert!(left(lock.read()).await > lease / 3);
-        sleep(lease / 6).await;
-    }
+    throughout(2 * lease, async || assert!(left(lock.read()).await > lease / 3)).await;
     // A read hold that ends must not take the renewal of the write hold with it.
     reading.unlock().await.unwrap();
-    let start = Instant::now();
-    while start.elapsed() < 2 * lease {
-        assert!(lock.write().remaining_lease().await.unwrap().is_some_and(|left| left > lease / 3));
-        sleep(lease / 6).await;
-    }
+    let is_long = |left: Option<Duration>| left.is_some_and(|left| left > lease / 3);
+    throughout(2 * lease, async || assert!(is_long(lock.write().remaining_lease().await.unwrap()))).await;
     let reading = lock.read().lock().await.unwrap();
     writing.unlock().await.unwrap();
-    sleep(2 * lease).await;
-    assert!(left(lock.read()).await > lease / 3 && !reading.is_lost());
+    throughout(2 * lease, async || assert!(left(lock.read()).await > lease / 3 && !reading.is_lost())).await;
     reading.unlock().await.unwrap();
     for guard in outlives {
         guard.unlock().await.unwrap();
@@ -63,7 +57,7 @@ async fn each_read_hold_ends_with_its_own_lease() {
     // A later reader that left does not make it longer.
     reader(&locks).lease(SECOND).lock().await.unwrap().leak();
     let start = Instant::now();
-    sleep(500 * MS).await;
+    sleep(500 * MS).await; // half of its lease
     reader(&locks).lease(10 * SECOND).lock().await.unwrap().unlock().await.unwrap();
     let got = soon(writer(&locks).try_lock_for(3 * SECOND)).await.unwrap().expect("in that time");
     assert!(start.elapsed() < 2 * SECOND, "{:?}", start.elapsed());
@@ -78,7 +72,7 @@ async fn each_read_hold_ends_with_its_own_lease() {
     // An inner hold that was given back does not keep the outer one.
     let mut lock = locks.read_write_lock("a").lease(400 * MS);
     let outer = lock.read().lock().await.unwrap();
-    sleep(300 * MS).await;
+    sleep(300 * MS).await; // most of its lease
     lock.read().lock().await.unwrap().unlock().await.unwrap();
     soon(outer.lost()).await;
     lock.write().try_lock().await.unwrap().expect("nobody reads any more").unlock().await.unwrap();

@@ -19,7 +19,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use lockkeeper::{LockClient, LockConfig};
+use lockkeeper::{LockClient, LockConfig, LockGuard};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -58,6 +58,14 @@ impl Scene {
 
     pub async fn proxy(&self) -> Proxy {
         Proxy::to(self.server.port()).await
+    }
+
+    /// Waits until somebody makes the lease of a key longer.
+    pub async fn raised(&self, key: &str) {
+        let left = || self.server.run::<i64>(&["PTTL", key]);
+        let mut before = left();
+        let is_longer = || std::mem::replace(&mut before, left()) < before;
+        eventually("it is renewed", is_longer, |&longer| longer).await;
     }
 
     /// Nobody holds and nobody listens.
@@ -99,6 +107,13 @@ pub async fn within<T: Debug>(
         assert!(start.elapsed() < limit, "not within {limit:?}: {what}; found {found:?}");
         sleep(2 * MS).await;
     }
+}
+
+/// Waits until the lease of a hold is renewed.
+pub async fn renewed(guard: &LockGuard) {
+    let ends = || Instant::now() + guard.remaining();
+    let before = ends() + MS; // two clocks are read, one after the other
+    eventually("it is renewed", ends, |&now| now > before).await;
 }
 
 /// Checks something again and again, for as long as that.

@@ -1,0 +1,166 @@
+//! Servers that fail or are slow: a minority delays nobody, and without a majority there is an answer.
+
+use std::time::Duration;
+
+use lockkeeper::{Error, LockConfig};
+use tokio::time::sleep;
+
+use crate::support::{Faults, MS, SECOND, eventually, renewed, soon, throughout, timed};
+use crate::{Three, both, impatient, red};
+
+/// Fault 33, and Redisson: testConnectionFailed. Silent in any way, or dead: the others go on at their own pace.
+#[tokio::test]
+async fn one_server_of_three_that_fails_delays_nobody() {
+    for (how, faults) in [("black hole", Faults::black_hole()), ("mute", Faults::replies_held())] {
+        let three = Three::start().await;
+        let clients = three.clients(impatient()).await;
+        let mut lock = red(&clients);
+        let held = lock.lock().await.unwrap();
+        three.proxies[1].set(faults);
+        // It is renewed by the other two, over several leases.
+        throughout(4 * SECOND, async || assert!(!held.is_lost(), "{how}")).await;
+        let (released, took) = timed(held.unlock()).await;
+        released.unwrap();
+        assert!(took < 200 * MS, "{how}: released in {took:?}");
+        let mut slowest = Duration::ZERO;
+        for _ in 0..20 {
+            let (guard, acquired) = timed(lock.lock()).await;
+            let (released, done) = timed(guard.unwrap().unlock()).await;
+            released.unwrap();
+            slowest = slowest.max(acquired).max(done);
+        }
+        println!("{how}: the slowest of 20 took {slowest:?}");
+        assert!(slowest < 200 * MS, "{how}: {slowest:?}");
+        let (is_locked, took) = timed(lock.is_locked()).await;
+        assert!(!is_locked.unwrap() && took < 200 * MS, "{how}: {took:?}");
+        three.proxies[1].set(Faults::default());
+        drop(lock);
+        three.end(clients).await;
+    }
+}
+
+/// Two are in other hands, and the third is silent: as soon as the two have answered, nothing can help any more.
+#[tokio::test]
+async fn a_round_without_hope_waits_for_nobody() {
+    let three = Three::start().await;
+    let patient = LockConfig::default().command_timeout(10 * SECOND);
+    let (ours, theirs) = (three.clients(patient).await, three.clients(LockConfig::default()).await);
+    for silent in 0..3 {
+        let mut foreign = Vec::new();
+        for other in (0..3).filter(|&other| other != silent) {
+            foreign.push(theirs[other].rlock("a").lock().await.unwrap());
+        }
+        three.proxies[silent].set_existing(Faults::replies_held());
+        let (got, took) = timed(red(&ours).try_lock()).await;
+        assert!(got.unwrap().is_none() && took < SECOND, "{silent}: {took:?}");
+        three.proxies[silent].set(Faults::default());
+        for guard in foreign {
+            guard.unlock().await.unwrap();
+        }
+        eventually("what it got too late is given back", || three.held(), |&held| held == 0).await;
+    }
+    three.end(both(ours, theirs)).await;
+}
+
+#[tokio::test]
+async fn one_server_of_three_that_is_stopped_or_dead_delays_nobody() {
+    let mut three = Three::start().await;
+    let clients = three.clients(impatient()).await;
+    let mut lock = red(&clients);
+    for round in 0..2 {
+        if round == 0 {
+            three.others[0].freeze();
+        } else {
+            three.others[0].kill();
+        }
+        for _ in 0..5 {
+            let (guard, acquired) = timed(lock.lock()).await;
+            let (released, done) = timed(guard.unwrap().unlock()).await;
+            released.unwrap();
+            assert!(acquired.max(done) < 300 * MS, "round {round}: {acquired:?} and {done:?}");
+        }
+        if round == 0 {
+            three.others[0].thaw();
+        } else {
+            three.others[0].start_again();
+        }
+    }
+    drop(lock);
+    three.end(clients).await;
+}
+
+/// Fault 34.
+#[tokio::test]
+async fn without_a_majority_a_holder_is_told_and_a_waiter_gets_an_answer() {
+    let three = Three::start().await;
+    let clients = three.clients(impatient()).await;
+    let mut lock = red(&clients);
+    let guard = lock.lock().await.unwrap();
+    renewed(&guard).await;
+    three.proxies[0].set(Faults::black_hole());
+    three.proxies[2].set(Faults::black_hole());
+    let left = guard.remaining() + 500 * MS; // an answer may be under way
+    let (_, took) = timed(guard.lost()).await;
+    assert!(took < left && guard.is_lost(), "{took:?} of {left:?}");
+
+    let mut other = red(&clients);
+    let (got, took) = timed(other.try_lock_for(600 * MS)).await;
+    assert!(!matches!(got, Ok(Some(_))) && took < 2 * SECOND, "{got:?} after {took:?}");
+    let (error, took) = timed(other.lock()).await;
+    let error = error.unwrap_err();
+    assert!(error.is_transient() && took < 4 * SECOND, "{error:?} after {took:?}");
+    assert!(matches!(other.is_locked().await, Err(error) if error.is_transient()));
+    // That the one which is left is held by somebody else makes it no matter of waiting.
+    let foreign = clients[1].rlock("a").lock().await.unwrap();
+    let (error, took) = timed(other.lock()).await;
+    assert!(error.unwrap_err().is_transient() && took < 4 * SECOND, "after {took:?}");
+    foreign.unlock().await.unwrap();
+    for proxy in &three.proxies {
+        proxy.set(Faults::default());
+    }
+    assert!(matches!(soon(guard.unlock()).await, Err(Error::NotHeld { .. })));
+    soon(other.lock()).await.unwrap().unlock().await.unwrap();
+    drop((lock, other));
+    three.end(clients).await;
+}
+
+/// What got no answer is undone, also where it may have been had.
+#[tokio::test]
+async fn what_came_too_late_is_given_back() {
+    let three = Three::start().await;
+    let (ours, theirs) = (three.clients(impatient()).await, three.clients(impatient()).await);
+    three.others[0].freeze();
+    let mut lock = red(&ours);
+    let guard = soon(lock.lock()).await.unwrap();
+    guard.unlock().await.unwrap();
+    three.others[0].thaw();
+    let (guard, took) = timed(async { theirs[1].rlock("a").lock().await }).await;
+    assert!(took < 3 * SECOND, "an orphan for {took:?}");
+    guard.unwrap().unlock().await.unwrap();
+    drop(lock);
+    three.end(both(ours, theirs)).await;
+}
+
+/// One server is dead and another far away: that the lock is held is no error.
+#[tokio::test]
+async fn a_fault_beside_a_slow_server_is_no_error() {
+    let three = Three::start().await;
+    let theirs = three.clients(LockConfig::default()).await;
+    let guard = red(&theirs).lock().await.unwrap();
+    let ours = three.clients(LockConfig::default().retry_timeout(SECOND)).await;
+    three.proxies[0].refuse(true);
+    three.proxies[0].cut();
+    three.proxies[2].set(Faults { delay: 20 * MS, ..Faults::default() });
+    let mut lock = red(&ours);
+    let (got, took) = timed(lock.try_lock()).await;
+    assert!(got.unwrap().is_none() && took < SECOND, "{took:?}");
+    assert!(lock.try_lock_for(500 * MS).await.unwrap().is_none());
+    let waiting = tokio::spawn(async move { lock.lock().await.map(drop) });
+    sleep(3 * SECOND).await; // longer than it goes on through faults
+    assert!(!waiting.is_finished());
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap().expect("it waited");
+    three.proxies[0].refuse(false);
+    three.proxies[2].set(Faults::default());
+    three.end(both(ours, theirs)).await;
+}

@@ -1,0 +1,80 @@
+//! A majority of independent servers: what one of them may do without harm, and what happens when too few are left.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod faults;
+mod majority;
+mod waiting;
+
+use futures_util::future::join_all;
+use lockkeeper::{LockClient, LockConfig, RLock, RedLock};
+use support::{MS, Proxy, SECOND, Scene, Server, eventually};
+
+/// Three servers, behind a proxy each.
+struct Three {
+    scene: Scene,
+    others: [Server; 2],
+    proxies: Vec<Proxy>,
+}
+
+impl Three {
+    async fn start() -> Self {
+        let others = [Server::start(), Server::start()];
+        let scene = Scene::start();
+        let ports = [scene.server.port(), others[0].port(), others[1].port()];
+        let proxies = join_all(ports.map(Proxy::to)).await;
+        Self { scene, others, proxies }
+    }
+
+    fn servers(&self) -> [&Server; 3] {
+        [&self.scene.server, &self.others[0], &self.others[1]]
+    }
+
+    /// A client of each.
+    async fn clients(&self, config: LockConfig) -> Vec<LockClient> {
+        join_all(
+            self.proxies
+                .iter()
+                .map(async |proxy| LockClient::new(proxy.url(), config.clone()).await.unwrap()),
+        )
+        .await
+    }
+
+    fn held(&self) -> usize {
+        self.servers().iter().filter(|server| server.run::<bool>(&["EXISTS", "a"])).count()
+    }
+
+    /// How many subscriptions there are.
+    fn heard(&self) -> usize {
+        self.servers().iter().map(|server| server.channels().len()).sum()
+    }
+
+    async fn end(self, clients: Vec<LockClient>) {
+        for locks in clients {
+            let _ = locks.shutdown().await;
+        }
+        for server in &self.others {
+            eventually("no key is left", || server.keys(), Vec::is_empty).await;
+            eventually("no channel is left", || server.channels(), Vec::is_empty).await;
+        }
+        drop(self.proxies);
+        self.scene.end().await;
+    }
+}
+
+fn members(clients: &[LockClient]) -> Vec<RLock> {
+    clients.iter().map(|locks| locks.rlock("a")).collect()
+}
+
+fn red(clients: &[LockClient]) -> RedLock {
+    RedLock::new(members(clients)).unwrap()
+}
+
+fn both(ours: Vec<LockClient>, theirs: Vec<LockClient>) -> Vec<LockClient> {
+    ours.into_iter().chain(theirs).collect()
+}
+
+fn impatient() -> LockConfig {
+    LockConfig::default().watchdog_lease(1_500 * MS).command_timeout(400 * MS).retry_timeout(SECOND)
+}

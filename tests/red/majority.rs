@@ -1,0 +1,123 @@
+//! What a majority is, and what it takes.
+
+use lockkeeper::{Error, LockClient, LockConfig, RLock, RedLock};
+
+use crate::support::{Faults, MS, SECOND, eventually, soon, throughout, timed};
+use crate::{Three, both, impatient, members, red};
+
+/// Redisson: testLockSuccess, testLockSuccess2, testLockFailed.
+#[tokio::test]
+async fn a_majority_is_enough_and_less_is_not() {
+    let three = Three::start().await;
+    let (ours, theirs) =
+        (three.clients(LockConfig::default()).await, three.clients(LockConfig::default()).await);
+    let mut lock = red(&ours);
+    for blocked in 0..3 {
+        let foreign = theirs[blocked].rlock("a").lock().await.unwrap();
+        let guard = lock.try_lock().await.unwrap().expect("two are free");
+        assert!(lock.is_locked().await.unwrap() && red(&theirs).try_lock().await.unwrap().is_none());
+        guard.unlock().await.unwrap();
+        foreign.unlock().await.unwrap();
+        assert_eq!(three.held(), 0);
+    }
+    let foreign = [theirs[0].rlock("a").lock().await.unwrap(), theirs[2].rlock("a").lock().await.unwrap()];
+    assert!(lock.try_lock().await.unwrap().is_none());
+    assert!(lock.try_lock_for(200 * MS).await.unwrap().is_none());
+    assert_eq!(three.held(), 2, "what was had is given back");
+    let (got, _) = tokio::join!(timed(lock.lock()), async {
+        eventually("it listens", || three.heard(), |&count| count == 1).await;
+        for guard in foreign {
+            guard.unlock().await.unwrap();
+        }
+    });
+    assert!(got.1 < SECOND, "{:?}", got.1);
+    let outer = got.0.unwrap();
+    let inner = lock.lock().await.unwrap();
+    assert_eq!((lock.hold_count(), three.held()), (2, 3));
+    assert!(lock.remaining_lease().await.unwrap().is_some_and(|left| left > 25 * SECOND));
+    inner.unlock().await.unwrap();
+    outer.unlock().await.unwrap();
+    assert!(!lock.is_locked().await.unwrap());
+    drop(lock);
+    three.end(both(ours, theirs)).await;
+}
+
+/// What was held by all is not had by a second when one of them forgets; and the first keeps it.
+#[tokio::test]
+async fn a_server_that_forgets_does_not_make_a_second_majority() {
+    let mut three = Three::start().await;
+    let (ours, theirs) = (three.clients(impatient()).await, three.clients(impatient()).await);
+    let mut lock = red(&ours);
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(three.held(), 3);
+    three.others[1].restart();
+    throughout(3 * SECOND, async || {
+        assert!(red(&theirs).try_lock().await.unwrap().is_none());
+        assert!(!guard.is_lost());
+    })
+    .await;
+    guard.unlock().await.unwrap();
+    soon(red(&theirs).lock()).await.unwrap().unlock().await.unwrap();
+    drop(lock);
+    three.end(both(ours, theirs)).await;
+}
+
+/// What one server lost, and another is slow to answer for, is not taken for made longer.
+#[tokio::test]
+async fn a_lease_is_longer_when_a_majority_says_so() {
+    let three = Three::start().await;
+    let clients = three.clients(LockConfig::default()).await;
+    let guard = red(&clients).lease(2 * SECOND).lock().await.unwrap();
+    three.others[0].run::<()>(&["DEL", "a"]);
+    three.proxies[2].set(Faults { delay: 100 * MS, ..Faults::default() });
+    guard.extend(60 * SECOND).await.unwrap();
+    assert!(guard.remaining() > 50 * SECOND, "{:?}", guard.remaining());
+    three.proxies[2].set(Faults::default());
+    guard.unlock().await.unwrap();
+    three.end(clients).await;
+}
+
+/// One server has something else under that name.
+#[tokio::test]
+async fn a_name_in_other_use_on_one_server_costs_that_server() {
+    let three = Three::start().await;
+    let clients = three.clients(impatient()).await;
+    let mut lock = red(&clients);
+    for in_use in [&["HSET", "a", "mode", "write", "x:1:write", "1"][..], &["SET", "a", "text"]] {
+        three.others[1].run::<()>(in_use);
+        let guard = lock.try_lock().await.unwrap().expect("two are free");
+        assert!(lock.is_locked().await.unwrap());
+        guard.unlock().await.unwrap();
+        assert!(!lock.is_locked().await.unwrap());
+        three.others[0].run::<()>(in_use);
+        assert!(matches!(lock.try_lock().await, Err(Error::WrongKind { .. })));
+        for server in &three.others {
+            server.run::<()>(&["DEL", "a"]);
+        }
+    }
+    drop(lock);
+    three.end(clients).await;
+}
+
+#[tokio::test]
+async fn servers_that_are_not_independent_are_refused() {
+    let three = Three::start().await;
+    let clients = three.clients(LockConfig::default()).await;
+    let problem = |members: Vec<RLock>| match RedLock::new(members).unwrap_err() {
+        Error::InvalidMembers { problem, .. } => problem,
+        other => panic!("{other:?}"),
+    };
+    assert!(problem(Vec::new()).contains("none"));
+    assert!(problem(members(&clients[..2])).contains("two"));
+    let again =
+        LockClient::connect(three.scene.server.url().replace("127.0.0.1", "localhost")).await.unwrap();
+    let same = vec![clients[0].rlock("a"), clients[1].rlock("a"), again.rlock("b")];
+    assert!(problem(same).contains("one server"));
+    drop(RedLock::new([again.rlock("a")]).expect("one is a majority of one"));
+    three.scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all", "-info"]);
+    let url = format!("redis://u:s@127.0.0.1:{}/", three.scene.server.port());
+    let shy = LockClient::connect(url).await.unwrap();
+    let unknown = vec![shy.rlock("a"), clients[1].rlock("a"), clients[2].rlock("a")];
+    assert!(problem(unknown).contains("INFO"));
+    three.end(both(clients, vec![again, shy])).await;
+}

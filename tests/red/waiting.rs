@@ -1,0 +1,150 @@
+//! Many who want it: votes are split, and who waits sleeps.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use lockkeeper::{LockConfig, RedLock};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::support::{MS, SECOND, eventually, quiet, soon, timed};
+use crate::{Three, both, red};
+
+/// Five clients, three servers: votes are split, and all get on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn split_votes_do_not_last() {
+    const CLIENTS: u32 = 5;
+    const ROUNDS: u32 = 40;
+    let three = Three::start().await;
+    let inside = Arc::new(AtomicU32::new(0));
+    let mut all = Vec::new();
+    let mut working = JoinSet::new();
+    let start = Instant::now();
+    for _ in 0..CLIENTS {
+        let clients = three.clients(LockConfig::default()).await;
+        all.extend(clients.iter().cloned());
+        let inside = Arc::clone(&inside);
+        working.spawn(async move {
+            let (mut lock, mut longest) = (red(&clients), Duration::ZERO);
+            for _ in 0..ROUNDS {
+                let (guard, waited) = timed(lock.lock()).await;
+                let guard = guard.unwrap();
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                guard.unlock().await.unwrap();
+                longest = longest.max(waited);
+            }
+            longest
+        });
+    }
+    let longest = tokio::time::timeout(60 * SECOND, working.join_all()).await.expect("they get on");
+    println!("{} sections in {:?}, longest waits {longest:?}", CLIENTS * ROUNDS, start.elapsed());
+    three.end(all).await;
+}
+
+/// Who had too few of the members pauses before the next round: longer and longer, and never for the same time as another.
+#[tokio::test]
+async fn a_split_vote_is_followed_by_a_pause_left_to_chance() {
+    const ROUNDS: usize = 30;
+    /// From then on the pauses are not made longer any more.
+    const LONGEST: usize = 8;
+    let three = Three::start().await;
+    let (ours, theirs) =
+        (three.clients(LockConfig::default()).await, three.clients(LockConfig::default()).await);
+    let foreign = [theirs[0].rlock("a").lock().await.unwrap(), theirs[1].rlock("a").lock().await.unwrap()];
+    let waiting = tokio::spawn({
+        let ours = ours.clone();
+        async move { red(&ours).lock().await.unwrap().unlock().await }
+    });
+    eventually("it listens", || three.heard(), |&count| count == 1).await;
+    let rounds = || three.others[1].calls("hset"); // each has the third, and gives it back
+    let mut pauses = Vec::new();
+    for _ in 0..ROUNDS {
+        let (before, start) = (rounds(), Instant::now());
+        for server in three.servers() {
+            server.run::<()>(&["PUBLISH", "redisson_lock__channel:{a}", "0"]);
+        }
+        eventually("it is woken", rounds, |&now| now > before).await;
+        pauses.push(start.elapsed());
+    }
+    let long = &pauses[LONGEST..];
+    assert!(long.iter().sum::<Duration>() > SECOND, "{pauses:?}");
+    assert!(*long.iter().min().unwrap() < *long.iter().max().unwrap() / 2, "{pauses:?}");
+    for guard in foreign {
+        guard.unlock().await.unwrap();
+    }
+    soon(waiting).await.unwrap().unwrap();
+    three.end(both(ours, theirs)).await;
+}
+
+/// A waiter sleeps; it does not ask again and again.
+#[tokio::test]
+async fn whoever_waits_for_a_majority_sleeps() {
+    let three = Three::start().await;
+    let (ours, theirs) =
+        (three.clients(LockConfig::default()).await, three.clients(LockConfig::default()).await);
+    let guard = red(&theirs).lock().await.unwrap();
+    let waiting = tokio::spawn({
+        let ours = ours.clone();
+        async move { red(&ours).lock().await.unwrap().unlock().await }
+    });
+    eventually("it listens", || three.heard(), |&count| count == 1).await;
+    let asked = || three.servers().iter().map(|server| server.calls("evalsha")).sum::<u64>();
+    let before = quiet(asked).await;
+    sleep(2 * SECOND).await; // in which it sleeps as well
+    assert!(asked() - before <= 6, "{} commands in two seconds", asked() - before);
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unwrap();
+    three.end(both(ours, theirs)).await;
+}
+
+/// One member was not had at first. In the line of what is ours stand those who wait for us.
+#[tokio::test]
+async fn a_holder_enters_again_past_those_who_wait_for_it() {
+    let three = Three::start().await;
+    let (ours, theirs) =
+        (three.clients(LockConfig::default()).await, three.clients(LockConfig::default()).await);
+    for (blocked, locks) in theirs.iter().enumerate() {
+        let foreign = locks.rlock("a").lock().await.unwrap();
+        let mut lock = red(&ours);
+        let outer = lock.lock().await.unwrap();
+        foreign.unlock().await.unwrap();
+        let mut waiting = JoinSet::new();
+        for _ in 0..6 {
+            let ours = ours.clone();
+            waiting.spawn(async move { red(&ours).lock().await.unwrap().unlock().await.unwrap() });
+        }
+        eventually("they listen", || three.heard(), |&count| count > 0).await;
+        let (inner, took) = timed(lock.lock()).await;
+        assert!(took < SECOND, "{blocked}: {took:?}");
+        inner.unwrap().unlock().await.unwrap();
+        outer.unlock().await.unwrap();
+        soon(waiting.join_all()).await;
+    }
+    three.end(both(ours, theirs)).await;
+}
+
+/// Its waiters have a place on one server, and the majority may become free on the others.
+#[tokio::test]
+async fn fair_members_do_not_sleep_on() {
+    const CLIENTS: usize = 5;
+    let three = Three::start().await;
+    let (mut all, mut working) = (Vec::new(), JoinSet::new());
+    for _ in 0..CLIENTS {
+        let clients = three.clients(LockConfig::default().safety_poll(300 * MS)).await;
+        all.extend(clients.iter().cloned());
+        working.spawn(async move {
+            for _ in 0..15 {
+                let mut lock = RedLock::new(clients.iter().map(|locks| locks.fair_lock("a"))).unwrap();
+                lock.lock().await.unwrap().unlock().await.unwrap();
+            }
+        });
+    }
+    tokio::time::timeout(60 * SECOND, working.join_all()).await.expect("they get on");
+    for server in three.servers() {
+        server.run::<()>(&["DEL", "redisson_lock_timeout:{a}", "lockkeeper_fair:{a}"]); // nobody is in them
+    }
+    three.end(all).await;
+}
