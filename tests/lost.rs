@@ -70,13 +70,18 @@ async fn the_deadline_counts_from_before_the_command_was_sent<F: Fixture>() {
     sleep(400 * MS).await; // so late is the answer
     proxy.set(Faults::default());
     let guard = soon(locking).await.unwrap();
-    throughout(2 * SECOND, async || {
+    let relies_on_less = async || {
         let relied_on = guard.remaining();
         let (kept, asked) = timed(async { F::lock(&beside, "a").remaining_lease().await }).await;
         let kept = kept.unwrap().expect("it is held");
         assert!(relied_on < kept + asked + 5 * MS, "{relied_on:?} of {kept:?}");
-    })
-    .await;
+    };
+    throughout(300 * MS, relies_on_less).await;
+    // The same when it is renewed, and when it is made longer.
+    proxy.set(Faults { delay: 150 * MS, ..Faults::default() });
+    throughout(2_500 * MS, relies_on_less).await;
+    guard.extend(5 * SECOND).await.unwrap();
+    throughout(100 * MS, relies_on_less).await;
     guard.unlock().await.unwrap();
     drop((locks, beside, proxy));
     scene.end().await;

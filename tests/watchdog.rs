@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use lockkeeper::{LockClient, LockConfig, LockGuard};
-use support::{Faults, MS, SECOND, Scene, eventually, soon, throughout, timed};
+use support::{Faults, MS, SECOND, Scene, eventually, only_this_is_lost, soon, timed};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep};
 
@@ -140,16 +140,7 @@ async fn one_broken_key_costs_the_others_nothing() {
     let locks = scene.client_with(LockConfig::default().watchdog_lease(600 * MS)).await;
     let guards = hold_many(&locks, 10).await;
     scene.server.run::<()>(&["SET", "3", "a string"]);
-    let lost = |guard: &LockGuard| guard.is_lost();
-    eventually("its guard is told", || guards.iter().filter(|guard| lost(guard)).count(), |&n| n == 1).await;
-    throughout(SECOND, async || {
-        assert!(guards.iter().all(|guard| guard.is_lost() == (guard.name() == "3")));
-    })
-    .await;
-    for guard in guards {
-        let is_broken = guard.name() == "3";
-        assert_eq!(guard.unlock().await.is_err(), is_broken);
-    }
+    only_this_is_lost(guards, "3").await;
     assert_eq!(scene.server.run::<String>(&["GET", "3"]), "a string", "it is not ours to remove");
     scene.server.run::<()>(&["DEL", "3"]);
     drop(locks);

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::java::Actor;
 use crate::roles::{HAND_OFF, LEASE};
-use crate::support::{MS, SECOND, Scene, eventually, timed};
+use crate::support::{MS, SECOND, Scene, eventually, throughout, timed};
 use crate::{Java, Stage, write};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -279,12 +279,11 @@ async fn readers_of_both_sides_are_renewed_beside_each_other() {
     for java_first in [true, false] {
         let mut both = Both::enter(&stage).await;
         for is_alone in [false, true] {
-            let start = Instant::now();
-            while start.elapsed() < LEASE * 3 / 2 {
+            throughout(LEASE * 3 / 2, async || {
                 no_writer_gets_in(&stage.locks, &stage.java, "they are renewed").await;
                 assert_eq!(readers(&stage.scene), if is_alone { 1 } else { 2 });
-                sleep(50 * MS).await;
-            }
+            })
+            .await;
             both.leave(java_first != is_alone).await;
         }
         assert_eq!((readers(&stage.scene), left(&stage.scene)), (0, -2));
@@ -313,12 +312,11 @@ async fn a_shorter_java_watchdog_does_not_end_the_lock_of_a_reader_in_rust() {
         }
         eventually("Java set it down", || left(&stage.scene), |&left| left <= leased).await;
         dying.kill().await;
-        let start = Instant::now();
-        while start.elapsed() < 2 * LEASE {
+        throughout(2 * LEASE, async || {
             no_writer_gets_in(&stage.locks, &stage.java, "one reads").await;
             assert!(!guard.is_lost());
-            sleep(50 * MS).await;
-        }
+        })
+        .await;
         assert!(!stage.scene.server.run::<bool>(&["EXISTS", &dead]));
         guard.unlock().await.expect("it was never lost");
         assert_eq!((readers(&stage.scene), left(&stage.scene)), (0, -2));

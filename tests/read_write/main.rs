@@ -14,13 +14,14 @@ mod owners;
 mod strangers;
 mod wakes;
 
+use std::future::pending;
 use std::sync::Arc;
 
 use lockkeeper::{LockClient, LockConfig, LockGuard, ReadLock, WriteLock};
-use support::{Child, LIMIT, SECOND, Scene, child, eventually};
+use support::{Child, SECOND, Scene, child, eventually};
 use tokio::sync::Barrier;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 fn reader(locks: &LockClient) -> ReadLock {
     locks.read_write_lock("a").into_read()
@@ -102,12 +103,12 @@ async fn child() {
                 }
             }
             println!("ready");
-            sleep(10 * LIMIT).await;
+            pending().await
         }
         _ => {
             let _guard = writer(&locks).lock().await.unwrap();
             println!("ready");
-            sleep(10 * LIMIT).await;
+            pending().await
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use lockkeeper::{Error, LockConfig};
 
-use crate::support::{MS, SECOND, Scene, eventually, soon, throughout};
+use crate::support::{MS, SECOND, Scene, eventually, only_this_is_lost, soon, throughout};
 use crate::{can_write, holds, reader};
 
 /// Java's watchdog sets the lease of the lock to its own, whoever else reads for longer; before 4.4.0 those of all readers
@@ -99,16 +99,7 @@ async fn a_key_of_another_type_costs_nobody_else() {
     let broken: Vec<String> = scene.server.run(&["KEYS", "{3}:*"]);
     scene.server.run::<()>(&["DEL", &broken[0]]);
     scene.server.run::<()>(&["RPUSH", &broken[0], "a list"]);
-    eventually("its guard is told", || guards.iter().filter(|guard| guard.is_lost()).count(), |&n| n == 1)
-        .await;
-    throughout(SECOND, async || {
-        assert!(guards.iter().all(|guard| guard.is_lost() == (guard.name() == "3")));
-    })
-    .await;
-    for guard in guards {
-        let is_broken = guard.name() == "3";
-        assert_eq!(guard.unlock().await.is_err(), is_broken);
-    }
+    only_this_is_lost(guards, "3").await;
     scene.server.run::<()>(&["DEL", "3", &broken[0]]);
 
     // Of another reader of the same lock.

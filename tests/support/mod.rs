@@ -116,6 +116,20 @@ pub async fn renewed(guard: &LockGuard) {
     eventually("it is renewed", ends, |&now| now > before).await;
 }
 
+/// The guard of this name is told that it is lost, and costs the others nothing.
+pub async fn only_this_is_lost(guards: Vec<LockGuard>, name: &str) {
+    let lost = || guards.iter().filter(|guard| guard.is_lost()).count();
+    eventually("its guard is told", lost, |&count| count == 1).await;
+    throughout(SECOND, async || {
+        assert!(guards.iter().all(|guard| guard.is_lost() == (guard.name() == name)));
+    })
+    .await;
+    for guard in guards {
+        let is_it = guard.name() == name;
+        assert_eq!(guard.unlock().await.is_err(), is_it);
+    }
+}
+
 /// Checks something again and again, for as long as that.
 pub async fn throughout(time: Duration, mut check: impl AsyncFnMut()) {
     let start = Instant::now();
