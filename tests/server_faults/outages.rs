@@ -1,26 +1,13 @@
-//! Promises 15 and 17: what a server can do to its clients, and that it was really done.
+//! A server or a connection that is gone for a while, or has forgotten.
 
-#[path = "support/mod.rs"]
-mod support;
-
-use std::time::Duration;
-
-use lockkeeper::{BaseLock, Error, LockClient, LockConfig};
-use support::fixture::{Fixture, for_each_lock};
-use support::{Faults, MS, SECOND, Scene, Server, eventually, renewed, soon, throughout, timed};
+use lockkeeper::{BaseLock, LockClient, LockConfig};
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
-fn impatient() -> LockConfig {
-    LockConfig::default().retry_timeout(400 * MS).command_timeout(300 * MS)
-}
+use crate::support::fixture::Fixture;
+use crate::support::{Faults, MS, SECOND, Scene, Server, renewed, soon, throughout, timed};
 
-/// The server answers this command with this error code.
-fn answers(server: &Server, command: &[&str], code: &str) -> bool {
-    server.try_run::<redis::Value>(command).is_err_and(|error| error.code() == Some(code))
-}
-
-async fn scripts_that_were_flushed_are_loaded_again<F: Fixture>() {
+pub async fn scripts_that_were_flushed_are_loaded_again<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client_with(LockConfig::default().watchdog_lease(600 * MS)).await;
     let mut lock = F::lock(&locks, "a");
@@ -49,7 +36,7 @@ async fn scripts_that_were_flushed_are_loaded_again<F: Fixture>() {
     scene.end().await;
 }
 
-async fn killed_connections_are_replaced<F: Fixture>() {
+pub async fn killed_connections_are_replaced<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client_with(LockConfig::default().watchdog_lease(SECOND)).await;
     let mut lock = F::lock(&locks, "a");
@@ -70,7 +57,7 @@ async fn killed_connections_are_replaced<F: Fixture>() {
     scene.end().await;
 }
 
-async fn a_server_that_restarts_with_its_data_keeps_the_locks<F: Fixture>() {
+pub async fn a_server_that_restarts_with_its_data_keeps_the_locks<F: Fixture>() {
     let server = Server::with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let mut scene = Scene::with(server);
     let locks = scene.client_with(LockConfig::default().watchdog_lease(3 * SECOND)).await;
@@ -90,7 +77,7 @@ async fn a_server_that_restarts_with_its_data_keeps_the_locks<F: Fixture>() {
 }
 
 /// A call rides out a restart; one without a server ends with an error.
-async fn calls_ride_out_a_restart<F: Fixture>() {
+pub async fn calls_ride_out_a_restart<F: Fixture>() {
     let mut scene = Scene::start();
     let locks = scene.client().await;
     for round in 0..2 {
@@ -114,7 +101,7 @@ async fn calls_ride_out_a_restart<F: Fixture>() {
     scene.end().await;
 }
 
-async fn a_paused_server_delays_and_loses_nothing<F: Fixture>() {
+pub async fn a_paused_server_delays_and_loses_nothing<F: Fixture>() {
     let scene = Scene::start();
     let config = LockConfig::default().command_timeout(200 * MS);
     let locks = scene.client_with(config).await;
@@ -138,149 +125,8 @@ async fn a_paused_server_delays_and_loses_nothing<F: Fixture>() {
     scene.end().await;
 }
 
-/// Promise 15.
-async fn without_memory_held_locks_live_and_end_and_new_ones_are_refused<F: Fixture>() {
-    const LEASE: Duration = Duration::from_millis(600);
-    let scene = Scene::start();
-    let locks = scene.client_with(LockConfig::default().watchdog_lease(LEASE)).await;
-    let mut lock = F::lock(&locks, "a");
-    let outer = lock.lock().await.unwrap();
-    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
-    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
-    assert!(answers(&scene.server, &["SET", "x", "1"], "OOM"));
-
-    let (refused, took) = timed(async { F::lock(&locks, "b").lock().await }).await;
-    let error = refused.unwrap_err();
-    assert!(
-        matches!(error, Error::OutOfMemory(_)) && error.is_transient() && !error.outcome_unknown(),
-        "{error:?}"
-    );
-    assert!(took < 500 * MS, "it is told at once: {took:?}");
-    assert!(matches!(F::lock(&locks, "b").try_lock().await, Err(Error::OutOfMemory(_))));
-
-    let inner = lock.lock().await.expect("to enter again needs no memory");
-    throughout(2 * LEASE, async || assert!(!outer.is_lost(), "it is renewed")).await;
-    assert!(lock.is_locked().await.unwrap() && locks.inspect("b").await.unwrap().is_none());
-    inner.unlock().await.unwrap();
-    outer.unlock().await.unwrap();
-    assert!(!lock.force_unlock().await.unwrap());
-    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
-    locks.shutdown().await.unwrap();
-    drop((lock, locks));
-    scene.end().await;
-}
-
-async fn a_replica_grants_nothing<F: Fixture>() {
-    let scene = Scene::start();
-    let locks = scene.client_with(impatient()).await;
-    let mut lock = F::lock(&locks, "a");
-    let guard = lock.lock().await.unwrap();
-    let gone = F::lock(&locks, "gone").lock().await.unwrap();
-    scene.server.run::<()>(&["DEL", "gone"]);
-    scene.server.run::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
-    assert!(answers(&scene.server, &["SET", "x", "1"], "READONLY"));
-
-    let (refused, took) = timed(async { F::lock(&locks, "b").lock().await }).await;
-    let error = refused.unwrap_err();
-    assert!(matches!(error, Error::ReadOnly(_)) && error.is_transient(), "{error:?}");
-    assert!(took >= 200 * MS, "it was tried again: {took:?}");
-    assert!(matches!(F::lock(&locks, "b").try_lock().await, Err(Error::ReadOnly(_))));
-    assert!(matches!(F::lock(&locks, "b").is_locked().await, Err(Error::ReadOnly(_))), "its data may be old");
-    for guard in [guard, gone] {
-        assert!(
-            matches!(guard.unlock().await, Err(Error::ReadOnly(_))),
-            "no verdict is taken from a replica"
-        );
-    }
-
-    let waiting = tokio::spawn({
-        let locks = locks.clone();
-        async move { F::lock(&locks, "c").try_lock_for(10 * SECOND).await }
-    });
-    sleep(300 * MS).await; // in which it is refused
-    scene.server.run::<()>(&["REPLICAOF", "NO", "ONE"]);
-    soon(waiting).await.unwrap().unwrap().expect("it is free").unlock().await.unwrap();
-    drop((lock, locks));
-    scene.end().await; // what was not released then is released in the background
-}
-
-async fn a_server_that_loads_its_data_is_waited_for<F: Fixture>() {
-    let server = Server::with(&["--rdbcompression", "no", "--key-load-delay", "0"]);
-    let mut scene = Scene::with(server);
-    let locks = scene.client_with(impatient()).await;
-    for key in 0..300 {
-        scene.server.run::<()>(&["SET", &format!("filler {key}"), &"x".repeat(400)]);
-    }
-    scene.server.run::<()>(&["SAVE"]);
-    scene.server.slow_loading(Duration::from_millis(15));
-    scene.server.restart();
-    assert!(answers(&scene.server, &["GET", "a"], "LOADING"), "it is up, and loads");
-
-    let error = F::lock(&locks, "a").lock().await.expect_err("this client does not wait long");
-    assert!(matches!(error, Error::Unavailable(_)) && error.is_transient(), "{error:?}");
-    let guard = soon(F::lock(&locks, "a").try_lock_for(15 * SECOND)).await.unwrap().expect("it is free");
-    guard.unlock().await.unwrap();
-    scene.server.run::<()>(&["FLUSHALL"]);
-    locks.shutdown().await.unwrap();
-    drop(locks);
-    scene.end().await;
-}
-
-async fn a_server_that_is_busy_with_a_script_is_waited_for<F: Fixture>() {
-    let scene = Scene::start();
-    scene.server.run::<()>(&["CONFIG", "SET", "busy-reply-threshold", "50"]);
-    let locks = scene.client_with(impatient()).await;
-    let guard = F::lock(&locks, "a").lock().await.unwrap();
-    let mut endless = scene.server.connect().unwrap();
-    endless.set_read_timeout(None).unwrap();
-    let running = std::thread::spawn(move || {
-        redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut endless).is_err()
-    });
-    eventually("it is busy", || answers(&scene.server, &["GET", "a"], "BUSY"), |&busy| busy).await;
-
-    let error = F::lock(&locks, "b").lock().await.expect_err("this client does not wait long");
-    assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
-    let unlocking = tokio::spawn(guard.unlock());
-    let waiting = tokio::spawn({
-        let locks = locks.clone();
-        async move { F::lock(&locks, "b").try_lock_for(10 * SECOND).await }
-    });
-    sleep(100 * MS).await; // in which they are refused
-    scene.server.run::<()>(&["SCRIPT", "KILL"]);
-    assert!(running.join().unwrap());
-    soon(waiting).await.unwrap().unwrap().expect("it is free").unlock().await.unwrap();
-    soon(unlocking).await.unwrap().unwrap();
-    locks.shutdown().await.unwrap();
-    drop(locks);
-    scene.end().await;
-}
-
-/// After a failover the name of the server may lead elsewhere, while the old connection still stands.
-async fn a_connection_to_a_replica_is_made_anew<F: Fixture>() {
-    let scene = Scene::start();
-    let proxy = scene.proxy().await;
-    let locks = LockClient::connect(proxy.url()).await.unwrap();
-    let guard = F::lock(&locks, "a").lock().await.unwrap();
-    scene.server.run::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
-    let primary = Server::start();
-    let before = proxy.accepted();
-    let locking = tokio::spawn({
-        let locks = locks.clone();
-        async move { F::lock(&locks, "b").lock().await }
-    });
-    eventually("it connects again", || proxy.accepted(), |&now| now > before).await;
-    proxy.lead_to(primary.port());
-    soon(locking).await.unwrap().unwrap().unlock().await.unwrap();
-    assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })), "the new one knows nothing of it");
-    scene.server.run::<()>(&["REPLICAOF", "NO", "ONE"]);
-    scene.server.run::<()>(&["FLUSHALL"]);
-    locks.shutdown().await.unwrap();
-    drop((locks, proxy));
-    scene.end().await;
-}
-
 /// All the answers of a server that is gone for a moment, at once, under load.
-async fn under_load_no_fault_lets_two_in_or_leaves_a_lock<F: Fixture>() {
+pub async fn under_load_no_fault_lets_two_in_or_leaves_a_lock<F: Fixture>() {
     const ALL: u32 = 1_000;
     let scene = Scene::start();
     let proxy = scene.proxy().await;
@@ -362,18 +208,4 @@ async fn another_runtime_that_ends_takes_nothing_with_it() {
     locks.shutdown().await.unwrap();
     drop((locks, proxy));
     scene.end().await;
-}
-
-for_each_lock! {
-    scripts_that_were_flushed_are_loaded_again
-    killed_connections_are_replaced
-    a_server_that_restarts_with_its_data_keeps_the_locks
-    calls_ride_out_a_restart
-    a_paused_server_delays_and_loses_nothing
-    without_memory_held_locks_live_and_end_and_new_ones_are_refused
-    a_replica_grants_nothing
-    a_server_that_loads_its_data_is_waited_for
-    a_server_that_is_busy_with_a_script_is_waited_for
-    a_connection_to_a_replica_is_made_anew
-    under_load_no_fault_lets_two_in_or_leaves_a_lock
 }

@@ -1,0 +1,175 @@
+//! A server that answers, and does not do what it is asked.
+
+use std::time::Duration;
+
+use lockkeeper::{BaseLock, Error, LockClient, LockConfig};
+use tokio::time::sleep;
+
+use crate::support::fixture::Fixture;
+use crate::support::{MS, SECOND, Scene, Server, eventually, soon, throughout, timed};
+use crate::{answers, impatient};
+
+/// Promise 15.
+pub async fn without_memory_held_locks_live_and_end_and_new_ones_are_refused<F: Fixture>() {
+    const LEASE: Duration = Duration::from_millis(600);
+    let scene = Scene::start();
+    let locks = scene.client_with(LockConfig::default().watchdog_lease(LEASE)).await;
+    let mut lock = F::lock(&locks, "a");
+    let outer = lock.lock().await.unwrap();
+    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert!(answers(&scene.server, &["SET", "x", "1"], "OOM"));
+
+    let (refused, took) = timed(async { F::lock(&locks, "b").lock().await }).await;
+    let error = refused.unwrap_err();
+    assert!(
+        matches!(error, Error::OutOfMemory(_)) && error.is_transient() && !error.outcome_unknown(),
+        "{error:?}"
+    );
+    assert!(took < 500 * MS, "it is told at once: {took:?}");
+    assert!(matches!(F::lock(&locks, "b").try_lock().await, Err(Error::OutOfMemory(_))));
+
+    let inner = lock.lock().await.expect("to enter again needs no memory");
+    throughout(2 * LEASE, async || assert!(!outer.is_lost(), "it is renewed")).await;
+    assert!(lock.is_locked().await.unwrap() && locks.inspect("b").await.unwrap().is_none());
+    inner.unlock().await.unwrap();
+    outer.unlock().await.unwrap();
+    assert!(!lock.force_unlock().await.unwrap());
+    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    locks.shutdown().await.unwrap();
+    drop((lock, locks));
+    scene.end().await;
+}
+
+pub async fn a_replica_grants_nothing<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client_with(impatient()).await;
+    let mut lock = F::lock(&locks, "a");
+    let guard = lock.lock().await.unwrap();
+    let gone = F::lock(&locks, "gone").lock().await.unwrap();
+    scene.server.run::<()>(&["DEL", "gone"]);
+    scene.server.run::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
+    assert!(answers(&scene.server, &["SET", "x", "1"], "READONLY"));
+
+    let (refused, took) = timed(async { F::lock(&locks, "b").lock().await }).await;
+    let error = refused.unwrap_err();
+    assert!(matches!(error, Error::ReadOnly(_)) && error.is_transient(), "{error:?}");
+    assert!(took >= 200 * MS, "it was tried again: {took:?}");
+    assert!(matches!(F::lock(&locks, "b").try_lock().await, Err(Error::ReadOnly(_))));
+    assert!(matches!(F::lock(&locks, "b").is_locked().await, Err(Error::ReadOnly(_))), "its data may be old");
+    for guard in [guard, gone] {
+        assert!(
+            matches!(guard.unlock().await, Err(Error::ReadOnly(_))),
+            "no verdict is taken from a replica"
+        );
+    }
+
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { F::lock(&locks, "c").try_lock_for(10 * SECOND).await }
+    });
+    sleep(300 * MS).await; // in which it is refused
+    scene.server.run::<()>(&["REPLICAOF", "NO", "ONE"]);
+    soon(waiting).await.unwrap().unwrap().expect("it is free").unlock().await.unwrap();
+    drop((lock, locks));
+    scene.end().await; // what was not released then is released in the background
+}
+
+pub async fn a_server_that_loads_its_data_is_waited_for<F: Fixture>() {
+    let server = Server::with(&["--rdbcompression", "no", "--key-load-delay", "0"]);
+    let mut scene = Scene::with(server);
+    let locks = scene.client_with(impatient()).await;
+    for key in 0..300 {
+        scene.server.run::<()>(&["SET", &format!("filler {key}"), &"x".repeat(400)]);
+    }
+    scene.server.run::<()>(&["SAVE"]);
+    scene.server.slow_loading(Duration::from_millis(15));
+    scene.server.restart();
+    assert!(answers(&scene.server, &["GET", "a"], "LOADING"), "it is up, and loads");
+
+    let error = F::lock(&locks, "a").lock().await.expect_err("this client does not wait long");
+    assert!(matches!(error, Error::Unavailable(_)) && error.is_transient(), "{error:?}");
+    let guard = soon(F::lock(&locks, "a").try_lock_for(15 * SECOND)).await.unwrap().expect("it is free");
+    guard.unlock().await.unwrap();
+    scene.server.run::<()>(&["FLUSHALL"]);
+    locks.shutdown().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+pub async fn a_server_that_is_busy_with_a_script_is_waited_for<F: Fixture>() {
+    let scene = Scene::start();
+    scene.server.run::<()>(&["CONFIG", "SET", "busy-reply-threshold", "50"]);
+    let locks = scene.client_with(impatient()).await;
+    let guard = F::lock(&locks, "a").lock().await.unwrap();
+    let mut endless = scene.server.connect().unwrap();
+    endless.set_read_timeout(None).unwrap();
+    let running = std::thread::spawn(move || {
+        redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut endless).is_err()
+    });
+    eventually("it is busy", || answers(&scene.server, &["GET", "a"], "BUSY"), |&busy| busy).await;
+
+    let error = F::lock(&locks, "b").lock().await.expect_err("this client does not wait long");
+    assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+    let unlocking = tokio::spawn(guard.unlock());
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { F::lock(&locks, "b").try_lock_for(10 * SECOND).await }
+    });
+    sleep(100 * MS).await; // in which they are refused
+    scene.server.run::<()>(&["SCRIPT", "KILL"]);
+    assert!(running.join().unwrap());
+    soon(waiting).await.unwrap().unwrap().expect("it is free").unlock().await.unwrap();
+    soon(unlocking).await.unwrap().unwrap();
+    locks.shutdown().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// After a failover the name of the server may lead elsewhere, while the old connection still stands.
+pub async fn a_connection_to_a_replica_is_made_anew<F: Fixture>() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = LockClient::connect(proxy.url()).await.unwrap();
+    let guard = F::lock(&locks, "a").lock().await.unwrap();
+    scene.server.run::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
+    let primary = Server::start();
+    let before = proxy.accepted();
+    let locking = tokio::spawn({
+        let locks = locks.clone();
+        async move { F::lock(&locks, "b").lock().await }
+    });
+    eventually("it connects again", || proxy.accepted(), |&now| now > before).await;
+    proxy.lead_to(primary.port());
+    soon(locking).await.unwrap().unwrap().unlock().await.unwrap();
+    assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })), "the new one knows nothing of it");
+    scene.server.run::<()>(&["REPLICAOF", "NO", "ONE"]);
+    scene.server.run::<()>(&["FLUSHALL"]);
+    locks.shutdown().await.unwrap();
+    drop((locks, proxy));
+    scene.end().await;
+}
+
+/// However a server, or the cluster that it is in, says that it can not do it now.
+#[tokio::test]
+async fn a_server_that_says_not_now_is_asked_again() {
+    const REFUSAL: &str = "-NOREPLICAS Not";
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = LockClient::connect(proxy.url()).await.unwrap();
+    for code in ["NOREPLICAS", "ASK", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "MOVED", "TRYAGAIN"] {
+        proxy.doctor(REFUSAL, &format!("-{code:width$}", width = REFUSAL.len() - 1));
+        scene.server.run::<()>(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+        assert!(answers(&scene.server, &["SET", "x", "1"], "NOREPLICAS"));
+        let locking = tokio::spawn({
+            let locks = locks.clone();
+            async move { locks.rlock("a").lock().await }
+        });
+        throughout(100 * MS, async || assert!(!locking.is_finished(), "{code}")).await;
+        scene.server.run::<()>(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+        soon(locking).await.unwrap().expect(code).unlock().await.unwrap();
+    }
+    locks.shutdown().await.unwrap();
+    drop((locks, proxy));
+    scene.end().await;
+}
