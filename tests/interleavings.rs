@@ -164,7 +164,7 @@ async fn a_release_that_was_refused_is_not_taken_for_one_that_ran() {
     let mut connection = scene.server.connect().unwrap();
     let running = std::thread::spawn(move || {
         let script = "local function now() local t = redis.call('time') return t[1] * 1000 + t[2] / 1000 end \
-                      local start = now() repeat until now() > start + 300 return redis.call('del', 'a')";
+                      local start = now() repeat until now() > start + 1000 return redis.call('del', 'a')";
         redis::cmd("EVAL").arg(script).arg(0).query::<u32>(&mut connection).unwrap()
     });
     let is_busy = || {

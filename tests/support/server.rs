@@ -173,13 +173,15 @@ impl Server {
             if process.try_wait().expect("its state is known").is_some() {
                 return false;
             }
-            // A server with a password, or one that loads its data, is up as well.
-            let up = self.try_run::<String>(&["PING"]);
-            if up.is_ok() || up.is_err_and(|error| error.code().is_some()) {
-                self.process = Some(process);
-                return true;
+            match self.try_run::<String>(&["INFO", "server"]) {
+                Ok(info) if !info.contains(&format!("process_id:{}\r\n", process.id())) => break, // another has the port
+                // One with a password is up as well.
+                Err(error) if error.code().is_none() => sleep(Duration::from_millis(2)),
+                _ => {
+                    self.process = Some(process);
+                    return true;
+                }
             }
-            sleep(Duration::from_millis(2));
         }
         let _ = process.kill();
         let _ = process.wait();
