@@ -168,6 +168,40 @@ async fn what_nobody_awaits_is_an_event() {
     scene.end().await;
 }
 
+/// Promise 18, of what only a line in the log can tell: nobody is told of it in another way.
+#[tokio::test]
+async fn what_goes_wrong_beside_a_call_is_an_event() {
+    let events = Events::default();
+    let _collecting = events.collect();
+    let scene = Scene::start();
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all"]);
+    let locks = LockClient::connect(format!("redis://u:s@127.0.0.1:{}/", scene.server.port())).await.unwrap();
+
+    let mut lock = locks.rlock("a");
+    let lost = lock.lock().await.unwrap();
+    scene.server.run::<()>(&["DEL", "a"]);
+    let again = lock.lock().await.unwrap();
+    events.tell("a lock was lost before it was re-entered").await;
+    drop(lost);
+
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.rlock("a").lock().await.unwrap() }
+    });
+    eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
+    scene.server.run::<u32>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    events.tell("not hearing messages, reconnecting").await;
+    again.unlock().await.unwrap();
+    let guard = soon(waiting).await.unwrap();
+
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "-evalsha"]);
+    drop(guard);
+    events.tell("a lock was not released, its lease has to run out").await;
+    scene.server.run::<()>(&["FLUSHALL"]);
+    drop((lock, locks));
+    scene.end().await;
+}
+
 /// A waiter of whom nothing was heard for too long finds that it has no place any more.
 #[tokio::test]
 async fn a_place_that_was_lost_is_an_event() {
