@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::support::{MS, SECOND, Scene, soon, timed};
-use crate::{ALLOWANCE, config, queue, queued, waits};
+use crate::support::{MS, SECOND, Scene, eventually, soon, throughout, timed};
+use crate::{ALLOWANCE, config, left, queue, queued, waits};
 
 /// Timed out or dropped, also while it is woken: the next is woken at once.
 #[tokio::test]
@@ -33,6 +33,27 @@ async fn whoever_gives_up_leaves_the_queue_at_once() {
         let _ = first.await;
     }
     drop((first, locks, beside));
+    scene.end().await;
+}
+
+/// The one whose turn it is goes away before it does anything about it: the next is told, and by no heartbeat.
+#[tokio::test]
+async fn whoever_is_called_and_gives_up_calls_the_next() {
+    let scene = Scene::start();
+    let config = config().fair_allowance(30 * SECOND);
+    let (locks, beside) = (scene.client_with(config.clone()).await, scene.client_with(config).await);
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    let mut lock = locks.fair_lock("a");
+    let called = left(&scene, lock.lock()).await;
+    let next = waits(&scene, &beside, 1).await;
+    eventually("both listen", || scene.server.channels(), |channels| channels.len() == 2).await;
+    guard.unlock().await.unwrap();
+    throughout(200 * MS, async || assert!(!next.is_finished(), "it is not its turn")).await;
+    drop(called);
+    let (woken, took) = timed(next).await;
+    woken.unwrap();
+    assert!(took < SECOND, "{took:?}");
+    drop((lock, locks, beside));
     scene.end().await;
 }
 
