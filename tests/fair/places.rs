@@ -52,6 +52,30 @@ async fn a_live_waiter_keeps_its_place() {
     scene.end().await;
 }
 
+/// Promise 15.
+#[tokio::test]
+async fn a_waiter_keeps_its_place_on_a_server_without_memory() {
+    let scene = Scene::start();
+    let locks = scene.client_with(config()).await;
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    let waiting = waits(&scene, &locks, 0).await;
+    // Twice in each attempt that is refused. A later one would need memory.
+    eventually("it attempts again", || scene.server.calls("hexists"), |&calls| calls >= 4).await;
+    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert!(scene.server.try_run::<()>(&["SET", "x", "1"]).is_err_and(|error| error.code() == Some("OOM")));
+    let record = || scene.server.run::<Vec<String>>(&["HVALS", "lockkeeper_fair:{a}"]);
+    for _ in 0..3 {
+        let before = record();
+        eventually("a heartbeat is recorded", record, |now| *now != before).await;
+    }
+    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
 /// A process that was stopped for too long has lost its place, and queues again.
 #[tokio::test]
 async fn whoever_was_away_too_long_stands_at_the_end() {
