@@ -8,7 +8,7 @@ use std::time::Duration;
 use lockkeeper::{BaseLock, Error, LockClient, LockConfig};
 use support::fixture::{Fixture, for_each_lock};
 use support::{Faults, MS, SECOND, Scene, renewed, soon, throughout, timed};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// With the connection silent, the guard is told no later than its deadline, and before anybody else can get in.
 async fn a_holder_is_told_before_another_gets_in_when_the_network_is_silent<F: Fixture>() {
@@ -36,13 +36,15 @@ async fn a_holder_is_told_before_another_gets_in_when_the_network_is_silent<F: F
         tokio::pin!(lost);
         let told = loop {
             tokio::select! {
+                biased;
                 () = &mut lost => break Instant::now(),
+                // On a busy machine all timers are late, so this is the judge, and no clock.
+                () = sleep_until(deadline + 2 * MS) => panic!("a timer for the deadline was earlier, {faults:?}"),
                 // An answer that was under way already may still have moved the deadline.
                 () = sleep(5 * MS) => deadline = deadline.max(Instant::now() + guard.remaining()),
             }
         };
         assert!(guard.is_lost());
-        assert!(told <= deadline + 2 * MS, "told {:?} after the deadline, {faults:?}", told - deadline);
         let taken = soon(rival).await.unwrap();
         assert!(told < taken, "the other was in {:?} before, {faults:?}", told - taken);
         assert!(matches!(guard.run(async {}).await, Err(Error::Lost { .. })));
@@ -74,7 +76,7 @@ async fn the_deadline_counts_from_before_the_command_was_sent<F: Fixture>() {
         let relied_on = guard.remaining();
         let (kept, asked) = timed(async { F::lock(&beside, "a").remaining_lease().await }).await;
         let kept = kept.unwrap().expect("it is held");
-        assert!(relied_on < kept + asked + 5 * MS, "{relied_on:?} of {kept:?}");
+        assert!(relied_on < kept + asked + MS, "{relied_on:?} of {kept:?}");
     };
     throughout(300 * MS, relies_on_less).await;
     // The same when it is renewed, and when it is made longer.

@@ -8,6 +8,9 @@ use tokio::time::sleep;
 use crate::support::{Faults, MS, SECOND, eventually, renewed, soon, throughout, timed};
 use crate::{Three, both, impatient, red};
 
+/// Whoever waits for the silent one waits for a `command_timeout`, which is longer than this.
+const NO_WAIT: Duration = Duration::from_millis(350);
+
 /// Fault 33, and Redisson: testConnectionFailed. Silent in any way, or dead: the others go on at their own pace.
 #[tokio::test]
 async fn one_server_of_three_that_fails_delays_nobody() {
@@ -21,7 +24,7 @@ async fn one_server_of_three_that_fails_delays_nobody() {
         throughout(4 * SECOND, async || assert!(!held.is_lost(), "{how}")).await;
         let (released, took) = timed(held.unlock()).await;
         released.unwrap();
-        assert!(took < 200 * MS, "{how}: released in {took:?}");
+        assert!(took < NO_WAIT, "{how}: released in {took:?}");
         let mut slowest = Duration::ZERO;
         for _ in 0..20 {
             let (guard, acquired) = timed(lock.lock()).await;
@@ -30,9 +33,9 @@ async fn one_server_of_three_that_fails_delays_nobody() {
             slowest = slowest.max(acquired).max(done);
         }
         println!("{how}: the slowest of 20 took {slowest:?}");
-        assert!(slowest < 200 * MS, "{how}: {slowest:?}");
+        assert!(slowest < NO_WAIT, "{how}: {slowest:?}");
         let (is_locked, took) = timed(lock.is_locked()).await;
-        assert!(!is_locked.unwrap() && took < 200 * MS, "{how}: {took:?}");
+        assert!(!is_locked.unwrap() && took < NO_WAIT, "{how}: {took:?}");
         three.proxies[1].set(Faults::default());
         drop(lock);
         three.end(clients).await;
