@@ -116,6 +116,35 @@ async fn a_future_that_is_left_in_front_loses_its_place() {
     scene.end().await;
 }
 
+/// When it is polled again it queues again, and from then on keeps its place like any other.
+#[tokio::test]
+async fn a_future_that_was_left_and_is_polled_again_keeps_its_place() {
+    let scene = Scene::start();
+    let locks = scene.client_with(config().safety_poll(200 * MS)).await;
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    let mut lock = locks.fair_lock("a");
+    let left = left(&scene, lock.lock()).await;
+    let waiting = waits(&scene, &locks, 1).await;
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap();
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    let holding = async {
+        queued(&scene, 1).await;
+        let order = queue(&scene);
+        let is_kept = async || {
+            // Whoever attempts drops the dead.
+            assert!(locks.fair_lock("a").try_lock().await.unwrap().is_none());
+            assert_eq!(queue(&scene), order);
+        };
+        throughout(3 * ALLOWANCE, is_kept).await;
+        guard.unlock().await.unwrap();
+    };
+    let (taken, ()) = tokio::join!(left, holding);
+    taken.unwrap().unlock().await.unwrap();
+    drop((lock, locks));
+    scene.end().await;
+}
+
 /// One that nobody polls either, but whose turn has not come: it was not called, so it keeps its place.
 #[tokio::test]
 async fn a_future_that_is_left_behind_others_keeps_its_place() {
