@@ -32,7 +32,7 @@ use crate::error::{Error, Result};
 /// | `fair_java_wait` | `5m` | the longest that a Java client waits for a fair lock |
 /// | `java_watchdog` | `30s` | the shortest `lockWatchdogTimeout` of Java clients that read beside this one |
 /// | `command_timeout` | `1s` | how long a command, or a new connection, may take |
-/// | `retry_timeout` | `10s` | how long a call without a time limit of its own goes on through faults of server or network |
+/// | `retry_timeout` | `10s` | how long a call without a time limit of its own goes on through faults of server or network, from the first of them on |
 /// | `connections` | `2` | connections for commands; the name of a lock picks one |
 /// | `name_prefix` | none | put before every lock's name (Redisson's `NameMapper`) |
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

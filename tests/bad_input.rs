@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lockkeeper::{BaseLock, Error, LockClient, LockConfig};
 use support::fixture::{Fixture, for_each_lock};
-use support::{MS, Proxy, SECOND, Scene, Server, soon, timed};
+use support::{MS, Proxy, SECOND, Scene, Server, eventually, soon, timed};
 
 #[tokio::test]
 async fn names_that_can_not_be_used() {
@@ -157,6 +157,43 @@ async fn a_user_who_may_not_publish() {
     let guard = locks.rlock("a").lock().await.unwrap();
     assert!(locks.rlock("a").force_unlock().await.unwrap());
     drop((guard, locks));
+    scene.end().await;
+}
+
+/// A count that is no number is no hold, and ends none.
+#[tokio::test]
+async fn a_count_that_somebody_overwrote() {
+    async fn check(scene: &Scene, mut lock: impl BaseLock) {
+        let guard = lock.lock().await.unwrap();
+        let owner = scene.server.run::<Vec<String>>(&["HKEYS", "a"]).remove(0);
+        scene.server.run::<()>(&["HSET", "a", &owner, "x"]);
+        assert!(lock.try_lock().await.unwrap().is_none(), "somebody else's");
+        assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
+        assert_eq!(scene.server.run::<Vec<String>>(&["HGETALL", "a"]), [owner.as_str(), "x"]);
+        scene.server.run::<()>(&["DEL", "a"]);
+    }
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    check(&scene, locks.rlock("a")).await;
+    check(&scene, locks.fair_lock("a")).await;
+    drop(locks);
+    scene.end().await;
+}
+
+/// Who may not look who is first in the queue of a fair lock can release it: the lock is free all the same, and its waiters find out themselves.
+#[tokio::test]
+async fn a_user_who_may_not_look_into_a_queue() {
+    let scene = Scene::start();
+    scene.server.run::<()>(&["ACL", "SETUSER", "blind", "on", ">secret", "~*", "&*", "+@all", "-lindex"]);
+    let url = format!("redis://blind:secret@127.0.0.1:{}/", scene.server.port());
+    let (locks, beside) = (LockClient::connect(url).await.unwrap(), scene.client().await);
+    let guard = locks.fair_lock("a").lock().await.expect("nobody waits, so it need not look");
+    let waiting = tokio::spawn(async move { beside.fair_lock("a").lock().await.unwrap().unlock().await });
+    eventually("it waits", || scene.server.run::<u32>(&["EXISTS", "redisson_lock_queue:{a}"]), |&n| n == 1)
+        .await;
+    guard.unlock().await.expect("it was released");
+    soon(waiting).await.unwrap().unwrap();
+    drop(locks);
     scene.end().await;
 }
 

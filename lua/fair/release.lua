@@ -16,7 +16,7 @@
   With  fair/shared.lua
 
   Returns
-    2     released or left, but no waiter could be told: this user may not publish on the channel
+    2     released or left, but no waiter could be told: this user may not look for it, or not publish
     1     released, or left: this owner has nothing there any more
     0     lowered: this owner still holds it
     -2    lost: this owner held nothing, and did not wait
@@ -26,15 +26,15 @@
 local lock, queue, scores, places, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local owner, keep, java_wait_ms = ARGV[1], ARGV[2], ARGV[3]
 
-local count = redis.call('hget', lock, owner)
+local count = tonumber(redis.call('hget', lock, owner))
 if count and keep ~= '0' then
-  if tonumber(count) > tonumber(keep) then
+  if count > tonumber(keep) then
     redis.call('hset', lock, owner, keep)
   end
   return 0
 end
 if count then
-  -- Who holds it has no place in the queue any more.
+  -- Who holds it has no place in the queue any more: that went with the grant.
   redis.call('del', lock)
 else
   local had = redis.call('hdel', places, owner) + redis.call('lrem', queue, 0, owner)
@@ -46,10 +46,10 @@ else
     return 1
   end
 end
-local first = head(queue, scores, places, nil, java_wait_ms)
-if first then
-  -- pcall: the lock is free already, and must not be reported as held.
-  local told = redis.pcall('publish', channel .. ':' .. first, '0')
-  return type(told) == 'table' and 2 or 1
+-- pcall, twice: the lock is free already, and must not be reported as held.
+local is_known, first = pcall(head, queue, scores, places, nil, java_wait_ms)
+if is_known and not first then
+  return 1
 end
-return 1
+local told = is_known and redis.pcall('publish', channel .. ':' .. first, '0')
+return type(told) == 'number' and 1 or 2

@@ -17,7 +17,7 @@
 local lock = KEYS[1]
 local owner, want, lease_ms = ARGV[1], ARGV[2], ARGV[3]
 
-local count = redis.call('hget', lock, owner)
+local count = tonumber(redis.call('hget', lock, owner))
 if not count then
   return -2
 end
@@ -25,7 +25,7 @@ end
 if redis.call('pexpire', lock, lease_ms, 'gt') == 0 then
   redis.call('pexpire', lock, lease_ms, 'nx')
 end
-if tonumber(count) < tonumber(want) then
+if count < tonumber(want) then
   redis.call('hset', lock, owner, want)
 end
 return nil

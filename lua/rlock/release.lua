@@ -19,7 +19,7 @@
 local lock, channel = KEYS[1], KEYS[2]
 local owner, keep = ARGV[1], ARGV[2]
 
-local count = redis.call('hget', lock, owner)
+local count = tonumber(redis.call('hget', lock, owner))
 if not count then
   return -2
 end
@@ -29,7 +29,7 @@ if keep == '0' then
   local told = redis.pcall('publish', channel, '0')
   return type(told) == 'table' and 2 or 1
 end
-if tonumber(count) > tonumber(keep) then
+if count > tonumber(keep) then
   redis.call('hset', lock, owner, keep)
 end
 return 0

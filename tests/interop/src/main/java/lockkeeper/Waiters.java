@@ -44,13 +44,16 @@ final class Waiters {
 
     /** Releases it. The result is how long it took each to have it; who has to wait longer than this is sent away. */
     LongStream serve(int patience) throws InterruptedException {
+        long longest = MILLISECONDS.toNanos(patience);
         long released = System.nanoTime();
         holder.unlock();
         for (Thread thread : threads) {
-            long left = released + MILLISECONDS.toNanos(patience) - System.nanoTime();
-            thread.join(Math.max(1, left / 1_000_000));
+            long left = released + longest - System.nanoTime();
+            if (left > 0) {
+                thread.join(Math.max(1, left / 1_000_000));
+            }
         }
-        long[] times = entered.stream().mapToLong(time -> time - released).toArray();
+        long[] times = entered.stream().mapToLong(time -> time - released).filter(time -> time <= longest).toArray();
         threads.forEach(Thread::interrupt);
         for (Thread thread : threads) {
             thread.join();
