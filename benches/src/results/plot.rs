@@ -22,6 +22,9 @@ const VALUES: f64 = 60.0;
 const TOP: f64 = 60.0;
 const STEP: f64 = 20.0;
 
+/// What is printed as 0.00 is less than this, and the scale has no zero.
+const SMALLEST: f64 = 0.004;
+
 const TICKS: [f64; 15] =
     [0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1_000.0];
 
@@ -61,7 +64,10 @@ impl Row {
         let numbers = cell.split([' ', '[', ']']).flat_map(|word| word.split(".."));
         let numbers: Vec<f64> = numbers.filter_map(|word| word.parse().ok()).collect();
         match numbers[..] {
-            [median, least, greatest] if least > 0.0 => Some(Self { label, median, least, greatest }),
+            [median, least, greatest] => {
+                let [median, least, greatest] = [median, least, greatest].map(|ratio| ratio.max(SMALLEST));
+                Some(Self { label, median, least, greatest })
+            }
             _ => None,
         }
     }
