@@ -32,7 +32,7 @@ async fn listens(scene: &Scene, channels: usize) {
 
 /// A waiter that attempted, listens, attempted again, and sleeps from here on.
 async fn sleeper(scene: &Scene, locks: &LockClient) -> JoinHandle<Instant> {
-    let attempts = || scene.server.calls("exists"); // what acquires calls it
+    let attempts = || scene.server.calls("pttl"); // only what acquires calls it
     let before = attempts();
     let waiting = wait_for(locks, "a");
     listens(scene, 1).await;
