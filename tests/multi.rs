@@ -280,6 +280,22 @@ async fn a_member_that_fails_keeps_nobody_from_the_others() {
     scene.end().await;
 }
 
+/// A lease has to be longer than the largest margin of the members' clients, also one that is made longer.
+#[tokio::test]
+async fn the_largest_margin_of_the_members_counts() {
+    let scene = Scene::start();
+    let careful = scene.client_with(LockConfig::default().margin(SECOND)).await;
+    let locks = scene.client().await;
+    let lock = || MultiLock::new([locks.rlock("a"), careful.rlock("b")]).unwrap();
+    assert!(matches!(lock().lease(2 * SECOND).lock().await, Err(Error::InvalidDuration { .. })));
+    let guard = lock().lock().await.unwrap();
+    assert!(matches!(guard.extend(2 * SECOND).await, Err(Error::InvalidDuration { .. })));
+    guard.extend(60 * SECOND).await.unwrap();
+    guard.unlock().await.unwrap();
+    drop((locks, careful));
+    scene.end().await;
+}
+
 #[tokio::test]
 async fn members_that_make_no_lock_are_refused() {
     let scene = Scene::start();

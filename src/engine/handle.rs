@@ -247,9 +247,9 @@ impl Member {
 
     /// An owner has locks of one family under a name at a time.
     fn check_family(&self, grants: &Grants, now: Moment) -> Result<()> {
-        let families =
+        let mut families =
             grants.all().filter(|grant| grant.live(now) > 0).map(|grant| grant.target.kind.family());
-        match families.into_iter().find(|&found| found != self.target.kind.family()) {
+        match families.find(|&found| found != self.target.kind.family()) {
             Some(found) => Err(Error::WrongKind { name: self.name.to_string(), found }),
             None => Ok(()),
         }

@@ -137,6 +137,25 @@ pub async fn a_longest_hold_ends<F: Fixture>() {
     scene.end().await;
 }
 
+/// And not when it was asked for.
+pub async fn a_longest_hold_begins_with_the_grant<F: Fixture>() {
+    const MOST: Duration = Duration::from_millis(800);
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let rival = F::rival(&locks, "a").lock().await.unwrap();
+    let mut lock = F::bounded(&locks, "a", MOST);
+    let holding = async {
+        sleep(MOST).await; // for so long it waits
+        rival.unlock().await.unwrap();
+    };
+    let (guard, ()) = tokio::join!(lock.lock(), holding);
+    let guard = guard.unwrap();
+    assert!(guard.remaining() > MOST / 2, "{:?}", guard.remaining());
+    guard.unlock().await.unwrap();
+    drop((lock, locks));
+    scene.end().await;
+}
+
 pub async fn a_lease_can_be_extended<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client().await;

@@ -68,6 +68,7 @@ macro_rules! conformance {
                 a_watchdog_lease_does_not_end
                 a_lease_that_is_leaked_ends
                 a_longest_hold_ends
+                a_longest_hold_begins_with_the_grant
                 a_lease_can_be_extended
                 run_stops_the_work_when_the_lock_is_lost
                 the_locks_of_a_client_that_is_gone_end;
