@@ -256,3 +256,24 @@ async fn the_rights_in_the_readme_are_enough() {
     assert!(refused.is_empty(), "{refused:?}");
     scene.end().await;
 }
+
+/// So that the commands about a lock stay in order, whichever handle they are of.
+#[tokio::test]
+async fn the_name_of_a_lock_picks_its_connection() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let used = || {
+        let list: String = scene.server.run(&["CLIENT", "LIST", "TYPE", "NORMAL"]);
+        list.lines().filter(|client| client.contains("cmd=evalsha")).count()
+    };
+    for _ in 0..20 {
+        locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();
+    }
+    assert_eq!(used(), 1);
+    for name in 0..20 {
+        locks.rlock(name.to_string()).lock().await.unwrap().unlock().await.unwrap();
+    }
+    assert_eq!(used(), 2);
+    drop(locks);
+    scene.end().await;
+}
