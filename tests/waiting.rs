@@ -451,3 +451,20 @@ async fn one_connection_hears_any_number_of_channels() {
     drop((ours, theirs));
     scene.end().await;
 }
+
+/// A client lives long, and meets names without end.
+#[tokio::test]
+async fn a_name_that_nobody_waits_for_is_forgotten() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let knows = || format!("{locks:?}").contains("of-interest");
+    let guard = locks.rlock("of-interest").lock().await.unwrap();
+    let waiting = wait_for(&locks, "of-interest");
+    listens(&scene, 1).await;
+    assert!(knows(), "or this test shows nothing");
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap();
+    eventually("it is forgotten", knows, |&knows| !knows).await;
+    drop(locks);
+    scene.end().await;
+}
