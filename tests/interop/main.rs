@@ -106,7 +106,8 @@ async fn java_waiting(
 ) -> JoinHandle<()> {
     let waiting = tokio::spawn(waiter);
     actor.asleep().await;
-    assert!(!waiting.is_finished() && !scene.server.channels().is_empty());
+    assert!(!waiting.is_finished());
+    assert!(!scene.server.channels().is_empty(), "it has subscribed");
     waiting
 }
 

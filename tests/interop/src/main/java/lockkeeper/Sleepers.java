@@ -11,8 +11,11 @@ final class Sleepers {
         if (!thread.isAlive()) {
             throw new IllegalStateException(thread + " waits no more");
         }
-        return thread.getState() != Thread.State.RUNNABLE
-                && Arrays.stream(thread.getStackTrace())
+        // One look: what a second one saw could be later, when a waiter that has not subscribed yet makes its semaphore.
+        StackTraceElement[] stack = thread.getStackTrace();
+        return stack.length > 0
+                && stack[0].getMethodName().equals("park")
+                && Arrays.stream(stack)
                         .anyMatch(frame -> frame.getClassName().equals("java.util.concurrent.Semaphore"));
     }
 }
