@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::Fixture;
-use crate::support::{MS, SECOND, Scene, eventually, soon, tasks};
+use crate::support::{MS, SECOND, Scene, eventually, soon, tasks, timed};
 
 /// More polls than any future here needs.
 const MOST_POLLS: usize = 200;
@@ -294,21 +294,15 @@ pub async fn drops_at_random_moments_under_load_leave_nothing<F: Fixture>() {
     for task in 0..TASKS {
         let locks = it.locks.clone();
         working.spawn(async move {
+            let lock = |round| F::rival(&locks, &format!("load {}", (task + round) % 3));
+            // How long it takes depends on the machine.
+            let ((), whole) = timed(two_holds(lock(0))).await;
             let mut completed = 0;
-            for round in 0..DROPS {
-                let name = format!("load {}", (task + round) % 3);
-                let mut lock = F::rival(&locks, &name);
-                let moment = Duration::from_micros(moment_micros(task, round));
-                let work = async {
-                    let outer = lock.lock().await.unwrap();
-                    let inner = lock.lock().await.unwrap();
-                    tokio::task::yield_now().await;
-                    inner.unlock().await.unwrap();
-                    outer.unlock().await.unwrap();
-                };
+            for round in 1..=DROPS {
+                let work = two_holds(lock(round));
                 // A timer is too coarse for some of the moments.
                 completed += usize::from(if round % 2 == 0 {
-                    timeout(moment, work).await.is_ok()
+                    timeout(whole.mul_f64(moment(task, round)), work).await.is_ok()
                 } else {
                     left(1 + round % 7, Pause::ALL[round % 3], work).await.is_some()
                 });
@@ -324,9 +318,17 @@ pub async fn drops_at_random_moments_under_load_leave_nothing<F: Fixture>() {
     it.end().await;
 }
 
-/// Spread over the few milliseconds that the work takes.
-fn moment_micros(task: usize, round: usize) -> u64 {
-    (task as u64 * 7_919 + round as u64 * 104_729) % 6_000
+async fn two_holds(mut lock: impl BaseLock) {
+    let outer = lock.lock().await.unwrap();
+    let inner = lock.lock().await.unwrap();
+    tokio::task::yield_now().await;
+    inner.unlock().await.unwrap();
+    outer.unlock().await.unwrap();
+}
+
+/// Spread evenly over twice the time that the work takes.
+fn moment(task: usize, round: usize) -> f64 {
+    ((task * 7_919 + round * 104_729) % 2_000) as f64 / 1_000.0
 }
 
 pub async fn shutdown_tells_what_it_could_not_release<F: Fixture>() {
