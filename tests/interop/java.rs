@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use crate::jvm;
-use crate::support::{LIMIT, MS, Scene, soon};
+use crate::support::{MS, Scene, soon};
 
 /// A Redisson client. Its process is killed with its value.
 pub struct Java {
@@ -35,6 +35,9 @@ pub type Answer<T> = Result<T, String>;
 /// How the keys begin by which an unlock that is sent twice is recognized. Newer versions delete them when the unlock
 /// is answered, older ones let them expire.
 pub const LATCH: &str = "redisson_unlock_latch:";
+
+/// For what the JVM does by itself, which is not what is tested: on a busy machine it may take long to start.
+const PATIENCE: Duration = Duration::from_secs(100);
 
 /// `None`: no more.
 type Orders = mpsc::UnboundedSender<Option<Order>>;
@@ -63,7 +66,7 @@ impl Java {
             .expect("java can be run (scripts/test interop installs it)");
         let input = process.stdin.take().unwrap();
         let mut output = BufReader::new(process.stdout.take().unwrap()).lines();
-        let ready = timeout(LIMIT, output.next_line()).await.expect("it starts").unwrap();
+        let ready = timeout(PATIENCE, output.next_line()).await.expect("it starts").unwrap();
         let version = ready.as_deref().and_then(|line| line.strip_prefix("ready ")?.split(' ').next());
         let version = version.expect("Redisson could be started").to_owned();
         let (orders, receiver) = mpsc::unbounded_channel();
@@ -89,7 +92,7 @@ impl Java {
     /// It closes its connections, and what it leaves to expire is deleted.
     pub async fn end(mut self, scene: &Scene) {
         let _ = self.orders.send(None);
-        let status = timeout(LIMIT, self.process.wait()).await.expect("it ends with its input").unwrap();
+        let status = timeout(PATIENCE, self.process.wait()).await.expect("it ends with its input").unwrap();
         assert!(status.success(), "{status}");
         for latch in scene.server.run::<Vec<String>>(&["KEYS", &format!("{LATCH}*")]) {
             scene.server.run::<()>(&["DEL", &latch]);
@@ -184,7 +187,7 @@ impl Actor {
         let (answer, answered) = oneshot::channel();
         let text = format!("{} {verb} {} {name} {rest}", self.name, self.kind);
         let _ = self.orders.send(Some(Order { text, answer }));
-        let answer = timeout(5 * LIMIT, answered).await.expect("it answers");
+        let answer = timeout(PATIENCE, answered).await.expect("it answers");
         answer.unwrap_or_else(|_| Err("the process is gone".to_owned()))
     }
 }
