@@ -16,17 +16,15 @@ use std::time::Duration;
 
 use lockkeeper::LockClient;
 use redis::aio::MultiplexedConnection as Redis;
-use redis::{AsyncCommands, Script};
-use tokio::io::{AsyncBufReadExt, BufReader};
+use redis::{AsyncCommands, AsyncConnectionConfig, Script};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, stdin};
 use tokio::process::{Child, Command};
-use tokio::time::sleep;
 
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
 const ROUNDS: usize = 4;
 const LEASE: Duration = Duration::from_millis(300);
-/// Between reading and writing.
-const WORK: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 const LOCK: &str = "example:fenced";
 /// Of the lock. It stays for ever, but for examples.
@@ -47,14 +45,17 @@ const STORE: &str = "
 #[tokio::main]
 async fn main() -> Result<()> {
     let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".into());
-    let mut redis = redis::Client::open(url.as_str())?.get_multiplexed_async_connection().await?;
+    // It is 500 ms, and a second, otherwise.
+    let patient = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
+    let client = redis::Client::open(url.as_str())?;
+    let mut redis = client.get_multiplexed_async_connection_with_config(&patient).await?;
     let locks = LockClient::connect(url).await?;
     let outcome = match env::args().nth(1) {
-        Some(how) => {
-            book(&locks, &mut redis, how == "fenced", || println!("has read")).await.map(|was_stored| {
-                println!("{}", if was_stored { "stored" } else { "refused" });
-            })
-        }
+        Some(how) => book(&locks, &mut redis, how == "fenced", work).await.map(|was_stored| {
+            println!("{}", if was_stored { "stored" } else { "refused" });
+        }),
         None => {
             let outcome = compare(&locks, &mut redis).await;
             let _: () = redis.del(&[ACCOUNT, COUNTER]).await?;
@@ -70,12 +71,11 @@ async fn book(
     locks: &LockClient,
     redis: &mut Redis,
     is_fenced: bool,
-    has_read: impl FnOnce(),
+    work: impl AsyncFnOnce() -> std::io::Result<()>,
 ) -> Result<bool> {
     let guard = locks.fenced_lock(LOCK).lease(LEASE).lock().await?;
     let balance: Option<u64> = redis.hget(ACCOUNT, "balance").await?;
-    has_read();
-    sleep(WORK).await;
+    work().await?;
     let token = guard.fencing_token().filter(|_| is_fenced).map(|token| token.to_string());
     let balance = balance.unwrap_or(0) + 1;
     let store = Script::new(STORE);
@@ -83,6 +83,12 @@ async fn book(
         store.key(ACCOUNT).arg(balance).arg(token.unwrap_or_default()).invoke_async(redis).await?;
     drop(guard); // the lease may have ended, that is what this is about
     Ok(was_stored)
+}
+
+/// What the late one does between reading and writing. It is not done before somebody says so.
+async fn work() -> std::io::Result<()> {
+    println!("has read");
+    stdin().read_exact(&mut [0]).await.map(drop)
 }
 
 async fn compare(locks: &LockClient, redis: &mut Redis) -> Result<()> {
@@ -101,13 +107,18 @@ async fn run(locks: &LockClient, redis: &mut Redis, how: &str) -> Result<(u64, u
     let _: () = redis.del(ACCOUNT).await?;
     let (mut stored, mut refused) = (0, 0);
     for _ in 0..ROUNDS {
-        let mut late =
-            Command::new(env::current_exe()?).arg(how).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
+        let mut late = Command::new(env::current_exe()?)
+            .arg(how)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
         let mut says = BufReader::new(late.stdout.take().expect("piped")).lines();
         says.next_line().await?;
         signal(&late, "STOP").await?;
-        stored += u64::from(book(locks, redis, how == "fenced", || {}).await?);
+        stored += u64::from(book(locks, redis, how == "fenced", async || Ok(())).await?);
         signal(&late, "CONT").await?;
+        late.stdin.take().expect("piped").write_all(b"\n").await?;
         match says.next_line().await?.as_deref() {
             Some("stored") => stored += 1,
             Some("refused") => refused += 1,

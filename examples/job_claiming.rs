@@ -3,7 +3,7 @@
 //! All who wait for a fair lock stand in one line, whatever process they are in. Here, worker processes claim numbered
 //! jobs: each waits for its turn, takes the next number, does the job, and goes to the end of the line. Observe that
 //! the jobs go round, and that the check at the end finds the claims in the order in which the workers queued. With
-//! `rlock` instead of `fair_lock` it does not, and takes a second per job, waiting for a line that there is not.
+//! `rlock` instead of `fair_lock` it does not, and takes five seconds per job, waiting for a line that there is not.
 //!
 //! ```text
 //! cargo run --example job_claiming      # a Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
@@ -23,7 +23,7 @@ type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Resu
 const WORKERS: usize = 4;
 const JOBS: usize = 40;
 const WORK: Duration = Duration::from_millis(5);
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 const LOCK: &str = "example:claiming";
 /// Where a fair lock keeps who waits for it, under Redisson's name.
@@ -39,7 +39,10 @@ type Claim = (usize, usize);
 #[tokio::main]
 async fn main() -> Result<()> {
     let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".into());
-    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(10 * PATIENCE)); // it is 500 ms otherwise
+    // It is 500 ms, and a second, otherwise.
+    let patient = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(2 * PATIENCE));
     let client = redis::Client::open(url.as_str())?;
     let mut redis = client.get_multiplexed_async_connection_with_config(&patient).await?;
     let locks = LockClient::connect(url).await?;

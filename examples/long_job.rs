@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use lockkeeper::{Error, LockClient, LockConfig, Result};
 use tokio::time::sleep;
 
-const LEASE: Duration = Duration::from_millis(600);
-const STEP: Duration = Duration::from_millis(250);
+const LEASE: Duration = Duration::from_millis(1_500);
+const STEP: Duration = Duration::from_millis(500);
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -23,7 +23,7 @@ async fn main() -> Result<()> {
     let locks = LockClient::new(url, LockConfig::default().watchdog_lease(LEASE)).await?;
     let mut lock = locks.rlock("example:long-job");
 
-    println!("a job of 2 s under a lease of {LEASE:?}");
+    println!("a job of 4 s under a lease of {LEASE:?}");
     let guard = lock.lock().await?;
     let steps = guard.run(job(8)).await?;
     println!("  done, {steps} steps");

@@ -13,8 +13,8 @@ use std::env;
 use std::time::{Duration, Instant};
 
 use lockkeeper::{LockClient, ReadWriteLock};
-use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection as Redis;
+use redis::{AsyncCommands, AsyncConnectionConfig};
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
@@ -27,6 +27,8 @@ const READ_PAUSE: Duration = Duration::from_millis(4);
 /// Between two keys of a version, and between two versions.
 const KEY_PAUSE: Duration = Duration::from_millis(1);
 const VERSION_PAUSE: Duration = Duration::from_millis(50);
+
+const PATIENCE: Duration = Duration::from_secs(10);
 
 const LOCK: &str = "example:cache";
 const KEYS: usize = 10;
@@ -45,7 +47,12 @@ type Lock = Option<ReadWriteLock>;
 #[tokio::main]
 async fn main() -> Result<()> {
     let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".into());
-    let mut redis = redis::Client::open(url.as_str())?.get_multiplexed_async_connection().await?;
+    // It is 500 ms, and a second, otherwise.
+    let patient = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
+    let client = redis::Client::open(url.as_str())?;
+    let mut redis = client.get_multiplexed_async_connection_with_config(&patient).await?;
     let locks = LockClient::connect(url).await?;
     let lock = || Some(locks.read_write_lock(LOCK));
     let args: Vec<String> = env::args().skip(1).collect();

@@ -9,7 +9,7 @@ use lockkeeper::{
     BaseLock, Error, FairLock, FencedLock, Inspection, Lent, LockClient, LockConfig, LockGuard, Member,
     MultiLock, Owner, RLock, ReadLock, ReadWriteLock, RedLock, Result, Source, WriteLock,
 };
-use support::{Faults, MS, SECOND, Scene, eventually, soon};
+use support::{Faults, MS, SECOND, Scene, connect, eventually, patient, soon};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -141,8 +141,7 @@ async fn what_nobody_awaits_is_an_event() {
     let _collecting = events.collect();
     let scene = Scene::start();
     let proxy = scene.proxy().await;
-    let config = LockConfig::default().watchdog_lease(600 * MS).command_timeout(100 * MS);
-    let locks = LockClient::new(proxy.url(), config).await.unwrap();
+    let locks = connect(proxy.url(), patient().watchdog_lease(5 * SECOND)).await;
 
     let guard = locks.rlock("removed").lock().await.unwrap();
     scene.server.run::<()>(&["DEL", "removed"]);
@@ -175,9 +174,9 @@ async fn what_goes_wrong_beside_a_call_is_an_event() {
     let _collecting = events.collect();
     let scene = Scene::start();
     scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all"]);
-    let locks = LockClient::connect(format!("redis://u:s@127.0.0.1:{}/", scene.server.port())).await.unwrap();
+    let locks = connect(format!("redis://u:s@127.0.0.1:{}/", scene.server.port()), patient()).await;
 
-    let mut lock = locks.rlock("a");
+    let mut lock = locks.rlock("a").lease(60 * SECOND); // no renewal is the first to find out
     let lost = lock.lock().await.unwrap();
     scene.server.run::<()>(&["DEL", "a"]);
     let again = lock.lock().await.unwrap();
@@ -208,7 +207,7 @@ async fn a_place_that_was_lost_is_an_event() {
     let events = Events::default();
     let _collecting = events.collect();
     let scene = Scene::start();
-    let locks = scene.client_with(LockConfig::default().fair_allowance(600 * MS)).await;
+    let locks = scene.client_with(patient().fair_allowance(600 * MS)).await;
     let guard = locks.fair_lock("a").lock().await.unwrap();
     let waiting = tokio::spawn({
         let locks = locks.clone();

@@ -4,7 +4,7 @@
 mod support;
 
 use lockkeeper::{Error, LockClient, LockConfig};
-use support::{MS, SECOND, Scene, calls_of, eventually, soon};
+use support::{MS, SECOND, Scene, calls_of, connect, eventually, soon};
 use tokio::time::{Instant, sleep};
 
 const COUNTER: &str = "redisson_lock_token:{a}";
@@ -48,7 +48,7 @@ async fn whoever_is_refused_or_asks_twice_burns_no_token() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let config = LockConfig::default().command_timeout(200 * MS);
-    let (ours, theirs) = (LockClient::new(proxy.url(), config).await.unwrap(), scene.client().await);
+    let (ours, theirs) = (connect(proxy.url(), config).await, scene.client().await);
     let counted = || scene.server.run::<u64>(&["GET", COUNTER]);
     let guard = theirs.fenced_lock("a").lock().await.unwrap();
     for _ in 0..10 {

@@ -6,9 +6,9 @@ mod support;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use lockkeeper::{Error, LockClient, LockConfig};
-use support::{Faults, MS, SECOND, Scene, eventually, soon, throughout, timed};
-use tokio::time::sleep;
+use lockkeeper::{Error, LockConfig};
+use support::{Faults, MS, SECOND, Scene, connect, eventually, patient, renewed, soon, throughout, timed};
+use tokio::time::{sleep, timeout};
 
 fn spin(time: Duration) {
     let start = Instant::now();
@@ -54,7 +54,7 @@ async fn a_release_beside_a_reentry_does_not_free_the_lock_under_it() {
 async fn a_reentry_that_comes_too_late_is_tried_again() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
-    let locks = LockClient::connect(proxy.url()).await.unwrap();
+    let locks = connect(proxy.url(), patient()).await;
     let mut me = locks.owner();
     let outer = me.rlock("a").lock().await.unwrap();
     proxy.set(Faults { hold_requests: true, ..Faults::default() });
@@ -77,7 +77,7 @@ async fn a_reentry_that_comes_too_late_is_tried_again() {
 #[tokio::test]
 async fn a_future_that_is_left_with_a_command_under_way_stops_nobody() {
     let scene = Scene::start();
-    let config = LockConfig::default().command_timeout(200 * MS).retry_timeout(SECOND);
+    let config = LockConfig::default().command_timeout(2 * SECOND).retry_timeout(SECOND);
     let locks = scene.client_with(config).await;
     let mut lock = locks.rlock("a");
 
@@ -107,7 +107,7 @@ async fn a_release_that_runs_late_does_not_end_a_reentry_beside_it() {
     let proxy = scene.proxy().await;
     for command_timeout in [100 * MS, 150 * MS, 400 * MS] {
         let config = LockConfig::default().command_timeout(command_timeout).connections(1_usize);
-        let locks = LockClient::new(proxy.url(), config).await.unwrap();
+        let locks = connect(proxy.url(), config).await;
         let mut lock = locks.rlock("a");
         let first = lock.lock().await.unwrap();
         proxy.set_existing(Faults { hold_requests: true, ..Faults::default() });
@@ -162,9 +162,10 @@ async fn a_release_that_was_refused_is_not_taken_for_one_that_ran() {
     let locks = scene.client().await;
     let guard = locks.rlock("a").lock().await.unwrap();
     let mut connection = scene.server.connect().unwrap();
+    connection.set_read_timeout(None).unwrap();
     let running = std::thread::spawn(move || {
         let script = "local function now() local t = redis.call('time') return t[1] * 1000 + t[2] / 1000 end \
-                      local start = now() repeat until now() > start + 1000 return redis.call('del', 'a')";
+                      local start = now() repeat until now() > start + 4000 return redis.call('del', 'a')";
         redis::cmd("EVAL").arg(script).arg(0).query::<u32>(&mut connection).unwrap()
     });
     let is_busy = || {
@@ -183,7 +184,7 @@ async fn a_release_that_was_refused_is_not_taken_for_one_that_ran() {
 #[tokio::test]
 async fn holds_that_are_over_do_not_keep_the_lock() {
     let scene = Scene::start();
-    let locks = scene.client_with(LockConfig::default().watchdog_lease(600 * MS)).await;
+    let locks = scene.client_with(patient().watchdog_lease(5 * SECOND)).await;
     let mut lock = locks.rlock("leaked");
     let (leaked, kept) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
     let over = leaked.lost();
@@ -208,15 +209,16 @@ async fn holds_that_are_over_do_not_keep_the_lock() {
 #[tokio::test]
 async fn a_hold_is_renewed_after_another_of_its_owner_was_lost() {
     let scene = Scene::start();
-    let locks = scene.client_with(LockConfig::default().watchdog_lease(600 * MS)).await;
+    let locks = scene.client_with(patient().watchdog_lease(4 * SECOND)).await;
     let mut owner = locks.owner();
     let fixed = owner.rlock("a").lease(60 * SECOND).lock().await.unwrap();
     // Longer than a lease, or the watchdog has nothing to do.
-    let bounded = owner.rlock("a").max_hold(700 * MS).lock().await.unwrap();
+    let bounded = owner.rlock("a").max_hold(4_500 * MS).lock().await.unwrap();
     soon(bounded.lost()).await;
-    sleep(500 * MS).await; // the watchdog came by, and had nothing to renew any more
+    sleep(1_500 * MS).await; // the watchdog came by, and had nothing to renew any more
     let watched = owner.rlock("a").lock().await.unwrap();
-    throughout(1_500 * MS, async || assert!(!watched.is_lost() && !fixed.is_lost())).await;
+    renewed(&watched).await;
+    assert!(!watched.is_lost() && !fixed.is_lost());
     watched.unlock().await.unwrap();
     fixed.unlock().await.unwrap();
     drop((bounded, owner, locks));
@@ -228,20 +230,18 @@ async fn a_hold_is_renewed_after_another_of_its_owner_was_lost() {
 async fn a_future_that_is_left_while_it_connects_keeps_nobody_waiting() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
-    let config = LockConfig::default().connections(1_usize).watchdog_lease(4 * SECOND);
-    let locks = LockClient::new(proxy.url(), config).await.unwrap();
+    let config = LockConfig::default().connections(1_usize).watchdog_lease(6 * SECOND);
+    let locks = connect(proxy.url(), config).await;
     let held = locks.rlock("held").lock().await.unwrap();
     proxy.set(Faults::black_hole());
     proxy.cut();
     let mut left = locks.rlock("left");
     let mut waiting = Box::pin(left.lock());
-    assert!(tokio::time::timeout(300 * MS, &mut waiting).await.is_err());
+    assert!(timeout(300 * MS, &mut waiting).await.is_err());
     proxy.set(Faults::default());
 
-    let (guard, took) = timed(async { locks.rlock("b").lock().await }).await;
-    assert!(took < 3 * SECOND, "{took:?}");
-    guard.unwrap().unlock().await.unwrap();
-    throughout(4 * SECOND, async || assert!(!held.is_lost(), "nor the watchdog")).await;
+    soon(locks.rlock("b").lock()).await.unwrap().unlock().await.unwrap();
+    throughout(6 * SECOND, async || assert!(!held.is_lost(), "nor the watchdog")).await;
     held.unlock().await.unwrap();
     drop(waiting);
     locks.shutdown().await.unwrap();
@@ -253,15 +253,14 @@ async fn a_future_that_is_left_while_it_connects_keeps_nobody_waiting() {
 #[tokio::test]
 async fn a_future_that_is_left_in_front_of_the_line_keeps_nobody_waiting() {
     let scene = Scene::start();
-    let locks = scene.client_with(LockConfig::default().safety_poll(200 * MS)).await;
+    let locks = scene.client_with(patient().safety_poll(200 * MS)).await;
     let guard = locks.rlock("a").lock().await.unwrap();
     let mut left = locks.rlock("a");
     let mut waiting = Box::pin(left.lock());
-    assert!(tokio::time::timeout(100 * MS, &mut waiting).await.is_err());
+    assert!(timeout(100 * MS, &mut waiting).await.is_err());
     guard.unlock().await.unwrap();
     for _ in 0..3 {
-        let (guard, took) = timed(async { locks.rlock("a").try_lock_for(5 * SECOND).await }).await;
-        assert!(took < SECOND, "{took:?}");
+        let guard = locks.rlock("a").try_lock_for(10 * SECOND).await;
         guard.unwrap().expect("it is free").unlock().await.unwrap();
     }
     soon(waiting).await.unwrap().unlock().await.unwrap();
@@ -274,14 +273,15 @@ async fn a_future_that_is_left_in_front_of_the_line_keeps_nobody_waiting() {
 async fn an_old_release_that_is_stuck_does_not_stretch_a_time_limit() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
-    let locks = LockClient::new(proxy.url(), LockConfig::default().command_timeout(500 * MS)).await.unwrap();
+    let locks = connect(proxy.url(), LockConfig::default().command_timeout(500 * MS)).await;
     let mut lock = locks.rlock("a");
     let guard = lock.lock().await.unwrap();
     proxy.set(Faults::black_hole());
     drop(guard);
     sleep(5 * MS).await; // its release is under way, of which nothing arrives anywhere
-    let (got, took) = timed(lock.try_lock_for(100 * MS)).await;
-    assert!(got.is_err() && took < 700 * MS, "{took:?}: up to the time of one command");
+    // On a busy machine all timers are late, so this one is the judge, and no clock.
+    let got = timeout(700 * MS, lock.try_lock_for(100 * MS)).await.expect("up to the time of one command");
+    assert!(got.is_err());
     proxy.set(Faults::default());
     locks.shutdown().await.unwrap();
     drop((lock, locks, proxy));

@@ -3,21 +3,20 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use lockkeeper::{Error, LockClient, LockConfig};
-use support::{Child, MS, SECOND, Scene, child, eventually, throughout, timed};
-use tokio::time::sleep;
+use std::time::Duration;
 
-const LEASE: std::time::Duration = SECOND;
+use lockkeeper::Error;
+use support::{Child, LIMIT, MS, SECOND, Scene, child, connect, eventually, patient, throughout, timed};
+use tokio::time::{Instant, sleep};
 
-fn config() -> LockConfig {
-    LockConfig::default().watchdog_lease(LEASE)
-}
+/// Of the holder.
+const LEASE: Duration = Duration::from_secs(3);
 
 /// The second process. In a normal run there is nothing to do here.
 #[tokio::test]
 async fn child() {
     let Some((_, url)) = child::role() else { return };
-    let locks = LockClient::new(url, config()).await.unwrap();
+    let locks = connect(url, patient().watchdog_lease(LEASE)).await;
     let guard = locks.rlock("a").lock().await.unwrap();
     println!("held");
     let work = async {
@@ -48,13 +47,14 @@ fn start(scene: &Scene) -> Child {
 #[tokio::test]
 async fn a_killed_holder_frees_the_lock_after_its_lease() {
     let scene = Scene::start();
-    let locks = scene.client_with(config()).await;
+    let locks = scene.client_with(patient().safety_poll(60 * SECOND)).await;
     let mut child = start(&scene);
     let is_free = async || locks.rlock("a").try_lock().await.unwrap().is_some();
-    throughout(2 * LEASE, async || assert!(!is_free().await, "it renews as long as it lives")).await;
+    throughout(LEASE + SECOND, async || assert!(!is_free().await, "it renews as long as it lives")).await;
+    let killed = Instant::now();
     child.kill();
     let (guard, waited) = timed(async { locks.rlock("a").lock().await }).await;
-    assert!(waited > LEASE / 2 && waited < LEASE + 500 * MS, "{waited:?}");
+    assert!(killed.elapsed() > LEASE / 4 && waited < LEASE + LIMIT / 2, "{waited:?}");
     guard.unwrap().unlock().await.unwrap();
     drop(child);
     drop(locks);
@@ -64,25 +64,21 @@ async fn a_killed_holder_frees_the_lock_after_its_lease() {
 #[tokio::test]
 async fn a_stopped_holder_learns_of_its_loss_with_its_first_step_and_renews_nothing() {
     let scene = Scene::start();
-    let locks = scene.client_with(config()).await;
+    let locks = scene.client_with(patient().safety_poll(60 * SECOND)).await;
     for _ in 0..3 {
         let mut child = start(&scene);
         child.signal("STOP");
         let (guard, waited) = timed(async { locks.rlock("a").lock().await }).await;
         let guard = guard.unwrap();
-        assert!(waited < LEASE + 500 * MS, "{waited:?}");
+        assert!(waited < LEASE + LIMIT / 2, "{waited:?}");
         let holder = locks.inspect("a").await.unwrap().unwrap().holders[0].owner.clone();
 
-        // What it printed before it was stopped lies in the pipe; a mark tells it from what comes after.
+        // What it printed before it was stopped is read first. It may have been stopped between a step and its line.
+        child.read_all();
         child.signal("CONT");
-        let before = child.read_until("lost");
-        let steps = before.iter().filter(|line| line.starts_with("step")).count();
+        let after = child.read_until("lost");
+        assert!(after.len() <= 2, "it went on after it was stopped for {waited:?}: {after:?}");
         assert_eq!(child.read_until("end"), ["not held", "end"]);
-        assert_eq!(before.last().map(String::as_str), Some("lost"));
-        let numbers: Vec<_> =
-            before.iter().filter_map(|line| line.strip_prefix("step ")?.parse::<usize>().ok()).collect();
-        assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "{numbers:?}");
-        assert!(steps < 20, "{steps} steps: it went on after it was stopped for {waited:?}");
 
         assert!(!guard.is_lost());
         assert_eq!(

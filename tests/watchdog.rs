@@ -3,10 +3,8 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use std::time::Duration;
-
 use lockkeeper::{LockClient, LockConfig, LockGuard};
-use support::{Faults, MS, SECOND, Scene, eventually, only_this_is_lost, soon, timed};
+use support::{Faults, MS, SECOND, Scene, connect, eventually, only_this_is_lost, patient, soon, timed};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep};
 
@@ -35,36 +33,41 @@ async fn ten_thousand_locks_are_renewed_by_one_command_per_hundred() {
     let scene = Scene::start();
     let lease = 15 * SECOND;
     let period = lease / 3;
-    let locks = scene.client_with(LockConfig::default().watchdog_lease(lease)).await;
+    let locks = scene.client_with(patient().watchdog_lease(lease)).await;
     let guards = hold_many(&locks, LOCKS).await;
     sleep(period).await; // the first round, in which each is renewed early, by a part drawn at random
+    let renewed = || guards.iter().filter(|guard| guard.remaining() > lease - period - SECOND).count();
+    eventually("none of them is late", renewed, |&count| count == LOCKS).await;
 
+    // On a busy machine it may all take longer, so what is counted is set against that.
+    let thirds = |start: Instant| start.elapsed().div_duration_f64(period);
+    let is_one_per_hundred = |renewals: u64, thirds: f64| renewals >= 75 && renewals as f64 <= 130.0 * thirds;
     let start = Instant::now();
     let mut samples = vec![scene.server.calls("evalsha")];
-    for slice in 1..=10 {
-        sleep((period / 10 * slice).saturating_sub(start.elapsed())).await;
+    for _ in 0..10 {
+        sleep(period / 10).await;
         samples.push(scene.server.calls("evalsha"));
     }
-    let renewals = samples[10] - samples[0];
-    let busiest = samples.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
-    println!("{renewals} renewals in a third of a lease, {busiest} in its busiest tenth");
-    assert!((90..=130).contains(&renewals), "{renewals} renewals in a third of a lease");
-    assert!(busiest <= 25, "{busiest} in a tenth: they are not spread");
+    let (renewals, took) = (samples[10] - samples[0], thirds(start));
+    let tenths = samples.windows(2).filter(|pair| pair[1] - pair[0] > 3).count();
+    println!("{renewals} renewals in {took:.2} thirds of a lease, in {tenths} of ten parts of that");
+    assert!(is_one_per_hundred(renewals, took), "{renewals} renewals in {took} thirds of a lease");
+    assert!(tenths >= 7, "in {tenths} tenths only: they are not spread");
 
     // Beside normal traffic, the same.
     let before = scene.server.calls("evalsha");
-    let (start, mut pairs, mut slowest) = (Instant::now(), 0, Duration::ZERO);
+    let (start, mut pairs, mut slow) = (Instant::now(), 0, 0);
     let mut pace = interval(5 * MS);
     while start.elapsed() < period {
         pace.tick().await;
         let pair = async { locks.rlock("traffic").lock().await.unwrap().unlock().await.unwrap() };
-        slowest = slowest.max(timed(pair).await.1);
+        slow += u64::from(timed(pair).await.1 > 200 * MS);
         pairs += 1;
     }
-    let renewals = scene.server.calls("evalsha") - before - 2 * pairs;
-    println!("{renewals} renewals beside {pairs} pairs, the slowest of them {slowest:?}");
-    assert!((90..=130).contains(&renewals), "{renewals} renewals beside {pairs} pairs");
-    assert!(slowest < SECOND, "{slowest:?} for one pair");
+    let (renewals, took) = (scene.server.calls("evalsha") - before - 2 * pairs, thirds(start));
+    println!("{renewals} renewals in {took:.2} thirds of a lease beside {pairs} pairs, {slow} of them slow");
+    assert!(is_one_per_hundred(renewals, took), "{renewals} renewals in {took} thirds beside {pairs} pairs");
+    assert!(slow <= 5, "{slow} of {pairs} pairs are slow");
     assert!(guards.iter().all(|guard| !guard.is_lost()));
     assert!(scene.server.run::<usize>(&["DBSIZE"]) >= LOCKS);
     release_all(guards).await;
@@ -76,7 +79,7 @@ async fn ten_thousand_locks_are_renewed_by_one_command_per_hundred() {
 #[tokio::test]
 async fn locks_that_come_and_go_are_not_renewed() {
     let scene = Scene::start();
-    let locks = scene.client_with(LockConfig::default().watchdog_lease(3_600 * SECOND)).await;
+    let locks = scene.client_with(patient().watchdog_lease(3_600 * SECOND)).await;
     let before = scene.server.calls("evalsha");
     for _ in 0..500 {
         locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();
@@ -93,14 +96,14 @@ async fn releases_beside_renewals_are_no_losses() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     proxy.set(Faults { delay: 3 * MS, ..Faults::default() });
-    let locks = LockClient::new(proxy.url(), LockConfig::default().watchdog_lease(900 * MS)).await.unwrap();
+    let locks = connect(proxy.url(), patient().watchdog_lease(5 * SECOND)).await;
     let mut working = JoinSet::new();
     for task in 0..20_u32 {
         let locks = locks.clone();
         working.spawn(async move {
             for round in 0..15_u32 {
                 let guard = locks.rlock(format!("{task}")).lock().await.unwrap();
-                sleep(MS * (20 + (task * 31 + round * 17) % 300)).await; // each for another time
+                sleep(MS * (20 + (task * 31 + round * 17) % 400)).await; // each for another time
                 guard.unlock().await.expect("it was held");
             }
         });
@@ -115,8 +118,8 @@ async fn releases_beside_renewals_are_no_losses() {
 async fn an_outage_shorter_than_the_lease_costs_no_lock() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
-    let config = LockConfig::default().watchdog_lease(3 * SECOND).command_timeout(200 * MS);
-    let locks = LockClient::new(proxy.url(), config).await.unwrap();
+    let config = LockConfig::default().watchdog_lease(6 * SECOND).command_timeout(200 * MS);
+    let locks = connect(proxy.url(), config).await;
     let guards = hold_many(&locks, 300).await;
     for faults in [Faults::black_hole(), Faults::replies_held()] {
         proxy.set(faults);
@@ -124,7 +127,7 @@ async fn an_outage_shorter_than_the_lease_costs_no_lock() {
         sleep(1_200 * MS).await; // the outage
         proxy.set(Faults::default());
         proxy.refuse(false);
-        let renewed = || guards.iter().filter(|guard| guard.remaining() > 1_900 * MS).count();
+        let renewed = || guards.iter().filter(|guard| guard.remaining() > 3_900 * MS).count();
         eventually("all are renewed", renewed, |&count| count == guards.len()).await;
     }
     release_all(guards).await;
@@ -137,7 +140,7 @@ async fn an_outage_shorter_than_the_lease_costs_no_lock() {
 #[tokio::test]
 async fn one_broken_key_costs_the_others_nothing() {
     let scene = Scene::start();
-    let locks = scene.client_with(LockConfig::default().watchdog_lease(600 * MS)).await;
+    let locks = scene.client_with(patient().watchdog_lease(5 * SECOND)).await;
     let guards = hold_many(&locks, 10).await;
     scene.server.run::<()>(&["SET", "3", "a string"]);
     only_this_is_lost(guards, "3").await;
@@ -151,7 +154,7 @@ async fn one_broken_key_costs_the_others_nothing() {
 #[tokio::test]
 async fn a_lock_that_lost_its_expiry_gets_one_again() {
     let scene = Scene::start();
-    let locks = scene.client_with(LockConfig::default().watchdog_lease(600 * MS)).await;
+    let locks = scene.client_with(patient().watchdog_lease(5 * SECOND)).await;
     let lasts = |name| scene.server.run::<i64>(&["PTTL", name]);
     let renewed = locks.rlock("a").lock().await.unwrap();
     scene.server.run::<()>(&["PERSIST", "a"]);
@@ -175,14 +178,14 @@ async fn a_renewal_that_is_refused_is_not_asked_for_in_a_loop() {
     let scene = Scene::start();
     scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all"]);
     let url = format!("redis://u:s@127.0.0.1:{}/", scene.server.port());
-    let lease = 3 * SECOND;
-    let locks = LockClient::new(url, LockConfig::default().watchdog_lease(lease)).await.unwrap();
+    let lease = 5 * SECOND;
+    let locks = connect(url, patient().watchdog_lease(lease)).await;
     let guard = locks.rlock("a").lock().await.unwrap();
     scene.server.run::<()>(&["ACL", "SETUSER", "u", "-pexpire"]);
     let before = scene.server.calls("evalsha");
     soon(guard.lost()).await;
     let asked = scene.server.calls("evalsha") - before;
-    assert!((1..=4).contains(&asked), "{asked} renewals in a lease");
+    assert!((1..=10).contains(&asked), "{asked} renewals in a lease"); // in a loop, dozens
     drop((guard, locks));
     scene.end().await;
 }

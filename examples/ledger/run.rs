@@ -98,12 +98,13 @@ impl<'a> Run<'a> {
     }
 
     fn command(&self, worker: usize) -> Result<Command> {
-        let hangs_from = if worker == VICTIM { (self.plan.jobs / 3).to_string() } else { "never".into() };
+        let hangs_from = (self.plan.jobs / 3).to_string();
+        let role = if worker == VICTIM { "victim" } else { "other" };
         let mut command = Command::new(env::current_exe()?);
         command
             .args(["worker", &worker.to_string()])
             .args([&self.plan.input, &self.plan.ledger])
-            .args([hangs_from.as_str(), if self.plan.has_lock { "with" } else { "without" }])
+            .args([hangs_from.as_str(), role, if self.plan.has_lock { "with" } else { "without" }])
             .stdin(Stdio::piped()) // a worker ends when this closes: with its parent, however that ends
             .stdout(Stdio::piped())
             .process_group(0)

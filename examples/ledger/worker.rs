@@ -19,8 +19,9 @@ struct Worker {
     number: usize,
     ledger: PathBuf,
     jobs: Vec<Job>,
-    /// From this job on, it hangs inside its first section.
-    hangs_from: Option<usize>,
+    /// From this job on, the victim hangs inside its first section. The others leave that job to it.
+    hangs_from: usize,
+    is_victim: bool,
 }
 
 #[derive(PartialEq)]
@@ -29,9 +30,9 @@ enum Step {
     NothingLeft,
 }
 
-/// `NUMBER INPUT LEDGER HANGS-FROM|never with|without`. What happens is said in lines on the standard output.
+/// `NUMBER INPUT LEDGER HANGS-FROM victim|other with|without`. What happens is said in lines on the standard output.
 pub(crate) async fn main(args: &[String]) -> Result<()> {
-    let [number, input, ledger, hangs_from, lock] = args else {
+    let [number, input, ledger, hangs_from, role, lock] = args else {
         return Err("a worker needs its parent".into());
     };
     thread::spawn(end_with_parent);
@@ -39,7 +40,8 @@ pub(crate) async fn main(args: &[String]) -> Result<()> {
         number: number.parse()?,
         ledger: ledger.into(),
         jobs: jobs::read(Path::new(input))?,
-        hangs_from: hangs_from.parse().ok(),
+        hangs_from: hangs_from.parse()?,
+        is_victim: role == "victim",
     };
     if lock == "without" { worker.run_without_lock().await } else { worker.run().await }
 }
@@ -76,13 +78,16 @@ impl Worker {
     async fn section(&self) -> Result<Step> {
         println!("entered");
         let mut ledger = Ledger::open(&self.ledger)?;
-        let (last, balance) = ledger.last()?;
+        let Last { job: last, balance, was_mended } = ledger.last()?;
         let Some(job) = self.jobs.get(last) else { return Ok(Step::NothingLeft) };
         let number = last + 1;
+        if !self.is_victim && number == self.hangs_from && !was_mended {
+            return Ok(Step::Done); // however late the victim comes
+        }
         pause(1..3).await;
 
         ledger.append(&format!("{number:>6}  {:<10} {:>+6}", job.account, job.amount))?;
-        if self.hangs_from.is_some_and(|from| number >= from) {
+        if self.is_victim && number >= self.hangs_from {
             println!("hangs {number}");
             pending::<()>().await;
         }
@@ -95,6 +100,14 @@ impl Worker {
 
 struct Ledger(File);
 
+/// The last whole line.
+struct Last {
+    job: usize,
+    balance: i64,
+    /// There was half a line behind it.
+    was_mended: bool,
+}
+
 impl Ledger {
     fn open(path: &Path) -> Result<Self> {
         Ok(Self(OpenOptions::new().read(true).append(true).open(path)?))
@@ -102,20 +115,21 @@ impl Ledger {
 
     /// The job of the last line and the balance after it. Half a line behind it is from a worker that died: it is
     /// cut off, and its job done again.
-    fn last(&mut self) -> Result<(usize, i64)> {
+    fn last(&mut self) -> Result<Last> {
         const ENOUGH: u64 = 4_096;
         let start = self.0.metadata()?.len().saturating_sub(ENOUGH);
         self.0.seek(SeekFrom::Start(start))?;
         let mut end = Vec::new();
         self.0.read_to_end(&mut end)?;
         let whole = end.iter().rposition(|&byte| byte == b'\n').map_or(0, |newline| newline + 1);
-        if whole < end.len() {
+        let was_mended = whole < end.len();
+        if was_mended {
             self.0.set_len(start + u64::try_from(whole)?)?;
             println!("mended {}", end.len() - whole);
         }
         match String::from_utf8_lossy(&end[..whole]).lines().rev().find_map(read) {
-            Some(last) => Ok(last),
-            None if start == 0 => Ok((0, 0)),
+            Some((job, balance)) => Ok(Last { job, balance, was_mended }),
+            None if start == 0 => Ok(Last { job: 0, balance: 0, was_mended }),
             None => Err("the end of the ledger can not be read".into()),
         }
     }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, Error, LockConfig};
-use tokio::time::{Instant, sleep};
+use lockkeeper::{BaseLock, Error, LockClient};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::{LIMIT, MS, SECOND, Scene, soon, throughout, timed};
+use crate::support::{LIMIT, MS, SECOND, Scene, patient, renewed, soon, throughout, timed};
 use crate::{Fixture, Lending, client_with_lease};
 
 /// Redisson: testRemainTimeToLive.
@@ -19,9 +19,9 @@ pub async fn the_lease_is_what_was_asked_for<F: Fixture>() {
         assert_eq!(lock.remaining_lease().await.unwrap(), None);
         let guard = lock.lock().await.unwrap();
         let left = lock.remaining_lease().await.unwrap().expect("it is held");
-        assert!(left <= lease && left > lease - SECOND, "{left:?} of {lease:?}");
+        assert!(left <= lease && left > lease - 10 * SECOND, "{left:?} of {lease:?}");
         assert!(guard.remaining() < left, "the guard errs short");
-        assert!(guard.remaining() > lease - lease / 100 - SECOND);
+        assert!(guard.remaining() > lease - lease / 100 - 10 * SECOND);
         guard.unlock().await.unwrap();
         assert_eq!(lock.remaining_lease().await.unwrap(), None);
     }
@@ -34,13 +34,13 @@ pub async fn entering_again_and_leaving_never_shortens_the_lease<F: Lending>() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let mut owner = locks.owner();
-    let mut lock = F::leased(&locks, "a", 10 * SECOND);
+    let mut lock = F::leased(&locks, "a", 60 * SECOND);
     let [one, two, three] =
         [lock.lock().await.unwrap(), lock.lock().await.unwrap(), lock.lock().await.unwrap()];
     one.unlock().await.unwrap();
     two.unlock().await.unwrap();
     let left = lock.remaining_lease().await.unwrap().expect("it is held");
-    assert!(left <= 10 * SECOND && left > 9 * SECOND, "{left:?}");
+    assert!(left <= 60 * SECOND && left > 50 * SECOND, "{left:?}");
     three.unlock().await.unwrap();
 
     // Long first, then short inside of it.
@@ -60,13 +60,15 @@ pub async fn entering_again_and_leaving_never_shortens_the_lease<F: Lending>() {
 /// Redisson: testExpire.
 pub async fn a_fixed_lease_ends<F: Fixture>() {
     let scene = Scene::start();
-    let (ours, theirs) = (scene.client().await, scene.client().await);
+    // Nobody polls: the end of the lease is what wakes the rival.
+    let config = patient().safety_poll(3_600 * SECOND).fair_allowance(60 * SECOND);
+    let (ours, theirs) = (scene.client().await, scene.client_with(config).await);
     let start = Instant::now();
     let guard = F::leased(&ours, "a", 500 * MS).lock().await.unwrap();
     let lost = guard.lost();
     let rival = soon(F::rival(&theirs, "a").lock()).await.unwrap();
     let taken = start.elapsed();
-    assert!((500 * MS..900 * MS).contains(&taken), "the rival got it after {taken:?}");
+    assert!(taken >= 500 * MS, "the rival got it after {taken:?}");
     assert!(guard.is_lost() && guard.remaining().is_zero());
     soon(lost).await;
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
@@ -78,17 +80,17 @@ pub async fn a_fixed_lease_ends<F: Fixture>() {
 /// Redisson: testLockReentrantRenew.
 pub async fn a_watchdog_lease_does_not_end<F: Fixture>() {
     let scene = Scene::start();
-    let lease = 900 * MS;
+    let lease = 5 * SECOND;
     let locks = client_with_lease(&scene, lease).await;
     let mut lock = F::lock(&locks, "a");
-    for round in 0..2 {
+    for time in [lease + 500 * MS, 500 * MS] {
         let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
-        throughout(2 * lease, async || {
+        throughout(time, async || {
             let left = lock.remaining_lease().await.unwrap();
-            assert!(left.is_some_and(|left| left > lease / 4), "round {round}: {left:?} left");
-            assert!(!outer.is_lost() && !inner.is_lost());
+            assert!(left.is_some() && !outer.is_lost() && !inner.is_lost(), "{left:?} left");
         })
         .await;
+        renewed(&outer).await;
         inner.unlock().await.unwrap();
         assert!(!outer.is_lost());
         outer.unlock().await.unwrap();
@@ -100,7 +102,7 @@ pub async fn a_watchdog_lease_does_not_end<F: Fixture>() {
 /// Redisson: testAutoExpire.
 pub async fn a_lease_that_is_leaked_ends<F: Fixture>() {
     let scene = Scene::start();
-    let locks = client_with_lease(&scene, 500 * MS).await;
+    let locks = client_with_lease(&scene, 3 * SECOND).await;
     let mut lock = F::lock(&locks, "a");
     let guard = lock.lock().await.unwrap();
     let lost = guard.lost();
@@ -110,47 +112,49 @@ pub async fn a_lease_that_is_leaked_ends<F: Fixture>() {
     again.unlock().await.unwrap();
     assert!(lock.is_locked().await.unwrap(), "leaving again does not release what was leaked");
     soon(lost).await;
-    let (rival, waited) = timed(F::rival(&locks, "a").lock()).await;
-    assert!(waited < SECOND, "{waited:?}");
-    rival.unwrap().unlock().await.unwrap();
+    soon(F::rival(&locks, "a").lock()).await.unwrap().unlock().await.unwrap();
     drop((lock, locks));
     scene.end().await;
 }
 
 pub async fn a_longest_hold_ends<F: Fixture>() {
     let scene = Scene::start();
-    let locks = client_with_lease(&scene, 300 * MS).await;
-    let patient = client_with_lease(&scene, 30 * SECOND).await;
-    // Renewed until then; and shorter than a lease, so that it is not renewed at all.
-    for locks in [&locks, &patient] {
-        let guard = F::bounded(locks, "a", 700 * MS).lock().await.unwrap();
+    let short = client_with_lease(&scene, 4_500 * MS).await;
+    let long = client_with_lease(&scene, 30 * SECOND).await;
+    let ends = async |locks: &LockClient, name: &str, most: Duration| {
+        let start = Instant::now();
+        let guard = F::bounded(locks, name, most).lock().await.unwrap();
         guard.extend(600 * SECOND).await.unwrap();
-        let ((), held) = timed(guard.lost()).await;
-        assert!((650 * MS..900 * MS).contains(&held), "lost after {held:?}");
+        soon(guard.lost()).await;
+        let held = start.elapsed();
+        assert!(held > most - most / 50, "lost after {held:?}");
         // The guard is still there, and the lock is free: nothing is left of a lease.
-        let (rival, waited) = timed(F::rival(locks, "a").lock()).await;
-        assert!(waited < 250 * MS, "{waited:?}");
+        let (rival, waited) = timed(F::rival(locks, name).lock()).await;
+        assert!(waited < 2_500 * MS, "{waited:?}");
         rival.unwrap().unlock().await.unwrap();
         assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
-    }
-    drop((locks, patient));
+    };
+    // Renewed until then, and then for most of a lease; and shorter than a lease, so that it is not renewed at all.
+    tokio::join!(ends(&short, "a", 5_500 * MS), ends(&long, "b", SECOND));
+    drop((short, long));
     scene.end().await;
 }
 
 /// And not when it was asked for.
 pub async fn a_longest_hold_begins_with_the_grant<F: Fixture>() {
-    const MOST: Duration = Duration::from_millis(800);
+    const MOST: Duration = Duration::from_secs(10);
+    const WAIT: Duration = Duration::from_secs(3);
     let scene = Scene::start();
     let locks = scene.client().await;
     let rival = F::rival(&locks, "a").lock().await.unwrap();
     let mut lock = F::bounded(&locks, "a", MOST);
     let holding = async {
-        sleep(MOST).await; // for so long it waits
+        sleep(WAIT).await; // for so long it waits
         rival.unlock().await.unwrap();
     };
     let (guard, ()) = tokio::join!(lock.lock(), holding);
     let guard = guard.unwrap();
-    assert!(guard.remaining() > MOST / 2, "{:?}", guard.remaining());
+    assert!(guard.remaining() > MOST - WAIT, "{:?}", guard.remaining());
     guard.unlock().await.unwrap();
     drop((lock, locks));
     scene.end().await;
@@ -159,16 +163,16 @@ pub async fn a_longest_hold_begins_with_the_grant<F: Fixture>() {
 pub async fn a_lease_can_be_extended<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client().await;
-    let mut lock = F::leased(&locks, "a", 400 * MS);
+    let mut lock = F::leased(&locks, "a", 20 * SECOND);
     let guard = lock.lock().await.unwrap();
-    guard.extend(5 * SECOND).await.unwrap();
-    assert!(guard.remaining() > 4 * SECOND);
+    guard.extend(60 * SECOND).await.unwrap();
+    assert!(guard.remaining() > 50 * SECOND);
     guard.extend(SECOND).await.unwrap();
-    assert!(guard.remaining() > 4 * SECOND, "a shorter one does not shorten it");
-    assert!(lock.remaining_lease().await.unwrap() > Some(4 * SECOND));
+    assert!(guard.remaining() > 50 * SECOND, "a shorter one does not shorten it");
+    assert!(lock.remaining_lease().await.unwrap() > Some(50 * SECOND));
     guard.unlock().await.unwrap();
 
-    let guard = lock.lock().await.unwrap();
+    let guard = F::leased(&locks, "a", 400 * MS).lock().await.unwrap();
     soon(guard.lost()).await;
     assert!(matches!(guard.extend(SECOND).await, Err(Error::Lost { .. })), "lost is final");
     drop(guard);
@@ -183,17 +187,17 @@ pub async fn a_lease_can_be_extended<F: Fixture>() {
 /// Promise 7.
 pub async fn a_watchdog_hold_and_a_fixed_lease_do_not_shorten_each_other<F: Lending>() {
     let scene = Scene::start();
-    let locks = client_with_lease(&scene, 400 * MS).await;
+    let locks = client_with_lease(&scene, 5 * SECOND).await;
     let mut owner = locks.owner();
     let watched = F::lent(&mut owner, "a").lock().await.unwrap();
     // A longer time of its own, which the watchdog's shorter lease must not cut.
     let inner = F::lent(&mut owner, "a").lock().await.unwrap();
-    inner.extend(3 * SECOND).await.unwrap();
-    throughout(600 * MS, async || {
+    inner.extend(60 * SECOND).await.unwrap();
+    for _ in 0..2 {
+        renewed(&watched).await;
         let left = F::lock(&locks, "a").remaining_lease().await.unwrap();
-        assert!(left > Some(2 * SECOND), "{left:?}");
-    })
-    .await;
+        assert!(left > Some(40 * SECOND), "{left:?}");
+    }
     inner.unlock().await.unwrap();
     assert!(!watched.is_lost());
     watched.unlock().await.unwrap();
@@ -203,18 +207,19 @@ pub async fn a_watchdog_hold_and_a_fixed_lease_do_not_shorten_each_other<F: Lend
 
 pub async fn run_stops_the_work_when_the_lock_is_lost<F: Fixture>() {
     let scene = Scene::start();
-    let config = LockConfig::default().margin(500 * MS); // so much may the timer of a busy machine be late
-    let locks = scene.client_with(config).await;
+    let locks = scene.client().await;
+    let lasting = F::lock(&locks, "b").lock().await.unwrap();
+    assert_eq!(lasting.run(async { 42 }).await.unwrap(), 42);
+    lasting.unlock().await.unwrap();
     let start = Instant::now();
-    let guard = F::leased(&locks, "a", 2 * SECOND).lock().await.unwrap();
-    assert_eq!(guard.run(async { 42 }).await.unwrap(), 42);
-    let result = soon(guard.run(sleep(LIMIT))).await;
-    let told = start.elapsed();
+    let guard = F::leased(&locks, "a", SECOND).lock().await.unwrap();
+    let left = guard.remaining();
+    assert!(left < SECOND, "{left:?}");
+    // On a busy machine all timers are late, so this one is the judge, and no clock.
+    let result = timeout(left + 2 * MS, guard.run(sleep(LIMIT))).await;
+    let result = result.expect("told no later than the lease can be relied on");
     assert!(matches!(result, Err(Error::Lost { name, .. }) if name == guard.name()));
-    assert!(
-        told > SECOND && told < 2 * SECOND,
-        "told after {told:?}, no later than the lease can be relied on"
-    );
+    assert!(start.elapsed() > 900 * MS, "told after {:?}", start.elapsed());
     assert!(matches!(guard.run(async { 42 }).await, Err(Error::Lost { .. })), "and nothing is begun");
     drop((guard, locks));
     scene.end().await;
@@ -223,15 +228,14 @@ pub async fn run_stops_the_work_when_the_lock_is_lost<F: Fixture>() {
 /// Redisson: testAutoExpire, testLockIsNotRenewedAfterInterruptedTryLock.
 pub async fn the_locks_of_a_client_that_is_gone_end<F: Fixture>() {
     let scene = Scene::start();
-    let locks = client_with_lease(&scene, 300 * MS).await;
+    let locks = client_with_lease(&scene, 3 * SECOND).await;
     let guard = F::lock(&locks, "a").lock().await.unwrap();
     locks.shutdown().await.unwrap();
     assert!(!guard.is_lost(), "shutting down does not end what is at work");
     let other = scene.client().await;
-    let (rival, waited) = timed(F::rival(&other, "a").lock()).await;
-    assert!(waited < 600 * MS, "{waited:?}");
+    let rival = soon(F::rival(&other, "a").lock()).await.unwrap();
     assert!(guard.is_lost());
-    rival.unwrap().unlock().await.unwrap();
+    rival.unlock().await.unwrap();
     assert!(matches!(F::lock(&locks, "b").lock().await, Err(Error::Closed)));
     assert!(matches!(F::lock(&locks, "b").try_lock().await, Err(Error::Closed)));
     drop((guard, locks, other));

@@ -16,16 +16,16 @@ mod waiting;
 
 use std::time::Duration;
 
-use lockkeeper::{LockClient, LockConfig};
-use support::Scene;
+use lockkeeper::LockClient;
 use support::fixture::{
     FairLocks, FencedLocks, Fixture, Lending, MultiLocks, RLocks, ReadLocks, SingleMultiLocks,
     SingleRedLocks, WriteLocks,
 };
+use support::{Scene, patient};
 
 /// A client whose watchdog lease is this long.
 async fn client_with_lease(scene: &Scene, lease: Duration) -> LockClient {
-    scene.client_with(LockConfig::default().watchdog_lease(lease)).await
+    scene.client_with(patient().watchdog_lease(lease)).await
 }
 
 macro_rules! conformance {

@@ -2,15 +2,22 @@
 
 use std::sync::{Arc, Mutex};
 
-use lockkeeper::{BaseLock, Error, LockConfig};
+use lockkeeper::{BaseLock, Error, LockClient, LockConfig};
 use tokio::time::Instant;
 
 use crate::Fixture;
-use crate::support::{LIMIT, MS, SECOND, Scene, Server, eventually, soon, throughout, timed};
+use crate::support::{
+    LIMIT, MS, SECOND, Scene, Server, connect, eventually, patient, soon, throughout, timed,
+};
+
+/// A client whose waiters look by themselves only when a lease ends.
+async fn never_polls(scene: &Scene) -> LockClient {
+    scene.client_with(patient().safety_poll(3_600 * SECOND).fair_allowance(60 * SECOND)).await
+}
 
 pub async fn a_waiter_is_woken_by_the_release<F: Fixture>() {
     let scene = Scene::start();
-    let (ours, theirs) = (scene.client().await, scene.client().await);
+    let (ours, theirs) = (never_polls(&scene).await, never_polls(&scene).await);
     for waiting_client in [&ours, &theirs] {
         let guard = F::lock(&ours, "a").lock().await.unwrap();
         let waiting = tokio::spawn({
@@ -27,7 +34,7 @@ pub async fn a_waiter_is_woken_by_the_release<F: Fixture>() {
         let released = Instant::now();
         guard.unlock().await.unwrap();
         let woken = soon(waiting).await.unwrap() - released;
-        assert!(woken < 500 * MS, "far below the lease of 30 s and the safety poll of 3 s: {woken:?}");
+        assert!(woken < 10 * SECOND, "far below the lease of 30 s: {woken:?}");
         scene.quiet().await;
     }
     drop((ours, theirs));
@@ -37,40 +44,46 @@ pub async fn a_waiter_is_woken_by_the_release<F: Fixture>() {
 /// Redisson: testTryLockWait.
 pub async fn a_waiter_gives_up_after_its_time<F: Fixture>() {
     let scene = Scene::start();
-    let locks = scene.client().await;
+    let locks = never_polls(&scene).await;
     let guard = F::lock(&locks, "a").lock().await.unwrap();
     let (got, waited) = timed(F::rival(&locks, "a").try_lock_for(300 * MS)).await;
     assert!(got.unwrap().is_none());
-    assert!((300 * MS..500 * MS).contains(&waited), "{waited:?}");
+    assert!((300 * MS..10 * SECOND).contains(&waited), "{waited:?}");
     eventually("it does not listen any more", || scene.server.channels(), Vec::is_empty).await;
 
-    // In a line of several, too.
+    // In a line of several, too, and behind one that does not give up.
+    let in_front = tokio::spawn({
+        let locks = locks.clone();
+        async move { F::rival(&locks, "a").lock().await.unwrap().unlock().await }
+    });
+    eventually("it listens", || scene.server.channels(), |channels| !channels.is_empty()).await;
     let (first, second, third) = tokio::join!(
         timed(async { F::rival(&locks, "a").try_lock_for(100 * MS).await.unwrap().is_none() }),
         timed(async { F::rival(&locks, "a").try_lock_for(200 * MS).await.unwrap().is_none() }),
         timed(async { F::rival(&locks, "a").try_lock_for(150 * MS).await.unwrap().is_none() }),
     );
     for ((gave_up, waited), wait) in [(first, 100 * MS), (second, 200 * MS), (third, 150 * MS)] {
-        assert!(gave_up && waited >= wait && waited < wait + 200 * MS, "{waited:?} of {wait:?}");
+        assert!(gave_up && waited >= wait && waited < 10 * SECOND, "{waited:?} of {wait:?}");
     }
     guard.unlock().await.unwrap();
+    soon(in_front).await.unwrap().unwrap();
     drop(locks);
     scene.end().await;
 }
 
 pub async fn a_waiter_gets_a_lock_whose_lease_ended<F: Fixture>() {
     let scene = Scene::start();
-    let locks = scene.client().await;
-    for second_in_line in [false, true] {
+    let locks = never_polls(&scene).await;
+    for (second_in_line, lease) in [(false, 600 * MS), (true, 4 * SECOND)] {
         let start = Instant::now();
-        let guard = F::leased(&locks, "a", 600 * MS).lock().await.unwrap();
+        let guard = F::leased(&locks, "a", lease).lock().await.unwrap();
         if second_in_line {
             // The one in front goes away; the next has to know when the lease ends.
             assert!(F::rival(&locks, "a").try_lock_for(100 * MS).await.unwrap().is_none());
         }
         let rival = soon(F::rival(&locks, "a").lock()).await.unwrap();
         let waited = start.elapsed();
-        assert!((600 * MS..1_100 * MS).contains(&waited), "{waited:?}: no message is sent when a lease ends");
+        assert!(waited >= lease, "{waited:?}: no message is sent when a lease ends");
         rival.unlock().await.unwrap();
         drop(guard);
     }
@@ -129,23 +142,30 @@ pub async fn a_client_that_shuts_down_wakes_its_waiters<F: Fixture>() {
 /// Redisson: testRedisFailed.
 pub async fn without_a_server_a_wait_is_an_error<F: Fixture>() {
     let mut server = Server::start();
-    let config = LockConfig::default().retry_timeout(500 * MS);
-    let locks = lockkeeper::LockClient::new(server.url(), config).await.unwrap();
+    let locks = connect(server.url(), LockConfig::default().retry_timeout(500 * MS)).await;
     server.kill();
     let mut lock = F::lock(&locks, "a");
     for (result, least) in [
-        (timed(lock.try_lock_for(1_200 * MS)).await, 1_000 * MS),
+        (timed(lock.try_lock_for(3 * SECOND)).await, 2_500 * MS),
         (timed(lock.try_lock()).await, 200 * MS),
         (timed(async { lock.lock().await.map(Some) }).await, 200 * MS),
     ] {
         let (result, took) = result;
         let error = result.expect_err("nobody is there");
         assert!(error.is_transient() && matches!(error, Error::Unreachable(_)), "{error:?}");
-        assert!(took >= least && took < 3 * SECOND, "{took:?}: it goes on trying, but not for ever");
+        assert!(took >= least && took < LIMIT / 2, "{took:?}: it goes on trying, but not for ever");
         assert!(std::error::Error::source(&error).is_some());
     }
     server.start_again();
-    let guard = soon(lock.lock()).await.unwrap();
+    let found = async {
+        loop {
+            match lock.lock().await {
+                Err(error) if error.is_transient() => {} // it does not wait long for a busy machine
+                got => return got,
+            }
+        }
+    };
+    let guard = soon(found).await.unwrap();
     assert!(guard.remaining() < LIMIT * 2);
     guard.unlock().await.unwrap();
 }

@@ -1,11 +1,11 @@
 //! What waiting costs the server.
 
-use lockkeeper::{LockClient, LockConfig};
+use lockkeeper::LockConfig;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::support::{Faults, LIMIT, SECOND, Scene, eventually, soon, timed, within};
-use crate::{ALLOWANCE, config, waits};
+use crate::support::{Faults, LIMIT, SECOND, Scene, connect, eventually, patient, soon, timed, within};
+use crate::{config, waits};
 
 /// Without a single message, the first is told by what keeps its place.
 #[tokio::test]
@@ -13,8 +13,9 @@ async fn lost_messages_cost_a_beat() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     proxy.set(Faults { lose_messages: true, ..Faults::default() });
-    let ours = LockClient::new(proxy.url(), config()).await.unwrap();
-    let theirs = scene.client_with(config()).await;
+    let allowance = 6 * SECOND;
+    let ours = connect(proxy.url(), patient().fair_allowance(allowance)).await;
+    let theirs = scene.client().await;
     let guard = theirs.fair_lock("a").lock().await.unwrap();
     let waiting = waits(&scene, &ours, 0).await;
     eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
@@ -22,7 +23,7 @@ async fn lost_messages_cost_a_beat() {
     guard.unlock().await.unwrap();
     let (woken, took) = timed(waiting).await;
     woken.unwrap();
-    assert!(took < ALLOWANCE, "{took:?}");
+    assert!(took < allowance, "{took:?}");
     assert!(proxy.lost_messages() > 0);
     let asked = scene.server.calls("evalsha") - before;
     assert!(asked <= 10, "{asked} commands meanwhile");

@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use lockkeeper::{LockClient, LockConfig};
-use support::{Scene, child, eventually, poll_until};
+use support::{SECOND, Scene, child, connect, eventually, patient, poll_until};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
@@ -26,7 +26,12 @@ const ALLOWANCE: Duration = Duration::from_millis(1_500);
 const SECTION: Duration = Duration::from_millis(5);
 
 fn config() -> LockConfig {
-    LockConfig::default().fair_allowance(ALLOWANCE)
+    patient().fair_allowance(ALLOWANCE)
+}
+
+/// Who is slow keeps its place, and no heartbeat comes to help.
+fn lasting() -> LockConfig {
+    patient().fair_allowance(60 * SECOND)
 }
 
 fn queue(scene: &Scene) -> Vec<String> {
@@ -69,9 +74,9 @@ fn told(server: &redis::Client, list: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child() {
     let Some((role, url)) = child::role() else { return };
-    let locks = LockClient::new(url.clone(), config()).await.unwrap();
-    let server = redis::Client::open(url).unwrap();
+    let server = redis::Client::open(url.as_str()).unwrap();
     let (waiters, list) = role.split_once(' ').unwrap_or((&role, ""));
+    let locks = connect(url, if list.is_empty() { config() } else { lasting() }).await;
     let mut waiting = JoinSet::new();
     for _ in 0..waiters.parse().unwrap() {
         let number = (!list.is_empty()).then(|| tokio::task::block_in_place(|| told(&server, list)));

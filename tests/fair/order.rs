@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use crate::support::{Child, MS, SECOND, Scene, eventually, soon, timed};
+use crate::support::{Child, SECOND, Scene, eventually, soon, timed};
 use crate::{config, queue, queued, waits};
 
 /// Fifty waiters of five processes, told to queue one after the other.
@@ -57,24 +57,29 @@ async fn re_entry_does_not_queue_and_a_try_does_not_overtake() {
 /// Redisson: testLeaseTimeout. Nobody gives back, so each lease has to end.
 #[tokio::test]
 async fn leases_that_end_are_followed_in_order() {
+    const WAITERS: usize = 4;
     let scene = Scene::start();
-    let locks = scene.client_with(config()).await;
+    let locks = scene.client_with(config().fair_allowance(3 * SECOND)).await;
+    let guard = locks.fair_lock("a").lock().await.unwrap();
     let mut waiting = Vec::new();
-    for number in 0..6_usize {
+    for number in 1..=WAITERS {
         let locks = locks.clone();
         waiting.push(tokio::spawn(async move {
-            let mut lock = locks.fair_lock("a").lease(300 * MS);
-            lock.try_lock_for(10 * SECOND).await.unwrap().expect("in that time").leak();
+            let mut lock = locks.fair_lock("a").lease(SECOND);
+            lock.lock().await.unwrap().leak();
             Instant::now()
         }));
         queued(&scene, number).await;
-        eventually("it holds or waits", || scene.server.run::<bool>(&["EXISTS", "a"]), |&held| held).await;
     }
+    let start = Instant::now();
+    guard.unlock().await.unwrap();
     let mut times = Vec::new();
     for waiter in waiting {
         times.push(soon(waiter).await.unwrap());
     }
-    assert!(times.is_sorted_by(|a, b| *b - *a > 250 * MS), "{times:?}");
+    assert!(times.is_sorted(), "{times:?}");
+    // The first is in at once, and each of the others at the end of a lease.
+    assert!(times[WAITERS - 1] - start >= 3 * SECOND, "{times:?} from {start:?}");
     drop(locks);
     scene.end().await;
 }

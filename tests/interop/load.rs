@@ -6,7 +6,7 @@ use lockkeeper::{BaseLock, LockClient};
 use tokio::task::JoinSet;
 
 use crate::support::fixture::Fixture;
-use crate::support::{Child, Scene};
+use crate::support::{Child, Scene, child, connection};
 use crate::{Java, Row, actor, rival};
 
 const THREADS: usize = 4;
@@ -59,8 +59,7 @@ pub async fn no_update_is_lost<R: Row>() {
 
 /// The part of one Rust process. How often it counted.
 pub async fn count<R: Row>(locks: &LockClient) -> u64 {
-    let server = redis::Client::open(crate::support::child::role().unwrap().1).unwrap();
-    let counter = server.get_multiplexed_async_connection().await.unwrap();
+    let counter = connection(&child::role().unwrap().1).await;
     let mut counting = JoinSet::new();
     for _ in 0..TASKS {
         let (locks, mut counter) = (locks.clone(), counter.clone());

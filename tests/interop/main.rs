@@ -25,7 +25,7 @@ use std::time::Duration;
 use java::{Actor, Java};
 use lockkeeper::{BaseLock, LockClient, LockConfig};
 use support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
-use support::{Scene, child};
+use support::{SECOND, Scene, child};
 use tokio::task::JoinHandle;
 
 /// A type of lock in both worlds.
@@ -56,7 +56,9 @@ impl Stage {
     async fn with_watchdogs(of_java: Duration, config: LockConfig) -> Self {
         let scene = Scene::start();
         let java = Java::with(&scene, &[&format!("watchdog={}", of_java.as_millis())]).await;
-        let locks = scene.client_with(config.safety_poll(Duration::from_secs(3_600))).await;
+        let locks = scene
+            .client_with(config.safety_poll(Duration::from_secs(3_600)).command_timeout(10 * SECOND))
+            .await;
         Self { scene, java, locks }
     }
 
@@ -160,8 +162,12 @@ macro_rules! rows {
         async fn child() {
             let Some((role, url)) = child::role() else { return };
             let (row, job) = role.split_once(' ').unwrap();
-            let config = LockConfig::default().watchdog_lease(roles::LEASE);
-            let locks = LockClient::new(url, config).await.unwrap();
+            // Only who is killed has a short lease. A section under load may be held up for longer.
+            let config = match job {
+                "hold" => LockConfig::default().watchdog_lease(roles::LEASE),
+                _ => LockConfig::default(),
+            };
+            let locks = support::connect(url, config).await;
             match row {
                 $(stringify!($row) => second_process::<$row::Row>(job, locks).await,)*
                 other => println!("unexpected: {other}"),

@@ -16,12 +16,16 @@ mod wakes;
 
 use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
-use lockkeeper::{LockClient, LockConfig, LockGuard, ReadLock, WriteLock};
-use support::{Child, SECOND, Scene, child, eventually};
+use lockkeeper::{LockClient, LockGuard, ReadLock, WriteLock};
+use support::{Child, Scene, child, connect, eventually, patient};
 use tokio::sync::Barrier;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
+
+/// Of those that die.
+const LEASE: Duration = Duration::from_secs(3);
 
 fn reader(locks: &LockClient) -> ReadLock {
     locks.read_write_lock("a").into_read()
@@ -76,8 +80,8 @@ async fn child() {
     let Some((role, url)) = child::role() else { return };
     let (what, count) = role.split_once(' ').unwrap();
     let count: usize = count.parse().unwrap();
-    let config = LockConfig::default().watchdog_lease(SECOND);
-    let locks = LockClient::new(url, config).await.unwrap();
+    let config = if what == "read" { patient() } else { patient().watchdog_lease(LEASE) };
+    let locks = connect(url, config).await;
     match what {
         // All are in together, or nobody gets on.
         "read" => {

@@ -2,7 +2,7 @@
 
 use lockkeeper::Error;
 
-use crate::support::{SECOND, Scene, soon};
+use crate::support::{SECOND, Scene, patient, soon};
 use crate::{can_read, can_write, holds, reader, writer};
 
 /// Redisson: testMultiRead, testWriteLock, testReadLockIsLocked.
@@ -69,7 +69,9 @@ async fn an_owner_that_writes_may_read_and_go_on_reading() {
 #[tokio::test]
 async fn an_upgrade_is_an_error_at_once_and_changes_nothing() {
     let scene = Scene::start();
-    let locks = scene.client().await;
+    // Nothing is renewed meanwhile.
+    let config = patient().watchdog_lease(3_600 * SECOND).java_watchdog(3_600 * SECOND);
+    let locks = scene.client_with(config).await;
     let is_upgrade = |error: Error| {
         assert!(matches!(&error, Error::Upgrade { name, .. } if name == "a"), "{error:?}");
         assert!(!error.is_transient() && !error.outcome_unknown());

@@ -1,10 +1,11 @@
 //! Who waits is woken, and at what cost.
 
-use lockkeeper::{LockClient, LockConfig};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::support::{Child, Faults, MS, SECOND, Scene, eventually, poll_until, soon, timed};
+use crate::support::{
+    Child, Faults, LIMIT, MS, SECOND, Scene, connect, eventually, patient, poll_until, soon, timed,
+};
 use crate::{reader, writer};
 
 /// Redisson: testWriteRead. Two hundred readers of four processes wait for a writer, and are in together.
@@ -36,7 +37,7 @@ async fn when_a_writer_leaves_all_readers_enter_together() {
 #[tokio::test]
 async fn a_downgrade_lets_waiting_readers_in_at_once() {
     let scene = Scene::start();
-    let config = LockConfig::default().safety_poll(60 * SECOND);
+    let config = patient().safety_poll(60 * SECOND);
     let (ours, theirs) = (scene.client().await, scene.client_with(config).await);
     let mut lock = ours.read_write_lock("a");
     let writing = lock.write().lock().await.unwrap();
@@ -49,7 +50,7 @@ async fn a_downgrade_lets_waiting_readers_in_at_once() {
     let reading = lock.read().lock().await.unwrap();
     writing.unlock().await.unwrap();
     let (guards, took) = timed(waiting.join_all()).await;
-    assert!(took < SECOND, "{took:?}");
+    assert!(took < LIMIT / 2, "{took:?}");
     drop((guards, reading, lock));
     drop((ours, theirs));
     scene.end().await;
@@ -59,7 +60,7 @@ async fn a_downgrade_lets_waiting_readers_in_at_once() {
 #[tokio::test]
 async fn a_writer_reads_past_the_readers_of_its_process() {
     let scene = Scene::start();
-    let locks = scene.client().await;
+    let locks = scene.client_with(patient().safety_poll(60 * SECOND)).await;
     let mut lock = locks.read_write_lock("a");
     let writing = lock.write().lock().await.unwrap();
     let mut waiting = JoinSet::new();
@@ -69,10 +70,10 @@ async fn a_writer_reads_past_the_readers_of_its_process() {
     }
     eventually("they listen", || scene.server.channels(), |channels| channels.len() == 1).await;
     let (reading, took) = timed(lock.read().lock()).await;
-    assert!(took < SECOND, "{took:?}");
+    assert!(took < LIMIT / 2, "{took:?}");
     writing.unlock().await.unwrap();
     let (guards, took) = timed(waiting.join_all()).await;
-    assert!(took < SECOND, "{took:?}");
+    assert!(took < LIMIT / 2, "{took:?}");
     drop((guards, reading, lock));
     locks.shutdown().await.unwrap();
     drop(locks);
@@ -83,8 +84,8 @@ async fn a_writer_reads_past_the_readers_of_its_process() {
 #[tokio::test]
 async fn a_reader_that_is_left_in_front_holds_no_other_up_for_long() {
     let scene = Scene::start();
-    let locks = scene.client_with(LockConfig::default().safety_poll(300 * MS)).await;
-    writer(&locks).lease(500 * MS).lock().await.unwrap().leak();
+    let locks = scene.client_with(patient().safety_poll(2 * SECOND)).await;
+    writer(&locks).lease(3 * SECOND).lock().await.unwrap().leak();
     let mut in_front = reader(&locks);
     let mut left = Box::pin(in_front.lock());
     poll_until(&mut left, || !scene.server.channels().is_empty()).await;
@@ -93,10 +94,9 @@ async fn a_reader_that_is_left_in_front_holds_no_other_up_for_long() {
         let locks = locks.clone();
         waiting.spawn(async move { reader(&locks).lock().await.unwrap() });
     }
-    let (guards, took) = timed(waiting.join_all()).await;
-    assert!(took < 3 * SECOND, "{took:?}");
+    let guards = soon(waiting.join_all()).await;
     let (later, took) = timed(async { reader(&locks).lock().await.unwrap() }).await;
-    assert!(took < 200 * MS, "others read: {took:?}");
+    assert!(took < 3 * SECOND, "others read: {took:?}");
     drop((guards, later));
     soon(left).await.unwrap().unlock().await.unwrap();
     drop((in_front, locks));
@@ -138,8 +138,8 @@ async fn a_lost_message_costs_a_safety_poll() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     proxy.set(Faults { lose_messages: true, ..Faults::default() });
-    let config = LockConfig::default().safety_poll(600 * MS);
-    let (ours, theirs) = (LockClient::new(proxy.url(), config).await.unwrap(), scene.client().await);
+    let config = patient().safety_poll(600 * MS);
+    let (ours, theirs) = (connect(proxy.url(), config).await, scene.client().await);
     let guard = writer(&theirs).lock().await.unwrap();
     let mut waiting = JoinSet::new();
     for _ in 0..20 {
@@ -150,7 +150,7 @@ async fn a_lost_message_costs_a_safety_poll() {
     guard.unlock().await.unwrap();
     let (guards, took) = timed(waiting.join_all()).await;
     assert!(proxy.lost_messages() > 0);
-    assert!(took < 2 * SECOND, "{took:?}");
+    assert!(took < LIMIT / 2, "{took:?}");
     drop(guards);
     ours.shutdown().await.unwrap();
     drop((ours, theirs, proxy));

@@ -3,25 +3,25 @@
 use std::time::Duration;
 
 use lockkeeper::{Error, LockConfig};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use crate::support::{Faults, MS, SECOND, eventually, renewed, soon, throughout, timed};
-use crate::{Three, both, impatient, red};
+use crate::support::{Faults, LIMIT, MS, SECOND, eventually, patient, renewed, soon, throughout, timed};
+use crate::{COMMAND, Three, both, impatient, lasting, red};
 
-/// Whoever waits for the silent one waits for a `command_timeout`, which is longer than this.
-const NO_WAIT: Duration = Duration::from_millis(350);
+/// Whoever waits for the silent one waits for longer than this.
+const NO_WAIT: Duration = COMMAND.saturating_sub(Duration::from_millis(500));
 
 /// Fault 33, and Redisson: testConnectionFailed. Silent in any way, or dead: the others go on at their own pace.
 #[tokio::test]
 async fn one_server_of_three_that_fails_delays_nobody() {
     for (how, faults) in [("black hole", Faults::black_hole()), ("mute", Faults::replies_held())] {
         let three = Three::start().await;
-        let clients = three.clients(impatient()).await;
+        let clients = three.clients(lasting()).await;
         let mut lock = red(&clients);
-        let held = lock.lock().await.unwrap();
+        let held = three.held_by_all(&mut lock).await;
         three.proxies[1].set(faults);
-        // It is renewed by the other two, over several leases.
-        throughout(4 * SECOND, async || assert!(!held.is_lost(), "{how}")).await;
+        // It is renewed by the other two.
+        throughout(6 * SECOND, async || assert!(!held.is_lost(), "{how}")).await;
         let (released, took) = timed(held.unlock()).await;
         released.unwrap();
         assert!(took < NO_WAIT, "{how}: released in {took:?}");
@@ -46,8 +46,7 @@ async fn one_server_of_three_that_fails_delays_nobody() {
 #[tokio::test]
 async fn a_round_without_hope_waits_for_nobody() {
     let three = Three::start().await;
-    let patient = LockConfig::default().command_timeout(10 * SECOND);
-    let (ours, theirs) = (three.clients(patient).await, three.clients(LockConfig::default()).await);
+    let (ours, theirs) = (three.clients(patient()).await, three.clients(patient()).await);
     for silent in 0..3 {
         let mut foreign = Vec::new();
         for other in (0..3).filter(|&other| other != silent) {
@@ -55,7 +54,7 @@ async fn a_round_without_hope_waits_for_nobody() {
         }
         three.proxies[silent].set_existing(Faults::replies_held());
         let (got, took) = timed(red(&ours).try_lock()).await;
-        assert!(got.unwrap().is_none() && took < SECOND, "{silent}: {took:?}");
+        assert!(got.unwrap().is_none() && took < 9 * SECOND, "{silent}: {took:?}");
         three.proxies[silent].set(Faults::default());
         for guard in foreign {
             guard.unlock().await.unwrap();
@@ -68,7 +67,7 @@ async fn a_round_without_hope_waits_for_nobody() {
 #[tokio::test]
 async fn one_server_of_three_that_is_stopped_or_dead_delays_nobody() {
     let mut three = Three::start().await;
-    let clients = three.clients(impatient()).await;
+    let clients = three.clients(lasting()).await;
     let mut lock = red(&clients);
     for round in 0..2 {
         if round == 0 {
@@ -80,7 +79,7 @@ async fn one_server_of_three_that_is_stopped_or_dead_delays_nobody() {
             let (guard, acquired) = timed(lock.lock()).await;
             let (released, done) = timed(guard.unwrap().unlock()).await;
             released.unwrap();
-            assert!(acquired.max(done) < 300 * MS, "round {round}: {acquired:?} and {done:?}");
+            assert!(acquired.max(done) < NO_WAIT, "round {round}: {acquired:?} and {done:?}");
         }
         if round == 0 {
             three.others[0].thaw();
@@ -103,20 +102,21 @@ async fn without_a_majority_a_holder_is_told_and_a_waiter_gets_an_answer() {
     three.proxies[0].set(Faults::black_hole());
     three.proxies[2].set(Faults::black_hole());
     let left = guard.remaining() + 500 * MS; // an answer may be under way
-    let (_, took) = timed(guard.lost()).await;
-    assert!(took < left && guard.is_lost(), "{took:?} of {left:?}");
+    // On a busy machine all timers are late, so this one is the judge, and no clock.
+    timeout(left, guard.lost()).await.expect("it is told in time");
+    assert!(guard.is_lost());
 
     let mut other = red(&clients);
     let (got, took) = timed(other.try_lock_for(600 * MS)).await;
-    assert!(!matches!(got, Ok(Some(_))) && took < 2 * SECOND, "{got:?} after {took:?}");
+    assert!(!matches!(got, Ok(Some(_))) && took < LIMIT / 2, "{got:?} after {took:?}");
     let (error, took) = timed(other.lock()).await;
     let error = error.unwrap_err();
-    assert!(error.is_transient() && took < 4 * SECOND, "{error:?} after {took:?}");
+    assert!(error.is_transient() && took < LIMIT / 2, "{error:?} after {took:?}");
     assert!(matches!(other.is_locked().await, Err(error) if error.is_transient()));
     // That the one which is left is held by somebody else makes it no matter of waiting.
     let foreign = clients[1].rlock("a").lock().await.unwrap();
     let (error, took) = timed(other.lock()).await;
-    assert!(error.unwrap_err().is_transient() && took < 4 * SECOND, "after {took:?}");
+    assert!(error.unwrap_err().is_transient() && took < LIMIT / 2, "after {took:?}");
     foreign.unlock().await.unwrap();
     for proxy in &three.proxies {
         proxy.set(Faults::default());
@@ -131,14 +131,16 @@ async fn without_a_majority_a_holder_is_told_and_a_waiter_gets_an_answer() {
 #[tokio::test]
 async fn what_came_too_late_is_given_back() {
     let three = Three::start().await;
-    let (ours, theirs) = (three.clients(impatient()).await, three.clients(impatient()).await);
+    // With a lease of 30 s.
+    let config = LockConfig::default().command_timeout(400 * MS);
+    let (ours, theirs) = (three.clients(config).await, three.clients(patient()).await);
     three.others[0].freeze();
     let mut lock = red(&ours);
     let guard = soon(lock.lock()).await.unwrap();
     guard.unlock().await.unwrap();
     three.others[0].thaw();
     let (guard, took) = timed(async { theirs[1].rlock("a").lock().await }).await;
-    assert!(took < 3 * SECOND, "an orphan for {took:?}");
+    assert!(took < 12 * SECOND, "an orphan for {took:?}");
     guard.unwrap().unlock().await.unwrap();
     drop(lock);
     three.end(both(ours, theirs)).await;
@@ -148,15 +150,15 @@ async fn what_came_too_late_is_given_back() {
 #[tokio::test]
 async fn a_fault_beside_a_slow_server_is_no_error() {
     let three = Three::start().await;
-    let theirs = three.clients(LockConfig::default()).await;
-    let guard = red(&theirs).lock().await.unwrap();
-    let ours = three.clients(LockConfig::default().retry_timeout(SECOND)).await;
+    let theirs = three.clients(patient()).await;
+    let guard = three.held_by_all(&mut red(&theirs)).await;
+    let ours = three.clients(patient().retry_timeout(SECOND)).await;
     three.proxies[0].refuse(true);
     three.proxies[0].cut();
     three.proxies[2].set(Faults { delay: 20 * MS, ..Faults::default() });
     let mut lock = red(&ours);
     let (got, took) = timed(lock.try_lock()).await;
-    assert!(got.unwrap().is_none() && took < SECOND, "{took:?}");
+    assert!(got.unwrap().is_none() && took < LIMIT / 2, "{took:?}");
     assert!(lock.try_lock_for(500 * MS).await.unwrap().is_none());
     let waiting = tokio::spawn(async move { lock.lock().await.map(drop) });
     sleep(3 * SECOND).await; // longer than it goes on through faults

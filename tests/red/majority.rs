@@ -1,16 +1,16 @@
 //! What a majority is, and what it takes.
 
-use lockkeeper::{Error, LockClient, LockConfig, RLock, RedLock};
+use lockkeeper::{Error, RLock, RedLock};
 
-use crate::support::{Faults, MS, SECOND, eventually, soon, throughout, timed};
-use crate::{Three, both, impatient, members, red};
+use crate::support::{Faults, MS, SECOND, connect, eventually, patient, soon, throughout, timed};
+use crate::{Three, both, lasting, members, red};
 
 /// Redisson: testLockSuccess, testLockSuccess2, testLockFailed.
 #[tokio::test]
 async fn a_majority_is_enough_and_less_is_not() {
     let three = Three::start().await;
-    let (ours, theirs) =
-        (three.clients(LockConfig::default()).await, three.clients(LockConfig::default()).await);
+    let config = patient().safety_poll(3_600 * SECOND); // nobody polls
+    let (ours, theirs) = (three.clients(config.clone()).await, three.clients(config).await);
     let mut lock = red(&ours);
     for blocked in 0..3 {
         let foreign = theirs[blocked].rlock("a").lock().await.unwrap();
@@ -23,18 +23,19 @@ async fn a_majority_is_enough_and_less_is_not() {
     let foreign = [theirs[0].rlock("a").lock().await.unwrap(), theirs[2].rlock("a").lock().await.unwrap()];
     assert!(lock.try_lock().await.unwrap().is_none());
     assert!(lock.try_lock_for(200 * MS).await.unwrap().is_none());
-    assert_eq!(three.held(), 2, "what was had is given back");
+    eventually("what was had is given back", || three.held(), |&held| held == 2).await;
     let (got, _) = tokio::join!(timed(lock.lock()), async {
         eventually("it listens", || three.heard(), |&count| count == 1).await;
         for guard in foreign {
             guard.unlock().await.unwrap();
         }
     });
-    assert!(got.1 < SECOND, "{:?}", got.1);
+    assert!(got.1 < 10 * SECOND, "{:?}", got.1);
     let outer = got.0.unwrap();
     let inner = lock.lock().await.unwrap();
-    assert_eq!((lock.hold_count(), three.held()), (2, 3));
-    assert!(lock.remaining_lease().await.unwrap().is_some_and(|left| left > 25 * SECOND));
+    assert_eq!(lock.hold_count(), 2);
+    assert!(three.held() >= 2);
+    assert!(lock.remaining_lease().await.unwrap().is_some_and(|left| left > 20 * SECOND));
     inner.unlock().await.unwrap();
     outer.unlock().await.unwrap();
     assert!(!lock.is_locked().await.unwrap());
@@ -46,12 +47,11 @@ async fn a_majority_is_enough_and_less_is_not() {
 #[tokio::test]
 async fn a_server_that_forgets_does_not_make_a_second_majority() {
     let mut three = Three::start().await;
-    let (ours, theirs) = (three.clients(impatient()).await, three.clients(impatient()).await);
+    let (ours, theirs) = (three.clients(lasting()).await, three.clients(lasting()).await);
     let mut lock = red(&ours);
-    let guard = lock.lock().await.unwrap();
-    assert_eq!(three.held(), 3);
+    let guard = three.held_by_all(&mut lock).await;
     three.others[1].restart();
-    throughout(3 * SECOND, async || {
+    throughout(5 * SECOND, async || {
         assert!(red(&theirs).try_lock().await.unwrap().is_none());
         assert!(!guard.is_lost());
     })
@@ -66,8 +66,8 @@ async fn a_server_that_forgets_does_not_make_a_second_majority() {
 #[tokio::test]
 async fn a_lease_is_longer_when_a_majority_says_so() {
     let three = Three::start().await;
-    let clients = three.clients(LockConfig::default()).await;
-    let guard = red(&clients).lease(2 * SECOND).lock().await.unwrap();
+    let clients = three.clients(patient()).await;
+    let guard = three.held_by_all(&mut red(&clients).lease(20 * SECOND)).await;
     three.others[0].run::<()>(&["DEL", "a"]);
     three.proxies[2].set(Faults { delay: 100 * MS, ..Faults::default() });
     guard.extend(60 * SECOND).await.unwrap();
@@ -81,7 +81,7 @@ async fn a_lease_is_longer_when_a_majority_says_so() {
 #[tokio::test]
 async fn a_name_in_other_use_on_one_server_costs_that_server() {
     let three = Three::start().await;
-    let clients = three.clients(impatient()).await;
+    let clients = three.clients(patient()).await;
     let mut lock = red(&clients);
     for in_use in [&["HSET", "a", "mode", "write", "x:1:write", "1"][..], &["SET", "a", "text"]] {
         three.others[1].run::<()>(in_use);
@@ -102,21 +102,20 @@ async fn a_name_in_other_use_on_one_server_costs_that_server() {
 #[tokio::test]
 async fn servers_that_are_not_independent_are_refused() {
     let three = Three::start().await;
-    let clients = three.clients(LockConfig::default()).await;
+    let clients = three.clients(patient()).await;
     let problem = |members: Vec<RLock>| match RedLock::new(members).unwrap_err() {
         Error::InvalidMembers { problem, .. } => problem,
         other => panic!("{other:?}"),
     };
     assert!(problem(Vec::new()).contains("none"));
     assert!(problem(members(&clients[..2])).contains("two"));
-    let again =
-        LockClient::connect(three.scene.server.url().replace("127.0.0.1", "localhost")).await.unwrap();
+    let again = connect(three.scene.server.url().replace("127.0.0.1", "localhost"), patient()).await;
     let same = vec![clients[0].rlock("a"), clients[1].rlock("a"), again.rlock("b")];
     assert!(problem(same).contains("one server"));
     drop(RedLock::new([again.rlock("a")]).expect("one is a majority of one"));
     three.scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all", "-info"]);
     let url = format!("redis://u:s@127.0.0.1:{}/", three.scene.server.port());
-    let shy = LockClient::connect(url).await.unwrap();
+    let shy = connect(url, patient()).await;
     let unknown = vec![shy.rlock("a"), clients[1].rlock("a"), clients[2].rlock("a")];
     assert!(problem(unknown).contains("INFO"));
     three.end(both(clients, vec![again, shy])).await;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lockkeeper::{LockConfig, RedLock};
+use lockkeeper::RedLock;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::support::{MS, SECOND, eventually, quiet, soon, timed};
+use crate::support::{MS, SECOND, eventually, patient, quiet, soon, timed};
 use crate::{Three, both, red};
 
 /// Five clients, three servers: votes are split, and all get on.
@@ -22,7 +22,7 @@ async fn split_votes_do_not_last() {
     let mut working = JoinSet::new();
     let start = Instant::now();
     for _ in 0..CLIENTS {
-        let clients = three.clients(LockConfig::default()).await;
+        let clients = three.clients(patient()).await;
         all.extend(clients.iter().cloned());
         let inside = Arc::clone(&inside);
         working.spawn(async move {
@@ -51,8 +51,7 @@ async fn a_split_vote_is_followed_by_a_pause_left_to_chance() {
     /// From then on the pauses are not made longer any more.
     const LONGEST: usize = 8;
     let three = Three::start().await;
-    let (ours, theirs) =
-        (three.clients(LockConfig::default()).await, three.clients(LockConfig::default()).await);
+    let (ours, theirs) = (three.clients(patient()).await, three.clients(patient()).await);
     let foreign = [theirs[0].rlock("a").lock().await.unwrap(), theirs[1].rlock("a").lock().await.unwrap()];
     let waiting = tokio::spawn({
         let ours = ours.clone();
@@ -84,8 +83,9 @@ async fn a_split_vote_is_followed_by_a_pause_left_to_chance() {
 async fn whoever_waits_for_a_majority_sleeps() {
     let three = Three::start().await;
     let (ours, theirs) =
-        (three.clients(LockConfig::default()).await, three.clients(LockConfig::default()).await);
-    let guard = red(&theirs).lock().await.unwrap();
+        (three.clients(patient().safety_poll(60 * SECOND)).await, three.clients(patient()).await);
+    // With a lease that is not renewed.
+    let guard = three.held_by_all(&mut red(&theirs).lease(60 * SECOND)).await;
     let waiting = tokio::spawn({
         let ours = ours.clone();
         async move { red(&ours).lock().await.unwrap().unlock().await }
@@ -104,8 +104,7 @@ async fn whoever_waits_for_a_majority_sleeps() {
 #[tokio::test]
 async fn a_holder_enters_again_past_those_who_wait_for_it() {
     let three = Three::start().await;
-    let (ours, theirs) =
-        (three.clients(LockConfig::default()).await, three.clients(LockConfig::default()).await);
+    let (ours, theirs) = (three.clients(patient()).await, three.clients(patient()).await);
     for (blocked, locks) in theirs.iter().enumerate() {
         let foreign = locks.rlock("a").lock().await.unwrap();
         let mut lock = red(&ours);
@@ -118,7 +117,7 @@ async fn a_holder_enters_again_past_those_who_wait_for_it() {
         }
         eventually("they listen", || three.heard(), |&count| count > 0).await;
         let (inner, took) = timed(lock.lock()).await;
-        assert!(took < SECOND, "{blocked}: {took:?}");
+        assert!(took < 4 * SECOND, "{blocked}: {took:?}");
         inner.unwrap().unlock().await.unwrap();
         outer.unlock().await.unwrap();
         soon(waiting.join_all()).await;
@@ -133,7 +132,7 @@ async fn fair_members_do_not_sleep_on() {
     let three = Three::start().await;
     let (mut all, mut working) = (Vec::new(), JoinSet::new());
     for _ in 0..CLIENTS {
-        let clients = three.clients(LockConfig::default().safety_poll(300 * MS)).await;
+        let clients = three.clients(patient().safety_poll(300 * MS)).await;
         all.extend(clients.iter().cloned());
         working.spawn(async move {
             for _ in 0..15 {

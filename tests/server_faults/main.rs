@@ -12,10 +12,11 @@ use lockkeeper::LockConfig;
 use outages::*;
 use refusals::*;
 use support::fixture::for_each_lock;
-use support::{MS, Server};
+use support::{MS, Server, patient};
 
+/// Of answers that refuse; not of those that are late.
 fn impatient() -> LockConfig {
-    LockConfig::default().retry_timeout(400 * MS).command_timeout(300 * MS)
+    patient().retry_timeout(400 * MS)
 }
 
 /// The server answers this command with this error code.

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, stdin};
 use std::process::{Command, Stdio, exit};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
+use std::time::Duration;
 
 use super::LIMIT;
 use super::server::signal;
@@ -60,8 +61,14 @@ impl Child {
         panic!("no {last:?} in {read:?}");
     }
 
+    /// What it has printed, of a child that was stopped.
+    pub fn read_all(&mut self) {
+        while self.lines.recv_timeout(Duration::from_millis(200)).is_ok() {}
+    }
+
     pub fn kill(&mut self) {
         self.process.kill().unwrap();
+        self.process.wait().unwrap();
     }
 
     pub fn signal(&self, name: &str) {

@@ -1,6 +1,5 @@
 //! A Redis server of one's own, on a free port.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,11 +7,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use redis::{Connection, FromRedisValue, RedisError};
+use tokio::net::TcpSocket;
 
 /// Ends with its value, also when a test fails.
 pub struct Server {
     process: Option<Child>,
-    port: u16,
+    port: TcpSocket,
     dir: PathBuf,
     args: Vec<String>,
 }
@@ -27,25 +27,22 @@ impl Server {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("lockkeeper-{}-{number}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir); // of another process of this number, which was killed
         std::fs::create_dir_all(&dir).expect("a directory for the server");
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let mut server = Self { process: None, port: 0, dir, args };
-        // Another process may take the port between finding it free and starting on it.
-        let started = (0..5).any(|_| {
-            server.port = free_port();
-            server.launch()
-        });
+        let mut server = Self { process: None, port: free_port(), dir, args };
+        let started = (0..5).any(|_| server.launch());
         assert!(started, "no server could be started");
         server.load_scripts();
         server
     }
 
     pub fn port(&self) -> u16 {
-        self.port
+        number(&self.port)
     }
 
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/", self.port)
+        format!("redis://127.0.0.1:{}/", self.port())
     }
 
     /// Runs a command on a connection of its own.
@@ -107,12 +104,6 @@ impl Server {
     /// The process goes on existing, and does nothing.
     pub fn freeze(&self) {
         signal(self.pid(), "STOP");
-        // A stopped process may still be running out its last time slice.
-        let start = Instant::now();
-        while !status(self.pid()).contains("(stopped)") {
-            assert!(start.elapsed() < Duration::from_secs(5), "the server does not stop");
-            sleep(Duration::from_millis(1));
-        }
     }
 
     pub fn thaw(&self) {
@@ -153,7 +144,7 @@ impl Server {
         let mut process = Command::new(program())
             .args([
                 "--port",
-                &self.port.to_string(),
+                &self.port().to_string(),
                 "--bind",
                 "127.0.0.1",
                 "--save",
@@ -212,10 +203,23 @@ fn stat(stats: &str, command: &str, what: &str) -> u64 {
 pub fn signal(pid: u32, name: &str) {
     let sent = Command::new("kill").args([format!("-{name}"), pid.to_string()]).status();
     assert!(sent.is_ok_and(|status| status.success()), "kill -{name} {pid}");
+    // On a busy machine its threads may go on for a while.
+    let start = Instant::now();
+    while !has_arrived(pid, name) {
+        assert!(start.elapsed() < Duration::from_secs(20), "kill -{name} {pid} does nothing");
+        sleep(Duration::from_millis(1));
+    }
 }
 
-fn status(pid: u32) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default()
+fn has_arrived(pid: u32, signal: &str) -> bool {
+    let state = match signal {
+        "KILL" => "(zombie)",
+        "STOP" => "(stopped)",
+        _ => return true,
+    };
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let status = |path: PathBuf| std::fs::read_to_string(path.join("status")).unwrap_or_default();
+    threads.map(|thread| status(thread.path())).all(|status| status.is_empty() || status.contains(state))
 }
 
 fn program() -> String {
@@ -226,8 +230,17 @@ fn program() -> String {
     })
 }
 
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+/// A port that nobody else is given as long as this is kept. It is bound and does not listen, so a server can, and can
+/// again after it was dead for a while.
+pub fn free_port() -> TcpSocket {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_reuseaddr(true).expect("a socket can be told that");
+    socket.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
+    socket
+}
+
+pub fn number(port: &TcpSocket) -> u16 {
+    port.local_addr().expect("it is bound").port()
 }
 
 /// How the server calls a script: `"rlock/acquire.lua"`.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::aio::MultiplexedConnection;
+use redis::aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Script, cmd,
@@ -92,9 +92,20 @@ pub fn address(url: &str) -> ConnectionInfo {
 
 pub async fn connection(url: &str) -> MultiplexedConnection {
     let client = Client::open(address(url)).expect("a good address");
-    // It is 500 ms otherwise, which a busy machine may need.
-    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+    // It is 500 ms otherwise, and a second to connect, which a busy machine may need.
+    let patient = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
     client.get_multiplexed_async_connection_with_config(&patient).await.expect("a connection")
+}
+
+/// As patient, for crates that are given one.
+pub async fn manager(url: &str) -> ConnectionManager {
+    let client = Client::open(address(url)).expect("a good address");
+    let patient = ConnectionManagerConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
+    client.get_connection_manager_with_config(patient).await.expect("a connection")
 }
 
 pub async fn run<T: FromRedisValue>(connection: &mut MultiplexedConnection, command: &Cmd) -> T {

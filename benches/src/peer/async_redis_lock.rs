@@ -1,6 +1,6 @@
 //! The crate async-redis-lock.
 
-use async_redis_lock::{Lock as Guard, Locker, Options};
+use async_redis_lock::{Error, Lock as Guard, Locker, Options};
 
 use super::{LEASE, Lock, Peer};
 use crate::bare;
@@ -32,10 +32,26 @@ impl Lock for AsyncRedisLockLock {
     type Guard = Guard;
 
     async fn lock(&mut self) -> Guard {
-        self.locker.acquire_with_options(&self.options, self.name.as_str()).await.expect("a lock")
+        loop {
+            match self.locker.acquire_with_options(&self.options, self.name.as_str()).await {
+                Ok(guard) => return guard,
+                // It gives a busy machine 500 ms for an answer. What it then left behind ends with its lease.
+                Err(error) => assert!(is_late(&error), "no lock: {error}"),
+            }
+        }
     }
 
     async fn unlock(&mut self, guard: Guard) {
-        guard.release().await.expect("a lock that was held");
+        if let Err(error) = guard.release().await {
+            assert!(is_late(&error), "a lock that was held: {error}");
+        }
+    }
+}
+
+fn is_late(error: &Error) -> bool {
+    match error {
+        Error::OperationTimeout => true,
+        Error::Redis(error) => error.is_timeout(),
+        _ => false,
     }
 }

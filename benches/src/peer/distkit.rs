@@ -16,8 +16,7 @@ impl Peer for Distkit {
     type Lock = Arc<Mutex>;
 
     async fn connect(url: &str) -> Self {
-        let client = redis::Client::open(bare::address(url)).expect("a good address");
-        Self(client.get_connection_manager().await.expect("a connection"))
+        Self(bare::manager(url).await)
     }
 
     /// Its keys may not contain a colon.

@@ -10,7 +10,7 @@ impl Peer for LockClient {
     type Lock = RLock;
 
     async fn connect(url: &str) -> Self {
-        Self::connect(url).await.expect("a client")
+        client(url).await
     }
 
     fn lock(&self, name: &str) -> RLock {
@@ -45,7 +45,7 @@ impl Peer for Fair {
     type Lock = FairLock;
 
     async fn connect(url: &str) -> Self {
-        Self(LockClient::connect(url).await.expect("a client"))
+        Self(client(url).await)
     }
 
     fn lock(&self, name: &str) -> FairLock {
@@ -60,7 +60,7 @@ impl Peer for Read {
     type Lock = ReadLock;
 
     async fn connect(url: &str) -> Self {
-        Self(LockClient::connect(url).await.expect("a client"))
+        Self(client(url).await)
     }
 
     fn lock(&self, name: &str) -> ReadLock {
@@ -80,7 +80,7 @@ impl Peer for NewHandles {
     type Lock = NewHandle;
 
     async fn connect(url: &str) -> Self {
-        Self(LockClient::connect(url).await.expect("a client"))
+        Self(client(url).await)
     }
 
     fn lock(&self, name: &str) -> NewHandle {
@@ -139,6 +139,16 @@ impl Lock for Vec<RLock> {
 
     async fn unlock(&mut self, guards: Vec<LockGuard>) {
         join_all(self.iter_mut().zip(guards).map(|(lock, guard)| lock.unlock(guard))).await;
+    }
+}
+
+/// It tries once, for a second, which is not always enough on a busy machine or under valgrind.
+async fn client(url: &str) -> LockClient {
+    loop {
+        match LockClient::connect(url).await {
+            Err(error) if error.is_transient() => {}
+            made => return made.expect("a client"),
+        }
     }
 }
 

@@ -18,7 +18,7 @@ impl Peer for Rlock {
     type Lock = RlockLock;
 
     async fn connect(url: &str) -> Self {
-        Self(RLock::new(bare::address(url)).await.expect("a client"))
+        Self(RLock::with_connection_manager(bare::manager(url).await).await.expect("a client"))
     }
 
     fn lock(&self, name: &str) -> RlockLock {

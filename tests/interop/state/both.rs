@@ -1,11 +1,11 @@
 //! Both locks of a read-write lock, together.
 
-use lockkeeper::{LockClient, LockGuard, ReadWriteLock};
+use lockkeeper::{LockClient, LockConfig, LockGuard, ReadWriteLock};
 
 use super::found::{Ear, HOLDS, delete_what_java_leaves, state};
 use crate::Java;
 use crate::java::Actor;
-use crate::support::{SECOND, Scene};
+use crate::support::{LIMIT, SECOND, Scene};
 
 /// A step of an owner that has both locks of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Both {
 async fn reading_beside_writing_leaves_the_same_state() {
     let (java_scene, rust_scene) = (Scene::start(), Scene::start());
     let java = Java::start(&java_scene).await;
-    let locks = rust_scene.client().await;
+    let locks = rust_scene.client_with(LockConfig::default().command_timeout(LIMIT)).await;
     let mut both = Both::new(&java, &locks);
     let (mut java_ear, mut rust_ear) = (Ear::open(&java_scene).await, Ear::open(&rust_scene).await);
     #[rustfmt::skip]
@@ -99,7 +99,7 @@ async fn reading_beside_writing_leaves_the_same_state() {
 async fn what_is_different_of_a_read_write_lock_is_what_is_listed() {
     let (java_scene, rust_scene) = (Scene::start(), Scene::start());
     let java = Java::start(&java_scene).await;
-    let locks = rust_scene.client().await;
+    let locks = rust_scene.client_with(LockConfig::default().command_timeout(LIMIT)).await;
     let seconds = |scene: &Scene, key: &str| (scene.server.run::<i64>(&["PTTL", key]) + 999) / 1_000;
     let mut both = Both::new(&java, &locks);
     for (part, java_has, rust_has) in [
@@ -116,8 +116,8 @@ async fn what_is_different_of_a_read_write_lock_is_what_is_listed() {
     ] {
         both.take(0, part).await;
         let (java_left, rust_left) = (seconds(&java_scene, "a"), seconds(&rust_scene, "a"));
-        assert!((java_has - 3..=java_has).contains(&java_left), "{part:?}: {java_left}");
-        assert!((rust_has - 3..=rust_has).contains(&rust_left), "{part:?}: {rust_left}");
+        assert!((java_has - 9..=java_has).contains(&java_left), "{part:?}: {java_left}");
+        assert!((rust_has - 9..=rust_has).contains(&rust_left), "{part:?}: {rust_left}");
     }
 
     // The keys of two holds, the second of which is longer.

@@ -26,7 +26,7 @@ pub struct State {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Key {
     pub content: Vec<String>,
-    /// In units of five seconds, rounded up: that is the tolerance.
+    /// In units of ten seconds, rounded up: that is the tolerance.
     pub time_to_live: i64,
 }
 
@@ -120,7 +120,7 @@ fn key(scene: &Scene, name: &str) -> Key {
     content.iter_mut().for_each(|text| *text = anonymous(text));
     content.insert(0, kind);
     let time_to_live: i64 = scene.server.run(&["PTTL", name]);
-    Key { content, time_to_live: (time_to_live + 4_999).div_euclid(5_000) }
+    Key { content, time_to_live: (time_to_live + 9_999).div_euclid(10_000) }
 }
 
 /// Each `UUID:number` becomes `owner`.

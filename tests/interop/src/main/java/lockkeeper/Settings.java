@@ -32,6 +32,8 @@ final class Settings {
     /** For many of these programs side by side on one machine. */
     private static void small(Config config, SingleServerConfig server) {
         config.setThreads(4).setNettyThreads(2);
+        // Three seconds otherwise; and a lock that was not answered in time is an error.
+        server.setTimeout(20_000);
         server.setConnectionMinimumIdleSize(1).setSubscriptionConnectionMinimumIdleSize(1);
     }
 
