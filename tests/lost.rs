@@ -159,7 +159,7 @@ async fn a_longest_hold_that_ends_during_a_renewal_is_released<F: Fixture>() {
     let locks = connect(proxy.url(), patient().watchdog_lease(lease)).await;
     let guard = F::bounded(&locks, "a", lease + 500 * MS).lock().await.unwrap();
     proxy.set(Faults { delay: 75 * MS, ..Faults::default() }); // there and back longer than a tick
-    guard.lost().await;
+    soon(guard.lost()).await;
     let free = || !scene.server.run::<bool>(&["EXISTS", "a"]);
     support::within(4 * SECOND, "it is released", free, |&free| free).await; // and not when the lease ends
     drop(guard);

@@ -244,7 +244,7 @@ pub async fn java_forces_a_rust_holder<R: Row>() {
     let ends = Instant::now() + guard.remaining();
     assert!(actor::<R>(&stage.java, "repair").force_unlock("a").await.unwrap());
     timeout(HAND_OFF, woken).await.expect("woken by the message").unwrap();
-    guard.lost().await;
+    soon(guard.lost()).await;
     assert!(Instant::now() < ends, "told by its renewal, and not by the clock");
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
     assert!(waiter.is_held("a").await.unwrap());

@@ -1,29 +1,36 @@
 //! Readers and writers never meet.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
+use lockkeeper::LockGuard;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::support::{LIMIT, MS, Scene, eventually};
 
-/// A share of a section, until it is dropped.
-struct Inside<'a>(&'a AtomicUsize, usize);
+/// Who is in a section, and whether it writes.
+type Section = Mutex<Vec<(Arc<LockGuard>, bool)>>;
+
+/// Somebody in a section, until it is dropped.
+struct Inside<'a>(&'a Section, Arc<LockGuard>);
 
 impl<'a> Inside<'a> {
-    const ALL: usize = 1_000;
-
-    fn enter(inside: &'a AtomicUsize, share: usize) -> Self {
-        let before = inside.fetch_add(share, Ordering::SeqCst);
-        assert!(before + share <= Self::ALL, "{before} are inside");
-        Self(inside, share)
+    /// On a busy machine a thread may stand still in here for longer than a lease. Whoever was lost meanwhile does not
+    /// count: it is to look before it does anything.
+    fn enter(section: &'a Section, guard: &Arc<LockGuard>, writes: bool) -> Self {
+        let mut inside = section.lock().unwrap();
+        let meets = |(other, other_writes): &(Arc<LockGuard>, bool)| {
+            (writes || *other_writes) && !other.is_lost() && !guard.is_lost()
+        };
+        assert!(!inside.iter().any(meets), "one writes, and is not alone");
+        inside.push((Arc::clone(guard), writes));
+        Self(section, Arc::clone(guard))
     }
 }
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(self.1, Ordering::SeqCst);
+        self.0.lock().unwrap().retain(|(other, _)| !Arc::ptr_eq(other, &self.1));
     }
 }
 
@@ -31,10 +38,10 @@ impl Drop for Inside<'_> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_and_writers_never_meet_although_leases_end() {
     let scene = Scene::start();
-    let inside = Arc::new(AtomicUsize::new(0));
+    let section = Arc::<Section>::default();
     let mut working = JoinSet::new();
     for task in 0..12_usize {
-        let (locks, inside) = (scene.client().await, Arc::clone(&inside));
+        let (locks, section) = (scene.client().await, Arc::clone(&section));
         working.spawn(async move {
             for round in 0..60_usize {
                 let mut lock = locks.read_write_lock("a").lease(80 * MS);
@@ -43,13 +50,14 @@ async fn readers_and_writers_never_meet_although_leases_end() {
                     true => lock.write().lock().await.unwrap(),
                     false => lock.read().lock().await.unwrap(),
                 };
-                let share = if writes { Inside::ALL } else { 1 };
+                let guard = Arc::new(guard);
                 let _ = guard
                     .run(async {
-                        let _inside = Inside::enter(&inside, share);
+                        let _inside = Inside::enter(&section, &guard, writes);
                         sleep(MS * u32::try_from(round % 3).unwrap()).await;
                     })
                     .await;
+                let guard = Arc::into_inner(guard).unwrap();
                 if round % 7 == 0 {
                     guard.leak(); // it dies, and its lease ends
                 } else {
@@ -60,7 +68,7 @@ async fn readers_and_writers_never_meet_although_leases_end() {
         });
     }
     tokio::time::timeout(3 * LIMIT, working.join_all()).await.expect("nobody is left waiting");
-    drop(inside);
+    drop(section);
     eventually("the last lease ends", || scene.server.run::<usize>(&["DBSIZE"]), |&keys| keys == 0).await;
     scene.end().await;
 }

@@ -114,7 +114,7 @@ async fn without_a_majority_a_holder_is_told_and_a_waiter_gets_an_answer() {
     assert!(error.is_transient() && took < LIMIT / 2, "{error:?} after {took:?}");
     assert!(matches!(other.is_locked().await, Err(error) if error.is_transient()));
     // That the one which is left is held by somebody else makes it no matter of waiting.
-    let foreign = clients[1].rlock("a").lock().await.unwrap();
+    let foreign = clients[1].rlock("a").lease(60 * SECOND).lock().await.unwrap();
     let (error, took) = timed(other.lock()).await;
     assert!(error.unwrap_err().is_transient() && took < LIMIT / 2, "after {took:?}");
     foreign.unlock().await.unwrap();
