@@ -1,8 +1,9 @@
 //! Many at once.
 
-use lockkeeper::{BaseLock, Error, LockClient};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use lockkeeper::{BaseLock, Error, LockClient};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
