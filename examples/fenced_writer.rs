@@ -73,10 +73,10 @@ async fn book(
     is_fenced: bool,
     work: impl AsyncFnOnce() -> std::io::Result<()>,
 ) -> Result<bool> {
-    let guard = locks.fenced_lock(LOCK).lease(LEASE).lock().await?;
+    let guard = locks.fenced_lock(LOCK).lease(LEASE)?.lock().await?;
     let balance: Option<u64> = redis.hget(ACCOUNT, "balance").await?;
     work().await?;
-    let token = guard.fencing_token().filter(|_| is_fenced).map(|token| token.to_string());
+    let token = is_fenced.then(|| guard.token().to_string());
     let balance = balance.unwrap_or(0) + 1;
     let store = Script::new(STORE);
     let was_stored =

@@ -11,7 +11,7 @@
 use std::env;
 use std::time::{Duration, Instant};
 
-use lockkeeper::{Error, LockClient, LockConfig, Result};
+use lockkeeper::{Error, LockClient, LockConfig, Lost, Result};
 use tokio::time::sleep;
 
 const LEASE: Duration = Duration::from_millis(1_500);
@@ -20,7 +20,7 @@ const STEP: Duration = Duration::from_millis(500);
 #[tokio::main]
 async fn main() -> Result<()> {
     let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".into());
-    let locks = LockClient::new(url, LockConfig::default().watchdog_lease(LEASE)).await?;
+    let locks = LockClient::connect_with(url, LockConfig::builder().watchdog_lease(LEASE).build()?).await?;
     let mut lock = locks.rlock("example:long-job");
 
     println!("a job of 4 s under a lease of {LEASE:?}");
@@ -35,8 +35,12 @@ async fn main() -> Result<()> {
     let (outcome, removed) = tokio::join!(guard.run(job(8)), remove_after(&locks, 4 * STEP + STEP / 2));
     let removed = removed?.duration_since(start);
     match outcome {
-        Err(Error::Lost { name, .. }) => {
-            println!("  `{name}` is lost: the job was stopped {:.0?} later", start.elapsed() - removed);
+        Err(Lost { lock, .. }) => {
+            println!(
+                "  `{}` is lost: the job was stopped {:.0?} later",
+                lock.name,
+                start.elapsed() - removed
+            );
         }
         other => println!("  not stopped: {other:?}"),
     }

@@ -1,28 +1,33 @@
 #!lua flags=allow-oom
 --[[
-  Everything a lock's hash says, whatever kind of lock it is.
+  List a part of what a lock's hash says, whatever kind of lock it is.
 
-  KEYS[1]  lock  hash: owner -> hold count, and for a read-write lock "mode"; and the keys of readers' holds
+  KEYS[1]  lock    hash: owner -> hold count, and for a read-write lock "mode"; and the keys of readers' holds
+
+  ARGV[1]  cursor  where to go on; 0: at the beginning
 
   With  read/shared.lua
 
   Returns
-    list  per field of the hash four: its name, its value, milliseconds left of its lease (-1: no expiry, -2: a reader that
-          is dead), and for a reader the number of its grant, else 0
+    list  the cursor of the next part, 0 if there is none, and the mode, empty if there is none; then per field of the hash four:
+          its name, its value, milliseconds left of its lease (-1: no expiry, -2: a reader that is dead), and for a reader the
+          number of its grant, else 0. A field may be in more than one part
   Publishes  nothing
   Repeating  changes nothing
 ]]
 local lock = KEYS[1]
+local cursor = ARGV[1]
 
-local found = redis.call('hgetall', lock)
-local left_ms = redis.call('pttl', lock)
-local is_read_write = redis.call('hexists', lock, 'mode') == 1
-local answer = {}
+local mode, left_ms = redis.call('hget', lock, 'mode'), redis.call('pttl', lock)
+local is_read_write = mode == 'read' or mode == 'write'
+local part = redis.call('hscan', lock, cursor, 'count', '100')
+local found = part[2]
+local answer = { part[1], mode or '' }
 for i = 1, #found, 2 do
   local field, value = found[i], found[i + 1]
   local lasts_ms, grant = left_ms, '0'
-  if is_read_write and field ~= 'mode' and string.sub(field, -#':write') ~= ':write' then
-    local keys, count = hold_keys(lock, field), tonumber(value) or 0
+  if is_read_write and field ~= 'mode' and not is_writer(field) and is_holder(field, value) then
+    local keys, count = hold_keys(lock, field), tonumber(value)
     lasts_ms, grant = longest(keys, count), grant_of(keys, count) or '0'
   end
   local row = #answer

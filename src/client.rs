@@ -1,145 +1,215 @@
-//! Where everything starts.
+//! The client: a connection to one server, from which locks are made.
 
+use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::config::LockConfig;
 use crate::engine::{Engine, inspect};
 use crate::error::Result;
+use crate::info::LockInfo;
 use crate::locks::{FairLock, FencedLock, RLock, ReadWriteLock};
 use crate::owner::Owner;
 use crate::store::Source;
 
-/// A connection to one Redis or Valkey, from which locks are made.
+/// A connection to one Redis or Valkey server, from which locks are made.
 ///
-/// It is cheap to clone, and all clones share their connections, subscription and watchdog. Share the *client*
-/// wherever locks are needed, and make a handle where it is used: a handle is an owner, so sharing one would let all
-/// who share it in at once.
+/// A client is cheap to clone, and all clones share their connections, subscription and watchdog. Share the *client* wherever locks
+/// are needed, and make a handle where it is used: a handle is an owner, and whoever shares it could re-enter.
 ///
-/// Its tasks run on the runtime on which it was made, and end when the client, its handles and its guards are gone.
-#[derive(Clone, Debug)]
+/// **The name of a lock is its key in Redis.** Give locks a prefix of their own, such as `lock:`, so that no lock has the name of a
+/// key that holds data. A key that holds other data is [`Error::WrongKind`](crate::Error::WrongKind), and is never changed.
+///
+/// The tasks of a client run on the tokio runtime on which it was made. They end when the client, its handles and its guards are
+/// gone. A client in a `static` must be made on a runtime that lives as long as the process. With `#[tokio::test]`, which makes a
+/// runtime for each test, make one client for each test.
+///
+/// ```no_run
+/// # use lockkeeper::LockClient;
+/// # async fn demo() -> lockkeeper::Result<()> {
+/// let locks = LockClient::connect("redis://127.0.0.1/").await?;
+/// let guard = locks.rlock("lock:orders:42").lock().await?;
+/// guard.unlock().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
 pub struct LockClient(Arc<Engine>);
 
 impl LockClient {
-    /// Connects to a server, such as `redis://127.0.0.1/`, with the default settings.
+    /// Connects to a server, such as `redis://127.0.0.1/`, with the default settings. Asks the server.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new).
+    /// As for [`connect_with`](Self::connect_with).
     ///
     /// # Cancel safety
     ///
-    /// Nothing is left when the future is dropped.
-    pub async fn connect(url: impl Into<Source>) -> Result<Self> {
-        Self::new(url, LockConfig::default()).await
+    /// Dropping the future leaves nothing behind.
+    ///
+    /// ```no_run
+    /// # use lockkeeper::LockClient;
+    /// # async fn demo() -> lockkeeper::Result<()> {
+    /// let locks = LockClient::connect("redis://user:password@localhost:6379/0").await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect(source: impl Into<Source>) -> Result<Self> {
+        Self::connect_with(source, LockConfig::default()).await
     }
 
-    /// Connects to a server.
+    /// Connects to a server. Asks the server.
+    ///
+    /// It tries once, or for as long as `start_timeout` says.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) for a setting or an address that is no good;
-    /// [`Error::UnsupportedServer`](crate::Error::UnsupportedServer) if it is older than Redis 7.0 or Valkey 7.2; or
-    /// what kept it from connecting, which is not tried again.
+    /// - [`InvalidConfig`](crate::Error::InvalidConfig): the source is no address, names a database that the server does not have,
+    ///   or needs TLS without the feature.
+    /// - [`UnsupportedServer`](crate::Error::UnsupportedServer): the server is older than Redis 7.0 or Valkey 7.2.
+    /// - [`Authentication`](crate::Error::Authentication) or [`Permission`](crate::Error::Permission): the server refuses the
+    ///   credentials, or does not allow this user to run scripts.
+    /// - A fault of server or network.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is left when the future is dropped.
-    pub async fn new(source: impl Into<Source>, config: LockConfig) -> Result<Self> {
+    /// Dropping the future leaves nothing behind.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use lockkeeper::{LockClient, LockConfig};
+    /// # async fn demo() -> lockkeeper::Result<()> {
+    /// let config = LockConfig::builder().start_timeout(Duration::from_secs(60)).build()?;
+    /// let locks = LockClient::connect_with("redis://127.0.0.1/", config).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect_with(source: impl Into<Source>, config: LockConfig) -> Result<Self> {
         Engine::start(source.into(), config).await.map(Self)
     }
 
-    /// A handle on the reentrant lock of this name, with an owner of its own.
+    /// Makes a handle for the reentrant lock with this name. The handle is a new owner. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let guard = locks.rlock("lock:orders:42").lock().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn rlock(&self, name: impl AsRef<str>) -> RLock {
         RLock::new(&self.0, name.as_ref(), Arc::default())
     }
 
-    /// A handle on the fair lock of this name, with an owner of its own.
+    /// Makes a handle for the fair lock with this name. The handle is a new owner. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let guard = locks.fair_lock("lock:jobs").lock().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn fair_lock(&self, name: impl AsRef<str>) -> FairLock {
         FairLock::new(&self.0, name.as_ref(), Arc::default())
     }
 
-    /// A handle on the fenced lock of this name, with an owner of its own.
+    /// Makes a handle for the fenced lock with this name. The handle is a new owner. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let guard = locks.fenced_lock("lock:orders:42").lock().await?;
+    /// println!("write with token {}", guard.token());
+    /// # Ok(()) }
+    /// ```
     pub fn fenced_lock(&self, name: impl AsRef<str>) -> FencedLock {
         FencedLock::new(&self.0, name.as_ref(), Arc::default())
     }
 
-    /// A handle on the read-write lock of this name, with an owner of its own.
+    /// Makes a handle for the read-write lock with this name. The handle is a new owner. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let guard = locks.read_write_lock("lock:cache").read().lock().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn read_write_lock(&self, name: impl AsRef<str>) -> ReadWriteLock {
         ReadWriteLock::new(&self.0, name.as_ref(), Arc::default())
     }
 
-    /// An owner, for nested sections that only know the name of a lock.
+    /// Makes an owner, for nested sections that only know the name of a lock. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let mut me = locks.owner();
+    /// let outer = me.rlock("lock:ledger").lock().await?;
+    /// let inner = me.rlock("lock:ledger").lock().await?; // re-enters
+    /// # Ok(()) }
+    /// ```
     pub fn owner(&self) -> Owner {
-        Owner::new(self.clone())
+        Owner::new(Arc::clone(&self.0))
     }
 
-    /// Who holds the lock of this name, of whatever type it is. `None`: it is free. Asks the server.
+    /// Returns who holds the lock with this name, of whatever type it is. `None`: it is free. Asks the server.
     ///
     /// # Errors
     ///
-    /// An unusable name or key; or a fault of server or network that lasted for `retry_timeout`.
+    /// An unusable name or key, or a fault of server or network that lasted for `retry_timeout`.
     ///
     /// # Cancel safety
     ///
-    /// Changes nothing, so it can be dropped at any time.
-    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Option<Inspection>> {
-        let found = inspect(&self.0, name.as_ref()).await?;
-        Ok(found.map(|found| Inspection {
-            remaining_lease: found.left().unwrap_or_default(),
-            is_read_write: found.is_read_write,
-            holders: found
-                .owners
-                .into_iter()
-                .filter(|holding| holding.left.is_some())
-                .map(|holding| Holder { owner: holding.owner, holds: holding.holds })
-                .collect(),
-        }))
+    /// The call changes nothing, so it can be dropped at any time.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// match locks.inspect("lock:orders:42").await? {
+    ///     Some(info) => println!("held by {:?} for {:?}", info.holders, info.remaining_lease),
+    ///     None => println!("free"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Option<LockInfo>> {
+        Ok(inspect(&self.0, name.as_ref()).await?.and_then(LockInfo::from_server))
     }
 
-    /// Ends the client and all its clones: nothing can be acquired any more, who waits gets
-    /// [`Error::Closed`](crate::Error::Closed), and what was dropped before is released.
+    /// Ends the client and all its clones. Asks the server.
     ///
-    /// Guards that still exist are not released by this: somebody is at work with them. They can be, until they are
-    /// lost when their lease ends, which nothing renews any more. A process that exits without this leaves the locks
-    /// it dropped last to their lease.
+    /// Nothing can be acquired any more, and waiting calls return [`Closed`](crate::Error::Closed). What was dropped, and what those
+    /// calls leave behind, is released before this returns.
+    ///
+    /// Guards that exist are not released: somebody works under them. They can still be released. Nothing renews them, so they are
+    /// lost when their lease ends.
+    ///
+    /// Call it before a process exits. Otherwise the locks that were dropped last stay held until their lease ends.
     ///
     /// # Errors
     ///
-    /// A fault that kept a release from being done, or not all were done within `retry_timeout`: they go on in the
-    /// background as long as the runtime lives. What is not released ends with its lease.
+    /// The fault that prevented a release, or [`TimedOut`](crate::Error::TimedOut) if not everything was released within
+    /// `retry_timeout`. The releases continue in the background while the runtime lives. What is not released ends with its lease.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the client may be closed or not; it can be called again.
+    /// If the future is dropped, the client may be closed or not. It can be called again.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// locks.shutdown().await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn shutdown(&self) -> Result<()> {
         self.0.shutdown().await
     }
 
-    pub(crate) const fn engine(&self) -> &Arc<Engine> {
-        &self.0
+    /// Returns the id of this client. All its clones have the same id. Asks no server.
+    ///
+    /// It is the part before the colon of every owner that [`inspect`](Self::inspect) shows for a hold of this client.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let guard = locks.rlock("lock:orders:42").lock().await?;
+    /// assert!(guard.owner_id().starts_with(&locks.id()));
+    /// # Ok(()) }
+    /// ```
+    pub fn id(&self) -> String {
+        self.0.id()
     }
 }
 
-/// What the server knows of a lock that is held.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Inspection {
-    /// Who holds it: one owner, but for a read-write lock. Of readers, those that are alive.
-    pub holders: Vec<Holder>,
-    /// How long the lease still lasts if nobody renews it. [`Duration::MAX`]: it does not end.
-    pub remaining_lease: Duration,
-    /// Whether it is a read-write lock.
-    pub is_read_write: bool,
-}
-
-/// One owner of a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Holder {
-    /// The id of the client, a colon, and a number: of the owner, or in Java of the thread. For the write lock `:write`
-    /// stands behind that.
-    pub owner: String,
-    /// How often it holds the lock.
-    pub holds: u64,
+/// Shows the id, and locks nothing.
+impl fmt::Debug for LockClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LockClient({})", self.0.id())
+    }
 }

@@ -1,7 +1,7 @@
-//! The one place that reads a clock.
+//! The clock. No other file reads one.
 //!
-//! Deadlines must also pass while the host is suspended, because the lease on the server does. On Linux
-//! [`std::time::Instant`] stops in a suspend; `CLOCK_BOOTTIME` does not. It never jumps and nobody can set it.
+//! A lease on the server also ends while this host is suspended, so deadlines must pass meanwhile, too. On Linux
+//! [`std::time::Instant`] stops in a suspend; `CLOCK_BOOTTIME` does not. It never jumps, and nobody can set it.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Moment {
         Self(self.0.saturating_sub(nanos(time)))
     }
 
-    /// Time from `earlier` to here; zero if it lies ahead.
+    /// The time from `earlier` to here. Zero if `earlier` is later.
     pub(crate) const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -46,12 +46,12 @@ pub(crate) fn now() -> Moment {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     const CLOCK: ClockId = ClockId::Boottime;
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    const CLOCK: ClockId = ClockId::Monotonic; // on macOS this one counts a sleep
+    const CLOCK: ClockId = ClockId::Monotonic; // on macOS it goes on in a sleep
 
     let time = clock_gettime(CLOCK);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
     let nanos = u64::try_from(time.tv_nsec).unwrap_or_default();
-    // Not zero even at boot: zero stands for "lost".
+    // Not zero, also at boot: zero stands for "lost".
     Moment(seconds.saturating_mul(1_000_000_000).saturating_add(nanos).max(1))
 }
 
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_passes_and_saturates() {
+    fn time_passes_and_arithmetic_saturates() {
         let start = now();
         while now() == start {}
         assert!(now() > start && start > Moment::PAST);

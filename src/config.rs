@@ -1,5 +1,6 @@
-//! What a client can be told.
+//! The settings of a client.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::de::{self, Visitor};
@@ -7,10 +8,18 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{Error, Result};
 
-/// The settings of a [`LockClient`](crate::LockClient).
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+const MOST_CONNECTIONS: usize = 64;
+
+/// The settings of a [`LockClient`](crate::LockClient). A `LockConfig` that exists is valid.
 ///
-/// Made from [`LockConfig::default`] and the methods named after the fields, or read with serde, where durations are
-/// text such as `"30s"` or `"1m 500ms"`, every field may be left out, and an unknown one is refused:
+/// It is built with [`builder`](Self::builder), or read with serde. In a file, durations are text such as `"30s"` or
+/// `"1m 500ms"`. Every field may be left out; an unknown field is an error.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -19,136 +28,232 @@ use crate::error::{Error, Result};
 ///     watchdog_lease = "20s"
 ///     name_prefix = "shop:"
 /// "#)?;
-/// assert_eq!(config, LockConfig::default().watchdog_lease(Duration::from_secs(20)).name_prefix("shop:"));
-/// # Ok::<(), toml::de::Error>(())
+/// let same = LockConfig::builder().watchdog_lease(Duration::from_secs(20)).name_prefix("shop:").build()?;
+/// assert_eq!(config, same);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// | field | default | what it sets |
+/// | field | default | meaning |
 /// |---|---|---|
-/// | `watchdog_lease` | `30s` | lease of a lock that the watchdog renews (Redisson's `lockWatchdogTimeout`) |
-/// | `margin` | `10ms` | how long before the end of its lease a hold counts as lost, at least; never less than a hundredth of the lease |
-/// | `safety_poll` | `3s` | how long a waiter waits for a message before it looks for itself |
-/// | `fair_allowance` | `6s` | how long a waiter for a fair lock counts as alive after it was last heard of |
-/// | `fair_java_wait` | `5m` | the longest that a Java client waits for a fair lock |
-/// | `java_watchdog` | `30s` | the shortest `lockWatchdogTimeout` of Java clients that read beside this one |
-/// | `command_timeout` | `1s` | how long a command, or a new connection, may take |
-/// | `retry_timeout` | `10s` | how long a call without a time limit of its own goes on through faults of server or network, from the first of them on |
-/// | `connections` | `2` | connections for commands; the name of a lock picks one |
-/// | `name_prefix` | none | put before every lock's name (Redisson's `NameMapper`) |
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Raw")]
-#[must_use]
-pub struct LockConfig {
-    #[serde(serialize_with = "as_text")]
-    pub(crate) watchdog_lease: Duration,
-    #[serde(serialize_with = "as_text")]
-    pub(crate) margin: Duration,
-    #[serde(serialize_with = "as_text")]
-    pub(crate) safety_poll: Duration,
-    #[serde(serialize_with = "as_text")]
-    pub(crate) fair_allowance: Duration,
-    #[serde(serialize_with = "as_text")]
-    pub(crate) fair_java_wait: Duration,
-    #[serde(serialize_with = "as_text")]
-    pub(crate) java_watchdog: Duration,
-    #[serde(serialize_with = "as_text")]
-    pub(crate) command_timeout: Duration,
-    #[serde(serialize_with = "as_text")]
-    pub(crate) retry_timeout: Duration,
-    pub(crate) connections: usize,
-    pub(crate) name_prefix: String,
+/// | `watchdog_lease` | `30s` | the lease of a lock that the watchdog renews (Redisson's `lockWatchdogTimeout`) |
+/// | `margin` | `10ms` | a hold counts as lost this long before the end of its lease, or a hundredth of the lease before, if that is longer |
+/// | `safety_poll` | `3s` | a waiter that gets no message looks for itself after this time |
+/// | `fair_allowance` | `6s` | a waiter for a fair lock counts as alive for this long, and a third more, after its last heartbeat |
+/// | `fair_java_wait` | `5m` | the longest wait of any Java client for a fair lock |
+/// | `java_watchdog` | `30s` | the shortest `lockWatchdogTimeout` of Java clients that use the same read-write locks |
+/// | `command_timeout` | `1s` | the time limit of a command, and of a new connection |
+/// | `retry_timeout` | `10s` | a call without a time limit keeps retrying for this long after the first fault of server or network |
+/// | `start_timeout` | `0s` | `connect` keeps retrying for this long while the server is unreachable or not ready |
+/// | `connections` | `2` | connections for commands; the name of a lock selects one |
+/// | `name_prefix` | none | a prefix of every lock's key (Redisson's `NameMapper`) |
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Fields", try_from = "Fields")]
+pub struct LockConfig(LockConfigBuilder);
+
+/// Builds a [`LockConfig`].
+///
+/// ```
+/// # use std::time::Duration;
+/// # use lockkeeper::LockConfig;
+/// let config = LockConfig::builder().connections(4).watchdog_lease(Duration::from_secs(10)).build()?;
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct LockConfigBuilder {
+    durations: Durations,
+    connections: usize,
+    name_prefix: String,
 }
 
-impl Default for LockConfig {
-    fn default() -> Self {
-        Self {
-            watchdog_lease: Duration::from_secs(30),
-            margin: Duration::from_millis(10),
-            safety_poll: Duration::from_secs(3),
-            fair_allowance: Duration::from_secs(6),
-            fair_java_wait: Duration::from_secs(300),
-            java_watchdog: Duration::from_secs(30),
-            command_timeout: Duration::from_secs(1),
-            retry_timeout: Duration::from_secs(10),
-            connections: 2,
-            name_prefix: String::new(),
-        }
-    }
-}
+/// The settings that are durations: documentation, name, default, shortest and longest value.
+macro_rules! durations {
+    ($( $(#[$doc:meta])* $field:ident: $default:expr, $least:expr, $most:expr; )*) => {
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        struct Durations { $( $field: Duration, )* }
 
-/// A field, what a valid value of it is, and the value.
-macro_rules! setters {
-    ($( $(#[$doc:meta])* $field:ident: $type:ty; )*) => {
-        impl LockConfig { $(
-            $(#[$doc])*
-            pub fn $field(mut self, $field: impl Into<$type>) -> Self {
-                self.$field = $field.into();
-                self
+        impl Default for Durations {
+            fn default() -> Self {
+                Self { $( $field: $default, )* }
             }
-        )* }
+        }
+
+        impl Durations {
+            fn check(&self) -> Result<()> {
+                $( within(stringify!($field), self.$field, $least, $most)?; )*
+                Ok(())
+            }
+        }
+
+        impl LockConfigBuilder {
+            $(
+                $(#[$doc])*
+                pub const fn $field(mut self, $field: Duration) -> Self {
+                    self.durations.$field = $field;
+                    self
+                }
+            )*
+        }
+
+        impl LockConfig {
+            $(
+                pub(crate) const fn $field(&self) -> Duration {
+                    self.0.durations.$field
+                }
+            )*
+        }
+
+        /// A configuration as it stands in a file. All values are text, so that an error can name the field.
+        #[derive(Default, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        struct Fields {
+            $( $field: Option<Text>, )*
+            connections: Option<Text>,
+            name_prefix: Option<Text>,
+        }
+
+        impl From<LockConfig> for Fields {
+            fn from(LockConfig(values): LockConfig) -> Self {
+                let text = |time: Duration| Some(Text(humantime::format_duration(time).to_string()));
+                Self {
+                    $( $field: text(values.durations.$field), )*
+                    connections: Some(Text(values.connections.to_string())),
+                    name_prefix: Some(Text(values.name_prefix)),
+                }
+            }
+        }
+
+        impl TryFrom<Fields> for LockConfig {
+            type Error = Error;
+
+            fn try_from(fields: Fields) -> Result<Self> {
+                let mut values = LockConfigBuilder::default();
+                $(
+                    if let Some(text) = fields.$field {
+                        values.durations.$field = text.duration(stringify!($field))?;
+                    }
+                )*
+                if let Some(text) = fields.connections {
+                    values.connections = text.number("connections")?;
+                }
+                if let Some(Text(prefix)) = fields.name_prefix {
+                    values.name_prefix = prefix;
+                }
+                values.build()
+            }
+        }
     };
 }
 
-setters! {
-    /// The lease of a lock that the watchdog renews. It renews each third of it.
+durations! {
+    /// Sets the lease of a lock that the watchdog renews. Default: 30 s. From 100 ms to a day.
     ///
-    /// The shorter, the sooner others go on when a holder dies, and the shorter the pause or outage that costs a
-    /// live holder its lock. From 100 ms to a day.
-    watchdog_lease: Duration;
-    /// How long before the end of its lease a hold counts as lost, at least. Up to 10 s.
+    /// The watchdog renews after each third of it. With a short lease, others continue soon after a holder died; but a short
+    /// pause or outage costs a live holder its lock.
+    watchdog_lease: 30 * SECOND, 100 * MS, DAY;
+    /// Sets how long before the end of its lease a hold counts as lost. Default: 10 ms. Up to 10 s.
     ///
-    /// It covers the time by which a timer may be late. It is never less than a hundredth of the lease.
-    margin: Duration;
-    /// How long a waiter waits for a message before it looks for itself. From 10 ms to an hour.
+    /// The margin covers timers that fire late. It is at least a hundredth of the lease, and must be at most a quarter of
+    /// `watchdog_lease`.
+    margin: 10 * MS, Duration::ZERO, 10 * SECOND;
+    /// Sets after which time a waiter that gets no message looks for itself. Default: 3 s. From 10 ms to an hour.
     ///
-    /// What a lost message costs.
-    safety_poll: Duration;
-    /// How long a waiter in the queue of a fair lock counts as alive after it was last heard of, which is each third of
-    /// this: so long, and a third more, a process that died holds up those behind it. From 100 ms to a minute.
-    fair_allowance: Duration;
-    /// The longest that any Java client waits for a fair lock: a waiting time given to Redisson's `tryLock`, or its
-    /// `fairLockWaitTimeout`. From a second to a day.
-    fair_java_wait: Duration;
-    /// The shortest `lockWatchdogTimeout` of any Java client that reads under the same read-write locks. From 100 ms to a
+    /// A lost message costs a waiter this time at most.
+    safety_poll: 3 * SECOND, 10 * MS, HOUR;
+    /// Sets how long a waiter for a fair lock counts as alive after its last heartbeat. Default: 6 s. From 100 ms to a minute.
+    ///
+    /// Heartbeats are sent after each third of it. A process that died delays the waiters behind it for this time and a third
+    /// more.
+    fair_allowance: 6 * SECOND, 100 * MS, MINUTE;
+    /// Sets the longest wait of any Java client for a fair lock: the time that is passed to Redisson's `tryLock`, or its
+    /// `fairLockWaitTimeout`. Default: 5 minutes. From a second to a day.
+    fair_java_wait: 5 * MINUTE, SECOND, DAY;
+    /// Sets the shortest `lockWatchdogTimeout` of Java clients that use the same read-write locks. Default: 30 s. From 100 ms
+    /// to a day.
+    ///
+    /// Java's watchdog sets the lease of the whole lock to that, also if a reader here has a longer one. So this client
+    /// raises the lease again after each third of this time.
+    java_watchdog: 30 * SECOND, 100 * MS, DAY;
+    /// Sets the time limit of a command, and of a new connection. Default: 1 s. From 10 ms to a minute.
+    ///
+    /// Where a lease is at stake the limit is shorter, so that there is time for another try: a sixth of `watchdog_lease` for
+    /// a renewal, and for each connection after the first, but at least 500 ms for a connection.
+    command_timeout: SECOND, 10 * MS, MINUTE;
+    /// Sets how long a call without a time limit keeps retrying after the first fault of server or network. Default: 10 s. Up
+    /// to an hour.
+    retry_timeout: 10 * SECOND, Duration::ZERO, HOUR;
+    /// Sets how long `connect` keeps retrying while the server is unreachable or not ready. Default: it tries once. Up to a
     /// day.
     ///
-    /// Java's watchdog sets the lease of the lock to this, also if others read for longer. So each third of it, the lease
-    /// is raised again for the sake of each read hold here.
-    java_watchdog: Duration;
-    /// How long a command, or a new connection, may take. From 10 ms to a minute.
-    ///
-    /// Where the lease is at stake it is less, so that there is time for another try: a renewal may take a sixth of
-    /// `watchdog_lease`, and so may a connection after the first, but always
-    /// 500 ms.
-    command_timeout: Duration;
-    /// How long a call without a time limit of its own goes on through faults of server or network. Up to an hour.
-    retry_timeout: Duration;
-    /// Connections for commands, from 1 to 64. The name of a lock picks one.
-    connections: usize;
-    /// Put before every lock's name.
-    name_prefix: String;
+    /// Set this in a process that may start before its server.
+    start_timeout: Duration::ZERO, Duration::ZERO, DAY;
 }
 
-const MS: Duration = Duration::from_millis(1);
-const HOUR: Duration = Duration::from_secs(3_600);
-
 impl LockConfig {
-    pub(crate) fn check(&self) -> Result<()> {
-        within("watchdog_lease", self.watchdog_lease, 100 * MS, 24 * HOUR)?;
-        within("margin", self.margin, Duration::ZERO, 10_000 * MS)?;
-        if self.margin * 4 > self.watchdog_lease {
-            return Err(problem("margin", "must be at most a quarter of `watchdog_lease`"));
+    /// Begins with the default settings.
+    ///
+    /// ```
+    /// # use lockkeeper::LockConfig;
+    /// assert_eq!(LockConfig::builder().build()?, LockConfig::default());
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
+    pub fn builder() -> LockConfigBuilder {
+        LockConfigBuilder::default()
+    }
+
+    /// Begins with these settings, to change some of them.
+    ///
+    /// ```
+    /// # use lockkeeper::LockConfig;
+    /// let config = LockConfig::default().to_builder().name_prefix("shop:").build()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
+    pub fn to_builder(&self) -> LockConfigBuilder {
+        self.0.clone()
+    }
+
+    pub(crate) const fn connections(&self) -> usize {
+        self.0.connections
+    }
+
+    pub(crate) fn name_prefix(&self) -> &str {
+        &self.0.name_prefix
+    }
+}
+
+impl Default for LockConfigBuilder {
+    fn default() -> Self {
+        Self { durations: Durations::default(), connections: 2, name_prefix: String::new() }
+    }
+}
+
+impl LockConfigBuilder {
+    /// Sets the number of connections for commands. The name of a lock selects one. Default: 2. From 1 to 64.
+    pub const fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Sets a prefix of every lock's key. Default: none.
+    pub fn name_prefix(mut self, name_prefix: impl Into<String>) -> Self {
+        self.name_prefix = name_prefix.into();
+        self
+    }
+
+    /// Checks the settings.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidConfig`] names the first setting that is outside of its range.
+    pub fn build(self) -> Result<LockConfig> {
+        self.durations.check()?;
+        if self.durations.margin * 4 > self.durations.watchdog_lease {
+            return Err(invalid("margin", "must be at most a quarter of `watchdog_lease`"));
         }
-        within("safety_poll", self.safety_poll, 10 * MS, HOUR)?;
-        within("fair_allowance", self.fair_allowance, 100 * MS, 60_000 * MS)?;
-        within("fair_java_wait", self.fair_java_wait, 1_000 * MS, 24 * HOUR)?;
-        within("java_watchdog", self.java_watchdog, 100 * MS, 24 * HOUR)?;
-        within("command_timeout", self.command_timeout, 10 * MS, 60_000 * MS)?;
-        within("retry_timeout", self.retry_timeout, Duration::ZERO, HOUR)?;
-        if !(1..=64).contains(&self.connections) {
-            return Err(problem("connections", "must be from 1 to 64"));
+        if !(1..=MOST_CONNECTIONS).contains(&self.connections) {
+            return Err(invalid("connections", format!("must be from 1 to {MOST_CONNECTIONS}")));
         }
-        Ok(())
+        Ok(LockConfig(self))
     }
 }
 
@@ -157,68 +262,35 @@ fn within(field: &'static str, value: Duration, least: Duration, most: Duration)
         return Ok(());
     }
     let [value, least, most] = [value, least, most].map(humantime::format_duration);
-    Err(problem(field, format!("must be from {least} to {most}, not {value}")))
+    Err(invalid(field, format!("must be from {least} to {most}, not {value}")))
 }
 
-fn problem(field: &'static str, problem: impl Into<String>) -> Error {
+fn invalid(field: &'static str, problem: impl Into<String>) -> Error {
     Error::InvalidConfig { field, problem: problem.into() }
 }
 
-/// What stands in a file, taken as it comes, so that an error can name the field.
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Raw {
-    watchdog_lease: Option<Text>,
-    margin: Option<Text>,
-    safety_poll: Option<Text>,
-    fair_allowance: Option<Text>,
-    fair_java_wait: Option<Text>,
-    java_watchdog: Option<Text>,
-    command_timeout: Option<Text>,
-    retry_timeout: Option<Text>,
-    connections: Option<Text>,
-    name_prefix: Option<Text>,
-}
+/// A scalar of any type in a file, as text.
+#[derive(Clone, Debug)]
+struct Text(String);
 
-impl TryFrom<Raw> for LockConfig {
-    type Error = Error;
+impl Text {
+    fn duration(self, field: &'static str) -> Result<Duration> {
+        let Self(text) = self;
+        humantime::parse_duration(&text)
+            .map_err(|error| invalid(field, format!("`{text}` is not a duration such as `30s`: {error}")))
+    }
 
-    fn try_from(raw: Raw) -> Result<Self> {
-        let default = Self::default();
-        let config = Self {
-            watchdog_lease: duration("watchdog_lease", raw.watchdog_lease, default.watchdog_lease)?,
-            margin: duration("margin", raw.margin, default.margin)?,
-            safety_poll: duration("safety_poll", raw.safety_poll, default.safety_poll)?,
-            fair_allowance: duration("fair_allowance", raw.fair_allowance, default.fair_allowance)?,
-            fair_java_wait: duration("fair_java_wait", raw.fair_java_wait, default.fair_java_wait)?,
-            java_watchdog: duration("java_watchdog", raw.java_watchdog, default.java_watchdog)?,
-            command_timeout: duration("command_timeout", raw.command_timeout, default.command_timeout)?,
-            retry_timeout: duration("retry_timeout", raw.retry_timeout, default.retry_timeout)?,
-            connections: number("connections", raw.connections, default.connections)?,
-            name_prefix: raw.name_prefix.map_or(default.name_prefix, |Text(prefix)| prefix),
-        };
-        config.check()?;
-        Ok(config)
+    fn number(self, field: &'static str) -> Result<usize> {
+        let Self(text) = self;
+        text.parse().map_err(|error| invalid(field, format!("`{text}` is not a number: {error}")))
     }
 }
 
-fn duration(field: &'static str, text: Option<Text>, default: Duration) -> Result<Duration> {
-    let Some(Text(text)) = text else { return Ok(default) };
-    humantime::parse_duration(&text)
-        .map_err(|error| problem(field, format!("`{text}` is not a duration such as `30s`: {error}")))
+impl Serialize for Text {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
 }
-
-fn number(field: &'static str, text: Option<Text>, default: usize) -> Result<usize> {
-    let Some(Text(text)) = text else { return Ok(default) };
-    text.parse().map_err(|error| problem(field, format!("`{text}` is not a number: {error}")))
-}
-
-fn as_text<S: Serializer>(time: &Duration, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-    serializer.collect_str(&humantime::format_duration(*time))
-}
-
-/// A scalar of any type, as text.
-struct Text(String);
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
@@ -235,7 +307,7 @@ impl<'de> Deserialize<'de> for Text {
         impl Visitor<'_> for Scalar {
             type Value = Text;
 
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a duration such as \"30s\"")
             }
 
@@ -255,19 +327,35 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
-        let config = LockConfig::default()
+    fn a_config_that_was_written_is_read_back() {
+        let config = LockConfig::builder()
             .watchdog_lease(Duration::from_millis(1_500))
             .margin(20 * MS)
             .safety_poll(HOUR)
             .command_timeout(500 * MS)
             .retry_timeout(Duration::ZERO)
-            .connections(3_usize)
-            .name_prefix("a:");
+            .start_timeout(HOUR)
+            .connections(3)
+            .name_prefix("a:")
+            .build()
+            .expect("valid");
         let json = serde_json::to_string(&config).expect("plain data");
         assert!(json.contains(r#""watchdog_lease":"1s 500ms""#), "{json}");
         assert_eq!(read(&json), Ok(config));
         assert_eq!(read("{}"), Ok(LockConfig::default()));
+        assert_eq!(read(r#"{"connections": 3}"#), read(r#"{"connections": "3"}"#));
+    }
+
+    #[test]
+    fn the_defaults_are_valid_and_those_of_the_table() {
+        assert_eq!(LockConfig::builder().build().expect("valid"), LockConfig::default());
+        let json = serde_json::to_value(LockConfig::default()).expect("plain data");
+        let (text, _) = include_str!("config.rs").split_once("pub struct LockConfig(").expect("it is there");
+        for (field, value) in json.as_object().expect("an object") {
+            let value = value.as_str().expect("text");
+            let value = if value.is_empty() { "none".to_owned() } else { format!("`{value}`") };
+            assert!(text.contains(&format!("/// | `{field}` | {value} |")), "{field} = {value}");
+        }
     }
 
     #[test]

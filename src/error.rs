@@ -1,115 +1,198 @@
-//! What can go wrong.
+//! Errors.
 
 use std::fmt;
 
-use crate::store::{Fault, FaultKind, OpenError, Sent};
+use crate::fault::{Fault, FaultKind, Sent};
 
-/// The result of this crate's calls.
+/// The result of most calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a call failed.
 ///
-/// A lock that somebody else holds is never an error: `try_lock` and `try_lock_for` answer `Ok(None)`.
-#[derive(Clone, Debug)]
+/// A lock that another owner holds is not an error: `try_lock` and `try_lock_for` return `Ok(None)`.
+///
+/// The text of an error names the lock, its key, the address of the server and the cause, as far as they are known. It
+/// never contains a password.
+///
+/// ```
+/// # use lockkeeper::Error;
+/// fn is_worth_a_retry(error: &Error) -> bool {
+///     match error {
+///         Error::NotHeld(lock) => panic!("the section on `{}` was not protected", lock.name),
+///         error => error.is_transient(),
+///     }
+/// }
+/// ```
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The server refuses the user name or the password.
+    #[error("the server refuses the credentials{0}")]
     Authentication(Cause),
-    /// The client was shut down, or the runtime on which it was made is gone.
+    /// The client was shut down.
+    #[error("the lock client was shut down")]
     Closed,
-    /// A setting of [`LockConfig`](crate::LockConfig), or the address, is no good. Nothing was sent.
+    /// A setting of [`LockConfig`](crate::LockConfig), or the address, cannot be used.
     #[non_exhaustive]
+    #[error("invalid configuration: `{field}` {problem}")]
     InvalidConfig {
         /// The setting; `url` for the address.
         field: &'static str,
         /// What is wrong with it.
         problem: String,
     },
-    /// A duration that was passed is no good. Nothing was sent.
+    /// A duration that was passed cannot be used. Nothing was sent.
     #[non_exhaustive]
+    #[error("invalid duration: `{argument}` {problem}")]
     InvalidDuration {
-        /// What it was passed as: `lease`, `max_hold` or `wait`.
+        /// The parameter: `lease`, `max_hold` or `wait`.
         argument: &'static str,
         /// What is wrong with it.
         problem: String,
     },
-    /// The handles do not make a lock together.
+    /// The handles cannot become members of one lock.
     #[non_exhaustive]
+    #[error("invalid members of a lock: {problem}")]
     InvalidMembers {
         /// What is wrong with them.
         problem: &'static str,
     },
-    /// The name is no good. Nothing was sent.
+    /// The name cannot be used. Nothing was sent.
     #[non_exhaustive]
+    #[error("invalid lock name `{name}`: {problem}")]
     InvalidName {
+        /// The name.
+        name: String,
         /// What is wrong with it.
-        problem: &'static str,
+        problem: String,
     },
-    /// The lock was lost while it was in use: its lease ended, or somebody removed it. The work was stopped.
-    #[non_exhaustive]
-    Lost {
-        /// The lock.
-        name: String,
-    },
-    /// What should be released was not held any more: for an unknown time before, the section was not protected.
-    #[non_exhaustive]
-    NotHeld {
-        /// The lock.
-        name: String,
-    },
+    /// The lock was lost while it was in use.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// The hold that was to be released is gone. The section was not protected for an unknown time before.
+    #[error("the lock was no longer held when it was released{0}")]
+    NotHeld(LockId),
     /// The server has no memory left for a new lock. Releasing and renewing still work.
+    #[error("the server has no memory left for a new lock{0}")]
     OutOfMemory(Cause),
     /// The server does not allow this user one of the commands, keys or channels.
+    #[error("the server does not allow this user what locking needs{0}")]
     Permission(Cause),
     /// The server is a replica, which does not write.
+    #[error("the server is a read-only replica{0}")]
     ReadOnly(Cause),
-    /// The server gave an answer that is not understood.
+    /// The tokio runtime on which the client was made is gone, and with it the tasks of the client.
+    ///
+    /// A client belongs to one runtime. A client in a `static` outlives its runtime where a program has several, as with
+    /// `#[tokio::test]`, which makes a runtime for each test.
+    #[error(
+        "the tokio runtime on which this lock client was made is gone: make one client for each runtime (in tests, one for \
+         each test), or make it on a runtime that lives as long as the process"
+    )]
+    RuntimeGone,
+    /// The server gave an answer that this crate does not understand.
+    #[error("the server gave an answer that is not understood{0}")]
     Server(Cause),
     /// The server did not answer in time.
+    #[error("the server did not answer in time{0}")]
     TimedOut(Cause),
-    /// The server can not work now: it loads its data, runs a long script, or looks for its cluster.
+    /// The server cannot work now: it loads its data, runs a long script, or its cluster is down.
+    #[error("the server cannot work now{0}")]
     Unavailable(Cause),
-    /// No connection could be had, or it broke.
+    /// No connection could be made, or it broke.
+    #[error("the server cannot be reached{0}")]
     Unreachable(Cause),
     /// The server is older than Redis 7.0 or Valkey 7.2.
     #[non_exhaustive]
+    #[error("the server {server} has {version}; Redis 7.0, Valkey 7.2 or newer is needed")]
     UnsupportedServer {
-        /// What it said of itself; empty if it can not even say that.
+        /// The version that the server reported, or `an unknown version`.
         version: String,
+        /// The address of the server.
+        server: String,
     },
-    /// An owner that reads wants to write. It would wait for its own read lock, so it has to give that back first.
+    /// An owner that holds the read lock wants the write lock. It would wait for itself: it has to release the read lock
+    /// first.
+    #[error("this owner holds the read lock, and has to release it before it can write{0}")]
+    UpgradeWouldDeadlock(LockId),
+    /// The key is in use as another kind of lock, or holds other data. Nothing was changed.
     #[non_exhaustive]
-    Upgrade {
-        /// The lock.
-        name: String,
-    },
-    /// The name is in use as a lock of another kind, or the key as something else. Nothing was changed.
-    #[non_exhaustive]
+    #[error("the key is in use as {found}{lock}")]
     WrongKind {
         /// The lock.
-        name: String,
-        /// What the name is in use as.
+        lock: LockId,
+        /// What the key is in use as.
         found: &'static str,
     },
 }
 
-/// The error behind an [`Error`], of whatever library noticed it.
+/// The lock was lost while it was in use: its lease ended, or somebody removed it.
+///
+/// This is the only error of [`LockGuard::run`](crate::LockGuard::run).
+///
+/// ```
+/// # async fn report() {}
+/// # async fn demo(guard: lockkeeper::LockGuard) -> lockkeeper::Result<()> {
+/// guard.run(report()).await?; // becomes `Error::Lost`
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the lock was lost while it was in use{lock}")]
+#[non_exhaustive]
+pub struct Lost {
+    /// The lock.
+    pub lock: LockId,
+}
+
+/// Identifies the lock that an [`Error`] is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockId {
+    /// The name, as the program gave it. For a lock of several members, all their names.
+    pub name: String,
+    /// The key on the server: the name with the `name_prefix` of the configuration in front of it.
+    pub key: String,
+    /// The address of the server.
+    pub server: String,
+}
+
+/// The fault of server or network behind an [`Error`], and the lock that it happened to.
 #[derive(Clone)]
-pub struct Cause(Fault);
+pub struct Cause {
+    fault: Fault,
+    lock: Option<Box<LockId>>,
+}
 
 impl Error {
-    /// Whether the server may have done what was asked for, or may do so yet.
+    /// Returns whether the server may have done what was asked for, or may still do so.
     ///
-    /// After an acquire this needs no care: what may have been acquired is released in the background. After an
-    /// `unlock`, the release goes on in the background as well.
+    /// After a failed acquire there is nothing to do: what may have been acquired is released in the background. After a
+    /// failed `unlock`, the release continues in the background.
+    ///
+    /// ```
+    /// # fn demo(error: lockkeeper::Error) {
+    /// if error.outcome_unknown() {
+    ///     eprintln!("the lock may stay held for a moment: {error}");
+    /// }
+    /// # }
+    /// ```
     pub const fn outcome_unknown(&self) -> bool {
         match self.cause() {
-            Some(Cause(fault)) => matches!(fault.sent, Sent::Unknown),
+            Some(cause) => matches!(cause.fault.sent, Sent::Unknown),
             None => false,
         }
     }
 
-    /// Whether the same call can succeed later without a change to the program, its settings or its names.
+    /// Returns whether the same call can succeed later, without a change to the program, its settings or its names.
+    ///
+    /// ```
+    /// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
+    /// match lock.lock().await {
+    ///     Err(error) if error.is_transient() => eprintln!("try again later: {error}"),
+    ///     other => drop(other?),
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub const fn is_transient(&self) -> bool {
         matches!(
             self,
@@ -131,37 +214,24 @@ impl Error {
             | Self::TimedOut(cause)
             | Self::Unavailable(cause)
             | Self::Unreachable(cause) => Some(cause),
-            Self::Closed
-            | Self::InvalidConfig { .. }
-            | Self::InvalidDuration { .. }
-            | Self::InvalidMembers { .. }
-            | Self::InvalidName { .. }
-            | Self::Lost { .. }
-            | Self::NotHeld { .. }
-            | Self::UnsupportedServer { .. }
-            | Self::Upgrade { .. }
-            | Self::WrongKind { .. } => None,
+            _ => None,
         }
     }
 
-    pub(crate) fn wrong_kind(name: &str, is_read_write: bool) -> Self {
-        let found = if is_read_write { "a read-write lock" } else { "a lock that is not a read-write lock" };
-        Self::WrongKind { name: name.to_owned(), found }
-    }
-
-    /// A command about the lock `name` failed.
-    pub(crate) fn of_lock(name: &str, fault: Fault) -> Self {
+    /// A command about a lock failed.
+    pub(crate) fn of_lock(lock: LockId, fault: Fault) -> Self {
         match fault.kind {
-            FaultKind::WrongType => Self::WrongKind { name: name.to_owned(), found: "a key of another type" },
-            _ => fault.into(),
+            FaultKind::WrongType => Self::WrongKind { lock, found: "a key of another type" },
+            _ => Self::new(Some(Box::new(lock)), fault),
         }
     }
-}
 
-impl From<Fault> for Error {
-    fn from(fault: Fault) -> Self {
+    fn new(lock: Option<Box<LockId>>, fault: Fault) -> Self {
         let variant = match fault.kind {
             FaultKind::Authentication => Self::Authentication,
+            FaultKind::Configuration => {
+                return Self::InvalidConfig { field: "url", problem: format!("is refused: {fault}") };
+            }
             FaultKind::Broken | FaultKind::Unreachable => Self::Unreachable,
             FaultKind::OutOfMemory => Self::OutOfMemory,
             FaultKind::Permission => Self::Permission,
@@ -170,74 +240,42 @@ impl From<Fault> for Error {
             FaultKind::TimedOut => Self::TimedOut,
             FaultKind::Unavailable => Self::Unavailable,
         };
-        variant(Cause(fault))
+        variant(Cause { fault, lock })
     }
 }
 
-impl From<OpenError> for Error {
-    fn from(error: OpenError) -> Self {
-        match error {
-            OpenError::Fault(fault) => fault.into(),
-            OpenError::Source(error) => Self::InvalidConfig {
-                field: "url",
-                // Not the address itself: it may hold a password.
-                problem: format!("is not an address such as redis://user:password@host:6379/0: {}", error.0),
-            },
-            OpenError::Unsupported { version } => Self::UnsupportedServer { version },
-        }
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        Self::new(None, fault)
     }
 }
 
-impl fmt::Display for Error {
+/// Continues a sentence about a lock: ` (lock …, key …, server …)`.
+impl fmt::Display for LockId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Authentication(_) => f.write_str("the server refuses the credentials"),
-            Self::Closed => f.write_str("the lock client was shut down, or its runtime is gone"),
-            Self::InvalidConfig { field, problem } => write!(f, "invalid configuration: `{field}` {problem}"),
-            Self::InvalidDuration { argument, problem } => {
-                write!(f, "invalid duration: `{argument}` {problem}")
-            }
-            Self::InvalidMembers { problem } => write!(f, "invalid members of a lock: {problem}"),
-            Self::InvalidName { problem } => write!(f, "invalid lock name: {problem}"),
-            Self::Lost { name } => write!(f, "the lock `{name}` was lost"),
-            Self::NotHeld { name } => {
-                write!(f, "the lock `{name}` was not held any more when it was released")
-            }
-            Self::OutOfMemory(_) => f.write_str("the server has no memory left for a new lock"),
-            Self::Permission(_) => f.write_str("the server does not allow this user to lock"),
-            Self::ReadOnly(_) => f.write_str("the server is a read-only replica"),
-            Self::Server(_) => f.write_str("the server gave an answer that is not understood"),
-            Self::TimedOut(_) => f.write_str("the server did not answer in time"),
-            Self::Unavailable(_) => f.write_str("the server can not work now"),
-            Self::Unreachable(_) => f.write_str("the server can not be reached"),
-            Self::UnsupportedServer { version } if version.is_empty() => {
-                f.write_str("the server is older than Redis 7.0 or Valkey 7.2")
-            }
-            Self::UnsupportedServer { version } => {
-                write!(f, "the server has version {version}, older than Redis 7.0 or Valkey 7.2")
-            }
-            Self::Upgrade { name } => {
-                write!(f, "the read lock `{name}` is held by the owner that wants the write lock")
-            }
-            Self::WrongKind { name, found } => write!(f, "the name `{name}` is in use as {found}"),
+        let Self { name, key, server } = self;
+        write!(f, " (lock `{name}`")?;
+        if name != key {
+            write!(f, ", key `{key}`")?;
         }
+        write!(f, ", server {server})")
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.cause().map(|Cause(fault)| fault.cause())
+/// Continues a sentence about a fault: the lock and the server, and what the library or the server said.
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.lock, self.fault.server()) {
+            (Some(lock), _) => write!(f, "{lock}")?,
+            (None, Some(server)) => write!(f, " (server {server})")?,
+            (None, None) => {}
+        }
+        write!(f, ": {}", self.fault)
     }
 }
 
 impl fmt::Debug for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        write!(f, "{:?}", self.to_string())
     }
 }

@@ -1,189 +1,337 @@
-//! What shows that a lock is held.
+//! Guards: the proof that a lock is held.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
+use std::ops::Deref;
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::clock;
-use crate::engine::{Hold, Part, PerMember, Releasing, extend};
-use crate::error::{Error, Result};
+use crate::engine::HeldLock;
+use crate::error::{Lost, Result};
+use crate::token::FencingToken;
 
 /// One hold on a lock.
 ///
-/// It borrows nothing, so it can be kept, sent and returned. It gives no access to any data: what a lock in Redis
-/// protects lies elsewhere.
+/// It borrows nothing, so it can be kept, sent and returned. It gives no access to data: what a lock in Redis protects is
+/// elsewhere.
 ///
-/// # Release on drop is not immediate
+/// # Dropping a guard
 ///
-/// Dropping a guard releases the lock in the background, a moment later. It never waits or fails, also without a
-/// runtime; what goes wrong is a `tracing` event. Use [`unlock`](Self::unlock) to know when the lock is free, and
-/// whether it was held until then.
+/// Dropping a guard releases the lock in the background, a moment later. Until then another handle's `try_lock` is refused. A
+/// drop never waits and never fails, also without a runtime; a release that fails is a `tracing` event. Use
+/// [`unlock`](Self::unlock) to know when the lock is free, and whether it was held until then.
 ///
 /// `let _ = lock.lock().await?;` drops the guard at once. Bind it to a name.
 ///
-/// # Lost
+/// # Losing a lock
 ///
-/// A lock in Redis is a lease. It is lost when the lease could not be renewed in time, when somebody removed it, or
-/// when the server lost its data. The guard knows until when the lease can be relied on: from *before* the command
-/// was sent that got or last renewed it, less a margin. From then on [`is_lost`](Self::is_lost) says so, and
-/// [`lost`](Self::lost) and [`run`](Self::run) act on it, whether or not the server can be reached. Lost is final.
+/// A lock in Redis is a lease. It is lost when the lease was not renewed in time, when somebody removed it, or when the server
+/// lost its data. The guard knows until when the lease can be relied on. That time counts from *before* the command was sent that
+/// acquired or last renewed it, less a margin. From then on [`is_lost`](Self::is_lost) returns true, and [`lost`](Self::lost) and
+/// [`run`](Self::run) act on it, whether or not the server can be reached. Lost is final.
+///
+/// ```no_run
+/// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
+/// let guard = lock.lock().await?;
+/// for chunk in 0..1_000 {
+///     if guard.is_lost() {
+///         break; // another owner may be in the section
+///     }
+///     // … work on the chunk …
+/// }
+/// guard.unlock().await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "if unused, the lock is released at once"]
 #[clippy::has_significant_drop]
-pub struct LockGuard {
-    name: Arc<str>,
-    hold: Arc<Hold>,
-    token: Option<u64>,
-    /// What makes up the hold. Empty once it was given back.
-    parts: PerMember<Part>,
-}
+pub struct LockGuard(HeldLock);
 
 impl LockGuard {
-    pub(crate) fn new(name: Arc<str>, hold: Arc<Hold>, parts: PerMember<Part>) -> Self {
-        let token =
-            if hold.members() == 1 { parts.first().and_then(|part| part.grant.token()) } else { None };
-        Self { name, hold, token, parts }
+    pub(crate) const fn new(held: HeldLock) -> Self {
+        Self(held)
     }
 
-    /// The name of the lock.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Gives the hold back. If it was the last of its owner, the lock is free and a waiter is woken.
+    /// Returns the name of the lock, as it was given. Asks no server.
     ///
-    /// A release whose answer was lost is sent again; that it is done twice does no harm.
+    /// ```no_run
+    /// # fn demo(guard: lockkeeper::LockGuard) {
+    /// println!("holding {}", guard.name());
+    /// # }
+    /// ```
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Returns the owner of this hold, as the server knows it and as [`inspect`](crate::LockClient::inspect) shows it. Asks no
+    /// server.
+    ///
+    /// It is the [id of the client](crate::LockClient::id), a colon and a number, and for a write lock `:write`. For a lock of
+    /// several members, it is the owner of each, with commas between.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let guard = locks.rlock("lock:orders:42").lock().await?;
+    /// let info = locks.inspect("lock:orders:42").await?.expect("it is held");
+    /// assert_eq!(info.holders[0].owner, guard.owner_id());
+    /// # Ok(()) }
+    /// ```
+    pub fn owner_id(&self) -> String {
+        self.0.owner_id()
+    }
+
+    /// Releases the hold. With the last hold of its owner, the lock is free and a waiter is woken. Asks the server.
+    ///
+    /// A release whose answer was lost is sent again, which does no harm.
     ///
     /// # Errors
     ///
-    /// [`Error::NotHeld`]: the hold was gone, so the section was not protected for an unknown time before. What was
-    /// done in it may have to be checked.
+    /// [`NotHeld`](crate::Error::NotHeld): the hold was gone, so the section was not protected for an unknown time before. What it
+    /// did may have to be checked.
     ///
-    /// Otherwise a fault of server or network that lasted for `retry_timeout`. The release goes on in the
-    /// background.
+    /// Otherwise a fault of server or network that lasted for `retry_timeout`. The release continues in the background.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases the lock all the same, in the background.
-    pub async fn unlock(mut self) -> Result<()> {
-        let was_lost = self.hold.is_lost(clock::now());
-        let quorum = self.hold.quorum();
-        let held =
-            self.give_back().release(quorum).await.map_err(|fault| Error::of_lock(&self.name, fault))?;
-        if was_lost || !held { Err(Error::NotHeld { name: self.name.to_string() }) } else { Ok(()) }
+    /// Dropping the future also releases the lock, in the background.
+    ///
+    /// ```no_run
+    /// # async fn demo(guard: lockkeeper::LockGuard) -> lockkeeper::Result<()> {
+    /// match guard.unlock().await {
+    ///     Err(lockkeeper::Error::NotHeld(lock)) => eprintln!("check what was done under `{}`", lock.name),
+    ///     other => other?,
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn unlock(self) -> Result<()> {
+        self.0.unlock().await
     }
 
-    /// Waits until the hold is lost.
+    /// Waits until the hold is lost. Asks no server.
     ///
-    /// It is told by a timer that waits for no server, no later than the lease can be relied on; or earlier, by an
-    /// answer of the server. If the guard is given back, it still completes when the lease would have ended.
+    /// A timer completes it, no later than the lease can be relied on, and without waiting for the server; or an answer of the
+    /// server does so earlier. If the guard is released, it still completes when the lease would have ended.
     ///
     /// # Cancel safety
     ///
     /// The future can be dropped and made anew at any time.
-    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
-        let hold = Arc::clone(&self.hold);
-        async move { hold.lost().await }
-    }
-
-    /// Whether the hold is lost, to the nanosecond of this host's clock. Asks no server.
-    pub fn is_lost(&self) -> bool {
-        self.hold.is_lost(clock::now())
-    }
-
-    /// For how long the hold can be relied on if nothing renews it; zero if it is lost. Asks no server.
-    pub fn remaining(&self) -> Duration {
-        self.hold.deadline().since(clock::now())
-    }
-
-    /// Does work, as long as the lock is held.
     ///
-    /// Before each step of `work` it is checked that the hold is not lost. Once it is, `work` is dropped.
+    /// ```no_run
+    /// # async fn work() {}
+    /// # async fn demo(guard: lockkeeper::LockGuard) {
+    /// tokio::select! {
+    ///     () = guard.lost() => eprintln!("stop: another owner may enter"),
+    ///     () = work() => {}
+    /// }
+    /// # }
+    /// ```
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.0.lost()
+    }
+
+    /// Returns whether the hold is lost, by this host's clock. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(guard: &lockkeeper::LockGuard) {
+    /// assert!(!guard.is_lost());
+    /// # }
+    /// ```
+    pub fn is_lost(&self) -> bool {
+        self.0.is_lost()
+    }
+
+    /// Returns how long the hold can be relied on if nothing renews it. Zero: it is lost. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(guard: &lockkeeper::LockGuard) {
+    /// println!("valid for {:?}, and longer if it is renewed", guard.remaining());
+    /// # }
+    /// ```
+    pub fn remaining(&self) -> Duration {
+        self.0.remaining()
+    }
+
+    /// Runs `work` while the lock is held, and drops it when the lock is lost. Asks no server.
+    ///
+    /// The hold is checked before each step of `work`, that is, each time `work` is polled.
+    ///
+    /// `run` can only stop work that returns to the runtime at an `.await`. It cannot stop a closure in `spawn_blocking`, a task
+    /// that `work` spawned, or code that blocks its thread: check [`is_lost`](Self::is_lost) there, between the steps. An
+    /// `Arc<LockGuard>` can be shared for that.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`]: the hold was lost before the work was done.
+    /// [`Lost`]: the hold was lost before `work` completed.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the work. The guard stays.
-    pub async fn run<T, W>(&self, work: W) -> Result<T>
+    /// Dropping the future drops `work`. The guard stays.
+    ///
+    /// ```no_run
+    /// # async fn report() -> String { String::new() }
+    /// # async fn demo(guard: lockkeeper::LockGuard) -> lockkeeper::Result<()> {
+    /// let report = guard.run(report()).await?;
+    /// guard.unlock().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn run<T, W>(&self, work: W) -> Result<T, Lost>
     where
         W: Future<Output = T>,
     {
-        let mut lost = pin!(self.hold.lost());
+        let mut lost = pin!(self.lost());
         let mut work = pin!(work);
         poll_fn(|context| {
-            // By the clock, not only by the timer: after a pause of this process, both may be ready.
+            // By the clock, and not only by the timer: after a pause of this process, both may be ready.
             if self.is_lost() || lost.as_mut().poll(context).is_ready() {
-                return Poll::Ready(Err(Error::Lost { name: self.name.to_string() }));
+                return Poll::Ready(Err(Lost { lock: self.0.lock() }));
             }
             work.as_mut().poll(context).map(Ok)
         })
         .await
     }
 
-    /// Makes sure that the lease lasts at least this long from now. It never becomes shorter.
+    /// Makes the lease last at least this long from now. It never becomes shorter. Asks the server.
     ///
-    /// For a lock with a fixed lease, this is how to keep it longer. What `max_hold` set as its end stays its end.
+    /// A lock with a fixed lease is kept longer by this. The end that `max_hold` sets stays.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the hold is lost, [`Error::InvalidDuration`] for a lease that can not be held, or a fault of
-    /// server or network that lasted for `retry_timeout`.
+    /// [`Lost`](crate::Error::Lost) if the hold is lost, [`InvalidDuration`](crate::Error::InvalidDuration) for a lease that cannot
+    /// be held, or a fault of server or network that lasted for `retry_timeout`.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the lease may have become longer or not.
-    pub async fn extend(&self, lease: Duration) -> Result<()> {
-        extend(&self.name, &self.hold, &self.parts, lease).await
-    }
-
-    /// How many holds the owner of this one has on the lock, by its own count. Asks no server.
-    pub fn holds(&self) -> u32 {
-        let now = clock::now();
-        self.parts.iter().map(|part| part.grant.live(now)).max().unwrap_or(0)
-    }
-
-    /// The token of a [`FencedLock`](crate::FencedLock): greater than those of all earlier holders of the lock, and the
-    /// same for all holds of this one. Other types of locks have none, nor has a lock of several members: these have each
-    /// their own.
-    pub fn fencing_token(&self) -> Option<u64> {
-        self.token
-    }
-
-    /// Keeps the lock until its lease ends by itself: it is not renewed any more, and not released.
     ///
-    /// Use this and not [`std::mem::forget`], which leaves a lock that is renewed as long as the process lives.
-    pub fn leak(mut self) {
-        for part in self.parts.drain(..) {
-            part.grant.leak(&self.hold);
-        }
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn demo(guard: lockkeeper::LockGuard) -> lockkeeper::Result<()> {
+    /// guard.extend(Duration::from_secs(60)).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn extend(&self, lease: Duration) -> Result<()> {
+        self.0.extend(lease).await
     }
 
-    /// Takes the hold off the books. What is returned does the rest.
-    fn give_back(&mut self) -> Releasing {
-        Releasing::new(self.parts.drain(..).map(|part| {
-            part.grant.strike(&self.hold);
-            part.grant
-        }))
+    /// Returns how many holds the owner of this guard has on the lock, as far as it knows. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
+    /// let (outer, inner) = (lock.lock().await?, lock.lock().await?);
+    /// assert_eq!(outer.holds(), 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn holds(&self) -> u32 {
+        self.0.holds()
+    }
+
+    /// Leaves the lock held until its lease ends by itself: nothing renews or releases it any more. Asks no server.
+    ///
+    /// Use this and not [`std::mem::forget`]: a forgotten guard keeps its lock renewed as long as the process lives.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let mut lock = locks.rlock("lock:nightly").lease(Duration::from_secs(3600))?;
+    /// if let Some(guard) = lock.try_lock().await? {
+    ///     // … the job …
+    ///     guard.leak(); // nobody runs the job again within the hour
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn leak(self) {
+        self.0.leak();
     }
 }
 
-impl Drop for LockGuard {
-    fn drop(&mut self) {
-        drop(self.give_back());
-    }
-}
-
+/// Locks nothing.
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")
-            .field("name", &self.name)
-            .field("is_lost", &self.is_lost())
+            .field("name", &self.name())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
+    }
+}
+
+/// One hold on a [`FencedLock`](crate::FencedLock): a [`LockGuard`] with a token.
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// let guard = locks.fenced_lock("lock:orders:42").lock().await?;
+/// println!("holder number {}, valid for {:?}", guard.token(), guard.remaining());
+/// guard.unlock().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "if unused, the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct FencedGuard {
+    guard: LockGuard,
+    token: FencingToken,
+}
+
+impl FencedGuard {
+    /// Returns the number of this holder. It is greater than those of all earlier holders. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(mut lock: lockkeeper::FencedLock) -> lockkeeper::Result<()> {
+    /// let (outer, inner) = (lock.lock().await?, lock.lock().await?);
+    /// assert_eq!(outer.token(), inner.token()); // a re-entry is the same holder
+    /// # Ok(()) }
+    /// ```
+    pub const fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// Releases the hold, see [`LockGuard::unlock`]. Asks the server.
+    ///
+    /// # Errors
+    ///
+    /// As for [`LockGuard::unlock`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`LockGuard::unlock`].
+    ///
+    /// ```no_run
+    /// # async fn demo(guard: lockkeeper::FencedGuard) -> lockkeeper::Result<()> {
+    /// guard.unlock().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn unlock(self) -> Result<()> {
+        self.guard.unlock().await
+    }
+
+    /// Leaves the lock held until its lease ends by itself, see [`LockGuard::leak`]. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(guard: lockkeeper::FencedGuard) {
+    /// guard.leak();
+    /// # }
+    /// ```
+    pub fn leak(self) {
+        self.guard.leak();
+    }
+}
+
+impl From<LockGuard> for FencedGuard {
+    fn from(guard: LockGuard) -> Self {
+        let token = guard.0.token().expect("BUG: the server numbers each holder of a fenced lock");
+        Self { guard, token: FencingToken::new(token) }
+    }
+}
+
+impl From<FencedGuard> for LockGuard {
+    fn from(fenced: FencedGuard) -> Self {
+        fenced.guard
+    }
+}
+
+impl Deref for FencedGuard {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.guard
     }
 }

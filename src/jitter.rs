@@ -1,18 +1,18 @@
-//! The one place that draws random numbers: clients that failed or started together must not go on together.
+//! Random numbers. Clients that failed or started together must not continue together.
 
 use std::time::Duration;
 
-/// Uniform in `[0, span)`.
+/// Draws a duration from `[0, span)`, uniformly.
 pub(crate) fn within(span: Duration) -> Duration {
     span.mul_f64(fastrand::f64())
 }
 
-/// Within a fifth of `time`.
+/// Draws a duration that differs from `time` by up to a fifth.
 pub(crate) fn around(time: Duration) -> Duration {
     time.mul_f64(0.8 + 0.4 * fastrand::f64())
 }
 
-/// Pauses between tries that double up to a limit, each drawn from around its value.
+/// Pauses between tries. They double up to a limit, and each has jitter.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {
     next: Duration,

@@ -1,26 +1,34 @@
 #![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod client;
 mod clock;
 mod config;
 mod engine;
 mod error;
+mod fault;
 mod guard;
+mod info;
 mod jitter;
 mod locks;
-mod names;
 mod owner;
-mod script;
+mod protocol;
+mod report;
 mod store;
 mod sync;
+mod token;
 
-pub use client::{Holder, Inspection, LockClient};
-pub use config::LockConfig;
-pub use error::{Cause, Error, Result};
-pub use guard::LockGuard;
+pub use client::LockClient;
+pub use config::{LockConfig, LockConfigBuilder};
+pub use error::{Cause, Error, LockId, Lost, Result};
+pub use guard::{FencedGuard, LockGuard};
+pub use info::{Holder, LockInfo, RemainingLease};
 pub use locks::{
-    BaseLock, FairLock, FencedLock, Lent, Member, MultiLock, RLock, ReadLock, ReadWriteLock, RedLock,
+    BaseLock, FairLock, FencedLock, Member, MultiLock, OwnerLock, RLock, ReadLock, ReadWriteLock, RedLock,
     WriteLock,
 };
 pub use owner::Owner;
 pub use store::Source;
+pub use token::FencingToken;
+
+pub use deadpool_redis;

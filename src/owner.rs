@@ -1,27 +1,27 @@
-//! Who holds.
+//! Owners.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
-use crate::client::LockClient;
-use crate::engine::Holds;
-use crate::locks::{FairLock, FencedLock, Lent, RLock, ReadLock, ReadWriteLock, WriteLock};
+use crate::engine::{Engine, OwnerGrants};
+use crate::locks::{FairLock, FencedLock, OwnerLock, RLock, ReadLock, ReadWriteLock, WriteLock};
 
 /// One flow of execution, as far as locks are concerned: what it holds, it may acquire again, by name.
 ///
-/// A handle made by a [`LockClient`] is an owner by itself. Where nested sections only know the *name* of a lock, give
-/// them the owner instead, and they re-enter what a caller holds. It takes the place of Java's thread:
+/// A handle that a [`LockClient`](crate::LockClient) makes is an owner by itself. If nested sections only know the *name* of a lock,
+/// pass them an `Owner`: then they re-enter what their caller holds. It takes the place of Java's thread.
 ///
 /// ```no_run
 /// # use lockkeeper::{LockClient, Owner, Result};
 /// async fn transfer(me: &mut Owner) -> Result<()> {
-///     let guard = me.rlock("ledger").lock().await?;
+///     let guard = me.rlock("lock:ledger").lock().await?;
 ///     write_entry(me).await?;
 ///     guard.unlock().await
 /// }
 ///
 /// async fn write_entry(me: &mut Owner) -> Result<()> {
-///     let guard = me.rlock("ledger").lock().await?; // held by the caller: re-entered
+///     let guard = me.rlock("lock:ledger").lock().await?; // re-enters the caller's hold
 ///     guard.unlock().await
 /// }
 /// # async fn demo(locks: LockClient) -> Result<()> {
@@ -29,22 +29,21 @@ use crate::locks::{FairLock, FencedLock, Lent, RLock, ReadLock, ReadWriteLock, W
 /// # }
 /// ```
 ///
-/// A task would not do as the owner, as every branch of `join!` runs in the same one. An owner is lent by `&mut`, so
-/// branches can not share it:
+/// A task cannot be the owner: every branch of a `join!` runs in the same task. An owner is lent by `&mut`, so branches cannot share
+/// it:
 ///
 /// ```compile_fail,E0499
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
 /// let mut me = locks.owner();
-/// let (mut a, mut b) = (me.rlock("ledger"), me.rlock("ledger"));
-/// let _both = tokio::join!(a.lock(), b.lock()); // they would both get in
+/// let (mut a, mut b) = (me.rlock("lock:ledger"), me.rlock("lock:ledger"));
+/// let _both = tokio::join!(a.lock(), b.lock()); // both would enter
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
 pub struct Owner {
-    client: LockClient,
+    engine: Arc<Engine>,
     /// What it holds on each name.
-    holds: HashMap<Box<str>, Arc<Holds>>,
-    /// At this many names, those it has nothing to do with any more are forgotten.
+    grants: HashMap<Box<str>, Arc<OwnerGrants>>,
+    /// At this many names, idle ones are removed.
     tidy_at: usize,
 }
 
@@ -52,49 +51,80 @@ pub struct Owner {
 const TIDY: usize = 32;
 
 impl Owner {
-    pub(crate) fn new(client: LockClient) -> Self {
-        Self { client, holds: HashMap::new(), tidy_at: TIDY }
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        Self { engine, grants: HashMap::new(), tidy_at: TIDY }
     }
 
-    /// A handle on the reentrant lock of this name. If this owner holds it, the handle re-enters.
-    pub fn rlock(&mut self, name: impl AsRef<str>) -> Lent<'_, RLock> {
+    /// Lends a handle for the reentrant lock with this name. If this owner holds it, the handle re-enters. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(me: &mut lockkeeper::Owner) -> lockkeeper::Result<()> {
+    /// let guard = me.rlock("lock:ledger").lock().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn rlock(&mut self, name: impl AsRef<str>) -> OwnerLock<'_, RLock> {
         let name = name.as_ref();
-        let holds = self.holds(name);
-        Lent::new(RLock::new(self.client.engine(), name, holds))
+        let grants = self.grants(name);
+        OwnerLock::new(RLock::new(&self.engine, name, grants))
     }
 
-    /// A handle on the fair lock of this name. If this owner holds it, the handle re-enters.
-    pub fn fair_lock(&mut self, name: impl AsRef<str>) -> Lent<'_, FairLock> {
+    /// Lends a handle for the fair lock with this name. If this owner holds it, the handle re-enters. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(me: &mut lockkeeper::Owner) -> lockkeeper::Result<()> {
+    /// let guard = me.fair_lock("lock:jobs").lock().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn fair_lock(&mut self, name: impl AsRef<str>) -> OwnerLock<'_, FairLock> {
         let name = name.as_ref();
-        let holds = self.holds(name);
-        Lent::new(FairLock::new(self.client.engine(), name, holds))
+        let grants = self.grants(name);
+        OwnerLock::new(FairLock::new(&self.engine, name, grants))
     }
 
-    /// A handle on the fenced lock of this name. If this owner holds it, the handle re-enters.
-    pub fn fenced_lock(&mut self, name: impl AsRef<str>) -> Lent<'_, FencedLock> {
+    /// Lends a handle for the fenced lock with this name. If this owner holds it, the handle re-enters. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(me: &mut lockkeeper::Owner) -> lockkeeper::Result<()> {
+    /// let guard = me.fenced_lock("lock:orders:42").lock().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn fenced_lock(&mut self, name: impl AsRef<str>) -> OwnerLock<'_, FencedLock> {
         let name = name.as_ref();
-        let holds = self.holds(name);
-        Lent::new(FencedLock::new(self.client.engine(), name, holds))
+        let grants = self.grants(name);
+        OwnerLock::new(FencedLock::new(&self.engine, name, grants))
     }
 
-    /// A handle on the read-write lock of this name. What this owner holds of it, the handle re-enters.
+    /// Lends a handle for the read-write lock with this name. If this owner holds a side, the handle re-enters it. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(me: &mut lockkeeper::Owner) -> lockkeeper::Result<()> {
+    /// let guard = me.read_write_lock("lock:cache").read().lock().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn read_write_lock(
         &mut self,
         name: impl AsRef<str>,
-    ) -> ReadWriteLock<Lent<'_, ReadLock>, Lent<'_, WriteLock>> {
+    ) -> ReadWriteLock<OwnerLock<'_, ReadLock>, OwnerLock<'_, WriteLock>> {
         let name = name.as_ref();
-        let holds = self.holds(name);
-        ReadWriteLock::new(self.client.engine(), name, holds).lent()
+        let grants = self.grants(name);
+        ReadWriteLock::new(&self.engine, name, grants).of_owner()
     }
 
-    fn holds(&mut self, name: &str) -> Arc<Holds> {
-        if let Some(holds) = self.holds.get(name) {
-            return Arc::clone(holds);
+    fn grants(&mut self, name: &str) -> Arc<OwnerGrants> {
+        if let Some(grants) = self.grants.get(name) {
+            return Arc::clone(grants);
         }
-        if self.holds.len() >= self.tidy_at {
-            self.holds.retain(|_, holds| !holds.is_idle());
-            self.tidy_at = TIDY.max(2 * self.holds.len());
+        if self.grants.len() >= self.tidy_at {
+            self.grants.retain(|_, grants| !grants.is_idle());
+            self.tidy_at = TIDY.max(2 * self.grants.len());
         }
-        Arc::clone(self.holds.entry(name.into()).or_default())
+        Arc::clone(self.grants.entry(name.into()).or_default())
+    }
+}
+
+/// Locks nothing.
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owner").field("client", &self.engine.id()).field("names", &self.grants.len()).finish()
     }
 }

@@ -6,14 +6,16 @@ mod support;
 use std::time::Duration;
 
 use lockkeeper::{BaseLock, Error, LockClient, LockConfig};
+use support::events::Events;
 use support::fixture::{Fixture, for_each_lock};
 use support::server::{free_port, number};
-use support::{MS, Proxy, SECOND, Scene, Server, connect, eventually, patient, soon};
+use support::{MS, Proxy, SECOND, Scene, Server, connect, eventually, patient, soon, timed};
 
 #[tokio::test]
 async fn names_that_can_not_be_used() {
     let scene = Scene::start();
     let locks = scene.client().await;
+    let before = scene.server.calls("evalsha");
     let mut lock = locks.rlock("");
     assert!(matches!(lock.lock().await, Err(Error::InvalidName { .. })));
     assert!(matches!(lock.try_lock().await, Err(Error::InvalidName { .. })));
@@ -22,7 +24,7 @@ async fn names_that_can_not_be_used() {
     assert!(matches!(lock.remaining_lease().await, Err(Error::InvalidName { .. })));
     assert!(matches!(lock.force_unlock().await, Err(Error::InvalidName { .. })));
     assert!(matches!(locks.inspect("").await, Err(Error::InvalidName { .. })));
-    assert_eq!(scene.server.calls("evalsha"), 0, "nothing was sent");
+    assert_eq!(scene.server.calls("evalsha"), before, "nothing was sent");
 
     // All else is a name.
     for name in ["ä ö", "a:b", "{a}b", "a\0b", "a\r\nb", &"x".repeat(10_000)] {
@@ -36,17 +38,18 @@ async fn names_that_can_not_be_used() {
 async fn durations_that_can_not_be_used() {
     let scene = Scene::start();
     let locks = scene.client().await;
+    let before = scene.server.calls("evalsha");
     for lease in
         [Duration::ZERO, Duration::from_nanos(1), 39 * MS, Duration::from_secs(u64::MAX), Duration::MAX]
     {
-        let error = locks.rlock("a").lease(lease).lock().await.unwrap_err();
+        let error = locks.rlock("a").lease(lease).unwrap_err();
         assert!(matches!(error, Error::InvalidDuration { argument: "lease", .. }), "{lease:?}: {error}");
-        let error = locks.rlock("a").max_hold(lease).try_lock().await.unwrap_err();
+        let error = locks.rlock("a").max_hold(lease).unwrap_err();
         assert!(matches!(error, Error::InvalidDuration { argument: "max_hold", .. }), "{lease:?}: {error}");
     }
     let error = locks.rlock("a").try_lock_for(Duration::MAX).await.unwrap_err();
     assert!(matches!(error, Error::InvalidDuration { argument: "wait", .. }), "{error}");
-    assert_eq!(scene.server.calls("evalsha"), 0, "nothing was sent");
+    assert_eq!(scene.server.calls("evalsha"), before, "nothing was sent");
 
     let guard = locks.rlock("a").try_lock_for(Duration::ZERO).await.unwrap().expect("it is free");
     let error = guard.extend(Duration::ZERO).await.unwrap_err();
@@ -78,12 +81,10 @@ async fn settings_and_addresses_that_can_not_be_used() {
     };
     let error = LockClient::connect(both).await.unwrap_err();
     assert!(matches!(error, Error::InvalidConfig { field: "url", .. }), "{error:?}");
-    let error =
-        LockClient::new(scene.server.url(), LockConfig::default().connections(0_usize)).await.unwrap_err();
+    let error = LockConfig::builder().connections(0).build().unwrap_err();
     assert!(matches!(error, Error::InvalidConfig { field: "connections", .. }), "{error:?}");
-    let error =
-        LockClient::new(scene.server.url(), LockConfig::default().watchdog_lease(Duration::ZERO)).await;
-    assert!(matches!(error, Err(Error::InvalidConfig { field: "watchdog_lease", .. })));
+    let error = LockConfig::builder().watchdog_lease(Duration::ZERO).build().unwrap_err();
+    assert!(matches!(error, Error::InvalidConfig { field: "watchdog_lease", .. }), "{error:?}");
 
     let locks = LockClient::connect(deadpool_redis::Config::from_url(scene.server.url())).await.unwrap();
     locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();
@@ -119,7 +120,7 @@ async fn credentials_that_are_refused() {
     ]);
     let url = |who: &str| format!("redis://{who}@127.0.0.1:{}/", scene.server.port());
     for who in ["someone:wrong", "nobody:secret", ":wrong"] {
-        let error = LockClient::new(url(who), patient()).await.unwrap_err();
+        let error = LockClient::connect_with(url(who), patient().build().unwrap()).await.unwrap_err();
         assert!(matches!(error, Error::Authentication(_)) && !error.is_transient(), "{who}: {error:?}");
         assert!(!format!("{error:?} {error}").contains("wrong"), "{error:?} tells the password");
     }
@@ -134,6 +135,147 @@ async fn credentials_that_are_refused() {
     assert!(matches!(error, Error::Authentication(_)), "{error:?}");
     drop(locks);
     scene.end().await;
+}
+
+/// What is refused while a connection is set up is what it is, and not a server that cannot be reached.
+#[tokio::test]
+async fn what_the_server_refuses_at_connect_is_named() {
+    let scene = Scene::start();
+    let port = scene.server.port();
+    let error = LockClient::connect(format!("redis://127.0.0.1:{port}/99")).await.unwrap_err();
+    assert!(matches!(error, Error::InvalidConfig { field: "url", .. }) && !error.is_transient(), "{error:?}");
+    assert!(error.to_string().contains("DB index is out of range"), "{error}");
+
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all", "-select"]);
+    let error = LockClient::connect(format!("redis://u:s@127.0.0.1:{port}/1")).await.unwrap_err();
+    assert!(matches!(error, Error::Permission(_)) && !error.is_transient(), "{error:?}");
+    assert!(error.to_string().contains("select"), "{error}");
+
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "+select", "-eval", "-evalsha"]);
+    let error = LockClient::connect(format!("redis://u:s@127.0.0.1:{port}/")).await.unwrap_err();
+    assert!(matches!(error, Error::Permission(_)) && !error.is_transient(), "{error:?}");
+    assert!(error.to_string().contains(&format!("127.0.0.1:{port}")), "{error}");
+
+    // Without the feature, the library cannot speak TLS at all.
+    let error = LockClient::connect(format!("rediss://127.0.0.1:{port}/")).await.unwrap_err();
+    assert!(matches!(error, Error::InvalidConfig { field: "url", .. }), "{error:?}");
+    assert!(error.to_string().contains("TLS"), "{error}");
+    scene.end().await;
+}
+
+/// An error says which lock, which key, which server, and why; and no password.
+#[tokio::test]
+async fn an_error_names_the_lock_the_key_the_server_and_the_cause() {
+    let scene = Scene::start();
+    scene.server.run::<()>(&[
+        "ACL",
+        "SETUSER",
+        "u",
+        "on",
+        ">secret",
+        "~shop:*",
+        "~redisson_*",
+        "&*",
+        "+@all",
+        "-hset",
+    ]);
+    let url = format!("redis://u:secret@127.0.0.1:{}/", scene.server.port());
+    let locks = connect(url, patient().name_prefix("shop:")).await;
+    let refused = locks.rlock("orders").lock().await.unwrap_err();
+    scene.server.run::<()>(&["SET", "shop:orders", "x"]);
+    let other = locks.rlock("orders").lock().await.unwrap_err();
+    scene.server.run::<()>(&["DEL", "shop:orders"]);
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "+hset"]);
+    let guard = locks.rlock("orders").lock().await.unwrap();
+    scene.server.run::<()>(&["DEL", "shop:orders"]);
+    let gone = guard.unlock().await.unwrap_err();
+    for (error, cause) in
+        [(refused, "can't run this command"), (other, "another type"), (gone, "no longer held")]
+    {
+        let text = error.to_string();
+        for part in ["`orders`", "`shop:orders`", &format!("127.0.0.1:{}", scene.server.port()), cause] {
+            assert!(text.contains(part), "{part} is missing: {text}");
+        }
+        assert!(!format!("{text} {error:?}").contains("secret"), "{text}");
+    }
+    drop(locks);
+    scene.end().await;
+}
+
+/// A missing right is found when somebody asks for it, and not at the first release.
+async fn a_right_that_is_missing_is_found_by_a_check<F: Fixture>() {
+    let scene = Scene::start();
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all"]);
+    let locks = connect(format!("redis://u:s@127.0.0.1:{}/", scene.server.port()), patient()).await;
+    let lock = F::lock(&locks, "a");
+    lock.check().await.unwrap();
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "-publish", "-hdel"]);
+    let error = lock.check().await.unwrap_err();
+    assert!(matches!(error, Error::Permission(_)), "{error:?}");
+    for part in ["`hdel` on `a`", "`publish` on `redisson_"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "+@all", "resetkeys", "~shop:*"]);
+    assert!(matches!(lock.check().await, Err(Error::Permission(_))));
+    assert_eq!(scene.server.keys(), [""; 0], "nothing was changed");
+    drop((lock, locks));
+    scene.end().await;
+}
+
+/// Redisson derives one queue from `x` and from `{x}`.
+#[tokio::test]
+async fn two_names_of_one_queue_are_refused_in_one_client() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let first = locks.fair_lock("x");
+    let mut second = locks.fair_lock("{x}");
+    for error in [second.lock().await.unwrap_err(), second.is_locked().await.unwrap_err()] {
+        assert!(matches!(&error, Error::InvalidName { name, .. } if name == "{x}"), "{error:?}");
+        assert!(error.to_string().contains("the same queue as the fair lock with the key `x`"), "{error}");
+    }
+    locks.rlock("{x}").lock().await.unwrap().unlock().await.unwrap(); // has no queue
+    drop((first, second));
+    locks.fair_lock("{x}").lock().await.unwrap().unlock().await.unwrap();
+    locks.fair_lock("x").lock().await.unwrap().unlock().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// The failed call says so itself. There was never a lock to release.
+#[tokio::test]
+async fn a_fair_acquire_that_was_refused_is_no_lock_that_was_not_released() {
+    let events = Events::default();
+    let _collecting = events.collect();
+    let scene = Scene::start();
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all"]);
+    let locks = connect(format!("redis://u:s@127.0.0.1:{}/", scene.server.port()), patient()).await;
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "-@all", "+ping"]);
+    for _ in 0..3 {
+        assert!(matches!(locks.fair_lock("a").lock().await, Err(Error::Permission(_))));
+    }
+    soon(locks.shutdown()).await.unwrap();
+    assert!(!events.text().contains("not released"), "{}", events.text());
+    drop(locks);
+    scene.end().await;
+}
+
+/// A process that starts before its server.
+#[tokio::test]
+async fn connect_waits_for_the_server_if_it_is_told_to() {
+    let mut server = Server::start();
+    let url = server.url();
+    server.kill();
+    let connecting = tokio::spawn(LockClient::connect_with(
+        url.clone(),
+        patient().start_timeout(20 * SECOND).build().unwrap(),
+    ));
+    let short = LockConfig::builder().start_timeout(300 * MS).build().unwrap();
+    let (refused, took) = timed(LockClient::connect_with(url, short)).await;
+    assert!(matches!(refused, Err(Error::Unreachable(_))) && took < 10 * SECOND, "{took:?}");
+    assert!(!connecting.is_finished());
+    server.start_again();
+    let locks = soon(connecting).await.unwrap().unwrap();
+    locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();
 }
 
 /// What new users are not allowed by default. Locks work, their waiters poll, and the log tells.
@@ -155,22 +297,22 @@ async fn a_user_who_may_not_publish() {
     scene.end().await;
 }
 
-/// A count that is no number is no hold, and ends none.
+/// A count that is no number is somebody else's data to others, and goes with the hold.
 #[tokio::test]
 async fn a_count_that_somebody_overwrote() {
-    async fn check(scene: &Scene, mut lock: impl BaseLock) {
+    async fn check(scene: &Scene, mut lock: impl BaseLock, mut beside: impl BaseLock) {
         let guard = lock.lock().await.unwrap();
         let owner = scene.server.run::<Vec<String>>(&["HKEYS", "a"]).remove(0);
         scene.server.run::<()>(&["HSET", "a", &owner, "x"]);
-        assert!(lock.try_lock().await.unwrap().is_none(), "somebody else's");
-        assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
-        assert_eq!(scene.server.run::<Vec<String>>(&["HGETALL", "a"]), [owner.as_str(), "x"]);
-        scene.server.run::<()>(&["DEL", "a"]);
+        let refused = beside.try_lock().await;
+        assert!(matches!(refused, Err(Error::WrongKind { .. })), "{refused:?}");
+        guard.unlock().await.unwrap();
+        assert_eq!(scene.server.keys(), [""; 0]);
     }
     let scene = Scene::start();
     let locks = scene.client().await;
-    check(&scene, locks.rlock("a")).await;
-    check(&scene, locks.fair_lock("a")).await;
+    check(&scene, locks.rlock("a"), locks.rlock("a")).await;
+    check(&scene, locks.fair_lock("a"), locks.fair_lock("a")).await;
     drop(locks);
     scene.end().await;
 }
@@ -195,7 +337,7 @@ async fn a_user_who_may_not_look_into_a_queue() {
 #[tokio::test]
 async fn a_password_that_is_missing() {
     let server = Server::with(&["--requirepass", "secret"]);
-    let error = LockClient::new(server.url(), patient()).await.unwrap_err();
+    let error = LockClient::connect_with(server.url(), patient().build().unwrap()).await.unwrap_err();
     assert!(matches!(error, Error::Authentication(_)), "{error:?}");
 }
 
@@ -215,7 +357,7 @@ async fn keys_that_are_something_else<F: Fixture>() {
         let before = dump(name);
         let mut lock = F::lock(&locks, name);
         let wrong_kind = |error: Error| match error {
-            Error::WrongKind { name: found, .. } => assert_eq!(found, name),
+            Error::WrongKind { lock, .. } => assert_eq!(lock.name, name),
             other => panic!("{name}: {other:?}"),
         };
         wrong_kind(lock.lock().await.unwrap_err());
@@ -236,31 +378,12 @@ async fn keys_that_are_something_else<F: Fixture>() {
 /// Whatever a user may not do: what it can not lock it leaves as it was, and never a lock that does not end. That there
 /// is a lock of others already must not change that.
 async fn a_user_without_a_right_leaves_no_lock_without_end<F: Fixture>() {
-    const RIGHTS: [&str; 19] = [
-        "del",
-        "evalsha",
-        "exists",
-        "get",
-        "hdel",
-        "hexists",
-        "hget",
-        "hgetall",
-        "hrandfield",
-        "hset",
-        "incr",
-        "lpos",
-        "pexpire",
-        "pttl",
-        "publish",
-        "rpush",
-        "set",
-        "time",
-        "zadd",
-    ];
+    const RIGHTS: &str = "del exists get hdel hexists hget hgetall hlen hmget hrandfield hset incr lindex lpop lrem \
+                          persist pexpire pttl publish rpush set time zadd zcard zrange zrank zrem zscore";
     let scene = Scene::start();
     let admin = scene.client().await;
     let mut refused = 0;
-    for right in RIGHTS {
+    for right in RIGHTS.split_whitespace() {
         let rule = ["ACL", "SETUSER", "u", "reset", "on", ">s", "~*", "&*", "+@all", &format!("-{right}")];
         scene.server.run::<()>(&rule);
         let url = format!("redis://u:s@127.0.0.1:{}/", scene.server.port());
@@ -284,7 +407,7 @@ async fn a_user_without_a_right_leaves_no_lock_without_end<F: Fixture>() {
         drop((lock, locks, beside));
         soon(F::rival(&admin, "a").lock()).await.unwrap().unlock().await.unwrap();
     }
-    assert!(refused >= 4, "{refused}"); // such as exists, hset, pexpire, evalsha
+    assert!(refused >= 3, "{refused}"); // such as hset, pexpire, pttl
     scene.server.run::<()>(&["FLUSHALL"]); // of a fair lock, the queue lasts for minutes
     drop(admin);
     scene.end().await;
@@ -302,20 +425,24 @@ async fn a_server_that_is_too_old() {
     let older = format!("6{}", &version[1..]);
     let proxy = Proxy::to(scene.server.port()).await;
     proxy.doctor(version, &older);
-    let error = LockClient::new(proxy.url(), patient()).await.unwrap_err();
+    let error = LockClient::connect_with(proxy.url(), patient().build().unwrap()).await.unwrap_err();
     assert!(matches!(&error, Error::UnsupportedServer { version, .. } if *version == older), "{error:?}");
-    assert!(error.to_string().contains("Redis 7.0 or Valkey 7.2"), "{error}");
+    assert!(error.to_string().contains("Redis 7.0, Valkey 7.2 or newer"), "{error}");
     drop(proxy);
     scene.end().await;
 
     // Before version 6, the question is not even known.
     let scene = Scene::with(Server::with(&["--rename-command", "HELLO", ""]));
-    let error = LockClient::new(scene.server.url(), patient()).await.unwrap_err();
-    assert!(matches!(&error, Error::UnsupportedServer { version, .. } if version.is_empty()), "{error:?}");
+    let error = LockClient::connect_with(scene.server.url(), patient().build().unwrap()).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::UnsupportedServer { version, .. } if version == "an unknown version"),
+        "{error:?}"
+    );
     scene.end().await;
 }
 
 for_each_lock! {
+    a_right_that_is_missing_is_found_by_a_check
     a_user_without_a_right_leaves_no_lock_without_end
     keys_that_are_something_else
 }

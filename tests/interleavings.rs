@@ -58,7 +58,7 @@ async fn a_reentry_that_comes_too_late_is_tried_again() {
     let mut me = locks.owner();
     let outer = me.rlock("a").lock().await.unwrap();
     proxy.set(Faults { hold_requests: true, ..Faults::default() });
-    let mut handle = me.rlock("a").lease(300 * MS);
+    let mut handle = me.rlock("a").lease(300 * MS).unwrap();
     let heal = async {
         sleep(400 * MS).await; // longer than that
         proxy.set(Faults::default());
@@ -77,7 +77,7 @@ async fn a_reentry_that_comes_too_late_is_tried_again() {
 #[tokio::test]
 async fn a_future_that_is_left_with_a_command_under_way_stops_nobody() {
     let scene = Scene::start();
-    let config = LockConfig::default().command_timeout(2 * SECOND).retry_timeout(SECOND);
+    let config = LockConfig::builder().command_timeout(2 * SECOND).retry_timeout(SECOND);
     let locks = scene.client_with(config).await;
     let mut lock = locks.rlock("a");
 
@@ -106,7 +106,7 @@ async fn a_release_that_runs_late_does_not_end_a_reentry_beside_it() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     for command_timeout in [100 * MS, 150 * MS, 400 * MS] {
-        let config = LockConfig::default().command_timeout(command_timeout).connections(1_usize);
+        let config = LockConfig::builder().command_timeout(command_timeout).connections(1);
         let locks = connect(proxy.url(), config).await;
         let mut lock = locks.rlock("a");
         let first = lock.lock().await.unwrap();
@@ -195,7 +195,7 @@ async fn holds_that_are_over_do_not_keep_the_lock() {
     assert!(!lock.is_locked().await.unwrap());
 
     let mut owner = locks.owner();
-    let fixed = owner.rlock("fixed").lease(300 * MS).lock().await.unwrap();
+    let fixed = owner.rlock("fixed").lease(300 * MS).unwrap().lock().await.unwrap();
     let kept = owner.rlock("fixed").lock().await.unwrap();
     soon(fixed.lost()).await;
     kept.unlock().await.unwrap();
@@ -211,9 +211,9 @@ async fn a_hold_is_renewed_after_another_of_its_owner_was_lost() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().watchdog_lease(4 * SECOND)).await;
     let mut owner = locks.owner();
-    let fixed = owner.rlock("a").lease(60 * SECOND).lock().await.unwrap();
+    let fixed = owner.rlock("a").lease(60 * SECOND).unwrap().lock().await.unwrap();
     // Longer than a lease, or the watchdog has nothing to do.
-    let bounded = owner.rlock("a").max_hold(4_500 * MS).lock().await.unwrap();
+    let bounded = owner.rlock("a").max_hold(4_500 * MS).unwrap().lock().await.unwrap();
     soon(bounded.lost()).await;
     sleep(1_500 * MS).await; // the watchdog came by, and had nothing to renew any more
     let watched = owner.rlock("a").lock().await.unwrap();
@@ -230,7 +230,7 @@ async fn a_hold_is_renewed_after_another_of_its_owner_was_lost() {
 async fn a_future_that_is_left_while_it_connects_keeps_nobody_waiting() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
-    let config = LockConfig::default().connections(1_usize).watchdog_lease(6 * SECOND);
+    let config = LockConfig::builder().connections(1).watchdog_lease(6 * SECOND);
     let locks = connect(proxy.url(), config).await;
     let held = locks.rlock("held").lock().await.unwrap();
     proxy.set(Faults::black_hole());
@@ -273,7 +273,7 @@ async fn a_future_that_is_left_in_front_of_the_line_keeps_nobody_waiting() {
 async fn an_old_release_that_is_stuck_does_not_stretch_a_time_limit() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
-    let locks = connect(proxy.url(), LockConfig::default().command_timeout(500 * MS)).await;
+    let locks = connect(proxy.url(), LockConfig::builder().command_timeout(500 * MS)).await;
     let mut lock = locks.rlock("a");
     let guard = lock.lock().await.unwrap();
     proxy.set(Faults::black_hole());

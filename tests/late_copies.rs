@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, LockClient, LockConfig};
+use lockkeeper::{BaseLock, LockClient, LockConfig, RemainingLease};
 use support::fixture::{Fixture, for_each_lock};
 use support::{
     Faults, LIMIT, MS, Proxy, SECOND, Scene, calls_of, connect, eventually, script_hash, soon, throughout,
@@ -20,7 +20,7 @@ const SECONDS: Duration = Duration::from_secs(12);
 /// A client behind a proxy that soon notices a silent connection, and one beside it.
 async fn clients(scene: &Scene) -> (Proxy, LockClient, LockClient) {
     let proxy = scene.proxy().await;
-    let config = LockConfig::default().command_timeout(500 * MS).connections(1_usize);
+    let config = LockConfig::builder().command_timeout(500 * MS).connections(1);
     let locks = connect(proxy.url(), config).await;
     (proxy, locks, scene.client().await)
 }
@@ -199,7 +199,7 @@ async fn a_late_reentry_or_renewal_revives_nothing<F: Fixture>() {
     soon(outer.unlock()).await.unwrap();
     let theirs = F::leased(&beside, "a", LIMIT).lock().await.unwrap();
     deliver(&scene, &proxy, F::RENEW, 1).await;
-    let left = F::lock(&beside, "a").remaining_lease().await.unwrap();
+    let left = F::lock(&beside, "a").remaining_lease().await.unwrap().and_then(RemainingLease::duration);
     assert!(left.is_some_and(|left| left <= LIMIT), "a late renewal renews nobody else: {left:?}");
     theirs.unlock().await.unwrap();
     locks.shutdown().await.unwrap();
@@ -212,7 +212,7 @@ async fn copies_left_in_a_stopped_server_do_no_harm<F: Fixture>() {
     const ROUNDS: usize = 12;
     let scene = Scene::start();
     log_all_commands(&scene);
-    let config = LockConfig::default().command_timeout(60 * MS).connections(1_usize);
+    let config = LockConfig::builder().command_timeout(60 * MS).connections(1);
     let locks = scene.client_with(config).await;
     let beside = scene.client().await;
     for round in 0..ROUNDS {

@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use lockkeeper::{Error, LockClient, LockConfig, Member, MultiLock};
+use lockkeeper::{Error, LockClient, LockConfig, Member, MultiLock, RemainingLease};
 use support::{
     Child, MS, SECOND, Scene, Server, child, connect, eventually, patient, quiet, renewed, soon, timed,
 };
@@ -95,9 +95,11 @@ async fn it_is_all_of_them_or_none() {
     }
     let outer = lock.lock().await.unwrap();
     let inner = lock.lock().await.unwrap();
-    assert!(lock.is_held() && lock.is_locked().await.unwrap() && outer.fencing_token().is_none());
+    assert!(lock.is_held() && lock.is_locked().await.unwrap());
     assert_eq!((lock.hold_count(), outer.holds()), (2, 2));
-    assert!(lock.remaining_lease().await.unwrap().is_some_and(|left| left > 20 * SECOND));
+    assert!(
+        lock.remaining_lease().await.unwrap().is_some_and(|left| left > RemainingLease::For(20 * SECOND))
+    );
     assert!(ours.read_write_lock("read").into_write().try_lock().await.unwrap().is_none());
     inner.unlock().await.unwrap();
     assert!(theirs.rlock("plain").try_lock().await.unwrap().is_none());
@@ -118,7 +120,7 @@ async fn it_is_lost_with_the_first_that_is() {
     scene.server.run::<()>(&["DEL", "b"]);
     soon(guard.lost()).await;
     assert!(!lock.is_locked().await.unwrap() && lock.hold_count() == 0);
-    assert!(matches!(guard.unlock().await, Err(Error::NotHeld { name, .. }) if name == "a, b, c"));
+    assert!(matches!(guard.unlock().await, Err(Error::NotHeld(lost)) if lost.name == "a, b, c"));
     assert!(scene.server.keys().is_empty(), "the others are released");
 
     // It is had anew, whole, also while the guard that was lost is still there.
@@ -153,7 +155,9 @@ async fn one_of_many_that_try_at_once_gets_it() {
         for number in 0..10 {
             let locks = locks.clone();
             let names = if number % 2 == 0 { ["a", "b", "c"] } else { ["c", "a", "b"] };
-            trying.spawn(async move { of(&locks, &names).lease(10 * SECOND).try_lock().await.unwrap() });
+            trying.spawn(
+                async move { of(&locks, &names).lease(10 * SECOND).unwrap().try_lock().await.unwrap() },
+            );
         }
         let got: Vec<_> = soon(trying.join_all()).await.into_iter().flatten().collect();
         assert_eq!(got.len(), 1);
@@ -170,7 +174,7 @@ async fn one_of_many_that_try_at_once_gets_it() {
 async fn whoever_waits_sleeps_and_holds_nothing() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().safety_poll(60 * SECOND)).await;
-    let guard = locks.rlock("b").lease(60 * SECOND).lock().await.unwrap(); // so that it is not renewed
+    let guard = locks.rlock("b").lease(60 * SECOND).unwrap().lock().await.unwrap(); // so that it is not renewed
     let mut waiting = JoinSet::new();
     for _ in 0..10 {
         let locks = locks.clone();
@@ -244,7 +248,7 @@ async fn what_is_held_already_is_not_waited_for() {
 async fn a_member_that_fails_keeps_nobody_from_the_others() {
     let scene = Scene::start();
     let mut other = Server::start();
-    let config = LockConfig::default();
+    let config = LockConfig::builder();
     let (ours, theirs) = (scene.client_with(config.clone()).await, connect(other.url(), config).await);
     for how in ["dead", "silent"] {
         if how == "dead" {
@@ -286,7 +290,7 @@ async fn the_largest_margin_of_the_members_counts() {
     let careful = scene.client_with(patient().margin(SECOND)).await;
     let locks = scene.client().await;
     let lock = || MultiLock::new([locks.rlock("a"), careful.rlock("b")]).unwrap();
-    assert!(matches!(lock().lease(2 * SECOND).lock().await, Err(Error::InvalidDuration { .. })));
+    assert!(matches!(lock().lease(2 * SECOND), Err(Error::InvalidDuration { .. })));
     let guard = lock().lock().await.unwrap();
     assert!(matches!(guard.extend(2 * SECOND).await, Err(Error::InvalidDuration { .. })));
     guard.extend(60 * SECOND).await.unwrap();
@@ -311,11 +315,12 @@ async fn members_that_make_no_lock_are_refused() {
     assert!(problem(MultiLock::new([theirs.rlock("a"), elsewhere.rlock("a")])).contains("twice"));
     let apart = connect(format!("{}1", scene.server.url()), patient()).await;
     drop(MultiLock::new([ours.rlock("a"), apart.rlock("a")]).expect("of two databases"));
-    let leased = [ours.rlock("a"), ours.rlock("b").lease(SECOND)];
+    let leased = [ours.rlock("a"), ours.rlock("b").lease(SECOND).unwrap()];
     assert!(problem(MultiLock::new(leased)).contains("lease"));
 
     // A lease of all is the lease of the whole.
-    let leased = || [ours.rlock("a").lease(20 * SECOND), ours.rlock("b").lease(20 * SECOND)];
+    let leased =
+        || [ours.rlock("a").lease(20 * SECOND).unwrap(), ours.rlock("b").lease(20 * SECOND).unwrap()];
     let mut lock = MultiLock::new(leased()).unwrap();
     let guard = lock.lock().await.unwrap();
     assert!(guard.remaining() <= 20 * SECOND);

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use lockkeeper::Error;
+use lockkeeper::{Error, Lost};
 use support::{Child, LIMIT, MS, SECOND, Scene, child, connect, eventually, patient, throughout, timed};
 use tokio::time::{Instant, sleep};
 
@@ -26,7 +26,7 @@ async fn child() {
         }
     };
     match guard.run(work).await {
-        Err(Error::Lost { .. }) => println!("lost"),
+        Err(Lost { .. }) => println!("lost"),
         other => println!("unexpected: {other:?}"),
     }
     match guard.unlock().await {

@@ -122,7 +122,7 @@ async fn releases_beside_renewals_are_no_losses() {
 async fn an_outage_shorter_than_the_lease_costs_no_lock() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
-    let config = LockConfig::default().watchdog_lease(6 * SECOND).command_timeout(200 * MS);
+    let config = LockConfig::builder().watchdog_lease(6 * SECOND).command_timeout(200 * MS);
     let locks = connect(proxy.url(), config).await;
     let guards = hold_many(&locks, 300).await;
     for faults in [Faults::black_hole(), Faults::replies_held()] {
@@ -164,7 +164,7 @@ async fn a_lock_that_lost_its_expiry_gets_one_again() {
     scene.server.run::<()>(&["PERSIST", "a"]);
     eventually("it has one", || lasts("a"), |&ms| ms > 0).await;
 
-    let mut lock = locks.rlock("b").lease(60 * SECOND); // which nothing renews
+    let mut lock = locks.rlock("b").lease(60 * SECOND).unwrap(); // which nothing renews
     let outer = lock.lock().await.unwrap();
     scene.server.run::<()>(&["PERSIST", "b"]);
     let inner = lock.lock().await.unwrap();

@@ -70,8 +70,8 @@ pub fn measure(url: &str, jvm: &Rc<Jvm>, effort: Effort) {
 }
 
 async fn hold(url: &str, lease: Duration) -> Facts {
-    let config = LockConfig::default().watchdog_lease(lease);
-    let client = LockClient::new(url, config).await.expect("a client");
+    let config = LockConfig::builder().watchdog_lease(lease).build().expect("a valid lease");
+    let client = LockClient::connect_with(url, config).await.expect("a client");
     let mut locks: Vec<_> = (0..LOCKS).map(|number| client.rlock(format!("held:{number}"))).collect();
     let guards = try_join_all(locks.iter_mut().map(|lock| lock.lock())).await.expect("free locks");
     let facts = watch(url, lease, clock::computed).await;

@@ -48,7 +48,8 @@ pub(crate) async fn main(args: &[String]) -> Result<()> {
 
 impl Worker {
     async fn run(&self) -> Result<()> {
-        let locks = LockClient::new(redis_url(), LockConfig::default().watchdog_lease(LEASE)).await?;
+        let config = LockConfig::builder().watchdog_lease(LEASE).build()?;
+        let locks = LockClient::connect_with(redis_url(), config).await?;
         let mut lock = locks.rlock(LOCK);
         loop {
             let guard = lock.lock().await?;

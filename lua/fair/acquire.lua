@@ -1,33 +1,36 @@
 #!lua
 --[[
-  Take a fair lock that is free, for an owner that holds nothing on it and is first in the queue; or queue. The only
+  Acquire a fair lock that is free, for an owner that holds nothing on it and is first in the queue; or queue. The only
   script of the fair lock that creates a hold.
 
   KEYS[1]  lock     hash: owner -> hold count
   KEYS[2]  queue    list: who waits, in order
   KEYS[3]  scores   sorted set: who waits -> until when Java takes it for alive
-  KEYS[4]  places   hash: who waits and is not Java's -> "<alive until, ms> <ticket, µs>"
-  KEYS[5]  channel  what the channels of all waiters begin with
+  KEYS[4]  places   hash: who waits and is not Java's -> "<alive until, ms> <Java clients before it>"
+  KEYS[5]  tickets  sorted set: the same -> when it queued, µs
+  KEYS[6]  channel  what the channels of all waiters begin with
 
   ARGV[1]  owner         text: "<client uuid>:<n>", never used for an earlier hold
   ARGV[2]  lease_ms      milliseconds, > 0
   ARGV[3]  allowance_ms  milliseconds for which a waiter counts as alive; 0: does not queue
   ARGV[4]  java_wait_ms  milliseconds: the longest that a Java client waits
 
-  With  fair/shared.lua
+  With  rlock/shared.lua fair/shared.lua
 
   Returns
     nil   granted
     >= 0  held by another owner, and this one is next: milliseconds left of its lease
     -1    others are before this one, or the lock is held without expiry
-    -3    the name is in use as a read-write lock
+    -3    the key is a read-write lock
     -4    it did not stand in the queue before, and does now
+    -5    the key is a hash that is no lock
+    -6    dead waiters were removed, and there may be more: attempt again
   Publishes  "0" on the channel of the first in the queue, if the lock is free and that is somebody else
   Repeating  a copy that finds its own hold answers "granted" and adds no hold, one that finds itself in the queue
              keeps its place; one that runs after both were given up creates an orphan, which the sender goes on
              releasing until none can come any more
 ]]
-local lock, queue, scores, places, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local lock, queue, scores, places, tickets, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local owner, lease_ms, allowance_ms, java_wait_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
 local left_ms = redis.call('pttl', lock)
@@ -39,25 +42,28 @@ if not is_free then
     end
     return nil
   end
-  -- Only a read-write lock's hash has this field.
-  if redis.call('hexists', lock, 'mode') == 1 then
-    return -3
+  left_ms = in_the_way(lock, left_ms)
+  if left_ms < -1 then
+    return left_ms
   end
 end
 
 local place = redis.call('hget', places, owner)
-local first, now, now_us
+local first, now, now_us, is_cut
 -- Else nobody waits, and the clock is not asked.
 if place or not is_free or redis.call('exists', queue) == 1 then
   now, now_us = server_time()
   if place then
-    -- Before the dead are dropped: it is alive, however late it is.
-    record(places, owner, ticket_of(place), now, allowance_ms)
-    if not redis.call('lpos', queue, owner) then
-      put_back(queue, places, owner, ticket_of(place))
-    end
+    -- Before the dead are removed: it is alive, however late it is.
+    redis.call('hset', places, owner, record(now, allowance_ms, java_before(place)))
   end
-  first = head(queue, scores, places, now, java_wait_ms)
+  first, now, is_cut = head(queue, scores, places, tickets, now, java_wait_ms)
+  if is_cut then
+    return -6
+  end
+  if place and first ~= owner and not redis.call('zscore', tickets, owner) then
+    place = nil -- somebody removed it
+  end
 end
 if is_free and (not first or first == owner) then
   -- Without a key it changes nothing. A user who may not do it is stopped here, and not between the next two lines,
@@ -66,24 +72,55 @@ if is_free and (not first or first == owner) then
   redis.call('hset', lock, owner, '1')
   redis.call('pexpire', lock, lease_ms)
   if first then
-    redis.call('lrem', queue, 0, owner)
-    redis.call('zrem', scores, owner)
-    redis.call('hdel', places, owner)
+    redis.call('lpop', queue)
+    forget(scores, places, tickets, { owner })
+    leave_to_java(queue, scores, tickets)
   end
   return nil
 end
 
 local is_new = false
-if allowance_ms > 0 then
-  if not place then
-    if not first or not redis.call('lpos', queue, owner) then
-      redis.call('rpush', queue, owner)
-      is_new = true
+if allowance_ms > 0 and not place then
+  local score = now + allowance_ms + SLACK_MS
+  if redis.call('zadd', scores, score, owner) == 0 then
+    -- A place whose record was removed is still a place.
+    redis.call('zadd', tickets, 'nx', now_us, owner)
+    redis.call('hset', places, owner, record(now, allowance_ms, 0))
+  else
+    local last, java = redis.call('zrange', tickets, '-1', '-1', 'withscores'), {}
+    local before, tail = 0, nil
+    if first then
+      tail = redis.call('lindex', queue, '-1')
+      local nearest = redis.call('hget', places, tail)
+      if not nearest then
+        nearest, java = beyond_java(queue, places, -1, -1)
+      end
+      before = #java + (nearest and java_before(nearest) or 0)
     end
-    record(places, owner, now_us, now, allowance_ms)
+    if before > 0 then
+      -- Each of them lowers the scores behind it once at most, when it is granted or gives up.
+      score = math.max(score, tonumber(redis.call('zscore', scores, tail) or 0)) + #java * java_wait_ms
+      redis.call('zadd', scores, score, owner)
+    end
+    -- Tickets grow, whatever the clock does: they say the order.
+    local ticket = math.max(now_us, (tonumber(last[2]) or 0) + 1)
+    redis.call('zadd', tickets, string.format('%.0f', ticket), owner)
+    redis.call('hset', places, owner, record(now, allowance_ms, before))
+    local keep_ms = score - now + alive_ms(allowance_ms)
+    if redis.call('rpush', queue, owner) == 1 then
+      redis.call('pexpire', queue, keep_ms)
+      redis.call('pexpire', scores, keep_ms)
+    elseif #java > 0 then
+      redis.call('persist', queue)
+      redis.call('persist', scores)
+    end
+    if not last[1] then
+      redis.call('pexpire', places, keep_ms)
+      redis.call('pexpire', tickets, keep_ms)
+    end
+    is_new = true
+    first = first or owner
   end
-  raise_scores(first and queue, scores, places, { [owner] = true }, now, allowance_ms, java_wait_ms)
-  first = first or owner
 end
 
 if is_free then

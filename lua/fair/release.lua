@@ -6,40 +6,55 @@
   KEYS[1]  lock     hash: owner -> hold count
   KEYS[2]  queue    list: who waits, in order
   KEYS[3]  scores   sorted set: who waits -> until when Java takes it for alive
-  KEYS[4]  places   hash: who waits and is not Java's -> "<alive until, ms> <ticket, µs>"
-  KEYS[5]  channel  what the channels of all waiters begin with
+  KEYS[4]  places   hash: who waits and is not Java's -> "<alive until, ms> <Java clients before it>"
+  KEYS[5]  tickets  sorted set: the same -> when it queued, µs
+  KEYS[6]  channel  what the channels of all waiters begin with
 
   ARGV[1]  owner         text: the owner of the hold, or of the place
   ARGV[2]  keep          holds that shall be left, >= 0; they keep the lease they have
   ARGV[3]  java_wait_ms  milliseconds: the longest that a Java client waits
 
-  With  fair/shared.lua
+  With  rlock/shared.lua fair/shared.lua
 
   Returns
+    3     released; the key keeps data that is no lock, without expiry
     2     released or left, but no waiter could be told: this user may not look for it, or not publish
     1     released, or left: this owner has nothing there any more
     0     lowered: this owner still holds it
     -2    lost: this owner held nothing, and did not wait
-  Publishes  "0" on the channel of the first in the queue, if the lock is free and this owner had something there
+  Publishes  "0" on the channel of the first in the queue, if the lock is free and this owner had something there. If there are
+             too many dead waiters before it, the next heartbeat finds it
   Repeating  changes nothing: the count is a target, and an owner id is never used again once it was 0
 ]]
-local lock, queue, scores, places, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local lock, queue, scores, places, tickets, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local owner, keep, java_wait_ms = ARGV[1], ARGV[2], ARGV[3]
 
-local count = tonumber(redis.call('hget', lock, owner))
-if count and keep ~= '0' then
-  if count > tonumber(keep) then
-    redis.call('hset', lock, owner, keep)
+if keep ~= '0' then
+  local count = tonumber(redis.call('hget', lock, owner))
+  if count then
+    if count > tonumber(keep) then
+      redis.call('hset', lock, owner, keep)
+    end
+    return 0
   end
-  return 0
 end
-if count then
-  -- Who holds it has no place in the queue any more: that went with the grant.
-  redis.call('del', lock)
-else
-  local had = redis.call('hdel', places, owner) + redis.call('lrem', queue, 0, owner)
-  redis.call('zrem', scores, owner)
-  if had == 0 then
+
+-- Leaves the queue. False: it did not wait. Redis looks for it from the end that is nearer; no script does.
+local function leave()
+  local rank = redis.call('zrank', tickets, owner)
+  local from_front = not rank or rank < redis.call('zcard', tickets) / 2
+  local left = redis.call('hdel', places, owner) + redis.call('zrem', scores, owner) + redis.call('zrem', tickets, owner)
+  if left == 0 then
+    return false
+  end
+  redis.call('lrem', queue, from_front and '1' or '-1', owner)
+  leave_to_java(queue, scores, tickets)
+  return true
+end
+
+local is_data = end_hold(lock, owner)
+if is_data == nil then -- whoever holds it has no place in the queue: that went with the grant
+  if not leave() then
     return -2
   end
   if redis.call('exists', lock) == 1 then
@@ -47,9 +62,6 @@ else
   end
 end
 -- pcall, twice: the lock is free already, and must not be reported as held.
-local is_known, first = pcall(head, queue, scores, places, nil, java_wait_ms)
-if is_known and not first then
-  return 1
-end
-local told = is_known and redis.pcall('publish', channel .. ':' .. first, '0')
-return type(told) == 'number' and 1 or 2
+local is_known, first = pcall(head, queue, scores, places, tickets, nil, java_wait_ms)
+local told = is_known and (not first or redis.pcall('publish', channel .. ':' .. first, '0'))
+return is_data and 3 or (told == true or type(told) == 'number') and 1 or 2

@@ -16,7 +16,8 @@
     >= 0  another owner has the write lock: milliseconds left of its lease
     -1    the same, without expiry
     -2    lost: this owner has a later hold
-    -3    the name is in use as a lock that is not a read-write lock
+    -3    the key is a lock that is not a read-write lock
+    -5    the key is a hash that is no lock
   Publishes  nothing
   Repeating  a copy that finds its own hold answers "granted" and adds no hold; one that runs after the hold was released
              creates an orphan, which the sender goes on releasing until none can come any more
@@ -25,10 +26,10 @@ local lock = KEYS[1]
 local owner, grant, lease_ms = ARGV[1], ARGV[2], ARGV[3]
 
 local mode = redis.call('hget', lock, 'mode')
-if not mode and redis.call('exists', lock) == 1 then
-  return -3
+if mode and mode ~= 'read' and mode ~= 'write' or not mode and redis.call('exists', lock) == 1 then
+  return no_read_write_lock(lock, mode)
 end
-if mode == 'write' and redis.call('hexists', lock, owner .. ':write') == 0 then
+if mode == 'write' and redis.call('hexists', lock, owner .. WRITER) == 0 then
   return redis.call('pttl', lock)
 end
 
@@ -47,7 +48,11 @@ end
 remove(keys, 1, count)
 -- A user who may not do this is stopped here, and not later, where a hold would be left. Without a lock it changes
 -- nothing.
-redis.call('pexpire', lock, lease_ms, 'gt')
+local is_raised = redis.call('pexpire', lock, lease_ms, 'gt') == 1
+-- A lock has an expiry. A hash without one may be somebody's data with a field that is called "mode".
+if mode == 'read' and not is_raised and redis.call('pttl', lock) == -1 and other_reader_ms(lock, owner) == -5 then
+  return -5
+end
 redis.call('set', keys .. '1', grant, 'px', lease_ms)
 redis.call('hset', lock, 'mode', mode or 'read', owner, '1')
 if not mode then

@@ -14,6 +14,7 @@
   With  read/shared.lua
 
   Returns
+    3     released; the key keeps data that is no lock, without expiry
     2     released, but no waiter could be told: this user may not publish on the channel
     1     released: this owner does not read any more
     0     lowered: this owner still does
@@ -21,6 +22,9 @@
   Publishes  "0" on channel, if the lock became free
   Repeating  changes nothing: the count is a target, and the number of the grant is never used again
 ]]
+-- More readers than this are not looked at one by one.
+local MANY = 4
+
 local lock, channel = KEYS[1], KEYS[2]
 local owner, grant, keep, usual_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
@@ -56,21 +60,24 @@ end
 -- While this one still reads: a user who may not look at others is stopped here, and not later, where a lock without
 -- readers would be left.
 local other_ms = other_reader_ms(lock, owner)
+if other_ms == -5 then
+  other_ms = reader_ms_beside_data(lock, owner)
+end
 if not other_ms then
-  redis.call('del', lock, keys .. '1')
-  remove(keys, 2, count)
+  local is_data = free(lock, owner)
+  remove(keys, 1, count)
   -- pcall: the lock is free already, and must not be reported as held.
   local told = redis.pcall('publish', channel, '0')
-  return found and type(told) == 'table' and 2 or answer
+  return found and (is_data and 3 or type(told) == 'table' and 2) or answer
 end
 -- Java's writers wait for the expiry of the hash when a reader died. A long lease that was given back early must not
--- hold them up; but who is left and lasts about as long is not worth to look at all. The two expiries were set together,
--- but the clock may go on within a script.
+-- hold them up; but who is left and lasts about as long is not worth to look at all, and many are too many to look at. The
+-- two expiries were set together, but the clock may go on within a script.
 local left_ms = redis.call('pttl', lock)
 local is_too_long = left_ms > usual_ms and longest(keys, count) > left_ms - 5 and other_ms < left_ms / 2
 redis.call('hdel', lock, owner)
 remove(keys, 1, count)
-if is_too_long then
+if is_too_long and redis.call('hlen', lock) <= MANY then
   left_ms = 0
   for _, reader in ipairs(redis.call('hkeys', lock)) do
     if reader ~= 'mode' then

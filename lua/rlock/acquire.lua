@@ -1,17 +1,20 @@
 #!lua
 --[[
-  Take a free lock for an owner that holds nothing on it. The only script that creates a hold.
+  Acquire a free lock for an owner that holds nothing on it. The only script that creates a hold.
 
   KEYS[1]  lock      hash: owner -> hold count
 
   ARGV[1]  owner     text: "<client uuid>:<n>", never used for an earlier hold
   ARGV[2]  lease_ms  milliseconds, > 0
 
+  With  rlock/shared.lua
+
   Returns
     nil   granted
     >= 0  held by another owner: milliseconds left of its lease
     -1    held by another owner, without expiry
-    -3    the name is in use as a read-write lock
+    -3    the key is a read-write lock
+    -5    the key is a hash that is no lock
   Publishes  nothing
   Repeating  a copy that finds its own hold answers "granted" and adds no hold; one that runs after the hold
              was released creates an orphan, which the sender goes on releasing until none can come any more
@@ -34,8 +37,4 @@ if redis.call('hexists', lock, owner) == 1 then
   end
   return nil
 end
--- Only a read-write lock's hash has this field.
-if redis.call('hexists', lock, 'mode') == 1 then
-  return -3
-end
-return left_ms
+return in_the_way(lock, left_ms)

@@ -2,13 +2,16 @@
 --[[
   Lower an owner's hold to a given count; at none, free the lock and wake a waiter. Also the undo of an attempt.
 
-  KEYS[1]  lock      hash: owner -> hold count
-  KEYS[2]  channel   where the waiters of this lock listen
+  KEYS[1]  lock     hash: owner -> hold count
+  KEYS[2]  channel  where the waiters of this lock listen
 
   ARGV[1]  owner  text: the owner of the hold
   ARGV[2]  keep   holds that shall be left, >= 0; they keep the lease they have
 
+  With  rlock/shared.lua
+
   Returns
+    3     released; the key keeps data that is no lock, without expiry
     2     released, but no waiter could be told: this user may not publish on the channel
     1     released: the lock is free
     0     lowered: this owner still holds it
@@ -19,17 +22,20 @@
 local lock, channel = KEYS[1], KEYS[2]
 local owner, keep = ARGV[1], ARGV[2]
 
-local count = tonumber(redis.call('hget', lock, owner))
-if not count then
+if keep ~= '0' then
+  local count = tonumber(redis.call('hget', lock, owner))
+  if not count then
+    return -2
+  end
+  if count > tonumber(keep) then
+    redis.call('hset', lock, owner, keep)
+  end
+  return 0
+end
+local is_data = end_hold(lock, owner)
+if is_data == nil then
   return -2
 end
-if keep == '0' then
-  redis.call('del', lock)
-  -- pcall: the lock is free already, and must not be reported as held.
-  local told = redis.pcall('publish', channel, '0')
-  return type(told) == 'table' and 2 or 1
-end
-if count > tonumber(keep) then
-  redis.call('hset', lock, owner, keep)
-end
-return 0
+-- pcall: the lock is free already, and must not be reported as held.
+local told = redis.pcall('publish', channel, '0')
+return is_data and 3 or type(told) == 'table' and 2 or 1

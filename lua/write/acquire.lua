@@ -1,6 +1,6 @@
 #!lua
 --[[
-  Take the write lock for an owner that holds nothing on it: if it is free, or all who read are dead. The only script
+  Acquire the write lock for an owner that holds nothing on it: if it is free, or all who read are dead. The only script
   that creates a write hold.
 
   KEYS[1]  lock  hash: "mode" -> "read" or "write", owner -> hold count; and the keys of readers' holds
@@ -14,7 +14,8 @@
     nil   granted
     >= 0  held by others: milliseconds in which it does not become free without a message
     -1    the same, and it has no expiry
-    -3    the name is in use as a lock that is not a read-write lock
+    -3    the key is a lock that is not a read-write lock
+    -5    the key is a hash that is no lock, or has a field that is no holder's
   Publishes  nothing
   Repeating  a copy that finds its own hold answers "granted" and adds no hold; one that runs after the hold was released
              creates an orphan, which the sender goes on releasing until none can come any more
@@ -30,14 +31,14 @@ if mode == 'write' then
   end
   return redis.call('pttl', lock)
 end
-if mode then
+if mode == 'read' then
   local reader_ms = other_reader_ms(lock)
   if reader_ms then
     return reader_ms
   end
   redis.call('del', lock)
-elseif redis.call('exists', lock) == 1 then
-  return -3
+elseif mode or redis.call('exists', lock) == 1 then
+  return no_read_write_lock(lock, mode)
 end
 -- Without a key it changes nothing, see rlock/acquire.
 redis.call('pexpire', lock, lease_ms)

@@ -12,6 +12,7 @@
   With  read/shared.lua
 
   Returns
+    3     released; the key keeps data that is no lock, without expiry
     2     released, but no waiter could be told: this user may not publish on the channel
     1     released: this owner does not write any more
     0     lowered: this owner still does
@@ -32,15 +33,16 @@ if keep ~= '0' then
   end
   return 0
 end
-local reader = string.sub(writer, 1, -#':write' - 1)
+local reader = string.sub(writer, 1, -#WRITER - 1)
 local keys, holds = hold_keys(lock, reader), count_of(lock, reader)
+local is_data = false
 if grant_of(keys, holds) then
   redis.call('hdel', lock, writer)
   redis.call('hset', lock, 'mode', 'read')
   redis.call('pexpire', lock, longest(keys, holds))
 else
-  redis.call('del', lock)
+  is_data = free(lock, writer, reader)
 end
 -- pcall: the lock is free already, and must not be reported as held.
 local told = redis.pcall('publish', channel, '1')
-return type(told) == 'table' and 2 or 1
+return is_data and 3 or type(told) == 'table' and 2 or 1

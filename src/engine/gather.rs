@@ -1,19 +1,18 @@
-//! Asking several servers at once, and not waiting for those that do not answer.
+//! Asking several servers at once, without waiting for those that do not answer.
 
-use std::future::Future;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep_until};
 
-/// When the answers that came decide, the others get as long again as these took, but at least and at most so long. A
-/// server that is only a little slower shall not be left out.
+/// When the answers decide, the other servers get the same time once more, but at least and at most this. A server that is only
+/// a little slower must not be left out.
 const GRACE: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50)];
 
-/// The outputs of all futures, each with its index, in the order in which they came. Without those that are late when the
-/// others have decided: these are dropped.
-pub(crate) async fn gather<F: Future>(
+/// Returns the outputs of the futures, each with its index, in the order in which they came. Once they decide, drops the futures
+/// that are late.
+pub(super) async fn gather<F: Future>(
     futures: impl IntoIterator<Item = F>,
     decide: impl Fn(&[(usize, F::Output)]) -> bool,
 ) -> Vec<(usize, F::Output)> {
@@ -40,12 +39,12 @@ pub(crate) async fn gather<F: Future>(
     }
 }
 
-/// Asks all of them for yes or no, until it is decided. True: at least `quorum` of them said yes.
+/// Asks for yes or no, until that is decided. Returns whether at least `quorum` said yes.
 ///
 /// # Errors
 ///
-/// They did not, and one of them failed.
-pub(crate) async fn vote<F, E>(voters: impl ExactSizeIterator<Item = F>, quorum: usize) -> Result<bool, E>
+/// Fewer said yes, and one of the futures failed.
+pub(super) async fn vote<F, E>(voters: impl ExactSizeIterator<Item = F>, quorum: usize) -> Result<bool, E>
 where
     F: Future<Output = Result<bool, E>>,
 {
@@ -60,8 +59,8 @@ where
     }
 }
 
-/// Whether it is settled if at least `quorum` of `all` say yes, given how many said yes and no so far.
-pub(crate) const fn is_decided(yes: usize, no: usize, quorum: usize, all: usize) -> bool {
+/// Whether it is decided if at least `quorum` of `all` say yes, given how many said yes and no so far.
+pub(super) const fn is_decided(yes: usize, no: usize, quorum: usize, all: usize) -> bool {
     yes >= quorum || all - no < quorum
 }
 
@@ -75,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quorum_decides_and_so_does_that_there_is_none() {
+    fn a_quorum_decides_and_so_does_a_quorum_that_is_out_of_reach() {
         for (yes, no, decided) in [
             (0, 0, false),
             (1, 1, false),
@@ -102,25 +101,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_answer_is_not_waited_for() {
+    async fn a_silent_server_is_not_waited_for() {
         let ms = Duration::from_millis;
         let start = Instant::now();
         let after = |time: u64| async move { sleep(ms(time)).await }.boxed();
         let outputs = gather([after(10), pending().boxed(), after(1), after(15)], |got| got.len() == 2).await;
         let order: Vec<usize> = outputs.iter().map(|(index, ())| *index).collect();
-        assert_eq!(order, [2, 0, 3], "the last was not much slower");
+        assert_eq!(order, [2, 0, 3], "the last was only a little slower");
         assert_eq!(start.elapsed().as_millis(), 20);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_not_needed_gets_a_moment() {
+    async fn a_server_that_is_not_needed_gets_the_shortest_grace() {
         let start = Instant::now();
         assert!(gather([pending::<()>()], |_| true).await.is_empty());
         assert_eq!(start.elapsed(), GRACE[0]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_decision_all_are_waited_for() {
+    async fn without_a_decision_all_servers_are_waited_for() {
         let start = Instant::now();
         let outputs = gather([1, 700].map(|ms| sleep(Duration::from_millis(ms))), |_| false).await;
         assert_eq!((outputs.len(), start.elapsed().as_millis()), (2, 700));

@@ -1,177 +1,178 @@
-//! What a lock handle is: a set of members, how many of them it takes, and on which terms.
+//! A lock handle: its members, how many of them it takes, and for how long.
 
-use std::sync::{Arc, Mutex};
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::select_all;
 use smallvec::smallvec;
 
-use super::grant::{Grant, Seat, Target};
-use super::kind::Kind;
+use super::hold::Term;
 use super::lease;
-use super::{Engine, PerMember};
+use super::lock_ref::{LockRef, Subject};
+use super::owner_grants::OwnerGrants;
+use super::per_member::PerMember;
+use super::shared::{Engine, UnderWay};
 use crate::clock::{self, Moment};
 use crate::config::LockConfig;
-use crate::error::{Error, Result};
-use crate::store::Fault;
-use crate::sync::lock;
+use crate::error::{Error, LockId, Result};
+use crate::protocol::Protocol;
 
-/// The part of a lock handle that all types have in common.
-#[derive(Debug)]
+/// The content of every public lock handle.
 #[allow(unnameable_types, unreachable_pub, reason = "the sealed part of a public trait returns it")]
 pub struct Handle {
-    /// Of several members, all their names.
-    joined: Option<Arc<str>>,
-    /// Of those that are all needed, in an order that is the same for all clients.
-    pub(crate) members: PerMember<Member>,
+    /// The names of several members.
+    joined_name: Option<Arc<str>>,
+    /// If all members are needed, they stand in an order that is the same for all clients.
+    pub(super) members: PerMember<Member>,
     /// How many members it takes to hold the lock.
-    pub(crate) quorum: usize,
-    pub(crate) terms: Terms,
+    pub(super) quorum: usize,
+    /// The fixed lease. Without one, the watchdog renews.
+    fixed_lease: Option<Duration>,
+    /// The longest hold, however the lease is renewed.
+    max_hold: Option<Duration>,
 }
 
-/// One lock on one server, as one owner sees it.
-#[derive(Debug)]
-pub(crate) struct Member {
-    pub(crate) target: Arc<Target>,
-    /// As the user gave it.
-    name: Arc<str>,
-    holds: Arc<Holds>,
+/// One lock on one server, for one owner.
+pub(super) struct Member {
+    pub(super) lock: Arc<LockRef>,
+    pub(super) owner: Arc<OwnerGrants>,
 }
 
-/// One owner's holds on one name.
-#[derive(Debug, Default)]
-pub(crate) struct Holds(Mutex<Grants>);
-
-/// Of a read-write lock, an owner may hold both.
-#[derive(Debug, Default)]
-struct Grants {
-    exclusive: Option<Arc<Grant>>,
-    shared: Option<Arc<Grant>>,
-}
-
-/// Where to go on with an acquire.
-#[derive(Debug)]
-pub(crate) struct Start {
-    pub(crate) seat: Seat,
-    /// What this owner held before and gave back or lost, and the server may still have.
-    pub(crate) ended: PerMember<Arc<Grant>>,
-}
-
-/// For how long a lock is taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Terms {
-    /// A fixed lease; without one, the watchdog renews.
-    pub(crate) lease: Option<Duration>,
-    /// However it is renewed, no longer than this.
-    pub(crate) max_hold: Option<Duration>,
-}
-
-/// [`Terms`] that can be asked for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lease {
-    fixed: Option<Duration>,
-    pub(crate) max_hold: Option<Duration>,
-}
-
-/// How many members of a lock it takes to hold it.
+/// How many members it takes to hold a lock of several members.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Quorum {
     All,
-    /// Of independent servers.
+    /// The members are on independent servers.
     Majority,
 }
 
 impl Handle {
-    /// A lock of one member.
+    /// Makes a lock of one member.
     pub(crate) fn single(
         engine: &Arc<Engine>,
-        kind: &'static dyn Kind,
+        protocol: &'static dyn Protocol,
         name: &str,
-        holds: Arc<Holds>,
+        owner: Arc<OwnerGrants>,
     ) -> Self {
-        let key = engine.key(name);
-        let name = if *key == *name { Arc::clone(&key) } else { name.into() };
-        let target = Arc::new(Target::new(engine, kind, key));
+        let lock = Arc::new(LockRef::new(engine, protocol, name));
         Self {
-            joined: None,
-            members: smallvec![Member { target, name, holds }],
+            joined_name: None,
+            members: smallvec![Member { lock, owner }],
             quorum: 1,
-            terms: Terms::default(),
+            fixed_lease: None,
+            max_hold: None,
         }
     }
 
-    /// A lock of several members, which are handles until then.
+    /// Combines handles into a lock of several members.
     pub(crate) fn joined(handles: Vec<Self>, quorum: Quorum) -> Result<Self> {
-        let wrong = |problem: &'static str| Err(Error::InvalidMembers { problem });
-        let terms = handles.first().map(|handle| handle.terms).unwrap_or_default();
-        if handles.iter().any(|handle| handle.terms != terms) {
-            return wrong("their `lease` or `max_hold` differ");
+        let invalid = |problem: &'static str| Err(Error::InvalidMembers { problem });
+        let terms = |handle: &Self| (handle.fixed_lease, handle.max_hold);
+        let (fixed_lease, max_hold) = handles.first().map(terms).unwrap_or_default();
+        if handles.iter().any(|handle| terms(handle) != (fixed_lease, max_hold)) {
+            return invalid("their `lease` or `max_hold` differ");
         }
         let mut members: PerMember<Member> = handles.into_iter().flat_map(|handle| handle.members).collect();
-        members.sort_by(|a, b| a.key().cmp(&b.key()));
+        members.sort_by(|a, b| a.order().cmp(&b.order()));
         let pairs = || (1..members.len()).flat_map(|b| (0..b).map(move |a| (a, b)));
-        let are = |is: fn(&Member, &Member) -> bool| pairs().any(|(a, b)| is(&members[a], &members[b]));
+        let any_pair = |is: fn(&Member, &Member) -> bool| pairs().any(|(a, b)| is(&members[a], &members[b]));
         match (quorum, members.len()) {
-            (_, 0) => return wrong("there are none"),
+            (_, 0) => return invalid("there are none"),
             (_, 1) => {}
-            (Quorum::All, _) if are(Member::is_same_lock) => return wrong("one lock is among them twice"),
-            (Quorum::All, _) if are(Member::may_be_same_lock) => {
-                return wrong("two of one name may be one lock: a server did not say which it is");
+            (Quorum::All, _) if any_pair(Member::is_same_lock) => {
+                return invalid("one lock is among them twice");
+            }
+            (Quorum::All, _) if any_pair(Member::may_be_same_lock) => {
+                return invalid("two with the same key may be one lock: a server did not tell its run id");
             }
             (Quorum::All, _) => {}
-            (Quorum::Majority, 2) => return wrong("a majority of two is both, so one that fails stops all"),
-            (Quorum::Majority, _) if members.iter().any(|member| member.server().is_none()) => {
-                return wrong("a server did not say which it is: the user may not call INFO");
+            (Quorum::Majority, 2) => {
+                return invalid("a majority of two is both, so one failed server stops the lock");
             }
-            (Quorum::Majority, _) if are(|a, b| a.server() == b.server()) => {
-                return wrong("two are on one server, so they are lost together");
+            (Quorum::Majority, _) if members.iter().any(|member| member.run_id().is_none()) => {
+                return invalid("a server did not tell its run id: the user may not call INFO");
+            }
+            (Quorum::Majority, _) if any_pair(|a, b| a.run_id() == b.run_id()) => {
+                return invalid("two are on one server, so they are lost together");
             }
             (Quorum::Majority, _) => {}
         }
-        let names: Vec<&str> = members.iter().map(|member| &*member.name).collect();
-        let joined = (members.len() > 1).then(|| names.join(", ").into());
+        let names: Vec<&str> = members.iter().map(|member| &*member.lock.name).collect();
+        let joined_name = (members.len() > 1).then(|| names.join(", ").into());
         let quorum = match quorum {
             Quorum::All => members.len(),
             Quorum::Majority => members.len() / 2 + 1,
         };
-        Ok(Self { joined, members, quorum, terms })
+        let handle = Self { joined_name, members, quorum, fixed_lease: None, max_hold: None };
+        // Another member may have a larger margin.
+        let check = |argument, time: Option<Duration>| {
+            time.map(|time| lease::parse(argument, time, handle.margin())).transpose()
+        };
+        let (fixed_lease, max_hold) = (check("lease", fixed_lease)?, check("max_hold", max_hold)?);
+        Ok(Self { fixed_lease, max_hold, ..handle })
     }
 
+    pub(crate) fn set_lease(&mut self, lease: Duration) -> Result<()> {
+        self.fixed_lease = Some(lease::parse("lease", lease, self.margin())?);
+        Ok(())
+    }
+
+    pub(crate) fn set_max_hold(&mut self, most: Duration) -> Result<()> {
+        self.max_hold = Some(lease::parse("max_hold", most, self.margin())?);
+        Ok(())
+    }
+
+    /// The name, as the user gave it.
     pub(crate) fn name(&self) -> &Arc<str> {
-        self.joined.as_ref().unwrap_or(&self.members[0].name)
+        self.joined_name.as_ref().unwrap_or(&self.members[0].lock.name)
     }
 
-    pub(crate) fn needs_all(&self) -> bool {
+    /// The locks of these members, for errors and events.
+    pub(super) fn subject(&self, members: impl IntoIterator<Item = usize>) -> Subject {
+        let members = members.into_iter().map(|index| Arc::clone(&self.members[index].lock)).collect();
+        Subject { name: Arc::clone(self.name()), members }
+    }
+
+    pub(super) fn id(&self) -> LockId {
+        self.subject(0..self.members.len()).id()
+    }
+
+    pub(super) fn needs_all(&self) -> bool {
         self.spare() == 0
     }
 
-    /// So many members can fail.
-    pub(crate) fn spare(&self) -> usize {
+    /// How many members can fail.
+    pub(super) fn spare(&self) -> usize {
         self.members.len() - self.quorum
     }
 
-    /// The one whose settings say how long a call goes on. Of several members, that of the first.
-    pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.members[0].target.engine
+    /// The settings for how long a call continues. Those of the first member count.
+    pub(super) fn config(&self) -> &LockConfig {
+        &self.members[0].lock.engine.config
     }
 
     fn engines(&self) -> impl Iterator<Item = &Arc<Engine>> {
-        self.members.iter().map(|member| &member.target.engine)
+        self.members.iter().map(|member| &member.lock.engine)
     }
 
-    pub(crate) fn is_closing(&self) -> bool {
+    fn margin(&self) -> Duration {
+        self.engines().map(|engine| engine.config.margin()).max().unwrap_or_default()
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
         self.engines().any(|engine| engine.is_closing())
     }
 
-    /// Waits until a client of a member is being shut down.
-    pub(crate) async fn closing(&self) {
+    /// Waits for the shutdown of a member's client.
+    pub(super) async fn closing(&self) {
         match &self.members[..] {
-            [member] => member.target.engine.closing().await,
+            [member] => member.lock.engine.closing().await,
             _ => drop(select_all(self.engines().map(|engine| Box::pin(engine.closing()))).await),
         }
     }
 
-    /// Holds that can be relied on now.
+    /// Counts the holds that can be relied on now.
     pub(crate) fn hold_count(&self) -> u32 {
         let now = clock::now();
         let mut counts: PerMember<u32> = self.members.iter().map(|member| member.live(now)).collect();
@@ -179,154 +180,74 @@ impl Handle {
         counts[self.quorum - 1]
     }
 
-    /// Refuses what can not be asked for at all.
-    pub(crate) fn check(&self) -> Result<()> {
-        self.members.iter().try_for_each(|member| check_name(&member.name))?;
+    /// Refuses what cannot be asked for.
+    pub(super) fn check(&self) -> Result<()> {
+        self.check_names()?;
         self.engines().try_for_each(|engine| engine.check_open())
     }
 
-    /// The lease to ask for.
-    pub(crate) fn lease(&self) -> Result<Lease> {
-        let margins = || self.engines().map(|engine| engine.config.margin);
-        let check = |argument, time: Option<Duration>| {
-            time.map(|time| lease::check(argument, time, margins())).transpose()
-        };
-        let fixed = check("lease", self.terms.lease)?;
-        Ok(Lease { fixed, max_hold: check("max_hold", self.terms.max_hold)? })
+    fn check_names(&self) -> Result<()> {
+        self.members.iter().try_for_each(|member| member.lock.check_name())
     }
 
-    /// Whether the watchdog has to renew what is taken on these terms. A lease that lasts to the end of the longest hold
-    /// needs no renewal.
-    pub(crate) fn is_watched(&self, lease: Lease) -> bool {
-        let is_short =
-            |engine: &Arc<Engine>| lease.max_hold.is_none_or(|most| most > engine.config.watchdog_lease);
-        lease.fixed.is_none() && self.engines().any(is_short)
+    /// Begins an acquire.
+    pub(super) fn begin_acquire(&self) -> Result<PerMember<UnderWay<'_>>> {
+        self.check_names()?;
+        self.engines().map(|engine| engine.begin_acquire()).collect()
     }
-}
 
-impl Lease {
-    /// The time that one attempt asks for.
-    pub(crate) fn time(self, config: &LockConfig) -> Duration {
-        let time = self.fixed.unwrap_or(config.watchdog_lease);
-        self.max_hold.map_or(time, |most| most.min(time))
+    /// The lease that an attempt asks for.
+    pub(super) fn lease(&self, config: &LockConfig) -> Duration {
+        let lease = self.fixed_lease.unwrap_or_else(|| config.watchdog_lease());
+        self.max_hold.map_or(lease, |most| most.min(lease))
     }
-}
 
-pub(crate) fn check_name(name: &str) -> Result<()> {
-    if name.is_empty() { Err(Error::InvalidName { problem: "it is empty" }) } else { Ok(()) }
+    /// How long a hold lasts that begins now.
+    pub(super) fn term(&self, now: Moment) -> Term {
+        // A first lease that lasts to the end of the longest hold needs no renewal.
+        let needs_renewal =
+            |engine: &Arc<Engine>| self.max_hold.is_none_or(|most| most > engine.config.watchdog_lease());
+        Term {
+            is_watched: self.fixed_lease.is_none() && self.engines().any(needs_renewal),
+            ends: self.max_hold.map(|most| now.plus(most)),
+            is_bounded: self.max_hold.is_some_and(|most| most <= self.lease(self.config())),
+        }
+    }
 }
 
 impl Member {
-    /// Re-enters the grant there is, or begins with a new one.
-    ///
-    /// # Errors
-    ///
-    /// What this owner holds on the name is in the way, and will be for as long as it waits.
-    pub(crate) fn start(&self, now: Moment) -> Result<Start> {
-        let mut grants = lock(&self.holds.0);
-        self.check_family(&grants, now)?;
-        let again = |grant| Seat::again(grant, now);
-        if let Some(seat) = grants.of(self.is_shared()).as_ref().and_then(again) {
-            return Ok(Start { seat, ended: PerMember::new() });
-        }
-        let seat = self.begin(&grants, now)?;
-        let mut ended: PerMember<_> = grants.of(self.is_shared()).take().into_iter().collect();
-        ended.extend(grants.of(!self.is_shared()).clone().filter(|other| other.live(now) == 0));
-        ended.retain(|grant| !grant.is_settled());
-        Ok(Start { seat, ended })
-    }
-
-    /// Begins with a new grant.
-    ///
-    /// # Errors
-    ///
-    /// As [`start`](Self::start).
-    pub(crate) fn fresh_seat(&self) -> Result<Seat> {
-        self.begin(&lock(&self.holds.0), clock::now())
-    }
-
-    /// An owner has locks of one family under a name at a time.
-    fn check_family(&self, grants: &Grants, now: Moment) -> Result<()> {
-        let mut families =
-            grants.all().filter(|grant| grant.live(now) > 0).map(|grant| grant.target.kind.family());
-        match families.find(|&found| found != self.target.kind.family()) {
-            Some(found) => Err(Error::WrongKind { name: self.name.to_string(), found }),
-            None => Ok(()),
-        }
-    }
-
-    /// Within a write hold, an owner may read. Within a read hold it can not write: it would wait for itself.
-    fn begin(&self, grants: &Grants, now: Moment) -> Result<Seat> {
-        let is_live = |grant: &&Arc<Grant>| grant.live(now) > 0;
-        if !self.is_shared() && grants.shared.as_ref().is_some_and(|grant| is_live(&grant)) {
-            return Err(Error::Upgrade { name: self.name.to_string() });
-        }
-        let within = grants.exclusive.as_ref().filter(is_live);
-        Ok(Seat::fresh(Arc::clone(&self.target), within.map(|grant| &**grant)))
-    }
-
-    /// What its owner holds from now on.
-    pub(crate) fn hold(&self, grant: &Arc<Grant>) {
-        *lock(&self.holds.0).of(self.is_shared()) = Some(Arc::clone(grant));
-    }
-
-    /// Holds that can be relied on now.
     fn live(&self, now: Moment) -> u32 {
-        lock(&self.holds.0).of(self.is_shared()).as_ref().map_or(0, |grant| grant.live(now))
+        self.owner.live(self.lock.protocol.is_shared(), now)
     }
 
-    fn is_shared(&self) -> bool {
-        self.target.kind.is_shared()
+    /// Identifies the server, if that is known.
+    fn run_id(&self) -> Option<&str> {
+        self.lock.engine.store.run_id()
     }
 
-    pub(crate) fn error(&self, fault: Fault) -> Error {
-        Error::of_lock(&self.name, fault)
-    }
-
-    /// The name is in use as what this is not.
-    pub(crate) fn other_kind(&self) -> Error {
-        Error::wrong_kind(&self.name, !self.target.kind.is_read_write())
-    }
-
-    /// Which server it is on, if that is known.
-    fn server(&self) -> Option<&str> {
-        self.target.engine.store.server()
-    }
-
-    /// By this, all clients put the members of a lock in one order.
-    fn key(&self) -> (&str, Option<&str>) {
-        (&self.target.keys.lock, self.server())
+    /// All clients put the members of a lock into this order.
+    fn order(&self) -> (&str, Option<&str>) {
+        (&self.lock.keys.lock, self.run_id())
     }
 
     fn may_be_same_lock(&self, other: &Self) -> bool {
-        let is_known = self.server().is_some() && other.server().is_some();
-        !is_known && self.target.keys.lock == other.target.keys.lock
+        let is_known = self.run_id().is_some() && other.run_id().is_some();
+        !is_known && self.lock.keys.lock == other.lock.keys.lock
     }
 
     fn is_same_lock(&self, other: &Self) -> bool {
-        let is_same_store = Arc::ptr_eq(&self.target.engine, &other.target.engine)
-            || (self.server().is_some()
-                && self.server() == other.server()
-                && self.target.engine.store.database() == other.target.engine.store.database());
-        is_same_store && self.target.keys.lock == other.target.keys.lock
+        let (one, two) = (&self.lock.engine, &other.lock.engine);
+        let is_same_store = Arc::ptr_eq(one, two)
+            || (self.run_id().is_some()
+                && self.run_id() == other.run_id()
+                && one.store.database() == two.store.database());
+        is_same_store && self.lock.keys.lock == other.lock.keys.lock
     }
 }
 
-impl Grants {
-    fn all(&self) -> impl Iterator<Item = &Arc<Grant>> {
-        self.exclusive.iter().chain(&self.shared)
-    }
-
-    const fn of(&mut self, is_shared: bool) -> &mut Option<Arc<Grant>> {
-        if is_shared { &mut self.shared } else { &mut self.exclusive }
-    }
-}
-
-impl Holds {
-    /// Whether there is nothing here to remember.
-    pub(crate) fn is_idle(&self) -> bool {
-        let now = clock::now();
-        let grants = lock(&self.0);
-        grants.all().all(|grant| grant.live(now) == 0 && grant.is_settled())
+/// Shows the name, and locks nothing.
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self.name(), f)
     }
 }

@@ -1,102 +1,114 @@
-//! One hold: how long it may be relied on.
+//! One hold: until when it may be relied on.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::PerMember;
 use super::lease::quorum_deadline;
+use super::lock_ref::Subject;
+use super::per_member::PerMember;
 use crate::clock::{self, Moment};
+use crate::error::LockId;
 
-/// How often somebody who waits for a loss looks at the clock: timers stop while the host is suspended.
+/// How often a waiter for a loss reads the clock: timers stop while the host is suspended.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Timers are a millisecond late. The loss is told before the deadline, not after it.
-const EARLY: Duration = Duration::from_millis(2);
+/// Timers fire a millisecond late. The loss must be told before the deadline, not after it.
+pub(super) const EARLY: Duration = Duration::from_millis(2);
 
 const LOST: u64 = 0;
 
-/// What a guard stands for. It has one deadline per member of its lock, and is lost once fewer than a quorum of
-/// them lie ahead.
+/// What a guard stands for. It has one deadline for each member of its lock, and is lost when fewer than a quorum of them lie
+/// in the future.
 ///
-/// Lost is final. Whoever finds a deadline passed stores [`LOST`] by compare-and-set, and whoever moves one does so
-/// by compare-and-set from a value that had not passed. So the two can not both succeed: what was seen as lost is
-/// never seen as held again.
-#[derive(Debug)]
-pub(crate) struct Hold {
+/// Lost is final. A reader that finds a deadline passed stores [`LOST`] by compare-and-set, and a renewal moves a deadline by
+/// compare-and-set from a value that had not passed. The two cannot both succeed: a hold that was seen as lost is never seen
+/// as held again.
+pub(super) struct Hold {
     deadlines: PerMember<AtomicU64>,
     quorum: usize,
-    /// The watchdog renews it.
-    is_watched: bool,
-    /// Its lease is left to end by itself.
-    is_leaked: AtomicBool,
-    /// It is not kept beyond this moment, whatever is renewed.
-    ends: Option<Moment>,
+    term: Term,
     told: Notify,
+    subject: Subject,
+    /// [`HELD`], [`GIVEN_BACK`] or [`REPORTED`].
+    report: AtomicU8,
 }
 
+/// How long a hold is to last.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Term {
+    /// The watchdog renews it.
+    pub(super) is_watched: bool,
+    /// It ends at this moment, whatever is renewed.
+    pub(super) ends: Option<Moment>,
+    /// Its first lease is no longer than its longest hold.
+    pub(super) is_bounded: bool,
+}
+
+/// A loss is to be reported.
+const HELD: u8 = 0;
+/// It ended as it should, unless the server says that it had ended before.
+const GIVEN_BACK: u8 = 1;
+/// The loss was reported.
+const REPORTED: u8 = 2;
+
+const REMOVED: &str = "the server does not have it any more";
+
 impl Hold {
-    pub(crate) fn new(
+    pub(super) fn new(
         deadlines: impl IntoIterator<Item = Moment>,
         quorum: usize,
-        is_watched: bool,
-        ends: Option<Moment>,
+        term: Term,
+        subject: Subject,
     ) -> Self {
-        let cap = |deadline: Moment| AtomicU64::new(ends.map_or(deadline, |e| e.min(deadline)).as_nanos());
-        let deadlines = deadlines.into_iter().map(cap).collect();
-        Self { deadlines, quorum, is_watched, is_leaked: AtomicBool::new(false), ends, told: Notify::new() }
+        let cap = |deadline: Moment| term.ends.map_or(deadline, |ends| ends.min(deadline));
+        let deadlines = deadlines.into_iter().map(|deadline| AtomicU64::new(cap(deadline).as_nanos()));
+        let report = AtomicU8::new(HELD);
+        Self { deadlines: deadlines.collect(), quorum, term, told: Notify::new(), subject, report }
     }
 
-    pub(crate) fn members(&self) -> usize {
-        self.deadlines.len()
+    pub(super) fn lock(&self) -> LockId {
+        self.subject.id()
     }
 
-    pub(crate) const fn quorum(&self) -> usize {
+    pub(super) const fn quorum(&self) -> usize {
         self.quorum
     }
 
-    pub(crate) fn is_watched(&self) -> bool {
-        self.is_watched && !self.is_leaked()
+    pub(super) const fn is_watched(&self) -> bool {
+        self.term.is_watched
     }
 
-    pub(crate) fn is_leaked(&self) -> bool {
-        self.is_leaked.load(Ordering::Relaxed)
+    /// The moment at which it ends, whatever is renewed.
+    pub(super) const fn ends(&self) -> Option<Moment> {
+        self.term.ends
     }
 
-    /// Its lease is left to end by itself.
-    pub(crate) fn leak(&self) {
-        self.is_leaked.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether it was to end by now, whatever was renewed.
-    pub(crate) fn is_over(&self, now: Moment) -> bool {
-        self.ends.is_some_and(|ends| ends <= now)
-    }
-
-    /// The moment at which it is to end.
-    pub(crate) const fn ends(&self) -> Option<Moment> {
-        self.ends
-    }
-
-    pub(crate) fn is_lost(&self, now: Moment) -> bool {
+    pub(super) fn is_lost(&self, now: Moment) -> bool {
         (0..self.deadlines.len()).filter(|&member| self.is_live(member, now)).count() < self.quorum
     }
 
     /// Until when it may be relied on; [`Moment::PAST`] if it is lost.
-    pub(crate) fn deadline(&self) -> Moment {
-        let deadlines = self.deadlines.iter().map(|d| Moment::from_nanos(d.load(Ordering::Acquire)));
+    pub(super) fn deadline(&self) -> Moment {
+        let deadlines = self.deadlines.iter().map(|cell| Moment::from_nanos(cell.load(Ordering::Acquire)));
         quorum_deadline(deadlines, self.quorum)
     }
 
-    /// For how long one member can be relied on.
-    pub(crate) fn left(&self, member: usize, now: Moment) -> Duration {
+    /// Until when one member is held, and of use: with too few of the others, it is not.
+    pub(super) fn deadline_of(&self, member: usize) -> Moment {
+        let deadline = Moment::from_nanos(self.deadlines[member].load(Ordering::Acquire));
+        if self.deadlines.len() == 1 { deadline } else { deadline.min(self.deadline()) }
+    }
+
+    /// How long one member can be relied on.
+    pub(super) fn left(&self, member: usize, now: Moment) -> Duration {
         Moment::from_nanos(self.deadlines[member].load(Ordering::Acquire)).since(now)
     }
 
-    /// Whether one member is held, and for something: with too few of the others, it is not.
-    pub(crate) fn relies_on(&self, member: usize, now: Moment) -> bool {
+    /// Whether one member is held, and of use.
+    pub(super) fn relies_on(&self, member: usize, now: Moment) -> bool {
         self.is_live(member, now) && (self.deadlines.len() == 1 || !self.is_lost(now))
     }
 
@@ -113,6 +125,7 @@ impl Hold {
             match cell.compare_exchange(deadline, LOST, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.told.notify_waiters();
+                    self.report_if_lost(self.cause(now), now);
                     return false;
                 }
                 Err(moved) => deadline = moved,
@@ -120,9 +133,9 @@ impl Hold {
         }
     }
 
-    /// Moves a deadline forward. False if it was lost before.
-    pub(crate) fn advance(&self, member: usize, now: Moment, to: Moment) -> bool {
-        let to = self.ends.map_or(to, |ends| ends.min(to));
+    /// Moves a deadline forward. False: it was lost before.
+    pub(super) fn advance(&self, member: usize, now: Moment, to: Moment) -> bool {
+        let to = self.term.ends.map_or(to, |ends| ends.min(to));
         let cell = &self.deadlines[member];
         while self.is_live(member, now) {
             let deadline = cell.load(Ordering::Acquire);
@@ -138,13 +151,15 @@ impl Hold {
         false
     }
 
-    pub(crate) fn lose(&self, member: usize) {
+    /// The server does not have this member any more.
+    pub(super) fn lose(&self, member: usize) {
         self.deadlines[member].store(LOST, Ordering::Release);
         self.told.notify_waiters();
+        self.report_if_lost(REMOVED, clock::now());
     }
 
     /// Waits until it is lost. Needs a timer, and no I/O.
-    pub(crate) async fn lost(&self) {
+    pub(super) async fn lost(&self) {
         loop {
             let mut told = std::pin::pin!(self.told.notified());
             // Enlist first, then look: a loss in between is not missed.
@@ -160,6 +175,44 @@ impl Hold {
             }
         }
     }
+
+    /// From here on its end is no loss.
+    pub(super) fn give_back(&self) {
+        let _ = self.report.compare_exchange(HELD, GIVEN_BACK, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// The server did not have it any more when it was given back.
+    pub(super) fn report_gone(&self) {
+        if self.report.swap(REPORTED, Ordering::Relaxed) != REPORTED {
+            self.report_lost(REMOVED);
+        }
+    }
+
+    fn report_if_lost(&self, cause: &'static str, now: Moment) {
+        let live = |cell: &&AtomicU64| cell.load(Ordering::Acquire) > now.as_nanos();
+        if self.deadlines.iter().filter(live).count() < self.quorum
+            && self.report.compare_exchange(HELD, REPORTED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            self.report_lost(cause);
+        }
+    }
+
+    /// Emits the one event of a lost hold.
+    fn report_lost(&self, cause: &'static str) {
+        let LockId { name, key, server, .. } = self.subject.id();
+        tracing::warn!(lock = name, key, server, cause, "a lock was lost");
+    }
+
+    /// Why its time is up.
+    fn cause(&self, now: Moment) -> &'static str {
+        if self.term.is_bounded || self.term.ends.is_some_and(|ends| ends <= now) {
+            "the longest hold ended"
+        } else if self.term.is_watched {
+            "its lease was not renewed in time"
+        } else {
+            "its lease ended"
+        }
+    }
 }
 
 #[cfg(test)]
@@ -172,9 +225,14 @@ mod tests {
         Moment::from_nanos(ms * 1_000_000)
     }
 
+    fn held(deadlines: impl IntoIterator<Item = Moment>, quorum: usize, ends: Option<Moment>) -> Hold {
+        let term = Term { is_watched: true, ends, is_bounded: false };
+        Hold::new(deadlines, quorum, term, Subject::default())
+    }
+
     #[test]
-    fn a_deadline_moves_forward_only() {
-        let hold = Hold::new([at(10)], 1, true, None);
+    fn a_deadline_moves_only_forward() {
+        let hold = held([at(10)], 1, None);
         assert!(hold.advance(0, at(5), at(20)));
         assert_eq!(hold.deadline(), at(20));
         assert!(hold.advance(0, at(5), at(15)));
@@ -183,41 +241,38 @@ mod tests {
 
     #[test]
     fn a_late_renewal_does_not_revive_a_lost_hold() {
-        let hold = Hold::new([at(10)], 1, true, None);
+        let hold = held([at(10)], 1, None);
         assert!(!hold.is_lost(at(9)));
         assert!(hold.is_lost(at(10)));
-        assert!(
-            !hold.advance(0, at(9), at(20)),
-            "lost by the clock is final, also for who looked at it earlier"
-        );
+        assert!(!hold.advance(0, at(9), at(20)), "lost is final, also for a reader with an earlier time");
         assert!(hold.is_lost(at(9)));
         assert_eq!(hold.deadline(), Moment::PAST);
 
-        let unseen = Hold::new([at(10)], 1, true, None);
+        let unseen = held([at(10)], 1, None);
         assert!(!unseen.advance(0, at(10), at(20)), "nobody had noticed yet");
     }
 
     #[test]
-    fn a_hold_ends_when_it_was_to_end() {
-        let hold = Hold::new([at(30)], 1, true, Some(at(25)));
+    fn a_hold_ends_at_its_longest_hold() {
+        let hold = held([at(30)], 1, Some(at(25)));
         assert_eq!(hold.deadline(), at(25));
         assert!(hold.advance(0, at(5), at(40)));
         assert_eq!(hold.deadline(), at(25));
     }
 
     #[test]
-    fn a_quorum_of_members_keeps_it() {
-        let hold = Hold::new([at(10), at(30), Moment::PAST], 2, true, None);
+    fn a_hold_lasts_as_long_as_a_quorum_of_its_members() {
+        let hold = held([at(10), at(30), Moment::PAST], 2, None);
         assert!(!hold.is_lost(at(9)));
         assert!(hold.is_lost(at(10)));
         assert!(!hold.advance(0, at(10), at(30)));
-        assert!(hold.is_lost(at(10)), "a member that was lost does not come back");
+        assert!(hold.is_lost(at(10)), "a lost member does not come back");
     }
 
     #[test]
-    fn renewing_and_looking_at_once_never_show_lost_then_held() {
+    fn a_renewal_beside_a_reader_never_shows_lost_and_then_held() {
         for _ in 0..200 {
-            let hold = Arc::new(Hold::new([at(10)], 1, true, None));
+            let hold = Arc::new(held([at(10)], 1, None));
             let renewing = std::thread::spawn({
                 let hold = Arc::clone(&hold);
                 move || hold.advance(0, at(9), at(20))
@@ -225,13 +280,13 @@ mod tests {
             let was_lost = hold.is_lost(at(10));
             let renewed = renewing.join().expect("does not panic");
             assert!(!was_lost || hold.is_lost(at(9)), "revived");
-            assert_eq!(renewed, !was_lost, "exactly one of them wins");
+            assert_eq!(renewed, !was_lost, "exactly one of the two wins");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_waits_is_told_by_a_reply_too() {
-        let hold = Arc::new(Hold::new([clock::now().plus(Duration::from_secs(3_600))], 1, true, None));
+    async fn an_answer_of_the_server_completes_lost() {
+        let hold = Arc::new(held([clock::now().plus(Duration::from_secs(3_600))], 1, None));
         let waiter = tokio::spawn({
             let hold = Arc::clone(&hold);
             async move { hold.lost().await }

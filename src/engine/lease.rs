@@ -1,24 +1,25 @@
-//! Leases: what is valid, and until when a hold may rely on one. No I/O, and no clock: time is an argument.
+//! Leases: which are valid, and until when a hold may rely on one. No I/O and no clock: time is an argument.
 
 use std::time::Duration;
 
-use super::PerMember;
+use super::per_member::PerMember;
 use crate::clock::Moment;
 use crate::error::{Error, Result};
+use crate::protocol::millis;
 
-/// Long enough for anybody, and short enough that no server overflows.
+/// Long enough for every purpose, and short enough that no server overflows.
 const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3_600);
 
-/// Until when a hold may rely on its lease.
+/// Returns until when a hold may rely on its lease.
 ///
-/// `sent` is when the command was sent that got or renewed the lease: the server counted from later, so it still
-/// keeps the lock when this moment comes. The margin is for timers that are late.
-pub(crate) fn deadline(sent: Moment, lease: Duration, margin: Duration) -> Moment {
+/// `sent` is the time before the command was sent that acquired or renewed the lease. The server counts from a later time, so
+/// it still keeps the lock at this deadline. The margin covers timers that fire late.
+pub(super) fn deadline(sent: Moment, lease: Duration, margin: Duration) -> Moment {
     sent.plus(lease).minus(margin.max(lease / 100))
 }
 
-/// The moment from which fewer than `quorum` of the members are left.
-pub(crate) fn quorum_deadline(members: impl ExactSizeIterator<Item = Moment>, quorum: usize) -> Moment {
+/// Returns the moment from which fewer than `quorum` members are held.
+pub(super) fn quorum_deadline(members: impl ExactSizeIterator<Item = Moment>, quorum: usize) -> Moment {
     if members.len() == quorum {
         return members.min().unwrap_or(Moment::PAST);
     }
@@ -27,13 +28,8 @@ pub(crate) fn quorum_deadline(members: impl ExactSizeIterator<Item = Moment>, qu
     deadlines.get(quorum.saturating_sub(1)).copied().unwrap_or(Moment::PAST)
 }
 
-/// A lease in the whole milliseconds that Redis counts in, if it is one that can be held with all of these margins.
-pub(crate) fn check(
-    argument: &'static str,
-    lease: Duration,
-    margins: impl IntoIterator<Item = Duration>,
-) -> Result<Duration> {
-    let margin = margins.into_iter().max().unwrap_or_default();
+/// Returns a lease in whole milliseconds, the unit of Redis, if it can be held with this margin.
+pub(super) fn parse(argument: &'static str, lease: Duration, margin: Duration) -> Result<Duration> {
     let shortest = (4 * margin).max(Duration::from_millis(10));
     if !(shortest..=LONGEST).contains(&lease) {
         let [lease, shortest, longest] = [lease, shortest, LONGEST].map(humantime::format_duration);
@@ -41,10 +37,6 @@ pub(crate) fn check(
         return Err(Error::InvalidDuration { argument, problem });
     }
     Ok(Duration::from_millis(millis(lease)))
-}
-
-pub(crate) fn millis(lease: Duration) -> u64 {
-    u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -75,11 +67,11 @@ mod tests {
     }
 
     #[test]
-    fn leases_that_can_not_be_held_are_refused() {
+    fn leases_outside_of_the_range_are_refused() {
         for lease in [Duration::ZERO, Duration::from_nanos(1), 39 * MS, LONGEST + MS, Duration::MAX] {
-            assert!(check("lease", lease, [10 * MS]).is_err(), "{lease:?}");
+            assert!(parse("lease", lease, 10 * MS).is_err(), "{lease:?}");
         }
-        assert_eq!(check("lease", Duration::from_micros(40_900), [MS, 10 * MS]).ok(), Some(40 * MS));
-        assert_eq!(check("lease", LONGEST, [10 * MS]).ok(), Some(LONGEST));
+        assert_eq!(parse("lease", Duration::from_micros(40_900), 10 * MS).ok(), Some(40 * MS));
+        assert_eq!(parse("lease", LONGEST, 10 * MS).ok(), Some(LONGEST));
     }
 }

@@ -1,38 +1,50 @@
-//! Going on through faults.
+//! Retrying after faults.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::Engine;
+use crate::fault::{Fault, FaultKind};
 use crate::jitter::Backoff;
-use crate::store::Fault;
 
-/// Pauses between tries that got no answer.
-pub(crate) const PAUSES: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(500));
+/// The pauses between tries.
+#[derive(Clone, Debug)]
+pub(super) struct Pauses {
+    /// After a connection that broke or was refused: it may work again in a moment.
+    broken: Backoff,
+    /// After a command that timed out: the server may already have too much to do.
+    late: Backoff,
+}
 
-/// Tries of something that may be tried again.
+impl Pauses {
+    pub(super) const START: Self = Self {
+        broken: Backoff::new(Duration::from_millis(5), Duration::from_millis(500)),
+        late: Backoff::new(Duration::from_millis(100), Duration::from_secs(3)),
+    };
+
+    pub(super) fn after(&mut self, fault: &Fault) -> Duration {
+        if fault.kind == FaultKind::TimedOut { self.late.pause() } else { self.broken.pause() }
+    }
+}
+
+/// Tries of one operation.
 #[derive(Debug)]
-pub(crate) struct Tries {
-    pauses: Backoff,
+pub(super) struct Tries {
+    pauses: Pauses,
     patience: Duration,
-    /// Set by the first fault: most tries have none, and need not know what time it is.
+    /// Set by the first fault. Most operations have none, and need not read the clock.
     limit: Option<Instant>,
 }
 
 impl Tries {
-    /// For as long as calls without a time limit are told to go on.
-    pub(crate) const fn new(engine: &Engine) -> Self {
-        Self::lasting(engine.config.retry_timeout)
+    /// Tries for this long after the first fault.
+    pub(super) const fn new(patience: Duration) -> Self {
+        Self { pauses: Pauses::START, patience, limit: None }
     }
 
-    const fn lasting(patience: Duration) -> Self {
-        Self { pauses: PAUSES, patience, limit: None }
-    }
-
-    /// Pauses before the next try after a fault; or gives the fault back, if there shall be none.
-    pub(crate) async fn again(&mut self, fault: Fault) -> Result<(), Fault> {
-        let (pause, now) = (self.pauses.pause(), Instant::now());
+    /// Pauses before the next try after a fault. Returns the fault if there is to be no further try.
+    pub(super) async fn again(&mut self, fault: Fault) -> Result<(), Fault> {
+        let (pause, now) = (self.pauses.after(&fault), Instant::now());
         let limit = *self.limit.get_or_insert(now + self.patience);
         if !fault.is_transient() || now + pause > limit {
             return Err(fault);
@@ -45,12 +57,12 @@ impl Tries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{FaultKind, Sent};
+    use crate::fault::Sent;
 
     #[tokio::test(start_paused = true)]
-    async fn the_time_for_tries_begins_with_the_first_fault() {
-        let mut tries = Tries::lasting(Duration::from_secs(2));
-        sleep(Duration::from_secs(60)).await; // the first of them
+    async fn the_time_for_retries_begins_with_the_first_fault() {
+        let mut tries = Tries::new(Duration::from_secs(2));
+        sleep(Duration::from_secs(60)).await; // the first try
         let start = Instant::now();
         let broken = || Fault::new(FaultKind::Broken, Sent::Unknown, "broken");
         while tries.again(broken()).await.is_ok() {}
@@ -59,8 +71,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_refused_is_not_tried_again() {
+    async fn a_refused_operation_is_not_retried() {
         let refused = Fault::new(FaultKind::WrongType, Sent::Refused, "refused");
-        assert!(Tries::lasting(Duration::from_secs(2)).again(refused).await.is_err());
+        assert!(Tries::new(Duration::from_secs(2)).again(refused).await.is_err());
     }
 }

@@ -1,36 +1,29 @@
-//! The read-write lock: Redisson's `RReadWriteLock`.
+//! The read-write lock.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::smallvec;
-
-use super::sealed::Lock;
-use super::{BaseLock, Lent};
-use crate::engine::{Engine, Handle, Holds, Kind, Patience, Whose, millis};
+use super::base::BaseLock;
+use super::owner_lock::OwnerLock;
+use crate::engine::{Engine, Handle, OwnerGrants};
 use crate::error::Result;
 use crate::guard::LockGuard;
-use crate::names::{self, Keys};
-use crate::script::{self, Arg, Batch, Call, Row};
+use crate::protocol::{Read, Write};
 
-/// A lock that many can have to read, or one to write: Redisson's `RReadWriteLock`.
+/// A lock that many owners can hold to read, or one owner to write. Redisson's `RReadWriteLock`.
 ///
-/// It is one owner with two locks. Who has the write lock can take the read lock as well, and keep it when it gives the
-/// write lock back: then those who wait to read enter at once. The other way, from reading to writing, would be waiting
-/// for oneself, and is [`Error::Upgrade`](crate::Error::Upgrade).
+/// It is one owner with two locks. An owner that holds the write lock may acquire the read lock, too, and may release the write
+/// lock first: then waiting readers are admitted at once. An owner that holds the read lock cannot acquire the write lock: it
+/// would wait for itself, so that is [`Error::UpgradeWouldDeadlock`](crate::Error::UpgradeWouldDeadlock).
 ///
-/// Who wants to read enters whenever nobody writes, also past those who wait to write. So where somebody always reads,
-/// nobody ever writes.
+/// Readers are admitted while writers wait, so continuous readers starve writers.
 ///
-/// [`lease`](Self::lease) and [`max_hold`](Self::max_hold) are for both. For one, take it alone, or from an
-/// [`Owner`](crate::Owner): `me.read_write_lock("cache").lease(d).into_read()`.
-///
-/// # Examples
+/// [`lease`](Self::lease) and [`max_hold`](Self::max_hold) apply to both sides. To set them for one side, take that side alone:
+/// `locks.read_write_lock("lock:cache").into_read().lease(d)?`.
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-/// let mut cache = locks.read_write_lock("cache");
+/// let mut cache = locks.read_write_lock("lock:cache");
 /// let writing = cache.write().lock().await?; // alone
 /// let reading = cache.read().lock().await?; // the same owner
 /// writing.unlock().await?; // from here on others can read, too
@@ -44,172 +37,137 @@ pub struct ReadWriteLock<R = ReadLock, W = WriteLock> {
     write: W,
 }
 
-/// The side of a [`ReadWriteLock`] that many can have together.
+/// The side of a [`ReadWriteLock`] that many owners can hold together.
 ///
-/// Each hold has a lease of its own. A reader that died counts until that ends, however long others read.
+/// Each hold has its own lease. A dead reader counts until its lease ends, however long others read.
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// let guard = locks.read_write_lock("lock:cache").read().lock().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "a handle does nothing until it locks"]
-pub struct ReadLock(Handle);
+pub struct ReadLock(pub(super) Handle);
 
-/// The side of a [`ReadWriteLock`] that excludes all others.
+/// The side of a [`ReadWriteLock`] that excludes all other owners.
 ///
-/// It waits for all who read, and more may come meanwhile: it is had when nobody reads.
+/// It waits until nobody reads. More readers may be admitted meanwhile.
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// let guard = locks.read_write_lock("lock:cache").write().lock().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "a handle does nothing until it locks"]
-pub struct WriteLock(Handle);
+pub struct WriteLock(pub(super) Handle);
 
 impl ReadWriteLock {
-    pub(crate) fn new(engine: &Arc<Engine>, name: &str, holds: Arc<Holds>) -> Self {
-        let write = WriteLock(Handle::single(engine, &Write, name, Arc::clone(&holds)));
-        Self { read: ReadLock(Handle::single(engine, &Read, name, holds)), write }
+    pub(crate) fn new(engine: &Arc<Engine>, name: &str, owner: Arc<OwnerGrants>) -> Self {
+        let write = WriteLock(Handle::single(engine, &Write, name, Arc::clone(&owner)));
+        Self { read: ReadLock(Handle::single(engine, &Read, name, owner)), write }
     }
 
-    pub(crate) fn lent<'a>(self) -> ReadWriteLock<Lent<'a, ReadLock>, Lent<'a, WriteLock>> {
-        ReadWriteLock { read: Lent::new(self.read), write: Lent::new(self.write) }
+    pub(crate) fn of_owner<'a>(self) -> ReadWriteLock<OwnerLock<'a, ReadLock>, OwnerLock<'a, WriteLock>> {
+        ReadWriteLock { read: OwnerLock::new(self.read), write: OwnerLock::new(self.write) }
     }
 }
 
 impl<R: BaseLock, W: BaseLock> ReadWriteLock<R, W> {
-    /// The name, as it was given.
+    /// Returns the name, as it was given. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(locks: lockkeeper::LockClient) {
+    /// assert_eq!(locks.read_write_lock("lock:cache").name(), "lock:cache");
+    /// # }
+    /// ```
     pub fn name(&self) -> &str {
-        self.read.name()
+        self.read.handle().name()
     }
 
-    /// The lock to read.
+    /// Returns the side to read. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(mut cache: lockkeeper::ReadWriteLock) -> lockkeeper::Result<()> {
+    /// let guard = cache.read().lock().await?;
+    /// # Ok(()) }
+    /// ```
     pub const fn read(&mut self) -> &mut R {
         &mut self.read
     }
 
-    /// The lock to write.
+    /// Returns the side to write. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(mut cache: lockkeeper::ReadWriteLock) -> lockkeeper::Result<()> {
+    /// let guard = cache.write().lock().await?;
+    /// # Ok(()) }
+    /// ```
     pub const fn write(&mut self) -> &mut W {
         &mut self.write
     }
 
-    /// The lock to read, alone.
+    /// Returns the side to read, alone. Asks no server.
+    ///
+    /// ```no_run
+    /// # use lockkeeper::{LockClient, ReadLock};
+    /// fn reader(locks: &LockClient) -> ReadLock {
+    ///     locks.read_write_lock("lock:cache").into_read()
+    /// }
+    /// ```
     pub fn into_read(self) -> R {
         self.read
     }
 
-    /// The lock to write, alone.
+    /// Returns the side to write, alone. Asks no server.
+    ///
+    /// ```no_run
+    /// # use lockkeeper::{LockClient, WriteLock};
+    /// fn writer(locks: &LockClient) -> WriteLock {
+    ///     locks.read_write_lock("lock:cache").into_write()
+    /// }
+    /// ```
     pub fn into_write(self) -> W {
         self.write
     }
 
-    /// Takes either lock for a fixed time, see [`ReadLock::lease`].
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.read.handle_mut().terms.lease = Some(lease);
-        self.write.handle_mut().terms.lease = Some(lease);
-        self
+    /// Sets a fixed lease for both sides, see [`ReadLock::lease`]. Asks no server.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidDuration`](crate::Error::InvalidDuration), as for [`ReadLock::lease`].
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let cache = locks.read_write_lock("lock:cache").lease(Duration::from_secs(60))?;
+    /// # Ok(()) }
+    /// ```
+    pub fn lease(mut self, lease: Duration) -> Result<Self> {
+        self.read.handle_mut().set_lease(lease)?;
+        self.write.handle_mut().set_lease(lease)?;
+        Ok(self)
     }
 
-    /// Takes either lock for no longer than this, see [`ReadLock::max_hold`].
-    pub fn max_hold(mut self, most: Duration) -> Self {
-        self.read.handle_mut().terms.max_hold = Some(most);
-        self.write.handle_mut().terms.max_hold = Some(most);
-        self
-    }
-}
-
-lock_type!(ReadLock);
-member_type!(ReadLock);
-lock_type!(WriteLock);
-member_type!(WriteLock);
-
-#[derive(Debug)]
-struct Read;
-
-#[derive(Debug)]
-struct Write;
-
-/// What stands behind the owner's id in the field of a write hold.
-const WRITER: &str = ":write";
-
-const FAMILY: &str = "a read-write lock";
-
-fn writer(whose: Whose<'_>) -> Arg {
-    Arg::Text(format!("{}{WRITER}", whose.owner).into())
-}
-
-impl Kind for Read {
-    fn family(&self) -> &'static str {
-        FAMILY
-    }
-
-    fn keys(&self, lock: Arc<str>) -> Keys {
-        Keys::new(lock, names::read_write_channel, [])
-    }
-
-    fn attempt(&self, whose: Whose<'_>, want: u32, lease: Duration, _queue: bool) -> Call {
-        let Whose { keys, owner, grant, .. } = whose;
-        match want {
-            1 => script::read_acquire(&keys.lock, owner, grant, millis(lease)),
-            _ => script::read_reenter(&keys.lock, owner, grant, want, millis(lease)),
-        }
-    }
-
-    fn release(&self, whose: Whose<'_>, keep: u32) -> Call {
-        let Whose { keys, owner, grant, config } = whose;
-        script::read_release(&keys.lock, &keys.channel, owner, grant, keep, millis(config.watchdog_lease))
-    }
-
-    fn renewal(&self) -> &'static Batch {
-        &script::READ_RENEW
-    }
-
-    fn keep_alive(&self, whose: Whose<'_>, left: Duration) -> Row {
-        let Whose { keys, owner, grant, .. } = whose;
-        Row {
-            keys: smallvec![Arc::clone(&keys.lock)],
-            args: smallvec![owner.into(), grant.into(), millis(left).into()],
-        }
-    }
-
-    fn is_shared(&self) -> bool {
-        true
-    }
-
-    fn is_read_write(&self) -> bool {
-        true
-    }
-
-    fn owner<'a>(&self, field: &'a str) -> Option<&'a str> {
-        Some(field).filter(|field| !field.ends_with(WRITER))
+    /// Sets the longest hold for both sides, see [`ReadLock::max_hold`]. Asks no server.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidDuration`](crate::Error::InvalidDuration), as for [`ReadLock::lease`].
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let cache = locks.read_write_lock("lock:cache").max_hold(Duration::from_secs(60))?;
+    /// # Ok(()) }
+    /// ```
+    pub fn max_hold(mut self, most: Duration) -> Result<Self> {
+        self.read.handle_mut().set_max_hold(most)?;
+        self.write.handle_mut().set_max_hold(most)?;
+        Ok(self)
     }
 }
 
-impl Kind for Write {
-    fn family(&self) -> &'static str {
-        FAMILY
-    }
-
-    fn keys(&self, lock: Arc<str>) -> Keys {
-        Keys::new(lock, names::read_write_channel, [])
-    }
-
-    fn attempt(&self, whose: Whose<'_>, want: u32, lease: Duration, _queue: bool) -> Call {
-        match want {
-            1 => script::write_acquire(&whose.keys.lock, writer(whose), millis(lease)),
-            _ => script::rlock_reenter(&whose.keys.lock, writer(whose), want, millis(lease)),
-        }
-    }
-
-    fn release(&self, whose: Whose<'_>, keep: u32) -> Call {
-        script::write_release(&whose.keys.lock, &whose.keys.channel, writer(whose), keep)
-    }
-
-    fn renewal(&self) -> &'static Batch {
-        &script::RLOCK_RENEW
-    }
-
-    fn keep_alive(&self, whose: Whose<'_>, _left: Duration) -> Row {
-        Row { keys: smallvec![Arc::clone(&whose.keys.lock)], args: smallvec![writer(whose)] }
-    }
-
-    fn is_read_write(&self) -> bool {
-        true
-    }
-
-    fn owner<'a>(&self, field: &'a str) -> Option<&'a str> {
-        field.strip_suffix(WRITER)
-    }
-}
+lock_type!(ReadLock, LockGuard);
+lock_type!(WriteLock, LockGuard);

@@ -7,17 +7,27 @@ use deadpool_redis::{Manager, Pool, PoolConfig, Runtime};
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisError};
 
+use super::error::SourceError;
 use crate::config::LockConfig;
 
-/// Where a [`LockClient`](crate::LockClient) gets its connections from.
+/// The server that a [`LockClient`](crate::LockClient) connects to.
 ///
-/// Made from a URL (`redis://user:password@host:6379/0`), from deadpool-redis's own
-/// [`Config`](deadpool_redis::Config), which is read with serde, or from a [`Pool`] that the application has
-/// already.
+/// A source is made from
 ///
-/// Waiters are woken by messages, on one connection of their own. A pool does not tell its address, so a client
-/// made from a bare [`Pool`] can not open that connection and its waiters poll, a few times a second. Say where the
-/// server is to have them woken: [`Source::pool`].
+/// - a URL: `redis://user:password@host:6379/0`,
+/// - a [`Config`](deadpool_redis::Config) of deadpool-redis, which is read with serde,
+/// - a [`Pool`] that the application already has.
+///
+/// Release messages wake waiters, over a connection of its own. A pool does not tell its address, so a client made from a bare
+/// [`Pool`] cannot open that connection, and its waiters poll a few times a second. [`Source::pool`] names the address.
+///
+/// ```no_run
+/// # use lockkeeper::{LockClient, Source};
+/// # async fn demo(pool: lockkeeper::deadpool_redis::Pool) -> lockkeeper::Result<()> {
+/// let from_url = LockClient::connect("redis://127.0.0.1/").await?;
+/// let from_pool = LockClient::connect(Source::pool(pool, "redis://127.0.0.1/")).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Source(Origin);
 
@@ -28,30 +38,30 @@ enum Origin {
     Url(String),
 }
 
-/// The address is no good.
-#[derive(Debug)]
-pub(crate) struct SourceError(pub(crate) Box<dyn std::error::Error + Send + Sync>);
-
-impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for SourceError {
-    fn from(error: E) -> Self {
-        Self(error.into())
-    }
-}
-
 impl Source {
-    /// Commands through `pool`; messages on a connection to `url`, which names the same server.
+    /// Sends commands through `pool`, and opens the connection for messages to `url`, which is the same server.
     ///
-    /// A few of the pool's connections are taken out of it and kept.
+    /// The client takes a few connections out of the pool and keeps them. The pool replaces them, so the server sees more
+    /// connections than the pool's `max_size`.
     ///
-    /// An attempt that was given up on a broken connection is undone for 25 seconds, and what the host still has to
-    /// deliver on such a connection must be given up before that. The connections of the other sources are made so,
-    /// on Linux (`TCP_USER_TIMEOUT`, 10 seconds). Those of a pool are as it makes them: set it there, too, or such an
-    /// attempt may in the worst case arrive later and leave its lock closed for a lease.
+    /// # A broken connection
+    ///
+    /// The client undoes an attempt that it gave up on a broken connection for 25 seconds. What the host still has to deliver
+    /// on such a connection must have been given up before that. The other sources set this up on Linux (`TCP_USER_TIMEOUT`,
+    /// 10 seconds). The connections of a pool are as the pool makes them: set it there, too. Otherwise such an attempt may, in
+    /// the worst case, arrive later and keep its lock for one lease.
+    ///
+    /// ```no_run
+    /// # use lockkeeper::{LockClient, Source};
+    /// # async fn demo(pool: lockkeeper::deadpool_redis::Pool) -> lockkeeper::Result<()> {
+    /// let locks = LockClient::connect(Source::pool(pool, "redis://127.0.0.1/")).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn pool(pool: Pool, url: impl Into<String>) -> Self {
         Self(Origin::Pool(pool, Some(url.into())))
     }
 
-    /// A pool for commands, and the address for the connection that hears messages, if it is known.
+    /// Returns a pool for commands, and the client for the connection for messages, if the address is known.
     pub(super) fn open(self, config: &LockConfig) -> Result<(Pool, Option<Client>), SourceError> {
         match self.0 {
             Origin::Url(url) => own_pool(url.as_str(), PoolConfig::default(), config),
@@ -64,7 +74,7 @@ impl Source {
                 }
             }
             Origin::Pool(pool, url) => {
-                let address = url.map(|url| Client::open(settled(url.as_str())?)).transpose()?;
+                let address = url.map(|url| Client::open(with_tcp_settings(url.as_str())?)).transpose()?;
                 Ok((pool, address))
             }
         }
@@ -76,21 +86,21 @@ fn own_pool(
     settings: PoolConfig,
     config: &LockConfig,
 ) -> Result<(Pool, Option<Client>), SourceError> {
-    let address = settled(address)?;
-    // Every command has its time-out from the node, in one place for each kind of source.
+    let address = with_tcp_settings(address)?;
+    // The server sets the time limit of every command, in one place for each kind of source.
     let connections = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(config.command_timeout))
+        .set_connection_timeout(Some(config.command_timeout()))
         .set_response_timeout(None);
     let manager = Manager::new_with_config(address.clone(), connections)?;
     let pool = Pool::builder(manager).config(settings).runtime(Runtime::Tokio1).build()?;
     Ok((pool, Some(Client::open(address)?)))
 }
 
-/// After a connection was given up, what it had still to deliver is given up as well, this much later.
+/// This long after a connection was given up, the host gives up what it still had to deliver.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
-fn settled(address: impl IntoConnectionInfo) -> Result<ConnectionInfo, RedisError> {
+fn with_tcp_settings(address: impl IntoConnectionInfo) -> Result<ConnectionInfo, RedisError> {
     let tcp = TcpSettings::default().set_nodelay(true);
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let tcp = tcp.set_user_timeout(USER_TIMEOUT);
@@ -122,7 +132,7 @@ impl From<Pool> for Source {
 }
 
 impl fmt::Debug for Source {
-    /// Names no address: it may hold a password.
+    /// Shows no address: it may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             Origin::Config(_) => "Source::Config",

@@ -1,7 +1,7 @@
-//! The one connection that hears messages, and the task that owns it.
+//! The connection for messages, and the task that owns it.
 //!
-//! Nobody waits for this task: it is told what to hear, and tells its [`Listener`] what it heard. Subscribing runs
-//! beside the messages, one command at a time, so that what is asked meanwhile goes out together in the next one.
+//! Nobody waits for this task. It receives orders, and tells its [`Listener`] what happens. It subscribes while it receives
+//! messages, with one command at a time: what is ordered meanwhile goes out together in the next command.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,92 +14,100 @@ use redis::{Client, RedisError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, MissedTickBehavior, error::Elapsed, interval_at, sleep, timeout};
 
-use super::Listener;
+use super::listener::Listener;
 use crate::config::LockConfig;
 use crate::jitter::Backoff;
+use crate::report::Limit;
 
-/// While anything is heard, the server is asked this often whether it is still there.
+/// While there is a subscription, the task sends a `PING` this often.
 const PING_EVERY: Duration = Duration::from_secs(1);
 
 /// Pauses between tries to connect.
 const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
 
-#[derive(Debug)]
 pub(super) struct Subscriber {
-    /// `None`: the server's address is not known, so nothing is ever heard.
+    /// `None`: the server's address is not known, so there are no messages.
     orders: Option<UnboundedSender<Order>>,
 }
 
-#[derive(Debug)]
 enum Order {
-    Hear(Arc<str>),
-    Unhear(Arc<str>),
+    Subscribe(Arc<str>),
+    Unsubscribe(Arc<str>),
 }
 
 impl Subscriber {
-    pub(super) fn start(address: Option<Client>, config: &LockConfig, listener: Arc<dyn Listener>) -> Self {
-        let Some(client) = address else {
-            tracing::warn!("no address for messages: waiters will poll");
+    pub(super) fn start(
+        client: Option<Client>,
+        address: Arc<str>,
+        config: &LockConfig,
+        listener: Arc<dyn Listener>,
+    ) -> Self {
+        let Some(client) = client else {
+            tracing::warn!("no address for messages: waiters poll");
             return Self { orders: None };
         };
         let (sender, orders) = unbounded_channel();
         let task = Task {
             client,
+            address,
+            disconnects: Limit::default(),
             listener,
             orders,
             wanted: HashSet::new(),
             changed: HashSet::new(),
             alone: Vec::new(),
-            command_timeout: config.command_timeout,
+            command_timeout: config.command_timeout(),
             backoff: RECONNECT,
         };
         tokio::spawn(task.run());
         Self { orders: Some(sender) }
     }
 
-    pub(super) fn hear(&self, channel: &Arc<str>) {
-        self.order(Order::Hear(Arc::clone(channel)));
+    pub(super) fn subscribe(&self, channel: &Arc<str>) {
+        self.order(Order::Subscribe(Arc::clone(channel)));
     }
 
-    pub(super) fn unhear(&self, channel: &Arc<str>) {
-        self.order(Order::Unhear(Arc::clone(channel)));
+    pub(super) fn unsubscribe(&self, channel: &Arc<str>) {
+        self.order(Order::Unsubscribe(Arc::clone(channel)));
     }
 
     fn order(&self, order: Order) {
-        // The task ends only with its runtime, which ends the client, too.
+        // Only the end of its runtime ends the task. That ends the client, too.
         if let Some(orders) = &self.orders
             && orders.send(order).is_err()
         {
-            tracing::error!("not hearing messages: the runtime on which the client was made is gone");
+            tracing::error!("no messages: the runtime on which the client was made is gone");
         }
     }
 }
 
 struct Task {
     client: Client,
+    address: Arc<str>,
+    disconnects: Limit,
     listener: Arc<dyn Listener>,
     orders: UnboundedReceiver<Order>,
-    /// What shall be heard.
+    /// Channels that somebody wants.
     wanted: HashSet<Arc<str>>,
     /// Channels that may have to be subscribed or unsubscribed.
     changed: HashSet<Arc<str>>,
-    /// Channels of a command that the server refused. One of them was the reason; alone, the others are heard.
+    /// Channels of a command that the server refused because of one of them. Each is subscribed alone.
     alone: Vec<Arc<str>>,
     command_timeout: Duration,
-    /// Begins anew when something is heard: a server that lets us connect may still refuse that.
+    /// Starts anew with each subscription that succeeds: a server that accepts a connection may still refuse to subscribe.
     backoff: Backoff,
 }
 
 enum End {
     /// The client is gone.
     Closed,
-    /// The connection is.
+    /// The connection is gone.
     Broken(String),
 }
 
 enum Done {
     Pinged,
-    /// The server hears none of them.
+    /// The server refused all of them.
     Refused(Vec<Arc<str>>, RedisError),
     Subscribed(Vec<Arc<str>>),
     Unsubscribed(Vec<Arc<str>>),
@@ -110,7 +118,7 @@ type Command = BoxFuture<'static, Result<Result<Done, RedisError>, Elapsed>>;
 impl Task {
     async fn run(mut self) {
         loop {
-            self.changed.clear(); // a new connection begins with all that is wanted
+            self.changed.clear(); // a new connection subscribes to all that is wanted
             while self.wanted.is_empty() {
                 if !self.take_orders().await {
                     return;
@@ -120,13 +128,18 @@ impl Task {
                 Ok(Ok(connection)) => {
                     let (sink, stream) = connection.split();
                     let End::Broken(reason) = self.serve(sink, stream).await else { return };
-                    self.listener.deaf();
+                    self.listener.disconnected();
                     reason
                 }
                 Ok(Err(error)) => error.to_string(),
                 Err(elapsed) => elapsed.to_string(),
             };
-            tracing::info!(reason, channels = self.wanted.len(), "not hearing messages, reconnecting");
+            if let Some(unreported) = self.disconnects.ask() {
+                tracing::info!(
+                    reason, server = %self.address, channels = self.wanted.len(), unreported,
+                    "no messages, reconnecting"
+                );
+            }
             let pause = self.backoff.pause();
             if !self.pause(pause).await {
                 return;
@@ -134,9 +147,9 @@ impl Task {
         }
     }
 
-    /// Lives with one connection.
+    /// Uses one connection until it ends.
     async fn serve(&mut self, sink: PubSubSink, mut stream: PubSubStream) -> End {
-        let mut heard = HashSet::new();
+        let mut active = HashSet::new();
         self.changed.clone_from(&self.wanted);
         self.alone.clear();
         let mut command: Option<Command> = None;
@@ -144,24 +157,24 @@ impl Task {
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             if command.is_none() {
-                command = self.next_command(&sink, &heard);
+                command = self.next_command(&sink, &active);
             }
             tokio::select! {
                 message = stream.next() => match message {
                     Some(message) => {
-                        self.listener.message(message.get_channel_name(), message.get_payload_bytes());
+                        self.listener.message(message.get_channel_name());
                     }
                     None => return End::Broken("the connection ended".to_owned()),
                 },
                 done = running(&mut command) => match done {
-                    Ok(Ok(done)) => self.settle(done, &mut heard),
+                    Ok(Ok(done)) => self.finish(done, &mut active),
                     Ok(Err(error)) => return End::Broken(error.to_string()),
                     Err(_) => return End::Broken("no answer in time".to_owned()),
                 },
                 open = self.take_orders() => if !open {
                     return End::Closed;
                 },
-                _ = ping.tick(), if command.is_none() && !heard.is_empty() => {
+                _ = ping.tick(), if command.is_none() && !active.is_empty() => {
                     let mut sink = sink.clone();
                     let pong = async move { sink.ping::<redis::Value>().await.map(|_| Done::Pinged) };
                     command = Some(timeout(self.command_timeout, pong).boxed());
@@ -170,16 +183,16 @@ impl Task {
         }
     }
 
-    /// One SUBSCRIBE or UNSUBSCRIBE for all that changed since the last.
-    fn next_command(&mut self, sink: &PubSubSink, heard: &HashSet<Arc<str>>) -> Option<Command> {
+    /// One SUBSCRIBE or UNSUBSCRIBE for everything that changed since the last.
+    fn next_command(&mut self, sink: &PubSubSink, active: &HashSet<Arc<str>>) -> Option<Command> {
         let mut subscribe = Vec::new();
         let mut unsubscribe = Vec::new();
         for channel in self.changed.drain() {
-            match (self.wanted.contains(&channel), heard.contains(&channel)) {
+            match (self.wanted.contains(&channel), active.contains(&channel)) {
                 (true, false) => subscribe.push(channel),
                 (false, true) => unsubscribe.push(channel),
-                // Given up and wanted again before it was unsubscribed: it was heard all the time.
-                (true, true) => self.listener.hearing(&channel),
+                // Given up and wanted again before it was unsubscribed: the subscription was active all the time.
+                (true, true) => self.listener.subscribed(&channel),
                 (false, false) => {}
             }
         }
@@ -194,7 +207,7 @@ impl Task {
             self.changed.extend(unsubscribe); // next
             let work = async move {
                 match sink.subscribe(names(&subscribe)).await {
-                    // Other refusals pass, such as that the server is busy. A new connection asks again.
+                    // Other refusals are temporary, such as a busy server. A new connection asks again.
                     Err(error) if error.code() == Some("NOPERM") => Ok(Done::Refused(subscribe, error)),
                     result => result.map(|()| Done::Subscribed(subscribe)),
                 }
@@ -211,25 +224,25 @@ impl Task {
         Some(timeout(run, work).boxed())
     }
 
-    fn settle(&mut self, done: Done, heard: &mut HashSet<Arc<str>>) {
+    fn finish(&mut self, done: Done, active: &mut HashSet<Arc<str>>) {
         match done {
             Done::Pinged => {}
             Done::Refused(channels, error) => match &channels[..] {
                 [channel] => {
-                    tracing::warn!(%channel, %error, "waiters of this channel will poll: it can not be heard")
+                    tracing::warn!(%channel, server = %self.address, %error, "the server refuses a subscription: the waiters of this channel poll")
                 }
                 _ => self.alone.extend(channels),
             },
             Done::Subscribed(channels) => {
                 self.backoff = RECONNECT;
                 for channel in channels {
-                    self.listener.hearing(&channel);
-                    heard.insert(channel);
+                    self.listener.subscribed(&channel);
+                    active.insert(channel);
                 }
             }
             Done::Unsubscribed(channels) => {
                 for channel in channels {
-                    heard.remove(&channel);
+                    active.remove(&channel);
                 }
             }
         }
@@ -241,11 +254,11 @@ impl Task {
         let open = self.orders.recv_many(&mut orders, 1_024).await > 0;
         for order in orders {
             let channel = match order {
-                Order::Hear(channel) => {
+                Order::Subscribe(channel) => {
                     self.wanted.insert(Arc::clone(&channel));
                     channel
                 }
-                Order::Unhear(channel) => {
+                Order::Unsubscribe(channel) => {
                     self.wanted.remove(&channel);
                     channel
                 }
@@ -255,7 +268,7 @@ impl Task {
         open
     }
 
-    /// Sleeps, but goes on taking orders. False: there will be no more.
+    /// Sleeps, and takes orders meanwhile. False: there will be no more.
     async fn pause(&mut self, time: Duration) -> bool {
         let sleep = sleep(time);
         tokio::pin!(sleep);

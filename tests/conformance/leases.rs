@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, Error, LockClient};
+use lockkeeper::{BaseLock, Error, LockClient, Lost, RemainingLease};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{LIMIT, MS, SECOND, Scene, patient, renewed, soon, throughout, timed};
@@ -18,7 +18,7 @@ pub async fn the_lease_is_what_was_asked_for<F: Fixture>() {
     {
         assert_eq!(lock.remaining_lease().await.unwrap(), None);
         let guard = lock.lock().await.unwrap();
-        let left = lock.remaining_lease().await.unwrap().expect("it is held");
+        let left = lock.remaining_lease().await.unwrap().expect("it is held").duration().unwrap();
         assert!(left <= lease && left > lease - 10 * SECOND, "{left:?} of {lease:?}");
         assert!(guard.remaining() < left, "the guard errs short");
         assert!(guard.remaining() > lease - lease / 100 - 10 * SECOND);
@@ -39,7 +39,7 @@ pub async fn entering_again_and_leaving_never_shortens_the_lease<F: Lending>() {
         [lock.lock().await.unwrap(), lock.lock().await.unwrap(), lock.lock().await.unwrap()];
     one.unlock().await.unwrap();
     two.unlock().await.unwrap();
-    let left = lock.remaining_lease().await.unwrap().expect("it is held");
+    let left = lock.remaining_lease().await.unwrap().expect("it is held").duration().unwrap();
     assert!(left <= 60 * SECOND && left > 50 * SECOND, "{left:?}");
     three.unlock().await.unwrap();
 
@@ -47,10 +47,10 @@ pub async fn entering_again_and_leaving_never_shortens_the_lease<F: Lending>() {
     let outer = F::lent(&mut owner, "b").lock().await.unwrap();
     outer.extend(60 * SECOND).await.unwrap();
     let inner = F::lent(&mut owner, "b").lock().await.unwrap();
-    let left = F::lock(&locks, "b").remaining_lease().await.unwrap().expect("it is held");
+    let left = F::lock(&locks, "b").remaining_lease().await.unwrap().expect("it is held").duration().unwrap();
     assert!(left > 50 * SECOND, "entering again made it {left:?}");
     inner.unlock().await.unwrap();
-    let left = F::lock(&locks, "b").remaining_lease().await.unwrap().expect("it is held");
+    let left = F::lock(&locks, "b").remaining_lease().await.unwrap().expect("it is held").duration().unwrap();
     assert!(left > 50 * SECOND, "leaving made it {left:?}");
     outer.unlock().await.unwrap();
     drop((owner, lock, locks));
@@ -169,7 +169,7 @@ pub async fn a_lease_can_be_extended<F: Fixture>() {
     assert!(guard.remaining() > 50 * SECOND);
     guard.extend(SECOND).await.unwrap();
     assert!(guard.remaining() > 50 * SECOND, "a shorter one does not shorten it");
-    assert!(lock.remaining_lease().await.unwrap() > Some(50 * SECOND));
+    assert!(lock.remaining_lease().await.unwrap() > Some(RemainingLease::For(50 * SECOND)));
     guard.unlock().await.unwrap();
 
     let guard = F::leased(&locks, "a", 400 * MS).lock().await.unwrap();
@@ -196,7 +196,7 @@ pub async fn a_watchdog_hold_and_a_fixed_lease_do_not_shorten_each_other<F: Lend
     for _ in 0..2 {
         renewed(&watched).await;
         let left = F::lock(&locks, "a").remaining_lease().await.unwrap();
-        assert!(left > Some(40 * SECOND), "{left:?}");
+        assert!(left > Some(RemainingLease::For(40 * SECOND)), "{left:?}");
     }
     inner.unlock().await.unwrap();
     assert!(!watched.is_lost());
@@ -218,9 +218,9 @@ pub async fn run_stops_the_work_when_the_lock_is_lost<F: Fixture>() {
     // On a busy machine all timers are late, so this one is the judge, and no clock.
     let result = timeout(left + 2 * MS, guard.run(sleep(LIMIT))).await;
     let result = result.expect("told no later than the lease can be relied on");
-    assert!(matches!(result, Err(Error::Lost { name, .. }) if name == guard.name()));
+    assert!(matches!(result, Err(Lost { lock, .. }) if lock.name == guard.name()));
     assert!(start.elapsed() > 900 * MS, "told after {:?}", start.elapsed());
-    assert!(matches!(guard.run(async { 42 }).await, Err(Error::Lost { .. })), "and nothing is begun");
+    assert!(matches!(guard.run(async { 42 }).await, Err(Lost { .. })), "and nothing is begun");
     drop((guard, locks));
     scene.end().await;
 }

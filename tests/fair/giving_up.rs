@@ -77,6 +77,9 @@ async fn whoever_gives_up_leaves_no_ghost() {
     assert!(soon(waiting).await.is_err(), "refused");
     queued(&scene, 0).await;
     drop(guard);
+    let fields = || scene.server.run::<Vec<String>>(&["HKEYS", "a"]);
+    eventually("it is released, and what is not ours is left", fields, |fields| *fields == ["mode"]).await;
+    scene.server.run::<()>(&["DEL", "a"]);
     drop(locks);
     scene.end().await;
 }

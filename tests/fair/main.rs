@@ -10,12 +10,13 @@ mod cost;
 mod giving_up;
 mod order;
 mod places;
+mod scale;
 
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use lockkeeper::{LockClient, LockConfig};
+use lockkeeper::{LockClient, LockConfigBuilder};
 use support::{SECOND, Scene, child, connect, eventually, patient, poll_until};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
@@ -25,12 +26,12 @@ const ALLOWANCE: Duration = Duration::from_millis(1_500);
 /// How long each keeps the lock that it waited for, so that others can give up meanwhile.
 const SECTION: Duration = Duration::from_millis(5);
 
-fn config() -> LockConfig {
+fn config() -> LockConfigBuilder {
     patient().fair_allowance(ALLOWANCE)
 }
 
 /// Who is slow keeps its place, and no heartbeat comes to help.
-fn lasting() -> LockConfig {
+fn lasting() -> LockConfigBuilder {
     patient().fair_allowance(60 * SECOND)
 }
 

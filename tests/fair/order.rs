@@ -65,7 +65,7 @@ async fn leases_that_end_are_followed_in_order() {
     for number in 1..=WAITERS {
         let locks = locks.clone();
         waiting.push(tokio::spawn(async move {
-            let mut lock = locks.fair_lock("a").lease(SECOND);
+            let mut lock = locks.fair_lock("a").lease(SECOND).unwrap();
             lock.lock().await.unwrap().leak();
             Instant::now()
         }));

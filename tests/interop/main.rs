@@ -23,7 +23,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use java::{Actor, Java};
-use lockkeeper::{BaseLock, LockClient, LockConfig};
+use lockkeeper::{BaseLock, LockClient, LockConfig, LockConfigBuilder};
 use support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
 use support::{SECOND, Scene, child};
 use tokio::task::JoinHandle;
@@ -50,10 +50,10 @@ impl Stage {
     }
 
     async fn with_watchdog(lease: Duration) -> Self {
-        Self::with_watchdogs(lease, LockConfig::default().watchdog_lease(lease)).await
+        Self::with_watchdogs(lease, LockConfig::builder().watchdog_lease(lease)).await
     }
 
-    async fn with_watchdogs(of_java: Duration, config: LockConfig) -> Self {
+    async fn with_watchdogs(of_java: Duration, config: LockConfigBuilder) -> Self {
         let scene = Scene::start();
         let java = Java::with(&scene, &[&format!("watchdog={}", of_java.as_millis())]).await;
         let locks = scene
@@ -164,8 +164,8 @@ macro_rules! rows {
             let (row, job) = role.split_once(' ').unwrap();
             // Only who is killed has a short lease. A section under load may be held up for longer.
             let config = match job {
-                "hold" => LockConfig::default().watchdog_lease(roles::LEASE),
-                _ => LockConfig::default(),
+                "hold" => LockConfig::builder().watchdog_lease(roles::LEASE),
+                _ => LockConfig::builder(),
             };
             let locks = support::connect(url, config).await;
             match row {

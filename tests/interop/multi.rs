@@ -201,7 +201,7 @@ async fn opposite_orders_of_both_sides_get_on() {
 async fn a_killed_jvm_is_followed_when_its_leases_end() {
     let scene = Scene::start();
     let java = Java::with(&scene, &[&format!("watchdog={}", LEASE.as_millis())]).await;
-    let locks = scene.client_with(LockConfig::default().safety_poll(60 * SECOND)).await;
+    let locks = scene.client_with(LockConfig::builder().safety_poll(60 * SECOND)).await;
     java.actor("one", "multi").lock("b,a").await.unwrap();
     scene.raised("a").await;
     scene.raised("b").await;
@@ -226,7 +226,7 @@ async fn each_gets_them_when_a_lease_of_the_other_ends() {
     guard.unwrap().unlock().await.unwrap();
 
     let start = Instant::now();
-    let guard = of(&stage.locks, "a,b").lease(SECOND).lock().await.unwrap();
+    let guard = of(&stage.locks, "a,b").lease(SECOND).unwrap().lock().await.unwrap();
     soon(java.lock("b,a")).await.unwrap();
     assert!(start.elapsed() >= SECOND, "{:?}", start.elapsed());
     assert!(soon(guard.unlock()).await.is_err());

@@ -16,7 +16,7 @@ pub async fn a_name_mapper_is_a_name_prefix<R: Row>() {
         java.end(&scene).await;
         return scene.end().await;
     }
-    let locks = scene.client_with(LockConfig::default().name_prefix("app:")).await;
+    let locks = scene.client_with(LockConfig::builder().name_prefix("app:")).await;
     let guard = R::Rust::lock(&locks, "a").lock().await.unwrap();
     let keys: Vec<String> = scene.server.run(&["KEYS", "*"]);
     assert!(keys.contains(&"app:a".to_owned()) && keys.iter().all(|key| key.contains("app:a")), "{keys:?}");

@@ -26,7 +26,7 @@ impl Mixed {
     async fn start() -> Self {
         let scene = Scene::start();
         let java = Java::with(&scene, &[&format!("watchdog={}", WATCHDOG.as_millis())]).await;
-        let config = LockConfig::default().watchdog_lease(WATCHDOG);
+        let config = LockConfig::builder().watchdog_lease(WATCHDOG);
         let locks = scene.client_with(config).await;
         Self { scene, java, locks }
     }

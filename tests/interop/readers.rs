@@ -174,7 +174,7 @@ async fn a_reader_that_wants_to_write_is_refused_by_rust_and_waits_for_itself_in
     let stage = Stage::start().await;
     let mut lock = stage.locks.read_write_lock("a");
     let guard = lock.read().lock().await.unwrap();
-    assert!(matches!(lock.write().lock().await, Err(Error::Upgrade { .. })));
+    assert!(matches!(lock.write().lock().await, Err(Error::UpgradeWouldDeadlock { .. })));
     guard.unlock().await.unwrap();
 
     let (reader, writer) = (stage.java.actor("one", "read"), stage.java.actor("one", "write"));
@@ -219,7 +219,7 @@ async fn readers_in_rust_enter_by_polling_when_java_downgrades() {
     let mut clients = Vec::new();
     for _ in 0..3 {
         // Each in a client of its own: who joins others who wait does not attempt.
-        let locks = stage.scene.client_with(LockConfig::default().safety_poll(SECOND)).await;
+        let locks = stage.scene.client_with(LockConfig::builder().safety_poll(SECOND)).await;
         waiters.push(rust_waits(&stage.scene, reading(&locks)).await);
         clients.push(locks);
     }
@@ -244,7 +244,7 @@ async fn readers_in_rust_enter_by_polling_when_java_downgrades() {
 /// then; whoever reads in Rust does, and tells who waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_do_not_wait_for_a_dead_java_reader_among_rust_readers() {
-    let stage = Stage::with_watchdogs(30 * SECOND, LockConfig::default().java_watchdog(LEASE)).await;
+    let stage = Stage::with_watchdogs(30 * SECOND, LockConfig::builder().java_watchdog(LEASE)).await;
     for java_writes in [true, false] {
         let dying = Java::with(&stage.scene, &[&format!("watchdog={}", LEASE.as_millis())]).await;
         let dead = dying.actor("dead", "read");
@@ -295,11 +295,11 @@ async fn readers_of_both_sides_are_renewed_beside_each_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shorter_java_watchdog_does_not_end_the_lock_of_a_reader_in_rust() {
     // Before 4.4.0 Java's watchdog also set the leases of all other readers to its own.
-    let stage = Stage::with_watchdogs(30 * SECOND, LockConfig::default().java_watchdog(LEASE)).await;
+    let stage = Stage::with_watchdogs(30 * SECOND, LockConfig::builder().java_watchdog(LEASE)).await;
     for lease in [None, Some(60 * SECOND)] {
         let dying = Java::with(&stage.scene, &[&format!("watchdog={}", LEASE.as_millis())]).await;
         let guard = match lease {
-            Some(lease) => reading(&stage.locks).lease(lease).lock().await.unwrap(),
+            Some(lease) => reading(&stage.locks).lease(lease).unwrap().lock().await.unwrap(),
             None => reading(&stage.locks).lock().await.unwrap(),
         };
         let dead = dying.actor("dead", "read");
@@ -328,7 +328,7 @@ async fn a_shorter_java_watchdog_does_not_end_the_lock_of_a_reader_in_rust() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_nested_read_that_is_given_back_lets_nobody_in() {
     let stage = Stage::start().await;
-    let other = stage.scene.client_with(LockConfig::default().safety_poll(HOUR)).await;
+    let other = stage.scene.client_with(LockConfig::builder().safety_poll(HOUR)).await;
 
     let (writer, reader) = (stage.java.actor("one", "write"), stage.java.actor("one", "read"));
     writer.lock("a").await.unwrap();
@@ -420,7 +420,7 @@ impl Holds {
         let thread = |number: usize| stage.java.actor(&number.to_string(), "read");
         match step {
             R { owner, lease } => {
-                let lock = owners[owner].read_write_lock("a").lease(Duration::from_secs(5 * lease));
+                let lock = owners[owner].read_write_lock("a").lease(Duration::from_secs(5 * lease)).unwrap();
                 self.rust[owner].push(lock.into_read().lock().await.unwrap());
             }
             RL { owner, hold } => self.rust[owner].remove(hold).unlock().await.unwrap(),

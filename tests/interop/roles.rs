@@ -177,7 +177,7 @@ pub async fn a_rust_watchdog_keeps_java_out<R: Row>() {
 pub async fn rust_gets_the_lock_of_a_killed_jvm<R: Row>() {
     let scene = Scene::start();
     let java = Java::with(&scene, &[&format!("watchdog={}", LEASE.as_millis())]).await;
-    let locks = scene.client_with(LockConfig::default().safety_poll(60 * SECOND)).await;
+    let locks = scene.client_with(LockConfig::builder().safety_poll(60 * SECOND)).await;
     actor::<R>(&java, "holder").lock("a").await.unwrap();
     scene.raised("a").await;
     let mut waiter = R::Rust::rival(&locks, "a");
@@ -315,7 +315,7 @@ pub async fn each_sees_who_holds<R: Row>() {
     java.lock("a").await.unwrap();
     assert!(lock.is_locked().await.unwrap() && !lock.is_held());
     assert_eq!(lock.hold_count(), 0);
-    let left = lock.remaining_lease().await.unwrap().unwrap();
+    let left = lock.remaining_lease().await.unwrap().unwrap().duration().unwrap();
     assert!(left > 20 * SECOND && left <= 30 * SECOND, "{left:?}");
     let found = stage.locks.inspect("a").await.unwrap().unwrap();
     assert!(found.holders[0].owner.starts_with(&java.who().await), "{found:?}");

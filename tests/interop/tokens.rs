@@ -21,7 +21,7 @@ async fn by_java(actor: &Actor) -> u64 {
 
 async fn by_rust(locks: &LockClient) -> u64 {
     let guard = soon(locks.fenced_lock("a").lock()).await.unwrap();
-    let token = guard.fencing_token().expect("a fenced lock has one");
+    let token = guard.token().get();
     guard.unlock().await.unwrap();
     token
 }
@@ -69,7 +69,7 @@ async fn tokens_of_both_sides_strictly_increase() {
             for _ in 0..GRANTS / 4 {
                 round.wait().await;
                 let guard = locks.fenced_lock("a").lock().await.unwrap();
-                tokens.lock().unwrap().push((false, guard.fencing_token().unwrap()));
+                tokens.lock().unwrap().push((false, guard.token().get()));
                 guard.unlock().await.unwrap();
             }
         });
@@ -121,8 +121,8 @@ async fn the_token_grows_on_re_entry_in_java_and_not_in_rust() {
 
         let mut lock = stage.locks.fenced_lock("a");
         let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
-        let token = outer.fencing_token().unwrap();
-        assert!(token > last && inner.fencing_token() == Some(token));
+        let token = outer.token().get();
+        assert!(token > last && inner.token().get() == token);
         assert!(!java.try_lock("a").await.unwrap());
         assert_eq!(counted(&stage.scene), token, "who is refused does not count");
         inner.unlock().await.unwrap();
@@ -138,16 +138,16 @@ async fn the_token_grows_on_re_entry_in_java_and_not_in_rust() {
 async fn whoever_comes_later_has_the_greater_token() {
     let stage = Stage::start().await;
     let java = stage.java.actor("one", "fenced");
-    let late = stage.locks.fenced_lock("a").lease(SECOND).lock().await.unwrap();
+    let late = stage.locks.fenced_lock("a").lease(SECOND).unwrap().lock().await.unwrap();
     let next = java.lock_token("a").await.unwrap();
-    assert!(late.is_lost() && next > late.fencing_token().unwrap());
+    assert!(late.is_lost() && next > late.token().get());
 
     let mut waiter = stage.locks.fenced_lock("a");
     let lock = async move { waiter.lock().await.unwrap() };
     let waiting = crate::waiting::<fenced::Row, _>(&stage.scene, lock).await;
     assert!(java.force_unlock("a").await.unwrap());
     let guard = soon(waiting).await.unwrap();
-    assert!(guard.fencing_token().unwrap() > next);
+    assert!(guard.token().get() > next);
     guard.unlock().await.unwrap();
     drop(late);
     stage.end().await;

@@ -51,7 +51,7 @@ async fn a_long_lease_that_was_given_back_holds_nobody_up() {
     let config = patient().safety_poll(500 * MS);
     let locks = scene.client_with(config).await;
     let mut dead = ready(Child::start("hold 1", &scene.server.url())).await;
-    let long = reader(&locks).lease(3_600 * SECOND).lock().await.unwrap();
+    let long = reader(&locks).lease(3_600 * SECOND).unwrap().lock().await.unwrap();
     dead.kill();
     let killed = Instant::now();
     let waiting = wants_to_write(&scene, &locks).await;

@@ -44,7 +44,7 @@ async fn readers_and_writers_never_meet_although_leases_end() {
         let (locks, section) = (scene.client().await, Arc::clone(&section));
         working.spawn(async move {
             for round in 0..60_usize {
-                let mut lock = locks.read_write_lock("a").lease(80 * MS);
+                let mut lock = locks.read_write_lock("a").lease(80 * MS).unwrap();
                 let writes = (task + round) % 4 == 0;
                 let guard = match writes {
                     true => lock.write().lock().await.unwrap(),

@@ -20,7 +20,9 @@ async fn both_holds_of_an_owner_are_renewed_side_by_side() {
     for number in 0..20 {
         outlives.push(locks.read_write_lock(format!("{number}")).read().lock().await.unwrap());
     }
-    let left = async |lock: &ReadLock| lock.remaining_lease().await.unwrap().expect("it is held");
+    let left = async |lock: &ReadLock| {
+        lock.remaining_lease().await.unwrap().expect("it is held").duration().unwrap()
+    };
     throughout(lease + 500 * MS, async || assert!(left(lock.read()).await > lease / 10)).await;
     join_all([&writing, &reading].map(renewed)).await;
     // A read hold that ends must not take the renewal of the write hold with it.
@@ -49,8 +51,8 @@ async fn each_read_hold_ends_with_its_own_lease() {
     let locks = scene.client_with(patient().safety_poll(300 * MS)).await;
     // The one that lasts longest is what a writer waits for, whoever leaves before.
     let start = Instant::now();
-    let long = reader(&locks).lease(3_500 * MS).lock().await.unwrap();
-    let short = reader(&locks).lease(3 * SECOND).lock().await.unwrap();
+    let long = reader(&locks).lease(3_500 * MS).unwrap().lock().await.unwrap();
+    let short = reader(&locks).lease(3 * SECOND).unwrap().lock().await.unwrap();
     let waiting = wants_to_write(&scene, &locks).await;
     short.unlock().await.unwrap();
     let took = soon(waiting).await.unwrap() - start;
@@ -58,20 +60,20 @@ async fn each_read_hold_ends_with_its_own_lease() {
     assert!(matches!(long.unlock().await, Err(Error::NotHeld { .. })));
 
     // A later reader that left does not make it longer.
-    reader(&locks).lease(SECOND).lock().await.unwrap().leak();
+    reader(&locks).lease(SECOND).unwrap().lock().await.unwrap().leak();
     sleep(500 * MS).await; // half of its lease
-    reader(&locks).lease(60 * SECOND).lock().await.unwrap().unlock().await.unwrap();
+    reader(&locks).lease(60 * SECOND).unwrap().lock().await.unwrap().unlock().await.unwrap();
     let got = soon(writer(&locks).try_lock_for(10 * SECOND)).await.unwrap().expect("in that time");
     got.unlock().await.unwrap();
 
     // Readers follow a writer whose lease ended.
-    writer(&locks).lease(500 * MS).lock().await.unwrap().leak();
+    writer(&locks).lease(500 * MS).unwrap().lock().await.unwrap().leak();
     let (guards, took) = timed(join_all([(); 2].map(async |()| reader(&locks).lock().await.unwrap()))).await;
     assert!(took < LIMIT / 2, "{took:?}");
     drop(guards);
 
     // An inner hold that was given back does not keep the outer one.
-    let mut lock = locks.read_write_lock("a").lease(3 * SECOND);
+    let mut lock = locks.read_write_lock("a").lease(3 * SECOND).unwrap();
     let outer = lock.read().lock().await.unwrap();
     sleep(SECOND).await; // much of its lease
     lock.read().lock().await.unwrap().unlock().await.unwrap();
@@ -87,7 +89,7 @@ async fn a_read_hold_that_is_leaked_lasts_for_its_lease() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let start = Instant::now();
-    reader(&locks).lease(4 * SECOND).lock().await.unwrap().leak();
+    reader(&locks).lease(4 * SECOND).unwrap().lock().await.unwrap().leak();
     drop(locks);
     eventually("the client is gone", || scene.server.clients(), Vec::is_empty).await;
     assert_eq!(holds(&scene).len(), 1, "and its lease has not ended");
@@ -102,11 +104,11 @@ async fn each_side_tells_its_own_lease() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let mut me = locks.owner();
-    let writing = me.read_write_lock("a").lease(600 * SECOND).write().lock().await.unwrap();
-    let reading = me.read_write_lock("a").lease(LIMIT).read().lock().await.unwrap();
-    let left = reader(&locks).remaining_lease().await.unwrap().expect("it is held");
+    let writing = me.read_write_lock("a").lease(600 * SECOND).unwrap().write().lock().await.unwrap();
+    let reading = me.read_write_lock("a").lease(LIMIT).unwrap().read().lock().await.unwrap();
+    let left = reader(&locks).remaining_lease().await.unwrap().expect("it is held").duration().unwrap();
     assert!(left <= LIMIT, "{left:?}");
-    let left = writer(&locks).remaining_lease().await.unwrap().expect("it is held");
+    let left = writer(&locks).remaining_lease().await.unwrap().expect("it is held").duration().unwrap();
     assert!(left > 590 * SECOND, "{left:?}");
     reading.unlock().await.unwrap();
     assert_eq!(reader(&locks).remaining_lease().await.unwrap(), None);

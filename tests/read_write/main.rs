@@ -11,6 +11,7 @@ mod dead;
 mod exclusion;
 mod leases;
 mod owners;
+mod scale;
 mod strangers;
 mod wakes;
 

@@ -73,7 +73,7 @@ async fn an_upgrade_is_an_error_at_once_and_changes_nothing() {
     let config = patient().watchdog_lease(3_600 * SECOND).java_watchdog(3_600 * SECOND);
     let locks = scene.client_with(config).await;
     let is_upgrade = |error: Error| {
-        assert!(matches!(&error, Error::Upgrade { name, .. } if name == "a"), "{error:?}");
+        assert!(matches!(&error, Error::UpgradeWouldDeadlock(lock) if lock.name == "a"), "{error:?}");
         assert!(!error.is_transient() && !error.outcome_unknown());
     };
     let mut lock = locks.read_write_lock("a");

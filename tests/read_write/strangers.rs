@@ -14,7 +14,7 @@ async fn a_lease_that_somebody_else_made_shorter_is_raised_again() {
     for lease in [20 * SECOND, 30 * SECOND] {
         let mut lock = reader(&locks);
         if lease < 30 * SECOND {
-            lock = lock.lease(lease);
+            lock = lock.lease(lease).unwrap();
         }
         let guard = lock.lock().await.unwrap();
         let key = holds(&scene).remove(0);
@@ -46,7 +46,7 @@ async fn a_lease_is_raised_for_the_longest_of_its_holds() {
     let mut owner = locks.owner();
     let mut guards = Vec::new();
     for lease in [20 * SECOND, 60 * SECOND, 20 * SECOND] {
-        guards.push(owner.read_write_lock("a").lease(lease).read().lock().await.unwrap());
+        guards.push(owner.read_write_lock("a").lease(lease).unwrap().read().lock().await.unwrap());
     }
     let first = holds(&scene).remove(0);
     for key in ["a", &first] {
@@ -103,7 +103,7 @@ async fn a_key_of_another_type_costs_nobody_else() {
     scene.server.run::<()>(&["DEL", "3", &broken[0]]);
 
     // Of another reader of the same lock.
-    let fixed = reader(&locks).lease(60 * SECOND).lock().await.unwrap();
+    let fixed = reader(&locks).lease(60 * SECOND).unwrap().lock().await.unwrap();
     let key = holds(&scene).remove(0);
     scene.server.run::<()>(&["PERSIST", &key]);
     throughout(2 * SECOND, async || assert!(!fixed.is_lost() && !can_write(&locks).await)).await;

@@ -85,7 +85,7 @@ async fn a_writer_reads_past_the_readers_of_its_process() {
 async fn a_reader_that_is_left_in_front_holds_no_other_up_for_long() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().safety_poll(2 * SECOND)).await;
-    writer(&locks).lease(3 * SECOND).lock().await.unwrap().leak();
+    writer(&locks).lease(3 * SECOND).unwrap().lock().await.unwrap().leak();
     let mut in_front = reader(&locks);
     let mut left = Box::pin(in_front.lock());
     poll_until(&mut left, || !scene.server.channels().is_empty()).await;

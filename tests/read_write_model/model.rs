@@ -15,6 +15,9 @@ pub enum Answer {
     Until(Vec<u64>),
 }
 
+/// As many fields as a script looks at; the mode is one of them.
+const MANY: usize = 4;
+
 pub const RELEASED: Answer = Answer::Number(1);
 pub const LOWERED: Answer = Answer::Number(0);
 pub const LOST: Answer = Answer::Number(-2);
@@ -179,8 +182,16 @@ impl Model {
         // It ends with the readers that are left, if they end in less than half of the time. Which of them a script
         // looks at is left to chance.
         let half = self.now + (ends - self.now) / 2;
+        if others.len() >= MANY {
+            return;
+        }
         if others.iter().all(|&other| other < half) {
-            self.hash(Side::Read).ends = longest;
+            // Dead readers count as well, until a script meets them.
+            if self.hash(Side::Read).readers.len() < MANY {
+                self.hash(Side::Read).ends = longest;
+            } else {
+                self.or_ends = Some(longest);
+            }
         } else if others.iter().any(|&other| other <= half) {
             self.or_ends = Some(longest);
         }

@@ -114,7 +114,7 @@ async fn without_a_majority_a_holder_is_told_and_a_waiter_gets_an_answer() {
     assert!(error.is_transient() && took < LIMIT / 2, "{error:?} after {took:?}");
     assert!(matches!(other.is_locked().await, Err(error) if error.is_transient()));
     // That the one which is left is held by somebody else makes it no matter of waiting.
-    let foreign = clients[1].rlock("a").lease(60 * SECOND).lock().await.unwrap();
+    let foreign = clients[1].rlock("a").lease(60 * SECOND).unwrap().lock().await.unwrap();
     let (error, took) = timed(other.lock()).await;
     assert!(error.unwrap_err().is_transient() && took < LIMIT / 2, "after {took:?}");
     foreign.unlock().await.unwrap();
@@ -132,7 +132,7 @@ async fn without_a_majority_a_holder_is_told_and_a_waiter_gets_an_answer() {
 async fn what_came_too_late_is_given_back() {
     let three = Three::start().await;
     // With a lease of 30 s.
-    let config = LockConfig::default().command_timeout(400 * MS);
+    let config = LockConfig::builder().command_timeout(400 * MS);
     let (ours, theirs) = (three.clients(config).await, three.clients(patient()).await);
     three.others[0].freeze();
     let mut lock = red(&ours);

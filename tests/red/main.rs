@@ -10,7 +10,7 @@ mod waiting;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockkeeper::{LockClient, LockConfig, LockGuard, RLock, RedLock};
+use lockkeeper::{LockClient, LockConfig, LockConfigBuilder, LockGuard, RLock, RedLock};
 use support::{LIMIT, MS, Proxy, SECOND, Scene, Server, connect, eventually, within};
 
 /// Three servers, behind a proxy each.
@@ -34,7 +34,7 @@ impl Three {
     }
 
     /// A client of each.
-    async fn clients(&self, config: LockConfig) -> Vec<LockClient> {
+    async fn clients(&self, config: LockConfigBuilder) -> Vec<LockClient> {
         join_all(self.proxies.iter().map(|proxy| connect(proxy.url(), config.clone()))).await
     }
 
@@ -92,10 +92,10 @@ fn both(ours: Vec<LockClient>, theirs: Vec<LockClient>) -> Vec<LockClient> {
 const COMMAND: Duration = Duration::from_secs(4);
 
 /// Leases outlast a busy machine.
-fn lasting() -> LockConfig {
-    LockConfig::default().watchdog_lease(5 * SECOND).command_timeout(COMMAND)
+fn lasting() -> LockConfigBuilder {
+    LockConfig::builder().watchdog_lease(5 * SECOND).command_timeout(COMMAND)
 }
 
-fn impatient() -> LockConfig {
-    LockConfig::default().watchdog_lease(1_500 * MS).command_timeout(400 * MS).retry_timeout(SECOND)
+fn impatient() -> LockConfigBuilder {
+    LockConfig::builder().watchdog_lease(1_500 * MS).command_timeout(400 * MS).retry_timeout(SECOND)
 }

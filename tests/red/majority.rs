@@ -1,6 +1,6 @@
 //! What a majority is, and what it takes.
 
-use lockkeeper::{Error, RLock, RedLock};
+use lockkeeper::{Error, RLock, RedLock, RemainingLease};
 
 use crate::support::{Faults, MS, SECOND, connect, eventually, patient, soon, throughout, timed};
 use crate::{Three, both, lasting, members, red};
@@ -35,7 +35,9 @@ async fn a_majority_is_enough_and_less_is_not() {
     let inner = lock.lock().await.unwrap();
     assert_eq!(lock.hold_count(), 2);
     assert!(three.held() >= 2);
-    assert!(lock.remaining_lease().await.unwrap().is_some_and(|left| left > 20 * SECOND));
+    assert!(
+        lock.remaining_lease().await.unwrap().is_some_and(|left| left > RemainingLease::For(20 * SECOND))
+    );
     inner.unlock().await.unwrap();
     outer.unlock().await.unwrap();
     assert!(!lock.is_locked().await.unwrap());
@@ -67,7 +69,7 @@ async fn a_server_that_forgets_does_not_make_a_second_majority() {
 async fn a_lease_is_longer_when_a_majority_says_so() {
     let three = Three::start().await;
     let clients = three.clients(patient()).await;
-    let guard = three.held_by_all(&mut red(&clients).lease(20 * SECOND)).await;
+    let guard = three.held_by_all(&mut red(&clients).lease(20 * SECOND).unwrap()).await;
     three.others[0].run::<()>(&["DEL", "a"]);
     three.proxies[2].set(Faults { delay: 100 * MS, ..Faults::default() });
     guard.extend(60 * SECOND).await.unwrap();

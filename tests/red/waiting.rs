@@ -85,7 +85,7 @@ async fn whoever_waits_for_a_majority_sleeps() {
     let (ours, theirs) =
         (three.clients(patient().safety_poll(60 * SECOND)).await, three.clients(patient()).await);
     // With a lease that is not renewed.
-    let guard = three.held_by_all(&mut red(&theirs).lease(60 * SECOND)).await;
+    let guard = three.held_by_all(&mut red(&theirs).lease(60 * SECOND).unwrap()).await;
     let waiting = tokio::spawn({
         let ours = ours.clone();
         async move { red(&ours).lock().await.unwrap().unlock().await }

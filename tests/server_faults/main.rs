@@ -8,14 +8,14 @@ mod support;
 mod outages;
 mod refusals;
 
-use lockkeeper::LockConfig;
+use lockkeeper::LockConfigBuilder;
 use outages::*;
 use refusals::*;
 use support::fixture::for_each_lock;
 use support::{MS, Server, patient};
 
 /// Of answers that refuse; not of those that are late.
-fn impatient() -> LockConfig {
+fn impatient() -> LockConfigBuilder {
     patient().retry_timeout(400 * MS)
 }
 

@@ -106,7 +106,7 @@ pub async fn calls_ride_out_a_restart<F: Fixture>() {
 
 pub async fn a_paused_server_delays_and_loses_nothing<F: Fixture>() {
     let scene = Scene::start();
-    let config = LockConfig::default().command_timeout(200 * MS);
+    let config = LockConfig::builder().command_timeout(200 * MS);
     let locks = scene.client_with(config).await;
     for mode in ["WRITE", "ALL"] {
         let mut lock = F::lock(&locks, "a");
@@ -134,7 +134,7 @@ pub async fn under_load_no_fault_lets_two_in_or_leaves_a_lock<F: Fixture>() {
     const ALL: u32 = 1_000;
     let scene = Scene::start();
     let proxy = scene.proxy().await;
-    let config = LockConfig::default().command_timeout(150 * MS);
+    let config = LockConfig::builder().command_timeout(150 * MS);
     let locks = connect(proxy.url(), config).await;
     let inside = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
     let mut working = tokio::task::JoinSet::new();
@@ -190,7 +190,7 @@ pub async fn under_load_no_fault_lets_two_in_or_leaves_a_lock<F: Fixture>() {
 async fn another_runtime_that_ends_takes_nothing_with_it() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
-    let config = LockConfig::default().connections(1_usize).command_timeout(200 * MS);
+    let config = LockConfig::builder().connections(1).command_timeout(200 * MS);
     let locks = connect(proxy.url(), config).await;
     let held = locks.rlock("a").lock().await.unwrap();
     for cut in [false, true] {

@@ -33,6 +33,8 @@ pub trait Fixture: Send + Sync + 'static {
 pub trait Lending: Fixture {
     /// The lock of an owner, for a moment.
     fn lent(owner: &mut Owner, name: &str) -> impl BaseLock;
+    /// The same, with a fixed lease.
+    fn lent_leased(owner: &mut Owner, name: &str, lease: Duration) -> impl BaseLock;
 }
 
 /// A lock that excludes itself.
@@ -56,17 +58,21 @@ macro_rules! fixture {
             }
 
             fn leased(client: &LockClient, name: &str, lease: Duration) -> $lock {
-                client.$method(name).lease(lease)
+                client.$method(name).lease(lease).unwrap()
             }
 
             fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock {
-                client.$method(name).max_hold(most)
+                client.$method(name).max_hold(most).unwrap()
             }
         }
 
         impl Lending for $fixture {
             fn lent(owner: &mut Owner, name: &str) -> impl BaseLock {
                 owner.$method(name)
+            }
+
+            fn lent_leased(owner: &mut Owner, name: &str, lease: Duration) -> impl BaseLock {
+                owner.$method(name).lease(lease).unwrap()
             }
         }
     };
@@ -100,17 +106,21 @@ macro_rules! read_write_fixture {
             }
 
             fn leased(client: &LockClient, name: &str, lease: Duration) -> $lock {
-                client.read_write_lock(name).$into().lease(lease)
+                client.read_write_lock(name).$into().lease(lease).unwrap()
             }
 
             fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock {
-                client.read_write_lock(name).max_hold(most).$into()
+                client.read_write_lock(name).max_hold(most).unwrap().$into()
             }
         }
 
         impl Lending for $fixture {
             fn lent(owner: &mut Owner, name: &str) -> impl BaseLock {
                 owner.read_write_lock(name).$into()
+            }
+
+            fn lent_leased(owner: &mut Owner, name: &str, lease: Duration) -> impl BaseLock {
+                owner.read_write_lock(name).lease(lease).unwrap().$into()
             }
         }
     };
@@ -141,11 +151,11 @@ macro_rules! joined_fixture {
             }
 
             fn leased(client: &LockClient, name: &str, lease: Duration) -> $lock {
-                Self::lock(client, name).lease(lease)
+                Self::lock(client, name).lease(lease).unwrap()
             }
 
             fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock {
-                Self::lock(client, name).max_hold(most)
+                Self::lock(client, name).max_hold(most).unwrap()
             }
         }
     };

@@ -9,6 +9,7 @@
 )]
 
 pub mod child;
+pub mod events;
 pub mod fixture;
 pub mod proxy;
 pub mod resp;
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use lockkeeper::{LockClient, LockConfig, LockGuard};
+use lockkeeper::{LockClient, LockConfig, LockConfigBuilder, LockGuard};
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
@@ -55,7 +56,7 @@ impl Scene {
         self.client_with(patient()).await
     }
 
-    pub async fn client_with(&self, config: LockConfig) -> LockClient {
+    pub async fn client_with(&self, config: LockConfigBuilder) -> LockClient {
         connect(self.server.url(), config).await
     }
 
@@ -87,15 +88,16 @@ impl Scene {
 }
 
 /// Settings for what is not about time-outs: an answer may take long on a busy machine.
-pub fn patient() -> LockConfig {
-    LockConfig::default().command_timeout(LIMIT / 2)
+pub fn patient() -> LockConfigBuilder {
+    LockConfig::builder().command_timeout(LIMIT / 2)
 }
 
 /// A client tries once to connect, for no longer than a command: a busy machine may need more.
-pub async fn connect(url: impl Into<String>, config: LockConfig) -> LockClient {
+pub async fn connect(url: impl Into<String>, config: LockConfigBuilder) -> LockClient {
     let (url, start) = (url.into(), Instant::now());
+    let config = config.build().unwrap();
     loop {
-        match LockClient::new(url.as_str(), config.clone()).await {
+        match LockClient::connect_with(url.as_str(), config.clone()).await {
             Err(error) if error.is_transient() && start.elapsed() < LIMIT => sleep(10 * MS).await,
             client => return client.expect("the server is up"),
         }

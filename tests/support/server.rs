@@ -68,6 +68,43 @@ impl Server {
     }
 
     /// How many scripts ran so far.
+    /// Commands that were run inside of scripts.
+    pub fn calls_in_scripts(&self) -> u64 {
+        const OUTSIDE: [&str; 10] = [
+            "client",
+            "config",
+            "eval",
+            "evalsha",
+            "hello",
+            "info",
+            "ping",
+            "pubsub",
+            "subscribe",
+            "unsubscribe",
+        ];
+        let stats: String = self.run(&["INFO", "commandstats"]);
+        let count = |line: &str| -> Option<u64> {
+            let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            let is_outside = OUTSIDE.contains(&command.split('|').next()?);
+            if is_outside { None } else { rest.split(',').next()?.parse().ok() }
+        };
+        stats.lines().filter_map(count).sum()
+    }
+
+    /// Runs one command with many arguments, a few thousand of them at a time.
+    pub fn run_many(&self, command: &[&str], pairs: &[[String; 2]]) {
+        for pairs in pairs.chunks(1_000) {
+            let words = pairs.iter().flatten().map(String::as_str).filter(|word| !word.is_empty());
+            self.run::<()>(&[command, &words.collect::<Vec<_>>()].concat());
+        }
+    }
+
+    /// Milliseconds of its clock.
+    pub fn now_ms(&self) -> u64 {
+        let time: Vec<u64> = self.run(&["TIME"]);
+        time[0] * 1_000 + time[1] / 1_000
+    }
+
     pub fn scripts(&self) -> u64 {
         let stats: String = self.run(&["INFO", "commandstats"]);
         let stat = |command, what| stat(&stats, command, what);
@@ -180,6 +217,12 @@ impl Server {
     }
 
     /// So that every script runs with its first command, and a test can count commands.
+    /// Runs a script by hand.
+    pub fn script(&self, file: &str, keys: &[&str], args: &[&str]) -> redis::Value {
+        let (text, count) = (source(&lua_dir().join(file)), keys.len().to_string());
+        self.run(&[&["EVAL", &text, &count], keys, args].concat())
+    }
+
     pub fn load_scripts(&self) {
         for file in script_files() {
             let _: Result<String, _> = self.try_run(&["SCRIPT", "LOAD", &source(&file)]);
@@ -258,11 +301,12 @@ fn read(file: &Path) -> String {
     std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// The script as the crate sends it: behind its first line stands the file that its header names.
+/// The script as the crate sends it: behind its first line stand the files that its header names.
 fn source(file: &Path) -> String {
     let script = read(file);
-    let with = script.lines().find_map(|line| line.strip_prefix("  With  "));
-    let shared = with.map_or_else(String::new, |file| read(&lua_dir().join(file)));
+    let with = script.lines().filter_map(|line| line.strip_prefix("  With  "));
+    let shared: String =
+        with.flat_map(str::split_whitespace).map(|file| read(&lua_dir().join(file))).collect();
     let (first_line, rest) = script.split_once('\n').expect("more than one line");
     format!("{first_line}\n{shared}{rest}")
 }

@@ -73,7 +73,7 @@ pub struct BareLock {
 enum Form {
     Plain,
     /// The keys of the queue.
-    Fair([String; 3]),
+    Fair([String; 4]),
     /// The number of the grant.
     Read,
     Redisson,
@@ -141,7 +141,7 @@ impl Peer for BareFair {
     }
 
     fn lock(&self, name: &str) -> BareLock {
-        let keys = ["redisson_lock_queue", "redisson_lock_timeout", "lockkeeper_fair"];
+        let keys = ["redisson_lock_queue", "redisson_lock_timeout", "lockkeeper_fair", "lockkeeper_fair_tickets"];
         let form = Form::Fair(keys.map(|key| format!("{key}:{{{name}}}")));
         BareLock { form, ..self.0.lock(name) }
     }
@@ -201,7 +201,7 @@ impl BareLock {
         match &self.form {
             Form::Plain => command.arg(1).arg(&self.name).arg(id).arg(LEASE_MS),
             Form::Fair(queue) => {
-                command.arg(5).arg(&self.name).arg(queue).arg(&self.channel);
+                command.arg(6).arg(&self.name).arg(queue).arg(&self.channel);
                 command.arg(id).arg(LEASE_MS).arg(ALLOWANCE_MS).arg(JAVA_WAIT_MS)
             }
             Form::Read => command.arg(1).arg(&self.name).arg(id).arg(number).arg(LEASE_MS),
@@ -217,7 +217,7 @@ impl BareLock {
         match &self.form {
             Form::Plain => command.arg(2).arg(&self.name).arg(&self.channel).arg(id).arg(0),
             Form::Fair(queue) => {
-                command.arg(5).arg(&self.name).arg(queue).arg(&self.channel);
+                command.arg(6).arg(&self.name).arg(queue).arg(&self.channel);
                 command.arg(id).arg(0).arg(JAVA_WAIT_MS)
             }
             Form::Read => {

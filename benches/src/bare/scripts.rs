@@ -7,8 +7,8 @@ macro_rules! files {
 }
 
 const LOCKKEEPER: &[(&str, &str)] = files!("../../../lua/",
-    "rlock/acquire.lua" "rlock/reenter.lua" "rlock/release.lua" "rlock/renew.lua"
-    "fair/shared.lua" "fair/acquire.lua" "fair/release.lua" "fair/beat.lua"
+    "rlock/shared.lua" "rlock/acquire.lua" "rlock/reenter.lua" "rlock/release.lua" "rlock/renew.lua"
+    "fair/shared.lua" "fair/acquire.lua" "fair/release.lua" "fair/heartbeat.lua"
     "fenced/acquire.lua"
     "read/shared.lua" "read/acquire.lua" "read/reenter.lua" "read/release.lua" "read/renew.lua"
     "write/acquire.lua" "write/release.lua"
@@ -26,14 +26,15 @@ pub fn redisson(name: &str) -> String {
     find(REDISSON, name).to_owned()
 }
 
-/// Behind the first line of a script stands what its header says that it is with.
+/// A script, with the files that its header names under "With" behind its first line.
 pub fn lockkeeper(name: &str) -> String {
     let script = find(LOCKKEEPER, name);
     let Some(with) = script.lines().find_map(|line| line.strip_prefix("  With  ")) else {
         return script.to_owned();
     };
     let (first_line, rest) = script.split_once('\n').expect("more than one line");
-    format!("{first_line}\n{}{rest}", find(LOCKKEEPER, with))
+    let shared: String = with.split_whitespace().map(|name| find(LOCKKEEPER, name)).collect();
+    format!("{first_line}\n{shared}{rest}")
 }
 
 fn find(files: &[(&str, &'static str)], name: &str) -> &'static str {

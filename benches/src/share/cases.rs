@@ -17,11 +17,11 @@ pub struct Case {
     pub redisson: Option<Call>,
 }
 
-const FREE: &str = "DEL l q s p x";
-const HELD: &str = "DEL l q s p x;HSET l OWNER 1;PEXPIRE l 20000";
-const HELD_BY_ANOTHER: &str = "DEL l q s p x;HSET l another 1;PEXPIRE l 20000";
-const QUEUED: &str = "DEL l q s p;HSET l another 1;PEXPIRE l 20000;RPUSH q OWNER;ZADD s 9999999999999 OWNER;\
-                      HSET p OWNER PLACE;PEXPIRE p 60000";
+const FREE: &str = "DEL l q s p t x";
+const HELD: &str = "DEL l q s p t x;HSET l OWNER 1;PEXPIRE l 20000";
+const HELD_BY_ANOTHER: &str = "DEL l q s p t x;HSET l another 1;PEXPIRE l 20000";
+const QUEUED: &str = "DEL l q s p t;HSET l another 1;PEXPIRE l 20000;RPUSH q OWNER;ZADD s 9999999999999 OWNER;\
+                      HSET p OWNER PLACE;PEXPIRE p 60000;ZADD t 1700000000000000 OWNER;PEXPIRE t 60000";
 const UNREAD: &str = "DEL l x {l}:OWNER:rwlock_timeout:1 {l}:OWNER:rwlock_timeout:2";
 const READ: &str = "DEL l x {l}:OWNER:rwlock_timeout:2;HSET l mode read OWNER 1;PEXPIRE l 20000;\
                     SET {l}:OWNER:rwlock_timeout:1 1 PX 20000";
@@ -59,7 +59,7 @@ pub const CASES: [Case; 19] = [
     },
     Case {
         what: "fair, acquire",
-        lockkeeper: call("fair/acquire.lua", FREE, "5 l q s p c OWNER 30000 6000 300000", "nil"),
+        lockkeeper: call("fair/acquire.lua", FREE, "6 l q s p t c OWNER 30000 6000 300000", "nil"),
         redisson: Some(call("fair/acquire.lua", FREE, "3 l q s 30000 OWNER 300000 1700000000000", "nil")),
     },
     Case {
@@ -67,7 +67,7 @@ pub const CASES: [Case; 19] = [
         lockkeeper: call(
             "fair/acquire.lua",
             HELD_BY_ANOTHER,
-            "5 l q s p c OWNER 30000 6000 300000",
+            "6 l q s p t c OWNER 30000 6000 300000",
             "int(-4)",
         ),
         redisson: Some(call(
@@ -79,7 +79,7 @@ pub const CASES: [Case; 19] = [
     },
     Case {
         what: "fair, release",
-        lockkeeper: call("fair/release.lua", HELD, "5 l q s p c OWNER 0 300000", "int(1)"),
+        lockkeeper: call("fair/release.lua", HELD, "6 l q s p t c OWNER 0 300000", "int(1)"),
         redisson: Some(call(
             "fair/unlock.lua",
             HELD,
@@ -89,7 +89,7 @@ pub const CASES: [Case; 19] = [
     },
     Case {
         what: "fair, keep a place",
-        lockkeeper: call("fair/beat.lua", QUEUED, "5 l q s p c 6000 300000 OWNER", "array([int(1)"),
+        lockkeeper: call("fair/heartbeat.lua", QUEUED, "6 l q s p t c 6000 300000 OWNER", "array([int(1)"),
         redisson: None,
     },
     Case {

@@ -16,8 +16,8 @@ use crate::table::Table;
 
 const OWNER: &str = "00000000-0000-4000-8000-000000000000:1";
 
-/// That lasts, with a ticket.
-const PLACE: &str = "9999999999999 1";
+/// It lasts; no Java client is before it.
+const PLACE: &str = "9999999999999 0";
 
 /// About the time of a call with all that comes before it.
 const CALL: Duration = Duration::from_micros(100);

@@ -68,7 +68,7 @@ impl Both {
 async fn reading_beside_writing_leaves_the_same_state() {
     let (java_scene, rust_scene) = (Scene::start(), Scene::start());
     let java = Java::start(&java_scene).await;
-    let locks = rust_scene.client_with(LockConfig::default().command_timeout(LIMIT)).await;
+    let locks = rust_scene.client_with(LockConfig::builder().command_timeout(LIMIT)).await;
     let mut both = Both::new(&java, &locks);
     let (mut java_ear, mut rust_ear) = (Ear::open(&java_scene).await, Ear::open(&rust_scene).await);
     #[rustfmt::skip]
@@ -99,7 +99,7 @@ async fn reading_beside_writing_leaves_the_same_state() {
 async fn what_is_different_of_a_read_write_lock_is_what_is_listed() {
     let (java_scene, rust_scene) = (Scene::start(), Scene::start());
     let java = Java::start(&java_scene).await;
-    let locks = rust_scene.client_with(LockConfig::default().command_timeout(LIMIT)).await;
+    let locks = rust_scene.client_with(LockConfig::builder().command_timeout(LIMIT)).await;
     let seconds = |scene: &Scene, key: &str| (scene.server.run::<i64>(&["PTTL", key]) + 999) / 1_000;
     let mut both = Both::new(&java, &locks);
     for (part, java_has, rust_has) in [
@@ -126,7 +126,7 @@ async fn what_is_different_of_a_read_write_lock_is_what_is_listed() {
     reader.lock_for("a", 60 * SECOND).await.unwrap();
     let mut owner = locks.owner();
     let outer = owner.read_write_lock("a").read().lock().await.unwrap();
-    let inner = owner.read_write_lock("a").lease(60 * SECOND).read().lock().await.unwrap();
+    let inner = owner.read_write_lock("a").lease(60 * SECOND).unwrap().read().lock().await.unwrap();
     let keys = |scene: &Scene| {
         let mut keys: Vec<String> = scene.server.run(&["KEYS", &format!("*{HOLDS}*")]);
         keys.sort_unstable();

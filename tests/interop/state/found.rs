@@ -14,6 +14,9 @@ pub const HOLDS: &str = ":rwlock_timeout:";
 /// How the keys begin that count tokens.
 pub const COUNTERS: &str = "redisson_lock_token:";
 
+/// Where waiters for fair locks stand.
+const QUEUES: [&str; 2] = ["redisson_lock_queue:", "redisson_lock_timeout:"];
+
 /// How all looks to somebody who asks the server.
 #[derive(Debug, PartialEq, Eq)]
 pub struct State {
@@ -82,7 +85,7 @@ pub async fn state(scene: &Scene, ear: &mut Ear, waits: bool) -> State {
 }
 
 /// Without what only one of the two has, see `lua/README.md`: latches, which are private to one call of Java's unlock,
-/// and the places of fair locks. The keys of readers' holds count as one, which lasts as long as any. Where tokens are
+/// the places of fair locks, and the expiry of their queues. The keys of readers' holds count as one, which lasts as long as any. Where tokens are
 /// counted, but not how far.
 fn keys(scene: &Scene) -> BTreeMap<String, Key> {
     let mut keys = BTreeMap::new();
@@ -93,6 +96,9 @@ fn keys(scene: &Scene) -> BTreeMap<String, Key> {
         let mut key = key(scene, &name);
         if name.starts_with(COUNTERS) {
             key.content.truncate(1);
+        }
+        if QUEUES.iter().any(|queue| name.starts_with(queue)) {
+            key.time_to_live = 0;
         }
         match name.split_once(HOLDS) {
             None => drop(keys.insert(anonymous(&name), key)),

@@ -57,7 +57,7 @@ const WRITE_LEASES: Leases = [
 pub async fn the_same_operations_leave_the_same_state<R: Row>() {
     let (java_scene, rust_scene) = (Scene::start(), Scene::start());
     let java = Java::start(&java_scene).await;
-    let locks = rust_scene.client_with(LockConfig::default().command_timeout(LIMIT)).await;
+    let locks = rust_scene.client_with(LockConfig::builder().command_timeout(LIMIT)).await;
     let mut by_java = ByJava::new::<R>(&java);
     let mut by_rust = ByRust::<R>::new(&locks);
     let (mut java_ear, mut rust_ear) = (Ear::open(&java_scene).await, Ear::open(&rust_scene).await);
@@ -87,7 +87,7 @@ pub async fn the_same_operations_leave_the_same_state<R: Row>() {
 pub async fn what_is_different_is_what_is_listed<R: Row>() {
     let (java_scene, rust_scene) = (Scene::start(), Scene::start());
     let java = Java::start(&java_scene).await;
-    let locks = rust_scene.client_with(LockConfig::default().command_timeout(LIMIT)).await;
+    let locks = rust_scene.client_with(LockConfig::builder().command_timeout(LIMIT)).await;
     let mut by_java = ByJava::new::<R>(&java);
     let mut by_rust = ByRust::<R>::new(&locks);
     let seconds = |scene: &Scene| (scene.server.run::<i64>(&["PTTL", "a"]) + 999) / 1_000;

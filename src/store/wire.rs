@@ -3,14 +3,14 @@
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, RedisWrite, ServerErrorKind, Value};
 
-use super::fault::{Fault, FaultKind, Sent};
-use crate::script::{Arg, Call, Reply, Script};
+use crate::fault::{Fault, FaultKind, Sent};
+use crate::protocol::{Arg, Call, Reply, Script};
 
-/// Runs a script by its hash; by its text where the server does not know the hash, which loads it.
+/// Runs a script by its hash. If the server does not know the hash, sends the text, which loads the script.
 pub(super) async fn evaluate(connection: &mut MultiplexedConnection, call: &Call) -> RedisResult<Value> {
     match send(connection, &command("EVALSHA", hash(call.script), call)).await {
         Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-            // Boxed, as it is rare: its size would weigh on every call.
+            // Boxed: it is rare, and its size would weigh on every call.
             Box::pin(async { send(connection, &command("EVAL", call.script.source, call)).await }).await
         }
         result => result,
@@ -56,7 +56,7 @@ pub(super) fn reply(value: Value) -> Result<Reply, Fault> {
     }
 }
 
-/// What an error of a command that was handed to a connection means.
+/// Translates the error of a command that a connection took.
 pub(super) fn fault(error: RedisError) -> Fault {
     let (kind, sent) = match (error.kind(), error.code()) {
         (_, Some(code)) => (refusal(code, error.detail().unwrap_or_default()), Sent::Refused),
@@ -65,7 +65,7 @@ pub(super) fn fault(error: RedisError) -> Fault {
         _ if is_broken(&error) => (FaultKind::Broken, Sent::Unknown),
         _ => (FaultKind::Rejected, Sent::Unknown),
     };
-    // As text: the error of the library repeats its source, and is not to be seen outside.
+    // As text: the error of the library repeats its source, and must not be visible outside.
     Fault::new(kind, sent, error.to_string())
 }
 
@@ -74,16 +74,21 @@ pub(super) fn is_broken(error: &RedisError) -> bool {
     error.code().is_none() && !error.is_timeout() && matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse)
 }
 
-/// What an error of a connection that did not come about means.
+/// Translates the error of a connection that could not be made.
 pub(super) fn connect_fault(error: RedisError) -> Fault {
+    // A refusal while a connection is set up comes without the server's code, as the detail of an error of the library.
+    let detail = error.detail().unwrap_or_default();
     let kind = match fault(error.clone()).kind {
+        _ if error.kind() == ErrorKind::InvalidClientConfig => FaultKind::Configuration,
+        _ if detail.contains("DB index") => FaultKind::Configuration,
+        _ if detail.contains("no permissions") => FaultKind::Permission,
         kind @ (FaultKind::Authentication | FaultKind::Permission) => kind,
         _ => FaultKind::Unreachable,
     };
     Fault::new(kind, Sent::No, error.to_string())
 }
 
-/// A server that answers with an error has changed nothing: the scripts do what can be refused before they write.
+/// Translates an error reply. The server has changed nothing then: the scripts do what can be refused before they write.
 fn refusal(code: &str, detail: &str) -> FaultKind {
     match code {
         "ERR" if detail.contains("user executing the script can't") => FaultKind::Permission,

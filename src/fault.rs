@@ -7,58 +7,68 @@ use std::sync::Arc;
 /// Whether the command that failed may have run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// It did not, and will not: it was handed to no connection.
+    /// It did not run and will not: no connection took it.
     No,
-    /// It did not, and will not: the server answered so.
+    /// It did not run and will not: the server answered so.
     Refused,
-    /// It may have run, and may still run.
+    /// It may have run, or may still run.
     Unknown,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultKind {
-    /// The server wants other credentials.
+    /// The server refuses the credentials.
     Authentication,
     /// The connection ended while the command was under way.
     Broken,
+    /// The server or the client library refuses something in the source, such as the number of the database.
+    Configuration,
     /// The server refuses what needs memory.
     OutOfMemory,
     /// The user may not do this.
     Permission,
-    /// A replica does not write.
+    /// The server is a replica, which does not write.
     ReadOnly,
-    /// An answer that no rule here expects.
+    /// The answer is none that this crate expects.
     Rejected,
-    /// No answer in time.
+    /// There was no answer in time.
     TimedOut,
-    /// The server is there and can not work now: it loads its data, runs a long script, or looks for its cluster.
+    /// The server runs and cannot work now: it loads its data, runs a long script, or its cluster is down.
     Unavailable,
-    /// No connection could be had.
+    /// No connection could be made.
     Unreachable,
     /// The key holds a value of another type.
     WrongType,
 }
 
-/// A command failed.
+/// The failure of a command.
 #[derive(Clone)]
 pub(crate) struct Fault {
     pub(crate) kind: FaultKind,
     pub(crate) sent: Sent,
     cause: Arc<dyn Error + Send + Sync>,
+    /// The address of the server.
+    server: Option<Arc<str>>,
 }
 
 impl Fault {
     pub(crate) fn new(kind: FaultKind, sent: Sent, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { kind, sent, cause: cause.into().into() }
+        Self { kind, sent, cause: cause.into().into(), server: None }
     }
 
-    /// A reply that the script's header does not announce.
+    /// A reply that the header of the script does not announce.
     pub(crate) fn unexpected(reply: &impl fmt::Debug) -> Self {
         Self::new(FaultKind::Rejected, Sent::Unknown, format!("unexpected reply {reply:?}"))
     }
 
-    pub(crate) fn cause(&self) -> &(dyn Error + 'static) {
-        &*self.cause
+    /// Names the server, if nothing did so before.
+    pub(crate) fn at(mut self, server: &Arc<str>) -> Self {
+        self.server.get_or_insert_with(|| Arc::clone(server));
+        self
+    }
+
+    pub(crate) fn server(&self) -> Option<&str> {
+        self.server.as_deref()
     }
 
     /// Whether the same command can succeed a moment later, without anybody changing anything.

@@ -1,0 +1,21 @@
+#!lua
+--[[
+  Ask whether this user may run commands on a key or a channel. Runs none of them.
+
+  ARGV[1]  name      text: the key or the channel. Not in KEYS, as a user without the right could not ask then
+  ARGV[2]  commands  text: their names, with spaces between them
+
+  Returns
+    list  the names of those that are refused
+  Publishes  nothing
+  Repeating  changes nothing
+]]
+local name, commands = ARGV[1], ARGV[2]
+
+local refused = {}
+for command in string.gmatch(commands, '%S+') do
+  if not redis.acl_check_cmd(command, name) then
+    refused[#refused + 1] = command
+  end
+end
+return refused

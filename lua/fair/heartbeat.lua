@@ -1,0 +1,95 @@
+#!lua flags=allow-oom
+--[[
+  Keep the places of waiters of one process in the queue of a fair lock, remove the dead before them, and if the lock is
+  free tell the first.
+
+  KEYS[1]  lock     hash: owner -> hold count
+  KEYS[2]  queue    list: who waits, in order
+  KEYS[3]  scores   sorted set: who waits -> until when Java takes it for alive
+  KEYS[4]  places   hash: who waits and is not Java's -> "<alive until, ms> <Java clients before it>"
+  KEYS[5]  tickets  sorted set: the same -> when it queued, µs
+  KEYS[6]  channel  what the channels of all waiters begin with
+
+  ARGV[1]  allowance_ms  milliseconds for which a waiter counts as alive
+  ARGV[2]  java_wait_ms  milliseconds: the longest that a Java client waits
+  ARGV[3]  owners        text: the waiters, with spaces between them
+
+  With  fair/shared.lua
+
+  Returns
+    list  per waiter 3 (its place is kept, and there may be more dead waiters to remove: ask again), 2 (it is the first, and
+          the lock is free), 1 (its place is kept) or 0 (it has none any more)
+  Publishes  "0" on the channel of the first in the queue, if the lock is free
+  Repeating  changes nothing but the time. A copy that runs after a waiter left finds no place of it
+]]
+local lock, queue, scores, places, tickets, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local allowance_ms, java_wait_ms, owners = tonumber(ARGV[1]), ARGV[2], ARGV[3]
+
+local now = server_time()
+local waiters, kept, index = {}, {}, {}
+for owner in string.gmatch(owners, '%S+') do
+  waiters[#waiters + 1] = owner
+end
+local found = redis.call('hmget', places, unpack(waiters))
+local records = {}
+for i, owner in ipairs(waiters) do
+  kept[i] = found[i] and 1 or 0
+  if found[i] then
+    index[owner] = i
+    records[#records + 1] = owner
+    records[#records + 1] = record(now, allowance_ms, java_before(found[i]))
+  end
+end
+if #records > 0 then
+  redis.call('hset', places, unpack(records))
+end
+
+local first, _, is_cut = head(queue, scores, places, tickets, now, java_wait_ms)
+
+-- Scores exist for Java. Each Java client before a waiter lowers its score once at most, when it is granted or gives up: so
+-- those that stand in front are counted, and of the others it is known how many there were at most.
+if #records > 0 then
+  local score, nearest = now + allowance_ms + SLACK_MS, first and redis.call('hget', places, first)
+  if first and not nearest then
+    local java
+    nearest, java = beyond_java(queue, places, 0, 1)
+    for _, waiter in ipairs(java) do
+      score = math.max(score, tonumber(redis.call('zscore', scores, waiter) or 0)) + java_wait_ms
+    end
+  end
+  local passed, most, raised = nearest and java_before(nearest) or 0, score, {}
+  for i, owner in ipairs(waiters) do
+    if found[i] then
+      local between = math.max(0, java_before(found[i]) - passed)
+      local own = score + between * java_wait_ms
+      most = math.max(most, own)
+      raised[#raised + 1] = own
+      raised[#raised + 1] = owner
+    end
+  end
+  -- Of those that Java removed, none comes back by this.
+  redis.call('zadd', scores, 'xx', unpack(raised))
+  -- Longer than the scores, or who has a place would be taken for Java's.
+  local keep_ms = most - now + alive_ms(allowance_ms)
+  redis.call('pexpire', places, keep_ms)
+  redis.call('pexpire', tickets, keep_ms)
+  if redis.call('llen', queue) == redis.call('hlen', places) then
+    redis.call('pexpire', queue, keep_ms)
+    redis.call('pexpire', scores, keep_ms)
+  else
+    redis.call('persist', queue)
+    redis.call('persist', scores)
+  end
+end
+
+if is_cut then
+  for i in ipairs(kept) do
+    kept[i] = kept[i] * 3
+  end
+elseif first and redis.call('exists', lock) == 0 then
+  redis.pcall('publish', channel .. ':' .. first, '0')
+  if index[first] then
+    kept[index[first]] = 2
+  end
+end
+return kept

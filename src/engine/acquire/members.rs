@@ -1,0 +1,333 @@
+//! One attempt on each member of a lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use crate::clock::{self, Moment};
+use crate::engine::gather::{gather, is_decided};
+use crate::engine::grant::pending::PendingHold;
+use crate::engine::grant::{Caller, Grant};
+use crate::engine::handle::Handle;
+use crate::engine::held::{HeldLock, MemberHold, Releasing};
+use crate::engine::hold::Hold;
+use crate::engine::lease::quorum_deadline;
+use crate::engine::lock_ref::LockRef;
+use crate::engine::per_member::PerMember;
+use crate::engine::wait_queue::QueueKey;
+use crate::error::{Error, Result};
+use crate::fault::{Fault, FaultKind, Sent};
+use crate::jitter::{self, Backoff};
+use crate::protocol::AcquireReply;
+
+/// The pauses after a round in which several owners were granted some members each, and nobody enough.
+const SPLITS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
+
+/// A failed round waits this long for the release of what it was granted. The background does the rest.
+const GIVE_BACK: Duration = Duration::from_millis(50);
+
+/// A lock that needs all members begins to pause after this many rounds in a row that released something.
+const PATIENT: u32 = 3;
+
+/// The members of a lock, while one owner acquires them.
+pub(super) struct Members<'a> {
+    handle: &'a Handle,
+    caller: Caller,
+    pending: PerMember<PendingMember>,
+    /// When the last round ended.
+    at: Moment,
+    /// Rounds in a row that were granted some members, and released them.
+    given_back: u32,
+    splits: Backoff,
+    /// The member that gave no answer in the last round.
+    silent: Option<usize>,
+}
+
+struct PendingMember {
+    hold: PendingHold,
+    /// Until when the last round was granted it.
+    granted_until: Option<Moment>,
+}
+
+/// The outcome of one attempt on each member.
+pub(super) enum Round {
+    /// A quorum of the members was granted.
+    Granted,
+    /// Another owner holds this member.
+    Refused {
+        member: usize,
+        /// Its lease lasts at most for this time, if that is known.
+        left: Option<Duration>,
+    },
+    /// Too few members answered. One of them failed like this.
+    Failed { member: usize, fault: Fault },
+}
+
+/// The reply of one member, and the deadline of what it granted.
+type Reply = Result<(AcquireReply, Moment), Fault>;
+
+impl<'a> Members<'a> {
+    /// Begins with all members. Returns also what this owner held before and the server may still have.
+    pub(super) fn start(handle: &'a Handle, caller: Caller) -> Result<(Self, Vec<Arc<Grant>>)> {
+        let (mut pending, mut ended) = (PerMember::new(), Vec::new());
+        let now = clock::now();
+        for member in &handle.members {
+            let start = member.owner.start(&member.lock, now, caller)?;
+            pending.push(PendingMember { hold: start.pending, granted_until: None });
+            ended.extend(start.ended);
+        }
+        let is_foreign = |member: &PendingMember| member.hold.want > 1 && member.hold.grant.is_foreign();
+        if pending.iter().any(is_foreign) {
+            tracing::warn!(
+                lock = %handle.name(), re_entered_at = %caller,
+                "a lock was re-entered from another task than the one that acquired it: a handle is one owner, so tasks must \
+                 not share it"
+            );
+        }
+        let members = Self { handle, caller, pending, at: now, given_back: 0, splits: SPLITS, silent: None };
+        Ok((members, ended))
+    }
+
+    /// Whether this owner holds a member already.
+    pub(super) fn is_reentry(&self) -> bool {
+        self.pending.iter().any(|member| member.hold.want > 1 || member.hold.nested_in_write)
+    }
+
+    /// The queue in which waiters for a member stand.
+    pub(super) fn queue_key(&self, member: usize) -> QueueKey {
+        let LockRef { protocol, keys, .. } = &*self.handle.members[member].lock;
+        QueueKey {
+            channel: self.wake_channel(member),
+            lock: Arc::clone(&keys.lock),
+            is_shared: protocol.is_shared(),
+            has_place: protocol.queue().is_some(),
+        }
+    }
+
+    pub(super) fn wake_channel(&self, member: usize) -> Arc<str> {
+        self.pending[member].hold.grant.wake_channel()
+    }
+
+    /// Attempts each member once. A waiter for one of them joins its queue on the server, if it has one.
+    pub(super) async fn round(&mut self, waits_for: Option<usize>) -> Result<Round> {
+        loop {
+            let replies = self.attempt(waits_for).await;
+            if let Some(round) = self.judge(replies, waits_for).await? {
+                return Ok(round);
+            }
+        }
+    }
+
+    async fn attempt(&mut self, waits_for: Option<usize>) -> Vec<(usize, Reply)> {
+        let queue = waits_for.is_some();
+        if let [_] = &self.pending[..] {
+            return vec![(0, self.attempt_one(0, queue).await)];
+        }
+        if self.handle.needs_all() {
+            return self.attempt_in_order(queue).await;
+        }
+        let (all, quorum) = (self.pending.len(), self.handle.quorum);
+        let attempts = (0..all).map(|member| self.attempt_one(member, queue));
+        gather(attempts, |replies| {
+            let granted = replies.iter().filter(|(_, reply)| is_granted(reply)).count();
+            // Faults do not decide: the other servers have to answer whether they are enough.
+            let answered = replies.iter().filter(|(_, reply)| reply.is_ok()).count();
+            is_decided(granted, answered - granted, quorum, all)
+        })
+        .await
+    }
+
+    /// The order of the members is the same for all clients, so the owner that is granted the first one continues with the next.
+    /// But a member that gave no answer comes first, so that nobody holds the others while it is silent.
+    async fn attempt_in_order(&mut self, queue: bool) -> Vec<(usize, Reply)> {
+        let silent = self.silent.take();
+        let others = (0..self.pending.len()).filter(|&member| Some(member) != silent);
+        let mut replies = Vec::new();
+        for member in silent.into_iter().chain(others) {
+            let reply = self.attempt_one(member, queue).await;
+            let is_granted = is_granted(&reply);
+            replies.push((member, reply));
+            if !is_granted {
+                break;
+            }
+        }
+        replies
+    }
+
+    async fn attempt_one(&self, member: usize, queue: bool) -> Reply {
+        let hold = &self.pending[member].hold;
+        let lease = self.handle.lease(&hold.grant.lock.engine.config);
+        hold.grant.attempt(hold.want, lease, queue).await
+    }
+
+    /// Decides what the replies mean. `None`: a hold that was to be re-entered is gone, so begin anew.
+    async fn judge(
+        &mut self,
+        replies: Vec<(usize, Reply)>,
+        waits_for: Option<usize>,
+    ) -> Result<Option<Round>> {
+        let mut refused: Option<(usize, Option<Duration>)> = None;
+        let mut failed: Option<(usize, Fault)> = None;
+        let (mut faults, mut is_lost) = (0, false);
+        // A waiter for one member continues to wait for that one, as long as it is refused.
+        let replaces = |known: Option<usize>, member| known.is_none() || waits_for == Some(member);
+        for (member, reply) in replies {
+            let lock = &self.handle.members[member].lock;
+            let fault = match reply {
+                Ok((AcquireReply::Granted(_), until)) => {
+                    self.pending[member].granted_until = Some(until);
+                    continue;
+                }
+                Ok((AcquireReply::Lost, _)) => {
+                    self.begin_anew(member)?;
+                    is_lost = true;
+                    continue;
+                }
+                Ok((AcquireReply::OtherKind, _)) if self.handle.needs_all() => return Err(lock.other_kind()),
+                Ok((AcquireReply::NotALock, _)) if self.handle.needs_all() => return Err(lock.not_a_lock()),
+                // A majority can do without it.
+                Ok((AcquireReply::OtherKind | AcquireReply::NotALock, _)) => {
+                    Fault::new(FaultKind::WrongType, Sent::Refused, "the key is in use as something else")
+                }
+                Ok((reply, _)) => {
+                    let left = if let AcquireReply::Held(left) = reply { left } else { None };
+                    if replaces(refused.map(|(known, _)| known), member) {
+                        refused = Some((member, left));
+                    }
+                    continue;
+                }
+                Err(fault) => fault,
+            };
+            faults += 1;
+            if replaces(failed.as_ref().map(|(known, _)| *known), member) {
+                failed = Some((member, fault));
+            }
+        }
+        self.at = clock::now();
+        let deadlines = self.pending.iter().map(|member| member.granted_until.unwrap_or(Moment::PAST));
+        if quorum_deadline(deadlines, self.handle.quorum) > self.at {
+            return Ok(Some(Round::Granted));
+        }
+        if is_lost {
+            return Ok(None);
+        }
+        self.give_back(refused.map(|(member, _)| member)).await?;
+        self.silent = failed.as_ref().map(|(member, _)| *member);
+        // With so many faults, a member that is refused now would not help.
+        let is_hopeless = self.pending.len() - faults < self.handle.quorum;
+        Ok(Some(match (refused, failed) {
+            (Some((member, left)), None) => Round::Refused { member, left },
+            (Some((member, left)), Some(_)) if !is_hopeless => Round::Refused { member, left },
+            (_, Some((member, fault))) => Round::Failed { member, fault },
+            (None, None) => {
+                let late = "the lease had almost ended when the answer came";
+                let fault = Fault::new(FaultKind::TimedOut, Sent::Unknown, late);
+                Round::Failed { member: waits_for.unwrap_or(0), fault }
+            }
+        }))
+    }
+
+    /// Releases the members that were granted in a failed round: while the owner waits for one member it keeps nothing, except
+    /// its place in that member's queue. The next attempt has new ids, as a copy of these releases may still run then. With
+    /// nobody to wait for, a member that gave no answer is attempted again with the same id.
+    ///
+    /// A member that was re-entered stays held: with a new id, this owner would wait for itself.
+    async fn give_back(&mut self, waits_for: Option<usize>) -> Result<()> {
+        let mut granted = Vec::new();
+        for member in 0..self.pending.len() {
+            let PendingMember { hold, granted_until } = &mut self.pending[member];
+            let was_granted = granted_until.take().is_some();
+            let may_be_held = waits_for.is_some_and(|other| other != member) && hold.grant.may_be_known();
+            if hold.want == 1 && (was_granted || may_be_held) {
+                let given_up = self.begin_anew(member)?;
+                if was_granted {
+                    granted.push(given_up);
+                }
+            }
+        }
+        self.given_back = if granted.is_empty() { 0 } else { self.given_back + 1 };
+        let is_split = self.given_back > if self.handle.needs_all() { PATIENT } else { 0 };
+        // The background releases what takes longer than this, and what may be held.
+        let _ = timeout(GIVE_BACK, Releasing::new(granted).reconcile_but(0)).await;
+        if is_split {
+            // Other owners hold the rest, and release it now. The first one to try again is granted all. If all members are
+            // needed, their order decides, as long as all clients agree on it.
+            sleep(jitter::within(self.splits.pause() * 2)).await;
+        }
+        Ok(())
+    }
+
+    /// Gives up the attempts on a member so far, and begins with a new grant.
+    fn begin_anew(&mut self, member: usize) -> Result<Arc<Grant>> {
+        let place = &self.handle.members[member];
+        let fresh = place.owner.begin(&place.lock, self.caller)?;
+        let before = std::mem::replace(&mut self.pending[member].hold, fresh);
+        Ok(Arc::clone(&before.grant))
+    }
+
+    /// Leaves all queues on servers. Does not wait for long.
+    pub(super) async fn leave_queues(&mut self) {
+        if !self.handle.members.iter().any(|member| member.lock.protocol.queue().is_some()) {
+            return;
+        }
+        let grants = self.pending.drain(..).map(|member| Arc::clone(&member.hold.grant)).collect::<Vec<_>>();
+        let limit = self.handle.config().command_timeout() / 2;
+        let _ = timeout(limit, Releasing::new(grants).reconcile_but(self.handle.spare())).await;
+    }
+
+    /// Turns the members that were granted into a hold.
+    pub(super) fn into_held(mut self) -> Result<HeldLock> {
+        let handle = self.handle;
+        if handle.is_closing() {
+            return Err(Error::Closed); // nothing would renew it
+        }
+        let is_granted = |&member: &usize| self.pending[member].granted_until.is_some();
+        let subject = handle.subject((0..self.pending.len()).filter(is_granted));
+        let deadlines = self.pending.iter().map(|member| member.granted_until.unwrap_or(Moment::PAST));
+        let hold = Arc::new(Hold::new(deadlines, handle.quorum, handle.term(self.at), subject));
+        let mut held = PerMember::new();
+        let mut is_given_up = false;
+        for (member, pending) in self.pending.iter_mut().enumerate() {
+            if pending.granted_until.is_none() {
+                continue;
+            }
+            if !pending.hold.take(&hold, member, self.at) {
+                is_given_up = true;
+                continue;
+            }
+            handle.members[member].owner.set(&pending.hold.grant);
+            held.push(MemberHold { grant: Arc::clone(&pending.hold.grant), member });
+        }
+        let held = HeldLock::new(Arc::clone(handle.name()), hold, held);
+        if is_given_up { Err(Error::Closed) } else { Ok(held) }
+    }
+
+    /// Warns if another owner of this client holds a member: the waiter may wait for itself.
+    pub(super) fn warn_of_own_hold(&self, member: usize) {
+        let LockRef { engine, name, keys, .. } = &*self.handle.members[member].lock;
+        let holders = engine.renewals.items();
+        if let Some(holder) = holders.iter().find_map(|item| item.holder_of(&keys.lock)) {
+            tracing::warn!(
+                lock = %name, key = %keys.lock, server = engine.store.address(), holder, waits_at = %self.caller,
+                "a waiter has waited for longer than a lease for a lock that this client holds: if the holder waits for the \
+                 waiter, neither continues"
+            );
+        }
+    }
+}
+
+/// An attempt that was not taken may block its own owner: the owner's next acquire releases it first.
+impl Drop for Members<'_> {
+    fn drop(&mut self) {
+        for (pending, member) in self.pending.drain(..).zip(&self.handle.members) {
+            if let Some(grant) = pending.hold.give_up() {
+                member.owner.add_dropped(grant);
+            }
+        }
+    }
+}
+
+const fn is_granted(reply: &Reply) -> bool {
+    matches!(reply, Ok((AcquireReply::Granted(_), _)))
+}

@@ -1,0 +1,138 @@
+//! What this process wants to hold of a grant.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use crate::clock::{self, Moment};
+use crate::engine::hold::{EARLY, Hold};
+use crate::engine::per_member::PerMember;
+use crate::engine::scheduler::Slot;
+
+/// What this process wants to hold. It changes at once, also in a `drop`.
+#[derive(Default)]
+pub(super) struct Desired {
+    /// Acquires under way. A release beside them must not take away what they are getting.
+    pub(super) pending: u32,
+    /// The pending holds get nothing: the client was shut down while nobody polled them.
+    pub(super) is_given_up: bool,
+    /// The holds that guards stand for, and which of their members this grant is.
+    pub(super) holds: PerMember<(Arc<Hold>, usize)>,
+    /// When the leaked holds end.
+    leaked: BinaryHeap<Reverse<Moment>>,
+    /// Holds that were given back, of which the server has not said yet whether it still had them.
+    pub(super) given_back: PerMember<Arc<Hold>>,
+    /// There was a hold.
+    pub(super) was_held: bool,
+    /// The server was found to have nothing of it.
+    pub(super) is_gone: bool,
+    /// The server may keep the lock for longer than a hold lasts.
+    pub(super) outlasts: bool,
+    /// When the leases are to be renewed.
+    pub(super) renew_at: Option<Moment>,
+    /// The renewal under way lengthens leases. Else it only checks that nobody shortened them.
+    pub(super) lengthens: bool,
+    pub(super) renewal: Slot,
+    /// It has a place in the lock's queue.
+    pub(super) has_place: bool,
+    pub(super) heartbeat: Slot,
+}
+
+impl Desired {
+    /// For a grant that somebody begins to acquire.
+    pub(super) fn pending() -> Self {
+        Self { pending: 1, ..Self::default() }
+    }
+
+    /// Counts the holds that can be relied on now.
+    pub(super) fn live(&mut self, now: Moment) -> u32 {
+        self.forget_leaked(now);
+        let live = self.holds.iter().filter(|(hold, member)| hold.relies_on(*member, now)).count();
+        u32::try_from(live + self.leaked.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Counts what is to be left on the server: the holds that can be relied on, and those that are pending.
+    pub(super) fn keep(&mut self) -> u32 {
+        let pending = if self.is_given_up { 0 } else { self.pending };
+        // Most grants have no holds by now, and need not read the clock.
+        if self.holds.is_empty() && self.leaked.is_empty() {
+            pending
+        } else {
+            self.live(clock::now()) + pending
+        }
+    }
+
+    /// Whether somebody is acquiring.
+    pub(super) const fn is_wanted(&self) -> bool {
+        self.pending > 0 && !self.is_given_up
+    }
+
+    pub(super) fn remove(&mut self, hold: &Arc<Hold>) -> Option<(Arc<Hold>, usize)> {
+        let index = self.holds.iter().position(|(other, _)| Arc::ptr_eq(other, hold))?;
+        Some(self.holds.swap_remove(index))
+    }
+
+    /// Leaves a hold to end by itself. Only its end is kept.
+    pub(super) fn leak(&mut self, hold: &Arc<Hold>, now: Moment) {
+        if let Some((hold, member)) = self.remove(hold)
+            && hold.relies_on(member, now)
+        {
+            // Not later than a waiter for its loss is told.
+            self.leaked.push(Reverse(hold.deadline_of(member).minus(EARLY)));
+        }
+    }
+
+    /// Returns the end of the next hold that the server might keep for longer.
+    pub(super) fn next_end(&self) -> Option<Moment> {
+        let end = |(hold, member): &(Arc<Hold>, usize)| {
+            if hold.is_watched() { hold.ends() } else { self.outlasts.then(|| hold.deadline_of(*member)) }
+        };
+        let leaked = self.leaked.peek().filter(|_| self.outlasts).map(|Reverse(end)| *end);
+        self.holds.iter().filter_map(end).chain(leaked).min()
+    }
+
+    /// Removes holds that have ended. They need nothing any more but a release.
+    pub(super) fn forget_ended(&mut self, now: Moment) {
+        self.holds.retain(|(hold, member)| hold.relies_on(*member, now));
+        self.forget_leaked(now);
+    }
+
+    fn forget_leaked(&mut self, now: Moment) {
+        while self.leaked.peek().is_some_and(|Reverse(end)| *end <= now) {
+            self.leaked.pop();
+        }
+    }
+
+    pub(super) fn lose_all(&mut self) {
+        for (hold, member) in self.holds.drain(..) {
+            hold.lose(member);
+        }
+        self.leaked.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::hold::Term;
+    use crate::engine::lock_ref::Subject;
+
+    #[test]
+    fn only_the_end_of_a_leaked_hold_is_kept() {
+        let (mut desired, now) = (Desired::default(), clock::now());
+        for number in 1..=100 {
+            let end = now.plus(Duration::from_secs(number));
+            let hold = Arc::new(Hold::new([end], 1, Term::default(), Subject::default()));
+            desired.holds.push((Arc::clone(&hold), 0));
+            desired.leak(&hold, now);
+            assert_eq!(Arc::strong_count(&hold), 1, "nothing else refers to it");
+        }
+        assert_eq!(desired.live(now), 100);
+        assert_eq!(desired.live(now.plus(Duration::from_secs(40))), 60);
+        assert_eq!(desired.leaked.len(), 60, "those that ended are forgotten");
+        desired.outlasts = true;
+        assert_eq!(desired.next_end(), Some(now.plus(Duration::from_secs(41)).minus(EARLY)));
+    }
+}

@@ -1,0 +1,62 @@
+//! What the server may have of a grant.
+
+use crate::engine::per_member::PerMember;
+use crate::store::Connection;
+
+/// What the server may have. It changes with replies. It is locked while a command is under way that changes the count.
+#[derive(Default)]
+pub(super) struct Observed {
+    /// The server has at most this count.
+    pub(super) at_most: u32,
+    /// A full release was sent and not answered. If the next release finds nothing, that one did it.
+    pub(super) was_released: bool,
+    /// A release to this count was answered, and no attempt was sent since.
+    undone_to: Option<u32>,
+    /// The connections on which a first acquire was sent and no later command was answered. A copy of the acquire may still
+    /// run.
+    unanswered: PerMember<u64>,
+}
+
+impl Observed {
+    /// An attempt to hold `want` times is about to be sent.
+    pub(super) fn attempts(&mut self, connection: &Connection, want: u32) {
+        self.at_most = self.at_most.max(want);
+        self.undone_to = None;
+        if want == 1 {
+            self.unanswered.push(connection.number());
+        }
+    }
+
+    /// The attempt found the connection ended, so no copy of it is under way. An earlier one may still run on that connection.
+    /// The count stays: in theory, the server ran the attempt before the connection ended.
+    pub(super) fn not_sent(&mut self, connection: &Connection, want: u32) {
+        if want == 1
+            && let Some(last) = self.unanswered.iter().rposition(|number| *number == connection.number())
+        {
+            self.unanswered.remove(last);
+        }
+    }
+
+    /// A command on this connection was answered. Whatever was sent on it before has run or never will.
+    pub(super) fn answered(&mut self, connection: &Connection, at_most: u32) {
+        self.unanswered.retain(|number| *number != connection.number());
+        // A first acquire that may still run on another connection may still create a hold.
+        self.at_most = at_most.max(u32::from(self.may_be_copied()));
+    }
+
+    /// A release to this count was answered on this connection.
+    pub(super) fn released(&mut self, connection: &Connection, keep: u32, is_gone: bool) {
+        self.answered(connection, if is_gone { 0 } else { keep });
+        self.undone_to = Some(keep);
+    }
+
+    /// Whether the server may have more than `keep`, and was not told yet to release it.
+    pub(super) fn owes_release(&self, keep: u32) -> bool {
+        self.at_most > keep && self.undone_to.is_none_or(|to| to > keep)
+    }
+
+    /// Whether a copy of a first acquire may still run.
+    pub(super) fn may_be_copied(&self) -> bool {
+        !self.unanswered.is_empty()
+    }
+}

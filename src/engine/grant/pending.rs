@@ -1,0 +1,83 @@
+//! An acquire under way on one grant.
+
+use std::sync::Arc;
+
+use super::{Caller, Grant};
+use crate::clock::Moment;
+use crate::engine::hold::Hold;
+use crate::engine::lock_ref::LockRef;
+use crate::sync::lock;
+
+/// An acquire under way on a grant. If it is dropped before it became a hold, it is undone.
+pub(crate) struct PendingHold {
+    pub(crate) grant: Arc<Grant>,
+    /// The count to ask for.
+    pub(crate) want: u32,
+    is_taken: bool,
+    /// The owner holds the write lock, so nobody can be in the way of this read.
+    pub(crate) nested_in_write: bool,
+}
+
+impl PendingHold {
+    /// Begins a grant. Its owner is that of `write`, a grant that is held meanwhile, or a new one.
+    pub(crate) fn first(target: Arc<LockRef>, write: Option<&Arc<Grant>>, caller: Caller) -> Self {
+        if let Some(write) = write {
+            write.is_outlasted();
+        }
+        let nested_in_write = write.is_some();
+        let grant = Arc::new(Grant::new(target, write.map(|write| &**write), caller));
+        Self { grant, want: 1, is_taken: false, nested_in_write }
+    }
+
+    /// Re-enters a grant. `None`: nothing of it is held.
+    pub(crate) fn again(grant: &Arc<Grant>, now: Moment) -> Option<Self> {
+        let mut desired = lock(&grant.desired);
+        // With the desired state locked: from here on, no release beside this goes below one.
+        let live = desired.live(now);
+        if live == 0 {
+            return None;
+        }
+        desired.pending += 1;
+        let want = live + desired.pending;
+        Some(Self { grant: Arc::clone(grant), want, is_taken: false, nested_in_write: false })
+    }
+
+    /// Becomes a hold, after the server granted it. False: it was given up meanwhile.
+    pub(crate) fn take(&mut self, hold: &Arc<Hold>, member: usize, now: Moment) -> bool {
+        let mut desired = lock(&self.grant.desired);
+        if desired.is_given_up {
+            return false;
+        }
+        self.is_taken = true;
+        desired.pending -= 1;
+        self.grant.leave_queue(&mut desired);
+        // Another hold may have made the server's lease longer than this one lasts.
+        desired.outlasts |= desired.was_held;
+        desired.was_held = true;
+        desired.holds.push((Arc::clone(hold), member));
+        self.grant.schedule_renewal(&mut desired, now);
+        true
+    }
+
+    /// Gives up what was not taken. Returns the grant if its owner has to release it before it tries again.
+    pub(crate) fn give_up(self) -> Option<Arc<Grant>> {
+        if self.is_taken {
+            return None;
+        }
+        let grant = Arc::clone(&self.grant);
+        drop(self);
+        grant.owes_release().then_some(grant)
+    }
+}
+
+impl Drop for PendingHold {
+    fn drop(&mut self) {
+        if !self.is_taken {
+            let mut desired = lock(&self.grant.desired);
+            desired.pending -= 1;
+            self.grant.leave_queue(&mut desired);
+            drop(desired);
+            self.grant.reconcile_later();
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! A lock that is held, and how it is given back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::gather::{gather, vote};
+use super::grant::Grant;
+use super::hold::Hold;
+use super::lease;
+use super::per_member::PerMember;
+use super::retry::Tries;
+use crate::clock;
+use crate::error::{Error, LockId, Lost, Result};
+use crate::fault::Fault;
+
+/// One hold on a lock. Dropping it releases the lock in the background.
+pub(crate) struct HeldLock {
+    name: Arc<str>,
+    hold: Arc<Hold>,
+    members: PerMember<MemberHold>,
+}
+
+/// What one member contributes to a hold.
+pub(super) struct MemberHold {
+    pub(super) grant: Arc<Grant>,
+    pub(super) member: usize,
+}
+
+impl HeldLock {
+    pub(super) const fn new(name: Arc<str>, hold: Arc<Hold>, members: PerMember<MemberHold>) -> Self {
+        Self { name, hold, members }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn lock(&self) -> LockId {
+        self.hold.lock()
+    }
+
+    /// The fencing token of the first member, if it has one.
+    pub(crate) fn token(&self) -> Option<u64> {
+        self.members.first()?.grant.token()
+    }
+
+    /// The fields of the holds in the locks' hashes.
+    pub(crate) fn owner_id(&self) -> String {
+        let ids: Vec<String> = self.members.iter().map(|member| member.grant.field()).collect();
+        ids.join(", ")
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.hold.is_lost(clock::now())
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        self.hold.deadline().since(clock::now())
+    }
+
+    /// Counts the holds of this owner that can be relied on.
+    pub(crate) fn holds(&self) -> u32 {
+        let now = clock::now();
+        self.members.iter().map(|member| member.grant.live(now)).max().unwrap_or(0)
+    }
+
+    /// Waits until the hold is lost.
+    pub(crate) fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+        let hold = Arc::clone(&self.hold);
+        async move { hold.lost().await }
+    }
+
+    /// Releases the hold. Fails if it was gone.
+    pub(crate) async fn unlock(mut self) -> Result<()> {
+        let was_lost = self.is_lost();
+        let quorum = self.hold.quorum();
+        let released = self.give_back().release(quorum).await;
+        let was_held = released.map_err(|fault| Error::of_lock(self.lock(), fault))?;
+        if was_lost || !was_held { Err(Error::NotHeld(self.lock())) } else { Ok(()) }
+    }
+
+    /// Leaves the hold to end by itself.
+    pub(crate) fn leak(mut self) {
+        for member in self.members.drain(..) {
+            member.grant.leak(&self.hold);
+        }
+        self.hold.give_back();
+    }
+
+    /// Renews the lease for a time that the caller chose.
+    pub(crate) async fn extend(&self, lease: Duration) -> Result<()> {
+        let lost = || Err(Error::Lost(Lost { lock: self.lock() }));
+        if self.is_lost() {
+            return lost();
+        }
+        let margins = self.members.iter().map(|member| member.grant.lock.engine.config.margin());
+        let lease = lease::parse("lease", lease, margins.max().unwrap_or_default())?;
+        let extends = self.members.iter().map(|member| self.extend_member(member, lease));
+        let extended = vote(extends, self.hold.quorum()).await;
+        if self.is_lost() {
+            return lost();
+        }
+        match extended {
+            Ok(true) => Ok(()),
+            Ok(false) => lost(),
+            Err(fault) => Err(Error::of_lock(self.lock(), fault)),
+        }
+    }
+
+    /// False: the server has nothing of it.
+    async fn extend_member(&self, member: &MemberHold, lease: Duration) -> Result<bool, Fault> {
+        let MemberHold { grant, member } = member;
+        let mut tries = Tries::new(grant.lock.engine.config.retry_timeout());
+        loop {
+            match grant.extend(&self.hold, *member, lease).await {
+                Err(fault) => tries.again(fault).await?,
+                Ok(()) => return Ok(self.hold.relies_on(*member, clock::now())),
+            }
+        }
+    }
+
+    /// Removes the hold from the desired state. The result releases it on the server.
+    fn give_back(&mut self) -> Releasing {
+        Releasing::new(self.members.drain(..).map(|member| {
+            member.grant.give_back(&self.hold);
+            member.grant
+        }))
+    }
+}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        drop(self.give_back());
+    }
+}
+
+/// Grants that are being released. If it is dropped, the rest is done in the background.
+pub(super) struct Releasing(PerMember<Arc<Grant>>);
+
+impl Releasing {
+    pub(super) fn new(grants: impl IntoIterator<Item = Arc<Grant>>) -> Self {
+        Self(grants.into_iter().collect())
+    }
+
+    /// Tries once for each grant. Does not wait for the last `spare` of them.
+    pub(super) async fn reconcile_but(&self, spare: usize) {
+        let all = self.0.len();
+        gather(self.0.iter().map(|grant| grant.reconcile()), |done| done.len() + spare >= all).await;
+    }
+
+    /// Releases on all servers. Returns whether at least `quorum` of them still had the hold.
+    async fn release(self, quorum: usize) -> Result<bool, Fault> {
+        if let [grant] = &self.0[..] {
+            return release(grant).await; // the common case, without the cost of waiting for several
+        }
+        vote(self.0.iter().map(release), quorum).await
+    }
+}
+
+impl Drop for Releasing {
+    fn drop(&mut self) {
+        for grant in &self.0 {
+            grant.reconcile_later();
+        }
+    }
+}
+
+/// Reconciles one grant, and retries after faults. Returns whether the server still had the hold.
+async fn release(grant: &Arc<Grant>) -> Result<bool, Fault> {
+    let mut tries = Tries::new(grant.lock.engine.config.retry_timeout());
+    loop {
+        match grant.reconcile().await {
+            Ok(_) => return Ok(!grant.is_gone()),
+            Err(fault) => tries.again(fault).await?,
+        }
+    }
+}

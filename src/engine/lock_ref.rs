@@ -1,0 +1,127 @@
+//! One lock on one server.
+
+use std::sync::Arc;
+
+use super::per_member::PerMember;
+use super::shared::Engine;
+use crate::error::{Error, LockId, Result};
+use crate::fault::Fault;
+use crate::protocol::{Arg, Call, HolderRef, LockKeys, Protocol, Reply};
+use crate::store::{Connection, ConnectionIndex};
+
+/// One lock on one server.
+pub(super) struct LockRef {
+    pub(super) engine: Arc<Engine>,
+    pub(super) protocol: &'static dyn Protocol,
+    /// The name, as the user gave it.
+    pub(super) name: Arc<str>,
+    pub(super) keys: LockKeys,
+    pub(super) connection_index: ConnectionIndex,
+    /// Another lock that uses the same queue on the server.
+    queue_taken_by: Option<Arc<str>>,
+}
+
+/// A lock of one or several members, as errors and events name it.
+#[derive(Clone, Default)]
+pub(super) struct Subject {
+    /// As the user gave it. For several members, all their names.
+    pub(super) name: Arc<str>,
+    pub(super) members: PerMember<Arc<LockRef>>,
+}
+
+impl Subject {
+    pub(super) fn id(&self) -> LockId {
+        let all = |of: fn(&LockRef) -> &str| {
+            let texts: Vec<&str> = self.members.iter().map(|member| of(member)).collect();
+            texts.join(", ")
+        };
+        LockId {
+            name: self.name.to_string(),
+            key: all(|member| &member.keys.lock),
+            server: all(|member| member.engine.store.address()),
+        }
+    }
+}
+
+impl LockRef {
+    pub(super) fn new(engine: &Arc<Engine>, protocol: &'static dyn Protocol, name: &str) -> Self {
+        let key = engine.key(name);
+        let name = if *key == *name { Arc::clone(&key) } else { name.into() };
+        let connection_index = engine.store.connection_index(&key);
+        let keys = protocol.keys(key);
+        let queue = protocol.queue();
+        let queue_taken_by = queue.and_then(|queue| engine.queue_names.join(queue.key(&keys), &keys.lock));
+        Self { engine: Arc::clone(engine), protocol, name, keys, connection_index, queue_taken_by }
+    }
+
+    pub(super) fn id(&self) -> LockId {
+        LockId {
+            name: self.name.to_string(),
+            key: self.keys.lock.to_string(),
+            server: self.engine.store.address().to_owned(),
+        }
+    }
+
+    /// Refuses a name that cannot be used.
+    pub(super) fn check_name(&self) -> Result<()> {
+        check_name(&self.name)?;
+        match &self.queue_taken_by {
+            Some(other) => Err(Error::InvalidName {
+                name: self.name.to_string(),
+                problem: format!(
+                    "its key `{}` has the same queue as the fair lock with the key `{other}`, which this client uses",
+                    self.keys.lock
+                ),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The error for a key that is another kind of lock.
+    pub(super) fn other_kind(&self) -> Error {
+        let is_read_write = self.protocol.is_read_write();
+        let found = if is_read_write { "a lock that is not a read-write lock" } else { "a read-write lock" };
+        Error::WrongKind { lock: self.id(), found }
+    }
+
+    /// The error for a key that holds data that is no lock.
+    pub(super) fn not_a_lock(&self) -> Error {
+        Error::WrongKind { lock: self.id(), found: NOT_A_LOCK }
+    }
+
+    pub(super) fn error(&self, fault: Fault) -> Error {
+        Error::of_lock(self.id(), fault)
+    }
+
+    /// The connection for commands about this lock.
+    pub(super) async fn connection(&self) -> Result<Connection, Fault> {
+        self.engine.store.connection(self.connection_index).await
+    }
+
+    pub(super) async fn run(&self, connection: &Connection, call: &Call) -> Result<Reply, Fault> {
+        self.engine.store.run(connection, call).await
+    }
+
+    pub(super) fn holder<'a>(&'a self, owner: &'a Arg, grant: u64) -> HolderRef<'a> {
+        HolderRef { keys: &self.keys, owner, grant, config: &self.engine.config }
+    }
+}
+
+pub(super) const NOT_A_LOCK: &str = "data that is no lock";
+
+pub(super) fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::InvalidName { name: name.to_owned(), problem: "it is empty".to_owned() });
+    }
+    Ok(())
+}
+
+impl Drop for LockRef {
+    fn drop(&mut self) {
+        if let Some(queue) = self.protocol.queue()
+            && self.queue_taken_by.is_none()
+        {
+            self.engine.queue_names.leave(queue.key(&self.keys));
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What all handles and guards of one client share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::background::Background;
+use super::heartbeat::Heartbeat;
+use super::queue_names::QueueNames;
+use super::renewal::Renewal;
+use super::retry::Tries;
+use super::scheduler::Scheduler;
+use super::wait_queue::WaitQueues;
+use crate::config::LockConfig;
+use crate::error::{Error, Result};
+use crate::fault::{Fault, FaultKind, Sent};
+use crate::report::Limit;
+use crate::store::{OpenError, Source, Store};
+
+/// What all handles and guards of one client share.
+pub(crate) struct Engine {
+    pub(super) id: Uuid,
+    /// The number of the next grant, and of its owner.
+    next_number: AtomicU64,
+    pub(super) config: LockConfig,
+    pub(super) store: Arc<Store>,
+    pub(super) wait_queues: Arc<WaitQueues>,
+    pub(super) queue_names: QueueNames,
+    pub(super) renewals: Scheduler<Renewal>,
+    pub(super) heartbeats: Scheduler<Heartbeat>,
+    pub(super) background: Background,
+    /// Limits the reports of releases that failed.
+    pub(super) failed_releases: Limit,
+    /// Acquires under way.
+    acquires: AtomicUsize,
+    /// Wakes `shutdown` when the last of them has ended.
+    no_acquires: Notify,
+    /// True from the shutdown on.
+    closing: watch::Sender<bool>,
+}
+
+/// An acquire under way. `shutdown` waits for it: only then it knows everything that has to be undone.
+pub(super) struct UnderWay<'a>(&'a Engine);
+
+impl Engine {
+    pub(crate) async fn start(source: Source, config: LockConfig) -> Result<Arc<Self>> {
+        let wait_queues = Arc::new(WaitQueues::default());
+        let store = Arc::new(open(source, &config, &wait_queues).await?);
+        Ok(Arc::new(Self {
+            id: Uuid::new_v4(),
+            next_number: AtomicU64::new(1),
+            wait_queues,
+            queue_names: QueueNames::default(),
+            renewals: Scheduler::start(Renewal::new(Arc::clone(&store), &config)),
+            heartbeats: Scheduler::start(Heartbeat::new(Arc::clone(&store), &config)),
+            background: Background::start(),
+            failed_releases: Limit::default(),
+            acquires: AtomicUsize::new(0),
+            no_acquires: Notify::new(),
+            closing: watch::Sender::new(false),
+            store,
+            config,
+        }))
+    }
+
+    pub(crate) fn id(&self) -> String {
+        self.id.to_string()
+    }
+
+    /// Returns a number that is greater than all that it returned before.
+    pub(super) fn next_number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns the key of a lock. Redisson calls it the raw name.
+    pub(super) fn key(&self, name: &str) -> Arc<str> {
+        match self.config.name_prefix() {
+            "" => name.into(),
+            prefix => [prefix, name].concat().into(),
+        }
+    }
+
+    /// Refuses work that nothing would finish.
+    pub(super) fn check_open(&self) -> Result<()> {
+        if self.is_closing() { Err(Error::Closed) } else { self.check_runtime() }
+    }
+
+    /// Refuses work when the runtime on which the client was made is gone, and with it all tasks of the client.
+    pub(super) fn check_runtime(&self) -> Result<()> {
+        if self.background.is_gone() { Err(Error::RuntimeGone) } else { Ok(()) }
+    }
+
+    /// Begins an acquire.
+    ///
+    /// # Errors
+    ///
+    /// The client was shut down, or its runtime is gone.
+    pub(super) fn begin_acquire(&self) -> Result<UnderWay<'_>> {
+        // Count first, then check. `shutdown` closes first and counts then, so one of the two sees the other.
+        self.acquires.fetch_add(1, Ordering::SeqCst);
+        let under_way = UnderWay(self);
+        self.check_open()?;
+        Ok(under_way)
+    }
+
+    /// Waits until no acquire is under way.
+    async fn acquires_ended(&self) {
+        loop {
+            let ended = self.no_acquires.notified();
+            if self.acquires.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        *self.closing.borrow()
+    }
+
+    /// Waits for the shutdown.
+    pub(super) async fn closing(&self) {
+        // Fails only without a sender, and `self` has it.
+        let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
+    }
+
+    pub(crate) async fn shutdown(&self) -> Result<()> {
+        self.closing.send_replace(true);
+        let limit = self.config.retry_timeout();
+        let drained = timeout(limit, async {
+            // Every acquire under way ends with `Closed`, and hands over what it leaves before it counts as ended. An acquire
+            // that nobody polls does not end: its place in a queue is given up without it.
+            let _ = timeout(limit / 2, self.acquires_ended()).await;
+            for place in self.heartbeats.close() {
+                place.give_up();
+            }
+            self.background.drain().await
+        })
+        .await;
+        self.renewals.close();
+        self.heartbeats.close();
+        let late =
+            |_| Err(Fault::new(FaultKind::TimedOut, Sent::Unknown, "not everything was released in time"));
+        drained.unwrap_or_else(late).map_err(Error::from)
+    }
+}
+
+/// Connects, and keeps trying for as long as the configuration says.
+async fn open(source: Source, config: &LockConfig, wait_queues: &Arc<WaitQueues>) -> Result<Store> {
+    let mut tries = Tries::new(config.start_timeout());
+    loop {
+        match Store::open(source.clone(), config, Arc::<WaitQueues>::clone(wait_queues)).await {
+            Err(OpenError::Fault(fault)) => {
+                tracing::info!(%fault, server = fault.server(), "cannot connect yet");
+                tries.again(fault).await?;
+            }
+            Err(OpenError::Source(error)) => {
+                return Err(Error::InvalidConfig {
+                    field: "url",
+                    // Not the address itself: it may contain a password.
+                    problem: format!(
+                        "is not an address such as redis://user:password@host:6379/0: {}",
+                        error.0
+                    ),
+                });
+            }
+            Err(OpenError::Unsupported { version, server }) => {
+                return Err(Error::UnsupportedServer { version, server });
+            }
+            Ok(store) => return Ok(store),
+        }
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if self.0.acquires.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.is_closing() {
+            self.0.no_acquires.notify_waiters();
+        }
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Engine({})", self.id)
+    }
+}

@@ -1,0 +1,312 @@
+//! The wait queues of this client: who waits for which lock, and who is woken.
+//!
+//! The waiters for one lock form a queue. The waiter in front has the turn and attempts: at once if no waiter in the queue did
+//! so before, and else when it is woken or a poll is due. The others cost nothing. One subscription serves the queue.
+//!
+//! Readers and writers of a read-write lock form two queues. A reader attempts first, and joins the queue only if it is refused.
+//! When one reader is granted the lock, all readers in the queue attempt at once.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
+use tokio::time::sleep;
+
+use crate::clock::{self, Moment};
+use crate::config::LockConfig;
+use crate::fault::Fault;
+use crate::jitter;
+use crate::store::{Listener, Store};
+use crate::sync::lock;
+
+/// How often a waiter looks for itself while there are no messages.
+const POLL_WITHOUT_MESSAGES: Duration = Duration::from_millis(250);
+
+/// How often a waiter looks for itself whose heartbeat tells it when its turn has come.
+const POLL_BESIDE_HEARTBEAT: Duration = Duration::from_secs(3_600);
+
+/// All wait queues of one client, by the channel that wakes them.
+#[derive(Default)]
+pub(super) struct WaitQueues(Mutex<HashMap<Arc<str>, OnChannel>>);
+
+/// The queues of one channel. Locks may share a channel, as `a` and `{a}` do.
+type OnChannel = SmallVec<[Arc<WaitQueue>; 1]>;
+
+/// Selects the queue that a waiter joins.
+pub(super) struct QueueKey {
+    /// The channel that wakes the waiters.
+    pub(super) channel: Arc<str>,
+    /// The key of the lock.
+    pub(super) lock: Arc<str>,
+    /// Several owners can hold the lock together.
+    pub(super) is_shared: bool,
+    /// A waiter also has a place in a queue on the server, and a heartbeat that tells it when its turn has come.
+    pub(super) has_place: bool,
+}
+
+pub(super) struct WaitQueue {
+    pub(super) key: QueueKey,
+    /// The waiter in front holds this. The mutex is fair: first come, first served, and leaving does not disturb the others.
+    pub(super) turn: Arc<AsyncMutex<()>>,
+    /// Something may have changed. The flag is for the waiter in front, now or later. Set any number of times, it wakes once.
+    pub(super) wake: Notify,
+    /// Wakes all waiters, where several owners can hold the lock together.
+    pub(super) everyone: Option<watch::Sender<()>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    waiters: usize,
+    /// A waiter got an answer, so it is known that the lock is held.
+    is_answered: bool,
+    /// The lock is held by owners who share it, one from this queue among them.
+    is_open: bool,
+    is_subscribed: bool,
+    /// Messages arrive.
+    has_messages: bool,
+    /// When an attempt was last sent, or since when a second waiter waits. Unknown, and not needed, with one waiter.
+    attempted_at: Option<Moment>,
+    /// An attempt was sent, and its answer was not seen yet.
+    is_attempting: bool,
+    /// The queue was woken then, and no waiter attempted since.
+    woken_at: Option<Moment>,
+    /// When to attempt without a message: the lease of the holder has ended, or the pause after a fault.
+    retry_at: Option<Moment>,
+    /// Attempts fail since then. The last one failed with this fault.
+    failing: Option<(Moment, Fault)>,
+}
+
+impl WaitQueues {
+    /// Wakes the waiters of a channel.
+    pub(super) fn wake(&self, channel: &str) {
+        for queue in self.on(channel) {
+            queue.wake_up();
+        }
+    }
+
+    /// Whether the waiter of a channel was woken this long ago, and did not attempt.
+    pub(super) fn ignores_a_wake(&self, channel: &str, patience: Duration) -> bool {
+        let queues = self.on(channel);
+        let woken = queues.iter().filter_map(|queue| lock(&queue.state).woken_at);
+        woken.min().is_some_and(|at| clock::now().since(at) > patience)
+    }
+
+    /// Adds a waiter to a queue.
+    pub(super) fn enter(&self, key: QueueKey) -> Arc<WaitQueue> {
+        let mut queues = lock(&self.0);
+        let on_channel = queues.entry(Arc::clone(&key.channel)).or_default();
+        let is_same =
+            |queue: &&Arc<WaitQueue>| queue.key.lock == key.lock && queue.key.is_shared == key.is_shared;
+        let found = on_channel.iter().find(is_same).map(Arc::clone);
+        let queue = found.unwrap_or_else(|| {
+            let queue = Arc::new(WaitQueue::new(key));
+            on_channel.push(Arc::clone(&queue));
+            queue
+        });
+        let mut state = lock(&queue.state);
+        state.waiters += 1;
+        if state.waiters > 1 {
+            state.attempted_at.get_or_insert_with(clock::now);
+        }
+        drop(state);
+        queue
+    }
+
+    /// Removes a waiter from a queue. With the last one, the queue and its subscription end.
+    pub(super) fn leave(&self, queue: &Arc<WaitQueue>, store: &Store) {
+        let mut queues = lock(&self.0);
+        let mut state = lock(&queue.state);
+        state.waiters -= 1;
+        if state.waiters > 0 {
+            return;
+        }
+        let channel = &queue.key.channel;
+        let Entry::Occupied(mut on_channel) = queues.entry(Arc::clone(channel)) else { return };
+        let others = on_channel.get_mut();
+        others.retain(|other| !Arc::ptr_eq(other, queue));
+        if state.is_subscribed && !others.iter().any(|other| lock(&other.state).is_subscribed) {
+            // With the queues locked: another waiter on this channel asks the store after this, not before.
+            store.unsubscribe(channel);
+        }
+        if others.is_empty() {
+            on_channel.remove();
+        }
+    }
+
+    /// Subscribes for a queue, if nobody did.
+    pub(super) fn subscribe(&self, queue: &WaitQueue, store: &Store) {
+        if !lock(&queue.state).is_subscribed {
+            let _queues = lock(&self.0); // as in `leave`
+            lock(&queue.state).is_subscribed = true;
+            store.subscribe(&queue.key.channel);
+        }
+    }
+
+    fn on(&self, channel: &str) -> OnChannel {
+        lock(&self.0).get(channel).cloned().unwrap_or_default()
+    }
+}
+
+impl Listener for WaitQueues {
+    /// Attempt now: the lock may have become free before the subscription was active.
+    fn subscribed(&self, channel: &str) {
+        for queue in self.on(channel) {
+            queue.has_messages(true);
+        }
+    }
+
+    /// Every message wakes. Redisson sends `0` for one waiter and `1` for all; the waiter in front finds out for all.
+    fn message(&self, channel: &str) {
+        self.wake(channel);
+    }
+
+    fn disconnected(&self) {
+        let queues: Vec<_> = lock(&self.0).values().flatten().map(Arc::clone).collect();
+        for queue in queues {
+            if lock(&queue.state).has_messages {
+                queue.has_messages(false);
+            }
+        }
+    }
+}
+
+impl WaitQueue {
+    fn new(key: QueueKey) -> Self {
+        Self {
+            turn: Arc::default(),
+            wake: Notify::new(),
+            everyone: key.is_shared.then(watch::Sender::default),
+            state: Mutex::default(),
+            key,
+        }
+    }
+
+    /// Messages arrive from now on, or do not arrive any more. Either way one may have been missed.
+    fn has_messages(&self, has_messages: bool) {
+        let mut state = lock(&self.state);
+        state.has_messages = has_messages;
+        // A waiter with a place on the server attempts when it is called, and may sleep through this.
+        if !self.key.has_place {
+            state.woken_at.get_or_insert_with(clock::now);
+        }
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// The lock may be free.
+    fn wake_up(&self) {
+        lock(&self.state).woken_at.get_or_insert_with(clock::now);
+        self.wake.notify_one();
+    }
+
+    /// Whether a waiter knows that the lock is held.
+    pub(super) fn is_answered(&self) -> bool {
+        lock(&self.state).is_answered
+    }
+
+    /// Whether a waiter knows that there is nothing to attempt for now.
+    pub(super) fn is_closed(&self) -> bool {
+        let state = lock(&self.state);
+        state.is_answered && !state.is_open
+    }
+
+    /// What prevents an answer.
+    pub(super) fn fault(&self) -> Option<Fault> {
+        lock(&self.state).failing.as_ref().map(|(_, fault)| fault.clone())
+    }
+
+    /// How long the waiter in front waits for a message.
+    pub(super) fn pause(&self, config: &LockConfig) -> Duration {
+        let state = lock(&self.state);
+        let poll = match state.has_messages {
+            _ if self.key.has_place => POLL_BESIDE_HEARTBEAT,
+            true => config.safety_poll(),
+            false => config.safety_poll().min(POLL_WITHOUT_MESSAGES),
+        };
+        let poll = jitter::around(poll);
+        state.retry_at.map_or(poll, |at| poll.min(at.since(clock::now())))
+    }
+
+    /// Waits until no waiter has attempted for much too long. The one in front may be a future that nobody polls; the waiters
+    /// behind it must not sleep on for that.
+    pub(super) async fn overlooked(&self, patience: Duration) {
+        let joined = clock::now();
+        loop {
+            let attempted_at = lock(&self.state).attempted_at.unwrap_or(joined);
+            let waited = clock::now().since(attempted_at);
+            if waited > patience {
+                return;
+            }
+            sleep(jitter::around(patience - waited) + Duration::from_millis(1)).await;
+        }
+    }
+
+    /// A waiter attempts now.
+    pub(super) fn attempts(&self) {
+        let mut state = lock(&self.state);
+        state.woken_at = None;
+        state.is_attempting = true;
+        state.attempted_at = (state.waiters > 1).then(clock::now);
+    }
+
+    /// Whether another waiter than the one that asks should have attempted by now: the queue was woken, the lease of the holder
+    /// ended, or the answer to the last attempt did not come within `patience`.
+    pub(super) fn is_overdue(&self, patience: Duration) -> bool {
+        let (state, now) = (lock(&self.state), clock::now());
+        if self.key.has_place || state.waiters == 1 {
+            false // there is nobody else
+        } else if state.is_attempting {
+            state.attempted_at.is_some_and(|at| now.since(at) > patience)
+        } else {
+            state.woken_at.is_some() || state.retry_at.is_some_and(|at| at < now)
+        }
+    }
+
+    /// Another owner holds the lock. Its lease lasts at most for this time, if that is known.
+    pub(super) fn refused(&self, left: Option<Duration>) {
+        lock(&self.state).refused(left);
+    }
+
+    /// A waiter was granted the lock, with this lease.
+    pub(super) fn granted(&self, lease: Duration) {
+        let mut state = lock(&self.state);
+        if state.waiters == 1 {
+            return;
+        }
+        state.is_attempting = false;
+        match &self.everyone {
+            None => state.refused(Some(lease)),
+            // All who wait can be granted it, too. The first one that finds out calls them.
+            Some(everyone) if state.is_answered && !state.is_open => {
+                state.is_open = true;
+                everyone.send_replace(());
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// An attempt failed, and is retried after a pause. Returns for how long attempts have been failing.
+    pub(super) fn failed(&self, fault: &Fault, pause: Duration) -> Duration {
+        let now = clock::now();
+        let mut state = lock(&self.state);
+        state.is_attempting = false;
+        state.retry_at = Some(now.plus(pause));
+        let since = state.failing.take().map_or(now, |(since, _)| since);
+        state.failing = Some((since, fault.clone()));
+        now.since(since)
+    }
+}
+
+impl State {
+    fn refused(&mut self, left: Option<Duration>) {
+        self.is_answered = true;
+        self.is_attempting = false;
+        self.is_open = false;
+        self.retry_at = left.map(|left| clock::now().plus(left));
+        self.failing = None;
+    }
+}

@@ -1,0 +1,182 @@
+//! One waiter in a wait queue.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::wait_queue::{QueueKey, WaitQueue, WaitQueues};
+use crate::config::LockConfig;
+use crate::fault::{Fault, Sent};
+use crate::store::Store;
+
+/// An entry in a wait queue. Dropping it leaves the queue.
+pub(super) struct Waiter<'a> {
+    queues: &'a WaitQueues,
+    queue: Arc<WaitQueue>,
+    store: &'a Store,
+    config: &'a LockConfig,
+    turn: Turn,
+    /// It has the turn, and has not attempted yet.
+    is_fresh: bool,
+    /// Receives the calls to everyone.
+    calls: Option<watch::Receiver<()>>,
+    /// It attempts without waiting for the turn.
+    is_first_reader: bool,
+    /// It must attempt again then: the outcome of an attempt out of turn is unknown, and nobody else finds it out.
+    must_attempt_at: Option<Instant>,
+    /// It was granted the lock, so it has no wake-up to pass on.
+    is_granted: bool,
+}
+
+enum Turn {
+    Waiting(BoxFuture<'static, OwnedMutexGuard<()>>),
+    /// The waiter is in front.
+    Front(#[expect(dead_code, reason = "it is held, not read")] OwnedMutexGuard<()>),
+}
+
+impl<'a> Waiter<'a> {
+    /// Joins a queue, at its end.
+    pub(super) fn join(
+        queues: &'a WaitQueues,
+        key: QueueKey,
+        store: &'a Store,
+        config: &'a LockConfig,
+    ) -> Self {
+        let queue = queues.enter(key);
+        let turn = match Arc::clone(&queue.turn).try_lock_owned() {
+            Ok(turn) => Turn::Front(turn),
+            Err(_) => Turn::Waiting(Arc::clone(&queue.turn).lock_owned().boxed()),
+        };
+        Self {
+            queues,
+            store,
+            config,
+            is_fresh: matches!(turn, Turn::Front(_)),
+            turn,
+            calls: queue.everyone.as_ref().map(watch::Sender::subscribe),
+            is_first_reader: queue.key.is_shared && !queue.is_closed(),
+            must_attempt_at: None,
+            is_granted: false,
+            queue,
+        }
+    }
+
+    /// Whether this channel wakes the waiter. A waiter with a place on the server has a channel of its own.
+    pub(super) fn is_woken_by(&self, channel: &str) -> bool {
+        !self.queue.key.has_place || *self.queue.key.channel == *channel
+    }
+
+    /// Waits until it is time to attempt. With `poll`, not longer than that.
+    pub(super) async fn next(&mut self, poll: Option<Duration>) {
+        if std::mem::take(&mut self.is_first_reader) {
+            return;
+        }
+        if let Turn::Waiting(turn) = &mut self.turn {
+            let turn = tokio::select! {
+                biased;
+                turn = turn => turn,
+                () = self.queue.overlooked(self.config.safety_poll() * 2) => return,
+                () = called(&mut self.calls) => return,
+                () = elapsed(self.must_attempt_at) => return,
+            };
+            self.turn = Turn::Front(turn);
+            self.is_fresh = true;
+        }
+        // The first in a queue may find the lock free. All others know better and wait to be woken.
+        let is_first = std::mem::take(&mut self.is_fresh) && !self.queue.is_closed();
+        if is_first || self.must_attempt_at.is_some() {
+            return;
+        }
+        self.queues.subscribe(&self.queue, self.store);
+        let pause = self.queue.pause(self.config);
+        tokio::select! {
+            () = self.queue.wake.notified() => {}
+            () = sleep(poll.map_or(pause, |poll| poll.min(pause))) => {}
+        }
+    }
+
+    /// It attempts now.
+    pub(super) fn attempts(&mut self) {
+        self.is_fresh = false;
+        self.queue.attempts();
+    }
+
+    /// Whether another waiter should have attempted by now.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.queue.is_overdue(self.config.command_timeout() * 2)
+    }
+
+    /// Whether a waiter in this queue knows that the lock is held.
+    pub(super) fn is_answered(&self) -> bool {
+        self.queue.is_answered()
+    }
+
+    /// Tells the same while the waiter is in use.
+    pub(super) fn answers(&self) -> Answers {
+        Answers(Arc::clone(&self.queue))
+    }
+
+    /// What prevents an answer.
+    pub(super) fn fault(&self) -> Option<Fault> {
+        self.queue.fault()
+    }
+
+    /// Another owner holds the lock. Its lease lasts at most for this time, if that is known.
+    pub(super) fn refused(&mut self, left: Option<Duration>) {
+        self.must_attempt_at = None;
+        self.queue.refused(left);
+    }
+
+    /// It was granted the lock, with this lease. Leaves the queue.
+    pub(super) fn granted(mut self, lease: Duration) {
+        self.is_granted = true;
+        self.queue.granted(lease);
+    }
+
+    /// Its attempt failed, and is retried after a pause. Returns for how long attempts have been failing.
+    pub(super) fn failed(&mut self, fault: &Fault, pause: Duration) -> Duration {
+        // The waiter in front retries anyway.
+        let must_retry = fault.sent == Sent::Unknown && matches!(self.turn, Turn::Waiting(_));
+        self.must_attempt_at = must_retry.then(|| Instant::now() + pause);
+        self.queue.failed(fault, pause)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        // A waiter that leaves the front without the lock may have taken a wake-up that was meant for the next.
+        if !self.is_granted && matches!(self.turn, Turn::Front(_)) {
+            self.queue.wake.notify_one();
+        }
+        self.queues.leave(&self.queue, self.store);
+    }
+}
+
+/// Tells whether a waiter in a queue knows that the lock is held.
+pub(super) struct Answers(Arc<WaitQueue>);
+
+impl Answers {
+    pub(super) fn is_answered(&self) -> bool {
+        self.0.is_answered()
+    }
+}
+
+/// Waits for a call to everyone. Never ends where only one owner can hold the lock.
+async fn called(calls: &mut Option<watch::Receiver<()>>) {
+    match calls {
+        // Fails only without the queue, which the waiter keeps.
+        Some(calls) => drop(calls.changed().await),
+        None => pending().await,
+    }
+}
+
+async fn elapsed(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,87 @@
+//! What the server knows of a lock.
+
+use std::time::Duration;
+
+use crate::protocol::{LeaseLeft, Listing};
+
+/// A lock that is held, as the server knows it.
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// if let Some(info) = locks.inspect("lock:orders:42").await? {
+///     for holder in &info.holders {
+///         println!("{} holds it {} times", holder.owner, holder.holds);
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockInfo {
+    /// The holders: one owner, except for a read-write lock. Readers whose lease has ended are left out.
+    pub holders: Vec<Holder>,
+    /// How long the lock stays held if nobody renews or releases it.
+    pub remaining_lease: RemainingLease,
+    /// Whether it is a read-write lock.
+    pub is_read_write: bool,
+}
+
+/// One owner of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The id of the client, a colon, and a number: of the owner, or in Java of the thread. A writer has `:write` behind it.
+    ///
+    /// Compare it with [`LockGuard::owner_id`](crate::LockGuard::owner_id) and [`LockClient::id`](crate::LockClient::id).
+    pub owner: String,
+    /// How many holds the owner has.
+    pub holds: u64,
+}
+
+/// How long a lock stays held if nobody renews or releases it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum RemainingLease {
+    /// For this time.
+    For(Duration),
+    /// For ever: the key has no expiry. Only a command of somebody else can cause that.
+    Endless,
+}
+
+impl RemainingLease {
+    /// Returns the time. `None`: the lease does not end.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper::RemainingLease;
+    /// let left = RemainingLease::For(Duration::from_secs(7));
+    /// assert_eq!(left.duration(), Some(Duration::from_secs(7)));
+    /// assert_eq!(RemainingLease::Endless.duration(), None);
+    /// ```
+    pub const fn duration(self) -> Option<Duration> {
+        match self {
+            Self::For(time) => Some(time),
+            Self::Endless => None,
+        }
+    }
+}
+
+impl LockInfo {
+    /// `None`: the lock is free.
+    pub(crate) fn from_server(listing: Listing) -> Option<Self> {
+        let remaining_lease = RemainingLease::from_server(listing.lease()?);
+        let alive = listing.holders.into_iter().filter(|holding| holding.lease != LeaseLeft::Ended);
+        let holders = alive.map(|holding| Holder { owner: holding.field, holds: holding.holds }).collect();
+        Some(Self { holders, remaining_lease, is_read_write: listing.is_read_write })
+    }
+}
+
+impl RemainingLease {
+    pub(crate) const fn from_server(left: LeaseLeft) -> Self {
+        match left {
+            LeaseLeft::Ended => Self::For(Duration::ZERO),
+            LeaseLeft::For(time) => Self::For(time),
+            LeaseLeft::Endless => Self::Endless,
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What every type of lock can do.
+
+use crate::engine::{self, Caller, Handle, HeldLock, Patience};
+use crate::error::Result;
+use crate::guard::LockGuard;
+use crate::info::RemainingLease;
+
+/// The methods that every type of lock has.
+///
+/// Each type also has these methods itself, so only code that is generic over the types needs this trait:
+///
+/// ```no_run
+/// # use lockkeeper::{BaseLock, Result};
+/// async fn count_up<L: BaseLock>(mut lock: L) -> Result<()> {
+///     let guard = lock.lock().await?;
+///     // … the section …
+///     guard.unlock().await
+/// }
+/// ```
+///
+/// The trait carries what all types share: renewal by the watchdog, wake-ups by messages, and the release of what was dropped.
+/// Nobody else can implement it.
+///
+/// Acquiring takes `&mut self`, because a handle is an owner: what it holds, it may acquire again. So two branches of a program
+/// cannot share a handle:
+///
+/// ```compile_fail,E0499
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// let mut lock = locks.rlock("lock:orders:42");
+/// let _both = tokio::join!(lock.lock(), lock.lock()); // both would enter
+/// # Ok(()) }
+/// ```
+///
+/// ```compile_fail,E0596
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// let lock = std::sync::Arc::new(locks.rlock("lock:orders:42"));
+/// let _guard = lock.lock().await?; // every owner of the `Arc` would enter
+/// # Ok(()) }
+/// ```
+pub trait BaseLock: Lock {
+    acquire_methods!(LockGuard,);
+    query_methods!();
+}
+
+/// Gives [`BaseLock`] its data, and prevents other implementations.
+#[allow(unnameable_types, reason = "it seals the trait")]
+pub trait Lock: Send + Sync {
+    #[doc(hidden)]
+    fn handle(&self) -> &Handle;
+    #[doc(hidden)]
+    fn handle_mut(&mut self) -> &mut Handle;
+}
+
+pub(crate) async fn lock(handle: &mut Handle, caller: Caller) -> Result<LockGuard> {
+    let guard = acquire(handle, Patience::Forever, caller).await?;
+    Ok(guard.expect("BUG: an acquire without a time limit ends with a guard or an error"))
+}
+
+pub(crate) async fn acquire(
+    handle: &mut Handle,
+    patience: Patience,
+    caller: Caller,
+) -> Result<Option<LockGuard>> {
+    let held: Option<HeldLock> = engine::acquire(handle, patience, caller).await?;
+    Ok(held.map(LockGuard::new))
+}
+
+pub(crate) async fn remaining_lease(handle: &Handle) -> Result<Option<RemainingLease>> {
+    Ok(engine::remaining_lease(handle).await?.map(RemainingLease::from_server))
+}

@@ -1,0 +1,337 @@
+//! The methods that all types of locks have, written once for [`BaseLock`](super::BaseLock) and for the types themselves.
+
+/// The methods that acquire. They return this guard, which is made from a [`LockGuard`](crate::LockGuard).
+macro_rules! acquire_methods {
+    ($guard:ty, $($visibility:tt)?) => {
+        /// Acquires the lock. If another owner holds it, waits as long as it takes. Asks the server.
+        ///
+        /// An owner that holds the lock already gets one more hold at once.
+        ///
+        /// A `lock()` on a name that the *same client* holds through another handle waits for that handle. If the task that
+        /// holds it waits for this call, neither continues; after one lease a `tracing` warning says so.
+        ///
+        /// # Errors
+        ///
+        /// - [`InvalidName`](crate::Error::InvalidName) or [`WrongKind`](crate::Error::WrongKind): the name or the key cannot
+        ///   be used.
+        /// - [`UpgradeWouldDeadlock`](crate::Error::UpgradeWouldDeadlock): an owner that holds the read lock wants the write
+        ///   lock.
+        /// - [`OutOfMemory`](crate::Error::OutOfMemory) or [`Permission`](crate::Error::Permission): the server refuses, and
+        ///   another try would not change that.
+        /// - A fault of server or network that lasted for `retry_timeout`.
+        /// - [`Closed`](crate::Error::Closed) or [`RuntimeGone`](crate::Error::RuntimeGone): the client has ended, before or
+        ///   meanwhile.
+        ///
+        /// # Cancel safety
+        ///
+        /// Dropping the future leaves nothing behind: no hold, no subscription, no place in a queue. What it may have acquired
+        /// is released in the background.
+        ///
+        /// ```no_run
+        /// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
+        /// let guard = lock.lock().await?;
+        /// // … the section …
+        /// guard.unlock().await?;
+        /// # Ok(()) }
+        /// ```
+        #[track_caller]
+        #[must_use = "await this and bind the guard to a name: a guard that is dropped releases the lock at once"]
+        $($visibility)? fn lock(
+            &mut self,
+        ) -> impl ::std::future::Future<Output = $crate::Result<$guard>> + Send {
+            let held = $crate::locks::base::lock($crate::locks::base::Lock::handle_mut(self), ::std::panic::Location::caller());
+            async move { held.await.map(<$guard>::from) }
+        }
+
+        /// Acquires the lock if it is free now, or held by this owner. `None`: another owner holds it. Asks the server.
+        ///
+        /// The call waits for the server's answer, but not for the lock.
+        ///
+        /// A guard that was *dropped* holds the lock until its release has reached the server, a moment later. Until then the
+        /// `try_lock` of another handle is refused. Await [`unlock`](crate::LockGuard::unlock) where that matters.
+        ///
+        /// The statement `lock.try_lock().await?;` drops the guard and so releases the lock at once: the compiler cannot warn
+        /// of that, as an `Option` may be unused. Always bind the guard.
+        ///
+        /// # Errors
+        ///
+        /// As for [`lock`](Self::lock).
+        ///
+        /// # Cancel safety
+        ///
+        /// As for [`lock`](Self::lock).
+        ///
+        /// ```no_run
+        /// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
+        /// if let Some(guard) = lock.try_lock().await? {
+        ///     // … the section …
+        ///     guard.unlock().await?;
+        /// } else {
+        ///     println!("busy");
+        /// }
+        /// # Ok(()) }
+        /// ```
+        #[track_caller]
+        #[must_use = "await this and bind the guard to a name: a guard that is dropped releases the lock at once"]
+        $($visibility)? fn try_lock(
+            &mut self,
+        ) -> impl ::std::future::Future<Output = $crate::Result<Option<$guard>>> + Send {
+            let (handle, caller) = ($crate::locks::base::Lock::handle_mut(self), ::std::panic::Location::caller());
+            let held = $crate::locks::base::acquire(handle, $crate::engine::Patience::None, caller);
+            async move { Ok(held.await?.map(<$guard>::from)) }
+        }
+
+        /// Acquires the lock. If another owner holds it, waits, but no longer than `wait`. `None`: another owner held it all
+        /// that time. Asks the server.
+        ///
+        /// This call, or a call in front of it in the client's wait queue, asks the server at least once. If there is no
+        /// answer, this takes up to `command_timeout`, also with a shorter `wait`.
+        ///
+        /// # Errors
+        ///
+        /// As for [`lock`](Self::lock); and at the end of `wait` the fault of server or network that prevented an answer.
+        /// [`InvalidDuration`](crate::Error::InvalidDuration) for a `wait` that the clock cannot count.
+        ///
+        /// # Cancel safety
+        ///
+        /// As for [`lock`](Self::lock).
+        ///
+        /// ```no_run
+        /// # use std::time::Duration;
+        /// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<bool> {
+        /// let Some(guard) = lock.try_lock_for(Duration::from_secs(2)).await? else {
+        ///     return Ok(false); // busy for two seconds
+        /// };
+        /// // … the section …
+        /// guard.unlock().await?;
+        /// # Ok(true) }
+        /// ```
+        #[track_caller]
+        #[must_use = "await this and bind the guard to a name: a guard that is dropped releases the lock at once"]
+        $($visibility)? fn try_lock_for(
+            &mut self,
+            wait: ::std::time::Duration,
+        ) -> impl ::std::future::Future<Output = $crate::Result<Option<$guard>>> + Send {
+            let (handle, caller) = ($crate::locks::base::Lock::handle_mut(self), ::std::panic::Location::caller());
+            let held = $crate::locks::base::acquire(handle, $crate::engine::Patience::For(wait), caller);
+            async move { Ok(held.await?.map(<$guard>::from)) }
+        }
+    };
+}
+
+/// The methods that ask, and the forced release.
+macro_rules! query_methods {
+    ($($visibility:tt)?) => {
+        /// Returns the name of the lock, as it was given. For a lock of several members, all their names. Asks no server.
+        ///
+        /// ```no_run
+        /// # fn demo(locks: lockkeeper::LockClient) {
+        /// assert_eq!(locks.rlock("lock:orders:42").name(), "lock:orders:42");
+        /// # }
+        /// ```
+        $($visibility)? fn name(&self) -> &str {
+            $crate::locks::base::Lock::handle(self).name()
+        }
+
+        /// Checks whether this user of the server may run every command that the lock needs. Asks the server and changes
+        /// nothing.
+        ///
+        /// Call it once when a program starts. Then a missing right is an error at the start, and not a lock that cannot be
+        /// released.
+        ///
+        /// # Errors
+        ///
+        /// [`Permission`](crate::Error::Permission) names every command and key that the user may not use. Otherwise as for
+        /// [`is_locked`](Self::is_locked).
+        ///
+        /// # Cancel safety
+        ///
+        /// The call changes nothing, so it can be dropped at any time.
+        ///
+        /// ```no_run
+        /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+        /// locks.fair_lock("lock:jobs").check().await?;
+        /// # Ok(()) }
+        /// ```
+        $($visibility)? fn check(&self) -> impl ::std::future::Future<Output = $crate::Result<()>> + Send {
+            $crate::engine::check_rights($crate::locks::base::Lock::handle(self))
+        }
+
+        /// Returns whether anybody holds the lock; for a side of a read-write lock, this side. Asks the server.
+        ///
+        /// The answer may be outdated when it arrives. To act on a free lock, use [`try_lock`](Self::try_lock).
+        ///
+        /// # Errors
+        ///
+        /// An unusable name or key, or a fault of server or network that lasted for `retry_timeout`.
+        ///
+        /// # Cancel safety
+        ///
+        /// The call changes nothing, so it can be dropped at any time.
+        ///
+        /// ```no_run
+        /// # async fn demo(lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
+        /// println!("held: {}", lock.is_locked().await?);
+        /// # Ok(()) }
+        /// ```
+        $($visibility)? fn is_locked(
+            &self,
+        ) -> impl ::std::future::Future<Output = $crate::Result<bool>> + Send {
+            $crate::engine::is_locked($crate::locks::base::Lock::handle(self))
+        }
+
+        /// Returns whether this owner holds the lock, as far as it knows. Asks no server.
+        ///
+        /// ```no_run
+        /// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
+        /// let guard = lock.lock().await?;
+        /// assert!(lock.is_held());
+        /// guard.unlock().await?;
+        /// assert!(!lock.is_held());
+        /// # Ok(()) }
+        /// ```
+        $($visibility)? fn is_held(&self) -> bool {
+            self.hold_count() > 0
+        }
+
+        /// Returns how many holds of this owner are not lost, as far as it knows. Asks no server.
+        ///
+        /// ```no_run
+        /// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
+        /// let (_outer, _inner) = (lock.lock().await?, lock.lock().await?);
+        /// assert_eq!(lock.hold_count(), 2);
+        /// # Ok(()) }
+        /// ```
+        $($visibility)? fn hold_count(&self) -> u32 {
+            $crate::locks::base::Lock::handle(self).hold_count()
+        }
+
+        /// Returns how long the lock stays held if nobody renews or releases it; for a side of a read-write lock, this side.
+        /// `None`: it is free. Asks the server.
+        ///
+        /// # Errors
+        ///
+        /// As for [`is_locked`](Self::is_locked).
+        ///
+        /// # Cancel safety
+        ///
+        /// The call changes nothing, so it can be dropped at any time.
+        ///
+        /// ```no_run
+        /// # async fn demo(lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
+        /// match lock.remaining_lease().await?.and_then(|lease| lease.duration()) {
+        ///     Some(left) => println!("held for {left:?} if nobody renews it"),
+        ///     None => println!("free, or held without an end"),
+        /// }
+        /// # Ok(()) }
+        /// ```
+        $($visibility)? fn remaining_lease(
+            &self,
+        ) -> impl ::std::future::Future<Output = $crate::Result<Option<$crate::RemainingLease>>> + Send {
+            $crate::locks::base::remaining_lease($crate::locks::base::Lock::handle(self))
+        }
+
+        /// Releases the lock, whoever holds it, and wakes a waiter; for a side of a read-write lock, releases all holds of this
+        /// side. Returns whether it was held. Asks the server.
+        ///
+        /// This is for repairs by hand. The former holder learns of it with its next renewal or release, and may work on until
+        /// then.
+        ///
+        /// # Errors
+        ///
+        /// As for [`is_locked`](Self::is_locked).
+        ///
+        /// # Cancel safety
+        ///
+        /// If the future is dropped, the holds that it found may have ended or not, or may still end. Later holds do not.
+        ///
+        /// ```no_run
+        /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+        /// let was_held = locks.rlock("lock:orders:42").force_unlock().await?;
+        /// # Ok(()) }
+        /// ```
+        $($visibility)? fn force_unlock(
+            &self,
+        ) -> impl ::std::future::Future<Output = $crate::Result<bool>> + Send {
+            $crate::engine::force_unlock($crate::locks::base::Lock::handle(self))
+        }
+    };
+}
+
+/// The methods that set how long the handle acquires, for a type or for the handle inside of it.
+macro_rules! term_methods {
+    ($($inner:ident)?) => {
+        /// Sets a fixed lease: the lock is not renewed, and is lost at the end of the lease. Asks no server.
+        ///
+        /// Without this, the watchdog renews the lock until it is released. [`extend`](crate::LockGuard::extend) makes a fixed
+        /// lease longer.
+        ///
+        /// # Errors
+        ///
+        /// [`InvalidDuration`](crate::Error::InvalidDuration) for a lease outside of the range: from four times the `margin` of
+        /// the configuration to ten years.
+        ///
+        /// ```no_run
+        /// # use std::time::Duration;
+        /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+        /// let mut lock = locks.rlock("lock:orders:42").lease(Duration::from_secs(60))?;
+        /// let guard = lock.lock().await?;
+        /// # Ok(()) }
+        /// ```
+        pub fn lease(mut self, lease: ::std::time::Duration) -> $crate::Result<Self> {
+            $crate::locks::base::Lock::handle_mut(&mut self$(.$inner)?).set_lease(lease)?;
+            Ok(self)
+        }
+
+        /// Sets the longest hold: the watchdog renews the lock, but no longer than this. Then the hold is lost, and the lock is
+        /// released. Asks no server.
+        ///
+        /// Use it for work that may hang.
+        ///
+        /// # Errors
+        ///
+        /// [`InvalidDuration`](crate::Error::InvalidDuration), as for [`lease`](Self::lease).
+        ///
+        /// ```no_run
+        /// # use std::time::Duration;
+        /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+        /// let mut lock = locks.rlock("lock:report").max_hold(Duration::from_secs(600))?;
+        /// let guard = lock.lock().await?;
+        /// # Ok(()) }
+        /// ```
+        pub fn max_hold(mut self, most: ::std::time::Duration) -> $crate::Result<Self> {
+            $crate::locks::base::Lock::handle_mut(&mut self$(.$inner)?).set_max_hold(most)?;
+            Ok(self)
+        }
+    };
+}
+
+/// The traits of a type of lock whose one field is the handle.
+macro_rules! lock_traits {
+    ($lock:ident) => {
+        impl $crate::locks::BaseLock for $lock {}
+
+        impl $crate::locks::base::Lock for $lock {
+            fn handle(&self) -> &$crate::engine::Handle {
+                &self.0
+            }
+
+            fn handle_mut(&mut self) -> &mut $crate::engine::Handle {
+                &mut self.0
+            }
+        }
+    };
+}
+
+/// The methods and traits of a type of lock whose one field is the handle.
+macro_rules! lock_type {
+    ($lock:ident, $guard:ty) => {
+        impl $lock {
+            acquire_methods!($guard, pub);
+            query_methods!(pub);
+            term_methods!();
+        }
+
+        lock_traits!($lock);
+    };
+}

@@ -1,0 +1,88 @@
+//! Several locks as one: all of them.
+
+use super::fair::FairLock;
+use super::fenced::FencedLock;
+use super::read_write::{ReadLock, WriteLock};
+use super::rlock::RLock;
+use crate::engine::{Handle, Quorum};
+use crate::error::Result;
+use crate::guard::LockGuard;
+
+/// A handle that becomes part of a [`MultiLock`] or a [`RedLock`](crate::RedLock). A handle of every type converts into it.
+///
+/// ```no_run
+/// # use lockkeeper::{LockClient, Member, MultiLock};
+/// # fn demo(locks: LockClient) -> lockkeeper::Result<()> {
+/// let mixed = MultiLock::new([Member::from(locks.rlock("lock:a")), locks.fair_lock("lock:b").into()])?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Member(pub(super) Handle);
+
+/// Several locks that are acquired together or not at all. Redisson's `RedissonMultiLock`.
+///
+/// The members can be of all types, on all servers. They are acquired in an order that all clients share, by their keys, so
+/// clients that name them in opposite orders do not block each other. A failed round releases what it acquired before it waits, so
+/// a waiter holds nothing. For that reason a fair lock among the members loses its place when another member is not granted.
+///
+/// The lock is held while all members are held. [`is_locked`](Self::is_locked) returns whether somebody holds each of them,
+/// [`remaining_lease`](Self::remaining_lease) when the first one ends, [`hold_count`](Self::hold_count) the least of their
+/// counts. [`force_unlock`](Self::force_unlock) releases all of them. [`name`](Self::name) is all their names.
+///
+/// - The client of the first member decides how long a call continues through faults: give all clients the same settings.
+/// - When the client of one member is shut down, the whole lock is closed.
+/// - Waiters in one process are granted the lock in no particular order.
+/// - A handle that an [`Owner`](crate::Owner) lends cannot be a member, as it would outlive the loan. Nested sections that need
+///   several locks can share the `MultiLock` itself, by `&mut`: it is an owner, so its second `lock()` re-enters.
+///
+/// ```no_run
+/// # use lockkeeper::{LockClient, MultiLock};
+/// # async fn demo(locks: LockClient) -> lockkeeper::Result<()> {
+/// let mut both = MultiLock::new([locks.rlock("lock:account:1"), locks.rlock("lock:account:2")])?;
+/// let guard = both.lock().await?;
+/// guard.unlock().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "a handle does nothing until it locks"]
+pub struct MultiLock(Handle);
+
+impl MultiLock {
+    /// Combines these handles, including their current holds. A `lease` or `max_hold` that all of them have applies to the whole.
+    /// Asks no server.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidMembers`](crate::Error::InvalidMembers): there are none, one lock is among them twice, or their leases differ.
+    ///
+    /// ```no_run
+    /// # use lockkeeper::{LockClient, MultiLock};
+    /// # fn demo(locks: LockClient) -> lockkeeper::Result<()> {
+    /// let names = ["lock:a", "lock:b", "lock:c"];
+    /// let all = MultiLock::new(names.map(|name| locks.rlock(name)))?;
+    /// # Ok(()) }
+    /// ```
+    pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self> {
+        join(members, Quorum::All).map(Self)
+    }
+}
+
+lock_type!(MultiLock, LockGuard);
+
+pub(super) fn join<M: Into<Member>>(members: impl IntoIterator<Item = M>, quorum: Quorum) -> Result<Handle> {
+    Handle::joined(members.into_iter().map(|member| member.into().0).collect(), quorum)
+}
+
+macro_rules! become_members {
+    ($($lock:ident)*) => {
+        $(
+            impl From<$lock> for Member {
+                fn from(lock: $lock) -> Self {
+                    Self(lock.0)
+                }
+            }
+        )*
+    };
+}
+
+become_members! { FairLock FencedLock RLock ReadLock WriteLock }

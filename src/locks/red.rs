@@ -1,0 +1,59 @@
+//! Several locks as one: a majority of them.
+
+use super::multi::{Member, join};
+use crate::engine::{Handle, Quorum};
+use crate::error::Result;
+use crate::guard::LockGuard;
+
+/// A lock on several independent servers that needs a majority of them. Redisson's `RedissonRedLock`.
+///
+/// The algorithm is [Redlock](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/), by the author of Redis.
+///
+/// With three servers one may fail, with five servers two: acquiring, renewing and releasing continue at the pace of the others.
+/// The guard is lost when less than a majority can be proven to be held. [`is_locked`](Self::is_locked) and
+/// [`remaining_lease`](Self::remaining_lease) count a majority of the answers. Otherwise it is like a
+/// [`MultiLock`](crate::MultiLock). Each client has to reach its server when it is made.
+///
+/// # A majority does not survive data loss
+///
+/// A server that restarts without its data grants again what it had granted before. If one member was never acquired, because its
+/// server was down, and another member's server loses its data, a second client can acquire a majority: until the first holder
+/// renews, both have the lock. Give the servers persistence, or start a server that lost its data only after the longest lease has
+/// ended. Where two holders would be a disaster, use a [fencing token](crate::FencedLock).
+///
+/// ```no_run
+/// # use lockkeeper::{LockClient, RedLock};
+/// # async fn demo() -> lockkeeper::Result<()> {
+/// let mut members = Vec::new();
+/// for url in ["redis://one/", "redis://two/", "redis://three/"] {
+///     members.push(LockClient::connect(url).await?.rlock("lock:orders:42"));
+/// }
+/// let guard = RedLock::new(members)?.lock().await?;
+/// guard.unlock().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "a handle does nothing until it locks"]
+pub struct RedLock(Handle);
+
+impl RedLock {
+    /// Combines these handles, including their current holds. A `lease` or `max_hold` that all of them have applies to the whole.
+    /// Asks no server.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidMembers`](crate::Error::InvalidMembers): there are none, or two; two of them are on one server, by whatever
+    /// address; a server did not tell its run id, as the user may not call `INFO`; or their leases differ.
+    ///
+    /// ```no_run
+    /// # use lockkeeper::{LockClient, RedLock};
+    /// # fn demo(clients: Vec<LockClient>) -> lockkeeper::Result<()> {
+    /// let lock = RedLock::new(clients.iter().map(|client| client.rlock("lock:orders:42")))?;
+    /// # Ok(()) }
+    /// ```
+    pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self> {
+        join(members, Quorum::Majority).map(Self)
+    }
+}
+
+lock_type!(RedLock, LockGuard);

@@ -1,0 +1,117 @@
+//! The protocol of a fair lock: the hash of an RLock, and a queue of waiters.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::exclusive;
+use super::keys::{LockKeys, fair_places, fair_queue, fair_scores, fair_tickets, lock_channel};
+use super::rights::{self, Right};
+use super::script::{Arg, Batch, Call, Row};
+use super::scripts;
+use super::traits::{HolderRef, Protocol, Queue, millis};
+use crate::config::LockConfig;
+
+/// The protocol of [`FairLock`](crate::FairLock).
+#[derive(Debug)]
+pub(crate) struct Fair;
+
+/// The queue, the scores, the places and the tickets.
+fn queue_keys(keys: &LockKeys) -> &[Arc<str>; 4] {
+    keys.more[..].try_into().expect("BUG: a fair lock has these keys")
+}
+
+fn java_wait(config: &LockConfig) -> u64 {
+    millis(config.fair_java_wait())
+}
+
+impl Protocol for Fair {
+    fn family(&self) -> &'static str {
+        "a fair lock"
+    }
+
+    fn keys(&self, lock: Arc<str>) -> LockKeys {
+        let more: [fn(&str) -> Arc<str>; 4] = [fair_queue, fair_scores, fair_places, fair_tickets];
+        LockKeys::new(lock, lock_channel, more)
+    }
+
+    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, queue: bool) -> Call {
+        let HolderRef { keys, owner, config, .. } = holder;
+        if want > 1 {
+            return exclusive::reenter(holder, want, lease);
+        }
+        let [list, scores, places, tickets] = queue_keys(keys);
+        scripts::fair_acquire(
+            &keys.lock,
+            list,
+            scores,
+            places,
+            tickets,
+            &keys.channel,
+            owner,
+            millis(lease),
+            if queue { millis(config.fair_allowance()) } else { 0 },
+            java_wait(config),
+        )
+    }
+
+    fn release(&self, holder: HolderRef<'_>, keep: u32) -> Call {
+        let HolderRef { keys, owner, config, .. } = holder;
+        let [list, scores, places, tickets] = queue_keys(keys);
+        scripts::fair_release(
+            &keys.lock,
+            list,
+            scores,
+            places,
+            tickets,
+            &keys.channel,
+            owner,
+            keep,
+            java_wait(config),
+        )
+    }
+
+    fn renewal(&self) -> &'static Batch {
+        &scripts::RLOCK_RENEW
+    }
+
+    fn renewal_row(&self, holder: HolderRef<'_>, _left: Duration) -> Row {
+        exclusive::renewal_row(holder)
+    }
+
+    fn state(&self, keys: &LockKeys) -> Call {
+        exclusive::state(keys)
+    }
+
+    fn rights(&self, keys: &LockKeys) -> Vec<Right> {
+        rights::fair(keys, queue_keys(keys))
+    }
+
+    fn queue(&self) -> Option<&dyn Queue> {
+        Some(self)
+    }
+}
+
+impl Queue for Fair {
+    fn key<'a>(&self, keys: &'a LockKeys) -> &'a Arc<str> {
+        &queue_keys(keys)[0]
+    }
+
+    fn channel(&self, holder: HolderRef<'_>) -> Arc<str> {
+        format!("{}:{}", holder.keys.channel, holder.owner).into()
+    }
+
+    fn heartbeat(&self, keys: &LockKeys, config: &LockConfig, waiters: String) -> Call {
+        let [list, scores, places, tickets] = queue_keys(keys);
+        scripts::fair_heartbeat(
+            &keys.lock,
+            list,
+            scores,
+            places,
+            tickets,
+            &keys.channel,
+            millis(config.fair_allowance()),
+            java_wait(config),
+            Arg::Text(waiters.into()),
+        )
+    }
+}

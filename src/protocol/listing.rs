@@ -1,0 +1,103 @@
+//! The holders of a lock, as the server lists them.
+
+use std::time::Duration;
+
+use super::script::{Arg, Reply};
+use crate::fault::Fault;
+
+/// The holders of a lock, of whatever type it is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Listing {
+    pub(crate) holders: Vec<Holding>,
+    pub(crate) is_read_write: bool,
+    /// The hash has fields that are no lock's.
+    pub(crate) has_other_data: bool,
+}
+
+/// What one owner holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Holding {
+    /// The field of the lock's hash.
+    pub(crate) field: String,
+    pub(crate) holds: u64,
+    pub(crate) lease: LeaseLeft,
+    /// The number of the grant, for a read hold; else 0.
+    pub(crate) grant: u64,
+}
+
+/// How long a lease on the server still lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LeaseLeft {
+    /// It has ended. The server keeps the field of a dead reader until somebody looks.
+    Ended,
+    For(Duration),
+    /// It has no expiry, which only somebody else's command can cause.
+    Endless,
+}
+
+impl Listing {
+    /// The longest lease of the holders. `None`: the lock is free.
+    pub(crate) fn lease(&self) -> Option<LeaseLeft> {
+        self.holders.iter().map(|holding| holding.lease).max().filter(|lease| *lease != LeaseLeft::Ended)
+    }
+
+    /// Adds one part of the list. Returns the cursor of the next part; `None`: there is none.
+    pub(crate) fn add(&mut self, reply: &Reply) -> Result<Option<Arg>, Fault> {
+        let unexpected = || Fault::unexpected(reply);
+        let Reply::List(list) = reply else { return Err(unexpected()) };
+        let [Reply::Text(cursor), Reply::Text(mode), rows @ ..] = &list[..] else { return Err(unexpected()) };
+        self.is_read_write = mode == "read" || mode == "write";
+        self.has_other_data |= !self.is_read_write && !mode.is_empty();
+        for row in rows.chunks(4) {
+            let [Reply::Text(field), Reply::Text(value), Reply::Int(left), Reply::Text(grant)] = row else {
+                return Err(unexpected());
+            };
+            if field == "mode" {
+                continue;
+            }
+            let Some(holds) = value.parse().ok().filter(|_| is_holder(field, self.is_read_write)) else {
+                self.has_other_data = true;
+                continue;
+            };
+            let lease = match left {
+                -2 => LeaseLeft::Ended,
+                left => u64::try_from(*left)
+                    .map_or(LeaseLeft::Endless, |left| LeaseLeft::For(Duration::from_millis(left))),
+            };
+            let grant = grant.parse().unwrap_or_default();
+            self.holders.push(Holding { field: field.clone(), holds, lease, grant });
+        }
+        // Only readers hold a lock together.
+        self.has_other_data |= !self.is_read_write && self.holders.len() > 1;
+        let has_more = cursor != "0" && !self.has_other_data;
+        if !has_more {
+            // A field may be in more than one part.
+            self.holders.sort_by(|a, b| a.field.cmp(&b.field));
+            self.holders.dedup_by(|a, b| a.field == b.field);
+        }
+        Ok(has_more.then(|| Arg::Text(cursor.as_str().into())))
+    }
+}
+
+/// Whether a field of a hash is that of a holder: `<text>:<number>`, and in a read-write lock perhaps `:write` behind it.
+fn is_holder(field: &str, is_read_write: bool) -> bool {
+    let owner = if is_read_write { field.strip_suffix(":write").unwrap_or(field) } else { field };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    owner.rsplit_once(':').is_some_and(|(client, number)| !client.is_empty() && is_number(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_holders_are_distinguished_from_other_data() {
+        for field in ["8743c9c0-0795-4907-87fd-6c719a6b4586:77", "a:0", "a:b:1"] {
+            assert!(is_holder(field, false) && is_holder(field, true), "{field}");
+        }
+        for field in ["", ":", "a", "a:", ":1", "a:-1", "a:1 ", "items", "a:write"] {
+            assert!(!is_holder(field, false) && !is_holder(field, true), "{field}");
+        }
+        assert!(is_holder("a:1:write", true) && !is_holder("a:1:write", false));
+    }
+}

@@ -1,0 +1,27 @@
+//! What each type of lock says to the server and understands of it: keys, scripts, calls and replies.
+//!
+//! This is pure data: no async, no clock, no connection. A type of lock is a unit struct that implements [`Protocol`].
+
+mod exclusive;
+mod fair;
+mod fenced;
+mod keys;
+mod listing;
+mod read_write;
+mod reply;
+mod rights;
+mod script;
+mod scripts;
+mod traits;
+
+pub(crate) use exclusive::Reentrant;
+pub(crate) use fair::Fair;
+pub(crate) use fenced::Fenced;
+pub(crate) use keys::LockKeys;
+pub(crate) use listing::{Holding, LeaseLeft, Listing};
+pub(crate) use read_write::{Read, Write};
+pub(crate) use reply::{AcquireReply, PlaceReply, ReleaseReply, StateReply, parse_heartbeat, parse_renewal};
+
+pub(crate) use script::{Arg, Batch, Call, Reply, Row, Script};
+pub(crate) use scripts::{check, inspect};
+pub(crate) use traits::{HolderRef, Protocol, millis};

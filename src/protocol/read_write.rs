@@ -1,0 +1,138 @@
+//! The protocols of the two sides of a read-write lock.
+//!
+//! Both sides use one hash: a field `mode`, a field for each reader, and for a writer the owner's id with `:write` behind it. Each
+//! hold of a reader has a key of its own, whose expiry is its lease.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::smallvec;
+
+use super::keys::{LockKeys, read_write_channel};
+use super::rights::{self, Right};
+use super::script::{Arg, Batch, Call, Row};
+use super::scripts;
+use super::traits::{HolderRef, Protocol, millis};
+
+/// The protocol of [`ReadLock`](crate::ReadLock).
+#[derive(Debug)]
+pub(crate) struct Read;
+
+/// The protocol of [`WriteLock`](crate::WriteLock).
+#[derive(Debug)]
+pub(crate) struct Write;
+
+/// Redisson appends this to the owner's id in the field of a write hold.
+const WRITER: &str = ":write";
+
+const FAMILY: &str = "a read-write lock";
+
+fn writer(holder: HolderRef<'_>) -> Arg {
+    Arg::Text(format!("{}{WRITER}", holder.owner).into())
+}
+
+impl Protocol for Read {
+    fn family(&self) -> &'static str {
+        FAMILY
+    }
+
+    fn keys(&self, lock: Arc<str>) -> LockKeys {
+        LockKeys::new(lock, read_write_channel, [])
+    }
+
+    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, _queue: bool) -> Call {
+        let HolderRef { keys, owner, grant, .. } = holder;
+        match want {
+            1 => scripts::read_acquire(&keys.lock, owner, grant, millis(lease)),
+            _ => scripts::read_reenter(&keys.lock, owner, grant, want, millis(lease)),
+        }
+    }
+
+    fn release(&self, holder: HolderRef<'_>, keep: u32) -> Call {
+        let HolderRef { keys, owner, grant, config } = holder;
+        let usual = millis(config.watchdog_lease());
+        scripts::read_release(&keys.lock, &keys.channel, owner, grant, keep, usual)
+    }
+
+    fn renewal(&self) -> &'static Batch {
+        &scripts::READ_RENEW
+    }
+
+    fn renewal_row(&self, holder: HolderRef<'_>, left: Duration) -> Row {
+        let HolderRef { keys, owner, grant, .. } = holder;
+        Row {
+            keys: smallvec![Arc::clone(&keys.lock)],
+            args: smallvec![owner.into(), grant.into(), millis(left).into()],
+        }
+    }
+
+    fn state(&self, keys: &LockKeys) -> Call {
+        scripts::read_state(&keys.lock)
+    }
+
+    fn rights(&self, keys: &LockKeys) -> Vec<Right> {
+        rights::read_write(keys)
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn is_read_write(&self) -> bool {
+        true
+    }
+
+    fn owner<'a>(&self, field: &'a str) -> Option<&'a str> {
+        Some(field).filter(|field| !field.ends_with(WRITER))
+    }
+}
+
+impl Protocol for Write {
+    fn family(&self) -> &'static str {
+        FAMILY
+    }
+
+    fn keys(&self, lock: Arc<str>) -> LockKeys {
+        LockKeys::new(lock, read_write_channel, [])
+    }
+
+    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, _queue: bool) -> Call {
+        let lock = &holder.keys.lock;
+        match want {
+            1 => scripts::write_acquire(lock, writer(holder), millis(lease)),
+            _ => scripts::rlock_reenter(lock, writer(holder), want, millis(lease)),
+        }
+    }
+
+    fn release(&self, holder: HolderRef<'_>, keep: u32) -> Call {
+        scripts::write_release(&holder.keys.lock, &holder.keys.channel, writer(holder), keep)
+    }
+
+    fn renewal(&self) -> &'static Batch {
+        &scripts::RLOCK_RENEW
+    }
+
+    fn renewal_row(&self, holder: HolderRef<'_>, _left: Duration) -> Row {
+        Row { keys: smallvec![Arc::clone(&holder.keys.lock)], args: smallvec![writer(holder)] }
+    }
+
+    fn state(&self, keys: &LockKeys) -> Call {
+        scripts::write_state(&keys.lock)
+    }
+
+    fn rights(&self, keys: &LockKeys) -> Vec<Right> {
+        rights::read_write(keys)
+    }
+
+    fn is_read_write(&self) -> bool {
+        true
+    }
+
+    fn field(&self, holder: HolderRef<'_>) -> Arg {
+        writer(holder)
+    }
+
+    fn owner<'a>(&self, field: &'a str) -> Option<&'a str> {
+        field.strip_suffix(WRITER)
+    }
+}

@@ -1,0 +1,137 @@
+//! The replies of the scripts, parsed. Scripts of all types of locks answer alike.
+
+use std::time::Duration;
+
+use super::script::Reply;
+use crate::fault::Fault;
+
+/// The reply of an acquire script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AcquireReply {
+    /// The owner holds the lock. With the fencing token, if this type of lock has one.
+    Granted(Option<u64>),
+    /// Another owner holds the lock. Its lease lasts at most for this time, if that is known.
+    Held(Option<Duration>),
+    /// Another owner holds the lock, and this one has queued.
+    Queued,
+    /// The hold that was to be re-entered is gone.
+    Lost,
+    /// The key is another kind of lock.
+    OtherKind,
+    /// The key holds data that is no lock.
+    NotALock,
+    /// The queue had dead waiters, and may have more: attempt again.
+    AttemptAgain,
+}
+
+/// The reply of a release script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReleaseReply {
+    /// The owner held nothing.
+    Gone,
+    /// The owner still has holds.
+    Lowered,
+    Released,
+    /// Released, but the server did not allow the message to the waiters.
+    ReleasedInSilence,
+    /// Released, and the key keeps data that is no lock.
+    ReleasedBesideData,
+}
+
+/// The reply of a state script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StateReply {
+    Held,
+    Free,
+    /// The key is another kind of lock.
+    OtherKind,
+    /// The key holds data that is no lock.
+    NotALock,
+}
+
+/// What a heartbeat script replies about one waiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PlaceReply {
+    /// The waiter has no place any more.
+    Gone,
+    Kept,
+    /// The waiter is the first, and the lock is free.
+    YourTurn,
+    /// The place is kept. There are more dead waiters to remove: send the heartbeat again.
+    KeptBehindTheDead,
+}
+
+impl AcquireReply {
+    pub(crate) fn parse(reply: &Reply) -> Result<Self, Fault> {
+        let unexpected = || Fault::unexpected(reply);
+        Ok(match *reply {
+            Reply::Nil => Self::Granted(None),
+            Reply::Text(ref token) => Self::Granted(Some(token.parse().map_err(|_| unexpected())?)),
+            Reply::Int(-1) => Self::Held(None),
+            Reply::Int(-2) => Self::Lost,
+            Reply::Int(-3) => Self::OtherKind,
+            Reply::Int(-4) => Self::Queued,
+            Reply::Int(-5) => Self::NotALock,
+            Reply::Int(-6) => Self::AttemptAgain,
+            // A key may be in its last millisecond: then wait for that one.
+            Reply::Int(ms) => {
+                let ms = u64::try_from(ms).map_err(|_| unexpected())?;
+                Self::Held(Some(Duration::from_millis(ms.max(1))))
+            }
+            Reply::List(_) => return Err(unexpected()),
+        })
+    }
+}
+
+impl ReleaseReply {
+    pub(crate) fn parse(reply: &Reply) -> Result<Self, Fault> {
+        match reply {
+            Reply::Int(-2) => Ok(Self::Gone),
+            Reply::Int(0) => Ok(Self::Lowered),
+            Reply::Int(1) => Ok(Self::Released),
+            Reply::Int(2) => Ok(Self::ReleasedInSilence),
+            Reply::Int(3) => Ok(Self::ReleasedBesideData),
+            _ => Err(Fault::unexpected(reply)),
+        }
+    }
+}
+
+impl StateReply {
+    pub(crate) fn parse(reply: &Reply) -> Result<Self, Fault> {
+        match *reply {
+            Reply::Int(-2) => Ok(Self::Free),
+            Reply::Int(-3) => Ok(Self::OtherKind),
+            Reply::Int(-5) => Ok(Self::NotALock),
+            Reply::Int(-1..) => Ok(Self::Held),
+            _ => Err(Fault::unexpected(reply)),
+        }
+    }
+}
+
+/// Parses the reply of a renewal script: for each row, whether the hold is still there.
+pub(crate) fn parse_renewal(reply: &Reply, rows: usize) -> Result<Vec<bool>, Fault> {
+    parse_list(reply, rows, |reply| match reply {
+        Reply::Int(1) => Some(true),
+        Reply::Int(0) => Some(false),
+        _ => None,
+    })
+}
+
+/// Parses the reply of a heartbeat script, which has an item for each waiter.
+pub(crate) fn parse_heartbeat(reply: &Reply, waiters: usize) -> Result<Vec<PlaceReply>, Fault> {
+    parse_list(reply, waiters, |reply| match reply {
+        Reply::Int(0) => Some(PlaceReply::Gone),
+        Reply::Int(1) => Some(PlaceReply::Kept),
+        Reply::Int(2) => Some(PlaceReply::YourTurn),
+        Reply::Int(3) => Some(PlaceReply::KeptBehindTheDead),
+        _ => None,
+    })
+}
+
+fn parse_list<T>(reply: &Reply, len: usize, parse: impl Fn(&Reply) -> Option<T>) -> Result<Vec<T>, Fault> {
+    let list = match reply {
+        Reply::List(list) if list.len() == len => list.iter().map(parse).collect(),
+        _ => None,
+    };
+    list.ok_or_else(|| Fault::unexpected(reply))
+}

@@ -1,0 +1,127 @@
+//! The rights that a user of the server needs, for each type of lock. A test compares them with the scripts.
+
+use std::sync::Arc;
+
+use super::keys::{LockKeys, read_hold};
+
+/// A key or a channel, and the commands on it.
+pub(crate) type Right = (Arc<str>, &'static str);
+
+/// Stands for any owner: a right to a key that contains an owner's id covers those with any other id.
+const OWNER: &str = "00000000-0000-0000-0000-000000000000:0";
+
+const CHANNEL: &str = "publish subscribe unsubscribe";
+
+/// The channel stands among the keys of a script, so the server checks the user's right to it as to a key, too.
+const CHANNEL_AS_KEY: &str = "exists";
+
+const LOCK: &str = "exists hdel hexists hget hrandfield hscan hset persist pexpire pttl";
+
+/// The rights for a lock that one owner holds alone.
+pub(super) fn exclusive(keys: &LockKeys) -> Vec<Right> {
+    vec![
+        (Arc::clone(&keys.lock), LOCK),
+        (Arc::clone(&keys.channel), CHANNEL),
+        (Arc::clone(&keys.channel), CHANNEL_AS_KEY),
+    ]
+}
+
+/// The rights for a fair lock with these keys of its queue.
+pub(super) fn fair(keys: &LockKeys, [queue, scores, places, tickets]: &[Arc<str>; 4]) -> Vec<Right> {
+    vec![
+        (Arc::clone(&keys.lock), LOCK),
+        (Arc::clone(&keys.lock), "time"),
+        (Arc::clone(queue), "exists lindex llen lpop lpush lrange lrem persist pexpire rpush"),
+        (Arc::clone(scores), "persist pexpire zadd zrem zscore"),
+        (Arc::clone(places), "hdel hget hlen hmget hset pexpire"),
+        (Arc::clone(tickets), "exists pexpire zadd zcard zrange zrank zrem zscore"),
+        (format!("{}:{OWNER}", keys.channel).into(), CHANNEL),
+        (Arc::clone(&keys.channel), CHANNEL_AS_KEY),
+    ]
+}
+
+/// The rights for a fenced lock with this counter.
+pub(super) fn fenced(keys: &LockKeys, counter: &Arc<str>) -> Vec<Right> {
+    let mut rights = exclusive(keys);
+    rights.push((Arc::clone(counter), "get incr set"));
+    rights.push((Arc::clone(&keys.lock), "time"));
+    rights
+}
+
+/// The rights for both sides of a read-write lock.
+pub(super) fn read_write(keys: &LockKeys) -> Vec<Right> {
+    const LOCK: &str =
+        "del exists hdel hexists hget hgetall hkeys hlen hrandfield hscan hset persist pexpire pttl";
+    vec![
+        (Arc::clone(&keys.lock), LOCK),
+        (read_hold(&keys.lock, OWNER, 1), "del get pexpire pttl set"),
+        (Arc::clone(&keys.channel), CHANNEL),
+        (Arc::clone(&keys.channel), CHANNEL_AS_KEY),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::path::Path;
+
+    use super::*;
+    use crate::protocol::{Fair, Fenced, Protocol, Read, Write};
+
+    /// The commands that scripts run, by the name of the key in the script. A command without a key counts for the lock.
+    fn run(folders: &[&str], files: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
+        let mut paths: Vec<_> = files.iter().map(|file| root.join(file)).collect();
+        for folder in folders {
+            let entries = std::fs::read_dir(root.join(folder)).expect("a folder of scripts");
+            paths.extend(entries.map(|entry| entry.expect("readable").path()));
+        }
+        let mut found = BTreeMap::<String, BTreeSet<String>>::new();
+        for path in paths {
+            let text = std::fs::read_to_string(&path).expect("readable");
+            for call in text.split("call('").skip(1) {
+                let (command, rest) = call.split_once('\'').expect("a name of a command");
+                let key = rest.strip_prefix(", ").unwrap_or("lock");
+                let key = key.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
+                found.entry(key.to_owned()).or_default().insert(command.to_owned());
+            }
+        }
+        found
+    }
+
+    /// The commands that are granted, by the name of the key in the scripts.
+    fn granted(rights: Vec<Right>, names: &[(&str, &str)]) -> BTreeMap<String, BTreeSet<String>> {
+        let mut found = BTreeMap::<String, BTreeSet<String>>::new();
+        for (key, commands) in rights {
+            let name =
+                names.iter().find(|(_, prefix)| key.starts_with(prefix)).expect("a key of this lock").0;
+            let commands = if name == "channel" { "publish" } else { commands };
+            let commands = commands.split(' ');
+            found.entry(name.to_owned()).or_default().extend(commands.map(str::to_owned));
+        }
+        found
+    }
+
+    #[test]
+    fn rights_cover_exactly_what_the_scripts_run() {
+        let rights = |protocol: &dyn Protocol| protocol.rights(&protocol.keys("a".into()));
+        let both = |one: &dyn Protocol, other: &dyn Protocol| [rights(one), rights(other)].concat();
+
+        let names = [
+            ("queue", "redisson_lock_queue"),
+            ("scores", "redisson_lock_timeout"),
+            ("tickets", "lockkeeper_fair_tickets"),
+            ("places", "lockkeeper_fair"),
+            ("counter", "redisson_lock_token"),
+            ("channel", "redisson_lock__channel"),
+            ("lock", "a"),
+        ];
+        let run_by_scripts = run(&["rlock", "fair", "fenced"], &["inspect.lua"]);
+        assert_eq!(granted(both(&Fair, &Fenced), &names), run_by_scripts);
+
+        let names = [("keys", "{a}"), ("channel", "redisson_rwlock"), ("lock", "a")];
+        let run_by_scripts =
+            run(&["read", "write"], &["inspect.lua", "rlock/reenter.lua", "rlock/renew.lua"]);
+        assert_eq!(granted(both(&Read, &Write), &names), run_by_scripts);
+    }
+}

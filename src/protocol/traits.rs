@@ -1,0 +1,90 @@
+//! What differs between the types of locks.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::keys::LockKeys;
+use super::rights::Right;
+use super::script::{Arg, Batch, Call, Row};
+use crate::config::LockConfig;
+
+/// A type of lock: which script an operation runs, with which keys and arguments.
+pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
+    /// The name of the type, for errors. An owner uses one name for locks of one family at a time.
+    fn family(&self) -> &'static str;
+
+    /// Derives the keys and channels from the key of the lock.
+    fn keys(&self, lock: Arc<str>) -> LockKeys;
+
+    /// Acquires the lock with `want` 1, and re-enters it with a higher `want`. If another owner holds it and this type has a
+    /// queue, `queue` says whether to join it.
+    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, queue: bool) -> Call;
+
+    /// Lowers the hold to `keep`. With `keep` 0 this also undoes an attempt, and leaves the queue.
+    fn release(&self, holder: HolderRef<'_>, keep: u32) -> Call;
+
+    /// The script that renews many holds. Their shared argument is the lease in milliseconds.
+    fn renewal(&self) -> &'static Batch;
+
+    /// What one hold adds to a renewal. It lasts at least for `left`, also if nothing renews it.
+    fn renewal_row(&self, holder: HolderRef<'_>, left: Duration) -> Row;
+
+    /// Asks whether anybody holds the lock.
+    fn state(&self, keys: &LockKeys) -> Call;
+
+    /// The rights that a user of the server needs.
+    fn rights(&self, keys: &LockKeys) -> Vec<Right>;
+
+    /// The queue in which waiters have places on the server.
+    fn queue(&self) -> Option<&dyn Queue> {
+        None
+    }
+
+    /// Whether several owners can hold the lock together, each with its own lease.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Whether the lock is one side of a read-write lock.
+    fn is_read_write(&self) -> bool {
+        false
+    }
+
+    /// The field of the lock's hash that stands for a hold.
+    fn field(&self, holder: HolderRef<'_>) -> Arg {
+        holder.owner.clone()
+    }
+
+    /// The owner of the hold of this type that a field of the hash stands for. `None`: it stands for none.
+    fn owner<'a>(&self, field: &'a str) -> Option<&'a str> {
+        Some(field)
+    }
+}
+
+/// The queue of a lock on the server.
+pub(crate) trait Queue {
+    /// The key of the queue.
+    fn key<'a>(&self, keys: &'a LockKeys) -> &'a Arc<str>;
+
+    /// The channel on which one waiter listens.
+    fn channel(&self, holder: HolderRef<'_>) -> Arc<str>;
+
+    /// Keeps the places of waiters of one lock. Their ids have spaces between them.
+    fn heartbeat(&self, keys: &LockKeys, config: &LockConfig, waiters: String) -> Call;
+}
+
+/// The hold, or the possible hold, of one owner on one lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HolderRef<'a> {
+    pub(crate) keys: &'a LockKeys,
+    pub(crate) owner: &'a Arg,
+    /// The number of the grant. It is greater than those of all earlier grants; 0 stands for any.
+    pub(crate) grant: u64,
+    pub(crate) config: &'a LockConfig,
+}
+
+/// A duration in the unit of the scripts.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

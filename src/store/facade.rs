@@ -1,0 +1,105 @@
+//! One server, as the engine sees it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Client;
+
+use super::error::OpenError;
+use super::listener::Listener;
+use super::server::{Connection, ConnectionIndex, Server};
+use super::source::Source;
+use super::subscriber::Subscriber;
+use crate::config::LockConfig;
+use crate::fault::Fault;
+use crate::protocol::{Call, Reply};
+
+/// One Redis server.
+pub(crate) struct Store {
+    server: Arc<Server>,
+    subscriber: Subscriber,
+    command_timeout: Duration,
+    run_id: Option<Box<str>>,
+    database: Option<i64>,
+    /// Host and port. Never a password.
+    address: Arc<str>,
+}
+
+impl Store {
+    /// Connects, and checks that the server can run the scripts.
+    pub(crate) async fn open(
+        source: Source,
+        config: &LockConfig,
+        listener: Arc<dyn Listener>,
+    ) -> Result<Self, OpenError> {
+        let (pool, client) = source.open(config).map_err(OpenError::Source)?;
+        let info = client.as_ref().map(Client::get_connection_info);
+        let address: Arc<str> =
+            info.map_or_else(|| "the server of a pool".into(), |info| info.addr().to_string().into());
+        let database = info.map(|info| info.redis_settings().db());
+        let server = Arc::new(Server::new(pool, Arc::clone(&address), config));
+        server.check_version().await?;
+        server.try_script().await.map_err(OpenError::Fault)?;
+        let run_id = server.run_id().await.map_err(OpenError::Fault)?;
+        let subscriber = Subscriber::start(client, Arc::clone(&address), config, listener);
+        Ok(Self { server, subscriber, command_timeout: config.command_timeout(), run_id, database, address })
+    }
+
+    /// The run id that the server reported when this store was opened: it identifies the server whatever its address is.
+    /// `None`: this user may not ask.
+    pub(crate) fn run_id(&self) -> Option<&str> {
+        self.run_id.as_deref()
+    }
+
+    /// The address of the server, for errors and events.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The number of the database, if it is known.
+    pub(crate) const fn database(&self) -> Option<i64> {
+        self.database
+    }
+
+    /// Selects the connection for commands about a key.
+    pub(crate) fn connection_index(&self, key: &str) -> ConnectionIndex {
+        self.server.connection_index(key)
+    }
+
+    /// Returns the connection with this index. Makes it if there is none.
+    pub(crate) async fn connection(&self, index: ConnectionIndex) -> Result<Connection, Fault> {
+        self.server.connection(index).await
+    }
+
+    /// Runs a script on a connection. The server receives the calls on one connection in the order in which they were first
+    /// polled. A call whose future is dropped may have run or not, but does not run after a later call on its connection.
+    pub(crate) async fn run(&self, connection: &Connection, call: &Call) -> Result<Reply, Fault> {
+        self.server.run(self.command_timeout, connection, call).await
+    }
+
+    /// Runs a script with a time limit that may be shorter than that of other commands.
+    pub(crate) async fn run_at_most(
+        &self,
+        limit: Duration,
+        connection: &Connection,
+        call: &Call,
+    ) -> Result<Reply, Fault> {
+        self.server.run(limit.min(self.command_timeout), connection, call).await
+    }
+
+    /// Begins to subscribe to a channel. [`Listener::subscribed`] tells when the subscription is active.
+    pub(crate) fn subscribe(&self, channel: &Arc<str>) {
+        self.subscriber.subscribe(channel);
+    }
+
+    pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
+        self.subscriber.unsubscribe(channel);
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Store({})", self.address)
+    }
+}

@@ -1,0 +1,346 @@
+//! Commands to one server, over a few connections that stay open.
+//!
+//! The connections are multiplexed and are taken out of the pool once. The key of a lock selects its connection, so that the
+//! commands about one lock stay in order. Nothing checks a connection before it is used: that would cost every command a
+//! round trip. Instead, an error or a silence replaces the connection.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::fmt;
+use std::future::poll_fn;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use deadpool_redis::{Connection as Pooled, Pool, PoolError};
+use futures_util::future::{BoxFuture, FutureExt, Shared};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, FromRedisValue, Value, cmd};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+
+use super::error::OpenError;
+use super::wire;
+use crate::config::LockConfig;
+use crate::fault::{Fault, FaultKind, Sent};
+use crate::protocol::{self, Arg, Call, Reply};
+use crate::report::Limit;
+use crate::sync::lock;
+
+/// A connection on which a command timed out has this long to answer a `PING`. Else it is replaced.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// A connection that cannot be made must not cost a lease, so it gets a part of one. But it gets no less than this, as a name
+/// may have to be looked up and keys to be exchanged.
+const LEAST_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Callers that find the server unreachable within this time share one try.
+const SHARED_FAILURE: Duration = Duration::from_millis(20);
+
+/// The first version with `#!lua` script flags. Every Valkey has them.
+const OLDEST_MAJOR: u64 = 7;
+
+pub(super) struct Server {
+    pool: Pool,
+    address: Arc<str>,
+    connections: Box<[Mutex<State>]>,
+    command_timeout: Duration,
+    connect_timeout: Duration,
+    /// The runtime on which the client was made. That of a caller may end earlier.
+    runtime: Handle,
+    /// Connections made so far. Numbers them.
+    made: AtomicU64,
+    replaced: Limit,
+}
+
+/// Selects one of the connections to a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnectionIndex(usize);
+
+enum State {
+    /// There is no connection. The last try failed with this fault.
+    Closed(Option<(Instant, Fault)>),
+    /// A connection is being made, for all who ask meanwhile.
+    Connecting(Connecting),
+    Open(Arc<Open>),
+}
+
+/// A task makes the connection: a caller that is no longer polled must not keep others from it.
+type Connecting = Shared<BoxFuture<'static, Result<Arc<Open>, Fault>>>;
+
+struct Open {
+    number: u64,
+    connection: MultiplexedConnection,
+    /// A command timed out, and a probe asks whether the connection still works.
+    is_probed: AtomicBool,
+    /// Wakes those who wait for the end of the probe.
+    probed: Notify,
+}
+
+/// An open connection.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    open: Arc<Open>,
+    index: ConnectionIndex,
+}
+
+impl Connection {
+    /// A number that no other connection of this client has or had.
+    pub(crate) fn number(&self) -> u64 {
+        self.open.number
+    }
+}
+
+impl Server {
+    pub(super) fn new(pool: Pool, address: Arc<str>, config: &LockConfig) -> Self {
+        let command_timeout = config.command_timeout();
+        let part_of_lease = LEAST_CONNECT_TIMEOUT.max(config.watchdog_lease() / 6);
+        Self {
+            pool,
+            address,
+            connections: (0..config.connections()).map(|_| Mutex::new(State::Closed(None))).collect(),
+            command_timeout,
+            connect_timeout: command_timeout.min(part_of_lease),
+            runtime: Handle::current(),
+            made: AtomicU64::new(0),
+            replaced: Limit::default(),
+        }
+    }
+
+    pub(super) async fn check_version(self: &Arc<Self>) -> Result<(), OpenError> {
+        let reply = match self.ask(&cmd("HELLO")).await {
+            // Redis 5 and older do not know the command.
+            Err(fault) if fault.kind == FaultKind::Rejected && fault.sent == Sent::Refused => Value::Nil,
+            reply => reply.map_err(OpenError::Fault)?,
+        };
+        let facts: HashMap<String, Value> = FromRedisValue::from_redis_value(reply).unwrap_or_default();
+        let version = facts.get("version").and_then(|version| String::from_redis_value_ref(version).ok());
+        let version = version.unwrap_or_else(|| "an unknown version".to_owned());
+        let major = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
+        if major < OLDEST_MAJOR {
+            return Err(OpenError::Unsupported { version, server: self.address.to_string() });
+        }
+        Ok(())
+    }
+
+    /// Runs a script that does nothing: a user that may not run scripts learns it now, and not with the first lock.
+    pub(super) async fn try_script(self: &Arc<Self>) -> Result<(), Fault> {
+        let connection = self.connection(FIRST).await?;
+        let nothing = || Arg::Text("".into());
+        let call = protocol::check(nothing(), nothing());
+        self.run(self.command_timeout, &connection, &call).await.map(drop)
+    }
+
+    /// The id of this run of the server. `None`: this user may not ask.
+    pub(super) async fn run_id(self: &Arc<Self>) -> Result<Option<Box<str>>, Fault> {
+        let facts = match self.ask(cmd("INFO").arg("server")).await {
+            Err(fault) if fault.sent == Sent::Refused => return Ok(None),
+            reply => String::from_redis_value(reply?).unwrap_or_default(),
+        };
+        let id = facts.lines().find_map(|line| line.strip_prefix("run_id:"));
+        Ok(id.filter(|id| !id.is_empty()).map(Into::into))
+    }
+
+    async fn ask(self: &Arc<Self>, command: &Cmd) -> Result<Value, Fault> {
+        let connection = self.connection(FIRST).await?;
+        self.send(self.command_timeout, &connection, async |c| wire::send(c, command).await).await
+    }
+
+    pub(super) fn connection_index(&self, key: &str) -> ConnectionIndex {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        let connections = self.connections.len() as u64;
+        ConnectionIndex(usize::try_from(hasher.finish() % connections).unwrap_or(0))
+    }
+
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        limit: Duration,
+        connection: &Connection,
+        call: &Call,
+    ) -> Result<Reply, Fault> {
+        tracing::trace!(script = call.script.file, connection = connection.number(), "running a script");
+        let value = self.send(limit, connection, async |c| wire::evaluate(c, call).await).await?;
+        wire::reply(value)
+    }
+
+    pub(super) async fn connection(self: &Arc<Self>, index: ConnectionIndex) -> Result<Connection, Fault> {
+        let open = match &*lock(self.state(index)) {
+            State::Open(open) if !open.is_probed.load(Ordering::Acquire) => Some(Arc::clone(open)),
+            _ => None,
+        };
+        match open {
+            Some(open) => Ok(Connection { open, index }),
+            // Boxed: it is rare, and its size would weigh on every call.
+            None => Box::pin(self.connect(index)).await.map(|open| Connection { open, index }),
+        }
+    }
+
+    fn state(&self, ConnectionIndex(index): ConnectionIndex) -> &Mutex<State> {
+        &self.connections[index]
+    }
+
+    async fn connect(self: &Arc<Self>, index: ConnectionIndex) -> Result<Arc<Open>, Fault> {
+        // Both steps are done by tasks on the client's runtime, which have time limits. If nobody drives that runtime, these
+        // limits hold.
+        timeout(2 * PROBE_TIMEOUT, self.probed(index)).await.map_err(|_| self.runtime_stands_still())?;
+        let connecting = {
+            let mut state = lock(self.state(index));
+            match &*state {
+                State::Open(open) => return Ok(Arc::clone(open)),
+                State::Closed(Some((at, fault))) if at.elapsed() < SHARED_FAILURE => {
+                    return Err(fault.clone());
+                }
+                State::Connecting(connecting) => connecting.clone(),
+                State::Closed(_) => {
+                    // Begun with the state locked, so that it cannot end before the state says that it began.
+                    let connecting = self.begin(index);
+                    *state = State::Connecting(connecting.clone());
+                    connecting
+                }
+            }
+        };
+        timeout(2 * self.connect_limit(), connecting).await.map_err(|_| self.runtime_stands_still())?
+    }
+
+    /// The time limit of a new connection.
+    fn connect_limit(&self) -> Duration {
+        // With the first connection, no lock is held yet.
+        let is_first = self.made.load(Ordering::Relaxed) == 0;
+        if is_first { self.command_timeout } else { self.connect_timeout }
+    }
+
+    /// Waits while a probe finds out whether the connection still works. A command sent on it meanwhile would only time out,
+    /// too.
+    async fn probed(&self, index: ConnectionIndex) {
+        let open = match &*lock(self.state(index)) {
+            State::Open(open) => Arc::clone(open),
+            _ => return,
+        };
+        let mut probed = pin!(open.probed.notified());
+        // Enlist first, then look: an answer in between is not missed.
+        probed.as_mut().enable();
+        if open.is_probed.load(Ordering::Acquire) {
+            probed.await;
+        }
+    }
+
+    fn begin(self: &Arc<Self>, index: ConnectionIndex) -> Connecting {
+        let server = Arc::clone(self);
+        let task = self.runtime.spawn(async move {
+            // A pool runs code of the application, which may panic.
+            let opened = AssertUnwindSafe(server.open()).catch_unwind().await;
+            let result = opened.unwrap_or_else(|_| Err(server.unreachable("the pool panicked")));
+            *lock(server.state(index)) = match &result {
+                Ok(open) => State::Open(Arc::clone(open)),
+                Err(fault) => State::Closed(Some((Instant::now(), fault.clone()))),
+            };
+            result
+        });
+        let server = Arc::clone(self);
+        task.map(move |result| result.unwrap_or_else(|error| Err(server.unreachable(error)))).boxed().shared()
+    }
+
+    async fn open(&self) -> Result<Arc<Open>, Fault> {
+        let connection = match timeout(self.connect_limit(), self.pool.get()).await {
+            Ok(Ok(connection)) => Pooled::take(connection),
+            Ok(Err(PoolError::Backend(error))) => return Err(wire::connect_fault(error).at(&self.address)),
+            Ok(Err(error)) => return Err(self.unreachable(error)),
+            Err(_) => return Err(self.unreachable("no connection in time")),
+        };
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        tracing::debug!(server = %self.address, connection = number, "connected");
+        Ok(Arc::new(Open { number, connection, is_probed: AtomicBool::new(false), probed: Notify::new() }))
+    }
+
+    /// Sends one command, and handles its connection if that fails.
+    async fn send(
+        self: &Arc<Self>,
+        limit: Duration,
+        connection: &Connection,
+        command: impl AsyncFnOnce(&mut MultiplexedConnection) -> redis::RedisResult<Value>,
+    ) -> Result<Value, Fault> {
+        let mut multiplexed = connection.open.connection.clone();
+        let mut running = pin!(command(&mut multiplexed));
+        let mut polls = 0_u32;
+        let counted = poll_fn(|context| {
+            polls += 1;
+            running.as_mut().poll(context)
+        });
+        let fault = match timeout(limit, counted).await {
+            Ok(Ok(value)) => return Ok(value),
+            // The first poll hands the command to the connection's task, which answers later. If the call ended in the first
+            // poll, that task was gone and took nothing.
+            Ok(Err(error)) if polls == 1 && wire::is_broken(&error) => {
+                Fault::new(FaultKind::Broken, Sent::No, error.to_string())
+            }
+            Ok(Err(error)) => wire::fault(error),
+            Err(_) => Fault::new(FaultKind::TimedOut, Sent::Unknown, no_answer(limit)),
+        }
+        .at(&self.address);
+        match fault.kind {
+            FaultKind::Broken => self.discard(connection, "it broke"),
+            // After a failover the address may lead to another server.
+            FaultKind::ReadOnly => self.discard(connection, "it leads to a replica"),
+            FaultKind::TimedOut => self.probe(connection),
+            _ => {}
+        }
+        Err(fault)
+    }
+
+    /// Finds out in the background whether a connection is silent or the server is slow.
+    fn probe(self: &Arc<Self>, connection: &Connection) {
+        if connection.open.is_probed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (server, connection) = (Arc::clone(self), connection.clone());
+        self.runtime.spawn(async move {
+            let mut multiplexed = connection.open.connection.clone();
+            match timeout(PROBE_TIMEOUT, wire::send(&mut multiplexed, &cmd("PING"))).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(_)) => server.discard(&connection, "it broke"),
+                Err(_) => server.discard(&connection, "it is silent"),
+            }
+            connection.open.is_probed.store(false, Ordering::Release);
+            connection.open.probed.notify_waiters();
+        });
+    }
+
+    fn discard(&self, connection: &Connection, reason: &str) {
+        let mut state = lock(self.state(connection.index));
+        if matches!(&*state, State::Open(open) if open.number == connection.number()) {
+            *state = State::Closed(None);
+            if let Some(unreported) = self.replaced.ask() {
+                tracing::info!(
+                    server = %self.address, connection = connection.number(), reason, unreported,
+                    "replacing a connection"
+                );
+            }
+        }
+    }
+
+    fn runtime_stands_still(&self) -> Fault {
+        self.unreachable("the runtime on which the client was made does not run its tasks")
+    }
+
+    fn unreachable(&self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Fault {
+        Fault::new(FaultKind::Unreachable, Sent::No, cause).at(&self.address)
+    }
+}
+
+/// The connection for questions while a client starts.
+const FIRST: ConnectionIndex = ConnectionIndex(0);
+
+fn no_answer(limit: Duration) -> String {
+    format!("no answer within {}", humantime::format_duration(limit))
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Connection({}, number {})", self.index.0, self.number())
+    }
+}

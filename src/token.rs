@@ -1,0 +1,53 @@
+//! Fencing tokens.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The number of one holder of a [`FencedLock`](crate::FencedLock). It is greater than the number of every earlier holder.
+///
+/// Store it with what the section writes, and refuse a write with a smaller token than the stored one.
+///
+/// ```
+/// # use lockkeeper::FencingToken;
+/// fn accept(stored: &mut Option<FencingToken>, offered: FencingToken) -> bool {
+///     let is_late = stored.is_some_and(|stored| offered < stored);
+///     if !is_late {
+///         *stored = Some(offered);
+///     }
+///     !is_late
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FencingToken(u64);
+
+impl FencingToken {
+    pub(crate) const fn new(token: u64) -> Self {
+        Self(token)
+    }
+
+    /// Returns the number.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let guard = locks.fenced_lock("lock:orders:42").lock().await?;
+    /// let column: i64 = guard.token().get().try_into().expect("tokens fit into 63 bits");
+    /// # Ok(()) }
+    /// ```
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> Self {
+        token.0
+    }
+}

@@ -1,0 +1,220 @@
+//! How holds end: on time, also beside other holds of the same owner, and with one event if they are lost.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use lockkeeper::BaseLock;
+use support::events::Events;
+use support::fixture::Lending;
+use support::{Faults, MS, SECOND, Scene, connect, eventually, patient, soon, timed};
+
+/// The guards are kept, as work that hangs does.
+#[tokio::test]
+async fn a_bounded_write_ends_beside_a_renewed_read_of_its_owner() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client().await, scene.client().await);
+    let mut owner = locks.owner();
+    let writing = owner.read_write_lock("a").max_hold(SECOND).unwrap().write().lock().await.unwrap();
+    let reading = owner.read_write_lock("a").read().lock().await.unwrap();
+    let (other, took) = timed(beside.read_write_lock("a").read().lock()).await;
+    other.unwrap().unlock().await.unwrap();
+    assert!(writing.is_lost() && !reading.is_lost());
+    assert!(took > 500 * MS && took < 15 * SECOND, "{took:?}");
+    reading.unlock().await.unwrap();
+    drop((writing, owner, locks, beside));
+    scene.end().await;
+}
+
+/// The same where the read is acquired after the write was renewed, and where the write has a fixed lease.
+#[tokio::test]
+async fn a_leased_write_ends_beside_a_renewed_read_of_its_owner() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client().await, scene.client().await);
+    let mut owner = locks.owner();
+    let writing = owner.read_write_lock("a").lease(SECOND).unwrap().write().lock().await.unwrap();
+    let reading = owner.read_write_lock("a").read().lock().await.unwrap();
+    soon(beside.read_write_lock("a").read().lock()).await.unwrap().unlock().await.unwrap();
+    assert!(writing.is_lost() && !reading.is_lost());
+    reading.unlock().await.unwrap();
+    drop((writing, owner, locks, beside));
+    scene.end().await;
+}
+
+/// A short inner lease ends, although the outer one made the server keep the lock for much longer.
+async fn a_short_lease_ends_after_a_longer_one_was_released<F: Lending>() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client().await, scene.client().await);
+    let mut owner = locks.owner();
+    let outer = F::lent_leased(&mut owner, "a", 600 * SECOND).lock().await.unwrap();
+    let inner = F::lent_leased(&mut owner, "a", SECOND).lock().await.unwrap();
+    outer.unlock().await.unwrap();
+    let (other, took) = timed(F::rival(&beside, "a").lock()).await;
+    other.unwrap().unlock().await.unwrap();
+    assert!(inner.is_lost() && took < 15 * SECOND, "{took:?}");
+    drop((inner, owner, locks, beside));
+    scene.end().await;
+}
+
+/// The same of a lease that was left to end by itself beside a hold that was renewed.
+async fn a_leaked_lease_ends_beside_a_renewed_one<F: Lending>() {
+    let scene = Scene::start();
+    let (locks, beside) =
+        (scene.client_with(patient().watchdog_lease(20 * SECOND)).await, scene.client().await);
+    let mut owner = locks.owner();
+    F::lent_leased(&mut owner, "a", SECOND).lock().await.unwrap().leak();
+    let outer = F::lent(&mut owner, "a").lock().await.unwrap();
+    outer.unlock().await.unwrap();
+    let (other, took) = timed(F::rival(&beside, "a").lock()).await;
+    other.unwrap().unlock().await.unwrap();
+    assert!(took < 12 * SECOND, "{took:?}");
+    drop((owner, locks, beside));
+    scene.end().await;
+}
+
+/// What was leaked costs nothing per hold that is acquired beside it, and is forgotten when it ends.
+#[tokio::test]
+async fn leaked_holds_do_not_pile_up() {
+    const LEAKED: usize = 3_000;
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut lock = locks.rlock("a").lease(3 * SECOND).unwrap();
+    let mut owner = locks.owner();
+    let outer = owner.rlock("a").lock().await.unwrap();
+    for _ in 0..LEAKED {
+        owner.rlock("a").lease(2 * SECOND).unwrap().lock().await.unwrap().leak();
+    }
+    assert!(outer.holds() > 1);
+    eventually("they ended", || outer.holds(), |&holds| holds == 1).await;
+    outer.unlock().await.unwrap();
+    assert!(soon(lock.try_lock()).await.unwrap().is_some(), "none of them keeps it");
+    drop((lock, owner, locks));
+    scene.end().await;
+}
+
+/// Whoever notices a loss first: the guard, its future, `run`, the watchdog, a release or a re-entry.
+#[tokio::test]
+async fn each_lost_hold_is_one_event() {
+    let events = Events::default();
+    let _collecting = events.collect();
+    let scene = Scene::start();
+    let locks = scene.client_with(patient().watchdog_lease(3 * SECOND).name_prefix("shop:")).await;
+    let removed = "the server does not have it any more";
+
+    let guard = locks.rlock("looked").lease(100 * MS).unwrap().lock().await.unwrap();
+    eventually("it ended", || guard.is_lost(), |&lost| lost).await;
+    assert!(soon(guard.run(async {})).await.is_err());
+    drop(guard);
+    events.tell_lost("looked", "its lease ended").await;
+
+    let guard = locks.rlock("awaited").max_hold(100 * MS).unwrap().lock().await.unwrap();
+    soon(guard.lost()).await;
+    assert!(guard.unlock().await.is_err());
+    events.tell_lost("awaited", "the longest hold ended").await;
+
+    let guard = locks.rlock("renewed").lock().await.unwrap();
+    scene.server.run::<()>(&["DEL", "shop:renewed"]);
+    assert!(soon(guard.run(std::future::pending::<()>())).await.is_err());
+    drop(guard);
+    events.tell_lost("renewed", removed).await;
+
+    let guard = locks.rlock("unlocked").lock().await.unwrap();
+    scene.server.run::<()>(&["DEL", "shop:unlocked"]);
+    assert!(guard.unlock().await.is_err());
+    events.tell_lost("unlocked", removed).await;
+
+    let guard = locks.rlock("dropped").lock().await.unwrap();
+    scene.server.run::<()>(&["DEL", "shop:dropped"]);
+    drop(guard);
+    events.tell_lost("dropped", removed).await;
+
+    let mut lock = locks.rlock("entered");
+    let guard = lock.lock().await.unwrap();
+    scene.server.run::<()>(&["DEL", "shop:entered"]);
+    let again = lock.lock().await.unwrap();
+    drop(guard);
+    events.tell_lost("entered", removed).await;
+
+    let line = events.lost("entered").remove(0);
+    let server = format!("server=\"127.0.0.1:{}\"", scene.server.port());
+    assert!(line.contains("key=\"shop:entered\"") && line.contains(&server), "{line}");
+
+    // What was given back is not lost, whatever becomes of its lease.
+    let ended = again.lost();
+    again.unlock().await.unwrap();
+    soon(ended).await;
+    assert_eq!(events.lost("entered").len(), 1);
+    drop((lock, locks));
+    scene.end().await;
+}
+
+/// An outage is told, and not again with every try.
+#[tokio::test]
+async fn an_outage_is_a_handful_of_events() {
+    let events = Events::default();
+    let _collecting = events.collect();
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), patient().command_timeout(100 * MS).watchdog_lease(2 * SECOND)).await;
+    let mut guards = Vec::new();
+    for number in 0..300 {
+        guards.push(locks.rlock(format!("{number}")).lock().await.unwrap());
+    }
+    let before = events.text().lines().count();
+    proxy.set(Faults::black_hole());
+    soon(guards[0].lost()).await;
+    let lines: Vec<String> = events.text().lines().skip(before).map(str::to_owned).collect();
+    let others: Vec<_> = lines.iter().filter(|line| !line.contains("a lock was lost")).collect();
+    assert!(lines.iter().any(|line| line.contains("leases were not renewed")), "{lines:?}");
+    assert!(others.len() <= 4, "{others:?}");
+    proxy.set(Faults::default());
+    drop(guards);
+    soon(locks.shutdown()).await.unwrap();
+    drop((locks, proxy));
+    scene.end().await;
+}
+
+/// A holder that waits for the waiter: nobody but the log can tell.
+#[tokio::test]
+async fn a_waiter_for_a_lock_of_its_own_client_is_warned_of_once() {
+    let events = Events::default();
+    let _collecting = events.collect();
+    let scene = Scene::start();
+    let config = patient().watchdog_lease(2 * SECOND).safety_poll(200 * MS);
+    let (locks, beside) = (scene.client_with(config.clone()).await, scene.client_with(config).await);
+    let guard = locks.rlock("a").lock().await.unwrap();
+    let held_at = line!() - 1;
+    let (mut ours, mut theirs) = (locks.rlock("a"), beside.rlock("a"));
+    let waits_at = line!() + 1;
+    let (here, there) = tokio::join!(ours.try_lock_for(5 * SECOND), theirs.try_lock_for(5 * SECOND));
+    assert!(here.unwrap().is_none() && there.unwrap().is_none());
+    let text = events.text();
+    let warned: Vec<&str> = text.lines().filter(|line| line.contains("neither continues")).collect();
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    for place in [format!("endings.rs:{held_at}"), format!("endings.rs:{waits_at}")] {
+        assert!(warned[0].contains(&place), "{place} in {}", warned[0]);
+    }
+    guard.unlock().await.unwrap();
+    drop((ours, theirs, locks, beside));
+    scene.end().await;
+}
+
+macro_rules! for_each_lending {
+    ($($kind:ident: $fixture:ident),* => $tests:tt) => { $( for_each_lending! { @ $kind: $fixture $tests } )* };
+    (@ $kind:ident: $fixture:ident { $($test:ident)* }) => {
+        mod $kind {
+            $(
+                #[tokio::test]
+                async fn $test() {
+                    crate::$test::<crate::support::fixture::$fixture>().await;
+                }
+            )*
+        }
+    };
+}
+
+for_each_lending! {
+    fair: FairLocks, fenced: FencedLocks, read: ReadLocks, rlock: RLocks, write: WriteLocks => {
+        a_leaked_lease_ends_beside_a_renewed_one
+        a_short_lease_ends_after_a_longer_one_was_released
+    }
+}

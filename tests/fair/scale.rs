@@ -1,0 +1,181 @@
+//! What one operation costs the server beside many waiters: the same as beside few.
+//!
+//! The waiters are written into the queue by hand, as other processes would have written them. What is counted are the
+//! commands that the scripts run, and what of them looks at many waiters at once.
+
+use crate::support::{MS, SECOND, Scene, eventually, patient, soon};
+use crate::{config, waits};
+
+const MANY: usize = 10_000;
+
+/// Waiters of another process at the end of the queue, alive until then, after so many Java clients.
+fn queue_many(scene: &Scene, count: usize, alive_until_ms: u64, java_before: usize) -> Vec<String> {
+    let waiters: Vec<String> =
+        (1..=count).map(|n| format!("00000000-0000-0000-0000-000000000000:{n}")).collect();
+    let pairs = |value: &dyn Fn(usize) -> [String; 2]| (0..count).map(value).collect::<Vec<_>>();
+    let far = (scene.server.now_ms() + 600_000).to_string();
+    scene
+        .server
+        .run_many(&["RPUSH", "redisson_lock_queue:{a}"], &pairs(&|n| [waiters[n].clone(), String::new()]));
+    scene
+        .server
+        .run_many(&["ZADD", "redisson_lock_timeout:{a}"], &pairs(&|n| [far.clone(), waiters[n].clone()]));
+    scene.server.run_many(
+        &["ZADD", "lockkeeper_fair_tickets:{a}"],
+        &pairs(&|n| [(n + 1).to_string(), waiters[n].clone()]),
+    );
+    let record = format!("{alive_until_ms} {java_before}");
+    scene
+        .server
+        .run_many(&["HSET", "lockkeeper_fair:{a}"], &pairs(&|n| [waiters[n].clone(), record.clone()]));
+    waiters
+}
+
+/// Beside ten thousand waiters, each script runs as many commands as beside ten, and none looks through the queue.
+#[tokio::test]
+async fn an_operation_beside_many_waiters_costs_what_it_costs_beside_few() {
+    const KEYS: [&str; 6] = [
+        "a",
+        "redisson_lock_queue:{a}",
+        "redisson_lock_timeout:{a}",
+        "lockkeeper_fair:{a}",
+        "lockkeeper_fair_tickets:{a}",
+        "redisson_lock__channel:{a}",
+    ];
+    let mut found = Vec::new();
+    for (waiters, java) in [(10, false), (MANY, false), (10, true), (MANY, true)] {
+        let scene = Scene::start();
+        let later = scene.server.now_ms() + 3_600_000;
+        scene.server.script("fair/acquire.lua", &KEYS, &["holder:1", "60000", "6000", "300000"]);
+        if java {
+            scene.server.run::<()>(&["RPUSH", KEYS[1], "java:1"]);
+            scene.server.run::<()>(&["ZADD", KEYS[2], &later.to_string(), "java:1"]);
+        }
+        queue_many(&scene, waiters, later, usize::from(java));
+        let mut last = scene.server.calls_in_scripts();
+        let steps = [
+            ("queues", "fair/acquire.lua", &["waiter:1", "60000", "6000", "300000"][..]),
+            ("attempts again", "fair/acquire.lua", &["waiter:1", "60000", "6000", "300000"]),
+            ("heartbeat", "fair/heartbeat.lua", &["6000", "300000", "waiter:1"]),
+            ("leaves", "fair/release.lua", &["waiter:1", "0", "300000"]),
+            (
+                "leaves from the middle",
+                "fair/release.lua",
+                &["00000000-0000-0000-0000-000000000000:5", "0", "300000"],
+            ),
+            ("releases", "fair/release.lua", &["holder:1", "0", "300000"]),
+        ];
+        let costs: Vec<(&str, u64)> = steps
+            .iter()
+            .map(|(what, file, args)| {
+                scene.server.script(file, &KEYS, args);
+                let now = scene.server.calls_in_scripts();
+                (*what, now - std::mem::replace(&mut last, now))
+            })
+            .collect();
+        println!("{waiters} waiters, with Java {java}: {costs:?}");
+        found.push(costs);
+        scene.server.run::<()>(&["FLUSHALL"]);
+        scene.end().await;
+    }
+    assert_eq!(found[0], found[1]);
+    assert_eq!(found[2], found[3], "with Java");
+}
+
+/// Ten thousand waiters of a process that died stand before a live one: a few scripts remove them, each a part.
+#[tokio::test]
+async fn many_dead_waiters_are_removed_by_a_few_short_scripts() {
+    let scene = Scene::start();
+    let locks = scene.client_with(config()).await;
+    queue_many(&scene, MANY, scene.server.now_ms() - 1, 0);
+    scene.server.run::<()>(&["CONFIG", "RESETSTAT"]);
+    let guard = soon(locks.fair_lock("a").lock()).await.unwrap();
+    let scripts = scene.server.scripts();
+    assert!((4..20).contains(&scripts), "{scripts} scripts");
+    guard.unlock().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// The list is gone, and with it the order; the tickets say it, and nothing is sorted at once.
+#[tokio::test]
+async fn the_order_survives_the_list() {
+    let scene = Scene::start();
+    let locks = scene.client_with(config()).await;
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    let mut waiting = Vec::new();
+    for number in 0..5 {
+        waiting.push(waits(&scene, &locks, number).await);
+    }
+    scene.server.run::<()>(&["DEL", "redisson_lock_queue:{a}"]);
+    guard.unlock().await.unwrap();
+    let mut times = Vec::new();
+    for waiter in waiting {
+        times.push(soon(waiter).await.unwrap());
+    }
+    assert!(times.is_sorted(), "{times:?}");
+    drop(locks);
+    scene.end().await;
+}
+
+/// Should every process die that waits, nothing of the queue stays for ever.
+#[tokio::test]
+async fn every_key_of_the_queue_ends() {
+    let scene = Scene::start();
+    let locks = scene.client_with(config()).await;
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    let waiting = waits(&scene, &locks, 0).await;
+    let second = waits(&scene, &locks, 1).await;
+    let keys = [
+        "redisson_lock_queue:{a}",
+        "redisson_lock_timeout:{a}",
+        "lockkeeper_fair:{a}",
+        "lockkeeper_fair_tickets:{a}",
+    ];
+    for key in keys {
+        let left = scene.server.run::<i64>(&["PTTL", key]);
+        assert!(left > 60_000, "{key}: {left}");
+    }
+    // With Java in the queue, what Java needs stays.
+    scene.server.run::<()>(&["RPUSH", keys[0], "java:1"]);
+    scene.server.run::<()>(&["ZADD", keys[1], &(scene.server.now_ms() + 100_000).to_string(), "java:1"]);
+    for key in &keys[..2] {
+        eventually("a heartbeat keeps it", || scene.server.run::<i64>(&["PTTL", key]), |&left| left == -1)
+            .await;
+    }
+    scene.server.run::<()>(&["LREM", keys[0], "0", "java:1"]);
+    scene.server.run::<()>(&["ZREM", keys[1], "java:1"]);
+    for key in &keys[..2] {
+        eventually("it ends again", || scene.server.run::<i64>(&["PTTL", key]), |&left| left > 0).await;
+    }
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap();
+    soon(second).await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// A server that cannot keep up is not asked more often for that.
+#[tokio::test]
+async fn attempts_that_time_out_are_sent_less_and_less_often() {
+    const WAITERS: u64 = 50;
+    let scene = Scene::start();
+    let locks = scene.client_with(patient().command_timeout(100 * MS).fair_allowance(60 * SECOND)).await;
+    let beside = scene.client().await;
+    let guard = beside.fair_lock("a").lock().await.unwrap();
+    scene.server.freeze();
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..WAITERS {
+        let locks = locks.clone();
+        waiting.spawn(async move { locks.fair_lock("a").lock().await?.unlock().await });
+    }
+    tokio::time::sleep(4 * SECOND).await; // the outage
+    scene.server.thaw();
+    let sent = crate::support::quiet(|| scene.server.calls("evalsha")).await;
+    assert!(sent < 8 * WAITERS, "{sent} commands of {WAITERS} waiters in four seconds");
+    guard.unlock().await.unwrap();
+    soon(waiting.join_all()).await;
+    soon(locks.shutdown()).await.unwrap();
+    drop((locks, beside));
+    scene.end().await;
+}

@@ -1,0 +1,147 @@
+//! The queue that the waiters of one client form for one lock: its order, and what happens behind a waiter that stalls.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use futures_util::FutureExt;
+use lockkeeper::BaseLock;
+use support::fixture::{Fixture, ReadLocks, for_each_lock};
+use support::{MS, SECOND, Scene, eventually, patient, poll_until, soon};
+use tokio::task::{JoinSet, yield_now};
+use tokio::time::sleep;
+
+/// A future that is polled until it waits, and never again, keeps no other waiter from a free lock: not even one that waits
+/// for a shorter time than any poll.
+async fn a_stalled_waiter_does_not_hide_a_free_lock<F: Fixture>() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client().await, scene.client().await);
+    let guard = F::rival(&beside, "a").lock().await.unwrap();
+    let mut stalled = F::lock(&locks, "a");
+    let mut waiting = Box::pin(stalled.lock());
+    poll_until(&mut waiting, || !scene.server.channels().is_empty()).await;
+    // It must sit on its wake-up: so it is subscribed, and has looked after that.
+    for _ in 0..20 {
+        assert!(waiting.as_mut().now_or_never().is_none());
+        sleep(MS).await;
+    }
+    assert!(F::lock(&locks, "a").try_lock_for(20 * MS).await.unwrap().is_none(), "it is held");
+    guard.unlock().await.unwrap();
+    for _ in 0..5 {
+        let guard = F::lock(&locks, "a").try_lock_for(100 * MS).await.unwrap();
+        guard.expect("it is free").unlock().await.unwrap();
+    }
+    drop(waiting);
+    drop((stalled, locks, beside));
+    scene.end().await;
+}
+
+/// Time-outs of waiters behind a healthy one do not ask the server: the one in front did.
+#[tokio::test]
+async fn waiters_that_time_out_cost_no_command_of_their_own() {
+    let scene = Scene::start();
+    let (locks, beside) =
+        (scene.client_with(patient().safety_poll(600 * SECOND)).await, scene.client().await);
+    let guard = beside.rlock("a").lock().await.unwrap();
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.rlock("a").lock().await.unwrap().unlock().await }
+    });
+    eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
+    let quiet = support::quiet(|| scene.server.calls("evalsha")).await;
+    for _ in 0..10 {
+        assert!(locks.rlock("a").try_lock_for(10 * MS).await.unwrap().is_none());
+    }
+    assert_eq!(scene.server.calls("evalsha"), quiet);
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unwrap();
+    drop((locks, beside));
+    scene.end().await;
+}
+
+/// What an owner gave up is not in its own way, wherever its future was dropped.
+async fn a_cancelled_attempt_is_not_in_its_owners_way<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut lock = F::lock(&locks, "a");
+    for round in 0..200_u64 {
+        let mut cancelled = Box::pin(lock.lock());
+        for _ in 0..round % 4 {
+            if cancelled.as_mut().now_or_never().is_some() {
+                break;
+            }
+            yield_now().await;
+        }
+        drop(cancelled);
+        let guard = soon(lock.try_lock()).await.unwrap();
+        guard.unwrap_or_else(|| panic!("round {round}: nobody else holds it")).unlock().await.unwrap();
+    }
+    drop((lock, locks));
+    scene.end().await;
+}
+
+/// A task that drops its guard and locks again stands behind those who wait: each of them has a section before it has the
+/// next.
+#[tokio::test]
+async fn drop_and_lock_again_does_not_overtake() {
+    const OTHERS: usize = 3;
+    const ROUNDS: usize = 300;
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let ended = Arc::new(AtomicBool::new(false));
+    let sections: Arc<[AtomicUsize]> = (0..OTHERS).map(|_| AtomicUsize::new(0)).collect();
+    let mut lock = locks.rlock("a");
+    let mut guard = lock.lock().await.unwrap();
+    let mut tasks = JoinSet::new();
+    for task in 0..OTHERS {
+        let (locks, ended, sections) = (locks.clone(), Arc::clone(&ended), Arc::clone(&sections));
+        tasks.spawn(async move {
+            let mut lock = locks.rlock("a");
+            while !ended.load(Ordering::Relaxed) {
+                let guard = lock.lock().await.unwrap();
+                sections[task].fetch_add(1, Ordering::Relaxed);
+                guard.unlock().await.unwrap();
+            }
+        });
+    }
+    eventually("they wait", || scene.server.channels(), |channels| channels.len() == 1).await;
+    for _ in 0..ROUNDS {
+        sleep(MS / 2).await; // the others stand in line again
+        drop(guard);
+        guard = soon(lock.lock()).await.unwrap();
+    }
+    ended.store(true, Ordering::Relaxed);
+    let counts: Vec<usize> = sections.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+    println!("{counts:?} beside {ROUNDS}");
+    assert!(counts.iter().all(|&count| count >= ROUNDS * 9 / 10), "{counts:?} beside {ROUNDS}");
+    drop(guard);
+    soon(tasks.join_all()).await;
+    drop((lock, locks));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_stalled_reader_does_not_hide_a_free_lock() {
+    a_stalled_waiter_does_not_hide_a_free_lock::<ReadLocks>().await;
+}
+
+for_each_lock! { a_cancelled_attempt_is_not_in_its_owners_way }
+
+mod stalled {
+    use super::support::fixture::{FencedLocks, MultiLocks, RLocks, WriteLocks};
+
+    macro_rules! tests {
+        ($($name:ident: $fixture:ident)*) => {
+            $(
+                #[tokio::test]
+                async fn $name() {
+                    super::a_stalled_waiter_does_not_hide_a_free_lock::<$fixture>().await;
+                }
+            )*
+        };
+    }
+
+    tests! { fenced: FencedLocks multi: MultiLocks rlock: RLocks write: WriteLocks }
+}

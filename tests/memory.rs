@@ -1,0 +1,37 @@
+//! What a client keeps in memory. It measures the whole process, so no other test that uses much memory is in this file.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use support::{Scene, poll_until, soon};
+
+/// A client lives long, and meets names without end.
+#[tokio::test]
+async fn a_name_that_nobody_waits_for_is_forgotten() {
+    const NAMES: usize = 450;
+    const LONG: usize = 60_000;
+    /// Memory of this process, in bytes.
+    fn resident() -> usize {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        4_096 * pages.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
+    }
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut before = 0;
+    for number in 0..NAMES {
+        if number == NAMES / 3 {
+            before = resident(); // what buffers take by then is not freed
+        }
+        let name = format!("{number:0>LONG$}");
+        let guard = locks.rlock(&name).lock().await.unwrap();
+        let (mut lock, first) = (locks.rlock(&name), scene.server.calls("subscribe"));
+        let mut waiting = Box::pin(lock.lock());
+        poll_until(&mut waiting, || scene.server.calls("subscribe") > first).await;
+        guard.unlock().await.unwrap();
+        soon(waiting).await.unwrap().unlock().await.unwrap();
+    }
+    let grown = resident().saturating_sub(before);
+    assert!(grown < NAMES * LONG / 3, "{grown} bytes more");
+    drop(locks);
+    scene.end().await;
+}

@@ -1,0 +1,124 @@
+//! A lock's name is a key. A key that holds somebody else's data is a typed error for every operation, and is never changed.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use lockkeeper::{BaseLock, Error};
+use support::events::Events;
+use support::fixture::{Fixture, for_each_lock};
+use support::{Scene, eventually, soon};
+
+/// Hashes as applications keep them.
+const DATA: [&[&str]; 5] = [
+    &["items", "3", "total", "42"],
+    &["items", "3"],
+    &["mode", "dark"],
+    &["mode", "read", "title", "x", "size", "2"],
+    &["user:7", "Ann", "user:8", "Bob"],
+];
+
+async fn a_hash_of_the_application_is_refused_and_not_changed<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    for data in DATA {
+        scene.server.run::<()>(&[&["HSET", "cart:7"], data].concat());
+        let kept = || -> Vec<String> { scene.server.run(&["HGETALL", "cart:7"]) };
+        let before = kept();
+        let mut lock = F::lock(&locks, "cart:7");
+        let is_refused = |error: Error| {
+            let Error::WrongKind { lock, .. } = &error else { panic!("{data:?}: {error:?}") };
+            assert_eq!(lock.name, "cart:7");
+        };
+        is_refused(soon(lock.try_lock()).await.unwrap_err());
+        is_refused(soon(lock.lock()).await.unwrap_err());
+        is_refused(soon(lock.force_unlock()).await.unwrap_err());
+        is_refused(soon(lock.remaining_lease()).await.unwrap_err());
+        is_refused(soon(locks.inspect("cart:7")).await.unwrap_err());
+        if data[0] != "mode" || data[1] != "read" || !F::IS_READ_WRITE {
+            is_refused(soon(lock.is_locked()).await.unwrap_err());
+        }
+        assert_eq!(kept(), before);
+        assert_eq!(scene.server.run::<i64>(&["PTTL", "cart:7"]), -1, "it does not end");
+        scene.server.run::<()>(&["DEL", "cart:7"]);
+        drop(lock);
+    }
+    drop(locks);
+    scene.server.run::<()>(&["FLUSHALL"]); // counters of fenced locks never end
+    scene.end().await;
+}
+
+/// A program writes to the key of a lock while it is held. The lock is released, and the data stays.
+async fn data_that_is_written_to_a_held_lock_outlives_it<F: Fixture>() {
+    let events = Events::default();
+    let _collecting = events.collect();
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let guard = F::lock(&locks, "a").lock().await.unwrap();
+    scene.server.run::<()>(&["HSET", "a", "items", "3"]);
+    guard.unlock().await.unwrap();
+    assert_eq!(scene.server.run::<Vec<String>>(&["HGETALL", "a"]), ["items", "3"]);
+    assert_eq!(scene.server.run::<i64>(&["PTTL", "a"]), -1);
+    events.tell("in whose key somebody else keeps data").await;
+    assert!(matches!(soon(F::rival(&locks, "a").try_lock()).await, Err(Error::WrongKind { .. })));
+    scene.server.run::<()>(&["FLUSHALL"]);
+    drop(locks);
+    scene.end().await;
+}
+
+/// The same with several readers, of whom the last one finds it.
+#[tokio::test]
+async fn data_beside_readers_outlives_them() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut readers = Vec::new();
+    for _ in 0..4 {
+        readers.push(locks.read_write_lock("a").read().lock().await.unwrap());
+    }
+    scene.server.run::<()>(&["HSET", "a", "items", "3", "more", "4"]);
+    assert!(matches!(
+        soon(locks.read_write_lock("a").write().try_lock()).await,
+        Ok(None) | Err(Error::WrongKind { .. })
+    ));
+    for reader in readers {
+        reader.unlock().await.unwrap();
+    }
+    let left = || scene.server.run::<Vec<String>>(&["HKEYS", "a"]);
+    eventually("only the data is left", left, |left| *left == ["items", "more"]).await;
+    assert_eq!(scene.server.run::<i64>(&["PTTL", "a"]), -1);
+    scene.server.run::<()>(&["FLUSHALL"]);
+    drop(locks);
+    scene.end().await;
+}
+
+/// Java's holders look like ours, and a holder's field with a number alone is not taken for data.
+#[tokio::test]
+async fn holders_of_java_are_no_data() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    scene.server.run::<()>(&["HSET", "a", "8743c9c0-0795-4907-87fd-6c719a6b4586:77", "2"]);
+    assert!(locks.rlock("a").try_lock().await.unwrap().is_none());
+    assert!(locks.rlock("a").is_locked().await.unwrap());
+    assert_eq!(locks.inspect("a").await.unwrap().expect("it is held").holders[0].holds, 2);
+    assert!(locks.rlock("a").force_unlock().await.unwrap());
+    drop(locks);
+    scene.end().await;
+}
+
+for_each_lock! { a_hash_of_the_application_is_refused_and_not_changed }
+
+mod written {
+    use super::support::fixture::{FairLocks, FencedLocks, RLocks, ReadLocks, SingleRedLocks, WriteLocks};
+
+    macro_rules! tests {
+        ($($name:ident: $fixture:ident)*) => {
+            $(
+                #[tokio::test]
+                async fn $name() {
+                    super::data_that_is_written_to_a_held_lock_outlives_it::<$fixture>().await;
+                }
+            )*
+        };
+    }
+
+    tests! { fair: FairLocks fenced: FencedLocks read: ReadLocks red: SingleRedLocks rlock: RLocks write: WriteLocks }
+}

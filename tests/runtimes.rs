@@ -1,0 +1,91 @@
+//! A client belongs to the runtime on which it was made. What happens when that one stands still, or is gone.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use lockkeeper::{Error, LockClient, LockConfig, LockConfigBuilder};
+use support::{LIMIT, MS, SECOND, Scene, poll_until, soon, timed};
+use tokio::runtime::{Builder, Runtime};
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Made on a runtime that is driven for that only.
+fn client_of_a_still_runtime(url: &str, config: LockConfigBuilder) -> (Runtime, LockClient) {
+    let (runtime, url, config) = (runtime(), url.to_owned(), config.build().unwrap());
+    let client = std::thread::spawn(move || {
+        let client = runtime.block_on(LockClient::connect_with(url, config)).unwrap();
+        (runtime, client)
+    });
+    client.join().unwrap()
+}
+
+/// Callers on another runtime get an error within the limits that they know.
+#[tokio::test]
+async fn a_runtime_that_stands_still_hangs_no_caller() {
+    let scene = Scene::start();
+    let config = LockConfig::builder().command_timeout(200 * MS).retry_timeout(SECOND);
+    let (runtime, locks) = client_of_a_still_runtime(&scene.server.url(), config);
+    let error = soon(locks.rlock("a").try_lock()).await.unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    for _ in 0..2 {
+        let (result, took) = timed(locks.rlock("a").lock()).await;
+        assert!(result.unwrap_err().is_transient());
+        assert!(took < LIMIT / 2, "{took:?}");
+        let (result, took) = timed(locks.rlock("a").try_lock_for(300 * MS)).await;
+        assert!(result.unwrap_err().is_transient());
+        assert!(took < LIMIT / 2, "{took:?}");
+        assert!(soon(locks.rlock("a").is_locked()).await.is_err());
+        assert!(soon(locks.inspect("a")).await.is_err());
+    }
+    soon(locks.shutdown()).await.unwrap_err();
+    // It is driven once more: what was left is released.
+    tokio::task::spawn_blocking(move || {
+        runtime.block_on(async {
+            drop(locks);
+            scene.end().await;
+        });
+    })
+    .await
+    .unwrap();
+}
+
+/// As a `static` in tests has it, each of which has a runtime of its own.
+#[tokio::test]
+async fn a_runtime_that_ended_is_named() {
+    let scene = Scene::start();
+    let (runtime, locks) = client_of_a_still_runtime(&scene.server.url(), LockConfig::builder());
+    let (mut held, mut waited) = (locks.rlock("held"), locks.rlock("a"));
+    let _ = (&mut held, &mut waited);
+    runtime.shutdown_background();
+    let error = soon(locks.rlock("a").lock()).await.unwrap_err();
+    assert!(matches!(error, Error::RuntimeGone), "{error:?}");
+    for words in ["runtime", "one client for each runtime"] {
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    assert!(matches!(soon(locks.rlock("a").try_lock()).await, Err(Error::RuntimeGone)));
+    assert!(matches!(soon(locks.inspect("a")).await, Err(Error::RuntimeGone)));
+    drop((held, waited, locks));
+    scene.end().await;
+}
+
+/// A waiter polled on one runtime keeps no caller on another from the lock.
+#[tokio::test]
+async fn two_runtimes_share_a_client() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let guard = locks.rlock("a").lock().await.unwrap();
+    let other = std::thread::spawn({
+        let locks = locks.clone();
+        move || runtime().block_on(async { locks.rlock("a").lock().await.unwrap().unlock().await })
+    });
+    let mut third = locks.rlock("a");
+    let mut waiting = Box::pin(third.lock());
+    poll_until(&mut waiting, || scene.server.channels().len() == 1).await;
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unlock().await.unwrap();
+    tokio::task::spawn_blocking(move || other.join().unwrap()).await.unwrap().unwrap();
+    drop((third, locks));
+    scene.end().await;
+}

@@ -1,0 +1,217 @@
+//! Compares the header and the body of each Lua script with the table in `src/protocol/scripts.rs`. It needs no server.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const FLAGS: [&str; 2] = ["#!lua", "#!lua flags=allow-oom"];
+const SECTIONS: [&str; 3] = ["  Returns", "  Publishes", "  Repeating"];
+
+/// One row of the table, and the text of its file.
+#[derive(Clone)]
+struct Entry {
+    file: String,
+    /// The files that are inserted into it.
+    shared: Vec<String>,
+    source: String,
+    keys: Vec<String>,
+    args: Vec<String>,
+    /// The arguments of a row. None: the script is no batch.
+    row_args: Vec<String>,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The rows `name("file" with "shared" "shared"; keys; arguments);` of the table.
+fn table() -> Vec<Entry> {
+    let source = read("src/protocol/scripts.rs");
+    let (_, table) = source.split_once("\nscripts! {\n").expect("the table");
+    let (calls, batches) = table.split_once("batches {").expect("calls, then batches");
+    let rows = |text: &str, is_batch: bool| -> Vec<Entry> {
+        text.lines()
+            .filter_map(|line| line.trim().strip_suffix(");"))
+            .map(|row| entry(row, is_batch))
+            .collect()
+    };
+    let mut all = rows(calls, false);
+    all.extend(rows(batches, true));
+    all
+}
+
+fn entry(row: &str, is_batch: bool) -> Entry {
+    let (_, row) = row.split_once('(').expect("name(");
+    let columns: Vec<&str> = row.split(';').collect();
+    let files: Vec<String> = columns[0].split('"').skip(1).step_by(2).map(str::to_owned).collect();
+    let names = |column: &str| -> Vec<String> {
+        column.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    };
+    Entry {
+        source: read(&format!("lua/{}", files[0])),
+        file: files[0].clone(),
+        shared: files[1..].to_vec(),
+        keys: names(columns[1]),
+        args: names(columns[2]),
+        row_args: if is_batch { names(columns[3]) } else { Vec::new() },
+    }
+}
+
+impl Entry {
+    fn is_batch(&self) -> bool {
+        !self.row_args.is_empty()
+    }
+
+    /// The lines that the header must have, `KEYS[1] lock` and so on, in this order.
+    fn parameters(&self) -> Vec<String> {
+        let lines = |list: &str, names: &[String], index: &dyn Fn(usize) -> String| -> Vec<String> {
+            names.iter().enumerate().map(|(i, name)| format!("{list}[{}] {name}", index(i))).collect()
+        };
+        let first = |i: usize| (i + 1).to_string();
+        let each = |i: usize| if i == 0 { "i".to_owned() } else { format!("i+{i}") };
+        let mut all = lines("KEYS", &self.keys, if self.is_batch() { &each } else { &first });
+        all.extend(lines("ARGV", &self.args, &first));
+        all.extend(lines("ARGV", &self.row_args, &|i| self.row_index(i).replace([' ', '*'], "")));
+        all
+    }
+
+    /// The index of an argument of row `i`, as the body writes it. The shared argument stands before the rows.
+    fn row_index(&self, argument: usize) -> String {
+        let columns = self.row_args.len();
+        match (columns, argument + 2) {
+            (1, _) => "1 + i".to_owned(),
+            (_, place) if place < columns => format!("{columns} * i - {}", columns - place),
+            (_, place) if place == columns => format!("{columns} * i"),
+            (_, place) => format!("{columns} * i + {}", place - columns),
+        }
+    }
+
+    /// The first thing that is wrong.
+    fn check(&self) -> Result<(), String> {
+        let (flags, rest) = self.source.split_once("\n--[[\n").ok_or("no header after the first line")?;
+        let (header, body) = rest.split_once("\n]]\n").ok_or("the header does not end")?;
+        if !FLAGS.contains(&flags) {
+            return Err(format!("unknown first line {flags:?}"));
+        }
+        let named: Vec<String> = header
+            .lines()
+            .filter(|line| line.starts_with("  KEYS[") || line.starts_with("  ARGV["))
+            .map(|line| line.split_whitespace().take(2).collect::<Vec<_>>().join(" "))
+            .collect();
+        if named != self.parameters() {
+            return Err(format!("the header names {named:?}, the table {:?}", self.parameters()));
+        }
+        let with: Vec<&str> = header
+            .lines()
+            .filter_map(|line| line.strip_prefix("  With  "))
+            .flat_map(str::split_whitespace)
+            .collect();
+        if with != self.shared {
+            return Err(format!("the header names {with:?} under With, the table {:?}", self.shared));
+        }
+        let found: Vec<usize> = SECTIONS.iter().filter_map(|section| header.find(section)).collect();
+        if found.len() != SECTIONS.len() || !found.is_sorted() {
+            return Err("the header lacks a section, or has them in another order".to_owned());
+        }
+        if header.contains("  Publishes  nothing") == body.contains("'publish'") {
+            return Err("header and body disagree about what is published".to_owned());
+        }
+        self.check_body(body)
+    }
+
+    /// A body binds each parameter once to the name that the header gives it, and uses KEYS and ARGV nowhere else.
+    fn check_body(&self, body: &str) -> Result<(), String> {
+        let numbered =
+            |list: &str, len: usize| (1..=len).map(|i| format!("{list}[{i}]")).collect::<Vec<_>>().join(", ");
+        let mut expected = Vec::new();
+        if !self.is_batch() && !self.keys.is_empty() {
+            expected.push(format!("local {} = {}", self.keys.join(", "), numbered("KEYS", self.keys.len())));
+        }
+        if !self.args.is_empty() {
+            expected.push(format!("local {} = {}", self.args.join(", "), numbered("ARGV", self.args.len())));
+        }
+        if self.is_batch() {
+            expected.push(format!("for i, {} in ipairs(KEYS) do", self.keys.join(", ")));
+            let indices: Vec<String> =
+                (0..self.row_args.len()).map(|i| format!("ARGV[{}]", self.row_index(i))).collect();
+            expected.push(format!("local {} = {}", self.row_args.join(", "), indices.join(", ")));
+        }
+        let bindings: Vec<String> = body
+            .lines()
+            .filter(|line| line.contains("KEYS") || line.contains("ARGV"))
+            .map(|line| without_tonumber(line.trim()))
+            .collect();
+        if bindings != expected {
+            return Err(format!("the body binds {bindings:?}, the table wants {expected:?}"));
+        }
+        Ok(())
+    }
+}
+
+/// Numbers that a script calculates with are bound through `tonumber`.
+fn without_tonumber(line: &str) -> String {
+    let mut plain = line.to_owned();
+    while let Some(start) = plain.find("tonumber(") {
+        plain.replace_range(start..start + "tonumber(".len(), "");
+        if let Some(end) = plain[start..].find(')') {
+            plain.remove(start + end);
+        }
+    }
+    plain
+}
+
+#[test]
+fn header_body_and_table_name_the_same_parameters_in_the_same_order() {
+    let wrong: Vec<String> = table()
+        .iter()
+        .filter_map(|entry| entry.check().err().map(|problem| format!("{}: {problem}", entry.file)))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_script_that_disagrees_with_the_table_is_found() {
+    let table = table();
+    let entry = table.iter().find(|entry| entry.file == "rlock/acquire.lua").expect("a script");
+    let changed = |from: &str, to: &str| {
+        assert!(entry.source.contains(from), "{from}");
+        Entry { source: entry.source.replacen(from, to, 1), ..entry.clone() }
+    };
+    assert_eq!(changed("", "").check(), Ok(()));
+    for (from, to) in [
+        ("ARGV[2]  lease_ms", "ARGV[2]  lease"),
+        ("local lock = KEYS[1]", "local key = KEYS[1]"),
+        ("local owner, lease_ms = ARGV[1], ARGV[2]", "local owner, lease_ms = ARGV[2], ARGV[1]"),
+        ("  Repeating", "  Retrying"),
+        ("  Publishes  nothing", "  Publishes  something"),
+        ("  With  rlock/shared.lua", "  With  fair/shared.lua"),
+        ("#!lua\n", "#!lua flags=allow-stale\n"),
+        ("redis.call('pttl', lock)", "redis.call('pttl', KEYS[1])"),
+    ] {
+        assert!(changed(from, to).check().is_err(), "not found: {to}");
+    }
+}
+
+#[test]
+fn every_file_is_in_the_table_and_every_entry_is_a_file() {
+    let folder = root().join("lua");
+    let mut found = BTreeSet::new();
+    let mut folders = vec![folder.clone()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).expect("lua/ is readable") {
+            let path = entry.expect("lua/ is readable").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "lua") {
+                found.insert(path.strip_prefix(&folder).expect("below lua/").display().to_string());
+            }
+        }
+    }
+    let table = table();
+    let named = table.iter().flat_map(|entry| entry.shared.iter().chain([&entry.file]));
+    assert_eq!(found, named.cloned().collect());
+}
