@@ -91,6 +91,13 @@ need_java() {
         fail "a JDK 17 or newer and Maven are missing (on Debian: apt-get install default-jdk-headless maven)"
 }
 
+# The feature `tls-native-tls` links with it.
+need_openssl() {
+    pkg-config --exists openssl 2>/dev/null ||
+        { can_install && update_packages && install_packages libssl-dev pkg-config; } ||
+        fail "OpenSSL is missing (on Debian: apt-get install libssl-dev pkg-config)"
+}
+
 need_valgrind() {
     command -v valgrind >/dev/null || { can_install && update_packages && install_packages valgrind; } ||
         fail "valgrind is missing (on Debian: apt-get install valgrind)"

@@ -1,12 +1,13 @@
 //! The settings of a client.
 
-use std::fmt;
+mod text;
+
 use std::time::Duration;
 
-use serde::de::{self, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use text::Text;
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -88,6 +89,12 @@ macro_rules! durations {
         impl LockConfigBuilder {
             $(
                 $(#[$doc])*
+                ///
+                /// ```
+                /// # use std::time::Duration;
+                /// # use lockkeeper::LockConfig;
+                #[doc = concat!("let config = LockConfig::builder().", stringify!($field), "(Duration::from_secs(2)).build();")]
+                /// ```
                 pub const fn $field(mut self, $field: Duration) -> Self {
                     self.durations.$field = $field;
                     self
@@ -114,11 +121,11 @@ macro_rules! durations {
 
         impl From<LockConfig> for Fields {
             fn from(LockConfig(values): LockConfig) -> Self {
-                let text = |time: Duration| Some(Text(humantime::format_duration(time).to_string()));
+                let text = |time: Duration| Some(Text::new(humantime::format_duration(time).to_string()));
                 Self {
                     $( $field: text(values.durations.$field), )*
-                    connections: Some(Text(values.connections.to_string())),
-                    name_prefix: Some(Text(values.name_prefix)),
+                    connections: Some(Text::new(values.connections.to_string())),
+                    name_prefix: Some(Text::new(values.name_prefix)),
                 }
             }
         }
@@ -136,8 +143,8 @@ macro_rules! durations {
                 if let Some(text) = fields.connections {
                     values.connections = text.number("connections")?;
                 }
-                if let Some(Text(prefix)) = fields.name_prefix {
-                    values.name_prefix = prefix;
+                if let Some(prefix) = fields.name_prefix {
+                    values.name_prefix = prefix.into_string();
                 }
                 values.build()
             }
@@ -229,12 +236,24 @@ impl Default for LockConfigBuilder {
 
 impl LockConfigBuilder {
     /// Sets the number of connections for commands. The name of a lock selects one. Default: 2. From 1 to 64.
+    ///
+    /// ```
+    /// # use lockkeeper::LockConfig;
+    /// let config = LockConfig::builder().connections(8).build()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub const fn connections(mut self, connections: usize) -> Self {
         self.connections = connections;
         self
     }
 
     /// Sets a prefix of every lock's key. Default: none.
+    ///
+    /// ```
+    /// # use lockkeeper::LockConfig;
+    /// let config = LockConfig::builder().name_prefix("shop:").build()?; // the lock "a" has the key "shop:a"
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn name_prefix(mut self, name_prefix: impl Into<String>) -> Self {
         self.name_prefix = name_prefix.into();
         self
@@ -245,13 +264,22 @@ impl LockConfigBuilder {
     /// # Errors
     ///
     /// [`Error::InvalidConfig`] names the first setting that is outside of its range.
+    ///
+    /// ```
+    /// # use lockkeeper::{Error, LockConfig};
+    /// let error = LockConfig::builder().connections(0).build().unwrap_err();
+    /// assert!(matches!(error, Error::InvalidConfig { field: "connections", .. }));
+    /// ```
     pub fn build(self) -> Result<LockConfig> {
         self.durations.check()?;
         if self.durations.margin * 4 > self.durations.watchdog_lease {
-            return Err(invalid("margin", "must be at most a quarter of `watchdog_lease`"));
+            return Err(Error::invalid_config("margin", "must be at most a quarter of `watchdog_lease`"));
         }
         if !(1..=MOST_CONNECTIONS).contains(&self.connections) {
-            return Err(invalid("connections", format!("must be from 1 to {MOST_CONNECTIONS}")));
+            return Err(Error::invalid_config(
+                "connections",
+                format!("must be from 1 to {MOST_CONNECTIONS}"),
+            ));
         }
         Ok(LockConfig(self))
     }
@@ -262,60 +290,7 @@ fn within(field: &'static str, value: Duration, least: Duration, most: Duration)
         return Ok(());
     }
     let [value, least, most] = [value, least, most].map(humantime::format_duration);
-    Err(invalid(field, format!("must be from {least} to {most}, not {value}")))
-}
-
-fn invalid(field: &'static str, problem: impl Into<String>) -> Error {
-    Error::InvalidConfig { field, problem: problem.into() }
-}
-
-/// A scalar of any type in a file, as text.
-#[derive(Clone, Debug)]
-struct Text(String);
-
-impl Text {
-    fn duration(self, field: &'static str) -> Result<Duration> {
-        let Self(text) = self;
-        humantime::parse_duration(&text)
-            .map_err(|error| invalid(field, format!("`{text}` is not a duration such as `30s`: {error}")))
-    }
-
-    fn number(self, field: &'static str) -> Result<usize> {
-        let Self(text) = self;
-        text.parse().map_err(|error| invalid(field, format!("`{text}` is not a number: {error}")))
-    }
-}
-
-impl Serialize for Text {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Text {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        struct Scalar;
-
-        macro_rules! accept {
-            ($($method:ident($type:ty))*) => {
-                $(fn $method<E: de::Error>(self, value: $type) -> std::result::Result<Text, E> {
-                    Ok(Text(value.to_string()))
-                })*
-            };
-        }
-
-        impl Visitor<'_> for Scalar {
-            type Value = Text;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a duration such as \"30s\"")
-            }
-
-            accept! { visit_str(&str) visit_u64(u64) visit_i64(i64) visit_f64(f64) visit_bool(bool) }
-        }
-
-        deserializer.deserialize_any(Scalar)
-    }
+    Err(Error::invalid_config(field, format!("must be from {least} to {most}, not {value}")))
 }
 
 #[cfg(test)]

@@ -5,6 +5,12 @@ use std::fmt;
 use crate::fault::{Fault, FaultKind, Sent};
 
 /// The result of most calls.
+///
+/// ```
+/// async fn sell(locks: &lockkeeper::LockClient) -> lockkeeper::Result<()> {
+///     locks.rlock("lock:stock").lock().await?.unlock().await
+/// }
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a call failed.
@@ -145,6 +151,14 @@ pub struct Lost {
 }
 
 /// Identifies the lock that an [`Error`] is about.
+///
+/// ```
+/// # fn demo(error: lockkeeper::Error) {
+/// if let lockkeeper::Error::NotHeld(lock) = error {
+///     eprintln!("`{}` was not held: see the key {} on {}", lock.name, lock.key, lock.server);
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockId {
@@ -157,6 +171,16 @@ pub struct LockId {
 }
 
 /// The fault of server or network behind an [`Error`], and the lock that it happened to.
+///
+/// Its text is part of the error's text.
+///
+/// ```
+/// # fn demo(error: lockkeeper::Error) {
+/// if let lockkeeper::Error::Unreachable(_) = &error {
+///     eprintln!("{error}"); // the server cannot be reached: …
+/// }
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Cause {
     fault: Fault,
@@ -202,6 +226,10 @@ impl Error {
                 | Self::Unavailable(_)
                 | Self::Unreachable(_)
         )
+    }
+
+    pub(crate) fn invalid_config(field: &'static str, problem: impl Into<String>) -> Self {
+        Self::InvalidConfig { field, problem: problem.into() }
     }
 
     const fn cause(&self) -> Option<&Cause> {

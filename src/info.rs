@@ -27,6 +27,13 @@ pub struct LockInfo {
 }
 
 /// One owner of a lock.
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// let info = locks.inspect("lock:orders:42").await?;
+/// let is_ours = info.is_some_and(|info| info.holders.iter().any(|holder| holder.owner.starts_with(locks.id())));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
@@ -39,6 +46,16 @@ pub struct Holder {
 }
 
 /// How long a lock stays held if nobody renews or releases it.
+///
+/// ```
+/// # use lockkeeper::RemainingLease;
+/// fn describe(left: RemainingLease) -> String {
+///     match left.duration() {
+///         Some(time) => format!("held for {time:?} more"),
+///         None => "held for ever: somebody removed the expiry of the key".to_owned(),
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum RemainingLease {

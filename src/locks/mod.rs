@@ -11,12 +11,14 @@ mod owner_lock;
 mod read_write;
 mod red;
 mod rlock;
+mod sides;
 
 pub use base::BaseLock;
 pub use fair::FairLock;
 pub use fenced::FencedLock;
 pub use multi::{Member, MultiLock};
 pub use owner_lock::OwnerLock;
-pub use read_write::{ReadLock, ReadWriteLock, WriteLock};
+pub use read_write::ReadWriteLock;
 pub use red::RedLock;
 pub use rlock::RLock;
+pub use sides::{ReadLock, WriteLock};

@@ -2,8 +2,8 @@
 
 use super::fair::FairLock;
 use super::fenced::FencedLock;
-use super::read_write::{ReadLock, WriteLock};
 use super::rlock::RLock;
+use super::sides::{ReadLock, WriteLock};
 use crate::engine::{Handle, Quorum};
 use crate::error::Result;
 use crate::guard::LockGuard;

@@ -7,8 +7,8 @@ use std::ops::Deref;
 use super::base::{BaseLock, Lock};
 use super::fair::FairLock;
 use super::fenced::FencedLock;
-use super::read_write::{ReadLock, WriteLock};
 use super::rlock::RLock;
+use super::sides::{ReadLock, WriteLock};
 use crate::engine::Handle;
 use crate::guard::{FencedGuard, LockGuard};
 

@@ -1,13 +1,13 @@
-//! The read-write lock.
+//! The read-write lock: one owner with two locks.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::base::BaseLock;
 use super::owner_lock::OwnerLock;
+use super::sides::{ReadLock, WriteLock};
 use crate::engine::{Engine, Handle, OwnerGrants};
 use crate::error::Result;
-use crate::guard::LockGuard;
 use crate::protocol::{Read, Write};
 
 /// A lock that many owners can hold to read, or one owner to write. Redisson's `RReadWriteLock`.
@@ -36,32 +36,6 @@ pub struct ReadWriteLock<R = ReadLock, W = WriteLock> {
     read: R,
     write: W,
 }
-
-/// The side of a [`ReadWriteLock`] that many owners can hold together.
-///
-/// Each hold has its own lease. A dead reader counts until its lease ends, however long others read.
-///
-/// ```no_run
-/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-/// let guard = locks.read_write_lock("lock:cache").read().lock().await?;
-/// # Ok(()) }
-/// ```
-#[derive(Debug)]
-#[must_use = "a handle does nothing until it locks"]
-pub struct ReadLock(pub(super) Handle);
-
-/// The side of a [`ReadWriteLock`] that excludes all other owners.
-///
-/// It waits until nobody reads. More readers may be admitted meanwhile.
-///
-/// ```no_run
-/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-/// let guard = locks.read_write_lock("lock:cache").write().lock().await?;
-/// # Ok(()) }
-/// ```
-#[derive(Debug)]
-#[must_use = "a handle does nothing until it locks"]
-pub struct WriteLock(pub(super) Handle);
 
 impl ReadWriteLock {
     pub(crate) fn new(engine: &Arc<Engine>, name: &str, owner: Arc<OwnerGrants>) -> Self {
@@ -168,6 +142,3 @@ impl<R: BaseLock, W: BaseLock> ReadWriteLock<R, W> {
         Ok(self)
     }
 }
-
-lock_type!(ReadLock, LockGuard);
-lock_type!(WriteLock, LockGuard);

@@ -1,0 +1,374 @@
+//! What holds for the source text: the rooms of `src/`, the public API, and what the pages refer to. It needs no server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use syn::visit::{self, Visit};
+
+const LONGEST_FILE: usize = 400;
+
+/// Words that had to be read twice.
+const UNCLEAR: [&str; 8] =
+    ["can not", "whose ever", "is had", "are had", "was had", "were had", "but for ", "what it came to"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The files below a folder with one of these extensions, with their text. Paths are relative to the package.
+fn files(folder: &str, extensions: &[&str]) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next).unwrap_or_else(|error| panic!("{}: {error}", next.display())) {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                if path.file_name().is_none_or(|name| name != "target" && name != ".git") {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|have| extensions.iter().any(|want| have == *want)) {
+                let text = fs::read_to_string(&path).unwrap();
+                found.insert(path.strip_prefix(root()).unwrap().to_owned(), text);
+            }
+        }
+    }
+    found
+}
+
+// --- imports -----------------------------------------------------------------------------------------------------------
+
+/// A module as the names from the root of the crate to it.
+type Module = Vec<String>;
+
+/// What one file refers to by `crate::`, `super::` or `self::`, and what it exports again.
+#[derive(Default)]
+struct Imports {
+    module: Module,
+    /// Modules that are written in this file, such as `tests`.
+    inner: Vec<String>,
+    paths: BTreeSet<Vec<String>>,
+    exported: BTreeMap<String, Vec<String>>,
+}
+
+impl Imports {
+    fn of(file: &Path, text: &str) -> Self {
+        let mut imports = Self { module: module_of(file), ..Self::default() };
+        imports.visit_file(&syn::parse_file(text).unwrap());
+        imports
+    }
+
+    /// The same path from the root of the crate. None: it leads to another crate.
+    fn from_root(&self, path: &[String]) -> Option<Vec<String>> {
+        let here: Vec<String> = self.module.iter().chain(&self.inner).cloned().collect();
+        match path.first()?.as_str() {
+            "crate" => Some(path[1..].to_vec()),
+            "self" => Some([&here, &path[1..]].concat()),
+            "super" => {
+                let up = path.iter().take_while(|part| *part == "super").count();
+                Some([&here[..here.len() - up], &path[up..]].concat())
+            }
+            _ => None,
+        }
+    }
+
+    fn add(&mut self, path: &[String]) {
+        self.paths.extend(self.from_root(path));
+    }
+
+    fn add_tree(&mut self, tree: &syn::UseTree, before: &[String], is_exported: bool) {
+        let with = |name: &syn::Ident| [before, &[name.to_string()]].concat();
+        match tree {
+            syn::UseTree::Path(path) => self.add_tree(&path.tree, &with(&path.ident), is_exported),
+            syn::UseTree::Group(group) => {
+                for tree in &group.items {
+                    self.add_tree(tree, before, is_exported);
+                }
+            }
+            syn::UseTree::Glob(_) => self.add(before),
+            syn::UseTree::Name(name) if is_exported => self.export(&name.ident, with(&name.ident)),
+            syn::UseTree::Rename(name) if is_exported => self.export(&name.rename, with(&name.ident)),
+            syn::UseTree::Name(name) => self.add(&with(&name.ident)),
+            syn::UseTree::Rename(name) => self.add(&with(&name.ident)),
+        }
+    }
+
+    /// `mod grant; pub(crate) use grant::Grant;` is no import: whoever uses it imports from `grant`.
+    fn export(&mut self, name: &syn::Ident, path: Vec<String>) {
+        let path = match self.from_root(&path) {
+            Some(path) => path,
+            None => [self.module.clone(), path].concat(),
+        };
+        self.exported.insert(name.to_string(), path);
+    }
+}
+
+impl<'ast> Visit<'ast> for Imports {
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        let is_exported = !matches!(item.vis, syn::Visibility::Inherited);
+        self.add_tree(&item.tree, &[], is_exported);
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if item.ident != "tests" {
+            self.inner.push(item.ident.to_string());
+            visit::visit_item_mod(self, item);
+            self.inner.pop();
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let parts: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        self.add(&parts);
+        visit::visit_path(self, path);
+    }
+}
+
+fn module_of(file: &Path) -> Module {
+    let path = file.strip_prefix("src").unwrap().with_extension("");
+    let mut module: Module = path.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
+    if module.last().is_some_and(|last| last == "mod" || last == "lib") {
+        module.pop();
+    }
+    module
+}
+
+/// The module that a path leads to, past everything that is only exported again.
+fn target(path: &[String], all: &BTreeMap<Module, Imports>) -> Option<Module> {
+    let (module, rest) = (0..=path.len())
+        .rev()
+        .find_map(|len| all.get_key_value(&path[..len]).map(|(module, _)| (module, &path[len..])))?;
+    match rest.first().and_then(|name| all[module].exported.get(name)) {
+        Some(exported) => target(&[exported, &rest[1..]].concat(), all),
+        None => Some(module.clone()),
+    }
+}
+
+/// Each module, and those that it imports from.
+fn import_graph(sources: &BTreeMap<PathBuf, String>) -> BTreeMap<Module, BTreeSet<Module>> {
+    let all: BTreeMap<Module, Imports> =
+        sources.iter().map(|(file, text)| (module_of(file), Imports::of(file, text))).collect();
+    let imports = |imports: &Imports| {
+        let targets = imports.paths.iter().filter_map(|path| target(path, &all));
+        targets.filter(|module| *module != imports.module && !module.is_empty()).collect()
+    };
+    all.iter().map(|(module, found)| (module.clone(), imports(found))).collect()
+}
+
+/// What is left when modules that import from nothing that is left are removed, again and again.
+fn cycles(mut graph: BTreeMap<Module, BTreeSet<Module>>) -> BTreeMap<Module, BTreeSet<Module>> {
+    loop {
+        let free: BTreeSet<Module> = graph
+            .iter()
+            .filter(|(_, imports)| imports.is_empty())
+            .map(|(module, _)| module.clone())
+            .collect();
+        if free.is_empty() {
+            return graph;
+        }
+        graph.retain(|module, _| !free.contains(module));
+        graph.values_mut().for_each(|imports| imports.retain(|module| !free.contains(module)));
+    }
+}
+
+#[test]
+fn no_two_files_import_each_other() {
+    let graph = import_graph(&files("src", &["rs"]));
+    assert!(graph.values().map(BTreeSet::len).sum::<usize>() > 100, "imports are not found any more");
+    let cycles = cycles(graph);
+    assert!(cycles.is_empty(), "{cycles:#?}");
+}
+
+#[test]
+fn files_that_import_each_other_are_found() {
+    let source = |file: &str, text: &str| (PathBuf::from(file), text.to_owned());
+    let cyclic = [
+        source("src/room/mod.rs", "mod a; mod b; pub(crate) use a::A;"),
+        source("src/room/a.rs", "use super::b::B; struct A(B);"),
+        source("src/room/b.rs", "fn take(a: crate::room::A) {}"),
+    ];
+    assert_eq!(cycles(import_graph(&cyclic.into())).len(), 2);
+}
+
+#[test]
+fn no_source_file_is_long() {
+    for (file, text) in files("src", &["rs"]) {
+        let lines = text.lines().count();
+        assert!(lines < LONGEST_FILE, "{} has {lines} lines: does it hold one idea?", file.display());
+    }
+}
+
+// --- the public API ----------------------------------------------------------------------------------------------------
+
+/// The lines that declare public items, in the order of files. What is `pub` in a private module is public somewhere, as the
+/// lints `unreachable_pub` and `unnameable_types` see to.
+fn public_api() -> String {
+    let mut api = String::new();
+    let all = files("src", &["rs"]);
+    let root = &all[Path::new("src/lib.rs")];
+    let is_exported =
+        |name: &str| root.split(|letter: char| !letter.is_alphanumeric()).any(|word| word == name);
+    for (file, text) in &all {
+        let declarations = declarations(text, is_exported);
+        if !declarations.is_empty() {
+            api += &format!("# {}\n{declarations}\n", file.display());
+        }
+    }
+    api
+}
+
+fn declarations(text: &str, is_exported: impl Fn(&str) -> bool) -> String {
+    let mut found = String::new();
+    let mut derives = "";
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let code = line.trim_start();
+        if code.starts_with("#[derive") {
+            derives = line;
+        }
+        let is_block = code.starts_with("pub enum ") || code.starts_with("pub trait ");
+        let implementer = line.strip_prefix("impl").and_then(|line| line.split_once(" for "));
+        let is_implemented = implementer
+            .and_then(|(_, name)| name.split(|letter: char| !letter.is_alphanumeric()).next())
+            .is_some_and(&is_exported);
+        if !(code.starts_with("pub ") || is_implemented) {
+            if !code.starts_with("#[") && !code.starts_with("//") {
+                derives = "";
+            }
+            continue;
+        }
+        if !derives.is_empty() {
+            found += std::mem::take(&mut derives);
+            found += "\n";
+        }
+        let indent = line.len() - code.len();
+        let mut line = line;
+        loop {
+            if !line.trim_start().starts_with("//") {
+                found += line.trim_end_matches(" {");
+                found += "\n";
+            }
+            let is_closed = line.len() > indent && line[indent..].starts_with('}');
+            if is_closed || (!is_block && line.ends_with(['{', ';', ',', ']', '}'])) {
+                break;
+            }
+            let Some(next) = lines.next() else { break };
+            line = next;
+        }
+    }
+    found
+}
+
+#[test]
+fn a_change_of_the_public_api_is_seen_in_review() {
+    let path = root().join("tests/public_api.txt");
+    let api = public_api();
+    if std::env::var_os("LOCKKEEPER_UPDATE_API").is_some() {
+        fs::write(&path, &api).unwrap();
+    }
+    let listed = fs::read_to_string(&path).unwrap();
+    let changed: Vec<&str> = api.lines().filter(|line| !listed.lines().any(|other| other == *line)).collect();
+    assert!(
+        listed == api,
+        "the public API is not the listed one. Is it meant? Then run this test with LOCKKEEPER_UPDATE_API=1, and state \
+         the change in CHANGELOG.md. New or changed: {changed:#?}"
+    );
+}
+
+#[test]
+fn every_public_item_has_an_example() {
+    for (file, text) in files("src", &["rs"]) {
+        let mut has_example = false;
+        for (number, line) in text.lines().map(str::trim).enumerate() {
+            if line.starts_with("///") || line.starts_with("#[") {
+                has_example |= line.contains("```");
+                continue;
+            }
+            let is_item = ["fn ", "const fn ", "async fn ", "struct ", "enum ", "trait ", "type "]
+                .iter()
+                .any(|item| line.strip_prefix("pub ").is_some_and(|rest| rest.starts_with(item)));
+            // Sealed: users cannot name them.
+            let is_sealed = line.starts_with("pub trait Lock:") || line.starts_with("pub struct Handle {");
+            assert!(!is_item || has_example || is_sealed, "{}:{}: {line}", file.display(), number + 1);
+            has_example = false;
+        }
+    }
+}
+
+// --- pages -------------------------------------------------------------------------------------------------------------
+
+fn pages() -> BTreeMap<PathBuf, String> {
+    let mut pages = files("docs", &["md"]);
+    pages.extend(files("lua", &["md"]));
+    for page in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"] {
+        pages.insert(page.into(), fs::read_to_string(root().join(page)).unwrap());
+    }
+    pages
+}
+
+const DOCS: &str = "https://docs.rs/lockkeeper/latest/lockkeeper/";
+const SOURCE: &str = "https://docs.rs/crate/lockkeeper/latest/source/";
+
+/// The file of this repository that a link leads to. None: it leads elsewhere.
+fn linked_file(page: &Path, link: &str) -> Option<PathBuf> {
+    let link = link.split('#').next().filter(|link| !link.is_empty())?;
+    if let Some(path) = link.strip_prefix(SOURCE) {
+        return Some(path.into());
+    }
+    if let Some(path) = link.strip_prefix(DOCS) {
+        let guide = path.strip_prefix("guide/").and_then(|path| path.strip_suffix("/index.html"))?;
+        return Some(format!("docs/{guide}.md").into());
+    }
+    (!link.contains("://")).then(|| page.parent().unwrap().join(link))
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    for (page, text) in pages() {
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            // crates.io and docs.rs show these pages, and do not know the repository.
+            let is_shown = page == Path::new("README.md") || page.starts_with("docs");
+            assert!(
+                !is_shown || link.contains("://") || link.starts_with('#'),
+                "{}: {link} is relative",
+                page.display()
+            );
+            if let Some(file) = linked_file(&page, link) {
+                assert!(root().join(&file).exists(), "{}: {link} leads nowhere", page.display());
+            }
+        }
+    }
+}
+
+/// A test is quoted as `name_of_the_test`, with at least two words.
+#[test]
+fn tests_that_pages_name_exist() {
+    let tests: String =
+        files("tests", &["rs"]).into_values().chain(files("src", &["rs"]).into_values()).collect();
+    let is_name = |word: &&str| {
+        word.matches('_').count() >= 3
+            && word.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_')
+    };
+    for (page, text) in pages() {
+        for name in text.split('`').skip(1).step_by(2).filter(is_name) {
+            assert!(tests.contains(&format!("fn {name}")), "{} names the test {name}", page.display());
+        }
+    }
+}
+
+#[test]
+fn what_had_to_be_read_twice_does_not_come_back() {
+    let mut all = pages();
+    for folder in ["src", "tests", "examples", "scripts", "lua", "benches"] {
+        all.extend(files(folder, &["rs", "lua", "md", "sh", "toml", ""]));
+    }
+    for (file, text) in all {
+        if file == Path::new("tests/house.rs") {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            let found = UNCLEAR.iter().find(|words| line.contains(**words));
+            assert!(found.is_none(), "{}:{}: {found:?} in: {line}", file.display(), number + 1);
+        }
+    }
+}
