@@ -32,3 +32,16 @@ pub use store::Source;
 pub use token::FencingToken;
 
 pub use deadpool_redis;
+
+/// The pages of `docs/`.
+#[cfg(any(doc, doctest))]
+pub mod guide {
+    #[doc = include_str!("../docs/guarantees.md")]
+    pub mod guarantees {}
+    #[doc = include_str!("../docs/operations.md")]
+    pub mod operations {}
+    #[doc = include_str!("../docs/performance.md")]
+    pub mod performance {}
+    #[doc = include_str!("../docs/redisson.md")]
+    pub mod redisson {}
+}
