@@ -205,13 +205,13 @@ async fn read_and_write(scene: &Scene, locks: &LockClient) {
     assert!(lock.read().force_unlock().await.unwrap());
 }
 
-/// What the README says a user needs.
+/// What `docs/operations.md` says a user needs.
 #[tokio::test]
 async fn the_rights_in_the_readme_are_enough() {
-    let readme = include_str!("../README.md");
+    let page = include_str!("../docs/operations.md");
     let scene = Scene::start();
     let rules: Vec<_> =
-        readme.match_indices("ACL SETUSER locker").map(|(start, _)| &readme[start..]).collect();
+        page.match_indices("ACL SETUSER locker").map(|(start, _)| &page[start..]).collect();
     assert_eq!(rules.len(), 4, "for all locks, and for those with more keys");
     for rule in rules {
         let words: Vec<&str> = rule.split("```").next().unwrap().split_whitespace().collect();
