@@ -207,7 +207,7 @@ async fn read_and_write(scene: &Scene, locks: &LockClient) {
 
 /// What `docs/operations.md` says a user needs.
 #[tokio::test]
-async fn the_rights_in_the_readme_are_enough() {
+async fn the_documented_rights_are_enough() {
     let page = include_str!("../docs/operations.md");
     let scene = Scene::start();
     let rules: Vec<_> =
