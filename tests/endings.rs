@@ -3,10 +3,11 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use lockkeeper::BaseLock;
+use lockkeeper::{BaseLock, MultiLock};
 use support::events::Events;
-use support::fixture::Lending;
-use support::{Faults, MS, SECOND, Scene, connect, eventually, patient, soon, timed};
+use support::fixture::{FairLocks, FencedLocks, Lending, RLocks, ReadLocks, WriteLocks};
+use support::{Faults, MS, SECOND, Scene, Server, connect, eventually, patient, soon, timed};
+use tokio::time::timeout;
 
 /// `max_hold` ends a write hold while a read hold of the same owner is renewed. The guards stay alive, as in work that
 /// hangs.
@@ -220,4 +221,115 @@ for_each_lending! {
         a_leaked_lease_ends_beside_a_renewed_one
         a_short_lease_ends_after_a_longer_one_was_released
     }
+}
+
+/// Guarantee 11. A cancelled `extend` of a lease of one second.
+#[tokio::test]
+async fn a_lost_hold_ends_on_the_server_after_a_cancelled_extend() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let (locks, beside) = (connect(proxy.url(), patient()).await, scene.client().await);
+    let guard = locks.rlock("a").lease(SECOND).unwrap().lock().await.unwrap();
+    proxy.set(Faults { delay: 60 * MS, ..Faults::default() });
+    assert!(timeout(90 * MS, guard.extend(600 * SECOND)).await.is_err());
+    proxy.set(Faults::default());
+    soon(guard.lost()).await;
+    let got = beside.rlock("a").try_lock_for(10 * SECOND).await.unwrap();
+    assert!(
+        got.is_some(),
+        "lost, and its lease on the server: {} ms",
+        scene.server.run::<i64>(&["PTTL", "a"])
+    );
+}
+
+/// An `extend` of two members, of which one server does not answer.
+#[tokio::test]
+async fn a_lost_hold_ends_on_the_server_after_an_extend_of_one_member() {
+    let (scene, other) = (Scene::start(), Server::start());
+    let config = patient().command_timeout(200 * MS).retry_timeout(500 * MS);
+    let (one, two) = (scene.client_with(config.clone()).await, connect(other.url(), config).await);
+    let beside = scene.client().await;
+    let mut both = MultiLock::new([one.rlock("a"), two.rlock("a")]).unwrap().lease(3 * SECOND).unwrap();
+    let guard = both.lock().await.unwrap();
+    other.freeze();
+    assert!(guard.extend(600 * SECOND).await.is_err());
+    other.thaw();
+    soon(guard.lost()).await;
+    let got = beside.rlock("a").try_lock_for(10 * SECOND).await.unwrap();
+    assert!(
+        got.is_some(),
+        "lost, and its lease on the server: {} ms",
+        scene.server.run::<i64>(&["PTTL", "a"])
+    );
+}
+
+/// Guarantee 11. A re-entry with a longer lease is cancelled. `leaks`: nobody has a guard at all.
+async fn a_cancelled_reentry<F: Lending>(leaks: bool) {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let (locks, beside) = (connect(proxy.url(), patient()).await, scene.client().await);
+    let mut owner = locks.owner();
+    let mut guard = Some(F::lent_leased(&mut owner, "a", 2 * SECOND).lock().await.unwrap());
+    if leaks {
+        guard.take().unwrap().leak();
+    }
+    proxy.set(Faults { delay: 60 * MS, ..Faults::default() });
+    assert!(timeout(90 * MS, F::lent_leased(&mut owner, "a", 600 * SECOND).lock()).await.is_err());
+    proxy.set(Faults::default());
+    let got = F::rival(&beside, "a").try_lock_for(12 * SECOND).await.unwrap();
+    assert!(guard.is_none_or(|guard| guard.is_lost()));
+    drop(owner);
+    let shut = locks.shutdown().await;
+    assert!(
+        got.is_some(),
+        "after shutdown {shut:?} its lease is {} ms",
+        scene.server.run::<i64>(&["PTTL", "a"])
+    );
+}
+
+#[tokio::test]
+async fn a_cancelled_reentry_keeps_no_lock_rlock() {
+    a_cancelled_reentry::<RLocks>(false).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_reentry_keeps_no_lock_leaked() {
+    a_cancelled_reentry::<RLocks>(true).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_reentry_keeps_no_lock_fair() {
+    a_cancelled_reentry::<FairLocks>(false).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_reentry_keeps_no_lock_fenced() {
+    a_cancelled_reentry::<FencedLocks>(false).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_reentry_keeps_no_lock_write() {
+    a_cancelled_reentry::<WriteLocks>(false).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_reentry_keeps_no_lock_read_leaked() {
+    a_cancelled_reentry::<ReadLocks>(true).await;
+}
+
+/// Five nested holds that were dropped, and an outer one that is lost: one loss.
+#[tokio::test]
+async fn nested_holds_that_were_dropped_are_one_loss_with_the_outer_hold() {
+    let events = Events::default();
+    let _collecting = events.collect();
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut owner = locks.owner();
+    let outer = owner.rlock("a").lock().await.unwrap();
+    for _ in 0..5 {
+        drop(owner.rlock("a").lock().await.unwrap());
+    }
+    scene.server.run::<()>(&["DEL", "a"]);
+    assert!(outer.unlock().await.is_err());
+    assert_eq!(events.lost("a").len(), 1);
 }

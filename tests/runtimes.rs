@@ -4,7 +4,7 @@
 mod support;
 
 use lockkeeper::{Error, LockClient, LockConfig, LockConfigBuilder};
-use support::{LIMIT, MS, SECOND, Scene, poll_until, soon, timed};
+use support::{LIMIT, MS, SECOND, Scene, Server, poll_until, soon, timed};
 use tokio::runtime::{Builder, Runtime};
 
 fn runtime() -> Runtime {
@@ -88,4 +88,20 @@ async fn two_runtimes_share_a_client() {
     tokio::task::spawn_blocking(move || other.join().unwrap()).await.unwrap().unwrap();
     drop((third, locks));
     scene.end().await;
+}
+
+/// The runtime of the client is gone.
+#[test]
+fn unlock_reports_that_the_runtime_is_gone() {
+    let one = runtime();
+    let (server, guard) = one.block_on(async {
+        let server = Server::start();
+        let locks = LockClient::connect(server.url()).await.unwrap();
+        (server, locks.rlock("a").lock().await.unwrap())
+    });
+    drop(one);
+    let two = runtime();
+    let (unlocked, took) = two.block_on(timed(guard.unlock()));
+    drop(server);
+    assert!(matches!(unlocked, Err(Error::RuntimeGone)) && took < SECOND, "{unlocked:?} after {took:?}");
 }

@@ -4,6 +4,8 @@
 mod support;
 
 use lockkeeper::{BaseLock, Error, LockConfig};
+use std::time::Duration;
+
 use support::fixture::{Fixture, for_each_lock};
 use support::{Faults, MS, SECOND, Scene, connect, eventually, patient, poll_until, soon, timed};
 use tokio::task::JoinSet;
@@ -134,3 +136,56 @@ async fn shutdown_is_bounded_when_the_server_is_silent() {
 }
 
 for_each_lock! { shutdown_leaves_no_lock_of_an_acquire_in_flight }
+
+/// Guarantee 11. Nobody polls the acquire, and the server has granted it.
+#[tokio::test]
+async fn shutdown_undoes_an_unpolled_acquire() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), patient().retry_timeout(SECOND)).await;
+    proxy.set(Faults { delay: 20 * MS, ..Faults::default() });
+    let mut lock = locks.rlock("a");
+    let mut waiting = Box::pin(lock.lock());
+    poll_until(&mut waiting, || !scene.server.keys().is_empty()).await;
+    let shut = soon(locks.shutdown()).await;
+    assert_eq!(
+        scene.server.keys(),
+        [""; 0],
+        "after {shut:?}, lease {} ms",
+        scene.server.run::<i64>(&["PTTL", "a"])
+    );
+}
+
+/// Guarantee 11. Nobody polls the waiter, and its heartbeat is in flight.
+#[tokio::test]
+async fn shutdown_leaves_the_queue_for_an_unpolled_waiter() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), patient().fair_allowance(3 * SECOND).retry_timeout(SECOND)).await;
+    let beside = scene.client_with(patient().fair_allowance(3 * SECOND)).await;
+    let guard = beside.fair_lock("a").lock().await.unwrap();
+    let mut lock = locks.fair_lock("a");
+    let mut waiting = Box::pin(lock.lock());
+    poll_until(&mut waiting, || !scene.server.channels().is_empty()).await;
+    proxy.set(Faults { delay: 150 * MS, ..Faults::default() });
+    let record = || scene.server.run::<Vec<String>>(&["HVALS", "lockkeeper_fair:{a}"]);
+    let before = record();
+    eventually("a heartbeat", record, |now| *now != before).await;
+    sleep(500 * MS).await; // and half a second of the shutdown: the next one is under way
+    let shut = soon(locks.shutdown()).await;
+    let places = scene.server.run::<usize>(&["LLEN", "redisson_lock_queue:{a}"]);
+    guard.unlock().await.unwrap();
+    let (_guard, waited) = timed(beside.fair_lock("a").lock()).await;
+    assert_eq!(places, 0, "after {shut:?}; another waited {waited:?} for a free lock");
+}
+
+/// With `retry_timeout` zero ("do not retry") a healthy server gets no time to answer.
+#[tokio::test]
+async fn shutdown_without_retries_still_waits_for_an_answer() {
+    let scene = Scene::start();
+    let locks = scene.client_with(patient().retry_timeout(Duration::ZERO)).await;
+    drop(locks.rlock("a").lock().await.unwrap());
+    let shut = locks.shutdown().await;
+    let keys = scene.server.keys();
+    assert!(shut.is_ok() && keys.is_empty(), "{shut:?}, left {keys:?}");
+}

@@ -82,41 +82,40 @@ end
 local is_new = false
 if allowance_ms > 0 and not place then
   local score = now + allowance_ms + SLACK_MS
-  if redis.call('zadd', scores, score, owner) == 0 then
-    -- It has a score, so it still has its place, although its record was removed.
-    redis.call('zadd', tickets, 'nx', now_us, owner)
+  local had_score = redis.call('zadd', scores, score, owner) == 0
+  local queued, last = redis.call('llen', queue), redis.call('zrange', tickets, '-1', '-1', 'withscores')
+  -- Tickets state the order, so they grow whatever the clock does.
+  local ticket = string.format('%.0f', math.max(now_us, (tonumber(last[2]) or 0) + 1))
+  -- Another program may have removed keys. With a ticket, a waiter has its place, and if it is not in the list it is put
+  -- back. With a score alone, it is in the list, unless the list has fewer waiters than there are scores.
+  if redis.call('zscore', tickets, owner) or had_score and queued >= redis.call('zcard', scores) then
+    redis.call('zadd', tickets, 'nx', ticket, owner)
     redis.call('hset', places, owner, record(now, allowance_ms, 0))
+    keep_queue(queue, scores, places, tickets, score - now)
   else
-    local last, java = redis.call('zrange', tickets, '-1', '-1', 'withscores'), {}
-    local before, tail = 0, nil
+    local java, before = {}, 0
     if first then
-      tail = redis.call('lindex', queue, '-1')
+      local tail = redis.call('lindex', queue, '-1')
       local nearest = redis.call('hget', places, tail)
       if not nearest then
         nearest, java = beyond_java(queue, places, -1, -1)
       end
       before = #java + (nearest and java_before(nearest) or 0)
+      if before > 0 then
+        -- Each Java client in front lowers this score at most once, when it is granted the lock or leaves.
+        score = math.max(score, tonumber(redis.call('zscore', scores, tail) or 0)) + #java * java_wait_ms
+        redis.call('zadd', scores, score, owner)
+      end
     end
-    if before > 0 then
-      -- Each Java client in front lowers this score at most once, when it is granted the lock or leaves.
-      score = math.max(score, tonumber(redis.call('zscore', scores, tail) or 0)) + #java * java_wait_ms
-      redis.call('zadd', scores, score, owner)
-    end
-    -- Tickets state the order, so they grow whatever the clock does.
-    local ticket = math.max(now_us, (tonumber(last[2]) or 0) + 1)
-    redis.call('zadd', tickets, string.format('%.0f', ticket), owner)
+    redis.call('zadd', tickets, ticket, owner)
     redis.call('hset', places, owner, record(now, allowance_ms, before))
-    local keep_ms = score - now + alive_ms(allowance_ms)
-    if redis.call('rpush', queue, owner) == 1 then
-      redis.call('pexpire', queue, keep_ms)
-      redis.call('pexpire', scores, keep_ms)
-    elseif #java > 0 then
-      redis.call('persist', queue)
-      redis.call('persist', scores)
+    if queued + 1 ~= redis.call('zcard', scores) then
+      -- Not as many waiters as scores: keys were removed, and it may be in the list already.
+      redis.call('lrem', queue, '0', owner)
     end
+    redis.call('rpush', queue, owner)
     if not last[1] then
-      redis.call('pexpire', places, keep_ms)
-      redis.call('pexpire', tickets, keep_ms)
+      keep_queue(queue, scores, places, tickets, score - now)
     end
     is_new = true
     first = first or owner

@@ -31,8 +31,11 @@ for owner in string.gmatch(owners, '%S+') do
   waiters[#waiters + 1] = owner
 end
 local found = redis.call('hmget', places, unpack(waiters))
+-- A record without a ticket: another program removed tickets. Such a waiter has to queue again.
+local is_complete = redis.call('hlen', places) == redis.call('zcard', tickets)
 local records = {}
 for i, owner in ipairs(waiters) do
+  found[i] = found[i] and (is_complete or redis.call('zscore', tickets, owner)) and found[i]
   kept[i] = found[i] and 1 or 0
   if found[i] then
     index[owner] = i
@@ -70,17 +73,8 @@ if #records > 0 then
   end
   -- 'xx': a waiter that Java removed does not get a score by this.
   redis.call('zadd', scores, 'xx', unpack(raised))
-  -- Longer than the scores: without its record, a waiter would count as one of Java's.
-  local keep_ms = most - now + alive_ms(allowance_ms)
-  redis.call('pexpire', places, keep_ms)
-  redis.call('pexpire', tickets, keep_ms)
-  if redis.call('llen', queue) == redis.call('hlen', places) then
-    redis.call('pexpire', queue, keep_ms)
-    redis.call('pexpire', scores, keep_ms)
-  else
-    redis.call('persist', queue)
-    redis.call('persist', scores)
-  end
+  -- The records last as long as the list: a waiter without one would be taken for Java's.
+  keep_queue(queue, scores, places, tickets, most - now)
 end
 
 if is_cut then

@@ -7,6 +7,10 @@
 -- Each grant to a Java client lowers all scores. The scores of our waiters stay this far ahead of the present.
 local SLACK_MS = 60000
 
+-- The keys of a queue end this long after our last heartbeat, if all our waiters died. Java adds waiters and does not renew
+-- the keys, so this is far longer than any Java client waits.
+local KEEP_MS = 86400000
+
 -- One script removes or puts back at most CHUNKS times CHUNK waiters, so that it does not block the server.
 local CHUNK, CHUNKS = 100, 20
 
@@ -42,6 +46,15 @@ local function forget(scores, places, tickets, waiters)
   redis.call('zrem', tickets, unpack(waiters))
 end
 
+-- Sets when the keys of the queue end, for waiters whose scores end after this time.
+local function keep_queue(queue, scores, places, tickets, score_ms)
+  local keep_ms = score_ms + KEEP_MS
+  redis.call('pexpire', queue, keep_ms)
+  redis.call('pexpire', scores, keep_ms)
+  redis.call('pexpire', places, keep_ms)
+  redis.call('pexpire', tickets, keep_ms)
+end
+
 -- If only Java's waiters are left, no heartbeat refreshes the expiry of the keys that Java needs, so it is removed.
 local function leave_to_java(queue, scores, tickets)
   if redis.call('exists', tickets) == 0 and redis.call('exists', queue) == 1 then
@@ -70,11 +83,14 @@ local function remove_dead(queue, scores, places, tickets, now)
 end
 
 -- Puts back waiters that were removed from the front of the queue, by Java or by hand: those with smaller tickets than the
--- first waiter there, in their order. A Java client whose clock is ahead removes living waiters.
+-- first waiter there, in their order. A Java client whose clock is ahead removes living waiters. Returns whether there were
+-- any.
 local function put_back(queue, scores, tickets, first, now)
   local most = first and redis.call('zscore', tickets, first)
   local missing, score = {}, now + SLACK_MS
-  for _, waiter in ipairs(redis.call('zrange', tickets, '0', CHUNK - 1)) do
+  -- LREM searches the list, so in a long list fewer are put back at once.
+  local at_once = math.max(1, math.min(CHUNK, math.floor(100000 / (redis.call('llen', queue) + 1))))
+  for _, waiter in ipairs(redis.call('zrange', tickets, '0', at_once - 1)) do
     if most then
       if tonumber(redis.call('zscore', tickets, waiter)) >= tonumber(most) then
         break
@@ -85,19 +101,24 @@ local function put_back(queue, scores, tickets, first, now)
     missing[#missing + 1] = waiter
   end
   for i = #missing, 1, -1 do
+    -- It may stand further back, if its ticket was removed and made anew. Twice in the list, it would block the others.
+    redis.call('lrem', queue, '0', missing[i])
     redis.call('lpush', queue, missing[i])
     redis.call('zadd', scores, score, missing[i])
   end
+  return #missing > 0
 end
 
--- Returns whether the foremost of our waiters, by its ticket, is missing in the queue, whose first waiter is given.
-local function is_missing(scores, tickets, foremost, first)
+-- Returns whether the foremost of our waiters, by its ticket, is not where it belongs in the queue, whose first waiter is
+-- given.
+local function is_missing(queue, scores, tickets, foremost, first)
   if not first then
     return true
   end
-  -- If the first waiter has a ticket, it queued later than the foremost, which is missing. Otherwise it is Java's; then the
-  -- foremost is missing if it has no score, because Java removes both or none.
-  return redis.call('zscore', tickets, first) or not redis.call('zscore', scores, foremost)
+  -- If the first waiter has a ticket, it queued later than the foremost. Otherwise it is Java's; then the foremost is missing
+  -- if it has no score, because Java removes both or none. With fewer scores than waiters, another program removed the scores.
+  return redis.call('zscore', tickets, first)
+    or not redis.call('zscore', scores, foremost) and redis.call('zcard', scores) >= redis.call('llen', queue)
 end
 
 -- Returns the first living waiter in the queue, and the time. Removes the dead waiters in front of it. Returns nil instead of a
@@ -110,15 +131,16 @@ local function head(queue, scores, places, tickets, now, java_wait_ms)
       return nil, now
     end
     now = now or server_time()
-    if foremost and foremost ~= first and is_missing(scores, tickets, foremost, first) then
-      put_back(queue, scores, tickets, first, now)
-    else
+    local is_restored = foremost and foremost ~= first and is_missing(queue, scores, tickets, foremost, first)
+      and put_back(queue, scores, tickets, first, now)
+    if first and not is_restored then
       local place = redis.call('hget', places, first)
       if place then
         if alive_until(place) > now then
           return first, now
         end
         remove_dead(queue, scores, places, tickets, now)
+        leave_to_java(queue, scores, tickets)
       else
         local till = tonumber(redis.call('zscore', scores, first))
         if not till then

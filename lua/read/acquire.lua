@@ -30,7 +30,7 @@ if mode and mode ~= 'read' and mode ~= 'write' or not mode and redis.call('exist
   return no_read_write_lock(lock, mode)
 end
 if mode == 'write' and redis.call('hexists', lock, owner .. WRITER) == 0 then
-  return redis.call('pttl', lock)
+  return written_ms(lock)
 end
 
 local keys, count = hold_keys(lock, owner), mode and count_of(lock, owner) or 0
@@ -49,7 +49,8 @@ remove(keys, 1, count)
 -- Changes nothing without a lock. A user who may not set an expiry fails here, and not later, which would leave a hold.
 local is_raised = redis.call('pexpire', lock, lease_ms, 'gt') == 1
 -- A lock has an expiry. A hash without one may be data of another program that has a field "mode".
-if mode == 'read' and not is_raised and redis.call('pttl', lock) == -1 and other_reader_ms(lock, owner) == -5 then
+if mode == 'read' and not is_raised and redis.call('pttl', lock) == -1
+  and (redis.call('hlen', lock) == 1 or other_reader_ms(lock, owner) == -5) then
   return -5
 end
 redis.call('set', keys .. '1', grant, 'px', lease_ms)

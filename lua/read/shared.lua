@@ -66,6 +66,18 @@ local function no_read_write_lock(lock, mode)
   return #fields == 2 and not is_writer(fields[1]) and is_holder(fields[1], fields[2]) and -3 or -5
 end
 
+-- Returns the milliseconds left of a write lock, -1 if it has no expiry, or -5 if no field is a writer: then the hash is data
+-- of another program that has a field "mode". A write lock has three fields at most: the mode, the writer and its read hold.
+local function written_ms(lock)
+  local fields = redis.call('hrandfield', lock, '3', 'withvalues')
+  for i = 1, #fields, 2 do
+    if is_writer(fields[i]) and is_holder(fields[i], fields[i + 1]) then
+      return redis.call('pttl', lock)
+    end
+  end
+  return -5
+end
+
 -- Returns the milliseconds left of the lease of a living reader other than the given one. nil: there is none. -5: a field
 -- is not a holder. Dead readers found on the way are removed, so each costs once.
 local function other_reader_ms(lock, one)

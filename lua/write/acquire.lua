@@ -29,9 +29,12 @@ if mode == 'write' then
     redis.call('pexpire', lock, lease_ms, 'gt')
     return nil
   end
-  return redis.call('pttl', lock)
+  return written_ms(lock)
 end
 if mode == 'read' then
+  if redis.call('hlen', lock) == 1 then
+    return -5
+  end
   local reader_ms = other_reader_ms(lock)
   if reader_ms then
     return reader_ms

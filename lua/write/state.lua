@@ -19,7 +19,7 @@ local lock = KEYS[1]
 
 local mode = redis.call('hget', lock, 'mode')
 if mode == 'write' then
-  return redis.call('pttl', lock)
+  return written_ms(lock)
 end
 if mode == 'read' or not mode and redis.call('exists', lock) == 0 then
   return -2

@@ -11,6 +11,7 @@ mod cost;
 mod giving_up;
 mod order;
 mod places;
+mod removed_keys;
 mod scale;
 
 use std::future::Future;

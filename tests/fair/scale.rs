@@ -3,7 +3,7 @@
 //! The waiters are written into the queue by hand, as other processes would have written them. The test counts the
 //! commands that the scripts run, including commands that look at many waiters at once.
 
-use crate::support::{MS, SECOND, Scene, eventually, patient, soon};
+use crate::support::{MS, SECOND, Scene, patient, soon};
 use crate::{config, waits};
 
 const MANY: usize = 10_000;
@@ -136,24 +136,7 @@ async fn every_key_of_the_queue_expires() {
     ];
     for key in keys {
         let left = scene.server.run::<i64>(&["PTTL", key]);
-        assert!(left > 60_000, "{key}: {left}");
-    }
-    // With a Java client in the queue, the keys that Java reads stay.
-    scene.server.run::<()>(&["RPUSH", keys[0], "java:1"]);
-    scene.server.run::<()>(&["ZADD", keys[1], &(scene.server.now_ms() + 100_000).to_string(), "java:1"]);
-    for key in &keys[..2] {
-        eventually(
-            "a heartbeat removes the expiry",
-            || scene.server.run::<i64>(&["PTTL", key]),
-            |&left| left == -1,
-        )
-        .await;
-    }
-    scene.server.run::<()>(&["LREM", keys[0], "0", "java:1"]);
-    scene.server.run::<()>(&["ZREM", keys[1], "java:1"]);
-    for key in &keys[..2] {
-        eventually("the key expires again", || scene.server.run::<i64>(&["PTTL", key]), |&left| left > 0)
-            .await;
+        assert!((3_600_000..2 * 86_400_000).contains(&left), "{key}: {left}");
     }
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap();
