@@ -91,7 +91,7 @@ if allowance_ms > 0 and not place then
   if redis.call('zscore', tickets, owner) or had_score and queued >= redis.call('zcard', scores) then
     redis.call('zadd', tickets, 'nx', ticket, owner)
     redis.call('hset', places, owner, record(now, allowance_ms, 0))
-    keep_queue(queue, scores, places, tickets, score - now)
+    keep_queue(queue, scores, places, tickets, score - now, allowance_ms)
   else
     local java, before = {}, 0
     if first then
@@ -115,7 +115,7 @@ if allowance_ms > 0 and not place then
     end
     redis.call('rpush', queue, owner)
     if not last[1] then
-      keep_queue(queue, scores, places, tickets, score - now)
+      keep_queue(queue, scores, places, tickets, score - now, allowance_ms)
     end
     is_new = true
     first = first or owner

@@ -73,8 +73,7 @@ if #records > 0 then
   end
   -- 'xx': a waiter that Java removed does not get a score by this.
   redis.call('zadd', scores, 'xx', unpack(raised))
-  -- The records last as long as the list: a waiter without one would be taken for Java's.
-  keep_queue(queue, scores, places, tickets, most - now)
+  keep_queue(queue, scores, places, tickets, most - now, allowance_ms)
 end
 
 if is_cut then

@@ -7,7 +7,7 @@
 -- Each grant to a Java client lowers all scores. The scores of our waiters stay this far ahead of the present.
 local SLACK_MS = 60000
 
--- The keys of a queue end this long after our last heartbeat, if all our waiters died. Java adds waiters and does not renew
+-- The list and the scores end this long after our last heartbeat, if all our waiters died. Java adds waiters and does not renew
 -- the keys, so this is far longer than any Java client waits.
 local KEEP_MS = 86400000
 
@@ -46,13 +46,13 @@ local function forget(scores, places, tickets, waiters)
   redis.call('zrem', tickets, unpack(waiters))
 end
 
--- Sets when the keys of the queue end, for waiters whose scores end after this time.
-local function keep_queue(queue, scores, places, tickets, score_ms)
-  local keep_ms = score_ms + KEEP_MS
-  redis.call('pexpire', queue, keep_ms)
-  redis.call('pexpire', scores, keep_ms)
-  redis.call('pexpire', places, keep_ms)
-  redis.call('pexpire', tickets, keep_ms)
+-- Sets when the keys of the queue end, given how long the last score of ours lasts. After that, a waiter in the list is judged
+-- by its score, and needs no record.
+local function keep_queue(queue, scores, places, tickets, score_ms, allowance_ms)
+  redis.call('pexpire', queue, score_ms + KEEP_MS)
+  redis.call('pexpire', scores, score_ms + KEEP_MS)
+  redis.call('pexpire', places, score_ms + alive_ms(allowance_ms))
+  redis.call('pexpire', tickets, score_ms + alive_ms(allowance_ms))
 end
 
 -- If only Java's waiters are left, no heartbeat refreshes the expiry of the keys that Java needs, so it is removed.

@@ -106,7 +106,7 @@ async fn the_place_of_a_java_client_outlives_dead_waiters_in_rust() {
     scene.server.script("fair/acquire.lua", &KEYS, &["rust:1", "30000", "100", "300000"]);
     java_queues(&scene);
     let lasts_ms = |key: &str| scene.server.run::<i64>(&["PTTL", key]);
-    for key in [QUEUE, SCORES, PLACES, TICKETS] {
+    for key in [QUEUE, SCORES] {
         assert!(lasts_ms(key) > 3_600_000, "{key}: {} ms", lasts_ms(key));
     }
     let is_dead = || scene.server.run::<String>(&["HGET", PLACES, "rust:1"]);
