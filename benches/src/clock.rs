@@ -1,14 +1,14 @@
-//! Clocks that the standard library does not tell.
+//! Clocks that the standard library does not have.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of a clock that all processes of a host share.
+/// Nanoseconds of a clock that all processes of a machine share.
 pub fn now() -> u64 {
     nanos(ClockId::Monotonic)
 }
 
-/// Nanoseconds that this process has computed, all threads together.
-pub fn computed() -> u64 {
+/// Nanoseconds of CPU time that all threads of this process have used.
+pub fn cpu_time() -> u64 {
     nanos(ClockId::ProcessCPUTime)
 }
 

@@ -1,7 +1,7 @@
-//! How long it takes until a lock that one process releases is held by another that waits for it.
+//! The time of a hand-off: one process releases a lock, and another, which waits for it, holds it.
 //!
-//! This program starts itself twice, and the two pass one lock to and fro. A section is longer than the pause after
-//! it, so that whoever released waits again before the next release.
+//! This program starts itself twice, and the two processes pass one lock back and forth. A section is longer than the
+//! pause after it, so a process waits again before the other one releases.
 
 use std::fmt;
 use std::rc::Rc;
@@ -11,24 +11,25 @@ use std::time::{Duration, Instant};
 use lockkeeper::LockClient;
 use tokio::time::sleep;
 
-use crate::bare::{self, Bare, BareFair};
+use crate::bare::{Bare, BareFair};
 use crate::clock::now;
+use crate::connection::{connect, run};
 use crate::flavor::Flavor;
 use crate::peer::{Fair, Lock, Peer};
 use crate::redisson::{self, Done, Jvm, Work};
+use crate::report::{Cell, Report, Table, number};
 use crate::rounds::{Effort, interleave};
 use crate::sides;
-use crate::stats::{Ratio, median, percentile};
-use crate::table::Table;
+use crate::stats::{Latencies, Ratio, median};
 
-/// The word by which this program starts one of the two sides.
+/// The word by which this program starts one of the two processes.
 pub const SIDE: &str = "handoff-side";
 
 /// A timer of tokio adds up to a millisecond to these.
 const SECTION: Duration = Duration::from_millis(3);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Whoever asked less than this before the release may not have been waiting yet.
+/// Nanoseconds. A process that asked less than this before the release may not have been waiting yet.
 const SETTLED: u64 = 500_000;
 
 const KINDS: [(&str, [&str; 4]); 2] = [
@@ -36,27 +37,21 @@ const KINDS: [(&str, [&str; 4]); 2] = [
     ("fair locks", ["bare fair", "lockkeeper fair", redisson::FAIR, "PING"]),
 ];
 
-pub fn measure(url: &str, jvm: &Rc<Jvm>, effort: Effort) {
-    let jvms = [Rc::clone(jvm), redisson::warm(url, effort)];
+pub fn measure(url: &str, jvm: &Rc<Jvm>, effort: Effort, report: &mut Report) {
+    let jvms = [Rc::clone(jvm), redisson::start_warm(url, effort)];
     for flavor in Flavor::ALL {
         for (kind, candidates) in KINDS {
-            measure_kind(url, &jvms, flavor, effort, kind, candidates);
+            report.section(
+                format!("Hand-off of {kind} between two processes, {}", flavor.name()),
+                "From just before the release in one process to the end of the acquire in the other. PING is one round\n\
+                 trip.",
+            );
+            report.table(table(url, &jvms, flavor, effort, candidates));
         }
     }
 }
 
-fn measure_kind(
-    url: &str,
-    jvms: &[Rc<Jvm>],
-    flavor: Flavor,
-    effort: Effort,
-    kind: &str,
-    candidates: [&str; 4],
-) {
-    println!("\n## Hand-off of {kind} between two processes, {}\n", flavor.name());
-    println!(
-        "From just before the release in one to the end of the acquire in the other. PING: one round trip.\n"
-    );
+fn table(url: &str, jvms: &[Rc<Jvm>], flavor: Flavor, effort: Effort, candidates: [&str; 4]) -> Table {
     let count = effort.count(SECTION);
     let samples = interleave(effort.rounds, candidates.len(), |which| match candidates[which] {
         "PING" => pings(url, flavor, count),
@@ -64,25 +59,26 @@ fn measure_kind(
         redisson::FAIR => handoffs(in_java(jvms, "fair", count)),
         peer => handoffs(in_rust(url, peer, flavor, count)),
     });
-    let mut table = Table::new(["candidate", "hand-offs", "p50 µs", "ratio to bare", "target", "p99 µs"]);
+    let mut table = Table::new(["candidate", "hand-offs", "p50 µs", "ratio to bare", "target", "p99 µs"])
+        .plot_ratios("ratio to bare", 1);
     for (name, rounds) in candidates.iter().zip(&samples) {
-        let p50 = |times: &Vec<f64>| median(times.iter().copied());
+        let p50 = |times: &Latencies| times.micros(0.5);
         let ratio = Ratio::new(rounds, &samples[0], p50);
         let is_judged = name.starts_with("lockkeeper") && flavor == Flavor::CurrentThread;
-        let mut all = rounds.concat();
+        let all = Latencies::merged(rounds);
         table.row([
-            (*name).to_owned(),
-            all.len().to_string(),
-            format!("{:.0}", median(rounds.iter().map(p50))),
-            ratio.to_string(),
-            if is_judged { ratio.at_most(1.15) } else { String::new() },
-            format!("{:.0}", percentile(&mut all, 0.99)),
+            (*name).into(),
+            number(all.count() as f64, 0),
+            number(median(rounds.iter().map(p50)), 0),
+            ratio.into(),
+            if is_judged { ratio.at_most(1.15).into() } else { Cell::default() },
+            number(all.micros(0.99), 0),
         ]);
     }
-    print!("{table}");
+    table
 }
 
-/// Nanoseconds of a clock that all processes of a host share.
+/// Nanoseconds of a clock that all processes of a machine share.
 #[derive(Debug)]
 struct Section {
     asked: u64,
@@ -90,7 +86,7 @@ struct Section {
     released: u64,
 }
 
-/// With the number of the side.
+/// Each section with the number of its process.
 type Sections = Vec<(usize, Section)>;
 
 fn in_rust(url: &str, peer: &str, flavor: Flavor, count: usize) -> Sections {
@@ -102,7 +98,7 @@ fn in_rust(url: &str, peer: &str, flavor: Flavor, count: usize) -> Sections {
     sections
 }
 
-/// For as long as about so many sections of each side need.
+/// Runs for as long as each process needs for about so many sections.
 fn in_java(jvms: &[Rc<Jvm>], kind: &'static str, count: usize) -> Sections {
     let names = vec!["handoff".to_owned()];
     let work = Work { kind, names, section: SECTION, pause: PAUSE, time: SECTION * 2 * count as u32 };
@@ -113,19 +109,19 @@ fn in_java(jvms: &[Rc<Jvm>], kind: &'static str, count: usize) -> Sections {
         .collect()
 }
 
-/// Microseconds of each hand-off.
-fn handoffs(mut sections: Sections) -> Vec<f64> {
+/// The time of each hand-off.
+fn handoffs(mut sections: Sections) -> Latencies {
     sections.sort_unstable_by_key(|(_, section)| section.acquired);
     sections.windows(2).filter_map(|two| handoff(&two[0], &two[1])).collect()
 }
 
-fn handoff((from, first): &(usize, Section), (to, next): &(usize, Section)) -> Option<f64> {
-    assert!(first.released <= next.acquired, "two had the lock at once: {first:?}, {next:?}");
+fn handoff((from, first): &(usize, Section), (to, next): &(usize, Section)) -> Option<Duration> {
+    assert!(first.released <= next.acquired, "two processes held the lock at once: {first:?}, {next:?}");
     let was_waiting = from != to && next.asked + SETTLED < first.released;
-    was_waiting.then(|| (next.acquired - first.released) as f64 / 1e3)
+    was_waiting.then(|| Duration::from_nanos(next.acquired - first.released))
 }
 
-/// One of the two processes: prints its sections.
+/// One of the two processes. It prints its sections.
 pub fn side(url: &str, peer: &str, flavor: &str, count: &str) {
     let runtime = Flavor::named(flavor).runtime();
     let count = count.parse().expect("a number");
@@ -160,20 +156,21 @@ async fn take_turns<P: Peer>(url: &str, count: usize) -> Vec<Section> {
     tokio::spawn(turns).await.expect("no panic")
 }
 
-/// Microseconds of each round trip, at the pace of the hand-offs.
-pub fn pings(url: &str, flavor: Flavor, count: usize) -> Vec<f64> {
+/// The time of each round trip, at the pace of the hand-offs.
+pub fn pings(url: &str, flavor: Flavor, count: usize) -> Latencies {
     let pings = ping(url.to_owned(), count);
-    flavor.runtime().block_on(async { tokio::spawn(pings).await.expect("no panic") })
+    let times = flavor.runtime().block_on(async { tokio::spawn(pings).await.expect("no panic") });
+    times.into_iter().collect()
 }
 
-async fn ping(url: String, count: usize) -> Vec<f64> {
-    let mut connection = bare::connection(&url).await;
+async fn ping(url: String, count: usize) -> Vec<Duration> {
+    let mut connection = connect(&url).await;
     let mut times = Vec::new();
     for _ in 0..count {
         sleep(SECTION).await;
         let start = Instant::now();
-        let _: String = bare::run(&mut connection, &redis::cmd("PING")).await;
-        times.push(start.elapsed().as_secs_f64() * 1e6);
+        let _: String = run(&mut connection, &redis::cmd("PING")).await;
+        times.push(start.elapsed());
     }
     times
 }

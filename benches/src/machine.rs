@@ -1,4 +1,4 @@
-//! Where and how it was measured.
+//! Where and how a run was made.
 
 use std::fs;
 use std::process::Command;
@@ -7,37 +7,42 @@ use std::thread::available_parallelism;
 use lockkeeper_testkit::Server;
 
 use crate::redisson::{self, Jvm};
+use crate::report::Run;
 use crate::rounds::Effort;
 
-/// As cargo has resolved them.
+/// The versions that cargo resolved.
 const PACKAGES: &str = include_str!("../Cargo.lock");
 const COMPARED: [&str; 7] =
     ["lockkeeper", "redis", "rslock", "rlock", "relock", "distkit", "async-redis-lock"];
 
-pub fn describe(server: &Server, jvm: Option<&Jvm>, effort: Effort) {
-    println!("# Results\n");
-    println!("Ratios are of the same round: the median of the rounds [least..greatest].");
-    println!("Server and clients share the machine. Numbers of different runs can not be compared.\n");
-    println!("- Command: `{}`", command());
-    println!("- Rounds: {}, and {:?} for a candidate in each", effort.rounds, effort.slice);
-    println!("- Date: {}", output("date", &["-u", "+%F %H:%M UTC"]));
-    println!("- Processor: {}, {} cores", fact("/proc/cpuinfo", "model name"), cores());
-    println!("- Memory: {}", fact("/proc/meminfo", "MemTotal"));
-    println!("- Kernel: {}", output("uname", &["-sr"]));
-    println!("- Load when it began: {}", fs::read_to_string("/proc/loadavg").unwrap_or_default().trim());
-    println!("- Server: {}", server.version());
+/// Describes a run of these parts; of all of them if none is named.
+pub fn describe(parts: &[&str], server: &Server, jvm: Option<&Jvm>, effort: Effort) -> Run {
+    let mut facts = vec![
+        ("Command", command(parts, effort)),
+        ("Rounds", format!("{}, each with {:?} per candidate", effort.rounds, effort.slice)),
+        ("Date", output("date", &["-u", "+%F %H:%M UTC"])),
+        ("Processor", format!("{}, {} cores", fact("/proc/cpuinfo", "model name"), cores())),
+        ("Memory", fact("/proc/meminfo", "MemTotal")),
+        ("Kernel", output("uname", &["-sr"])),
+        ("Load at the start", fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned()),
+        ("Server", server.version()),
+    ];
     if let Some(jvm) = jvm {
-        println!("- Redisson: {}, warmed up for {:?}", jvm.version(), redisson::warming(effort));
+        let warm_up = redisson::warm_up(effort);
+        facts.push(("Redisson", format!("{}, warmed up for {warm_up:?}", jvm.version())));
     }
     if cfg!(debug_assertions) {
-        println!("- NOT OPTIMISED: built only to see that it works");
+        facts.push(("NOT OPTIMISED", "this build only shows that the benchmark works".to_owned()));
     }
-    println!("- Compiler: {}", output("rustc", &["--version"]));
-    println!("- Crates: {}", COMPARED.map(|name| format!("{name} {}", versions(name))).join(", "));
+    facts.push(("Compiler", output("rustc", &["--version"])));
+    facts.push(("Crates", COMPARED.map(|name| format!("{name} {}", versions(name))).join(", ")));
+    Run(facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-fn command() -> String {
-    ["scripts/bench".to_owned()].into_iter().chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" ")
+fn command(parts: &[&str], effort: Effort) -> String {
+    let quick = effort.is_quick().then_some("--quick");
+    let words: Vec<&str> = ["scripts/bench"].into_iter().chain(parts.iter().copied()).chain(quick).collect();
+    format!("`{}`", words.join(" "))
 }
 
 fn cores() -> usize {
@@ -52,14 +57,14 @@ fn output(program: &str, args: &[&str]) -> String {
     )
 }
 
-/// A line of "name : value".
+/// The value in a line of "name : value".
 fn fact(file: &str, name: &str) -> String {
     let facts = fs::read_to_string(file).unwrap_or_default();
     let line = facts.lines().find(|line| line.starts_with(name));
     line.and_then(|line| line.split_once(':')).map_or("unknown", |(_, value)| value.trim()).to_owned()
 }
 
-/// More than one, if they do not agree on one.
+/// More than one, if the candidates need different versions.
 fn versions(package: &str) -> String {
     let name = format!("name = \"{package}\"");
     let named = PACKAGES.split("[[package]]").filter(|text| text.lines().any(|line| line == name));

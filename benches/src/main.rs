@@ -1,13 +1,13 @@
-//! Measures lockkeeper side by side with the same scripts sent bare, with Redisson, and with its peers.
+//! Measures lockkeeper side by side with the same scripts sent bare, with Redisson, and with other crates.
 //!
-//! Numbers of different runs can not be compared: the machine is never the same twice. So everything here is a ratio
-//! within one round: all candidates run in each round, in an order that rotates, and what is reported is the median
-//! of the rounds' ratios, with the least and the greatest. The server and the clients share one host.
+//! Numbers of different runs cannot be compared, because the machine is never in the same state twice. So most results are
+//! ratios: all candidates run in each round, in an order that rotates. The ratio of two candidates is taken in each
+//! round, and the report has the median, the least and the greatest. The server and the clients share one machine.
 
 mod bare;
 mod clock;
 mod commands;
-mod compared;
+mod connection;
 mod contended;
 mod dropped;
 mod flavor;
@@ -15,6 +15,7 @@ mod floor;
 mod free;
 mod handoff;
 mod held;
+mod info;
 mod machine;
 mod memory;
 mod pairs;
@@ -23,112 +24,143 @@ mod profile;
 mod read;
 mod red;
 mod redisson;
-mod results;
+mod report;
 mod rounds;
+mod scale;
+mod server_time;
 mod share;
 mod sides;
 mod stats;
-mod table;
 mod waiters;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 
 use lockkeeper_testkit::Server;
-use redisson::Jvm;
-use rounds::Effort;
 
-/// Some are measured beside Redisson, too, and some are counted.
+use crate::redisson::Jvm;
+use crate::report::Report;
+use crate::rounds::Effort;
+
+/// How a part measures, and what it needs besides a server.
+#[derive(Clone, Copy)]
 enum Part {
-    Here(fn(&str, Effort)),
-    BesideJava(fn(&str, &Rc<Jvm>, Effort)),
-    InValgrind(fn(&str, Effort)),
+    Here(fn(&str, Effort, &mut Report)),
+    BesideJava(fn(&str, &Rc<Jvm>, Effort, &mut Report)),
+    InValgrind(fn(&str, Effort, &mut Report)),
 }
 use Part::{BesideJava, Here, InValgrind};
 
-const PARTS: [(&str, Part); 12] = [
+const PARTS: [(&str, Part); 13] = [
     ("free", BesideJava(free::measure)),
     ("floor", Here(floor::measure)),
     ("handoff", BesideJava(handoff::measure)),
     ("contended", BesideJava(contended::measure)),
     ("waiters", BesideJava(waiters::measure)),
-    ("red", Here(|_, effort| red::measure(effort))),
+    ("red", Here(|_, effort, report| red::measure(effort, report))),
     ("read", BesideJava(read::measure)),
     ("server", Here(share::measure)),
+    ("scale", Here(|_, effort, report| scale::measure(effort, report))),
     ("profile", InValgrind(profile::measure)),
     ("held", BesideJava(held::measure)),
     ("dropped", Here(dropped::measure)),
-    ("memory", BesideJava(|_, _, effort| memory::measure(effort))),
+    ("memory", BesideJava(|_, _, effort, report| memory::measure(effort, report))),
 ];
 
-/// The word by which this program is asked what parts need beside a server.
+/// Prints what the named parts need besides a server.
 const NEEDS: &str = "needs";
+
+/// Writes the page and its plots again, from the values in a folder.
+const RENDER: &str = "render";
+
+/// The folder for the page, its plots and the values follows. Without it, the results are only printed.
+const SAVE: &str = "--save";
+
+const QUICK: &str = "--quick";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = args.iter().map(String::as_str).filter(|arg| *arg != "--quick").collect();
-    let effort = if words.len() < args.len() { Effort::QUICK } else { Effort::FULL };
-    match words[..] {
-        [results::WORD, text, folder] => results::write(text, folder),
-        // This program, started by itself.
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        [RENDER, folder] => report::render(Path::new(folder)),
+        // Further processes of this program.
         [handoff::SIDE, url, peer, flavor, sections] => handoff::side(url, peer, flavor, sections),
         [read::SIDE, url, flavor, turns] => read::side(url, flavor, turns),
         [profile::SIDE, url, candidate, tasks, pairs] => profile::side(url, candidate, tasks, pairs),
         [memory::SIDE, url, what] => memory::side(url, what),
-        _ => return obey(&words, effort),
+        [NEEDS, ref args @ ..] => return with_wanted(args, |wanted| needs(&wanted.parts)),
+        _ => return with_wanted(&args, |wanted| measure(&wanted)),
     }
     ExitCode::SUCCESS
 }
 
-fn obey(words: &[&str], effort: Effort) -> ExitCode {
-    let (asks, names) = match words {
-        [NEEDS, names @ ..] => (true, names),
-        names => (false, names),
-    };
-    let Some(parts) = wanted(names) else {
+/// What the command line asks for.
+struct Wanted<'a> {
+    names: Vec<&'a str>,
+    parts: Vec<(&'static str, Part)>,
+    effort: Effort,
+    folder: Option<&'a Path>,
+}
+
+fn with_wanted(args: &[&str], obey: impl FnOnce(Wanted<'_>)) -> ExitCode {
+    let Some(wanted) = Wanted::parse(args) else {
         let known = PARTS.map(|(name, _)| name).join(" ");
-        eprintln!("usage: scripts/bench [part…] [--quick]; the parts: {known}");
+        eprintln!("usage: scripts/bench [part…] [--quick] [--save]; the parts: {known}");
         return ExitCode::from(2);
     };
-    if asks {
-        let mut needs: Vec<&str> = parts.iter().filter_map(Part::needs).collect();
-        needs.sort_unstable();
-        needs.dedup();
-        needs.iter().for_each(|program| println!("{program}"));
-    } else {
-        measure(&parts, effort);
-    }
+    obey(wanted);
     ExitCode::SUCCESS
 }
 
-/// None named: all of them.
-fn wanted(names: &[&str]) -> Option<Vec<Part>> {
-    let wanted = |name: &str| names.is_empty() || names.contains(&name);
-    let parts: Vec<Part> = PARTS.into_iter().filter(|(name, _)| wanted(name)).map(|(_, part)| part).collect();
-    (parts.len() >= names.len()).then_some(parts)
+impl<'a> Wanted<'a> {
+    /// All parts, if none is named.
+    fn parse(args: &[&'a str]) -> Option<Self> {
+        let (mut names, mut effort, mut folder) = (Vec::new(), Effort::FULL, None);
+        let mut args = args.iter().copied();
+        while let Some(arg) = args.next() {
+            match arg {
+                QUICK => effort = Effort::QUICK,
+                SAVE => folder = Some(Path::new(args.next()?)),
+                name => names.push(name),
+            }
+        }
+        let is_wanted = |name: &str| names.is_empty() || names.contains(&name);
+        let parts: Vec<_> = PARTS.into_iter().filter(|(name, _)| is_wanted(name)).collect();
+        (parts.len() >= names.len()).then_some(Self { names, parts, effort, folder })
+    }
 }
 
-impl Part {
-    fn needs(&self) -> Option<&'static str> {
-        match self {
+fn needs(parts: &[(&str, Part)]) {
+    let mut needs: Vec<&str> = parts
+        .iter()
+        .filter_map(|(_, part)| match part {
             Here(_) => None,
             BesideJava(_) => Some("java"),
             InValgrind(_) => Some("valgrind"),
-        }
-    }
+        })
+        .collect();
+    needs.sort_unstable();
+    needs.dedup();
+    needs.iter().for_each(|program| println!("{program}"));
 }
 
-fn measure(parts: &[Part], effort: Effort) {
-    let server = Server::start();
+fn measure(Wanted { names, parts, effort, folder }: &Wanted<'_>) {
+    let (server, effort) = (Server::start(), *effort);
     let url = &server.url();
-    let needs_java = parts.iter().any(|part| matches!(part, BesideJava(_)));
-    let jvm = needs_java.then(|| redisson::warm(url, effort));
-    machine::describe(&server, jvm.as_deref(), effort);
-    compared::describe();
-    for part in parts {
+    let needs_java = parts.iter().any(|(_, part)| matches!(part, BesideJava(_)));
+    let jvm = needs_java.then(|| redisson::start_warm(url, effort));
+    let mut report = Report::new(machine::describe(names, &server, jvm.as_deref(), effort));
+    for (name, part) in parts {
+        report.part(name);
         match part {
-            Here(part) | InValgrind(part) => part(url, effort),
-            BesideJava(part) => part(url, jvm.as_ref().expect("BUG: not started"), effort),
+            Here(measure) | InValgrind(measure) => measure(url, effort, &mut report),
+            BesideJava(measure) => {
+                measure(url, jvm.as_ref().expect("a JVM was started"), effort, &mut report);
+            }
         }
+    }
+    if let Some(folder) = folder {
+        report.save(folder, &PARTS.map(|(name, _)| name));
     }
 }

@@ -1,4 +1,4 @@
-//! Candidates, side by side.
+//! Rounds in which candidates take turns.
 
 use std::time::Duration;
 
@@ -6,33 +6,39 @@ use std::time::Duration;
 #[derive(Clone, Copy)]
 pub struct Effort {
     pub rounds: usize,
-    /// For one candidate in one round.
+    /// The time of one candidate in one round.
     pub slice: Duration,
 }
 
 impl Effort {
     pub const FULL: Self = Self { rounds: 5, slice: Duration::from_millis(300) };
-    /// Enough to see that it works.
+    /// Just enough to show that it works.
     pub const QUICK: Self = Self { rounds: 1, slice: Duration::from_millis(50) };
 
     pub fn is_quick(self) -> bool {
         self.rounds == Self::QUICK.rounds
     }
 
-    /// Of what happens this often, so many are in a slice.
-    pub fn count(self, every: Duration) -> usize {
-        (self.slice.as_micros() / every.as_micros()) as usize
+    /// How many operations of this duration fit into a slice.
+    pub fn count(self, each: Duration) -> usize {
+        (self.slice.as_micros() / each.as_micros()) as usize
     }
 
-    /// For what is rare.
+    /// The same rounds with longer slices.
     pub fn longer(self, times: u32) -> Self {
         Self { slice: self.slice * times, ..self }
     }
+
+    /// The lease of renewed locks: 30 s, which is the default, or 5 s in a quick run.
+    pub fn lease(self) -> Duration {
+        self.slice * 100
+    }
 }
 
-/// Runs each candidate once per round, in an order that rotates. Returns the results of each, round by round.
+/// Runs each candidate once per round. The order rotates from round to round. Returns the results of each candidate,
+/// round by round.
 ///
-/// A first round warms up and is not counted, unless one is all.
+/// A first round warms up and is not counted, except if there is only one.
 pub fn interleave<T>(rounds: usize, candidates: usize, run: impl Fn(usize) -> T) -> Vec<Vec<T>> {
     let mut results: Vec<Vec<T>> = (0..candidates).map(|_| Vec::new()).collect();
     let warming = usize::from(rounds > 1);

@@ -1,4 +1,4 @@
-//! A thousand tasks that wait for one lock, and each wants it once.
+//! A thousand tasks that wait for one lock. Each acquires it once.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,29 +12,29 @@ use crate::bare::{Bare, BareFair, BareRedisson};
 use crate::flavor::Flavor;
 use crate::peer::{AsyncRedisLock, Distkit, Fair, Lock, Peer, Rlock, Rslock};
 use crate::redisson::{self, Jvm};
+use crate::report::{Report, Table, number};
 use crate::rounds::{Effort, interleave};
-use crate::stats::{Ratio, median, percentile};
-use crate::table::Table;
+use crate::stats::{Latencies, Ratio, median};
 
 const WAITERS: usize = 1_000;
 
 const FLAVOR: Flavor = Flavor::CurrentThread;
 
-/// Until all of them wait.
+/// The time until all tasks wait.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// After this, who still waits is sent away.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Tasks that still wait after this are cancelled.
+const LIMIT: Duration = Duration::from_secs(2);
 
-/// Those who are sent away may leave something behind, so each time it is another lock.
-static TIMES: AtomicUsize = AtomicUsize::new(0);
+/// Cancelled tasks may leave something on the server, so each round has another lock.
+static ROUNDS: AtomicUsize = AtomicUsize::new(0);
 
-/// Milliseconds from the release to each section.
-type Sample = Vec<f64>;
+/// The time from the release to each section.
+type Sample = Latencies;
 
 type Candidate = (&'static str, Box<dyn Fn() -> Sample>);
 
-pub fn measure(url: &str, jvm: &Rc<Jvm>, effort: Effort) {
+pub fn measure(url: &str, jvm: &Rc<Jvm>, effort: Effort, report: &mut Report) {
     let candidates = [
         candidate::<Bare>("bare", url),
         candidate::<LockClient>("lockkeeper", url),
@@ -47,42 +47,39 @@ pub fn measure(url: &str, jvm: &Rc<Jvm>, effort: Effort) {
         candidate::<Distkit>("distkit", url),
         candidate::<AsyncRedisLock>("async-redis-lock", url),
     ];
-    println!("\n## {WAITERS} waiters for one lock, {}\n", FLAVOR.name());
-    println!(
-        "From the release by somebody else until each has had it, once, for no time; but {} s at most.",
-        PATIENCE.as_secs()
+    report.section(
+        format!("{WAITERS} waiters for one lock, {}", FLAVOR.name()),
+        format!(
+            "The time from the first release until each waiter has acquired and released the lock once, for at most\n\
+             {} s. *Sections/s* counts until the last acquire.\n\
+             \n\
+             All waiters begin at the same moment. This is the worst case for crates that poll at fixed intervals: all\n\
+             their waiters poll together. Redisson's fair lock is not here: each of its waiters subscribes to a channel\n\
+             of its own, and a client allows 250 subscriptions by default.",
+            LIMIT.as_secs()
+        ),
     );
-    println!(
-        "Sections per second: until the last of them. All begin to wait at the same moment, so those who ask at"
-    );
-    println!(
-        "fixed intervals ask all together, which is the worst case for them. A thousand waiters are too many for the"
-    );
-    println!("fair lock of Redisson: each has a channel to itself, and by default it hears 250 at most.\n");
-    let samples = interleave(effort.rounds.min(5), candidates.len(), |which| candidates[which].1());
+    let samples = interleave(effort.rounds, candidates.len(), |which| candidates[which].1());
     let mut table =
-        Table::new(["candidate", "had it", "p50 ms", "p99 ms", "last ms", "sections/s", "ratio to bare"]);
+        Table::new(["candidate", "acquired", "p50 ms", "p99 ms", "last ms", "sections/s", "ratio to bare"])
+            .plot_ratios("ratio to bare", 1);
     for ((name, _), rounds) in candidates.iter().zip(&samples) {
-        let ms = |part| format!("{:.1}", median(rounds.iter().map(|sample| at(sample, part))));
+        let ms = |share| number(median(rounds.iter().map(|times| times.micros(share) / 1e3)), 1);
         table.row([
-            (*name).to_owned(),
-            format!("{:.0}", median(rounds.iter().map(|sample| sample.len() as f64))),
+            (*name).into(),
+            number(median(rounds.iter().map(|times| times.count() as f64)), 0),
             ms(0.5),
             ms(0.99),
             ms(1.0),
-            format!("{:.0}", median(rounds.iter().map(rate))),
-            Ratio::new(rounds, &samples[0], rate).to_string(),
+            number(median(rounds.iter().map(rate)), 0),
+            Ratio::new(rounds, &samples[0], rate).into(),
         ]);
     }
-    print!("{table}");
+    report.table(table);
 }
 
-fn at(sample: &Sample, part: f64) -> f64 {
-    percentile(&mut sample.clone(), part)
-}
-
-fn rate(sample: &Sample) -> f64 {
-    sample.len() as f64 / at(sample, 1.0) * 1e3
+fn rate(times: &Sample) -> f64 {
+    times.count() as f64 / times.micros(1.0) * 1e6
 }
 
 fn candidate<P: Peer + 'static>(name: &'static str, url: &str) -> Candidate {
@@ -91,19 +88,19 @@ fn candidate<P: Peer + 'static>(name: &'static str, url: &str) -> Candidate {
     (name, Box::new(move || runtime.block_on(run(&peer))))
 }
 
-/// Redisson, with a thread for each waiter.
+/// Redisson, with one thread per waiter.
 fn in_java(jvm: &Rc<Jvm>) -> Candidate {
     let jvm = Rc::clone(jvm);
     let run = move || {
         jvm.order("wait", "rlock", &new_name(), &[WAITERS as u128]);
-        let times = jvm.order("serve", "any", "any", &[PATIENCE.as_millis()]);
-        times.into_iter().map(|nanos| nanos as f64 / 1e6).collect()
+        let times = jvm.order("serve", "any", "any", &[LIMIT.as_millis()]);
+        times.into_iter().map(Duration::from_nanos).collect()
     };
     (redisson::NAME, Box::new(run))
 }
 
 fn new_name() -> String {
-    format!("wanted:{}", TIMES.fetch_add(1, Ordering::Relaxed))
+    format!("wanted:{}", ROUNDS.fetch_add(1, Ordering::Relaxed))
 }
 
 async fn run(peer: &impl Peer) -> Sample {
@@ -118,16 +115,16 @@ async fn run(peer: &impl Peer) -> Sample {
     let released = Instant::now();
     holder.unlock(guard).await;
     let mut times = Vec::new();
-    while let Ok(Some(entered)) = timeout_at(released + PATIENCE, waiters.join_next()).await {
-        times.push((entered.expect("no panic") - released).as_secs_f64() * 1e3);
+    while let Ok(Some(acquired)) = timeout_at(released + LIMIT, waiters.join_next()).await {
+        times.push(acquired.expect("no panic") - released);
     }
     waiters.shutdown().await;
-    times
+    times.into_iter().collect()
 }
 
 async fn once(mut lock: impl Lock) -> Instant {
     let guard = lock.lock().await;
-    let entered = Instant::now();
+    let acquired = Instant::now();
     lock.unlock(guard).await;
-    entered
+    acquired
 }

@@ -1,8 +1,7 @@
-//! The floor: lockkeeper's own scripts with nothing around them, and Redisson's in the same way. One command to
-//! acquire, one to release; and to wait, the steps that can not be left out: release and publish, hear the message,
-//! acquire.
+//! The floor of the comparison: lockkeeper's own scripts with nothing around them, and Redisson's in the same way. One
+//! command acquires, one releases. A waiter does only what it must: it subscribes, and attempts again after a message.
 //!
-//! It is no lock to use. It survives no fault, no lost message, no dropped future, and renews nothing.
+//! It is not a lock to use. It survives no fault, no lost message and no dropped future, and it renews nothing.
 
 pub mod scripts;
 mod wakes;
@@ -11,50 +10,45 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
-use redis::io::tcp::TcpSettings;
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Script, cmd,
-};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, cmd};
 
+use self::scripts::{lockkeeper, redisson};
+use self::wakes::Wakes;
+use crate::connection::{connect, load, run};
 use crate::peer::{LEASE, Lock, Peer};
-use scripts::{lockkeeper, redisson};
-use wakes::Wakes;
 
-/// As long as a lockkeeper waiter counts as alive by default, and the longest that Java waits.
+/// Lockkeeper's defaults: how long a waiter counts as alive, and the longest that a Java client waits.
 const ALLOWANCE_MS: u64 = 6_000;
 const JAVA_WAIT_MS: u64 = 300_000;
 
-/// For how long Redisson remembers an unlock that nobody confirmed.
+/// How long Redisson remembers an unlock that nobody confirmed.
 const LATCH_MS: u64 = 20_000;
 
 /// As many as a lockkeeper client has by default.
 const CONNECTIONS: usize = 2;
 
-/// Within this, every command is answered.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 const LEASE_MS: u64 = LEASE.as_millis() as u64;
 
+/// The scripts of `RLock`.
 #[derive(Clone)]
 pub struct Bare(Arc<Shared>);
 
-/// The scripts of the fair lock. Who waits has a channel of its own.
+/// The scripts of the fair lock. Each waiter has a channel of its own.
 pub struct BareFair(Bare);
 
 /// The scripts of the read lock.
 pub struct BareRead(Bare);
 
-/// The scripts of Redisson's RLock. Each unlock is followed by a `DEL` that nobody awaits, as with Redisson.
+/// The scripts of Redisson's RLock. A `DEL` follows each unlock, and nobody awaits it, as in Redisson.
 pub struct BareRedisson(Bare);
 
 struct Shared {
     connections: Vec<MultiplexedConnection>,
     wakes: Wakes,
-    /// By which the server knows the scripts.
+    /// The hashes by which the server calls the scripts.
     acquire: String,
     release: String,
     id: String,
@@ -69,51 +63,20 @@ pub struct BareLock {
     form: Form,
 }
 
-/// What the scripts are given besides.
+/// Which keys and arguments the scripts take.
 enum Form {
     Plain,
-    /// The keys of the queue.
+    /// With the keys of the queue.
     Fair([String; 4]),
-    /// The number of the grant.
+    /// With the number of the grant.
     Read,
     Redisson,
 }
 
-/// Of a hold. Nobody else ever has the same.
+/// The owner of one hold. No other hold has the same.
 pub struct Owner {
     id: String,
     number: u64,
-}
-
-pub fn address(url: &str) -> ConnectionInfo {
-    let address = url.into_connection_info().expect("a good URL");
-    address.set_tcp_settings(TcpSettings::default().set_nodelay(true))
-}
-
-pub async fn connection(url: &str) -> MultiplexedConnection {
-    let client = Client::open(address(url)).expect("a good address");
-    // It is 500 ms otherwise, and a second to connect, which a busy machine may need.
-    let patient = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(PATIENCE))
-        .set_response_timeout(Some(PATIENCE));
-    client.get_multiplexed_async_connection_with_config(&patient).await.expect("a connection")
-}
-
-/// As patient, for crates that are given one.
-pub async fn manager(url: &str) -> ConnectionManager {
-    let client = Client::open(address(url)).expect("a good address");
-    let patient = ConnectionManagerConfig::new()
-        .set_connection_timeout(Some(PATIENCE))
-        .set_response_timeout(Some(PATIENCE));
-    client.get_connection_manager_with_config(patient).await.expect("a connection")
-}
-
-pub async fn run<T: FromRedisValue>(connection: &mut MultiplexedConnection, command: &Cmd) -> T {
-    command.query_async(connection).await.expect("an answer")
-}
-
-pub async fn load(connection: &mut MultiplexedConnection, source: &str) -> String {
-    Script::new(source).load_async(connection).await.expect("a script the server can read")
 }
 
 impl Peer for Bare {
@@ -123,7 +86,7 @@ impl Peer for Bare {
         Self::lockkeeper(url, "rlock").await
     }
 
-    /// The name picks the connection, by the same hash as in lockkeeper.
+    /// A hash of the name chooses the connection, as in lockkeeper.
     fn lock(&self, name: &str) -> BareLock {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
@@ -180,7 +143,7 @@ impl Bare {
     }
 
     async fn with(url: &str, acquire: &str, release: &str) -> Self {
-        let mut connections = join_all((0..CONNECTIONS).map(|_| connection(url))).await;
+        let mut connections = join_all((0..CONNECTIONS).map(|_| connect(url))).await;
         let acquire = load(&mut connections[0], acquire).await;
         let release = load(&mut connections[0], release).await;
         let wakes = Wakes::connect(url).await;
@@ -188,7 +151,7 @@ impl Bare {
         Self(Arc::new(Shared { connections, wakes, acquire, release, id, next_owner: AtomicU64::new(1) }))
     }
 
-    /// Of the same form and length as lockkeeper's: a UUID and a number.
+    /// The id has the form and length of lockkeeper's: a UUID and a number.
     fn new_owner(&self) -> Owner {
         let number = self.0.next_owner.fetch_add(1, Ordering::Relaxed);
         Owner { id: format!("{}:{number}", self.0.id), number }
@@ -259,6 +222,6 @@ impl Lock for BareLock {
     }
 
     async fn unlock(&mut self, owner: Owner) {
-        assert_eq!(self.release(&owner).await, 1, "a lock that was held");
+        assert_eq!(self.release(&owner).await, 1, "the lock was held");
     }
 }

@@ -1,4 +1,4 @@
-//! What wakes those who wait.
+//! The messages that wake waiters.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -8,9 +8,9 @@ use redis::Client;
 use redis::aio::PubSubSink;
 use tokio::sync::Notify;
 
-use super::address;
+use crate::connection::address;
 
-/// One connection that hears messages, for all who wait. A channel that was heard once is heard for ever.
+/// One connection that receives the messages for all waiters. A subscription lasts until it is forgotten.
 pub struct Wakes {
     sink: PubSubSink,
     channels: Arc<Mutex<HashMap<String, Arc<Notify>>>>,
@@ -18,13 +18,13 @@ pub struct Wakes {
 
 impl Wakes {
     pub async fn connect(url: &str) -> Self {
-        let client = Client::open(address(url)).expect("a good address");
+        let client = Client::open(address(url)).expect("a valid address");
         let (sink, mut stream) = client.get_async_pubsub().await.expect("a connection").split();
         let channels = Arc::new(Mutex::new(HashMap::<String, Arc<Notify>>::new()));
-        let heard = Arc::clone(&channels);
+        let waited_for = Arc::clone(&channels);
         tokio::spawn(async move {
             while let Some(message) = stream.next().await {
-                let channels = heard.lock().expect("no panic");
+                let channels = waited_for.lock().expect("no panic");
                 if let Some(waiting) = channels.get(message.get_channel_name()) {
                     waiting.notify_one();
                 }
@@ -33,7 +33,7 @@ impl Wakes {
         Self { sink, channels }
     }
 
-    /// Returns when it is time to attempt again: on a message, or once the channel is heard for the first time.
+    /// Returns when it is time to attempt again: after a message, or after the first subscription to the channel.
     pub async fn wait(&self, channel: &str) {
         match self.waiting(channel) {
             Some(waiting) => waiting.notified().await,
@@ -41,7 +41,7 @@ impl Wakes {
         }
     }
 
-    /// Nobody will wait there again. Whoever has the lock does not wait for that.
+    /// Unsubscribes in the background from a channel that no waiter will use again.
     pub fn forget(&self, channel: &str) {
         let known = self.channels.lock().expect("no panic").remove(channel);
         if known.is_some() {
@@ -50,7 +50,7 @@ impl Wakes {
         }
     }
 
-    /// Who waits there already. `None`: nobody ever did, and whoever asks has to subscribe.
+    /// The waiters of a channel. `None`: the channel is new, and the caller has to subscribe.
     fn waiting(&self, channel: &str) -> Option<Arc<Notify>> {
         let mut channels = self.channels.lock().expect("no panic");
         let known = channels.get(channel).cloned();

@@ -1,20 +1,19 @@
-//! What Redisson needs for the same.
+//! The memory that Redisson needs.
 
 use std::thread::sleep;
 use std::time::Duration;
 
-use super::{HELD, WAITING};
 use crate::redisson::Jvm;
 
-/// All of the heap is resident from the beginning, so what else a process needs shows in what is resident. The
-/// optimising compiler, which takes and gives back tens of megabytes at any time, is not there.
+/// The whole heap is resident from the start, so a growth of resident memory is memory outside the heap. The optimising
+/// compiler is off: it allocates and frees tens of megabytes at any time.
 const OPTIONS: [&str; 4] = ["-Xms1g", "-Xmx1g", "-XX:+AlwaysPreTouch", "-XX:TieredStopAtLevel=1"];
 
-/// Until what is left to be done is done.
+/// The time until unfinished work of the process is done.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Nobody waits that long for a lock that is passed on.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any waiter waits for a lock that is handed on.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Bytes.
 struct Weight {
@@ -23,22 +22,22 @@ struct Weight {
     resident: f64,
 }
 
-/// Bytes for a lock that is held and renewed, and for a thread that waits with others for one lock. All of it is done
-/// once before: what is needed then, and kept, is not for each.
-pub fn weigh(url: &str) -> [f64; 2] {
+/// Returns the bytes of a held and renewed lock, and of a thread that waits with others for one lock. Both are done once
+/// before: memory that is allocated only once then does not count.
+pub fn weigh(url: &str, held: usize, waiting: usize) -> [f64; 2] {
     let jvm = Jvm::start(url, &OPTIONS, &[]);
-    let (held, waiting) = ([HELD as u128], [WAITING as u128]);
-    jvm.order("hold", "rlock", "first", &held);
+    let (locks, waiters) = ([held as u128], [waiting as u128]);
+    jvm.order("hold", "rlock", "first", &locks);
     jvm.order("let_go", "rlock", "first", &[]);
-    let lock = growth(&jvm, HELD, || jvm.order("hold", "rlock", "lock", &held));
+    let lock = growth(&jvm, held, || jvm.order("hold", "rlock", "lock", &locks));
     jvm.order("let_go", "rlock", "lock", &[]);
-    jvm.order("wait", "rlock", "first", &waiting);
-    jvm.order("serve", "rlock", "first", &[PATIENCE.as_millis()]);
-    let waiter = growth(&jvm, WAITING, || jvm.order("wait", "rlock", "one", &waiting));
+    jvm.order("wait", "rlock", "first", &waiters);
+    jvm.order("serve", "rlock", "first", &[LIMIT.as_millis()]);
+    let waiter = growth(&jvm, waiting, || jvm.order("wait", "rlock", "one", &waiters));
     [lock.heap, waiter.heap + waiter.resident]
 }
 
-/// For each of so many.
+/// The growth of memory by what `make` makes, for each of so many.
 fn growth<T>(jvm: &Jvm, count: usize, make: impl FnOnce() -> T) -> Weight {
     let before = now(jvm);
     make();

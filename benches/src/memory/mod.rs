@@ -1,7 +1,7 @@
-//! What a lock that is held costs, and a task that waits for one: in the client's process and on the server.
+//! The memory of a held lock and of a waiting task: in the client's process and on the server.
 //!
-//! Each number comes from a process of its own, as the growth of its resident memory. So it includes what the
-//! allocator adds, and the handle, guard and task that the application keeps.
+//! Each number is the growth of the resident memory of a process that measures nothing else. So it includes the overhead of
+//! the allocator, and the handle, guard and task that the application keeps.
 
 mod java;
 
@@ -16,14 +16,16 @@ use redis::cmd;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::bare::{self, Bare};
+use crate::bare::Bare;
+use crate::connection::{connect, run};
 use crate::flavor::Flavor;
+use crate::info::Info;
 use crate::peer::{Fair, Lock, Peer};
 use crate::redisson;
+use crate::report::{Cell, Report, Table, number};
 use crate::rounds::Effort;
 use crate::sides;
 use crate::stats::median;
-use crate::table::Table;
 
 /// The word by which this program starts a process to be measured.
 pub const SIDE: &str = "memory-side";
@@ -31,51 +33,51 @@ pub const SIDE: &str = "memory-side";
 const HELD: usize = 10_000;
 const WAITING: usize = 1_000;
 
-/// Waiters are started so many at a time. Each begins with an attempt, and what that needs is not what waiting needs.
+/// How many waiters start at the same time. A waiter first attempts, and the memory for that does not count.
 const STEP: usize = 10;
 const STEP_TIME: Duration = Duration::from_millis(2);
 
-/// Until everybody who was started waits.
+/// The time until all started tasks wait.
 const SETTLE: Duration = Duration::from_millis(300);
 
 const CASES: [(&str, &str, usize); 4] = [
-    ("held", "lock that is held and renewed", HELD),
+    ("held", "held and renewed lock", HELD),
     ("waiting-one", "waiter, all for one lock", WAITING),
     ("waiting-many", "waiter, each for another lock", WAITING),
-    ("waiting-fair", "waiter, each hundred for one fair lock", WAITING),
+    ("waiting-fair", "waiter, a hundred for each fair lock", WAITING),
 ];
 
-/// Bytes for each of what was made.
+/// Bytes per lock or waiter.
 struct Cost {
     client: f64,
     server: f64,
 }
 
-pub fn measure(effort: Effort) {
-    println!("\n## Memory\n");
-    println!(
-        "Growth of the client's resident memory, and of the server's `used_memory`, for each. Redisson's is"
+pub fn measure(effort: Effort, report: &mut Report) {
+    report.section(
+        "Memory",
+        "The growth per lock or waiter: of the client's resident memory, and of the server's `used_memory`. For Redisson it\n\
+         is the growth of the used heap after a garbage collection, and for a waiter also of the memory outside the heap,\n\
+         where the stack of its thread is. The server keeps the same for Redisson as for lockkeeper. That is not shown,\n\
+         because the buffers of Redisson's connections hide it.",
     );
-    println!(
-        "what is in use on the heap after a collection; for a waiter, with the stack of its thread. What the"
-    );
-    println!("server keeps for it is the same, and is lost in the buffers of its connections.\n");
-    // Nobody else is connected to it: that takes memory, and gives it back at some later time.
+    // No other client is connected to this server: connections use memory, and free it at any later time.
     let server = Server::start();
     let url = &server.url();
-    let mut table = Table::new(["what", "how many", "client bytes", "server bytes"]);
+    let mut table = Table::new(["what", "number", "client bytes", "server bytes"]);
     let rounds = 0..effort.rounds.min(3);
     for (case, what, count) in CASES {
         let costs: Vec<Cost> = rounds.clone().map(|_| ask(url, case)).collect();
-        let bytes = |of: fn(&Cost) -> f64| format!("{:.0}", median(costs.iter().map(of)));
-        table.row([what.to_owned(), count.to_string(), bytes(|cost| cost.client), bytes(|cost| cost.server)]);
+        let bytes = |of: fn(&Cost) -> f64| number(median(costs.iter().map(of)), 0);
+        table.row([what.into(), count.into(), bytes(|cost| cost.client), bytes(|cost| cost.server)]);
     }
-    let (held, waiting): (Vec<f64>, Vec<f64>) = rounds.map(|_| java::weigh(url).into()).unzip();
+    let (held, waiting): (Vec<f64>, Vec<f64>) =
+        rounds.map(|_| java::weigh(url, HELD, WAITING).into()).unzip();
     for ((_, what, count), bytes) in CASES.iter().zip([held, waiting]) {
         let what = format!("{}: {what}", redisson::NAME);
-        table.row([what, count.to_string(), format!("{:.0}", median(bytes)), String::new()]);
+        table.row([what.into(), (*count).into(), number(median(bytes), 0), Cell::default()]);
     }
-    print!("{table}");
+    report.table(table);
 }
 
 fn ask(url: &str, case: &str) -> Cost {
@@ -85,7 +87,7 @@ fn ask(url: &str, case: &str) -> Cost {
     Cost { client: next(), server: next() }
 }
 
-/// One process: prints what it measured.
+/// The process to be measured. It prints its result.
 pub fn side(url: &str, case: &str) {
     let cost = Flavor::CurrentThread.runtime().block_on(async {
         match case {
@@ -102,7 +104,7 @@ async fn held(url: &str) -> Cost {
     let mut scale = Scale::new(url).await;
     let client = LockClient::connect(url).await.expect("a client");
     let _first = hold(&client, "first", 1).await;
-    scale.tare().await;
+    scale.reset().await;
     let _guards = hold(&client, "lock", HELD).await;
     scale.weigh(HELD).await
 }
@@ -119,23 +121,23 @@ async fn waiting<P: Peer>(url: &str, name: fn(usize) -> String) -> Cost {
     let mut scale = Scale::new(url).await;
     let client = P::connect(url).await;
     let names: HashSet<String> = (0..WAITING).map(name).collect();
-    take(url, names.iter().map(String::as_str).chain(["first"])).await;
+    hold_by_others(url, names.iter().map(String::as_str).chain(["first"])).await;
     let mut waiters = JoinSet::new();
     wait(&mut waiters, &client, "first");
     sleep(SETTLE).await;
-    scale.tare().await;
+    scale.reset().await;
     for step in 0..WAITING / STEP {
         (0..STEP).for_each(|number| wait(&mut waiters, &client, &name(step * STEP + number)));
         sleep(STEP_TIME).await;
     }
     sleep(SETTLE).await;
     let cost = scale.weigh(WAITING).await;
-    assert!(waiters.try_join_next().is_none(), "nobody gets a lock that somebody else holds");
+    assert!(waiters.try_join_next().is_none(), "a waiter acquired a lock that another client holds");
     cost
 }
 
-/// Others hold these, longer than anybody here waits.
-async fn take(url: &str, names: impl Iterator<Item = &str>) {
+/// Another client holds these locks, longer than this process waits.
+async fn hold_by_others(url: &str, names: impl Iterator<Item = &str>) {
     let others = Bare::connect(url).await;
     for name in names {
         others.lock(name).lock().await;
@@ -147,7 +149,7 @@ fn wait<P: Peer>(waiters: &mut JoinSet<<P::Lock as Lock>::Guard>, client: &P, na
     waiters.spawn(async move { lock.lock().await });
 }
 
-/// Weighs this process and the server.
+/// Measures the memory of this process and of the server.
 struct Scale {
     server: MultiplexedConnection,
     before: (f64, f64),
@@ -155,13 +157,13 @@ struct Scale {
 
 impl Scale {
     async fn new(url: &str) -> Self {
-        let mut server = bare::connection(url).await;
-        let () = bare::run(&mut server, &cmd("FLUSHALL")).await;
+        let mut server = connect(url).await;
+        let () = run(&mut server, &cmd("FLUSHALL")).await;
         Self { server, before: (0.0, 0.0) }
     }
 
-    /// What is there now does not count.
-    async fn tare(&mut self) {
+    /// Memory that is in use now does not count.
+    async fn reset(&mut self) {
         self.before = self.read().await;
     }
 
@@ -172,23 +174,14 @@ impl Scale {
     }
 
     async fn read(&mut self) -> (f64, f64) {
-        (resident(), used(&mut self.server).await)
+        (resident(), Info::read(&mut self.server, "memory").await.number("used_memory"))
     }
-}
-
-/// Bytes that the server uses.
-async fn used(server: &mut MultiplexedConnection) -> f64 {
-    let facts: String = bare::run(server, cmd("INFO").arg("memory")).await;
-    number_after(&facts, "used_memory:")
 }
 
 /// Bytes of this process that are in memory.
 fn resident() -> f64 {
-    let facts = fs::read_to_string("/proc/self/status").expect("a Linux system");
-    number_after(&facts, "VmRSS:") * 1_024.0
-}
-
-fn number_after(facts: &str, name: &str) -> f64 {
-    let fact = facts.lines().find_map(|line| line.strip_prefix(name)).expect("a known fact");
-    fact.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a number")
+    let status = fs::read_to_string("/proc/self/status").expect("a Linux system");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the resident memory");
+    let kilobytes: f64 = line.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a number");
+    kilobytes * 1_024.0
 }

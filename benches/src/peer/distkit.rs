@@ -6,8 +6,8 @@ use distkit::DistkitRedisKey;
 use distkit::lock::{LockOptions, Mutex, MutexGuard};
 use redis::aio::ConnectionManager;
 
-use super::{Lock, Peer};
-use crate::bare;
+use super::traits::{Lock, Peer};
+use crate::connection::manager;
 
 /// Its lease is 30 s by default.
 pub struct Distkit(ConnectionManager);
@@ -16,12 +16,12 @@ impl Peer for Distkit {
     type Lock = Arc<Mutex>;
 
     async fn connect(url: &str) -> Self {
-        Self(bare::manager(url).await)
+        Self(manager(url).await)
     }
 
-    /// Its keys may not contain a colon.
+    /// Its keys cannot contain a colon.
     fn lock(&self, name: &str) -> Arc<Mutex> {
-        let key = DistkitRedisKey::try_from(name.replace(':', "_")).expect("a good name");
+        let key = DistkitRedisKey::try_from(name.replace(':', "_")).expect("a valid name");
         Mutex::new(LockOptions::new(key, self.0.clone()))
     }
 }
@@ -34,6 +34,6 @@ impl Lock for Arc<Mutex> {
     }
 
     async fn unlock(&mut self, guard: MutexGuard) {
-        guard.release().await.expect("a lock that was held");
+        guard.release().await.expect("the lock was held");
     }
 }

@@ -3,9 +3,9 @@
 use futures_util::future::join_all;
 use lockkeeper::{FairLock, LockClient, LockGuard, RLock, ReadLock, RedLock};
 
-use super::{Lock, Peer};
+use super::traits::{Lock, Peer};
 
-/// Lockkeeper, with a handle that is kept.
+/// Lockkeeper, with handles that are kept.
 impl Peer for LockClient {
     type Lock = RLock;
 
@@ -29,7 +29,7 @@ macro_rules! lockkeepers {
                 }
 
                 async fn unlock(&mut self, guard: LockGuard) {
-                    guard.unlock().await.expect("a lock that was held");
+                    guard.unlock().await.expect("the lock was held");
                 }
             }
         )*
@@ -68,7 +68,7 @@ impl Peer for Read {
     }
 }
 
-/// Lockkeeper, with a new handle each time.
+/// Lockkeeper, with a new handle for each acquire.
 pub struct NewHandles(LockClient);
 
 pub struct NewHandle {
@@ -96,7 +96,7 @@ impl Lock for NewHandle {
     }
 
     async fn unlock(&mut self, guard: LockGuard) {
-        guard.unlock().await.expect("a lock that was held");
+        guard.unlock().await.expect("the lock was held");
     }
 }
 
@@ -111,11 +111,11 @@ impl Peer for Red {
     }
 
     fn lock(&self, name: &str) -> RedLock {
-        RedLock::new(self.0.iter().map(|client| client.rlock(name))).expect("servers that differ")
+        RedLock::new(self.0.iter().map(|client| client.rlock(name))).expect("different servers")
     }
 }
 
-/// Lockkeeper's single locks on several servers, at the same time: as slow as the slowest of them.
+/// Lockkeeper's `RLock` on several servers at the same time. It takes as long as the slowest of them.
 pub struct Together(Vec<LockClient>);
 
 impl Peer for Together {
@@ -142,7 +142,7 @@ impl Lock for Vec<RLock> {
     }
 }
 
-/// It tries once, for a second, which is not always enough on a busy machine or under valgrind.
+/// Connects, and retries: `connect` tries once, which is not always enough on a busy machine or under valgrind.
 async fn client(url: &str) -> LockClient {
     loop {
         match LockClient::connect(url).await {

@@ -3,7 +3,7 @@
 use relock::error::CanNotGetLockReason::LockIsStillBusy;
 use relock::{Error, Relock as Client};
 
-use super::{LEASE, Lock, Peer};
+use super::traits::{LEASE, Lock, Peer};
 
 pub struct Relock(Client);
 
@@ -12,7 +12,7 @@ pub struct RelockLock {
     name: String,
 }
 
-/// As its README has them.
+/// The values in its README.
 const RETRIES: u32 = 5;
 const RETRY_DELAY_MS: u32 = 200;
 
@@ -20,7 +20,7 @@ impl Peer for Relock {
     type Lock = RelockLock;
 
     async fn connect(url: &str) -> Self {
-        Self(Client::new(url).expect("a good address"))
+        Self(Client::new(url).expect("a valid address"))
     }
 
     fn lock(&self, name: &str) -> RelockLock {
@@ -44,6 +44,6 @@ impl Lock for RelockLock {
 
     async fn unlock(&mut self, lock: relock::Lock) {
         let removed = self.client.unlock(&self.name, lock.id).await;
-        assert_eq!(removed.expect("an answer"), 1, "a lock that was held");
+        assert_eq!(removed.expect("an answer"), 1, "the lock was held");
     }
 }

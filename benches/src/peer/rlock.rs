@@ -3,8 +3,8 @@
 use rlock::AcquireOptions;
 use rlock::async_lock::{RLock, RLockGuard};
 
-use super::{LEASE, Lock, Peer};
-use crate::bare;
+use super::traits::{LEASE, Lock, Peer};
+use crate::connection::manager;
 
 pub struct Rlock(RLock);
 
@@ -18,11 +18,11 @@ impl Peer for Rlock {
     type Lock = RlockLock;
 
     async fn connect(url: &str) -> Self {
-        Self(RLock::with_connection_manager(bare::manager(url).await).await.expect("a client"))
+        Self(RLock::with_connection_manager(manager(url).await).await.expect("a client"))
     }
 
     fn lock(&self, name: &str) -> RlockLock {
-        let options = AcquireOptions::builder().ttl(LEASE).build().expect("good options");
+        let options = AcquireOptions::builder().ttl(LEASE).build().expect("valid options");
         RlockLock { client: self.0.clone(), name: name.to_owned(), options }
     }
 }
@@ -36,6 +36,6 @@ impl Lock for RlockLock {
     }
 
     async fn unlock(&mut self, mut guard: RLockGuard) {
-        guard.release().await.expect("a lock that was held");
+        guard.release().await.expect("the lock was held");
     }
 }

@@ -2,8 +2,8 @@
 
 use rslock::LockManager;
 
-use super::{LEASE, Lock, Peer};
-use crate::bare;
+use super::traits::{LEASE, Lock, Peer};
+use crate::connection::address;
 
 /// It has one connection to each server.
 pub struct Rslock(LockManager);
@@ -17,7 +17,7 @@ impl Peer for Rslock {
     type Lock = RslockLock;
 
     async fn connect(url: &str) -> Self {
-        Self(LockManager::new(url.split(' ').map(bare::address).collect()))
+        Self(LockManager::new(url.split(' ').map(address).collect()))
     }
 
     fn lock(&self, name: &str) -> RslockLock {

@@ -1,4 +1,4 @@
-//! What `callgrind` counts of a process. It counts, and does not sample, so that two runs come to nearly the same.
+//! Counts the work of a process with `callgrind`. It counts and does not sample, so two runs give nearly the same.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -7,17 +7,17 @@ use std::{env, fs, process};
 
 use super::places::Place;
 
-/// What was counted.
+/// The counts of a process, or per pair.
 #[derive(Default)]
 pub struct Counts {
-    /// Instructions of each place, without those of what it calls.
+    /// The instructions of each place, without those of the functions that it calls.
     pub instructions: HashMap<Place, f64>,
-    /// Calls that get memory or make it larger.
+    /// Calls that allocate memory or enlarge an allocation.
     pub allocations: f64,
-    /// Without those that look at the clock: outside of valgrind these are none.
+    /// Without clock reads: outside of valgrind, these are no system calls.
     pub system_calls: f64,
     pub clock_reads: f64,
-    /// Instructions that were not in the first cache, as simulated.
+    /// Instructions that were not in the simulated first-level cache.
     pub cache_misses: f64,
 }
 
@@ -26,7 +26,7 @@ impl Counts {
         self.instructions.values().sum()
     }
 
-    /// The instructions by the names that are given to places.
+    /// The instructions by a name of their place.
     pub fn by(&self, name: impl Fn(&Place) -> Option<String>) -> HashMap<String, f64> {
         let mut sums = HashMap::new();
         for (place, instructions) in &self.instructions {
@@ -37,8 +37,8 @@ impl Counts {
         sums
     }
 
-    /// What is more here than there, of each of so many.
-    pub fn less(mut self, other: &Self, each: usize) -> Self {
+    /// The difference to another count, divided by this number.
+    pub fn difference(mut self, other: &Self, each: usize) -> Self {
         let each = each as f64;
         for (place, instructions) in &mut self.instructions {
             *instructions = (*instructions - other.instructions.get(place).copied().unwrap_or(0.0)) / each;
@@ -55,7 +55,7 @@ const CLOCK: &str = "clock_gettime";
 
 const ALLOCATORS: [&str; 5] = ["malloc", "calloc", "realloc", "memalign", "posix_memalign"];
 
-/// Runs this program with these words.
+/// Runs this program with these arguments, and counts its work.
 pub fn count(words: &[&str]) -> Counts {
     let file = env::temp_dir().join(format!("lockkeeper-profile.{}", process::id()));
     let status = Command::new("valgrind")
@@ -68,13 +68,13 @@ pub fn count(words: &[&str]) -> Counts {
         .expect("valgrind can be run");
     assert!(status.success(), "under valgrind: {status}");
     let counts = read(&file);
-    fs::remove_file(&file).expect("a file that was written");
+    fs::remove_file(&file).expect("the file that callgrind wrote");
     counts
 }
 
 /// The format is in valgrind's manual, "Callgrind Format Specification".
 fn read(file: &Path) -> Counts {
-    let text = fs::read_to_string(file).expect("what was counted");
+    let text = fs::read_to_string(file).expect("the file that callgrind wrote");
     let mut counts = Counts::default();
     let mut events = Vec::new();
     let (mut object, mut function, mut source) = ("", "", "");
@@ -97,7 +97,7 @@ fn read(file: &Path) -> Counts {
                 if callee.starts_with(CLOCK) && !function.starts_with(CLOCK) {
                     counts.clock_reads += number(how.split(' ').next());
                 }
-                lines.next(); // the cost of those calls, which stands where it arises as well
+                lines.next(); // the cost of those calls: the callee's own lines have it as well
             }
             None if line.starts_with(|first: char| first.is_ascii_digit()) => {
                 let mut costs = line.split(' ').skip(1);

@@ -1,7 +1,7 @@
-//! Where a pair of lock and unlock goes, between the caller and the socket.
+//! What the client does for one lock and unlock, between the caller and the socket.
 //!
-//! It is counted by callgrind, in processes of their own, and not timed. Two runs of different lengths are compared, so
-//! that what happens only once falls out.
+//! Callgrind counts it in processes of their own; nothing is timed. The result is the difference between a short and a long
+//! run, so work that is done only once does not count.
 
 mod callgrind;
 mod places;
@@ -15,31 +15,33 @@ use self::places::Place;
 use crate::bare::{Bare, BareFair, BareRead, BareRedisson};
 use crate::flavor::Flavor;
 use crate::peer::{AsyncRedisLock, Fair, Lock, NewHandles, Peer, Read, Rlock, Rslock};
+use crate::report::{Cell, Report, Table, number};
 use crate::rounds::Effort;
 use crate::stats::at_most;
-use crate::table::Table;
 
 /// The word by which this program starts a process to be counted.
 pub const SIDE: &str = "profile-side";
 
-/// Pairs of all tasks together, in the shorter run; and how many more are in the longer one.
+/// The pairs of all tasks together in the short run, and how many more the long run has.
 const FEW: usize = 256;
 const MORE: usize = 1_024;
 
-/// In a pair.
+/// Commands of a pair.
 const COMMANDS: f64 = 2.0;
 
 const MOST_ALLOCATIONS: f64 = 8.0;
 
-/// What has fewer instructions of a pair is not worth a line.
+/// A crate or file with fewer instructions per pair is left out.
 const LEAST: f64 = 100.0;
 
 const TASKS: [usize; 2] = [1, 128];
 
+const FLAVOR: Flavor = Flavor::CurrentThread;
+
 struct Candidate {
     name: &'static str,
     run: fn(&str, usize, usize),
-    /// The one that does the same without anything around it.
+    /// The number of the bare candidate that it is compared with.
     floor: usize,
 }
 
@@ -61,43 +63,39 @@ const CANDIDATES: [Candidate; 11] = [
     candidate::<AsyncRedisLock>("async-redis-lock", 0),
 ];
 
-/// Candidates in a quick run: what the tables compare in detail.
+/// The candidates of a quick run. The later tables need them.
 const QUICK: usize = 2;
 
-pub fn measure(url: &str, effort: Effort) {
-    time::measure(url, effort);
-    println!("\n## What a pair takes, from the caller to the socket\n");
-    println!(
-        "Of a free lock, current_thread, counted by callgrind. Redis-rs alone allocates three to five times for a"
+pub fn measure(url: &str, effort: Effort, report: &mut Report) {
+    time::measure(url, effort, report);
+    report.section(
+        format!("Instructions and allocations of one lock and unlock, {}", FLAVOR.name()),
+        "The client's work for a free lock, counted by callgrind. redis-rs alone allocates three to five times per\n\
+         command. With many tasks, one system call serves several commands. *Cache misses* are instructions that were not\n\
+         in the first-level cache, as callgrind simulates the cache of this processor.",
     );
-    println!(
-        "command. With many tasks, one system call serves several commands. Cache misses: instructions that were not"
-    );
-    println!("in the first cache, as callgrind simulates the one of this processor.\n");
     let (candidates, more) =
         if effort.is_quick() { (&CANDIDATES[..QUICK], FEW) } else { (&CANDIDATES[..], MORE) };
     let counts = TASKS
-        .map(|tasks| candidates.iter().map(|one| a_pair(url, one.name, tasks, more)).collect::<Vec<_>>());
-    print!("{}", whole(&counts));
-    println!();
-    println!(
-        "What this showed at first, and what was changed: each command looked up its connection by a hash of the name, and a"
-    );
-    println!(
-        "fair lock built its three other keys, so a handle keeps both now (a pair took 33800 instructions, of a fair lock 48700"
-    );
-    println!(
-        "with 19.5 allocations for a command); and a call looked at the clock for limits that it seldom needs (18 times in a"
-    );
-    println!(
-        "pair). The rest above bare is mostly code that does not fit the first cache, where many tasks take turns."
+        .map(|tasks| candidates.iter().map(|one| per_pair(url, one.name, tasks, more)).collect::<Vec<_>>());
+    report.table(whole(&counts));
+    report.text(
+        "Most of the difference between lockkeeper and bare is code that does not fit into the first-level cache when many\n\
+         tasks take turns. Two costs are avoided: a handle keeps its connection and its keys, and a call reads the clock\n\
+         only for limits that apply to it.",
     );
     let [one, many] = &counts;
     let pairs = [&one[0], &one[1], &many[0], &many[1]];
-    println!("\n## Whose instructions these are\n");
-    print!("{}", parts("who", pairs, |place| Some(place.who.clone())));
-    println!("\n## And in which file of lockkeeper\n");
-    print!("{}", parts("file", pairs, |place| place.file.clone()));
+    report.section(
+        "Instructions by crate",
+        "The instructions of one lock and unlock, by the crate of their source.",
+    );
+    report.table(parts("crate", pairs, |place| Some(place.who.clone())));
+    report.section(
+        "Instructions by source file of lockkeeper",
+        "The row *lockkeeper* of the table above, in detail.",
+    );
+    report.table(parts("file", pairs, |place| place.file.clone()));
 }
 
 fn whole(counts: &[Vec<Counts>; TASKS.len()]) -> Table {
@@ -106,10 +104,10 @@ fn whole(counts: &[Vec<Counts>; TASKS.len()]) -> Table {
         "tasks",
         "instructions",
         "to bare",
-        "allocations for a command",
+        "allocations per command",
         "target",
         "system calls",
-        "looks at the clock",
+        "clock reads",
         "cache misses",
     ]);
     for (tasks, counts) in TASKS.iter().zip(counts) {
@@ -117,42 +115,41 @@ fn whole(counts: &[Vec<Counts>; TASKS.len()]) -> Table {
             let allocations = count.allocations / COMMANDS;
             let is_judged = *name == "lockkeeper";
             table.row([
-                (*name).to_owned(),
-                tasks.to_string(),
-                format!("{:.0}", count.all()),
-                format!("{:.2}", count.all() / counts[*floor].all()),
-                format!("{allocations:.1}"),
-                if is_judged { at_most(allocations, MOST_ALLOCATIONS) } else { String::new() },
-                format!("{:.1}", count.system_calls),
-                format!("{:.1}", count.clock_reads),
-                format!("{:.0}", count.cache_misses),
+                (*name).into(),
+                (*tasks).into(),
+                number(count.all(), 0),
+                number(count.all() / counts[*floor].all(), 2),
+                number(allocations, 1),
+                if is_judged { at_most(allocations, MOST_ALLOCATIONS).into() } else { Cell::default() },
+                number(count.system_calls, 1),
+                number(count.clock_reads, 1),
+                number(count.cache_misses, 0),
             ]);
         }
     }
     table
 }
 
-/// What each has of the instructions of a pair, most first.
+/// The instructions of a pair by name, those with most first.
 fn parts(title: &str, counts: [&Counts; 4], name: impl Fn(&Place) -> Option<String>) -> Table {
     let sums = counts.map(|counts| counts.by(&name));
     let mut names: Vec<_> = sums[1].iter().filter(|(_, sum)| **sum >= LEAST).map(|(name, _)| name).collect();
     names.sort_by(|a, b| sums[1][*b].total_cmp(&sums[1][*a]));
     let mut table = Table::new([title, "bare", "lockkeeper", "bare, 128 tasks", "lockkeeper, 128 tasks"]);
     for name in names {
-        let [a, b, c, d] =
-            sums.each_ref().map(|sums| format!("{:.0}", sums.get(name).copied().unwrap_or(0.0)));
-        table.row([name.clone(), a, b, c, d]);
+        let [a, b, c, d] = sums.each_ref().map(|sums| number(sums.get(name).copied().unwrap_or(0.0), 0));
+        table.row([name.clone().into(), a, b, c, d]);
     }
     table
 }
 
-fn a_pair(url: &str, candidate: &str, tasks: usize, more: usize) -> Counts {
+fn per_pair(url: &str, candidate: &str, tasks: usize, more: usize) -> Counts {
     let count =
         |pairs: usize| callgrind::count(&[SIDE, url, candidate, &tasks.to_string(), &pairs.to_string()]);
-    count(FEW + more).less(&count(FEW), more)
+    count(FEW + more).difference(&count(FEW), more)
 }
 
-/// One of the processes that are counted.
+/// The process to be counted.
 pub fn side(url: &str, candidate: &str, tasks: &str, pairs: &str) {
     let number = |text: &str| text.parse().expect("a number");
     let candidate = CANDIDATES.iter().find(|one| one.name == candidate).expect("a candidate");
@@ -160,7 +157,7 @@ pub fn side(url: &str, candidate: &str, tasks: &str, pairs: &str) {
 }
 
 fn run<P: Peer>(url: &str, tasks: usize, pairs: usize) {
-    Flavor::CurrentThread.runtime().block_on(async {
+    FLAVOR.runtime().block_on(async {
         let peer = P::connect(url).await;
         let mut running = JoinSet::new();
         for task in 0..tasks {

@@ -1,19 +1,23 @@
-//! Read-write locks: what it costs to read, and how soon those enter who wait for a writer.
+//! Read-write locks: the cost of reading, and how soon readers that wait for a writer are admitted.
 
 mod crowd;
 mod entry;
 mod rate;
 
-pub use entry::{SIDE, side};
-
 use std::rc::Rc;
 
+pub use self::entry::{SIDE, side};
 use crate::flavor::Flavor;
 use crate::redisson::Jvm;
+use crate::report::Report;
 use crate::rounds::Effort;
 
-pub fn measure(url: &str, jvm: &Rc<Jvm>, effort: Effort) {
-    Flavor::ALL.into_iter().for_each(|flavor| rate::measure(url, jvm, flavor, effort));
-    crowd::measure(url, effort);
-    Flavor::ALL.into_iter().for_each(|flavor| entry::measure(url, flavor, effort));
+pub fn measure(url: &str, jvm: &Rc<Jvm>, effort: Effort, report: &mut Report) {
+    for flavor in Flavor::ALL {
+        rate::measure(url, jvm, flavor, effort, report);
+    }
+    crowd::measure(url, effort, report);
+    for flavor in Flavor::ALL {
+        entry::measure(url, flavor, effort, report);
+    }
 }

@@ -1,25 +1,25 @@
-//! Sections under locks, over and over, in many threads.
+//! Threads that acquire a lock and release it over and over.
 
 use std::time::Duration;
 
-use super::Jvm;
+use super::jvm::Jvm;
 
-/// What the threads do.
+/// What the threads shall do.
 pub struct Work {
-    /// The type of the locks, as `Locks.java` has it.
+    /// The lock type, by its name in `Locks.java`.
     pub kind: &'static str,
-    /// Of the lock of each thread.
+    /// The name of the lock of each thread.
     pub names: Vec<String>,
     pub section: Duration,
     pub pause: Duration,
     pub time: Duration,
 }
 
-/// What they did. Times are in nanoseconds of the clock that all processes of a host share.
+/// What the threads did. Times are in nanoseconds of the clock that all processes of a machine share.
 pub struct Done {
     pub began: u64,
-    /// By the whole process, all threads together.
-    pub computed: u64,
+    /// Nanoseconds of CPU time of the whole process.
+    pub cpu_time: u64,
     pub sections: Vec<Section>,
 }
 
@@ -27,7 +27,7 @@ pub struct Section {
     pub thread: usize,
     pub asked: u64,
     pub acquired: u64,
-    /// Just before.
+    /// Just before the release.
     pub released: u64,
     pub ended: u64,
 }
@@ -45,7 +45,7 @@ impl Work {
 }
 
 impl Done {
-    /// Once all of it is done.
+    /// Waits until the threads have ended.
     pub fn of(jvm: &Jvm) -> Self {
         let numbers = jvm.result();
         let (head, sections) = numbers.split_at(2);
@@ -56,6 +56,6 @@ impl Done {
             released: numbers[3],
             ended: numbers[4],
         };
-        Self { began: head[0], computed: head[1], sections: sections.chunks_exact(5).map(section).collect() }
+        Self { began: head[0], cpu_time: head[1], sections: sections.chunks_exact(5).map(section).collect() }
     }
 }

@@ -1,13 +1,14 @@
-//! Situations, and what either side calls in them.
+//! Situations, and the script that lockkeeper and Redisson call in each.
 
-/// One call. Words are separated by spaces. `OWNER` is the id of who calls, `PLACE` the record of a place in the queue.
+/// One call. Words are separated by spaces. `OWNER` is the id of the caller, `ANOTHER` that of another owner, and `PLACE`
+/// the record of the caller in the queue.
 pub struct Call {
     pub script: &'static str,
-    /// Commands that make the situation anew, with `;` between.
+    /// Commands that make the situation, with `;` between them.
     pub before: &'static str,
-    /// How many keys, the keys, the arguments.
+    /// The number of keys, the keys, the arguments.
     pub words: &'static str,
-    /// How what it answers begins, as text.
+    /// How the answer begins as text.
     pub answer: &'static str,
 }
 
@@ -18,14 +19,14 @@ pub struct Case {
 }
 
 const FREE: &str = "DEL l q s p t x";
-const HELD: &str = "DEL l q s p t x;HSET l OWNER 1;PEXPIRE l 20000";
-const HELD_BY_ANOTHER: &str = "DEL l q s p t x;HSET l another 1;PEXPIRE l 20000";
-const QUEUED: &str = "DEL l q s p t;HSET l another 1;PEXPIRE l 20000;RPUSH q OWNER;ZADD s 9999999999999 OWNER;\
+const HELD: &str = "DEL l q s p t x;HSET l OWNER 1;PEXPIRE l 29999";
+const HELD_BY_ANOTHER: &str = "DEL l q s p t x;HSET l ANOTHER 1;PEXPIRE l 29999";
+const QUEUED: &str = "DEL l q s p t;HSET l ANOTHER 1;PEXPIRE l 29999;RPUSH q OWNER;ZADD s 9999999999999 OWNER;\
                       HSET p OWNER PLACE;PEXPIRE p 60000;ZADD t 1700000000000000 OWNER;PEXPIRE t 60000";
 const UNREAD: &str = "DEL l x {l}:OWNER:rwlock_timeout:1 {l}:OWNER:rwlock_timeout:2";
-const READ: &str = "DEL l x {l}:OWNER:rwlock_timeout:2;HSET l mode read OWNER 1;PEXPIRE l 20000;\
-                    SET {l}:OWNER:rwlock_timeout:1 1 PX 20000";
-const WRITTEN: &str = "DEL l x;HSET l mode write OWNER:write 1;PEXPIRE l 20000";
+const READ: &str = "DEL l x {l}:OWNER:rwlock_timeout:2;HSET l mode read OWNER 1;PEXPIRE l 29999;\
+                    SET {l}:OWNER:rwlock_timeout:1 1 PX 29999";
+const WRITTEN: &str = "DEL l x;HSET l mode write OWNER:write 1;PEXPIRE l 29999";
 
 const fn call(script: &'static str, before: &'static str, words: &'static str, answer: &'static str) -> Call {
     Call { script, before, words, answer }
@@ -38,12 +39,12 @@ pub const CASES: [Case; 19] = [
         redisson: Some(call("rlock/acquire.lua", FREE, "1 l 30000 OWNER", "nil")),
     },
     Case {
-        what: "RLock, acquire what another holds",
-        lockkeeper: call("rlock/acquire.lua", HELD_BY_ANOTHER, "1 l OWNER 30000", "int("),
-        redisson: Some(call("rlock/acquire.lua", HELD_BY_ANOTHER, "1 l 30000 OWNER", "int(")),
+        what: "RLock, acquire, held by another owner",
+        lockkeeper: call("rlock/acquire.lua", HELD_BY_ANOTHER, "1 l OWNER 30000", "int(2"),
+        redisson: Some(call("rlock/acquire.lua", HELD_BY_ANOTHER, "1 l 30000 OWNER", "int(2")),
     },
     Case {
-        what: "RLock, enter again",
+        what: "RLock, re-enter",
         lockkeeper: call("rlock/reenter.lua", HELD, "1 l OWNER 2 30000", "nil"),
         redisson: Some(call("rlock/acquire.lua", HELD, "1 l 30000 OWNER", "nil")),
     },
@@ -74,7 +75,7 @@ pub const CASES: [Case; 19] = [
             "fair/acquire.lua",
             HELD_BY_ANOTHER,
             "3 l q s 30000 OWNER 300000 1700000000000",
-            "int(",
+            "int(2",
         )),
     },
     Case {
@@ -88,7 +89,7 @@ pub const CASES: [Case; 19] = [
         )),
     },
     Case {
-        what: "fair, keep a place",
+        what: "fair, heartbeat",
         lockkeeper: call("fair/heartbeat.lua", QUEUED, "6 l q s p t c 6000 300000 OWNER", "array([int(1)"),
         redisson: None,
     },
@@ -108,7 +109,7 @@ pub const CASES: [Case; 19] = [
         )),
     },
     Case {
-        what: "read, enter again",
+        what: "read, re-enter",
         lockkeeper: call("read/reenter.lua", READ, "1 l OWNER 1 2 30000", "nil"),
         redisson: Some(call(
             "read/acquire.lua",
@@ -138,18 +139,18 @@ pub const CASES: [Case; 19] = [
         redisson: Some(call("write/acquire.lua", UNREAD, "1 l 30000 OWNER:write", "nil")),
     },
     Case {
-        what: "write, acquire what another reads",
-        lockkeeper: call("write/acquire.lua", READ, "1 l another:write 30000", "int("),
-        redisson: Some(call("write/acquire.lua", READ, "1 l 30000 another:write", "int(")),
+        what: "write, acquire, another owner reads",
+        lockkeeper: call("write/acquire.lua", READ, "1 l ANOTHER:write 30000", "int(2"),
+        redisson: Some(call("write/acquire.lua", READ, "1 l 30000 ANOTHER:write", "int(2")),
     },
     Case {
-        what: "read, acquire what another writes",
-        lockkeeper: call("read/acquire.lua", WRITTEN, "1 l another 1 30000", "int("),
+        what: "read, acquire, another owner writes",
+        lockkeeper: call("read/acquire.lua", WRITTEN, "1 l ANOTHER 1 30000", "int(2"),
         redisson: Some(call(
             "read/acquire.lua",
             WRITTEN,
-            "2 l {l}:another:rwlock_timeout 30000 another another:write",
-            "int(",
+            "2 l {l}:ANOTHER:rwlock_timeout 30000 ANOTHER ANOTHER:write",
+            "int(2",
         )),
     },
     Case {

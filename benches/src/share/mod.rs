@@ -1,116 +1,74 @@
-//! The server's share: how long it works on each script, beside Redisson's for the same.
+//! The server time of each script, beside that of Redisson's script for the same operation.
 
 mod cases;
 
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, Value, cmd, pipe};
+use redis::{Cmd, cmd};
 
 use self::cases::{CASES, Call, Case};
-use crate::bare::{self, scripts};
+use crate::bare::scripts;
+use crate::connection::{connect, load};
 use crate::flavor::Flavor;
+use crate::report::{Cell, Report, Table, number};
 use crate::rounds::{Effort, interleave};
+use crate::server_time::TimedCall;
 use crate::stats::{Ratio, median};
-use crate::table::Table;
 
 const OWNER: &str = "00000000-0000-4000-8000-000000000000:1";
+const ANOTHER: &str = "00000000-0000-4000-8000-000000000000:2";
 
-/// It lasts; no Java client is before it.
+/// The record of a waiter that stays alive, and has no Java client before it.
 const PLACE: &str = "9999999999999 0";
 
-/// About the time of a call with all that comes before it.
+/// About the time of a call with the commands before it.
 const CALL: Duration = Duration::from_micros(100);
 
-/// In one pipeline.
-const TOGETHER: usize = 100;
-
-/// A call, ready to be sent.
-struct Ready {
-    server: MultiplexedConnection,
-    pipeline: Pipeline,
-    calls: usize,
-}
-
-pub fn measure(url: &str, effort: Effort) {
-    println!("\n## Time that the server works on a script\n");
-    println!(
-        "`INFO commandstats`: microseconds of an EVALSHA, each in a situation made anew. Nobody listens to what"
+pub fn measure(url: &str, effort: Effort, report: &mut Report) {
+    report.section(
+        "Server time of each script",
+        "Microseconds of one EVALSHA, from `INFO commandstats`. Plain commands restore the situation before each call, and\n\
+         do not count. No client is subscribed to the channels. Redisson sends a DEL after each unlock, which does not\n\
+         count either.",
     );
-    println!("is published. Redisson's unlock is followed by a DEL, which is not in this.\n");
     let runtime = Flavor::CurrentThread.runtime();
-    let mut table = Table::new(["situation", "lockkeeper µs", "Redisson µs", "ratio to Redisson"]);
+    let mut table = Table::new(["situation", "lockkeeper µs", "Redisson µs", "ratio to Redisson"])
+        .plot_ratios("ratio to Redisson", 1);
     for case in &CASES {
-        let calls = runtime.block_on(ready(url, case, effort.count(CALL)));
+        let calls = runtime.block_on(prepare(url, case, effort.count(CALL)));
         let samples = interleave(effort.rounds, calls.len(), |which| runtime.block_on(calls[which].micros()));
-        let micros = |rounds: &Vec<f64>| format!("{:.1}", median(rounds.iter().copied()));
-        let ratio =
-            samples.get(1).map(|theirs| Ratio::new(&samples[0], theirs, |micros| *micros).to_string());
+        let micros = |rounds: &Vec<f64>| number(median(rounds.iter().copied()), 1);
+        let ratio = samples.get(1).map(|theirs| Ratio::new(&samples[0], theirs, |micros| *micros));
         table.row([
-            case.what.to_owned(),
+            case.what.into(),
             micros(&samples[0]),
             samples.get(1).map(micros).unwrap_or_default(),
-            ratio.unwrap_or_default(),
+            ratio.map(Cell::from).unwrap_or_default(),
         ]);
     }
-    print!("{table}");
+    report.table(table);
 }
 
-async fn ready(url: &str, case: &Case, count: usize) -> Vec<Ready> {
-    let server = bare::connection(url).await;
-    let ours = Ready::new(server.clone(), &case.lockkeeper, scripts::lockkeeper, count).await;
-    let mut calls = vec![ours];
+/// Lockkeeper's call, and Redisson's if there is one.
+async fn prepare(url: &str, case: &Case, count: usize) -> Vec<TimedCall> {
+    let mut calls = vec![timed(url, &case.lockkeeper, scripts::lockkeeper, count).await];
     if let Some(theirs) = &case.redisson {
-        calls.push(Ready::new(server, theirs, scripts::redisson, count).await);
+        calls.push(timed(url, theirs, scripts::redisson, count).await);
     }
     calls
 }
 
-impl Ready {
-    async fn new(
-        mut server: MultiplexedConnection,
-        call: &Call,
-        script: fn(&str) -> String,
-        count: usize,
-    ) -> Self {
-        let sha = bare::load(&mut server, &script(call.script)).await;
-        let mut once = pipe();
-        for command in call.before.split(';') {
-            once.add_command(words(Cmd::new(), command)).ignore();
-        }
-        once.add_command(words(cmd("EVALSHA").arg(sha).clone(), call.words));
-        let (answer,): (Value,) = once.query_async(&mut server).await.expect("an answer");
-        let is_expected = format!("{answer:?}").starts_with(call.answer);
-        assert!(is_expected, "{} {}: {answer:?}, not {}", call.script, call.words, call.answer);
-        let mut pipeline = pipe();
-        for command in (0..TOGETHER).flat_map(|_| once.cmd_iter()) {
-            pipeline.add_command(command.clone()).ignore();
-        }
-        Self { server, pipeline, calls: count.div_ceil(TOGETHER) * TOGETHER }
-    }
-
-    /// Of one call.
-    async fn micros(&self) -> f64 {
-        let mut server = self.server.clone();
-        let before = worked(&mut server).await;
-        for _ in 0..self.calls / TOGETHER {
-            let () = self.pipeline.query_async(&mut server).await.expect("answers");
-        }
-        (worked(&mut server).await - before) / self.calls as f64
-    }
+async fn timed(url: &str, call: &Call, script: fn(&str) -> String, count: usize) -> TimedCall {
+    let mut server = connect(url).await;
+    let sha = load(&mut server, &script(call.script)).await;
+    let restore = call.before.split(';').map(|command| words(Cmd::new(), command)).collect();
+    let evalsha = words(cmd("EVALSHA").arg(sha).clone(), call.words);
+    TimedCall::new(server, restore, evalsha, call.answer, count).await
 }
 
 fn words(mut command: Cmd, text: &str) -> Cmd {
     for word in text.split(' ') {
-        command.arg(word.replace("OWNER", OWNER).replace("PLACE", PLACE));
+        command.arg(word.replace("OWNER", OWNER).replace("ANOTHER", ANOTHER).replace("PLACE", PLACE));
     }
     command
-}
-
-/// Microseconds that the server has worked on scripts, since it began.
-pub async fn worked(server: &mut MultiplexedConnection) -> f64 {
-    let facts: String = bare::run(server, cmd("INFO").arg("commandstats")).await;
-    let Some(fact) = facts.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:")) else { return 0.0 };
-    let micros = fact.split(',').find_map(|part| part.strip_prefix("usec=")).expect("a known fact");
-    micros.parse().expect("a number")
 }

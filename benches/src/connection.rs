@@ -1,0 +1,40 @@
+//! Connections to a server, and commands on them.
+
+use std::time::Duration;
+
+use redis::aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Script};
+
+/// The longest wait for a connection or an answer. By default redis-rs waits a second and 500 ms, which a busy machine
+/// may exceed.
+const LIMIT: Duration = Duration::from_secs(10);
+
+pub fn address(url: &str) -> ConnectionInfo {
+    let address = url.into_connection_info().expect("a valid URL");
+    address.set_tcp_settings(TcpSettings::default().set_nodelay(true))
+}
+
+pub async fn connect(url: &str) -> MultiplexedConnection {
+    let client = Client::open(address(url)).expect("a valid address");
+    let config =
+        AsyncConnectionConfig::new().set_connection_timeout(Some(LIMIT)).set_response_timeout(Some(LIMIT));
+    client.get_multiplexed_async_connection_with_config(&config).await.expect("a connection")
+}
+
+/// For crates that take a connection manager.
+pub async fn manager(url: &str) -> ConnectionManager {
+    let client = Client::open(address(url)).expect("a valid address");
+    let config =
+        ConnectionManagerConfig::new().set_connection_timeout(Some(LIMIT)).set_response_timeout(Some(LIMIT));
+    client.get_connection_manager_with_config(config).await.expect("a connection")
+}
+
+pub async fn run<T: FromRedisValue>(connection: &mut MultiplexedConnection, command: &Cmd) -> T {
+    command.query_async(connection).await.expect("an answer")
+}
+
+/// Loads a script. Returns the hash by which the server calls it.
+pub async fn load(connection: &mut MultiplexedConnection, source: &str) -> String {
+    Script::new(source).load_async(connection).await.expect("a script that the server accepts")
+}
