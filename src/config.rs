@@ -163,7 +163,7 @@ durations! {
     /// The margin covers timers that fire late. It is at least a hundredth of the lease, and must be at most a quarter of
     /// `watchdog_lease`.
     margin: 10 * MS, Duration::ZERO, 10 * SECOND;
-    /// Sets after which time a waiter that gets no message looks for itself. Default: 3 s. From 10 ms to an hour.
+    /// Sets after how long a waiter that gets no message attempts again. Default: 3 s. From 10 ms to an hour.
     ///
     /// A lost message costs a waiter this time at most.
     safety_poll: 3 * SECOND, 10 * MS, HOUR;
@@ -183,8 +183,8 @@ durations! {
     java_watchdog: 30 * SECOND, 100 * MS, DAY;
     /// Sets the time limit of a command, and of a new connection. Default: 1 s. From 10 ms to a minute.
     ///
-    /// Where a lease is at stake the limit is shorter, so that there is time for another try: a sixth of `watchdog_lease` for
-    /// a renewal, and for each connection after the first, but at least 500 ms for a connection.
+    /// The limit is shorter where a lease depends on the result, so that there is time for another try. A renewal has at most a
+    /// sixth of `watchdog_lease`. Opening a connection after the first one has the same limit, but at least 500 ms.
     command_timeout: SECOND, 10 * MS, MINUTE;
     /// Sets how long a call without a time limit keeps retrying after the first fault of server or network. Default: 10 s. Up
     /// to an hour.

@@ -134,7 +134,7 @@ pub enum Error {
 
 /// The lock was lost while it was in use: its lease ended, or somebody removed it.
 ///
-/// This is the only error of [`LockGuard::run`](crate::LockGuard::run).
+/// This is the only error of [`LockGuard::run`](crate::LockGuard::run). The event "a lock was lost" names the cause.
 ///
 /// ```
 /// # async fn report() {}
@@ -150,7 +150,7 @@ pub struct Lost {
     pub lock: LockId,
 }
 
-/// Identifies the lock that an [`Error`] is about.
+/// Identifies the lock that an [`Error`] is about. Its text continues a sentence, so it begins with a space.
 ///
 /// ```
 /// # fn demo(error: lockkeeper::Error) {
@@ -304,6 +304,7 @@ impl fmt::Display for Cause {
 
 impl fmt::Debug for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.to_string())
+        // Without what makes it continue a sentence.
+        write!(f, "{:?}", self.to_string().trim_start_matches([' ', ':']))
     }
 }

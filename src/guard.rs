@@ -153,7 +153,11 @@ impl LockGuard {
 
     /// Runs `work` while the lock is held, and drops it when the lock is lost. Asks no server.
     ///
-    /// The hold is checked before each step of `work`, that is, each time `work` is polled.
+    /// The hold is checked before each step of `work`, that is, each time `work` is polled. `Ok` says that no loss was known
+    /// until then. Only `unlock`, which asks the server, tells whether the lock was held until the end.
+    ///
+    /// If `work` itself can fail, write `guard.run(work).await??`: the first `?` is for [`Lost`], the second for the error of
+    /// the work. Inner sections run inside as well: `guard.run(inner(&mut owner))`.
     ///
     /// `run` can only stop work that returns to the runtime at an `.await`. It cannot stop a closure in `spawn_blocking`, a task
     /// that `work` spawned, or code that blocks its thread: check [`is_lost`](Self::is_lost) there, between the steps. An
@@ -161,7 +165,8 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`Lost`]: the hold was lost before `work` completed.
+    /// [`Lost`]: the hold was lost before `work` completed. The loss was logged with its cause. The guard can be dropped then;
+    /// `unlock` would only report `NotHeld`.
     ///
     /// # Cancel safety
     ///

@@ -31,7 +31,7 @@ pub struct LockInfo {
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
 /// let info = locks.inspect("lock:orders:42").await?;
-/// let is_ours = info.is_some_and(|info| info.holders.iter().any(|holder| holder.owner.starts_with(locks.id())));
+/// let is_ours = info.is_some_and(|info| info.holders.iter().any(|holder| holder.owner.starts_with(&locks.id())));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

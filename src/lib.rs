@@ -31,6 +31,7 @@ pub use owner::Owner;
 pub use store::Source;
 pub use token::FencingToken;
 
+/// The deadpool-redis that this crate uses, so that your `Pool` has the right type. Its module `redis` is redis-rs.
 pub use deadpool_redis;
 
 /// The pages of `docs/`.

@@ -29,6 +29,11 @@ use crate::locks::{FairLock, FencedLock, OwnerLock, RLock, ReadLock, ReadWriteLo
 /// # }
 /// ```
 ///
+/// If the caller's hold was lost, the inner call acquires the lock anew and does not fail. Run inner sections with
+/// [`LockGuard::run`](crate::LockGuard::run), which stops them then.
+///
+/// On the server, an owner has another id for each name, and a new one after each full release.
+///
 /// A task cannot be the owner: every branch of a `join!` runs in the same task. An owner is lent by `&mut`, so branches cannot share
 /// it:
 ///

@@ -6,14 +6,16 @@ use serde::{Deserialize, Serialize};
 
 /// The number of one holder of a [`FencedLock`](crate::FencedLock). It is greater than the number of every earlier holder.
 ///
-/// Store it with what the section writes, and refuse a write with a smaller token than the stored one.
+/// Store it with what the section writes, and refuse a write with a smaller token than the stored one. Tokens do not begin at 1:
+/// they follow the server's clock in microseconds, so they are about 1.8 × 10¹⁵. Store them as 64-bit numbers (`BIGINT`).
 ///
 /// ```
 /// # use lockkeeper::FencingToken;
-/// fn accept(stored: &mut Option<FencingToken>, offered: FencingToken) -> bool {
-///     let is_late = stored.is_some_and(|stored| offered < stored);
+/// /// `stored` is a column of a database, and 0 at first.
+/// fn accept(stored: &mut u64, offered: FencingToken) -> bool {
+///     let is_late = offered < FencingToken::from(*stored);
 ///     if !is_late {
-///         *stored = Some(offered);
+///         *stored = offered.get();
 ///     }
 ///     !is_late
 /// }
@@ -43,6 +45,13 @@ impl FencingToken {
 impl fmt::Display for FencingToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// A token that was stored as a number.
+impl From<u64> for FencingToken {
+    fn from(token: u64) -> Self {
+        Self(token)
     }
 }
 

@@ -46,8 +46,8 @@ local function forget(scores, places, tickets, waiters)
   redis.call('zrem', tickets, unpack(waiters))
 end
 
--- Sets when the keys of the queue end, given how long the last score of ours lasts. After that, a waiter in the list is judged
--- by its score, and needs no record.
+-- Sets the expiry of the queue's keys. `score_ms` is how long the latest score of our waiters lasts. After the records have
+-- expired, a waiter that is still in the list is judged by its score.
 local function keep_queue(queue, scores, places, tickets, score_ms, allowance_ms)
   redis.call('pexpire', queue, score_ms + KEEP_MS)
   redis.call('pexpire', scores, score_ms + KEEP_MS)
@@ -109,14 +109,15 @@ local function put_back(queue, scores, tickets, first, now)
   return #missing > 0
 end
 
--- Returns whether the foremost of our waiters, by its ticket, is not where it belongs in the queue, whose first waiter is
--- given.
+-- Returns whether `foremost`, our waiter with the smallest ticket, is missing from its position in the queue. `first` is the
+-- first waiter in the queue.
 local function is_missing(queue, scores, tickets, foremost, first)
   if not first then
     return true
   end
-  -- If the first waiter has a ticket, it queued later than the foremost. Otherwise it is Java's; then the foremost is missing
-  -- if it has no score, because Java removes both or none. With fewer scores than waiters, another program removed the scores.
+  -- If the first waiter has a ticket, it queued after the foremost, so the foremost is missing. Otherwise the first waiter is
+  -- Java's. Java removes a waiter from the list and from the scores together, so a foremost without a score is missing. If there
+  -- are fewer scores than waiters, another program removed scores, and a missing score proves nothing.
   return redis.call('zscore', tickets, first)
     or not redis.call('zscore', scores, foremost) and redis.call('zcard', scores) >= redis.call('llen', queue)
 end

@@ -57,8 +57,8 @@ if redis.call('hget', lock, 'mode') == 'write' then
   remove(keys, 1, count)
   return answer
 end
--- Before this hold ends: a user who may not look at other readers fails here, and not later, which would leave a lock
--- without readers.
+-- Check the other readers before this hold is removed. If the user lacks a right for that, the script fails here. A failure later
+-- would leave a lock without readers.
 local other_ms = other_reader_ms(lock, owner)
 if other_ms == -5 then
   other_ms = reader_ms_beside_data(lock, owner)

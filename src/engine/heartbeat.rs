@@ -106,7 +106,7 @@ impl Duty for Heartbeat {
             Err(fault) => {
                 if let Some(unreported) = self.failures.ask() {
                     tracing::warn!(
-                        %fault, key = %lock, server = self.store.address(), places = places.len(), unreported,
+                        %fault, key = &*lock, server = self.store.address(), places = places.len(), unreported,
                         "places in a queue were not kept, trying again"
                     );
                 }

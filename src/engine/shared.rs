@@ -177,8 +177,9 @@ async fn open(source: Source, config: &LockConfig, wait_queues: &Arc<WaitQueues>
     loop {
         match Store::open(source.clone(), config, Arc::<WaitQueues>::clone(wait_queues)).await {
             Err(OpenError::Fault(fault)) => {
-                tracing::info!(%fault, server = fault.server(), "cannot connect yet");
+                let (server, cause) = (fault.server().map(str::to_owned), fault.to_string());
                 tries.again(fault).await?;
+                tracing::info!(server, cause, "cannot connect yet");
             }
             Err(OpenError::Source(error)) => {
                 return Err(Error::InvalidConfig {

@@ -19,7 +19,8 @@ use crate::info::RemainingLease;
 /// ```
 ///
 /// The trait carries what all types share: renewal by the watchdog, wake-ups by messages, and the release of what was dropped.
-/// Nobody else can implement it.
+/// Nobody else can implement it, so there are no mocks. Its `lock`, `try_lock` and `try_lock_for` return a [`LockGuard`] for
+/// every type: for the token of a `FencedLock`, call the type's own methods.
 ///
 /// Acquiring takes `&mut self`, because a handle is an owner: what it holds, it may acquire again. So two branches of a program
 /// cannot share a handle:

@@ -243,7 +243,8 @@ macro_rules! query_methods {
         ///
         /// # Cancel safety
         ///
-        /// If the future is dropped, the holds that it found may have ended or not, or may still end. Later holds do not.
+        /// If the future is dropped, it is unknown whether the call releases the holds that it found; it may still do so later.
+        /// It never releases a hold that began afterwards.
         ///
         /// ```no_run
         /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {

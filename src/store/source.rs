@@ -113,6 +113,12 @@ impl From<&str> for Source {
     }
 }
 
+impl From<&String> for Source {
+    fn from(url: &String) -> Self {
+        url.as_str().into()
+    }
+}
+
 impl From<String> for Source {
     fn from(url: String) -> Self {
         Self(Origin::Url(url))

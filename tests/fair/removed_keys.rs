@@ -95,8 +95,8 @@ async fn waiters_stay_behind_java_after_the_scores_were_removed() {
     scene.end().await;
 }
 
-/// A Java client adds its place to keys that end. They end far later than any Java client waits, also if every waiter in Rust
-/// died at once; and if only Java's waiters are left, they do not end.
+/// A Java client adds its place to keys that have an expiry. The keys outlast the wait of every Java client, even if all Rust
+/// waiters die at once. If only Java's waiters are left, the keys have no expiry.
 #[tokio::test]
 async fn the_place_of_a_java_client_outlives_dead_waiters_in_rust() {
     let scene = Scene::start();

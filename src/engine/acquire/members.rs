@@ -21,7 +21,7 @@ use crate::fault::{Fault, FaultKind, Sent};
 use crate::jitter::{self, Backoff};
 use crate::protocol::AcquireReply;
 
-/// The pauses after a round in which several owners were granted some members each, and nobody enough.
+/// Back-off after a split round: several owners acquired some members each, and none acquired enough.
 const SPLITS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
 
 /// A failed round waits this long for the release of what it was granted. The background does the rest.
@@ -80,7 +80,7 @@ impl<'a> Members<'a> {
         let is_foreign = |member: &PendingMember| member.hold.want > 1 && member.hold.grant.is_foreign();
         if pending.iter().any(is_foreign) {
             tracing::warn!(
-                lock = %handle.name(), re_entered_at = %caller,
+                lock = &**handle.name(), re_entered_at = %caller,
                 "a lock was re-entered from another task than the one that acquired it: a handle is one owner, so tasks must \
                  not share it"
             );
@@ -214,7 +214,7 @@ impl<'a> Members<'a> {
         }
         self.give_back(refused.map(|(member, _)| member)).await?;
         self.silent = failed.as_ref().map(|(member, _)| *member);
-        // With so many faults, a member that is refused now would not help.
+        // With so many faults there is no quorum, even if the member that refused becomes free.
         let is_hopeless = self.pending.len() - faults < self.handle.quorum;
         Ok(Some(match (refused, failed) {
             (Some((member, left)), None) => Round::Refused { member, left },
@@ -229,8 +229,8 @@ impl<'a> Members<'a> {
     }
 
     /// Releases the members that were granted in a failed round: while the owner waits for one member it keeps nothing, except
-    /// its place in that member's queue. The next attempt has new ids, as a copy of these releases may still run then. With
-    /// nobody to wait for, a member that gave no answer is attempted again with the same id.
+    /// its place in that member's queue. The next attempt uses new ids, because a late copy of these releases may still run. If
+    /// no member refused, a member that gave no answer is attempted again with the same id.
     ///
     /// A member that was re-entered stays held: with a new id, this owner would wait for itself.
     async fn give_back(&mut self, waits_for: Option<usize>) -> Result<()> {
@@ -251,8 +251,9 @@ impl<'a> Members<'a> {
         // The background releases what takes longer than this, and what may be held.
         let _ = timeout(GIVE_BACK, Releasing::new(granted).reconcile_but(0)).await;
         if is_split {
-            // Other owners hold the rest, and release it now. The first one to try again is granted all. If all members are
-            // needed, their order decides, as long as all clients agree on it.
+            // Other owners hold the rest, and release it now. The first owner that tries again is granted all members. A lock
+            // that needs all members pauses only after several such rounds: the order of the members prevents a split if all
+            // clients use the same order.
             sleep(jitter::within(self.splits.pause() * 2)).await;
         }
         Ok(())
@@ -309,7 +310,7 @@ impl<'a> Members<'a> {
         let holders = engine.renewals.items();
         if let Some(holder) = holders.iter().find_map(|item| item.holder_of(&keys.lock)) {
             tracing::warn!(
-                lock = %name, key = %keys.lock, server = engine.store.address(), holder, waits_at = %self.caller,
+                lock = &**name, key = &*keys.lock, server = engine.store.address(), holder, waits_at = %self.caller,
                 "a waiter has waited for longer than a lease for a lock that this client holds: if the holder waits for the \
                  waiter, neither continues"
             );

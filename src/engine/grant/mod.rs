@@ -1,14 +1,14 @@
 //! A grant: what one owner id holds, or may hold, on one lock of one server.
 //!
 //! An owner that holds nothing on a name gets a new grant with a new id when it begins to acquire. Re-entries raise the grant's
-//! count and releases lower it. At zero the grant is over, and its id is never used again. That makes it safe to send a command
-//! twice, and to have an old copy of it run late: a copy names an id and a target count, so it finds nothing, or what it was
-//! meant for. One copy can do harm: a first acquire, which creates. [`Grant::reconcile`] is repeated until none can come any
-//! more.
+//! count and releases lower it. At zero the grant is over, and its id is never used again. So a command may be sent twice, and an
+//! old copy of it may run late: a copy names an id and a target count, so it finds either nothing or the hold that it was meant
+//! for. Only a late copy of a first acquire does harm, because it creates a hold. The background repeats [`Grant::reconcile`]
+//! until no such copy can arrive.
 //!
 //! There are two sides. The *desired* state says what this process wants to hold; it changes at once, also in a `drop`. The
 //! *observed* state says what the server may have; it changes with replies, and is locked while a command is under way that
-//! changes the count. Reconciling lowers the server to the desired state.
+//! changes the count. Reconciling lowers the hold count on the server to the desired count.
 
 mod desired;
 mod observed;
@@ -130,7 +130,7 @@ impl Grant {
         self.schedule_renewal(&mut desired, now);
     }
 
-    /// The server may keep the lock for longer than the holds of this grant last.
+    /// Records that the server may keep the lock for longer than the holds of this grant last.
     fn is_outlasted(self: &Arc<Self>) {
         let mut desired = lock(&self.desired);
         desired.outlasts = true;
@@ -270,13 +270,14 @@ impl Grant {
         ReleaseReply::parse(&self.lock.run(&connection, &call).await?)
     }
 
-    /// Whether the server has no more than desired, and never will. False while a command is under way.
+    /// Whether the server has no more holds than desired, and no late copy of a command can add one. False while a command is
+    /// under way.
     pub(super) fn is_reconciled(&self) -> bool {
         self.observed.try_lock().is_ok_and(|observed| observed.at_most <= self.keep())
     }
 
-    /// Whether the server may have more than desired, and was not told yet to release it. An undo that is repeated for late copies
-    /// of an attempt owes nothing.
+    /// Whether the server may have more holds than desired, and has not answered a release of them yet. False while an undo is
+    /// only repeated because a late copy of an attempt may arrive.
     pub(super) fn owes_release(&self) -> bool {
         self.observed.try_lock().map_or(true, |observed| observed.owes_release(self.keep()))
     }
