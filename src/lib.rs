@@ -11,6 +11,8 @@ mod guard;
 mod info;
 mod jitter;
 mod locks;
+#[cfg(feature = "memory")]
+pub mod memory;
 mod owner;
 mod protocol;
 mod report;
