@@ -124,7 +124,12 @@ mod virtual_time {
     impl WallClock {
         pub(crate) fn start() -> Self {
             let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-            Self { at_start: since_1970.unwrap_or_default(), start: Instant::now() }
+            Self::start_at(since_1970.unwrap_or_default())
+        }
+
+        /// Starts at a time since 1970.
+        pub(crate) fn start_at(at_start: Duration) -> Self {
+            Self { at_start, start: Instant::now() }
         }
 
         pub(crate) fn now(&self) -> Duration {

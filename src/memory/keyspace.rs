@@ -14,7 +14,7 @@ pub(super) struct Keyspace {
     entries: HashMap<Bytes, Entry>,
     /// Time since 1970. It stands still within a command and within a script.
     now: Duration,
-    /// Draws the fields of `HRANDFIELD`. It has a fixed seed, so that a test repeats.
+    /// Draws the fields of `HRANDFIELD`. It has a seed, so that a test repeats.
     random: Rng,
 }
 
@@ -27,13 +27,11 @@ struct Entry {
 
 pub(super) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
-impl Default for Keyspace {
-    fn default() -> Self {
-        Self { entries: HashMap::new(), now: Duration::ZERO, random: Rng::with_seed(1) }
-    }
-}
-
 impl Keyspace {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { entries: HashMap::new(), now: Duration::ZERO, random: Rng::with_seed(seed) }
+    }
+
     /// Sets the time. It never goes backwards.
     pub(super) fn set_now(&mut self, now: Duration) {
         self.now = self.now.max(now);

@@ -154,7 +154,7 @@ fn body(source: &[u8]) -> Result<&[u8], String> {
     let line = String::from_utf8_lossy(&source[2..end]);
     let mut words = line.split(' ');
     if words.next() != Some("lua") {
-        return Err(format!("ERR Could not find scripting engine '{line}'"));
+        return Err(format!("ERR Unexpected engine in script shebang: #!{line}"));
     }
     match words.find(|word| *word != "flags=allow-oom") {
         Some(word) => Err(format!("ERR Unknown lua shebang option: {word}")),
@@ -175,7 +175,7 @@ fn run_command(host: &RefCell<&mut dyn Host>, args: &[Value]) -> Reply {
 fn word(value: &Value) -> Option<Bytes> {
     match value {
         Value::String(text) => Some(Arc::from(&*text.as_bytes())),
-        Value::Integer(number) => Some(number.to_string().as_bytes().into()),
+        Value::Integer(number) => Some(number::text(*number as f64).as_bytes().into()),
         Value::Number(number) => Some(number::text(*number).as_bytes().into()),
         _ => None,
     }

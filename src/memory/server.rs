@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -10,6 +11,7 @@ use super::look;
 use super::net::{self, Conditions, Shared, Stream};
 use super::state::State;
 use super::value::Bytes;
+use crate::clock::WallClock;
 use crate::sync::lock;
 
 /// A server in this process, for tests. It needs the feature `memory`.
@@ -73,9 +75,27 @@ impl MemoryServer {
     /// # Ok(()) }
     /// ```
     pub fn new() -> Self {
+        Self::with(WallClock::start(), 1)
+    }
+
+    /// Starts a server whose time and random choices are given. For lockkeeper's own tests.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper::memory::MemoryServer;
+    /// let start = Duration::from_secs(1_700_000_000);
+    /// let reply = MemoryServer::simulated(start, 1).execute(&["TIME"]);
+    /// assert!(String::from_utf8_lossy(&reply).contains("1700000000"));
+    /// ```
+    #[doc(hidden)]
+    pub fn simulated(since_1970: Duration, seed: u64) -> Self {
+        Self::with(WallClock::start_at(since_1970), seed)
+    }
+
+    fn with(clock: WallClock, seed: u64) -> Self {
         let conditions = Conditions { is_frozen: false, is_held: false, is_running: true, cuts: 0 };
         Self(Arc::new(Shared {
-            state: Mutex::new(State::default()),
+            state: Mutex::new(State::new(clock, seed)),
             conditions: watch::Sender::new(conditions),
         }))
     }

@@ -45,7 +45,6 @@ pub(super) struct State {
 }
 
 /// What scripts can use.
-#[derive(Default)]
 pub(super) struct Data {
     pub(super) keyspace: Keyspace,
     pub(super) channels: Channels,
@@ -55,23 +54,21 @@ pub(super) struct Data {
     pub(super) calls: BTreeMap<&'static str, u64>,
 }
 
-impl Default for State {
-    fn default() -> Self {
-        Self {
-            data: Data::default(),
-            scripts: HashMap::new(),
-            next_client: 0,
-            run_id: new_run_id(),
-            clock: WallClock::start(),
-        }
-    }
-}
-
 fn new_run_id() -> String {
     format!("{:032x}{:08x}", fastrand::u128(..), fastrand::u32(..))
 }
 
 impl State {
+    pub(super) fn new(clock: WallClock, seed: u64) -> Self {
+        let data = Data {
+            keyspace: Keyspace::new(seed),
+            channels: Channels::default(),
+            clients: BTreeMap::new(),
+            calls: BTreeMap::new(),
+        };
+        Self { data, scripts: HashMap::new(), next_client: 0, run_id: new_run_id(), clock }
+    }
+
     /// Adds a connection. Returns its number and what the server sends to it.
     pub(super) fn connect(&mut self) -> (ClientId, UnboundedReceiver<Vec<u8>>) {
         let (sender, receiver) = unbounded_channel();
@@ -245,10 +242,14 @@ impl State {
     }
 
     fn eval_hash(&mut self, words: &[Bytes]) -> Outcome {
-        let (keys, args) = parameters(words)?;
+        const UNKNOWN: &str = "NOSCRIPT No matching script. Please use EVAL.";
+        const LEN: usize = 40;
         let hash = String::from_utf8_lossy(&words[1]).to_ascii_lowercase();
-        let source = self.scripts.get(&hash);
-        let source = source.ok_or_else(|| "NOSCRIPT No matching script. Please use EVAL.".to_owned())?;
+        if hash.len() != LEN {
+            return Err(UNKNOWN.to_owned());
+        }
+        let (keys, args) = parameters(words)?;
+        let source = self.scripts.get(&hash).ok_or_else(|| UNKNOWN.to_owned())?;
         Ok(lua::run(&hash, source, keys, args, &mut self.data))
     }
 }

@@ -65,24 +65,27 @@ pub(super) fn random(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
         _ => return Err(SYNTAX.to_owned()),
     };
     let len = keyspace.find::<Hash>(&words[1])?.map_or(0, |hash| hash.len());
-    let mut chosen: Vec<usize> =
-        if len <= count { (0..len).collect() } else { keyspace.random().choose_multiple(0..len, count) };
-    chosen.sort_unstable();
-    let mut chosen = chosen.into_iter().peekable();
+    // In any order, as Redis does.
+    let mut chosen: Vec<usize> = (0..len).collect();
+    if count < len {
+        keyspace.random().shuffle(&mut chosen);
+        chosen.truncate(count);
+    }
     let Some(hash) = keyspace.find::<Hash>(&words[1])? else { return Ok(Reply::List(Vec::new())) };
+    let fields: Vec<_> = hash.iter().collect();
     let mut found = Vec::new();
-    for (index, (field, value)) in hash.iter().enumerate() {
-        if chosen.next_if_eq(&index).is_some() {
-            found.push(field);
-            found.extend(with_values.then_some(value));
-        }
+    for (field, value) in chosen.into_iter().map(|index| fields[index]) {
+        found.push(field);
+        found.extend(with_values.then_some(value));
     }
     Ok(Reply::list(found))
 }
 
 /// `HSCAN key cursor [COUNT count]`.
 pub(super) fn scan(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
-    let cursor = std::str::from_utf8(&words[2]).ok().and_then(|text| text.parse::<u64>().ok());
+    let cursor = std::str::from_utf8(&words[2]).ok();
+    // Redis reads nothing as 0.
+    let cursor = cursor.and_then(|text| if text.is_empty() { Some(0) } else { text.parse::<u64>().ok() });
     let cursor = cursor.ok_or_else(|| "ERR invalid cursor".to_owned())?;
     let answer = |cursor: u64, found: Vec<&Bytes>| {
         Reply::List(vec![Reply::bulk(cursor.to_string()), Reply::list(found)])

@@ -22,8 +22,8 @@ pub(super) fn exact(word: &[u8]) -> Option<i64> {
 
 /// Reads a number that must not be negative.
 pub(super) fn count(word: &[u8]) -> Result<usize, String> {
-    let number = integer(word)?;
-    usize::try_from(number).map_err(|_| "ERR value is out of range, must be positive".to_owned())
+    let number = exact(word).and_then(|number| usize::try_from(number).ok());
+    number.ok_or_else(|| "ERR value is out of range, must be positive".to_owned())
 }
 
 pub(super) fn float(word: &[u8]) -> Result<f64, String> {
