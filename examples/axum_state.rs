@@ -1,11 +1,11 @@
 //! How do the handlers of a web server share locks?
 //!
-//! They share the [`LockClient`]: it is cheap to clone, and all clones use the same few connections. Never share a
-//! handle: a handle is an owner, and what an owner holds it may acquire again, so two requests with one handle would
-//! both get in. Observe that no visit is lost, although each reads the counter, waits, and writes it.
+//! The handlers share the [`LockClient`]: it is cheap to clone, and all clones use the same few connections. Each
+//! request makes its own handle. A handle is an owner, and an owner can acquire its lock again: two requests with one
+//! handle would both enter. Observe that no visit is lost, although each request reads the counter, waits, and writes.
 //!
 //! ```text
-//! cargo run --example axum_state      # a Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
+//! cargo run --example axum_state      # uses the Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
 //! ```
 
 use std::env;
@@ -26,24 +26,24 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+const LOCK: &str = "lock:example:visits";
 const REQUESTS: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(5);
 const BUSY: StatusCode = StatusCode::SERVICE_UNAVAILABLE;
 
 #[derive(Clone)]
 struct App {
-    locks: LockClient, // not an `RLock`, and not an `Arc<Mutex<RLock>>`: that compiles, and lets all in at once
-    visits: Arc<AtomicU64>, // stands for what lies in a database
+    locks: LockClient, // not an `Arc<Mutex<RLock>>`: that compiles, and all requests would be one owner
+    visits: Arc<AtomicU64>, // stands for a row in a database
 }
 
-/// A handle of its own for each request.
 async fn visit(State(app): State<App>) -> Result<String, StatusCode> {
-    let mut lock = app.locks.rlock("example:visits");
+    let mut lock = app.locks.rlock(LOCK);
     let guard = lock.try_lock_for(PATIENCE).await.map_err(|_| BUSY)?.ok_or(BUSY)?;
     let before = app.visits.load(Ordering::Relaxed);
     sleep(Duration::from_millis(5)).await;
     app.visits.store(before + 1, Ordering::Relaxed);
-    // If it was not held until here, the visit may be lost, and must not be confirmed.
+    // If the lock was lost before, the visit may be lost as well. So it must not be confirmed.
     guard.unlock().await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     Ok(format!("visit {}", before + 1))
 }
@@ -66,16 +66,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("  {}", answer??);
     }
     let visits = app.visits.load(Ordering::Relaxed);
-    println!("{REQUESTS} requests at once, {visits} visits counted");
+    println!("{REQUESTS} requests at the same time, {visits} visits counted");
 
-    // First those who lock, then the locks.
+    // First the server, whose handlers use locks. Then the lock client, which releases what was dropped.
     drop(stop);
     server.await??;
     app.locks.shutdown().await?;
     if visits == REQUESTS as u64 { Ok(()) } else { Err("visits were lost".into()) }
 }
 
-/// The status and the body of the answer.
+/// Sends a request. Returns the status and the body of the answer.
 async fn request(address: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     let request =

@@ -1,13 +1,13 @@
-//! What if a holder is stopped for longer than its lease, and writes before it looks?
+//! What if a process is stopped for longer than its lease, and then writes before it checks its guard?
 //!
-//! A worker process takes the lock, reads an account, and is stopped at work until its lease has ended. Meanwhile
-//! another one takes the lock and books on the account. Then the first goes on and writes what it had computed from the
-//! old balance. Nobody can keep it from sending that. But each holder has a fencing token, greater than those before,
-//! and the account remembers the last it saw: observe that it refuses the late write, and that without the token the
-//! same run loses a booking each time.
+//! A worker process acquires the lock and reads an account. It is stopped until its lease has ended. Meanwhile another
+//! process acquires the lock and writes to the account. Then the first process continues, and writes what it computed
+//! from the old balance. No lock can prevent that write. But each holder has a fencing token that is greater than all
+//! earlier ones, and the account stores the last token. Observe that it refuses the late writes. Observe that the same
+//! run without tokens loses a booking each time.
 //!
 //! ```text
-//! cargo run --example fenced_writer     # a Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
+//! cargo run --example fenced_writer     # uses the Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
 //! ```
 
 use std::env;
@@ -26,39 +26,37 @@ const ROUNDS: usize = 4;
 const LEASE: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(10);
 
-const LOCK: &str = "example:fenced";
-/// Of the lock. It stays for ever, but for examples.
-const COUNTER: &str = "redisson_lock_token:{example:fenced}";
-/// The balance, and the last token.
-const ACCOUNT: &str = "example:fenced:account";
+const LOCK: &str = "lock:example:account";
+/// The last token of the lock. This key never expires, so the example deletes it. Never do that with a lock in use.
+const TOKEN: &str = "redisson_lock_token:{lock:example:account}";
+/// The balance, and the token of the last write.
+const ACCOUNT: &str = "example:account";
 
-/// What protects the account is the account itself: whoever stores, compares.
+/// Stores the balance, except if the token is smaller than the stored one. The data protects itself: comparing and
+/// storing is one step.
 const STORE: &str = "
-    if ARGV[2] ~= '' then
-        local last = tonumber(redis.call('hget', KEYS[1], 'token') or 0)
-        if tonumber(ARGV[2]) < last then return 0 end
-        redis.call('hset', KEYS[1], 'token', ARGV[2])
-    end
-    redis.call('hset', KEYS[1], 'balance', ARGV[1])
+    local last = tonumber(redis.call('hget', KEYS[1], 'token') or 0)
+    if tonumber(ARGV[2]) < last then return 0 end
+    redis.call('hset', KEYS[1], 'balance', ARGV[1], 'token', ARGV[2])
     return 1";
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".into());
-    // It is 500 ms, and a second, otherwise.
-    let patient = AsyncConnectionConfig::new()
+    // The defaults of redis-rs, 1 s and 500 ms, are short for a busy machine.
+    let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(PATIENCE))
         .set_response_timeout(Some(PATIENCE));
     let client = redis::Client::open(url.as_str())?;
-    let mut redis = client.get_multiplexed_async_connection_with_config(&patient).await?;
+    let mut redis = client.get_multiplexed_async_connection_with_config(&config).await?;
     let locks = LockClient::connect(url).await?;
     let outcome = match env::args().nth(1) {
-        Some(how) => book(&locks, &mut redis, how == "fenced", work).await.map(|was_stored| {
-            println!("{}", if was_stored { "stored" } else { "refused" });
+        Some(how) => book(&locks, &mut redis, how == "fenced", wait).await.map(|is_stored| {
+            println!("{}", if is_stored { "stored" } else { "refused" });
         }),
         None => {
             let outcome = compare(&locks, &mut redis).await;
-            let _: () = redis.del(&[ACCOUNT, COUNTER]).await?;
+            let _: () = redis.del(&[ACCOUNT, TOKEN]).await?;
             outcome
         }
     };
@@ -66,7 +64,9 @@ async fn main() -> Result<()> {
     outcome
 }
 
-/// Adds one to the balance. It does not look at its guard before it writes, as a write may always come late.
+/// Adds one to the balance. Returns whether the account accepted the write.
+///
+/// It does not check its guard before the write. A check would not help: the process may be stopped right after it.
 async fn book(
     locks: &LockClient,
     redis: &mut Redis,
@@ -76,33 +76,33 @@ async fn book(
     let guard = locks.fenced_lock(LOCK).lease(LEASE)?.lock().await?;
     let balance: Option<u64> = redis.hget(ACCOUNT, "balance").await?;
     work().await?;
-    let token = is_fenced.then(|| guard.token().to_string());
-    let balance = balance.unwrap_or(0) + 1;
+    let token = if is_fenced { guard.token().get() } else { 0 };
     let store = Script::new(STORE);
-    let was_stored =
-        store.key(ACCOUNT).arg(balance).arg(token.unwrap_or_default()).invoke_async(redis).await?;
-    drop(guard); // the lease may have ended, that is what this is about
-    Ok(was_stored)
+    let is_stored = store.key(ACCOUNT).arg(balance.unwrap_or(0) + 1).arg(token).invoke_async(redis).await?;
+    drop(guard); // `unlock` would fail if the lease has ended
+    Ok(is_stored)
 }
 
-/// What the late one does between reading and writing. It is not done before somebody says so.
-async fn work() -> std::io::Result<()> {
+/// The work of the late process: it takes until the parent sends a byte.
+async fn wait() -> std::io::Result<()> {
     println!("has read");
     stdin().read_exact(&mut [0]).await.map(drop)
 }
 
 async fn compare(locks: &LockClient, redis: &mut Redis) -> Result<()> {
     let (lost, refused) = run(locks, redis, "fenced").await?;
-    println!("with the token:    {refused} of {ROUNDS} late writes refused, {lost} bookings lost");
-    let (lost_without, stored) = run(locks, redis, "not fenced").await?;
-    println!("without the token: {stored} of {ROUNDS} late writes refused, {lost_without} bookings lost");
+    println!("with tokens:    {refused} of {ROUNDS} late writes refused, {lost} bookings lost");
+    let (lost_without, refused_without) = run(locks, redis, "not fenced").await?;
+    println!(
+        "without tokens: {refused_without} of {ROUNDS} late writes refused, {lost_without} bookings lost"
+    );
     match (lost, refused, lost_without) {
         (0, ROUNDS, 1..) => Ok(()),
-        _ => Err("the token did not make the difference".into()),
+        _ => Err("the tokens made no difference".into()),
     }
 }
 
-/// How many bookings that were stored are not in the balance, and how many late writes were refused.
+/// Returns how many accepted bookings are missing in the balance, and how many late writes were refused.
 async fn run(locks: &LockClient, redis: &mut Redis, how: &str) -> Result<(u64, usize)> {
     let _: () = redis.del(ACCOUNT).await?;
     let (mut stored, mut refused) = (0, 0);
@@ -113,16 +113,16 @@ async fn run(locks: &LockClient, redis: &mut Redis, how: &str) -> Result<(u64, u
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
-        let mut says = BufReader::new(late.stdout.take().expect("piped")).lines();
-        says.next_line().await?;
+        let mut lines = BufReader::new(late.stdout.take().expect("piped")).lines();
+        lines.next_line().await?;
         signal(&late, "STOP").await?;
         stored += u64::from(book(locks, redis, how == "fenced", async || Ok(())).await?);
         signal(&late, "CONT").await?;
         late.stdin.take().expect("piped").write_all(b"\n").await?;
-        match says.next_line().await?.as_deref() {
+        match lines.next_line().await?.as_deref() {
             Some("stored") => stored += 1,
             Some("refused") => refused += 1,
-            other => return Err(format!("the late writer said {other:?}").into()),
+            other => return Err(format!("the late process printed {other:?}").into()),
         }
         late.wait().await?;
     }
@@ -131,7 +131,7 @@ async fn run(locks: &LockClient, redis: &mut Redis, how: &str) -> Result<(u64, u
 }
 
 async fn signal(process: &Child, name: &str) -> Result<()> {
-    let pid = process.id().ok_or("it has ended")?.to_string();
+    let pid = process.id().ok_or("the process has ended")?.to_string();
     let status = Command::new("kill").args([&format!("-{name}"), &pid]).status().await?;
     if status.success() { Ok(()) } else { Err(format!("kill -{name}: {status}").into()) }
 }

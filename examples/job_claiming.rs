@@ -1,12 +1,12 @@
-//! How do processes get a lock in the order in which they asked for it?
+//! How do processes acquire a lock in the order of their requests?
 //!
-//! All who wait for a fair lock stand in one line, whatever process they are in. Here, worker processes claim numbered
-//! jobs: each waits for its turn, takes the next number, does the job, and goes to the end of the line. Observe that
-//! the jobs go round, and that the check at the end finds the claims in the order in which the workers queued. With
-//! `rlock` instead of `fair_lock` it does not, and takes five seconds per job, waiting for a line that there is not.
+//! A fair lock has one wait queue for all processes. Here, worker processes claim numbered jobs. Each worker waits for
+//! its turn, claims the next number, does the job, and queues again. Observe that the workers take turns, and that the
+//! check at the end finds the claims in the order in which the workers queued. With `rlock` instead of `fair_lock`, the
+//! check fails, and each job takes five seconds: the check waits for a queue that does not exist.
 //!
 //! ```text
-//! cargo run --example job_claiming      # a Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
+//! cargo run --example job_claiming      # uses the Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
 //! ```
 
 use std::env;
@@ -25,11 +25,11 @@ const JOBS: usize = 40;
 const WORK: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-const LOCK: &str = "example:claiming";
-/// Where a fair lock keeps who waits for it, under Redisson's name.
-const LINE: &str = "redisson_lock_queue:{example:claiming}";
+const LOCK: &str = "lock:example:claiming";
+/// The wait queue of the lock. The name is Redisson's.
+const QUEUE: &str = "redisson_lock_queue:{lock:example:claiming}";
 const LAST_JOB: &str = "example:claiming:last-job";
-/// The records: workers in the order of queueing, and who got which job.
+/// For the check: the workers in the order of queueing, and who claimed which job.
 const QUEUED: &str = "example:claiming:queued";
 const CLAIMS: &str = "example:claiming:claims";
 
@@ -39,12 +39,12 @@ type Claim = (usize, usize);
 #[tokio::main]
 async fn main() -> Result<()> {
     let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".into());
-    // It is 500 ms, and a second, otherwise.
-    let patient = AsyncConnectionConfig::new()
+    // The defaults of redis-rs, 1 s and 500 ms, are short for a busy machine.
+    let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(PATIENCE))
         .set_response_timeout(Some(2 * PATIENCE));
     let client = redis::Client::open(url.as_str())?;
-    let mut redis = client.get_multiplexed_async_connection_with_config(&patient).await?;
+    let mut redis = client.get_multiplexed_async_connection_with_config(&config).await?;
     let locks = LockClient::connect(url).await?;
     let lock = locks.fair_lock(LOCK);
     let outcome = match env::args().nth(1) {
@@ -67,51 +67,51 @@ async fn work(worker: usize, mut lock: FairLock, redis: &mut Redis) -> Result<()
     }
 }
 
-/// The section: takes the next job, and does it if there is one.
+/// The section: claims the next job, and does it if there is one.
 async fn claim(worker: usize, redis: &mut Redis) -> Result<usize> {
     let job = redis.incr(LAST_JOB, 1).await?;
     if job <= JOBS {
         let () = redis.rpush(CLAIMS, &[worker, job]).await?;
         sleep(WORK).await;
-        // Only for the check. A worker says that it queues just before it does. If it leaves when all others are in
-        // line, nobody can come in between, and what they say is the order of the line.
-        wait_for_line(WORKERS - 1, redis).await?;
+        // Only the check needs this. A worker writes its record just before it queues. When a worker leaves the section
+        // with all others in the queue, it is the next one to queue. So the records have the order of the queue.
+        wait_for_queue(WORKERS - 1, redis).await?;
     }
     Ok(job)
 }
 
-/// Not for ever: without a line, it is for the check to find the fault.
-async fn wait_for_line(length: usize, redis: &mut Redis) -> Result<()> {
+/// Waits no longer than the time limit. If the queue is shorter then, the check finds the fault.
+async fn wait_for_queue(length: usize, redis: &mut Redis) -> Result<()> {
     let start = Instant::now();
-    while redis.llen::<_, usize>(LINE).await? < length && start.elapsed() < PATIENCE {
+    while redis.llen::<_, usize>(QUEUE).await? < length && start.elapsed() < PATIENCE {
         sleep(Duration::from_millis(1)).await;
     }
     Ok(())
 }
 
 async fn manage(lock: FairLock, redis: &mut Redis) -> Result<()> {
-    forget(redis).await?; // what a run left that was interrupted
+    delete_records(redis).await?; // of a run that was interrupted
     let outcome = run(lock, redis).await;
     let queued: Vec<usize> = redis.lrange(QUEUED, 0, -1).await?;
     let claims: Vec<Claim> = redis.lrange(CLAIMS, 0, -1).await?;
-    forget(redis).await?;
+    delete_records(redis).await?;
     outcome?;
     show(&claims);
     check(queued, &claims)
 }
 
-async fn forget(redis: &mut Redis) -> Result<()> {
+async fn delete_records(redis: &mut Redis) -> Result<()> {
     Ok(redis.del(&[LAST_JOB, QUEUED, CLAIMS]).await?)
 }
 
-/// Keeps the lock until all workers are in line, one after the other.
+/// Holds the lock until all workers are in the queue, one after the other.
 async fn run(mut lock: FairLock, redis: &mut Redis) -> Result<()> {
     let guard = lock.lock().await?;
     let mut workers = Vec::new();
     for number in 1..=WORKERS {
         let mut worker = Command::new(env::current_exe()?);
         workers.push(worker.arg(number.to_string()).kill_on_drop(true).spawn()?);
-        wait_for_line(number, redis).await?;
+        wait_for_queue(number, redis).await?;
     }
     println!("{WORKERS} worker processes claim {JOBS} jobs");
     guard.unlock().await?;
@@ -131,13 +131,13 @@ fn show(claims: &[Claim]) {
     }
 }
 
-/// The n-th to queue must be the n-th to claim, and get job n.
+/// The n-th worker in the queue must be the n-th to claim, and get job n.
 fn check(queued: Vec<usize>, claims: &[Claim]) -> Result<()> {
     let due = queued.into_iter().zip(1..=JOBS);
     let in_order = due.zip(claims).take_while(|(due, claim)| due == *claim).count();
     if in_order < JOBS {
-        return Err(format!("only the first {in_order} claims are in the order of queueing").into());
+        return Err(format!("only the first {in_order} claims have the order of the queue").into());
     }
-    println!("all {in_order} claims are in the order in which the workers queued");
+    println!("all {in_order} claims have the order of the queue");
     Ok(())
 }

@@ -1,26 +1,26 @@
-//! How can a section call another one that takes the same lock?
+//! How does a section call another section that needs the same lock?
 //!
-//! A lock is re-entered by its owner. Within one function the handle is the owner: lock it again. Down a call chain,
-//! pass `&mut Owner`; whoever has it needs only the name of the lock. Observe the number of holds, and that the lock
-//! is free only after the outermost guard.
+//! The owner of a lock can acquire it again. Within one function, the handle is the owner. Down a call chain, pass
+//! `&mut Owner`: a function that has it needs only the name of the lock. Observe the hold counts, and that the lock is
+//! free only after the outermost release.
 //!
 //! ```text
-//! cargo run --example nested_sections      # a Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
+//! cargo run --example nested_sections      # uses the Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
 //! ```
 
 use std::env;
 
 use lockkeeper::{LockClient, Owner, Result};
 
-const LEDGER: &str = "example:nested:ledger";
+const LOCK: &str = "lock:example:accounts";
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".into());
     let locks = LockClient::connect(url).await?;
 
-    println!("by handle");
-    let mut lock = locks.rlock(LEDGER);
+    println!("with one handle");
+    let mut lock = locks.rlock(LOCK);
     let outer = lock.lock().await?;
     let inner = lock.lock().await?;
     println!("  {} holds", lock.hold_count());
@@ -29,27 +29,27 @@ async fn main() -> Result<()> {
     outer.unlock().await?;
     println!("  {} holds, locked: {}", lock.hold_count(), lock.is_locked().await?);
 
-    println!("by owner, down a call chain");
-    let mut me = locks.owner();
-    transfer(&mut me, "ada", "grace", 250).await?;
-    println!("  locked: {}", me.rlock(LEDGER).is_locked().await?);
+    println!("with an owner, down a call chain");
+    let mut owner = locks.owner();
+    transfer(&mut owner, "ada", "grace", 250).await?;
+    println!("  locked: {}", owner.rlock(LOCK).is_locked().await?);
 
     locks.shutdown().await
 }
 
-/// Both entries, or none to see for others: the lock is held from before the first until after the second.
-async fn transfer(me: &mut Owner, from: &str, to: &str, amount: i64) -> Result<()> {
-    let guard = me.rlock(LEDGER).lock().await?;
+/// Holds the lock around both entries, so no other owner sees one without the other.
+async fn transfer(owner: &mut Owner, from: &str, to: &str, amount: i64) -> Result<()> {
+    let guard = owner.rlock(LOCK).lock().await?;
     println!("  transfer: {} hold", guard.holds());
-    enter(me, from, -amount).await?;
-    enter(me, to, amount).await?;
+    enter(owner, from, -amount).await?;
+    enter(owner, to, amount).await?;
     guard.unlock().await
 }
 
-/// Takes the lock by itself, because it is called by itself as well. With a handle of its own instead of `me` it
-/// would be another owner, and wait for its caller for ever.
-async fn enter(me: &mut Owner, account: &str, amount: i64) -> Result<()> {
-    let guard = me.rlock(LEDGER).lock().await?;
+/// Acquires the lock itself, because others call it without a lock. With a new handle instead of `owner`, it would be
+/// another owner, and would wait for its caller forever.
+async fn enter(owner: &mut Owner, account: &str, amount: i64) -> Result<()> {
+    let guard = owner.rlock(LOCK).lock().await?;
     println!("    enter: {account} {amount:+}, {} holds", guard.holds());
     guard.unlock().await
 }

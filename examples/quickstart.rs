@@ -1,10 +1,10 @@
-//! How is a lock taken and given back, and what does a rival see of it?
+//! How is a lock acquired and released, and what does a second owner see?
 //!
-//! Two handles are two owners, so they exclude each other, in one process as between two. Observe that the rival
-//! gives up after 300 ms while the lock is held, and gets it at once after it was released.
+//! Two handles are two owners. They exclude each other, in one process as well as between processes. Observe that the
+//! second owner times out after 300 ms while the lock is held, and acquires it at once after the release.
 //!
 //! ```text
-//! cargo run --example quickstart      # a Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
+//! cargo run --example quickstart      # uses the Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
 //! ```
 
 use std::env;
@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::LockClient;
 
+/// The name of a lock is its key in Redis. The prefix keeps locks apart from keys that hold data.
+const LOCK: &str = "lock:example:quickstart";
 const PATIENCE: Duration = Duration::from_millis(300);
 
 #[tokio::main]
@@ -20,26 +22,25 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".into());
     let locks = LockClient::connect(url).await?;
 
-    let mut lock = locks.rlock("example:quickstart");
-    let guard = lock.lock().await?;
-    println!("first:  holds `{}`, renewed until it is released", guard.name());
+    let mut first = locks.rlock(LOCK);
+    let guard = first.lock().await?;
+    println!("first:  holds `{}`; the watchdog renews it until the release", guard.name());
 
-    let mut rival = locks.rlock("example:quickstart");
+    let mut second = locks.rlock(LOCK);
     let start = Instant::now();
-    match rival.try_lock_for(PATIENCE).await? {
-        Some(_) => return Err("two owners at once".into()),
-        None => println!("second: gave up after {:.0?}, somebody else holds it", start.elapsed()),
+    if second.try_lock_for(PATIENCE).await?.is_some() {
+        return Err("two owners hold the lock".into());
     }
+    println!("second: timed out after {:.0?}, another owner holds the lock", start.elapsed());
 
-    // A guard that is dropped releases as well, a moment later. `unlock` says whether the lock was held until now.
+    // A guard that is dropped also releases the lock, a moment later. `unlock` waits for the release, and fails if the
+    // lock was lost before.
     guard.unlock().await?;
-    println!("first:  released it");
+    println!("first:  released the lock");
 
     let start = Instant::now();
-    let Some(guard) = rival.try_lock_for(PATIENCE).await? else {
-        return Err("somebody else uses the lock of this example".into());
-    };
-    println!("second: got it after {:.1?}", start.elapsed());
+    let guard = second.lock().await?;
+    println!("second: acquired the lock after {:.1?}", start.elapsed());
     guard.unlock().await?;
 
     locks.shutdown().await?;

@@ -1,11 +1,11 @@
-//! How do many read a cache at once, and never see it half-written?
+//! How do many processes read a cache at the same time, and never find it half-written?
 //!
-//! The cache is ten keys that must agree, too many for one command. Reader processes read one after the other under
-//! the read lock, all at the same time, while this process writes a new version again and again under the write lock.
-//! Observe the reads per second, and that no read found two versions mixed. Then observe the same without the locks.
+//! The cache is ten keys that must have the same version. Reader processes read them one by one under the read lock, all
+//! at the same time. Meanwhile this process writes new versions under the write lock. Observe the reads per second, and
+//! that no read found two versions mixed. Then observe the same without locks.
 //!
 //! ```text
-//! cargo run --example read_heavy_cache      # a Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
+//! cargo run --example read_heavy_cache      # uses the Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
 //! cargo run --example read_heavy_cache -- --without-locks
 //! ```
 
@@ -22,53 +22,53 @@ type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Resu
 
 const READERS: usize = 4;
 const READING: Duration = Duration::from_secs(2);
-/// Between two reads. Where somebody always reads, nobody ever writes.
+/// Between two reads of one process. Readers that never pause starve the writer: it waits until nobody reads.
 const READ_PAUSE: Duration = Duration::from_millis(4);
-/// Between two keys of a version, and between two versions.
+/// Between the writes of two keys, and between two versions.
 const KEY_PAUSE: Duration = Duration::from_millis(1);
 const VERSION_PAUSE: Duration = Duration::from_millis(50);
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-const LOCK: &str = "example:cache";
+const LOCK: &str = "lock:example:cache";
 const KEYS: usize = 10;
-/// The records: what each reader found.
+/// For the check: what each reader found.
 const TALLIES: &str = "example:cache:tallies";
 
 const WITHOUT_LOCKS: &str = "--without-locks";
 const READER: &str = "reader";
 
-/// How many reads there were, and how many of them found two versions mixed.
+/// The number of reads, and how many of them found two versions mixed.
 type Tally = (usize, usize);
 
-/// The lock of the cache; none if it is to be seen what happens then.
+/// The lock of the cache. `None`: a run without locks.
 type Lock = Option<ReadWriteLock>;
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".into());
-    // It is 500 ms, and a second, otherwise.
-    let patient = AsyncConnectionConfig::new()
+    // The defaults of redis-rs, 1 s and 500 ms, are short for a busy machine.
+    let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(PATIENCE))
         .set_response_timeout(Some(PATIENCE));
     let client = redis::Client::open(url.as_str())?;
-    let mut redis = client.get_multiplexed_async_connection_with_config(&patient).await?;
+    let mut redis = client.get_multiplexed_async_connection_with_config(&config).await?;
     let locks = LockClient::connect(url).await?;
     let lock = || Some(locks.read_write_lock(LOCK));
     let args: Vec<String> = env::args().skip(1).collect();
     let outcome = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => manage(lock(), &mut redis).await,
         [WITHOUT_LOCKS] => manage(None, &mut redis).await,
-        [READER] => serve(lock(), &mut redis).await,
-        [READER, WITHOUT_LOCKS] => serve(None, &mut redis).await,
+        [READER] => read_for_a_while(lock(), &mut redis).await,
+        [READER, WITHOUT_LOCKS] => read_for_a_while(None, &mut redis).await,
         _ => Err(format!("usage: read_heavy_cache [{WITHOUT_LOCKS}]").into()),
     };
     locks.shutdown().await?;
     outcome
 }
 
-/// A reader.
-async fn serve(mut lock: Lock, redis: &mut Redis) -> Result<()> {
+/// Reads until the time is over, and records the tally.
+async fn read_for_a_while(mut lock: Lock, redis: &mut Redis) -> Result<()> {
     let (mut reads, mut mixed) = (0, 0);
     let start = Instant::now();
     while start.elapsed() < READING {
@@ -87,8 +87,8 @@ async fn serve(mut lock: Lock, redis: &mut Redis) -> Result<()> {
     Ok(redis.rpush(TALLIES, &[reads, mixed]).await?)
 }
 
-/// Writes a version. Then it reads what it wrote: as others do, at the same time as they, but nobody can have written
-/// in between, as it took the read lock before it gave the write lock back.
+/// Writes a version, and reads it again at the same time as the readers. The owner of the write lock can acquire the read
+/// lock as well. It does that before it releases the write lock, so nobody can write in between.
 async fn refresh(lock: &mut Lock, version: usize, redis: &mut Redis) -> Result<()> {
     let Some(lock) = lock else { return write(version, redis).await };
     let writing = lock.write().lock().await?;
@@ -125,25 +125,25 @@ fn keys() -> impl Iterator<Item = String> {
 }
 
 async fn manage(lock: Lock, redis: &mut Redis) -> Result<()> {
-    forget(redis).await?; // what a run left that was interrupted
+    delete_keys(redis).await?; // of a run that was interrupted
     let outcome = run(lock, redis).await;
     let tallies: Vec<Tally> = redis.lrange(TALLIES, 0, -1).await?;
-    forget(redis).await?;
+    delete_keys(redis).await?;
     let versions = outcome?;
     show(versions, &tallies);
     check(versions, &tallies)
 }
 
-async fn forget(redis: &mut Redis) -> Result<()> {
+async fn delete_keys(redis: &mut Redis) -> Result<()> {
     Ok(redis.del(keys().chain([TALLIES.to_owned()]).collect::<Vec<_>>()).await?)
 }
 
-/// Refreshes the cache as long as anybody reads. Returns how many versions there were.
+/// Writes versions while anybody reads. Returns how many.
 async fn run(mut lock: Lock, redis: &mut Redis) -> Result<usize> {
     let mut version = 1;
     refresh(&mut lock, version, redis).await?;
     let readers = (0..READERS).map(|_| start_reader(lock.is_some())).collect::<Result<_>>()?;
-    println!("{READERS} reader processes read {KEYS} keys for {READING:?}, each one after the other");
+    println!("{READERS} processes read {KEYS} keys again and again for {READING:?}");
     let readers = tokio::spawn(finish(readers));
     while !readers.is_finished() {
         sleep(VERSION_PAUSE).await;
@@ -171,9 +171,9 @@ async fn finish(readers: Vec<Child>) -> Result<()> {
 }
 
 fn show(versions: usize, tallies: &[Tally]) {
-    println!("meanwhile, {versions} versions were written");
+    println!("meanwhile one process writes {versions} versions");
     for (reads, mixed) in tallies {
-        println!("  a reader: {:4.0} reads per second, {mixed} of {reads} mixed", rate(*reads));
+        println!("  a reader: {:4.0} reads per second, {mixed} of {reads} found two versions", rate(*reads));
     }
 }
 
@@ -185,10 +185,10 @@ fn check(versions: usize, tallies: &[Tally]) -> Result<()> {
     let reads: usize = tallies.iter().map(|tally| tally.0).sum();
     let mixed: usize = tallies.iter().map(|tally| tally.1).sum();
     if mixed > 0 {
-        return Err(format!("{mixed} of {reads} reads found a cache that was half-written").into());
+        return Err(format!("{mixed} of {reads} reads found the cache half-written").into());
     }
     if versions < 2 || reads < versions {
-        return Err(format!("{reads} reads and {versions} versions are too few to tell").into());
+        return Err(format!("{reads} reads and {versions} versions are too few for a check").into());
     }
     println!("{:.0} reads per second, and none of {reads} found the cache half-written", rate(reads));
     Ok(())

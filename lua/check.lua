@@ -1,12 +1,12 @@
 #!lua
 --[[
-  Ask whether this user may run commands on a key or a channel. Runs none of them.
+  Checks whether this user may run commands on a key or a channel. Runs none of them.
 
-  ARGV[1]  name      text: the key or the channel. Not in KEYS, as a user without the right could not ask then
+  ARGV[1]  name      text: the key or the channel. Not in KEYS: a user without the right to it could not ask
   ARGV[2]  commands  text: their names, with spaces between them
 
   Returns
-    list  the names of those that are refused
+    list  the names of the commands that this user may not run
   Publishes  nothing
   Repeating  changes nothing
 ]]

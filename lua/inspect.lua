@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
 --[[
-  List a part of what a lock's hash says, whatever kind of lock it is.
+  Lists a part of a lock's hash, whatever kind of lock it is.
 
   KEYS[1]  lock    hash: owner -> hold count, and for a read-write lock "mode"; and the keys of readers' holds
 
-  ARGV[1]  cursor  where to go on; 0: at the beginning
+  ARGV[1]  cursor  where to continue; 0: at the beginning
 
   With  read/shared.lua
 
   Returns
-    list  the cursor of the next part, 0 if there is none, and the mode, empty if there is none; then per field of the hash four:
-          its name, its value, milliseconds left of its lease (-1: no expiry, -2: a reader that is dead), and for a reader the
-          number of its grant, else 0. A field may be in more than one part
+    list  the cursor of the next part (0: there is none), and the mode (empty: there is none). Then four items for each field of
+          the hash: its name; its value; milliseconds left of its lease (-1: no expiry, -2: a dead reader); and the number of
+          its grant (0: it is no reader). A field may be in more than one part
   Publishes  nothing
   Repeating  changes nothing
 ]]

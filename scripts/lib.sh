@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the scripts here share. They source it; it does nothing by itself.
+# Functions that the scripts share. Every script sources this file.
 
 set -euo pipefail
 
@@ -8,7 +8,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 temp=
 server_pid=
 group_pid=
-is_hushed=
+blocks_services=
 
 say() {
     if [ -t 1 ]; then printf '\033[1m==> %s\033[0m\n' "$*"; else printf '==> %s\n' "$*"; fi
@@ -19,9 +19,9 @@ fail() {
     exit 1
 }
 
-# --- leaving nothing behind --------------------------------------------------------------------------------------
+# --- cleaning up -------------------------------------------------------------------------------------------------
 
-# Comes first. Everything that is written goes to $temp, also by the programs that are run.
+# Prepares a script; call it first. All temporary files go to $temp, also those of the programs that the script runs.
 begin() {
     trap clean_up EXIT
     trap 'exit 129' HUP
@@ -36,13 +36,13 @@ clean_up() {
     trap '' HUP INT TERM
     end_group "$group_pid"
     end_group "$server_pid"
-    unhush_services
+    allow_services
     [ -z "$temp" ] || rm -rf "$temp"
     exit "$code"
 }
 
-# Runs a command in a process group of its own, so that all of it ends with this script.
-attend() {
+# Runs a command in a process group of its own. So its children end with this script.
+in_group() {
     local code=0
     set -m
     "$@" </dev/null &
@@ -64,9 +64,9 @@ end_group() {
     wait "$1" 2>/dev/null || true
 }
 
-# --- what is needed ----------------------------------------------------------------------------------------------
+# --- requirements ------------------------------------------------------------------------------------------------
 
-# at_least 7.0 7.2.4
+# Whether the second version is the first or newer: at_least 7.0 7.2.4
 at_least() {
     [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]
 }
@@ -83,7 +83,7 @@ need_rust() {
     has=$(rustc --version | cut -d ' ' -f 2)
     at_least "$least" "$has" || fail "Rust $has is too old: install $least or newer, see https://rustup.rs"
     command -v cc >/dev/null || install_linker ||
-        fail "a C compiler is missing, which Rust links with (on Debian: apt-get install gcc libc6-dev)"
+        fail "a C compiler is missing; Rust needs it to link (on Debian: apt-get install gcc libc6-dev)"
 }
 
 need_java() {
@@ -108,7 +108,7 @@ has_java() {
     command -v mvn >/dev/null && version=$(javac -version 2>/dev/null) && at_least 17 "${version#javac }"
 }
 
-# Which server it is stands in LOCKKEEPER_SERVER, which the tests read as well.
+# Sets LOCKKEEPER_SERVER to the server program. The tests read it, too.
 need_server() {
     local program
     if [ -n "${LOCKKEEPER_SERVER:-}" ]; then
@@ -146,7 +146,7 @@ install_server() {
     for package in redis-server valkey-server; do
         at_least 7.0 "$(candidate "$package")" || continue
         install_packages "$package" || continue
-        # Nor shall it start with the machine.
+        # The server must not start with the machine.
         if command -v systemctl >/dev/null; then as_root systemctl --quiet disable "$package" || true; fi
         return 0
     done
@@ -169,7 +169,7 @@ update_packages() {
     as_root apt-get update -qq
 }
 
-# The version that would be installed, without Debian's epoch.
+# The version that apt-get would install, without Debian's epoch.
 candidate() {
     apt-cache policy "$1" | sed -n 's/^ *Candidate: \([0-9]*:\)\{0,1\}\([0-9].*\)/\2/p'
 }
@@ -177,54 +177,54 @@ candidate() {
 install_packages() {
     local code=0
     say "installing $* with apt-get"
-    hush_services
+    block_services
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" >"$temp/apt" 2>&1 ||
         code=$?
-    unhush_services
+    allow_services
     [ "$code" = 0 ] || tail -n 5 "$temp/apt" >&2
     return "$code"
 }
 
-# Debian starts a server as soon as it is installed, unless this file says no.
+# Debian starts a server right after it is installed, except if this program forbids it.
 policy=/usr/sbin/policy-rc.d
 
-hush_services() {
+block_services() {
     [ ! -e "$policy" ] || return 0
-    is_hushed=yes
+    blocks_services=yes
     printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
     as_root chmod 755 "$policy"
 }
 
-unhush_services() {
-    [ -n "$is_hushed" ] || return 0
+allow_services() {
+    [ -n "$blocks_services" ] || return 0
     as_root rm -f "$policy"
-    is_hushed=
+    blocks_services=
 }
 
 # --- Redisson ----------------------------------------------------------------------------------------------------
 
-# The program in tests/interop. REDISSON_VERSION names another version than the one in its pom.xml.
+# Builds the program in tests/interop. REDISSON_VERSION selects another version than the one in its pom.xml.
 build_redisson() {
     local pom=$root/tests/interop/pom.xml version=${REDISSON_VERSION:-}
     version=${version:-$(sed -n 's:.*<redisson.version>\(.*\)</.*:\1:p' "$pom")}
     say "building the program that drives Redisson $version (the first time, Maven downloads it)"
     rm -rf "$root/tests/interop/target"
-    if ! attend mvn --batch-mode --no-transfer-progress --file "$pom" "-Dredisson.version=$version" \
+    if ! in_group mvn --batch-mode --no-transfer-progress --file "$pom" "-Dredisson.version=$version" \
         compile dependency:copy-dependencies >"$temp/maven" 2>&1; then
         tail -n 30 "$temp/maven" >&2
-        fail "Maven could not build it"
+        fail "Maven failed, see above"
     fi
 }
 
 # --- the server --------------------------------------------------------------------------------------------------
 
-# Sets $port, and REDIS_URL for the programs that are run.
+# Starts a server on a free port. Sets $port, and REDIS_URL for the programs that the script runs.
 start_server() {
     for _ in {1..20}; do
         port=$((20000 + RANDOM % 12000))
         if server_starts; then
             export REDIS_URL=redis://127.0.0.1:$port/
-            say "$LOCKKEEPER_SERVER runs on port $port, keeps nothing on disk, and is stopped at the end"
+            say "$LOCKKEEPER_SERVER runs on port $port, writes nothing to disk, and stops at the end"
             return
         fi
     done
@@ -232,7 +232,7 @@ start_server() {
     fail "$LOCKKEEPER_SERVER does not start"
 }
 
-# Another program may have the port: then it ends at once.
+# If another program has the port, the server ends at once.
 server_starts() {
     set -m
     "$LOCKKEEPER_SERVER" --port "$port" --bind 127.0.0.1 --save '' --appendonly no --dir "$temp" \
@@ -249,7 +249,7 @@ server_starts() {
     return 1
 }
 
-# One line of the server's answer to a command.
+# Sends a command to the server. Prints the first line of the answer.
 ask_server() {
     local answer
     exec 3<>"/dev/tcp/127.0.0.1/$port"

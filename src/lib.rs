@@ -44,6 +44,8 @@ pub mod guide {
     pub mod operations {}
     #[doc = include_str!("../docs/performance.md")]
     pub mod performance {}
+    #[doc = include_str!("../docs/pitfalls.md")]
+    pub mod pitfalls {}
     #[doc = include_str!("../docs/redisson.md")]
     pub mod redisson {}
 }

@@ -1,4 +1,4 @@
-//! What the types promise, and what is told to `tracing` when nobody awaits it.
+//! What the types guarantee, and which failures are reported only through `tracing`.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -38,7 +38,7 @@ fn types_can_be_sent_shared_and_kept() {
     is_send_and_sync::<OwnerLock<'_, RLock>>();
 }
 
-/// Never run: that it compiles is the test.
+/// Is never run. It only has to compile.
 #[allow(unused)]
 async fn futures_can_be_sent(locks: LockClient, mut lock: RLock, mut owner: Owner, guard: LockGuard) {
     is_send(&LockClient::connect("redis://127.0.0.1/"));
@@ -65,7 +65,7 @@ async fn futures_can_be_sent(locks: LockClient, mut lock: RLock, mut owner: Owne
     tokio::spawn(generic(lock));
 }
 
-/// Code that is generic over the type of lock can be spawned.
+/// Generic code over the type of lock can be spawned.
 async fn generic<L: BaseLock + 'static>(mut lock: L) -> Result<()> {
     let guard = lock.lock().await?;
     assert!(lock.is_held() && lock.is_locked().await?);
@@ -81,7 +81,7 @@ async fn the_trait_is_enough_to_lock() {
     scene.end().await;
 }
 
-/// Printing a client while it works locks nothing that its work needs, in whatever order.
+/// `Debug` of a client, owner or guard does not deadlock with calls that run at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn printing_a_client_does_not_stall_it() {
     const TASKS: usize = 16;
@@ -109,7 +109,7 @@ async fn printing_a_client_does_not_stall_it() {
 }
 
 #[tokio::test]
-async fn what_is_printed_is_one_short_line() {
+async fn debug_output_is_one_short_line() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let mut owner = locks.owner();
@@ -141,7 +141,7 @@ async fn what_is_printed_is_one_short_line() {
     scene.end().await;
 }
 
-/// Whoever finds a holder by `inspect` can tell which process and which guard it is.
+/// `inspect` returns owner ids that identify the process and the guard.
 #[tokio::test]
 async fn a_holder_can_be_recognised() {
     let scene = Scene::start();
@@ -155,7 +155,7 @@ async fn a_holder_can_be_recognised() {
         locks.read_write_lock("read").read().lock().await.unwrap(),
         locks.read_write_lock("write").write().lock().await.unwrap(),
     ] {
-        let found = beside.inspect(guard.name()).await.unwrap().expect("it is held");
+        let found = beside.inspect(guard.name()).await.unwrap().expect("the lock is held");
         assert_eq!(found.holders.iter().map(|holder| &*holder.owner).collect::<Vec<_>>(), [guard.owner_id()]);
         assert!(guard.owner_id().starts_with(&format!("{}:", locks.id())), "{}", guard.owner_id());
         guard.unlock().await.unwrap();
@@ -181,7 +181,7 @@ async fn handles_are_cheap_and_leave_nothing_in_an_owner() {
         let guard = owner.rlock(format!("{name}")).lock().await.unwrap();
         guard.unlock().await.unwrap();
     }
-    let again = owner.rlock("kept").lock().await.expect("what is held is not forgotten");
+    let again = owner.rlock("kept").lock().await.expect("the owner does not forget a held lock");
     assert_eq!(kept.holds(), 2);
     let printed = format!("{owner:?}");
     let remembered = printed.rsplit("names: ").next().and_then(|rest| rest.strip_suffix(" }"));
@@ -193,9 +193,9 @@ async fn handles_are_cheap_and_leave_nothing_in_an_owner() {
     scene.end().await;
 }
 
-/// Promise 18.
+/// Guarantee 18.
 #[tokio::test]
-async fn what_nobody_awaits_is_an_event() {
+async fn background_failures_are_events() {
     let events = Events::default();
     let _collecting = events.collect();
     let scene = Scene::start();
@@ -226,16 +226,16 @@ async fn what_nobody_awaits_is_an_event() {
     scene.end().await;
 }
 
-/// Promise 18, of what only a line in the log can tell: nobody is told of it in another way.
+/// Guarantee 18. Failures that only the log can report, because no call returns them.
 #[tokio::test]
-async fn what_goes_wrong_beside_a_call_is_an_event() {
+async fn faults_that_no_call_returns_are_events() {
     let events = Events::default();
     let _collecting = events.collect();
     let scene = Scene::start();
     scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all"]);
     let locks = connect(format!("redis://u:s@127.0.0.1:{}/", scene.server.port()), patient()).await;
 
-    let mut lock = locks.rlock("a").lease(60 * SECOND).unwrap(); // no renewal is the first to find out
+    let mut lock = locks.rlock("a").lease(60 * SECOND).unwrap(); // without a renewal that could find the loss first
     let lost = lock.lock().await.unwrap();
     scene.server.run::<()>(&["DEL", "a"]);
     let again = lock.lock().await.unwrap();
@@ -246,7 +246,7 @@ async fn what_goes_wrong_beside_a_call_is_an_event() {
         let locks = locks.clone();
         async move { locks.rlock("a").lock().await.unwrap() }
     });
-    eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
+    eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
     scene.server.run::<u32>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     events.tell("no messages, reconnecting").await;
     again.unlock().await.unwrap();
@@ -260,9 +260,9 @@ async fn what_goes_wrong_beside_a_call_is_an_event() {
     scene.end().await;
 }
 
-/// A waiter of whom nothing was heard for too long finds that it has no place any more.
+/// Guarantee 18. A waiter that sent no heartbeat for too long finds that its queue entry is gone.
 #[tokio::test]
-async fn a_place_that_was_lost_is_an_event() {
+async fn a_lost_place_in_the_queue_is_an_event() {
     let events = Events::default();
     let _collecting = events.collect();
     let scene = Scene::start();
@@ -273,7 +273,7 @@ async fn a_place_that_was_lost_is_an_event() {
         async move { locks.fair_lock("a").lock().await.unwrap().unlock().await }
     });
     let queued = || scene.server.run::<usize>(&["LLEN", "redisson_lock_queue:{a}"]);
-    eventually("it stands in the queue", queued, |&len| len == 1).await;
+    eventually("the waiter queues", queued, |&len| len == 1).await;
     let keys = ["redisson_lock_queue:{a}", "redisson_lock_timeout:{a}", "lockkeeper_fair:{a}"];
     scene.server.run::<()>(&["DEL", keys[0], keys[1], keys[2], "lockkeeper_fair_tickets:{a}"]);
     events.tell("queued again at the end").await;
@@ -283,8 +283,9 @@ async fn a_place_that_was_lost_is_an_event() {
     scene.end().await;
 }
 
+/// Guarantee 18.
 #[tokio::test]
-async fn a_handle_that_is_shared_between_tasks_is_warned_of() {
+async fn sharing_a_handle_between_tasks_is_warned_about() {
     let events = Events::default();
     let _collecting = events.collect();
     let scene = Scene::start();

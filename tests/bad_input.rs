@@ -1,4 +1,4 @@
-//! What can not work is a clear typed error, and changes nothing on the server.
+//! Invalid input is a clear typed error, and changes nothing on the server.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -12,7 +12,7 @@ use support::server::{free_port, number};
 use support::{MS, Proxy, SECOND, Scene, Server, connect, eventually, patient, soon, timed};
 
 #[tokio::test]
-async fn names_that_can_not_be_used() {
+async fn names_that_cannot_be_used() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let before = scene.server.calls("evalsha");
@@ -26,7 +26,7 @@ async fn names_that_can_not_be_used() {
     assert!(matches!(locks.inspect("").await, Err(Error::InvalidName { .. })));
     assert_eq!(scene.server.calls("evalsha"), before, "nothing was sent");
 
-    // All else is a name.
+    // Everything else is a valid name.
     for name in ["ä ö", "a:b", "{a}b", "a\0b", "a\r\nb", &"x".repeat(10_000)] {
         locks.rlock(name).lock().await.unwrap().unlock().await.unwrap();
     }
@@ -35,7 +35,7 @@ async fn names_that_can_not_be_used() {
 }
 
 #[tokio::test]
-async fn durations_that_can_not_be_used() {
+async fn durations_that_cannot_be_used() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let before = scene.server.calls("evalsha");
@@ -51,7 +51,7 @@ async fn durations_that_can_not_be_used() {
     assert!(matches!(error, Error::InvalidDuration { argument: "wait", .. }), "{error}");
     assert_eq!(scene.server.calls("evalsha"), before, "nothing was sent");
 
-    let guard = locks.rlock("a").try_lock_for(Duration::ZERO).await.unwrap().expect("it is free");
+    let guard = locks.rlock("a").try_lock_for(Duration::ZERO).await.unwrap().expect("the lock is free");
     let error = guard.extend(Duration::ZERO).await.unwrap_err();
     assert!(matches!(error, Error::InvalidDuration { argument: "lease", .. }), "{error}");
     guard.unlock().await.unwrap();
@@ -60,7 +60,7 @@ async fn durations_that_can_not_be_used() {
 }
 
 #[tokio::test]
-async fn settings_and_addresses_that_can_not_be_used() {
+async fn settings_and_addresses_that_cannot_be_used() {
     let scene = Scene::start();
     for url in [
         "",
@@ -93,12 +93,12 @@ async fn settings_and_addresses_that_can_not_be_used() {
 }
 
 #[tokio::test]
-async fn nobody_listens_there() {
+async fn a_closed_or_silent_port_is_unreachable() {
     let port = free_port();
     let error = soon(LockClient::connect(format!("redis://127.0.0.1:{}/", number(&port)))).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable(_)) && error.is_transient(), "{error:?}");
 
-    // Somebody does, and says nothing.
+    // The port is open, and the listener is silent.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}/", silent.local_addr().unwrap());
     assert!(matches!(soon(LockClient::connect(url)).await, Err(Error::Unreachable(_))));
@@ -122,9 +122,9 @@ async fn credentials_that_are_refused() {
     for who in ["someone:wrong", "nobody:secret", ":wrong"] {
         let error = LockClient::connect_with(url(who), patient().build().unwrap()).await.unwrap_err();
         assert!(matches!(error, Error::Authentication(_)) && !error.is_transient(), "{who}: {error:?}");
-        assert!(!format!("{error:?} {error}").contains("wrong"), "{error:?} tells the password");
+        assert!(!format!("{error:?} {error}").contains("wrong"), "{error:?} contains the password");
     }
-    // Credentials that were changed while the client is at work.
+    // The credentials change while the client is in use.
     let locks = connect(url("someone:secret"), patient()).await;
     locks.rlock("shop:a").lock().await.unwrap().unlock().await.unwrap();
     let error = locks.rlock("other").lock().await.unwrap_err();
@@ -137,9 +137,9 @@ async fn credentials_that_are_refused() {
     scene.end().await;
 }
 
-/// What is refused while a connection is set up is what it is, and not a server that cannot be reached.
+/// A refusal while a connection is set up keeps its own error. It is not reported as a server that cannot be reached.
 #[tokio::test]
-async fn what_the_server_refuses_at_connect_is_named() {
+async fn a_refusal_at_connect_is_a_typed_error() {
     let scene = Scene::start();
     let port = scene.server.port();
     let error = LockClient::connect(format!("redis://127.0.0.1:{port}/99")).await.unwrap_err();
@@ -165,7 +165,7 @@ async fn what_the_server_refuses_at_connect_is_named() {
     scene.end().await;
 }
 
-/// An error says which lock, which key, which server, and why; and no password.
+/// An error contains the lock, the key, the server and the cause, and no password.
 #[tokio::test]
 async fn an_error_names_the_lock_the_key_the_server_and_the_cause() {
     let scene = Scene::start();
@@ -204,8 +204,8 @@ async fn an_error_names_the_lock_the_key_the_server_and_the_cause() {
     scene.end().await;
 }
 
-/// A missing right is found when somebody asks for it, and not at the first release.
-async fn a_right_that_is_missing_is_found_by_a_check<F: Fixture>() {
+/// `check` finds a missing permission at start, before the first release needs it.
+async fn check_finds_a_missing_permission<F: Fixture>() {
     let scene = Scene::start();
     scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all"]);
     let locks = connect(format!("redis://u:s@127.0.0.1:{}/", scene.server.port()), patient()).await;
@@ -224,9 +224,9 @@ async fn a_right_that_is_missing_is_found_by_a_check<F: Fixture>() {
     scene.end().await;
 }
 
-/// Redisson derives one queue from `x` and from `{x}`.
+/// Redisson derives the same queue from `x` and from `{x}`.
 #[tokio::test]
-async fn two_names_of_one_queue_are_refused_in_one_client() {
+async fn two_fair_locks_with_one_queue_are_refused_in_one_client() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let first = locks.fair_lock("x");
@@ -235,7 +235,7 @@ async fn two_names_of_one_queue_are_refused_in_one_client() {
         assert!(matches!(&error, Error::InvalidName { name, .. } if name == "{x}"), "{error:?}");
         assert!(error.to_string().contains("the same queue as the fair lock with the key `x`"), "{error}");
     }
-    locks.rlock("{x}").lock().await.unwrap().unlock().await.unwrap(); // has no queue
+    locks.rlock("{x}").lock().await.unwrap().unlock().await.unwrap(); // an `RLock` has no queue
     drop((first, second));
     locks.fair_lock("{x}").lock().await.unwrap().unlock().await.unwrap();
     locks.fair_lock("x").lock().await.unwrap().unlock().await.unwrap();
@@ -243,9 +243,9 @@ async fn two_names_of_one_queue_are_refused_in_one_client() {
     scene.end().await;
 }
 
-/// The failed call says so itself. There was never a lock to release.
+/// The call itself returns the error. There was never a lock to release.
 #[tokio::test]
-async fn a_fair_acquire_that_was_refused_is_no_lock_that_was_not_released() {
+async fn a_refused_fair_acquire_is_not_reported_as_an_unreleased_lock() {
     let events = Events::default();
     let _collecting = events.collect();
     let scene = Scene::start();
@@ -261,9 +261,9 @@ async fn a_fair_acquire_that_was_refused_is_no_lock_that_was_not_released() {
     scene.end().await;
 }
 
-/// A process that starts before its server.
+/// Guarantee 17. A process that starts before its server.
 #[tokio::test]
-async fn connect_waits_for_the_server_if_it_is_told_to() {
+async fn connect_waits_for_the_server_up_to_start_timeout() {
     let mut server = Server::start();
     let url = server.url();
     server.kill();
@@ -280,7 +280,7 @@ async fn connect_waits_for_the_server_if_it_is_told_to() {
     locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();
 }
 
-/// What new users are not allowed by default. Locks work, their waiters poll, and the log tells.
+/// Guarantee 10. New users have no access to channels by default. Locks work, and waiters poll.
 #[tokio::test]
 async fn a_user_who_may_not_publish() {
     let scene = Scene::start();
@@ -291,7 +291,7 @@ async fn a_user_who_may_not_publish() {
         let locks = locks.clone();
         async move { locks.rlock("a").lock().await.unwrap().unlock().await }
     });
-    guard.unlock().await.expect("it was released");
+    guard.unlock().await.expect("the lock was released");
     soon(waiting).await.unwrap().unwrap();
     let guard = locks.rlock("a").lock().await.unwrap();
     assert!(locks.rlock("a").force_unlock().await.unwrap());
@@ -299,7 +299,7 @@ async fn a_user_who_may_not_publish() {
     scene.end().await;
 }
 
-/// A count that is no number is somebody else's data to others, and goes with the hold.
+/// Guarantee 5. A hold count that is not a number is foreign data to other owners, and is removed with the hold.
 #[tokio::test]
 async fn a_count_that_somebody_overwrote() {
     async fn check(scene: &Scene, mut lock: impl BaseLock, mut beside: impl BaseLock) {
@@ -319,18 +319,23 @@ async fn a_count_that_somebody_overwrote() {
     scene.end().await;
 }
 
-/// Who may not look who is first in the queue of a fair lock can release it: the lock is free all the same, and its waiters find out themselves.
+/// A user who may not read the queue of a fair lock can still release it: the lock becomes free, and the waiters
+/// notice by themselves.
 #[tokio::test]
 async fn a_user_who_may_not_look_into_a_queue() {
     let scene = Scene::start();
     scene.server.run::<()>(&["ACL", "SETUSER", "blind", "on", ">secret", "~*", "&*", "+@all", "-lindex"]);
     let url = format!("redis://blind:secret@127.0.0.1:{}/", scene.server.port());
     let (locks, beside) = (connect(url, patient()).await, scene.client().await);
-    let guard = locks.fair_lock("a").lock().await.expect("nobody waits, so it need not look");
+    let guard = locks.fair_lock("a").lock().await.expect("the queue is empty, so it is not read");
     let waiting = tokio::spawn(async move { beside.fair_lock("a").lock().await.unwrap().unlock().await });
-    eventually("it waits", || scene.server.run::<u32>(&["EXISTS", "redisson_lock_queue:{a}"]), |&n| n == 1)
-        .await;
-    guard.unlock().await.expect("it was released");
+    eventually(
+        "the waiter queues",
+        || scene.server.run::<u32>(&["EXISTS", "redisson_lock_queue:{a}"]),
+        |&n| n == 1,
+    )
+    .await;
+    guard.unlock().await.expect("the lock was released");
     soon(waiting).await.unwrap().unwrap();
     drop(locks);
     scene.end().await;
@@ -343,8 +348,8 @@ async fn a_password_that_is_missing() {
     assert!(matches!(error, Error::Authentication(_)), "{error:?}");
 }
 
-/// Promise 4.
-async fn keys_that_are_something_else<F: Fixture>() {
+/// Guarantee 5.
+async fn keys_of_another_kind_are_refused_and_not_changed<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client().await;
     scene.server.run::<()>(&["SET", "string", "1"]);
@@ -377,9 +382,9 @@ async fn keys_that_are_something_else<F: Fixture>() {
     scene.end().await;
 }
 
-/// Whatever a user may not do: what it can not lock it leaves as it was, and never a lock that does not end. That there
-/// is a lock of others already must not change that.
-async fn a_user_without_a_right_leaves_no_lock_without_end<F: Fixture>() {
+/// Whatever permission is missing: a refused acquire leaves the lock as it was, and no acquire leaves a lock without
+/// expiry. This holds also when other owners hold the lock.
+async fn a_user_with_a_missing_permission_leaves_no_lock_without_expiry<F: Fixture>() {
     const RIGHTS: &str = "del exists get hdel hexists hget hgetall hlen hmget hrandfield hset incr lindex lpop lrem \
                           persist pexpire pttl publish rpush set time zadd zcard zrange zrank zrem zscore";
     let scene = Scene::start();
@@ -409,18 +414,18 @@ async fn a_user_without_a_right_leaves_no_lock_without_end<F: Fixture>() {
         drop((lock, locks, beside));
         soon(F::rival(&admin, "a").lock()).await.unwrap().unlock().await.unwrap();
     }
-    assert!(refused >= 3, "{refused}"); // such as hset, pexpire, pttl
-    scene.server.run::<()>(&["FLUSHALL"]); // of a fair lock, the queue lasts for minutes
+    assert!(refused >= 3, "{refused}"); // at least hset, pexpire and pttl
+    scene.server.run::<()>(&["FLUSHALL"]); // the queue of a fair lock stays for minutes
     drop(admin);
     scene.end().await;
 }
 
-/// The newest server at hand, with an older one's answer to who it is.
+/// A new server behind a proxy that changes the version in its reply to an older one.
 #[tokio::test]
 async fn a_server_that_is_too_old() {
     let scene = Scene::start();
     let info: String = scene.server.run(&["INFO", "server"]);
-    // Valkey calls itself a Redis 7.2 as well.
+    // Valkey also reports itself as Redis 7.2.
     let version = ["valkey_version:", "redis_version:"];
     let version =
         version.iter().find_map(|key| info.lines().find_map(|line| line.strip_prefix(key))).unwrap();
@@ -433,7 +438,7 @@ async fn a_server_that_is_too_old() {
     drop(proxy);
     scene.end().await;
 
-    // Before version 6, the question is not even known.
+    // Servers before version 6 do not know `HELLO`.
     let scene = Scene::with(Server::with(&["--rename-command", "HELLO", ""]));
     let error = LockClient::connect_with(scene.server.url(), patient().build().unwrap()).await.unwrap_err();
     assert!(
@@ -444,7 +449,7 @@ async fn a_server_that_is_too_old() {
 }
 
 for_each_lock! {
-    a_right_that_is_missing_is_found_by_a_check
-    a_user_without_a_right_leaves_no_lock_without_end
-    keys_that_are_something_else
+    check_finds_a_missing_permission
+    a_user_with_a_missing_permission_leaves_no_lock_without_expiry
+    keys_of_another_kind_are_refused_and_not_changed
 }

@@ -1,14 +1,16 @@
-//! How holds end: on time, also beside other holds of the same owner, and with one event if they are lost.
+//! How holds end: on time, also beside other holds of the same owner, and with exactly one event if they are lost.
 
 #[path = "support/mod.rs"]
 mod support;
 
-use lockkeeper::BaseLock;
+use lockkeeper::{BaseLock, MultiLock};
 use support::events::Events;
-use support::fixture::Lending;
-use support::{Faults, MS, SECOND, Scene, connect, eventually, patient, soon, timed};
+use support::fixture::{FairLocks, FencedLocks, Lending, RLocks, ReadLocks, WriteLocks};
+use support::{Faults, MS, SECOND, Scene, Server, connect, eventually, patient, soon, timed};
+use tokio::time::timeout;
 
-/// The guards are kept, as work that hangs does.
+/// `max_hold` ends a write hold while a read hold of the same owner is renewed. The guards stay alive, as in work that
+/// hangs.
 #[tokio::test]
 async fn a_bounded_write_ends_beside_a_renewed_read_of_its_owner() {
     let scene = Scene::start();
@@ -25,7 +27,7 @@ async fn a_bounded_write_ends_beside_a_renewed_read_of_its_owner() {
     scene.end().await;
 }
 
-/// The same where the read is acquired after the write was renewed, and where the write has a fixed lease.
+/// The same with a fixed lease.
 #[tokio::test]
 async fn a_leased_write_ends_beside_a_renewed_read_of_its_owner() {
     let scene = Scene::start();
@@ -40,7 +42,8 @@ async fn a_leased_write_ends_beside_a_renewed_read_of_its_owner() {
     scene.end().await;
 }
 
-/// A short inner lease ends, although the outer one made the server keep the lock for much longer.
+/// A short inner lease ends on time, although a longer outer one, since released, had extended the lease on the
+/// server.
 async fn a_short_lease_ends_after_a_longer_one_was_released<F: Lending>() {
     let scene = Scene::start();
     let (locks, beside) = (scene.client().await, scene.client().await);
@@ -55,7 +58,8 @@ async fn a_short_lease_ends_after_a_longer_one_was_released<F: Lending>() {
     scene.end().await;
 }
 
-/// The same of a lease that was left to end by itself beside a hold that was renewed.
+/// A leaked hold with a short fixed lease ends on time, although a renewed hold, since released, had extended the
+/// lease.
 async fn a_leaked_lease_ends_beside_a_renewed_one<F: Lending>() {
     let scene = Scene::start();
     let (locks, beside) =
@@ -71,7 +75,7 @@ async fn a_leaked_lease_ends_beside_a_renewed_one<F: Lending>() {
     scene.end().await;
 }
 
-/// What was leaked costs nothing per hold that is acquired beside it, and is forgotten when it ends.
+/// Leaked holds do not slow down later acquires, and are forgotten when they end.
 #[tokio::test]
 async fn leaked_holds_do_not_pile_up() {
     const LEAKED: usize = 3_000;
@@ -84,14 +88,14 @@ async fn leaked_holds_do_not_pile_up() {
         owner.rlock("a").lease(2 * SECOND).unwrap().lock().await.unwrap().leak();
     }
     assert!(outer.holds() > 1);
-    eventually("they ended", || outer.holds(), |&holds| holds == 1).await;
+    eventually("the leaked holds ended", || outer.holds(), |&holds| holds == 1).await;
     outer.unlock().await.unwrap();
-    assert!(soon(lock.try_lock()).await.unwrap().is_some(), "none of them keeps it");
+    assert!(soon(lock.try_lock()).await.unwrap().is_some(), "no leaked hold keeps the lock");
     drop((lock, owner, locks));
     scene.end().await;
 }
 
-/// Whoever notices a loss first: the guard, its future, `run`, the watchdog, a release or a re-entry.
+/// Guarantee 18. Whichever notices first: the guard, `lost()`, `run`, the watchdog, a release or a re-entry.
 #[tokio::test]
 async fn each_lost_hold_is_one_event() {
     let events = Events::default();
@@ -101,7 +105,7 @@ async fn each_lost_hold_is_one_event() {
     let removed = "the server does not have it any more";
 
     let guard = locks.rlock("looked").lease(100 * MS).unwrap().lock().await.unwrap();
-    eventually("it ended", || guard.is_lost(), |&lost| lost).await;
+    eventually("the lease ended", || guard.is_lost(), |&lost| lost).await;
     assert!(soon(guard.run(async {})).await.is_err());
     drop(guard);
     events.tell_lost("looked", "its lease ended").await;
@@ -138,7 +142,7 @@ async fn each_lost_hold_is_one_event() {
     let server = format!("server=\"127.0.0.1:{}\"", scene.server.port());
     assert!(line.contains("key=\"shop:entered\"") && line.contains(&server), "{line}");
 
-    // What was given back is not lost, whatever becomes of its lease.
+    // A released hold is not lost, whatever happens to its lease.
     let ended = again.lost();
     again.unlock().await.unwrap();
     soon(ended).await;
@@ -147,7 +151,7 @@ async fn each_lost_hold_is_one_event() {
     scene.end().await;
 }
 
-/// An outage is told, and not again with every try.
+/// Guarantee 18. An outage is reported, but not with every retry.
 #[tokio::test]
 async fn an_outage_is_a_handful_of_events() {
     let events = Events::default();
@@ -173,9 +177,9 @@ async fn an_outage_is_a_handful_of_events() {
     scene.end().await;
 }
 
-/// A holder that waits for the waiter: nobody but the log can tell.
+/// Guarantee 18. The task that holds the lock waits for the waiter. Only the log can report this deadlock.
 #[tokio::test]
-async fn a_waiter_for_a_lock_of_its_own_client_is_warned_of_once() {
+async fn waiting_for_a_lock_of_the_same_client_is_warned_about_once() {
     let events = Events::default();
     let _collecting = events.collect();
     let scene = Scene::start();
@@ -217,4 +221,115 @@ for_each_lending! {
         a_leaked_lease_ends_beside_a_renewed_one
         a_short_lease_ends_after_a_longer_one_was_released
     }
+}
+
+/// Guarantee 11. A cancelled `extend` of a lease of one second.
+#[tokio::test]
+async fn a_lost_hold_ends_on_the_server_after_a_cancelled_extend() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let (locks, beside) = (connect(proxy.url(), patient()).await, scene.client().await);
+    let guard = locks.rlock("a").lease(SECOND).unwrap().lock().await.unwrap();
+    proxy.set(Faults { delay: 60 * MS, ..Faults::default() });
+    assert!(timeout(90 * MS, guard.extend(600 * SECOND)).await.is_err());
+    proxy.set(Faults::default());
+    soon(guard.lost()).await;
+    let got = beside.rlock("a").try_lock_for(10 * SECOND).await.unwrap();
+    assert!(
+        got.is_some(),
+        "lost, and its lease on the server: {} ms",
+        scene.server.run::<i64>(&["PTTL", "a"])
+    );
+}
+
+/// An `extend` of two members, of which one server does not answer.
+#[tokio::test]
+async fn a_lost_hold_ends_on_the_server_after_an_extend_of_one_member() {
+    let (scene, other) = (Scene::start(), Server::start());
+    let config = patient().command_timeout(200 * MS).retry_timeout(500 * MS);
+    let (one, two) = (scene.client_with(config.clone()).await, connect(other.url(), config).await);
+    let beside = scene.client().await;
+    let mut both = MultiLock::new([one.rlock("a"), two.rlock("a")]).unwrap().lease(3 * SECOND).unwrap();
+    let guard = both.lock().await.unwrap();
+    other.freeze();
+    assert!(guard.extend(600 * SECOND).await.is_err());
+    other.thaw();
+    soon(guard.lost()).await;
+    let got = beside.rlock("a").try_lock_for(10 * SECOND).await.unwrap();
+    assert!(
+        got.is_some(),
+        "lost, and its lease on the server: {} ms",
+        scene.server.run::<i64>(&["PTTL", "a"])
+    );
+}
+
+/// Guarantee 11. A re-entry with a longer lease is cancelled. `leaks`: nobody has a guard at all.
+async fn a_cancelled_reentry<F: Lending>(leaks: bool) {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let (locks, beside) = (connect(proxy.url(), patient()).await, scene.client().await);
+    let mut owner = locks.owner();
+    let mut guard = Some(F::lent_leased(&mut owner, "a", 2 * SECOND).lock().await.unwrap());
+    if leaks {
+        guard.take().unwrap().leak();
+    }
+    proxy.set(Faults { delay: 60 * MS, ..Faults::default() });
+    assert!(timeout(90 * MS, F::lent_leased(&mut owner, "a", 600 * SECOND).lock()).await.is_err());
+    proxy.set(Faults::default());
+    let got = F::rival(&beside, "a").try_lock_for(12 * SECOND).await.unwrap();
+    assert!(guard.is_none_or(|guard| guard.is_lost()));
+    drop(owner);
+    let shut = locks.shutdown().await;
+    assert!(
+        got.is_some(),
+        "after shutdown {shut:?} its lease is {} ms",
+        scene.server.run::<i64>(&["PTTL", "a"])
+    );
+}
+
+#[tokio::test]
+async fn a_cancelled_reentry_keeps_no_lock_rlock() {
+    a_cancelled_reentry::<RLocks>(false).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_reentry_keeps_no_lock_leaked() {
+    a_cancelled_reentry::<RLocks>(true).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_reentry_keeps_no_lock_fair() {
+    a_cancelled_reentry::<FairLocks>(false).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_reentry_keeps_no_lock_fenced() {
+    a_cancelled_reentry::<FencedLocks>(false).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_reentry_keeps_no_lock_write() {
+    a_cancelled_reentry::<WriteLocks>(false).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_reentry_keeps_no_lock_read_leaked() {
+    a_cancelled_reentry::<ReadLocks>(true).await;
+}
+
+/// Five nested holds that were dropped, and an outer one that is lost: one loss.
+#[tokio::test]
+async fn nested_holds_that_were_dropped_are_one_loss_with_the_outer_hold() {
+    let events = Events::default();
+    let _collecting = events.collect();
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut owner = locks.owner();
+    let outer = owner.rlock("a").lock().await.unwrap();
+    for _ in 0..5 {
+        drop(owner.rlock("a").lock().await.unwrap());
+    }
+    scene.server.run::<()>(&["DEL", "a"]);
+    assert!(outer.unlock().await.is_err());
+    assert_eq!(events.lost("a").len(), 1);
 }

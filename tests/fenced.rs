@@ -1,4 +1,4 @@
-//! What a fenced lock promises beyond what all locks do: a token that grows with each new holder, and only then.
+//! What a fenced lock guarantees beyond every other lock: a token that grows with each new holder, and only then.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 const COUNTER: &str = "redisson_lock_token:{a}";
 
-/// The token of a hold that is given back.
+/// Acquires, releases, and returns the token of the hold.
 async fn token(locks: &LockClient) -> u64 {
     let guard = soon(locks.fenced_lock("a").lock()).await.unwrap();
     let token = guard.token().get();
@@ -17,7 +17,7 @@ async fn token(locks: &LockClient) -> u64 {
     token
 }
 
-/// Redisson: testTokenIncrease, whose token grows on re-entry as well.
+/// Redisson: testTokenIncrease. Redisson's token grows on re-entry as well.
 #[tokio::test]
 async fn the_token_grows_with_each_new_hold_and_not_on_re_entry() {
     let scene = Scene::start();
@@ -33,7 +33,7 @@ async fn the_token_grows_with_each_new_hold_and_not_on_re_entry() {
         assert_eq!(inner.token().get(), token);
         assert!(locks.fenced_lock("a").try_lock().await.unwrap().is_none());
         outer.unlock().await.unwrap();
-        let again = lock.try_lock().await.unwrap().expect("it is held by this owner");
+        let again = lock.try_lock().await.unwrap().expect("this owner holds the lock and can re-enter");
         assert_eq!(again.token().get(), token);
         drop((inner, again));
         last = token;
@@ -42,8 +42,9 @@ async fn the_token_grows_with_each_new_hold_and_not_on_re_entry() {
     scene.end().await;
 }
 
+/// Guarantee 3. A refused acquire does not count, and an acquire that is sent twice counts once.
 #[tokio::test]
-async fn whoever_is_refused_or_asks_twice_burns_no_token() {
+async fn a_refused_or_repeated_acquire_uses_no_token() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let config = LockConfig::builder().command_timeout(200 * MS);
@@ -55,25 +56,25 @@ async fn whoever_is_refused_or_asks_twice_burns_no_token() {
     }
     assert_eq!(guard.token().get(), counted());
     guard.unlock().await.unwrap();
-    scene.server.run::<()>(&["SET", COUNTER, "9000000000000000"]); // ahead of the clock, so that it counts by one
+    scene.server.run::<()>(&["SET", COUNTER, "9000000000000000"]); // ahead of the clock, so the counter grows by one
     for then_cut in [true, false] {
         let before = proxy.swallowed();
         proxy.swallow(0, then_cut, calls_of("fenced/acquire.lua"));
         let last = counted();
         let guard = soon(ours.fenced_lock("a").lock()).await.unwrap();
-        assert_eq!(proxy.swallowed(), before + 1, "its answer was lost, and it was sent again");
+        assert_eq!(proxy.swallowed(), before + 1, "the reply must be lost once, and the command repeated");
         let token = guard.token().get();
         assert_eq!((token, counted()), (last + 1, last + 1));
         soon(guard.unlock()).await.unwrap();
     }
-    // And if the counter is lost meanwhile, there is a token all the same.
+    // If the counter is lost in between, the repeated command still returns a token.
     let before = proxy.swallowed();
     proxy.swallow(0, false, calls_of("fenced/acquire.lua"));
     let waiting = tokio::spawn({
         let ours = ours.clone();
         async move { ours.fenced_lock("a").lock().await.unwrap() }
     });
-    eventually("its answer is lost", || proxy.swallowed(), |&now| now > before).await;
+    eventually("the reply is lost", || proxy.swallowed(), |&now| now > before).await;
     scene.server.run::<()>(&["DEL", COUNTER]);
     let guard = soon(waiting).await.unwrap();
     assert!(guard.token().get() > 0);
@@ -83,7 +84,8 @@ async fn whoever_is_refused_or_asks_twice_burns_no_token() {
     scene.end().await;
 }
 
-/// At any part of a second: the clock's microseconds have no leading zeros.
+/// Guarantee 16. Tokens follow the server's clock. Sampled for a whole second: `TIME` returns microseconds without
+/// leading zeros.
 #[tokio::test]
 async fn a_token_is_not_behind_the_servers_clock() {
     let scene = Scene::start();
@@ -99,7 +101,7 @@ async fn a_token_is_not_behind_the_servers_clock() {
     scene.end().await;
 }
 
-/// Fault 8: a server that lost its data, or has an old counter.
+/// The server lost its data, or has an old counter.
 #[tokio::test]
 async fn tokens_do_not_repeat_after_the_counter_was_lost() {
     let mut scene = Scene::start();
@@ -116,11 +118,11 @@ async fn tokens_do_not_repeat_after_the_counter_was_lost() {
     let next = token(&locks).await;
     assert!(next > last, "{next} after {last}");
 
-    // A counter that is ahead, as only somebody else's command can make it, goes on from there.
+    // Only a foreign command can put the counter ahead of the clock. Tokens then continue from the counter.
     let far = next * 2;
     scene.server.run::<()>(&["SET", COUNTER, &far.to_string()]);
     assert_eq!([token(&locks).await, token(&locks).await], [far + 1, far + 2]);
-    // Java, which adds one.
+    // Java adds one.
     let theirs: u64 = scene.server.run(&["INCR", COUNTER]);
     assert_eq!(token(&locks).await, theirs + 1);
     locks.shutdown().await.unwrap();
@@ -128,9 +130,9 @@ async fn tokens_do_not_repeat_after_the_counter_was_lost() {
     scene.end().await;
 }
 
-/// Where no token can be had, nothing is granted.
+/// Without a token, no lock is granted.
 #[tokio::test]
-async fn a_counter_that_can_not_count_grants_nothing() {
+async fn a_counter_that_cannot_count_grants_nothing() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let full = i64::MAX.to_string();
@@ -149,7 +151,7 @@ async fn a_counter_that_can_not_count_grants_nothing() {
     scene.end().await;
 }
 
-/// A holder whose lease ended has a smaller token than whoever came after it.
+/// A holder whose lease ended has a smaller token than every later holder.
 #[tokio::test]
 async fn a_late_holder_has_the_smaller_token() {
     let scene = Scene::start();

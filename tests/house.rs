@@ -68,7 +68,7 @@ impl Imports {
     }
 
     /// The same path from the root of the crate. None: it leads to another crate.
-    fn from_root(&self, path: &[String]) -> Option<Vec<String>> {
+    fn path_from_root(&self, path: &[String]) -> Option<Vec<String>> {
         let here: Vec<String> = self.module.iter().chain(&self.inner).cloned().collect();
         match path.first()?.as_str() {
             "crate" => Some(path[1..].to_vec()),
@@ -82,7 +82,7 @@ impl Imports {
     }
 
     fn add(&mut self, path: &[String]) {
-        self.paths.extend(self.from_root(path));
+        self.paths.extend(self.path_from_root(path));
     }
 
     fn add_tree(&mut self, tree: &syn::UseTree, before: &[String], is_exported: bool) {
@@ -104,7 +104,7 @@ impl Imports {
 
     /// `mod grant; pub(crate) use grant::Grant;` is no import: whoever uses it imports from `grant`.
     fn export(&mut self, name: &syn::Ident, path: Vec<String>) {
-        let path = match self.from_root(&path) {
+        let path = match self.path_from_root(&path) {
             Some(path) => path,
             None => [self.module.clone(), path].concat(),
         };

@@ -1,4 +1,4 @@
-//! Promises 1, 2 and 7 where two things happen at once: what one does never takes away what another is getting.
+//! Guarantees 1, 2 and 3 where two things happen at once: one call never takes away what another is acquiring.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -17,9 +17,9 @@ fn spin(time: Duration) {
     }
 }
 
-/// Another thread gives the last hold back while the handle enters again.
+/// Guarantees 1 and 3. Another thread releases the last hold while the handle re-enters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_release_beside_a_reentry_does_not_free_the_lock_under_it() {
+async fn a_release_during_a_reentry_does_not_free_the_lock() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let mut beside = 0;
@@ -36,11 +36,14 @@ async fn a_release_beside_a_reentry_does_not_free_the_lock_under_it() {
             }
         });
         let second = lock.lock().await.unwrap();
-        releasing.await.unwrap().expect("it was held");
+        releasing.await.unwrap().expect("the lock was held");
         let found = locks.inspect("a").await.unwrap();
-        assert!(found.is_some() && !second.is_lost(), "round {round}: a live guard, and a free lock");
+        assert!(
+            found.is_some() && !second.is_lost(),
+            "round {round}: the lock is free although a guard is valid"
+        );
         beside += u32::from(second.holds() == 1);
-        second.unlock().await.expect("it was held");
+        second.unlock().await.expect("the lock was held");
     }
     assert!(beside > 0);
     locks.shutdown().await.unwrap();
@@ -48,10 +51,10 @@ async fn a_release_beside_a_reentry_does_not_free_the_lock_under_it() {
     scene.end().await;
 }
 
-/// A re-entry for a short time is granted when that time is over. It is tried again, and not with another id, by which
-/// this owner would wait for itself.
+/// A re-entry with a short lease is granted when that lease is already over. It is tried again under the same id. With
+/// another id, this owner would wait for itself.
 #[tokio::test]
-async fn a_reentry_that_comes_too_late_is_tried_again() {
+async fn a_reentry_granted_too_late_is_retried() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let locks = connect(proxy.url(), patient()).await;
@@ -60,7 +63,7 @@ async fn a_reentry_that_comes_too_late_is_tried_again() {
     proxy.set(Faults { hold_requests: true, ..Faults::default() });
     let mut handle = me.rlock("a").lease(300 * MS).unwrap();
     let heal = async {
-        sleep(400 * MS).await; // longer than that
+        sleep(400 * MS).await; // longer than the lease
         proxy.set(Faults::default());
     };
     let (inner, ()) = tokio::join!(soon(handle.lock()), heal);
@@ -73,9 +76,9 @@ async fn a_reentry_that_comes_too_late_is_tried_again() {
     scene.end().await;
 }
 
-/// Polled once and then left: what it has under way on the lock must not stop another for ever.
+/// A future is polled once and then left. Its command in flight must not block other calls on the lock for ever.
 #[tokio::test]
-async fn a_future_that_is_left_with_a_command_under_way_stops_nobody() {
+async fn an_unpolled_future_with_a_command_in_flight_blocks_nobody() {
     let scene = Scene::start();
     let config = LockConfig::builder().command_timeout(2 * SECOND).retry_timeout(SECOND);
     let locks = scene.client_with(config).await;
@@ -84,8 +87,8 @@ async fn a_future_that_is_left_with_a_command_under_way_stops_nobody() {
     let guard = lock.lock().await.unwrap();
     let mut left = Box::pin(guard.unlock());
     assert!((&mut left).now_or_never().is_none());
-    eventually("it ran", || scene.server.run::<bool>(&["EXISTS", "a"]), |held| !held).await;
-    let guard = soon(lock.try_lock_for(50 * MS)).await.unwrap().expect("it is free");
+    eventually("the release ran", || scene.server.run::<bool>(&["EXISTS", "a"]), |held| !held).await;
+    let guard = soon(lock.try_lock_for(50 * MS)).await.unwrap().expect("the lock is free");
     assert!(!guard.is_lost());
     drop(left);
 
@@ -100,9 +103,9 @@ async fn a_future_that_is_left_with_a_command_under_way_stops_nobody() {
     scene.end().await;
 }
 
-/// The same in one task, with a release that runs late.
+/// Guarantees 1 and 3. Release and re-entry in one task, and the release runs late.
 #[tokio::test]
-async fn a_release_that_runs_late_does_not_end_a_reentry_beside_it() {
+async fn a_late_release_does_not_end_a_concurrent_reentry() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     for command_timeout in [100 * MS, 150 * MS, 400 * MS] {
@@ -113,14 +116,14 @@ async fn a_release_that_runs_late_does_not_end_a_reentry_beside_it() {
         proxy.set_existing(Faults { hold_requests: true, ..Faults::default() });
         let (second, released) = soon(async { tokio::join!(lock.lock(), first.unlock()) }).await;
         let second = second.unwrap();
-        released.expect("it was held");
+        released.expect("the lock was held");
         proxy.set(Faults::default());
         throughout(200 * MS, async || {
             let is_held = scene.server.run::<bool>(&["EXISTS", "a"]);
-            assert!(is_held && !second.is_lost(), "a live guard, and a free lock");
+            assert!(is_held && !second.is_lost(), "the lock is free although a guard is valid");
         })
         .await;
-        second.unlock().await.expect("it was held");
+        second.unlock().await.expect("the lock was held");
         locks.shutdown().await.unwrap();
         proxy.cut();
     }
@@ -128,9 +131,9 @@ async fn a_release_that_runs_late_does_not_end_a_reentry_beside_it() {
     scene.end().await;
 }
 
-/// Two guards of a hold that is gone are both told so, also when they are given back together.
+/// Guarantee 2. Both guards of a hold that is gone return `NotHeld`, also when they are released at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hold_that_is_gone_is_never_released_with_success() {
+async fn releasing_a_hold_that_is_gone_never_succeeds() {
     let scene = Scene::start();
     let locks = scene.client().await;
     for round in 0..500_u64 {
@@ -154,7 +157,8 @@ async fn a_hold_that_is_gone_is_never_released_with_success() {
     scene.end().await;
 }
 
-/// A release that the server refused has not released anything.
+/// Guarantee 2. The server refuses the release, and then another client deletes the key. The release returns
+/// `NotHeld`.
 #[tokio::test]
 async fn a_release_that_was_refused_is_not_taken_for_one_that_ran() {
     let scene = Scene::start();
@@ -171,18 +175,18 @@ async fn a_release_that_was_refused_is_not_taken_for_one_that_ran() {
     let is_busy = || {
         scene.server.try_run::<redis::Value>(&["GET", "x"]).is_err_and(|error| error.code() == Some("BUSY"))
     };
-    eventually("it is busy", is_busy, |&busy| busy).await;
+    eventually("the server is busy", is_busy, |&busy| busy).await;
     let (released, took) = timed(guard.unlock()).await;
-    assert_eq!(running.join().unwrap(), 1, "somebody else removed it");
-    assert!(took > 100 * MS, "it was not refused: {took:?}");
+    assert_eq!(running.join().unwrap(), 1, "the other script deletes the key");
+    assert!(took > 100 * MS, "the release was not refused: {took:?}");
     assert!(matches!(released, Err(Error::NotHeld { .. })), "{released:?}");
     drop(locks);
     scene.end().await;
 }
 
-/// What is over does not count: the last hold that can be relied on frees the lock.
+/// A lost hold does not count: releasing the last valid hold frees the lock.
 #[tokio::test]
-async fn holds_that_are_over_do_not_keep_the_lock() {
+async fn expired_holds_do_not_keep_the_lock() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().watchdog_lease(5 * SECOND)).await;
     let mut lock = locks.rlock("leaked");
@@ -205,17 +209,17 @@ async fn holds_that_are_over_do_not_keep_the_lock() {
     scene.end().await;
 }
 
-/// A watched hold that ended while the owner held the lock by another does not keep the next from being renewed.
+/// Guarantee 7. A watched hold is lost while another hold keeps the lock. The owner's next watched hold is renewed.
 #[tokio::test]
 async fn a_hold_is_renewed_after_another_of_its_owner_was_lost() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().watchdog_lease(4 * SECOND)).await;
     let mut owner = locks.owner();
     let fixed = owner.rlock("a").lease(60 * SECOND).unwrap().lock().await.unwrap();
-    // Longer than a lease, or the watchdog has nothing to do.
+    // Longer than a lease, otherwise the watchdog has nothing to renew.
     let bounded = owner.rlock("a").max_hold(4_500 * MS).unwrap().lock().await.unwrap();
     soon(bounded.lost()).await;
-    sleep(1_500 * MS).await; // the watchdog came by, and had nothing to renew any more
+    sleep(1_500 * MS).await; // a watchdog round passes with nothing to renew
     let watched = owner.rlock("a").lock().await.unwrap();
     renewed(&watched).await;
     assert!(!watched.is_lost() && !fixed.is_lost());
@@ -225,9 +229,9 @@ async fn a_hold_is_renewed_after_another_of_its_owner_was_lost() {
     scene.end().await;
 }
 
-/// Somebody's future that waits for a connection, and is not polled any more, keeps nobody else from one.
+/// A future that waits for a connection is not polled again. Other callers and the watchdog still get a connection.
 #[tokio::test]
-async fn a_future_that_is_left_while_it_connects_keeps_nobody_waiting() {
+async fn an_unpolled_future_that_connects_blocks_nobody() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let config = LockConfig::builder().connections(1).watchdog_lease(6 * SECOND);
@@ -241,7 +245,8 @@ async fn a_future_that_is_left_while_it_connects_keeps_nobody_waiting() {
     proxy.set(Faults::default());
 
     soon(locks.rlock("b").lock()).await.unwrap().unlock().await.unwrap();
-    throughout(6 * SECOND, async || assert!(!held.is_lost(), "nor the watchdog")).await;
+    throughout(6 * SECOND, async || assert!(!held.is_lost(), "the watchdog must get a connection, too"))
+        .await;
     held.unlock().await.unwrap();
     drop(waiting);
     locks.shutdown().await.unwrap();
@@ -249,9 +254,9 @@ async fn a_future_that_is_left_while_it_connects_keeps_nobody_waiting() {
     scene.end().await;
 }
 
-/// Somebody's future in front of the line that is not polled any more: those behind it look for themselves.
+/// Guarantee 8. The waiter at the head of the queue is not polled again. The waiters behind it attempt by themselves.
 #[tokio::test]
-async fn a_future_that_is_left_in_front_of_the_line_keeps_nobody_waiting() {
+async fn an_unpolled_future_at_the_head_of_the_queue_blocks_nobody() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().safety_poll(200 * MS)).await;
     let guard = locks.rlock("a").lock().await.unwrap();
@@ -261,16 +266,16 @@ async fn a_future_that_is_left_in_front_of_the_line_keeps_nobody_waiting() {
     guard.unlock().await.unwrap();
     for _ in 0..3 {
         let guard = locks.rlock("a").try_lock_for(10 * SECOND).await;
-        guard.unwrap().expect("it is free").unlock().await.unwrap();
+        guard.unwrap().expect("the lock is free").unlock().await.unwrap();
     }
     soon(waiting).await.unwrap().unlock().await.unwrap();
     drop((left, locks));
     scene.end().await;
 }
 
-/// A time limit holds also when this owner's last release is stuck.
+/// Guarantee 17. A time limit holds also when an earlier release of this owner is stuck.
 #[tokio::test]
-async fn an_old_release_that_is_stuck_does_not_stretch_a_time_limit() {
+async fn a_stuck_release_does_not_extend_a_time_limit() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let locks = connect(proxy.url(), LockConfig::builder().command_timeout(500 * MS)).await;
@@ -278,9 +283,11 @@ async fn an_old_release_that_is_stuck_does_not_stretch_a_time_limit() {
     let guard = lock.lock().await.unwrap();
     proxy.set(Faults::black_hole());
     drop(guard);
-    sleep(5 * MS).await; // its release is under way, of which nothing arrives anywhere
-    // On a busy machine all timers are late, so this one is the judge, and no clock.
-    let got = timeout(700 * MS, lock.try_lock_for(100 * MS)).await.expect("up to the time of one command");
+    sleep(5 * MS).await; // the release is in flight, and nothing of it arrives
+    // On a busy machine all timers fire late. So this timer decides, not a clock.
+    let got = timeout(700 * MS, lock.try_lock_for(100 * MS))
+        .await
+        .expect("later than the limit and one `command_timeout`");
     assert!(got.is_err());
     proxy.set(Faults::default());
     locks.shutdown().await.unwrap();

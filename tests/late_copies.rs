@@ -1,5 +1,5 @@
-//! Promise 2: a command that is sent again, or that runs late on a connection that broke, doubles no hold, revives
-//! none and ends nobody else's. For each type of lock.
+//! Guarantee 3, for each type of lock: a command that is sent again, or that runs late on a broken connection, counts
+//! no hold twice, revives no hold and ends no other hold.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -14,10 +14,10 @@ use support::{
 };
 use tokio::time::{Instant, sleep};
 
-/// Undos are repeated every few seconds at least. A lease is 30 s.
+/// An orphan must be gone after this time: undos are repeated every few seconds at least. A lease is 30 s.
 const SECONDS: Duration = Duration::from_secs(12);
 
-/// A client behind a proxy that soon notices a silent connection, and one beside it.
+/// A client behind a proxy that soon notices a silent connection, and a client without a proxy.
 async fn clients(scene: &Scene) -> (Proxy, LockClient, LockClient) {
     let proxy = scene.proxy().await;
     let config = LockConfig::builder().command_timeout(500 * MS).connections(1);
@@ -29,6 +29,7 @@ async fn holds(beside: &LockClient, name: &str) -> u64 {
     beside.inspect(name).await.unwrap().map_or(0, |found| found.holders[0].holds)
 }
 
+/// Guarantee 3.
 async fn a_command_whose_reply_is_lost_is_sent_again_and_counted_once<F: Fixture>() {
     let scene = Scene::start();
     let (proxy, locks, beside) = clients(&scene).await;
@@ -58,7 +59,11 @@ async fn a_command_whose_reply_is_lost_is_sent_again_and_counted_once<F: Fixture
 
         let before = swallow(F::RELEASE);
         soon(inner.unlock()).await.unwrap();
-        assert_eq!((proxy.swallowed(), holds(&beside, "a").await), (before + 1, 2), "leave, cut {then_cut}");
+        assert_eq!(
+            (proxy.swallowed(), holds(&beside, "a").await),
+            (before + 1, 2),
+            "partial release, cut {then_cut}"
+        );
         soon(middle.unlock()).await.unwrap();
         assert_eq!(holds(&beside, "a").await, 1);
 
@@ -68,7 +73,7 @@ async fn a_command_whose_reply_is_lost_is_sent_again_and_counted_once<F: Fixture
         assert!(outer.remaining() > 50 * SECOND);
 
         let before = swallow(F::RELEASE);
-        soon(outer.unlock()).await.expect("the copy that did it was ours");
+        soon(outer.unlock()).await.expect("the lost reply was that of this release");
         assert_eq!(
             (proxy.swallowed(), holds(&beside, "a").await),
             (before + 1, 0),
@@ -80,19 +85,20 @@ async fn a_command_whose_reply_is_lost_is_sent_again_and_counted_once<F: Fixture
     scene.end().await;
 }
 
-/// What is sent now stays in the network, and is delivered when the last is returned.
+/// Keeps what is sent from now on in the network, until [`deliver`].
 fn stuck(proxy: &Proxy) {
     proxy.set_existing(Faults { hold_requests: true, ..Faults::default() });
 }
 
-/// The connections that were stuck deliver what they held, although their client gave them up.
+/// Lets the stuck connections deliver what they held, although the client has abandoned them. Returns when `copies`
+/// more calls of the script ran.
 async fn deliver(scene: &Scene, proxy: &Proxy, script: &str, copies: u64) {
     let before = calls(scene, script);
     proxy.set_existing(Faults::default());
     eventually("the late copy runs", || calls(scene, script), |&now| now >= before + copies).await;
 }
 
-/// How often a script was called, as the server logged it.
+/// Returns how often a script was called, by the server's slow log.
 fn calls(scene: &Scene, script: &str) -> u64 {
     let hash = script_hash(script);
     let log: Vec<redis::Value> = scene.server.run(&["SLOWLOG", "GET", "-1"]);
@@ -104,12 +110,13 @@ fn log_all_commands(scene: &Scene) {
     scene.server.run::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
 }
 
+/// Guarantee 3.
 async fn a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease<F: Fixture>() {
     let scene = Scene::start();
     log_all_commands(&scene);
     let (proxy, locks, beside) = clients(&scene).await;
 
-    // The copy comes while the lock is free: it creates an orphan, which is undone.
+    // The copy runs while the lock is free: it creates an orphan, which is undone.
     stuck(&proxy);
     let guard = soon(F::lock(&locks, "a").lock()).await.unwrap();
     soon(guard.unlock()).await.unwrap();
@@ -119,16 +126,16 @@ async fn a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease<F: Fi
     assert!(waited < SECONDS, "the orphan lived for {waited:?}");
     rival.unwrap().unlock().await.unwrap();
 
-    // It comes while another holds the lock: that hold is not touched.
+    // The copy runs while another owner holds the lock: that hold is not touched.
     stuck(&proxy);
     let guard = soon(F::lock(&locks, "b").lock()).await.unwrap();
     soon(guard.unlock()).await.unwrap();
     let theirs = F::rival(&beside, "b").lock().await.unwrap();
     deliver(&scene, &proxy, F::ACQUIRE, 1).await;
     assert_eq!(holds(&beside, "b").await, 1);
-    theirs.unlock().await.expect("it was held all the time");
+    theirs.unlock().await.expect("the lock was held throughout");
 
-    // It comes while the same owner holds the lock, by the copy that was sent again: one hold, and it stays.
+    // The copy runs while the same owner holds the lock through the repeated command: one hold, and it stays.
     stuck(&proxy);
     let guard = soon(F::lock(&locks, "c").lock()).await.unwrap();
     deliver(&scene, &proxy, F::ACQUIRE, 1).await;
@@ -136,7 +143,7 @@ async fn a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease<F: Fi
     soon(guard.unlock()).await.unwrap();
     assert_eq!(holds(&beside, "c").await, 0);
 
-    // Nobody waits for the answer any more: the same.
+    // The caller has timed out before the copy runs: it creates an orphan, which is undone.
     stuck(&proxy);
     assert!(F::lock(&locks, "d").try_lock_for(10 * MS).await.is_err());
     deliver(&scene, &proxy, F::ACQUIRE, 1).await;
@@ -149,7 +156,8 @@ async fn a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease<F: Fi
     scene.end().await;
 }
 
-async fn a_late_release_ends_nobody_elses_hold<F: Fixture>() {
+/// Guarantees 2 and 3.
+async fn a_late_release_ends_no_other_hold<F: Fixture>() {
     let scene = Scene::start();
     log_all_commands(&scene);
     let (proxy, locks, beside) = clients(&scene).await;
@@ -160,9 +168,9 @@ async fn a_late_release_ends_nobody_elses_hold<F: Fixture>() {
     let theirs = F::rival(&beside, "a").lock().await.unwrap();
     deliver(&scene, &proxy, F::RELEASE, 1).await;
     assert_eq!(holds(&beside, "a").await, 1);
-    theirs.unlock().await.expect("it was held all the time");
+    theirs.unlock().await.expect("the lock was held throughout");
 
-    // Nor a later hold of the same handle, nor more of it than was meant.
+    // It does not end a later hold of the same handle either, and releases no more than one hold.
     let guard = lock.lock().await.unwrap();
     stuck(&proxy);
     soon(guard.unlock()).await.unwrap();
@@ -180,6 +188,7 @@ async fn a_late_release_ends_nobody_elses_hold<F: Fixture>() {
     scene.end().await;
 }
 
+/// Guarantee 3.
 async fn a_late_reentry_or_renewal_revives_nothing<F: Fixture>() {
     let scene = Scene::start();
     log_all_commands(&scene);
@@ -200,14 +209,15 @@ async fn a_late_reentry_or_renewal_revives_nothing<F: Fixture>() {
     let theirs = F::leased(&beside, "a", LIMIT).lock().await.unwrap();
     deliver(&scene, &proxy, F::RENEW, 1).await;
     let left = F::lock(&beside, "a").remaining_lease().await.unwrap().and_then(RemainingLease::duration);
-    assert!(left.is_some_and(|left| left <= LIMIT), "a late renewal renews nobody else: {left:?}");
+    assert!(left.is_some_and(|left| left <= LIMIT), "a late renewal must not renew another hold: {left:?}");
     theirs.unlock().await.unwrap();
     locks.shutdown().await.unwrap();
     drop((proxy, lock, locks, beside));
     scene.end().await;
 }
 
-/// The server is stopped; the command lies in its buffer while the client closes the connection and goes on.
+/// Guarantee 3. The server is stopped. The command lies in its buffer while the client closes the connection and
+/// continues.
 async fn copies_left_in_a_stopped_server_do_no_harm<F: Fixture>() {
     const ROUNDS: usize = 12;
     let scene = Scene::start();
@@ -223,7 +233,7 @@ async fn copies_left_in_a_stopped_server_do_no_harm<F: Fixture>() {
             guard.unlock().await.unwrap();
         };
         let thawing = async {
-            // Longer than it takes to time out, to probe the connection and give it up, and to try another.
+            // Longer than the client needs to time out, to probe and abandon the connection, and to try another.
             sleep(600 * MS).await;
             scene.server.thaw();
         };
@@ -231,13 +241,13 @@ async fn copies_left_in_a_stopped_server_do_no_harm<F: Fixture>() {
 
         let start = Instant::now();
         let theirs = soon(F::rival(&beside, "a").lock()).await.unwrap();
-        assert!(start.elapsed() < SECONDS, "round {round}: an orphan for {:?}", start.elapsed());
+        assert!(start.elapsed() < SECONDS, "round {round}: an orphan lived for {:?}", start.elapsed());
         throughout(20 * MS, async || assert_eq!(holds(&beside, "a").await, 1, "round {round}")).await;
         theirs.unlock().await.unwrap_or_else(|error| panic!("round {round}: a live hold was ended: {error}"));
     }
     let sent = calls(&scene, F::ACQUIRE);
-    let answered = if F::IS_SHARED { ROUNDS } else { 2 * ROUNDS }; // a rival's acquire may be the same script
-    assert!(sent > answered as u64, "{sent} acquires: no copy ran from a connection that was given up");
+    let answered = if F::IS_SHARED { ROUNDS } else { 2 * ROUNDS }; // the rival's acquire may run the same script
+    assert!(sent > answered as u64, "{sent} acquires: no copy ran from an abandoned connection");
     locks.shutdown().await.unwrap();
     drop((locks, beside));
     scene.end().await;
@@ -246,7 +256,7 @@ async fn copies_left_in_a_stopped_server_do_no_harm<F: Fixture>() {
 for_each_lock! {
     a_command_whose_reply_is_lost_is_sent_again_and_counted_once
     a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease
-    a_late_release_ends_nobody_elses_hold
+    a_late_release_ends_no_other_hold
     a_late_reentry_or_renewal_revives_nothing
     copies_left_in_a_stopped_server_do_no_harm
 }

@@ -1,4 +1,4 @@
-//! The queue that the waiters of one client form for one lock: its order, and what happens behind a waiter that stalls.
+//! The wait queue of one client for one lock: its order, and what happens behind an unpolled waiter.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -13,8 +13,8 @@ use support::{MS, SECOND, Scene, eventually, patient, poll_until, soon};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
-/// A future that is polled until it waits, and never again, keeps no other waiter from a free lock: not even one that waits
-/// for a shorter time than any poll.
+/// Guarantee 8. A waiter future is polled until it waits, and never again. It keeps no other waiter from a free lock,
+/// not even a waiter whose time limit is shorter than any poll interval.
 async fn a_stalled_waiter_does_not_hide_a_free_lock<F: Fixture>() {
     let scene = Scene::start();
     let (locks, beside) = (scene.client().await, scene.client().await);
@@ -22,23 +22,24 @@ async fn a_stalled_waiter_does_not_hide_a_free_lock<F: Fixture>() {
     let mut stalled = F::lock(&locks, "a");
     let mut waiting = Box::pin(stalled.lock());
     poll_until(&mut waiting, || !scene.server.channels().is_empty()).await;
-    // It must sit on its wake-up: so it is subscribed, and has looked after that.
+    // Now it has subscribed and attempted again, so the next wake-up goes to it.
     for _ in 0..20 {
         assert!(waiting.as_mut().now_or_never().is_none());
         sleep(MS).await;
     }
-    assert!(F::lock(&locks, "a").try_lock_for(20 * MS).await.unwrap().is_none(), "it is held");
+    assert!(F::lock(&locks, "a").try_lock_for(20 * MS).await.unwrap().is_none(), "the lock is held");
     guard.unlock().await.unwrap();
     for _ in 0..5 {
         let guard = F::lock(&locks, "a").try_lock_for(100 * MS).await.unwrap();
-        guard.expect("it is free").unlock().await.unwrap();
+        guard.expect("the lock is free").unlock().await.unwrap();
     }
     drop(waiting);
     drop((stalled, locks, beside));
     scene.end().await;
 }
 
-/// Time-outs of waiters behind a healthy one do not ask the server: the one in front did.
+/// Guarantee 9. A waiter that times out behind a live waiter sends no command: the waiter at the head attempts for
+/// all.
 #[tokio::test]
 async fn waiters_that_time_out_cost_no_command_of_their_own() {
     let scene = Scene::start();
@@ -49,7 +50,7 @@ async fn waiters_that_time_out_cost_no_command_of_their_own() {
         let locks = locks.clone();
         async move { locks.rlock("a").lock().await.unwrap().unlock().await }
     });
-    eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
+    eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
     let quiet = support::quiet(|| scene.server.calls("evalsha")).await;
     for _ in 0..10 {
         assert!(locks.rlock("a").try_lock_for(10 * MS).await.unwrap().is_none());
@@ -61,8 +62,8 @@ async fn waiters_that_time_out_cost_no_command_of_their_own() {
     scene.end().await;
 }
 
-/// What an owner gave up is not in its own way, wherever its future was dropped.
-async fn a_cancelled_attempt_is_not_in_its_owners_way<F: Fixture>() {
+/// Guarantee 11. An owner that drops its acquire future can acquire the lock at once, wherever the future was dropped.
+async fn a_cancelled_attempt_does_not_block_its_owner<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let mut lock = F::lock(&locks, "a");
@@ -76,14 +77,18 @@ async fn a_cancelled_attempt_is_not_in_its_owners_way<F: Fixture>() {
         }
         drop(cancelled);
         let guard = soon(lock.try_lock()).await.unwrap();
-        guard.unwrap_or_else(|| panic!("round {round}: nobody else holds it")).unlock().await.unwrap();
+        guard
+            .unwrap_or_else(|| panic!("round {round}: no other owner holds the lock"))
+            .unlock()
+            .await
+            .unwrap();
     }
     drop((lock, locks));
     scene.end().await;
 }
 
-/// A task that drops its guard and locks again stands behind those who wait: each of them has a section before it has the
-/// next.
+/// A task that drops its guard and locks again queues behind the waiters: each of them acquires the lock once in
+/// between.
 #[tokio::test]
 async fn drop_and_lock_again_does_not_overtake() {
     const OTHERS: usize = 3;
@@ -106,28 +111,32 @@ async fn drop_and_lock_again_does_not_overtake() {
             }
         });
     }
-    eventually("they wait", || scene.server.channels(), |channels| channels.len() == 1).await;
+    eventually("the other tasks wait", || scene.server.channels(), |channels| channels.len() == 1).await;
     for _ in 0..ROUNDS {
-        sleep(MS / 2).await; // the others stand in line again
+        sleep(MS / 2).await; // the other tasks queue again
         drop(guard);
         guard = soon(lock.lock()).await.unwrap();
     }
     ended.store(true, Ordering::Relaxed);
     let counts: Vec<usize> = sections.iter().map(|count| count.load(Ordering::Relaxed)).collect();
-    println!("{counts:?} beside {ROUNDS}");
-    assert!(counts.iter().all(|&count| count >= ROUNDS * 9 / 10), "{counts:?} beside {ROUNDS}");
+    println!("{counts:?} sections of the other tasks in {ROUNDS} rounds");
+    assert!(
+        counts.iter().all(|&count| count >= ROUNDS * 9 / 10),
+        "{counts:?} sections of the other tasks in {ROUNDS} rounds"
+    );
     drop(guard);
     soon(tasks.join_all()).await;
     drop((lock, locks));
     scene.end().await;
 }
 
+/// Guarantee 8.
 #[tokio::test]
 async fn a_stalled_reader_does_not_hide_a_free_lock() {
     a_stalled_waiter_does_not_hide_a_free_lock::<ReadLocks>().await;
 }
 
-for_each_lock! { a_cancelled_attempt_is_not_in_its_owners_way }
+for_each_lock! { a_cancelled_attempt_does_not_block_its_owner }
 
 mod stalled {
     use super::support::fixture::{FencedLocks, MultiLocks, RLocks, WriteLocks};

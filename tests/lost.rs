@@ -1,4 +1,5 @@
-//! Promise 5 and 6: whoever holds a lock is told in time that it can not be relied on any more.
+//! Guarantee 6: a guard is lost before its lease can end on the server, and lost is final. And what must not cost a
+//! lock: a broken or silent connection.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -8,8 +9,9 @@ use support::fixture::{Fixture, for_each_lock};
 use support::{Faults, MS, SECOND, Scene, connect, patient, renewed, soon, throughout, timed};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// With the connection silent, the guard is told no later than its deadline, and before anybody else can get in.
-async fn a_holder_is_told_before_another_gets_in_when_the_network_is_silent<F: Fixture>() {
+/// Guarantees 1 and 6. On a silent connection the guard is lost at its deadline at the latest, and before another
+/// owner can acquire.
+async fn a_hold_is_lost_before_a_rival_acquires_when_the_network_is_silent<F: Fixture>() {
     for faults in [Faults::black_hole(), Faults::replies_held()] {
         let scene = Scene::start();
         let proxy = scene.proxy().await;
@@ -32,19 +34,23 @@ async fn a_holder_is_told_before_another_gets_in_when_the_network_is_silent<F: F
         });
         let lost = guard.lost();
         tokio::pin!(lost);
-        let told = loop {
+        let lost_at = loop {
             tokio::select! {
                 biased;
                 () = &mut lost => break Instant::now(),
-                // On a busy machine all timers are late, so this is the judge, and no clock.
-                () = sleep_until(deadline + 2 * MS) => panic!("a timer for the deadline was earlier, {faults:?}"),
-                // An answer that was under way already may still have moved the deadline.
+                // On a busy machine all timers fire late. So this timer decides, not a clock.
+                () = sleep_until(deadline + 2 * MS) => panic!("`lost()` came after the deadline, {faults:?}"),
+                // A reply that was already in flight may have moved the deadline.
                 () = sleep(5 * MS) => deadline = deadline.max(Instant::now() + guard.remaining()),
             }
         };
         assert!(guard.is_lost());
-        let taken = soon(rival).await.unwrap();
-        assert!(told < taken, "the other was in {:?} before, {faults:?}", told - taken);
+        let acquired_at = soon(rival).await.unwrap();
+        assert!(
+            lost_at < acquired_at,
+            "the rival acquired {:?} before the guard was lost, {faults:?}",
+            lost_at - acquired_at
+        );
         assert!(matches!(guard.run(async {}).await, Err(Lost { .. })));
 
         proxy.set(Faults::default());
@@ -56,29 +62,29 @@ async fn a_holder_is_told_before_another_gets_in_when_the_network_is_silent<F: F
     }
 }
 
-/// However long an answer takes, the guard never relies on the lease for longer than the server keeps it.
+/// Guarantee 6. However late the reply, the guard never relies on the lease for longer than the server keeps it.
 async fn the_deadline_counts_from_before_the_command_was_sent<F: Fixture>() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let locks = connect(proxy.url(), patient().watchdog_lease(6 * SECOND)).await;
     let beside = scene.client().await;
-    F::lock(&locks, "a").is_locked().await.unwrap(); // so that the connection is there, and the command goes out at once
+    F::lock(&locks, "a").is_locked().await.unwrap(); // so that a connection exists and the command is sent at once
     proxy.set(Faults::replies_held());
     let locking = tokio::spawn({
         let locks = locks.clone();
         async move { F::lock(&locks, "a").lock().await.unwrap() }
     });
-    sleep(400 * MS).await; // so late is the answer
+    sleep(400 * MS).await; // the delay of the reply
     proxy.set(Faults::default());
     let guard = soon(locking).await.unwrap();
     let relies_on_less = async || {
         let relied_on = guard.remaining();
         let (kept, asked) = timed(async { F::lock(&beside, "a").remaining_lease().await }).await;
-        let kept = kept.unwrap().expect("it is held").duration().unwrap();
+        let kept = kept.unwrap().expect("the lock is held").duration().unwrap();
         assert!(relied_on < kept + asked + MS, "{relied_on:?} of {kept:?}");
     };
     throughout(300 * MS, relies_on_less).await;
-    // The same when it is renewed, and when it is made longer.
+    // The same when the lease is renewed, and when it is extended.
     proxy.set(Faults { delay: 150 * MS, ..Faults::default() });
     throughout(2_500 * MS, relies_on_less).await;
     guard.extend(60 * SECOND).await.unwrap();
@@ -89,8 +95,8 @@ async fn the_deadline_counts_from_before_the_command_was_sent<F: Fixture>() {
     scene.end().await;
 }
 
-/// The hold is gone and so is the connection. That nothing could be sent on it must not be taken for a release that
-/// was done and not answered.
+/// Guarantee 2. The hold is gone, and so is the connection. A release that could not be sent must not be taken for one
+/// that ran without a reply.
 async fn a_release_that_was_never_sent_does_not_hide_a_loss<F: Fixture>() {
     let mut scene = Scene::start();
     let (locks, beside) = (scene.client().await, scene.client().await);
@@ -103,34 +109,34 @@ async fn a_release_that_was_never_sent_does_not_hide_a_loss<F: Fixture>() {
             scene.server.run::<()>(&["DEL", "a"]);
         }
         let rival = soon(F::rival(&beside, "a").lock()).await.unwrap();
-        it_is_noticed().await;
+        disconnect_is_noticed().await;
         assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })), "restarted: {restart}");
         assert!(!rival.is_lost());
         rival.unlock().await.unwrap();
 
-        // Nor are there undos of what was never sent.
+        // A command that was never sent is not undone either.
         let idle = F::lock(&locks, "a").lock().await.unwrap();
         idle.unlock().await.unwrap();
         scene.server.run::<u32>(&["CLIENT", "KILL", "TYPE", "NORMAL"]);
-        it_is_noticed().await;
+        disconnect_is_noticed().await;
         let before = scene.server.calls("evalsha");
         F::lock(&locks, "a").lock().await.unwrap().unlock().await.unwrap();
-        sleep(500 * MS).await; // in which several undos would come
+        sleep(500 * MS).await; // several undos would run in this time
         assert_eq!(scene.server.calls("evalsha") - before, 2);
     }
     drop((locks, beside));
     scene.end().await;
 }
 
-/// A client notices that its connection ended, of which there is nothing to be seen. In several steps: in one, no time
-/// might be left for that on a busy machine.
-async fn it_is_noticed() {
+/// Gives the client time to notice that its connection ended, which nothing outside shows. In several steps: after a
+/// single sleep on a busy machine, the client might not have run at all.
+async fn disconnect_is_noticed() {
     for _ in 0..10 {
         sleep(10 * MS).await;
     }
 }
 
-/// A connection that does not come about is given up while there is time for another.
+/// Guarantee 17. The client abandons a connection attempt that hangs while there is still time for another.
 async fn a_connection_that_hangs_does_not_cost_the_lease<F: Fixture>() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
@@ -140,8 +146,8 @@ async fn a_connection_that_hangs_does_not_cost_the_lease<F: Fixture>() {
     let guard = F::lock(&locks, "a").lock().await.unwrap();
     let before = proxy.accepted();
     proxy.set(Faults::black_hole());
-    support::eventually("it connects anew", || proxy.accepted(), |&accepted| accepted > before).await;
-    // From here on new connections are good; those there are stay silent.
+    support::eventually("the client reconnects", || proxy.accepted(), |&accepted| accepted > before).await;
+    // From here on new connections work. Existing ones stay silent.
     proxy.set(Faults::default());
     proxy.set_existing(Faults::black_hole());
     throughout(lease + SECOND, async || assert!(!guard.is_lost())).await;
@@ -151,24 +157,25 @@ async fn a_connection_that_hangs_does_not_cost_the_lease<F: Fixture>() {
     scene.end().await;
 }
 
-/// The longest hold ends while a renewal is under way, which makes the lease longer once more.
-async fn a_longest_hold_that_ends_during_a_renewal_is_released<F: Fixture>() {
+/// `max_hold` ends while a renewal is in flight, and this renewal extends the lease once more.
+async fn a_max_hold_that_ends_during_a_renewal_releases_the_lock<F: Fixture>() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let lease = 6 * SECOND;
     let locks = connect(proxy.url(), patient().watchdog_lease(lease)).await;
     let guard = F::bounded(&locks, "a", lease + 500 * MS).lock().await.unwrap();
-    proxy.set(Faults { delay: 75 * MS, ..Faults::default() }); // there and back longer than a tick
+    proxy.set(Faults { delay: 75 * MS, ..Faults::default() }); // a round trip takes longer than a tick of the watchdog
     soon(guard.lost()).await;
     let free = || !scene.server.run::<bool>(&["EXISTS", "a"]);
-    support::within(4 * SECOND, "it is released", free, |&free| free).await; // and not when the lease ends
+    support::within(4 * SECOND, "the lock is released", free, |&free| free).await; // long before the lease ends
     drop(guard);
     locks.shutdown().await.unwrap();
     drop((locks, proxy));
     scene.end().await;
 }
 
-/// The renewal arrives and its answer comes late: the server has extended the lease, the hold stays lost.
+/// Guarantee 6. The renewal reaches the server, and its reply comes late: the server has extended the lease, and the
+/// hold stays lost.
 async fn a_late_successful_renewal_does_not_revive_a_lost_hold<F: Fixture>() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
@@ -178,7 +185,10 @@ async fn a_late_successful_renewal_does_not_revive_a_lost_hold<F: Fixture>() {
     let before = scene.server.calls("evalsha");
     proxy.set(Faults::replies_held());
     soon(guard.lost()).await;
-    assert!(scene.server.calls("evalsha") > before, "a renewal arrived, or this test shows nothing");
+    assert!(
+        scene.server.calls("evalsha") > before,
+        "no renewal reached the server, so this test shows nothing"
+    );
     proxy.set(Faults::default());
     throughout(250 * MS, async || assert!(guard.is_lost() && guard.remaining().is_zero())).await;
     // Nothing renews a lost hold.
@@ -189,12 +199,13 @@ async fn a_late_successful_renewal_does_not_revive_a_lost_hold<F: Fixture>() {
     scene.end().await;
 }
 
+/// Guarantee 17.
 async fn a_silent_command_connection_is_replaced_within_seconds<F: Fixture>() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let locks = connect(proxy.url(), LockConfig::builder()).await;
     for name in ["a", "b", "c", "d", "e"] {
-        F::lock(&locks, name).lock().await.unwrap().unlock().await.unwrap(); // all connections are there
+        F::lock(&locks, name).lock().await.unwrap().unlock().await.unwrap(); // make all connections
     }
     for faults in [Faults::black_hole(), Faults::replies_held()] {
         let before = proxy.accepted();
@@ -209,7 +220,7 @@ async fn a_silent_command_connection_is_replaced_within_seconds<F: Fixture>() {
     scene.end().await;
 }
 
-/// Nobody but the watchdog is there to notice.
+/// Guarantee 17. Only the watchdog uses the connection, so only the watchdog can notice.
 async fn the_watchdog_replaces_a_silent_connection_and_keeps_the_lock<F: Fixture>() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
@@ -226,8 +237,8 @@ async fn the_watchdog_replaces_a_silent_connection_and_keeps_the_lock<F: Fixture
     scene.end().await;
 }
 
-/// A lease not much longer than a command may take.
-async fn one_silent_connection_costs_no_short_lease<F: Fixture>() {
+/// Guarantee 17. The lease is not much longer than `command_timeout`.
+async fn a_short_lease_survives_one_silent_connection<F: Fixture>() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     for _ in 0..2 {
@@ -247,7 +258,7 @@ async fn one_silent_connection_costs_no_short_lease<F: Fixture>() {
     scene.end().await;
 }
 
-/// A connection that is cut is no loss by itself.
+/// Guarantee 17. A connection that is cut does not lose the lock.
 async fn a_broken_connection_is_not_a_loss<F: Fixture>() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
@@ -265,14 +276,14 @@ async fn a_broken_connection_is_not_a_loss<F: Fixture>() {
 }
 
 for_each_lock! {
-    a_holder_is_told_before_another_gets_in_when_the_network_is_silent
+    a_hold_is_lost_before_a_rival_acquires_when_the_network_is_silent
     the_deadline_counts_from_before_the_command_was_sent
     a_release_that_was_never_sent_does_not_hide_a_loss
     a_connection_that_hangs_does_not_cost_the_lease
-    a_longest_hold_that_ends_during_a_renewal_is_released
+    a_max_hold_that_ends_during_a_renewal_releases_the_lock
     a_late_successful_renewal_does_not_revive_a_lost_hold
     a_silent_command_connection_is_replaced_within_seconds
     the_watchdog_replaces_a_silent_connection_and_keeps_the_lock
-    one_silent_connection_costs_no_short_lease
+    a_short_lease_survives_one_silent_connection
     a_broken_connection_is_not_a_loss
 }

@@ -1,4 +1,4 @@
-//! Several locks as one: all of them or none, whatever types and servers, and in whatever order they are named.
+//! Several locks as one: all of them or none, for all types and servers, and in any order.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -17,7 +17,7 @@ fn of(locks: &LockClient, names: &[&str]) -> MultiLock {
     MultiLock::new(names.iter().map(|name| locks.rlock(name))).unwrap()
 }
 
-/// Rounds with two locks, in an order that changes. In a normal run there is nothing to do here.
+/// The second process: rounds with two locks, in a changing order. In a normal test run it does nothing.
 #[tokio::test]
 async fn child() {
     let Some((role, url)) = child::role() else { return };
@@ -37,7 +37,7 @@ async fn rounds(locks: &LockClient, count: usize, is_first: bool, server: &mut r
     }
 }
 
-/// Fault 35.
+/// Guarantee 1. Two processes acquire the same two locks in opposite orders. No deadlock, and no lost update.
 #[tokio::test]
 async fn opposite_orders_do_not_block_each_other() {
     const ROUNDS: usize = 1_500;
@@ -49,8 +49,8 @@ async fn opposite_orders_do_not_block_each_other() {
     let start = Instant::now();
     tokio::time::timeout(60 * SECOND, rounds(&locks, ROUNDS, true, &mut connection))
         .await
-        .expect("it gets on");
-    eventually("the other gets on", || other.has_ended(), |&ended| ended).await;
+        .expect("this process makes progress");
+    eventually("the other process makes progress", || other.has_ended(), |&ended| ended).await;
     println!("{} sections in {:?}", 2 * ROUNDS, start.elapsed());
     assert_eq!(scene.server.run::<usize>(&["GET", "count"]), 2 * ROUNDS, "no update was lost");
     scene.server.run::<()>(&["DEL", "count"]);
@@ -58,12 +58,12 @@ async fn opposite_orders_do_not_block_each_other() {
     scene.end().await;
 }
 
-/// Redisson: RedissonMultiLockTest.test, testLockUnlock, testMultiThreads.
+/// Guarantee 1. Redisson: RedissonMultiLockTest.test, testLockUnlock, testMultiThreads.
 #[tokio::test]
-async fn it_is_all_of_them_or_none() {
+async fn a_multi_lock_holds_all_members_or_none() {
     let scene = Scene::start();
     let other = Server::start();
-    let config = patient().safety_poll(3_600 * SECOND).fair_allowance(60 * SECOND); // nobody polls
+    let config = patient().safety_poll(3_600 * SECOND).fair_allowance(60 * SECOND); // no waiter polls
     let (ours, theirs) = (scene.client_with(config.clone()).await, connect(other.url(), config).await);
     let members = || -> [Member; 6] {
         [
@@ -84,9 +84,9 @@ async fn it_is_all_of_them_or_none() {
         assert!(lock.try_lock().await.unwrap().is_none(), "{name}");
         assert!(lock.try_lock_for(100 * MS).await.unwrap().is_none(), "{name}");
         let held = || scene.server.keys().len() + other.keys().len();
-        eventually("nothing else is held while it is not had", held, |&held| held == 1).await;
+        eventually("a failed acquire releases every other member", held, |&held| held == 1).await;
         let (got, _) = tokio::join!(timed(lock.lock()), async {
-            eventually("it listens", || listening().len(), |&count| count == 1).await;
+            eventually("the waiter subscribes", || listening().len(), |&count| count == 1).await;
             guard.unlock().await.unwrap();
         });
         let (guard, took) = got;
@@ -110,8 +110,9 @@ async fn it_is_all_of_them_or_none() {
     scene.end().await;
 }
 
+/// Guarantee 6.
 #[tokio::test]
-async fn it_is_lost_with_the_first_that_is() {
+async fn a_multi_lock_is_lost_with_its_first_lost_member() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().watchdog_lease(5 * SECOND)).await;
     let mut lock = of(&locks, &["a", "b", "c"]);
@@ -121,18 +122,18 @@ async fn it_is_lost_with_the_first_that_is() {
     soon(guard.lost()).await;
     assert!(!lock.is_locked().await.unwrap() && lock.hold_count() == 0);
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld(lost)) if lost.name == "a, b, c"));
-    assert!(scene.server.keys().is_empty(), "the others are released");
+    assert!(scene.server.keys().is_empty(), "the other members are released");
 
-    // It is had anew, whole, also while the guard that was lost is still there.
+    // All members can be acquired again, also while the lost guard is still alive.
     let guard = lock.lock().await.unwrap();
     let waiting = tokio::spawn({
         let locks = locks.clone();
         async move { locks.rlock("a").lock().await.unwrap().unlock().await }
     });
-    eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
+    eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
     scene.server.run::<()>(&["DEL", "c"]);
     soon(guard.lost()).await;
-    soon(waiting).await.unwrap().expect("who waits for one of the others gets it");
+    soon(waiting).await.unwrap().expect("a waiter for one of the other members acquires it");
     let again = soon(lock.lock()).await.unwrap();
     assert!(guard.unlock().await.is_err() && !again.is_lost() && lock.hold_count() == 1);
     again.unlock().await.unwrap();
@@ -147,7 +148,7 @@ async fn it_is_lost_with_the_first_that_is() {
 
 /// Redisson: testWaitAndLeaseTimeouts.
 #[tokio::test]
-async fn one_of_many_that_try_at_once_gets_it() {
+async fn one_of_many_concurrent_tries_succeeds() {
     let scene = Scene::start();
     let locks = scene.client().await;
     for _ in 0..20 {
@@ -169,21 +170,21 @@ async fn one_of_many_that_try_at_once_gets_it() {
     scene.end().await;
 }
 
-/// While it waits it does not hold the rest, and does not ask again and again.
+/// Guarantee 9. While it waits for one member, it holds no other member, and it does not poll in a loop.
 #[tokio::test]
-async fn whoever_waits_sleeps_and_holds_nothing() {
+async fn a_waiter_sleeps_and_holds_nothing() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().safety_poll(60 * SECOND)).await;
-    let guard = locks.rlock("b").lease(60 * SECOND).unwrap().lock().await.unwrap(); // so that it is not renewed
+    let guard = locks.rlock("b").lease(60 * SECOND).unwrap().lock().await.unwrap(); // a fixed lease is not renewed
     let mut waiting = JoinSet::new();
     for _ in 0..10 {
         let locks = locks.clone();
         waiting.spawn(async move { of(&locks, &["a", "b"]).lock().await.unwrap().unlock().await.unwrap() });
     }
-    eventually("they listen", || scene.server.channels(), |channels| channels.len() == 1).await;
+    eventually("the waiters subscribe", || scene.server.channels(), |channels| channels.len() == 1).await;
     eventually("nothing is held", || scene.server.keys(), |keys| *keys == ["b"]).await;
     let before = quiet(|| scene.server.calls("evalsha")).await;
-    sleep(2 * SECOND).await; // in which they sleep as well
+    sleep(2 * SECOND).await; // they sleep all the time
     let asked = scene.server.calls("evalsha") - before;
     assert!(asked <= 10, "{asked} commands in two seconds");
     guard.unlock().await.unwrap();
@@ -192,10 +193,10 @@ async fn whoever_waits_sleeps_and_holds_nothing() {
     scene.end().await;
 }
 
-/// A place that waits for nothing would stop the queue: who waits for another member has none. Whichever of the two is
-/// attempted first.
+/// A queue entry that waits for nothing would block the queue. So while the waiter waits for the other member, it has
+/// no entry. This holds whichever member is attempted first.
 #[tokio::test]
-async fn a_fair_member_is_in_nobodys_way_while_another_is_waited_for() {
+async fn a_fair_member_leaves_its_queue_while_another_member_is_waited_for() {
     for other in ["0", "z"] {
         let scene = Scene::start();
         let locks = scene.client_with(patient().fair_allowance(60 * SECOND)).await;
@@ -208,10 +209,11 @@ async fn a_fair_member_is_in_nobodys_way_while_another_is_waited_for() {
             }
         });
         let queued = || scene.server.run::<usize>(&["LLEN", "redisson_lock_queue:{a}"]);
-        eventually("it queues", queued, |&len| len == 1).await;
+        eventually("the waiter queues for the fair member", queued, |&len| len == 1).await;
         let plain = locks.rlock(other).lock().await.unwrap();
         fair.unlock().await.unwrap();
-        eventually("it waits for the other", queued, |&len| len == 0).await;
+        eventually("the waiter leaves the queue and waits for the other member", queued, |&len| len == 0)
+            .await;
         let (guard, took) = timed(async { locks.fair_lock("a").lock().await.unwrap() }).await;
         assert!(took < 10 * SECOND, "{other}: {took:?}");
         guard.unlock().await.unwrap();
@@ -222,9 +224,9 @@ async fn a_fair_member_is_in_nobodys_way_while_another_is_waited_for() {
     }
 }
 
-/// It moves in with what it holds, and others of this process wait for that.
+/// A handle becomes a member together with its hold, while another owner of this process waits for that lock.
 #[tokio::test]
-async fn what_is_held_already_is_not_waited_for() {
+async fn a_member_that_is_already_held_is_not_waited_for() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let mut first = locks.rlock("a");
@@ -233,19 +235,19 @@ async fn what_is_held_already_is_not_waited_for() {
         let locks = locks.clone();
         async move { locks.rlock("a").lock().await.unwrap().unlock().await.unwrap() }
     });
-    eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
+    eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
     let mut lock = MultiLock::new([first, locks.rlock("b")]).unwrap();
     let guard = soon(lock.try_lock_for(10 * SECOND)).await;
-    guard.unwrap().expect("it is free").unlock().await.unwrap();
+    guard.unwrap().expect("the lock is free").unlock().await.unwrap();
     held.unlock().await.unwrap();
     soon(waiting).await.unwrap();
     drop((lock, locks));
     scene.end().await;
 }
 
-/// A server that fails is no matter of those who want a lock on another.
+/// A waiter for two servers, one of which fails, does not keep other owners from a lock on the healthy server.
 #[tokio::test]
-async fn a_member_that_fails_keeps_nobody_from_the_others() {
+async fn a_failed_member_does_not_block_the_others() {
     let scene = Scene::start();
     let mut other = Server::start();
     let config = LockConfig::builder();
@@ -262,16 +264,16 @@ async fn a_member_that_fails_keeps_nobody_from_the_others() {
             let members = [ours.rlock("a"), theirs.rlock("b")];
             async move { MultiLock::new(members).unwrap().try_lock_for(6 * SECOND).await.map(drop) }
         });
-        let mut had = 0;
+        let mut acquired = 0;
         let start = Instant::now();
         while start.elapsed() < 5 * SECOND {
             let (guard, took) =
                 timed(async { ours.rlock("a").try_lock_for(3 * SECOND).await.unwrap() }).await;
             guard.unwrap_or_else(|| panic!("{how}: not in {took:?}")).unlock().await.unwrap();
-            had += 1;
-            sleep(20 * MS).await; // from one to the next
+            acquired += 1;
+            sleep(20 * MS).await; // the time between two acquires
         }
-        assert!(had > 30, "{how}: {had} times");
+        assert!(acquired > 30, "{how}: acquired only {acquired} times");
         if how == "silent" {
             other.thaw();
         }
@@ -283,7 +285,7 @@ async fn a_member_that_fails_keeps_nobody_from_the_others() {
     scene.end().await;
 }
 
-/// A lease has to be longer than the largest margin of the members' clients, also one that is made longer.
+/// A lease, also an extended one, has to be longer than the largest margin of the members' clients.
 #[tokio::test]
 async fn the_largest_margin_of_the_members_counts() {
     let scene = Scene::start();
@@ -300,7 +302,7 @@ async fn the_largest_margin_of_the_members_counts() {
 }
 
 #[tokio::test]
-async fn members_that_make_no_lock_are_refused() {
+async fn invalid_members_are_refused() {
     let scene = Scene::start();
     let (ours, theirs) = (scene.client().await, scene.client().await);
     let problem = |result: lockkeeper::Result<MultiLock>| match result.unwrap_err() {
@@ -310,15 +312,17 @@ async fn members_that_make_no_lock_are_refused() {
     let none: [Member; 0] = [];
     assert!(problem(MultiLock::new(none)).contains("none"));
     assert!(problem(MultiLock::new([ours.rlock("a"), ours.rlock("b"), ours.rlock("a")])).contains("twice"));
-    // Another client, by another name of the same host, in the same database.
+    // Another client for the same database, under another host name.
     let elsewhere = connect(scene.server.url().replace("127.0.0.1", "localhost"), patient()).await;
     assert!(problem(MultiLock::new([theirs.rlock("a"), elsewhere.rlock("a")])).contains("twice"));
     let apart = connect(format!("{}1", scene.server.url()), patient()).await;
-    drop(MultiLock::new([ours.rlock("a"), apart.rlock("a")]).expect("of two databases"));
+    drop(
+        MultiLock::new([ours.rlock("a"), apart.rlock("a")]).expect("one name in two databases is two locks"),
+    );
     let leased = [ours.rlock("a"), ours.rlock("b").lease(SECOND).unwrap()];
     assert!(problem(MultiLock::new(leased)).contains("lease"));
 
-    // A lease of all is the lease of the whole.
+    // If all members have the same lease, it is the lease of the multi lock.
     let leased =
         || [ours.rlock("a").lease(20 * SECOND).unwrap(), ours.rlock("b").lease(20 * SECOND).unwrap()];
     let mut lock = MultiLock::new(leased()).unwrap();
@@ -331,7 +335,7 @@ async fn members_that_make_no_lock_are_refused() {
     scene.end().await;
 }
 
-/// Two processes' worth of clients, overlapping sets, leases that end: nobody is ever inside beside another.
+/// Guarantee 1. Six clients with overlapping sets of members: no two holders share a member.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn overlapping_sets_exclude_each_other() {
     let scene = Scene::start();

@@ -1,4 +1,4 @@
-//! Holders that are killed or stopped: real second processes.
+//! Holders in a second, real process that is killed or stopped.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -9,10 +9,10 @@ use lockkeeper::{Error, Lost};
 use support::{Child, LIMIT, MS, SECOND, Scene, child, connect, eventually, patient, throughout, timed};
 use tokio::time::{Instant, sleep};
 
-/// Of the holder.
+/// Watchdog lease of the holder.
 const LEASE: Duration = Duration::from_secs(3);
 
-/// The second process. In a normal run there is nothing to do here.
+/// The second process. In a normal test run it does nothing.
 #[tokio::test]
 async fn child() {
     let Some((_, url)) = child::role() else { return };
@@ -37,20 +37,24 @@ async fn child() {
     println!("end");
 }
 
-/// Returns when it holds the lock and is at work.
+/// Starts a holder. Returns when it holds the lock and works.
 fn start(scene: &Scene) -> Child {
     let mut child = Child::start("hold", &scene.server.url());
     child.read_until("step 3");
     child
 }
 
+/// Guarantee 8. No message comes: the waiter wakes when the lease ends, long before the safety poll.
 #[tokio::test]
 async fn a_killed_holder_frees_the_lock_after_its_lease() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().safety_poll(60 * SECOND)).await;
     let mut child = start(&scene);
     let is_free = async || locks.rlock("a").try_lock().await.unwrap().is_some();
-    throughout(LEASE + SECOND, async || assert!(!is_free().await, "it renews as long as it lives")).await;
+    throughout(LEASE + SECOND, async || {
+        assert!(!is_free().await, "the lease is renewed while the holder lives")
+    })
+    .await;
     let killed = Instant::now();
     child.kill();
     let (guard, waited) = timed(async { locks.rlock("a").lock().await }).await;
@@ -61,8 +65,9 @@ async fn a_killed_holder_frees_the_lock_after_its_lease() {
     scene.end().await;
 }
 
+/// Guarantees 1, 2 and 6.
 #[tokio::test]
-async fn a_stopped_holder_learns_of_its_loss_with_its_first_step_and_renews_nothing() {
+async fn a_stopped_holder_notices_its_loss_within_one_step_and_renews_nothing() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().safety_poll(60 * SECOND)).await;
     for _ in 0..3 {
@@ -73,21 +78,21 @@ async fn a_stopped_holder_learns_of_its_loss_with_its_first_step_and_renews_noth
         assert!(waited < LEASE + LIMIT / 2, "{waited:?}");
         let holder = locks.inspect("a").await.unwrap().unwrap().holders[0].owner.clone();
 
-        // What it printed before it was stopped is read first. It may have been stopped between a step and its line.
+        // First read the output from before the stop. The stop may fall between a step and the line of that step.
         child.read_all();
         child.signal("CONT");
         let after = child.read_until("lost");
-        assert!(after.len() <= 2, "it went on after it was stopped for {waited:?}: {after:?}");
+        assert!(after.len() <= 2, "it continued to work after a stop of {waited:?}: {after:?}");
         assert_eq!(child.read_until("end"), ["not held", "end"]);
 
         assert!(!guard.is_lost());
         assert_eq!(
             locks.inspect("a").await.unwrap().unwrap().holders[0].owner,
             holder,
-            "nothing was renewed over it"
+            "the old holder must not renew over the new one"
         );
         guard.unlock().await.unwrap();
-        eventually("it ended", || child.has_ended(), |&ended| ended).await;
+        eventually("the process ended", || child.has_ended(), |&ended| ended).await;
     }
     drop(locks);
     scene.end().await;

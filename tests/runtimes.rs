@@ -1,17 +1,17 @@
-//! A client belongs to the runtime on which it was made. What happens when that one stands still, or is gone.
+//! A client belongs to the runtime on which it was made. What happens when that runtime stalls or ends.
 
 #[path = "support/mod.rs"]
 mod support;
 
 use lockkeeper::{Error, LockClient, LockConfig, LockConfigBuilder};
-use support::{LIMIT, MS, SECOND, Scene, poll_until, soon, timed};
+use support::{LIMIT, MS, SECOND, Scene, Server, poll_until, soon, timed};
 use tokio::runtime::{Builder, Runtime};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Made on a runtime that is driven for that only.
+/// A client whose runtime runs only while the client is made.
 fn client_of_a_still_runtime(url: &str, config: LockConfigBuilder) -> (Runtime, LockClient) {
     let (runtime, url, config) = (runtime(), url.to_owned(), config.build().unwrap());
     let client = std::thread::spawn(move || {
@@ -21,9 +21,9 @@ fn client_of_a_still_runtime(url: &str, config: LockConfigBuilder) -> (Runtime, 
     client.join().unwrap()
 }
 
-/// Callers on another runtime get an error within the limits that they know.
+/// Callers on another runtime get an error within the limits of their configuration.
 #[tokio::test]
-async fn a_runtime_that_stands_still_hangs_no_caller() {
+async fn a_stalled_runtime_does_not_hang_callers_on_another() {
     let scene = Scene::start();
     let config = LockConfig::builder().command_timeout(200 * MS).retry_timeout(SECOND);
     let (runtime, locks) = client_of_a_still_runtime(&scene.server.url(), config);
@@ -40,7 +40,7 @@ async fn a_runtime_that_stands_still_hangs_no_caller() {
         assert!(soon(locks.inspect("a")).await.is_err());
     }
     soon(locks.shutdown()).await.unwrap_err();
-    // It is driven once more: what was left is released.
+    // The runtime runs once more and releases what was left.
     tokio::task::spawn_blocking(move || {
         runtime.block_on(async {
             drop(locks);
@@ -51,9 +51,9 @@ async fn a_runtime_that_stands_still_hangs_no_caller() {
     .unwrap();
 }
 
-/// As a `static` in tests has it, each of which has a runtime of its own.
+/// The case of a client in a `static` with `#[tokio::test]`, which makes a runtime for each test.
 #[tokio::test]
-async fn a_runtime_that_ended_is_named() {
+async fn calls_after_the_runtime_ended_return_runtime_gone() {
     let scene = Scene::start();
     let (runtime, locks) = client_of_a_still_runtime(&scene.server.url(), LockConfig::builder());
     let (mut held, mut waited) = (locks.rlock("held"), locks.rlock("a"));
@@ -70,7 +70,7 @@ async fn a_runtime_that_ended_is_named() {
     scene.end().await;
 }
 
-/// A waiter polled on one runtime keeps no caller on another from the lock.
+/// Guarantee 8. A waiter on one runtime does not keep a caller on another from the lock.
 #[tokio::test]
 async fn two_runtimes_share_a_client() {
     let scene = Scene::start();
@@ -88,4 +88,20 @@ async fn two_runtimes_share_a_client() {
     tokio::task::spawn_blocking(move || other.join().unwrap()).await.unwrap().unwrap();
     drop((third, locks));
     scene.end().await;
+}
+
+/// The runtime of the client is gone.
+#[test]
+fn unlock_reports_that_the_runtime_is_gone() {
+    let one = runtime();
+    let (server, guard) = one.block_on(async {
+        let server = Server::start();
+        let locks = LockClient::connect(server.url()).await.unwrap();
+        (server, locks.rlock("a").lock().await.unwrap())
+    });
+    drop(one);
+    let two = runtime();
+    let (unlocked, took) = two.block_on(timed(guard.unlock()));
+    drop(server);
+    assert!(matches!(unlocked, Err(Error::RuntimeGone)) && took < SECOND, "{unlocked:?} after {took:?}");
 }

@@ -90,7 +90,7 @@ impl Entry {
         }
     }
 
-    /// The first thing that is wrong.
+    /// Returns the first difference between the table, the header and the body.
     fn check(&self) -> Result<(), String> {
         let (flags, rest) = self.source.split_once("\n--[[\n").ok_or("no header after the first line")?;
         let (header, body) = rest.split_once("\n]]\n").ok_or("the header does not end")?;
@@ -152,7 +152,7 @@ impl Entry {
     }
 }
 
-/// Numbers that a script calculates with are bound through `tonumber`.
+/// Removes `tonumber(…)`, through which a script binds the numbers that it calculates with.
 fn without_tonumber(line: &str) -> String {
     let mut plain = line.to_owned();
     while let Some(start) = plain.find("tonumber(") {

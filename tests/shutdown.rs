@@ -1,9 +1,11 @@
-//! Shutting a client down: what it waits for, and what is left on the server when every call has ended.
+//! Shutting a client down: what `shutdown` waits for, and what is left on the server when every call has ended.
 
 #[path = "support/mod.rs"]
 mod support;
 
 use lockkeeper::{BaseLock, Error, LockConfig};
+use std::time::Duration;
+
 use support::fixture::{Fixture, for_each_lock};
 use support::{Faults, MS, SECOND, Scene, connect, eventually, patient, poll_until, soon, timed};
 use tokio::task::JoinSet;
@@ -11,27 +13,27 @@ use tokio::time::sleep;
 
 const TASKS: usize = 64;
 
-/// Acquires that are under way when the client is shut down end with `Closed`, and the server has nothing of them when
-/// `shutdown` and all calls have returned.
-async fn shutdown_leaves_no_lock_of_an_acquire_under_way<F: Fixture>() {
+/// Guarantee 11. Acquires in flight when the client shuts down end with `Closed`. When `shutdown` and all calls have
+/// returned, the server holds nothing of them.
+async fn shutdown_leaves_no_lock_of_an_acquire_in_flight<F: Fixture>() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let mut total = 0;
     for round in 0..10_u32 {
         proxy.set(Faults::default());
         let locks = connect(proxy.url(), patient()).await;
-        // A network with some distance: what is under way at a moment is more than nothing.
+        // Network latency: at any moment some commands are in flight.
         proxy.set(Faults { delay: 5 * MS, ..Faults::default() });
         let mut calls = JoinSet::new();
         for task in 0..TASKS {
             let (locks, name) = (locks.clone(), format!("<{task}>"));
             calls.spawn(async move { (F::lock(&locks, &name).lock().await, name) });
         }
-        sleep(2 * MS * round).await; // at another moment in each round
+        sleep(2 * MS * round).await; // at a different moment in each round
         soon(locks.shutdown()).await.unwrap();
         let (held, closed): (Vec<_>, Vec<_>) =
             soon(calls.join_all()).await.into_iter().partition(|(got, _)| got.is_ok());
-        // What is done after this is done too late: a process would have ended by now.
+        // A release after this point is too late: a real process would have ended.
         let is_left =
             |key: &String| !key.contains("token") && closed.iter().any(|(_, name)| key.contains(name));
         let left: Vec<String> = scene.server.keys().into_iter().filter(is_left).collect();
@@ -40,17 +42,17 @@ async fn shutdown_leaves_no_lock_of_an_acquire_under_way<F: Fixture>() {
         for (guard, _) in held {
             soon(guard.unwrap().unlock()).await.unwrap();
         }
-        scene.server.run::<()>(&["FLUSHALL"]); // counters of fenced locks never end
+        scene.server.run::<()>(&["FLUSHALL"]); // token counters never expire
         drop(locks);
     }
-    assert!(total > TASKS, "{total} acquires were under way");
+    assert!(total > TASKS, "only {total} acquires were in flight");
     drop(proxy);
     scene.end().await;
 }
 
-/// A waiter for a fair lock has a place in the queue on the server, which goes with it.
+/// Guarantee 11. The queue entry of a fair waiter on the server is removed by `shutdown`.
 #[tokio::test]
-async fn shutdown_leaves_no_place_in_a_queue() {
+async fn shutdown_leaves_no_queue_entry() {
     const WAITERS: usize = 50;
     let scene = Scene::start();
     let beside = scene.client().await;
@@ -75,9 +77,9 @@ async fn shutdown_leaves_no_place_in_a_queue() {
     scene.end().await;
 }
 
-/// A waiter that nobody polls cannot end its call. Its place in the queue is given back all the same.
+/// Guarantee 11. A waiter that is not polled cannot end its call. `shutdown` removes its queue entry all the same.
 #[tokio::test]
-async fn shutdown_gives_back_the_place_of_a_future_that_is_not_polled() {
+async fn shutdown_removes_the_queue_entry_of_an_unpolled_future() {
     let scene = Scene::start();
     let (locks, beside) = (scene.client().await, scene.client().await);
     let guard = beside.fair_lock("a").lock().await.unwrap();
@@ -92,7 +94,7 @@ async fn shutdown_gives_back_the_place_of_a_future_that_is_not_polled() {
     scene.end().await;
 }
 
-/// It does not wait for those who hold: their guards are theirs until the lease ends.
+/// `shutdown` does not wait for holders: a guard stays valid until its lease ends.
 #[tokio::test]
 async fn shutdown_does_not_wait_for_guards() {
     let scene = Scene::start();
@@ -102,7 +104,7 @@ async fn shutdown_does_not_wait_for_guards() {
         let locks = locks.clone();
         async move { locks.rlock("a").lock().await.map(drop) }
     });
-    eventually("it waits", || scene.server.channels(), |channels| channels.len() == 1).await;
+    eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
     soon(locks.shutdown()).await.unwrap();
     assert!(matches!(soon(waiting).await.unwrap(), Err(Error::Closed)));
     assert!(!guard.is_lost());
@@ -111,9 +113,9 @@ async fn shutdown_does_not_wait_for_guards() {
     scene.end().await;
 }
 
-/// A server that does not answer does not keep `shutdown` for longer than `retry_timeout`.
+/// A server that does not answer delays `shutdown` for `retry_timeout` at most.
 #[tokio::test]
-async fn shutdown_is_bounded_beside_a_silent_server() {
+async fn shutdown_is_bounded_when_the_server_is_silent() {
     let scene = Scene::start();
     let config = LockConfig::builder().command_timeout(200 * MS).retry_timeout(SECOND);
     let locks = connect(scene.server.url(), config).await;
@@ -125,7 +127,7 @@ async fn shutdown_is_bounded_beside_a_silent_server() {
     }
     tokio::task::yield_now().await;
     let (closed, took) = timed(locks.shutdown()).await;
-    assert!(closed.is_err(), "what it could not release is reported");
+    assert!(closed.is_err(), "`shutdown` reports what it could not release");
     assert!(took < 8 * SECOND, "{took:?}");
     scene.server.thaw();
     soon(calls.join_all()).await;
@@ -133,4 +135,57 @@ async fn shutdown_is_bounded_beside_a_silent_server() {
     scene.end().await;
 }
 
-for_each_lock! { shutdown_leaves_no_lock_of_an_acquire_under_way }
+for_each_lock! { shutdown_leaves_no_lock_of_an_acquire_in_flight }
+
+/// Guarantee 11. Nobody polls the acquire, and the server has granted it.
+#[tokio::test]
+async fn shutdown_undoes_an_unpolled_acquire() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), patient().retry_timeout(SECOND)).await;
+    proxy.set(Faults { delay: 20 * MS, ..Faults::default() });
+    let mut lock = locks.rlock("a");
+    let mut waiting = Box::pin(lock.lock());
+    poll_until(&mut waiting, || !scene.server.keys().is_empty()).await;
+    let shut = soon(locks.shutdown()).await;
+    assert_eq!(
+        scene.server.keys(),
+        [""; 0],
+        "after {shut:?}, lease {} ms",
+        scene.server.run::<i64>(&["PTTL", "a"])
+    );
+}
+
+/// Guarantee 11. Nobody polls the waiter, and its heartbeat is in flight.
+#[tokio::test]
+async fn shutdown_leaves_the_queue_for_an_unpolled_waiter() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), patient().fair_allowance(3 * SECOND).retry_timeout(SECOND)).await;
+    let beside = scene.client_with(patient().fair_allowance(3 * SECOND)).await;
+    let guard = beside.fair_lock("a").lock().await.unwrap();
+    let mut lock = locks.fair_lock("a");
+    let mut waiting = Box::pin(lock.lock());
+    poll_until(&mut waiting, || !scene.server.channels().is_empty()).await;
+    proxy.set(Faults { delay: 150 * MS, ..Faults::default() });
+    let record = || scene.server.run::<Vec<String>>(&["HVALS", "lockkeeper_fair:{a}"]);
+    let before = record();
+    eventually("a heartbeat", record, |now| *now != before).await;
+    sleep(500 * MS).await; // and half a second of the shutdown: the next one is under way
+    let shut = soon(locks.shutdown()).await;
+    let places = scene.server.run::<usize>(&["LLEN", "redisson_lock_queue:{a}"]);
+    guard.unlock().await.unwrap();
+    let (_guard, waited) = timed(beside.fair_lock("a").lock()).await;
+    assert_eq!(places, 0, "after {shut:?}; another waited {waited:?} for a free lock");
+}
+
+/// With `retry_timeout` zero ("do not retry") a healthy server gets no time to answer.
+#[tokio::test]
+async fn shutdown_without_retries_still_waits_for_an_answer() {
+    let scene = Scene::start();
+    let locks = scene.client_with(patient().retry_timeout(Duration::ZERO)).await;
+    drop(locks.rlock("a").lock().await.unwrap());
+    let shut = locks.shutdown().await;
+    let keys = scene.server.keys();
+    assert!(shut.is_ok() && keys.is_empty(), "{shut:?}, left {keys:?}");
+}

@@ -1,4 +1,4 @@
-//! Promise 6: one watchdog per client renews many locks with few commands, spread over time.
+//! Guarantee 7: one watchdog per client renews many locks with few commands, spread over time.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -27,6 +27,7 @@ async fn release_all(guards: Vec<LockGuard>) {
     }
 }
 
+/// Guarantee 7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_locks_are_renewed_by_one_command_per_hundred() {
     const LOCKS: usize = 10_000;
@@ -35,10 +36,10 @@ async fn ten_thousand_locks_are_renewed_by_one_command_per_hundred() {
     let period = lease / 3;
     let locks = scene.client_with(patient().watchdog_lease(lease)).await;
     let guards = hold_many(&locks, LOCKS).await;
-    sleep(period).await; // the first round, in which each is renewed early, by a part drawn at random
-    // On a busy machine it may all take longer, so what is counted is set against that, and with none that is late.
+    sleep(period).await; // the first round, in which each lock is renewed early by a random part of the period
+    // A busy machine takes longer. So the count is divided by the elapsed time, and taken when no renewal is late.
     let renewed = || guards.iter().filter(|guard| guard.remaining() > lease - period - SECOND).count();
-    let none_is_late = async || eventually("none is late", renewed, |&count| count == LOCKS).await;
+    let none_is_late = async || eventually("no renewal is late", renewed, |&count| count == LOCKS).await;
     none_is_late().await;
 
     let thirds = |start: Instant| start.elapsed().div_duration_f64(period);
@@ -54,10 +55,10 @@ async fn ten_thousand_locks_are_renewed_by_one_command_per_hundred() {
     let tenths = samples.windows(2).filter(|pair| pair[1] - pair[0] > 3).count();
     println!("{renewals} renewals in {took:.2} thirds of a lease, in {tenths} of ten parts of that");
     assert!(is_one_per_hundred(renewals, took), "{renewals} renewals in {took} thirds of a lease");
-    // After it stood still for most of the first round, what was late then is due together for good.
-    assert!(tenths >= 3, "in {tenths} tenths only: they are not spread");
+    // If the machine stalled for most of the first round, the late renewals stay due together.
+    assert!(tenths >= 3, "renewals in only {tenths} tenths: they are not spread");
 
-    // Beside normal traffic, the same.
+    // The same with normal traffic.
     let before = scene.server.calls("evalsha");
     let (start, mut pairs, mut slow) = (Instant::now(), 0, 0);
     let mut pace = interval(5 * MS);
@@ -79,7 +80,8 @@ async fn ten_thousand_locks_are_renewed_by_one_command_per_hundred() {
     scene.end().await;
 }
 
-/// Released, a lock is off the watchdog's list at once. What stood on it would keep the client until it is due.
+/// Guarantee 7. A released lock leaves the watchdog's list at once. An entry that stayed would keep the client alive
+/// until it is due.
 #[tokio::test]
 async fn locks_that_come_and_go_are_not_renewed() {
     let scene = Scene::start();
@@ -94,9 +96,9 @@ async fn locks_that_come_and_go_are_not_renewed() {
     scene.end().await;
 }
 
-/// A lock that is released while its renewal is under way is no lost lock.
+/// Guarantee 7. A lock that is released while its renewal is in flight is not reported as lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn releases_beside_renewals_are_no_losses() {
+async fn releases_during_renewals_are_not_losses() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     proxy.set(Faults { delay: 3 * MS, ..Faults::default() });
@@ -107,8 +109,8 @@ async fn releases_beside_renewals_are_no_losses() {
         working.spawn(async move {
             for round in 0..15_u32 {
                 let guard = locks.rlock(format!("{task}")).lock().await.unwrap();
-                sleep(MS * (20 + (task * 31 + round * 17) % 400)).await; // each for another time
-                guard.unlock().await.expect("it was held");
+                sleep(MS * (20 + (task * 31 + round * 17) % 400)).await; // each for a different time
+                guard.unlock().await.expect("the lock was held");
             }
         });
     }
@@ -117,7 +119,7 @@ async fn releases_beside_renewals_are_no_losses() {
     scene.end().await;
 }
 
-/// Renewals fail for a while, and are tried again inside of the lease.
+/// Guarantees 7 and 17. Renewals fail for a while and are retried within the lease.
 #[tokio::test]
 async fn an_outage_shorter_than_the_lease_costs_no_lock() {
     let scene = Scene::start();
@@ -140,21 +142,22 @@ async fn an_outage_shorter_than_the_lease_costs_no_lock() {
     scene.end().await;
 }
 
-/// One key of a batch was replaced by a value of another type: the others are renewed.
+/// Guarantee 7. One key of a batch was replaced by a value of another type. The others are renewed.
 #[tokio::test]
-async fn one_broken_key_costs_the_others_nothing() {
+async fn one_broken_key_does_not_stop_the_other_renewals() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().watchdog_lease(5 * SECOND)).await;
     let guards = hold_many(&locks, 10).await;
     scene.server.run::<()>(&["SET", "3", "a string"]);
     only_this_is_lost(guards, "3").await;
-    assert_eq!(scene.server.run::<String>(&["GET", "3"]), "a string", "it is not ours to remove");
+    assert_eq!(scene.server.run::<String>(&["GET", "3"]), "a string", "the foreign value must stay");
     scene.server.run::<()>(&["DEL", "3"]);
     drop(locks);
     scene.end().await;
 }
 
-/// Only somebody else's command takes it away. Then nobody would ever get the lock of a client that dies.
+/// Guarantee 7. Only a foreign command can remove the expiry. Without a new one, the lock of a client that dies would
+/// stay held for ever.
 #[tokio::test]
 async fn a_lock_that_lost_its_expiry_gets_one_again() {
     let scene = Scene::start();
@@ -162,9 +165,9 @@ async fn a_lock_that_lost_its_expiry_gets_one_again() {
     let lasts = |name| scene.server.run::<i64>(&["PTTL", name]);
     let renewed = locks.rlock("a").lock().await.unwrap();
     scene.server.run::<()>(&["PERSIST", "a"]);
-    eventually("it has one", || lasts("a"), |&ms| ms > 0).await;
+    eventually("the key has an expiry", || lasts("a"), |&ms| ms > 0).await;
 
-    let mut lock = locks.rlock("b").lease(60 * SECOND).unwrap(); // which nothing renews
+    let mut lock = locks.rlock("b").lease(60 * SECOND).unwrap(); // the watchdog does not renew a fixed lease
     let outer = lock.lock().await.unwrap();
     scene.server.run::<()>(&["PERSIST", "b"]);
     let inner = lock.lock().await.unwrap();
@@ -176,9 +179,9 @@ async fn a_lock_that_lost_its_expiry_gets_one_again() {
     scene.end().await;
 }
 
-/// What the server refuses for good is asked for as often as what it grants, and not more.
+/// Guarantee 7. A renewal that the server refuses for good is retried as rarely as a successful one.
 #[tokio::test]
-async fn a_renewal_that_is_refused_is_not_asked_for_in_a_loop() {
+async fn a_refused_renewal_is_not_retried_in_a_loop() {
     let scene = Scene::start();
     scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all"]);
     let url = format!("redis://u:s@127.0.0.1:{}/", scene.server.port());

@@ -1,17 +1,18 @@
-//! Promises 13, 14 and 16: what Redis sees, to the byte.
+//! Guarantees 13 and 14: what Redis sees, byte for byte.
 
 #[path = "support/mod.rs"]
 mod support;
 
 use std::collections::BTreeMap;
 
-use lockkeeper::LockClient;
+use lockkeeper::{BaseLock, LockClient};
 use support::{LIMIT, MS, SECOND, Scene, connect, eventually, patient, renewed, soon};
 
 fn hash(scene: &Scene, key: &str) -> BTreeMap<String, String> {
     scene.server.run(&["HGETALL", key])
 }
 
+/// Guarantee 13.
 #[tokio::test]
 async fn keys_fields_and_expiry_are_redissons() {
     let scene = Scene::start();
@@ -22,7 +23,7 @@ async fn keys_fields_and_expiry_are_redissons() {
         assert_eq!(
             scene.server.run::<Vec<String>>(&["KEYS", "*"]),
             [name],
-            "one key, and its name is the lock's"
+            "the only key is the name of the lock"
         );
         let fields = hash(&scene, name);
         let (owner, count) = fields.first_key_value().expect("one owner");
@@ -41,6 +42,7 @@ async fn keys_fields_and_expiry_are_redissons() {
     scene.end().await;
 }
 
+/// Guarantee 13.
 #[tokio::test]
 async fn the_release_publishes_a_zero_and_nothing_else_does() {
     let scene = Scene::start();
@@ -57,7 +59,7 @@ async fn the_release_publishes_a_zero_and_nothing_else_does() {
         assert!(locks.rlock(name).try_lock().await.unwrap().is_none());
         inner.unlock().await.unwrap();
         hearing.set_read_timeout(Some(300 * MS)).unwrap();
-        assert!(hearing.get_message().is_err(), "nothing before the release");
+        assert!(hearing.get_message().is_err(), "nothing is published before the release");
         hearing.set_read_timeout(Some(LIMIT)).unwrap();
         outer.unlock().await.unwrap();
         let message = hearing.get_message().unwrap();
@@ -72,29 +74,29 @@ async fn the_release_publishes_a_zero_and_nothing_else_does() {
     scene.end().await;
 }
 
-/// A process that only knows Redisson's rules: it waits for us, and we for it.
+/// Guarantee 13. A client that knows only Redisson's rules: its locks make ours wait, and ours make it wait.
 #[tokio::test]
-async fn a_stranger_by_redissons_rules_takes_part() {
+async fn a_client_that_follows_redissons_rules_interoperates() {
     const CHANNEL: &str = "redisson_lock__channel:{a}";
     let scene = Scene::start();
     let locks = scene.client().await;
-    let stranger = "11111111-2222-3333-4444-555555555555:77";
+    let other_owner = "11111111-2222-3333-4444-555555555555:77";
 
-    scene.server.run::<()>(&["HINCRBY", "a", stranger, "1"]);
+    scene.server.run::<()>(&["HINCRBY", "a", other_owner, "1"]);
     scene.server.run::<()>(&["PEXPIRE", "a", "60000"]);
     assert!(locks.rlock("a").try_lock().await.unwrap().is_none());
-    assert_eq!(locks.inspect("a").await.unwrap().unwrap().holders[0].owner, stranger);
+    assert_eq!(locks.inspect("a").await.unwrap().unwrap().holders[0].owner, other_owner);
     let waiting = tokio::spawn({
         let locks = locks.clone();
         async move { locks.rlock("a").lock().await.unwrap() }
     });
-    eventually("it listens", || scene.server.channels(), |channels| *channels == [CHANNEL]).await;
+    eventually("the waiter subscribes", || scene.server.channels(), |channels| *channels == [CHANNEL]).await;
     scene.server.run::<()>(&["DEL", "a"]);
     scene.server.run::<()>(&["PUBLISH", CHANNEL, "0"]);
     let guard = soon(waiting).await.unwrap();
 
     let left: i64 = scene.server.run(&["PTTL", "a"]);
-    assert!(left > 0, "a stranger knows how long to wait at most");
+    assert!(left > 0, "the other client reads from it how long to wait");
     let mut connection = scene.server.connect().unwrap();
     let mut hearing = connection.as_pubsub();
     hearing.subscribe(CHANNEL).unwrap();
@@ -106,14 +108,14 @@ async fn a_stranger_by_redissons_rules_takes_part() {
     scene.end().await;
 }
 
-/// Redisson: testNameMapper.
+/// Guarantee 13. Redisson: testNameMapper.
 #[tokio::test]
 async fn a_name_prefix_is_part_of_all_names() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().name_prefix("test::")).await;
     let mut lock = locks.rlock("lock");
     let guard = lock.lock().await.unwrap();
-    assert_eq!((guard.name(), lock.name()), ("lock", "lock"), "users see the name that they gave");
+    assert_eq!((guard.name(), lock.name()), ("lock", "lock"), "the API returns the name without the prefix");
     assert_eq!(scene.server.run::<Vec<String>>(&["KEYS", "*"]), ["test::lock"]);
     assert!(locks.inspect("lock").await.unwrap().is_some());
     let waiting = tokio::spawn({
@@ -121,14 +123,14 @@ async fn a_name_prefix_is_part_of_all_names() {
         async move { locks.rlock("lock").lock().await.unwrap().unlock().await }
     });
     let channel = "redisson_lock__channel:{test::lock}";
-    eventually("it listens", || scene.server.channels(), |channels| *channels == [channel]).await;
+    eventually("the waiter subscribes", || scene.server.channels(), |channels| *channels == [channel]).await;
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap().unwrap();
     drop((lock, locks));
     scene.end().await;
 }
 
-/// Redisson: testLockListener. What listens to keyspace events sees a lock end.
+/// Guarantee 13. Redisson: testLockListener. A listener on keyspace events sees a lock being released and expiring.
 #[tokio::test]
 async fn keyspace_events_tell_of_release_and_expiry() {
     let scene = Scene::start();
@@ -147,17 +149,17 @@ async fn keyspace_events_tell_of_release_and_expiry() {
     scene.end().await;
 }
 
-/// Promise 14.
+/// Guarantee 14. Nothing else is sent before or between.
 #[tokio::test]
-async fn acquire_and_release_are_one_command_each_and_nothing_is_asked_before() {
+async fn acquire_and_release_are_one_round_trip_each() {
     const PAIRS: u64 = 50;
     let scene = Scene::start();
-    // By default its connections have a time-out of their own, of half a second.
+    // By default, connections of this pool have a response time-out of half a second.
     let connections =
         redis::AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let manager = deadpool_redis::Manager::new_with_config(scene.server.url(), connections).unwrap();
     let pool = deadpool_redis::Pool::builder(manager).build().unwrap();
-    let config = patient().watchdog_lease(3_600 * SECOND); // nothing is renewed meanwhile
+    let config = patient().watchdog_lease(3_600 * SECOND); // no renewal in between
     for locks in [
         scene.client_with(config.clone()).await,
         LockClient::connect_with(pool, config.clone().build().unwrap()).await.unwrap(),
@@ -182,7 +184,27 @@ async fn acquire_and_release_are_one_command_each_and_nothing_is_asked_before() 
     scene.end().await;
 }
 
-/// All that is done with a read-write lock.
+/// Guarantee 14, for every lock type with one member.
+#[tokio::test]
+async fn each_lock_type_acquires_and_releases_in_one_command_each() {
+    async fn check(scene: &Scene, mut lock: impl BaseLock) {
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        let before = scene.server.calls("evalsha");
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        lock.try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
+        assert_eq!(scene.server.calls("evalsha"), before + 4, "{}", lock.name());
+    }
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    check(&scene, locks.fair_lock("fair")).await;
+    check(&scene, locks.fenced_lock("fenced")).await;
+    check(&scene, locks.read_write_lock("shared").into_read()).await;
+    check(&scene, locks.read_write_lock("shared").into_write()).await;
+    drop(locks);
+    scene.end().await;
+}
+
+/// Uses every operation of a read-write lock.
 async fn read_and_write(scene: &Scene, locks: &LockClient) {
     let mut lock = locks.read_write_lock("shop:c");
     let writing = lock.write().lock().await.unwrap();
@@ -191,13 +213,13 @@ async fn read_and_write(scene: &Scene, locks: &LockClient) {
         let locks = locks.clone();
         async move { locks.read_write_lock("shop:c").read().lock().await.unwrap().unlock().await }
     });
-    eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
+    eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
     writing.unlock().await.unwrap();
     soon(waiting).await.unwrap().unwrap();
     let beside =
         locks.read_write_lock("shop:c").lease(3_600 * SECOND).unwrap().into_read().lock().await.unwrap();
     renewed(&reading[0]).await;
-    beside.unlock().await.unwrap(); // whose lease was the longest
+    beside.unlock().await.unwrap(); // the longest lease of all readers
     for guard in reading {
         guard.unlock().await.unwrap();
     }
@@ -205,19 +227,18 @@ async fn read_and_write(scene: &Scene, locks: &LockClient) {
     assert!(lock.read().force_unlock().await.unwrap());
 }
 
-/// What the README says a user needs.
+/// The permissions that `docs/operations.md` lists are sufficient for every operation.
 #[tokio::test]
-async fn the_rights_in_the_readme_are_enough() {
-    let readme = include_str!("../README.md");
+async fn the_documented_rights_are_enough() {
+    let page = include_str!("../docs/operations.md");
     let scene = Scene::start();
-    let rules: Vec<_> =
-        readme.match_indices("ACL SETUSER locker").map(|(start, _)| &readme[start..]).collect();
-    assert_eq!(rules.len(), 4, "for all locks, and for those with more keys");
+    let rules: Vec<_> = page.match_indices("ACL SETUSER locker").map(|(start, _)| &page[start..]).collect();
+    assert_eq!(rules.len(), 4, "one rule for all locks, and one for each type with more keys");
     for rule in rules {
         let words: Vec<&str> = rule.split("```").next().unwrap().split_whitespace().collect();
         scene.server.run::<()>(&words);
     }
-    // As it says of newer servers; older ones do not know it.
+    // The README asks for this on newer servers. Older servers do not know it.
     let _ = scene.server.try_run::<()>(&["ACL", "SETUSER", "locker", "+client|setinfo"]);
     scene.server.run::<()>(&["ACL", "SETUSER", "locker", "+info"]);
     let url = format!("redis://locker:secret@127.0.0.1:{}/", scene.server.port());
@@ -229,24 +250,24 @@ async fn the_rights_in_the_readme_are_enough() {
         let locks = locks.clone();
         async move { locks.fair_lock("shop:b").lock().await.unwrap().unlock().await }
     });
-    eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
-    // As a Java client leaves it that dropped the waiter and stands in the queue itself.
+    eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
+    // The state after a Java client removed the waiter and queued itself.
     scene.server.run::<()>(&["DEL", "redisson_lock_queue:{shop:b}", "redisson_lock_timeout:{shop:b}"]);
     scene.server.run::<()>(&["RPUSH", "redisson_lock_queue:{shop:b}", "java:1"]);
     let queued = || scene.server.run::<usize>(&["LLEN", "redisson_lock_queue:{shop:b}"]);
-    eventually("a heartbeat puts it back", queued, |&len| len == 2).await;
+    eventually("a heartbeat puts the waiter back", queued, |&len| len == 2).await;
     scene.server.run::<()>(&["LREM", "redisson_lock_queue:{shop:b}", "1", "java:1"]);
     scene.server.run::<()>(&["ZREM", "redisson_lock_timeout:{shop:b}", "java:1"]);
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap().unwrap();
-    eventually("nobody listens", || scene.server.channels(), Vec::is_empty).await;
+    eventually("no subscription is left", || scene.server.channels(), Vec::is_empty).await;
     let mut lock = locks.rlock("shop:a");
     let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
     let waiting = tokio::spawn({
         let locks = locks.clone();
         async move { locks.rlock("shop:a").lock().await.unwrap().unlock().await }
     });
-    eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
+    eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
     renewed(&outer).await;
     assert!(lock.is_locked().await.unwrap() && locks.inspect("shop:a").await.unwrap().is_some());
     inner.unlock().await.unwrap();
@@ -265,7 +286,7 @@ async fn the_rights_in_the_readme_are_enough() {
     scene.end().await;
 }
 
-/// So that the commands about a lock stay in order, whichever handle they are of.
+/// Commands about one lock stay in order, whichever handle sends them.
 #[tokio::test]
 async fn the_name_of_a_lock_picks_its_connection() {
     let scene = Scene::start();

@@ -4,9 +4,10 @@ use std::fs;
 use std::process::Command;
 use std::thread::available_parallelism;
 
+use lockkeeper_testkit::Server;
+
 use crate::redisson::{self, Jvm};
 use crate::rounds::Effort;
-use crate::server::Server;
 
 /// As cargo has resolved them.
 const PACKAGES: &str = include_str!("../Cargo.lock");

@@ -25,7 +25,6 @@ mod red;
 mod redisson;
 mod results;
 mod rounds;
-mod server;
 mod share;
 mod sides;
 mod stats;
@@ -35,9 +34,9 @@ mod waiters;
 use std::process::ExitCode;
 use std::rc::Rc;
 
+use lockkeeper_testkit::Server;
 use redisson::Jvm;
 use rounds::Effort;
-use server::Server;
 
 /// Some are measured beside Redisson, too, and some are counted.
 enum Part {
@@ -121,7 +120,7 @@ impl Part {
 
 fn measure(parts: &[Part], effort: Effort) {
     let server = Server::start();
-    let url = server.url();
+    let url = &server.url();
     let needs_java = parts.iter().any(|part| matches!(part, BesideJava(_)));
     let jvm = needs_java.then(|| redisson::warm(url, effort));
     machine::describe(&server, jvm.as_deref(), effort);

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use lockkeeper::LockClient;
+use lockkeeper_testkit::Server;
 
 use crate::flavor::Flavor;
 use crate::pairs::{Candidate, Naming, Sample, candidate};
 use crate::peer::{Red, Rslock, Together};
 use crate::rounds::{Effort, interleave};
-use crate::server::Server;
 use crate::stats::{Ratio, median};
 use crate::table::Table;
 
@@ -18,7 +18,7 @@ const NAMING: Naming = |task| format!("red:{task}");
 pub fn measure(effort: Effort) {
     let servers = [(); 3].map(|()| Server::start());
     let urls = servers.each_ref().map(Server::url).join(" ");
-    let one = servers[0].url();
+    let one = &servers[0].url();
     let candidates = [
         candidate::<LockClient>("RLock, one server", one, FLAVOR, NAMING),
         candidate::<Together>("three RLocks, the slowest", &urls, FLAVOR, NAMING),
@@ -77,10 +77,10 @@ fn report_stopped(candidates: &[Candidate], which: [usize; 2], server: &Server, 
     let run = |which: usize| candidates[which].1(1, effort.slice);
     let rounds = effort.rounds.min(3);
     let before = interleave(rounds, which.len(), |index| run(which[index]));
-    server.stop();
+    server.freeze();
     let first = which.map(|which| candidates[which].1(1, Duration::from_millis(1)).p99);
     let after = interleave(rounds, which.len(), |index| run(which[index]));
-    server.resume();
+    server.thaw();
     let mut table =
         Table::new(["candidate", "p50 µs before", "first µs", "p50 µs", "ratio to before", "p99 µs"]);
     for (index, which) in which.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The check: compares the ledger with the input. It knows nothing of who wrote it.
+//! The check: compares the ledger with the input. It shares no code with the workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,16 +7,16 @@ use std::fmt;
 pub(crate) struct Findings {
     pub(crate) jobs: usize,
     pub(crate) lines: usize,
-    /// Lines that are not what any job gives.
+    /// Lines that no job can write.
     pub(crate) torn: usize,
     /// Jobs without a line.
     pub(crate) lost: usize,
-    /// Lines of a job that has one already.
+    /// Lines of a job that already has one.
     pub(crate) doubled: usize,
-    /// Whole lines that stand after the line of a later job, or whose balance is wrong.
+    /// Whole lines behind the line of a later job, or with a wrong balance.
     pub(crate) misplaced: usize,
     pub(crate) by_worker: BTreeMap<usize, usize>,
-    /// The first bad lines, with their numbers.
+    /// The first few bad lines.
     pub(crate) samples: Vec<Sample>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Sample {
     line: String,
 }
 
-/// A line, if all its parts are there.
+/// A complete line.
 struct Entry<'a> {
     number: usize,
     account: &'a str,

@@ -1,4 +1,4 @@
-//! The input: in each line an account and an amount.
+//! The input: each line is an account and an amount.
 
 use std::fmt::Write;
 use std::fs;
@@ -22,8 +22,8 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Job>> {
     text.lines().enumerate().map(job).collect()
 }
 
-/// Writes as many as are wanted, the same each time.
-pub(crate) fn write_some(path: PathBuf, count: usize) -> Result<PathBuf> {
+/// Writes this number of jobs, the same ones in each run.
+pub(crate) fn write(path: PathBuf, count: usize) -> Result<PathBuf> {
     const ACCOUNTS: [&str; 6] = ["ada", "barbara", "edsger", "grace", "leslie", "tony"];
     let mut random = fastrand::Rng::with_seed(42);
     let mut text = String::new();

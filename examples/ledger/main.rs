@@ -1,19 +1,19 @@
-//! Does the lock hold between processes, and what if one of them is killed inside?
+//! Does a lock exclude other processes, and what happens if its holder is killed?
 //!
-//! Several worker processes take jobs from one input file and write the results to one ledger, and only the lock
-//! keeps them apart. One of them is killed inside its section, with half a line written. Observe how long the section
-//! stays closed after that (for the rest of its lease), and that the check at the end finds each job in the ledger
-//! once, whole and in order. Then observe the same without the lock.
+//! Worker processes take jobs from one input file, and write the results to one ledger. Only the lock keeps them apart.
+//! One worker is killed while it holds the lock, with half a line written. Observe that the others wait for the rest of
+//! its lease, and then continue. Observe that the check at the end finds each job in the ledger once, whole and in
+//! order. Then observe the same without the lock.
 //!
 //! ```text
-//! scripts/demo                                        # with a server of its own
-//! cargo run --release --example ledger                # with the one at REDIS_URL, or at redis://127.0.0.1/
-//! cargo run --release --example ledger -- 1000        # so many jobs
-//! cargo run --release --example ledger -- jobs.txt    # your jobs: in each line an account and an amount
+//! scripts/demo                                        # starts its own server
+//! cargo run --release --example ledger                # uses the one at REDIS_URL, or at redis://127.0.0.1/
+//! cargo run --release --example ledger -- 1000        # 1000 jobs
+//! cargo run --release --example ledger -- jobs.txt    # your jobs: each line is an account and an amount
 //! cargo run --release --example ledger -- --without-lock
 //! ```
 //!
-//! How the lock is used is in `worker.rs`. The check in `check.rs` shares no code with it.
+//! `worker.rs` uses the lock. The check in `check.rs` shares no code with it.
 
 mod check;
 mod jobs;
@@ -29,9 +29,9 @@ use std::time::Duration;
 
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
-const LOCK: &str = "example:ledger";
+const LOCK: &str = "lock:example:ledger";
 
-/// Short, so that what follows when a worker dies is soon to be seen.
+/// Short, so that the others soon continue after a worker is killed.
 const LEASE: Duration = Duration::from_secs(2);
 
 #[tokio::main(flavor = "current_thread")]

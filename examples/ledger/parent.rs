@@ -1,4 +1,4 @@
-//! The parent: prepares the files, has the workers run, and has the ledger checked.
+//! The parent process: prepares the files, runs the workers, and checks the ledger.
 
 use std::env;
 use std::fs;
@@ -46,12 +46,12 @@ impl Plan {
             }
         }
         let input = match source.parse() {
-            Ok(count) => jobs::write_some(scratch.0.join("jobs"), count)?,
+            Ok(count) => jobs::write(scratch.0.join("jobs"), count)?,
             Err(_) => source.into(),
         };
         let jobs = jobs::read(&input)?.len();
         if jobs < 50 {
-            return Err("with less than 50 jobs, all may be done before a worker can be killed".into());
+            return Err("with fewer than 50 jobs, all may be done before a worker is killed".into());
         }
         let ledger = scratch.0.join("ledger");
         fs::write(&ledger, "")?;
@@ -64,16 +64,18 @@ fn conclude(plan: &Plan, story: &Story, screen: &Screen) -> Result<ExitCode> {
     let found = Findings::of(&fs::read_to_string(&plan.input)?, &String::from_utf8_lossy(&ledger));
     report::show(story, &found, screen);
 
-    // Without the lock, whatever happens on the way is in order.
+    // Without the lock, only the ledger counts.
     let is_good = found.is_good() && (story.is_as_planned() || !plan.has_lock);
     if is_good {
-        println!(
-            "\n{}",
-            screen.ink(Ink::Green, "good: each job is in the ledger once, whole and in its place")
-        );
+        println!("\n{}", screen.ink(Ink::Green, "good: each job is in the ledger once, whole and in order"));
         return Ok(ExitCode::SUCCESS);
     }
-    println!("\n{}", screen.ink(Ink::Red, "bad: the ledger or the run is not as it should be"));
+    let problem = match (plan.has_lock, found.is_good()) {
+        (false, _) => "bad: without the lock, the workers spoiled the ledger",
+        (true, false) => "bad: the ledger is wrong, see above",
+        (true, true) => "bad: the ledger is right, but the run did not go as planned",
+    };
+    println!("\n{}", screen.ink(Ink::Red, problem));
     Ok(ExitCode::FAILURE)
 }
 
@@ -85,7 +87,7 @@ async fn interruption() -> Result<()> {
     }
 }
 
-/// A directory that is removed at the end.
+/// A temporary directory. Dropping it deletes the files.
 struct Scratch(PathBuf);
 
 impl Scratch {

@@ -1,4 +1,4 @@
-//! What is shown at the end.
+//! The report at the end.
 
 use crate::LEASE;
 use crate::check::Findings;
@@ -35,14 +35,14 @@ pub(crate) fn show(story: &Story, found: &Findings, screen: &Screen) {
     let (Some(first), Some(last)) = (story.first, story.last) else { return };
     let mut busy = (last - first).as_secs_f64();
     let mut remark = String::new();
-    if let (Some((hung, _)), Some(killed), Some(reopened)) = (story.hangs, story.killed, story.reopened) {
-        let closed = (reopened - killed).as_secs_f64();
-        row("closed after the kill", format!("{closed:>7.2} s"), &format!("the lease is {LEASE:?}"));
-        let away = (reopened - hung).as_secs_f64();
-        busy -= away;
-        remark = format!(", not counting the {away:.1} s for which worker {VICTIM} kept it closed");
+    if let (Some((hung, _)), Some(killed), Some(reacquired)) = (story.hangs, story.killed, story.reacquired) {
+        let closed = (reacquired - killed).as_secs_f64();
+        row("locked after the kill", format!("{closed:>7.2} s"), &format!("the lease is {LEASE:?}"));
+        let blocked = (reacquired - hung).as_secs_f64();
+        busy -= blocked;
+        remark = format!(", without the {blocked:.1} s in which worker {VICTIM} blocked the others");
     }
-    row("locks lost while at work", story.locks_lost, "");
+    row("locks lost during work", story.locks_lost, "");
     let rate = found.jobs as f64 / busy;
     row("jobs per second", format!("{rate:>9.0}"), &format!("in {busy:.1} s{remark}"));
 }

@@ -1,4 +1,4 @@
-//! The run: starts the workers, hears what they say, and kills one of them.
+//! The run: starts the workers, reads what they report, and kills one of them.
 
 use std::env;
 use std::process::Stdio;
@@ -17,10 +17,10 @@ use crate::{LOCK, Result, redis_url};
 pub(crate) const WORKERS: usize = 4;
 pub(crate) const VICTIM: usize = 3;
 
-/// For longer than a lease, to show that the lock of a worker that lives is renewed.
+/// Longer than a lease, to show that the watchdog renews the lock of a worker that is alive.
 const HANGS: Duration = Duration::from_secs(3);
 
-/// As long as this, something must happen.
+/// The longest time without a report from any worker.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What happened, and when.
@@ -28,12 +28,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Story {
     pub(crate) first: Option<Instant>,
     pub(crate) last: Option<Instant>,
-    /// Since when the victim hangs inside its section, and at which job.
+    /// When the victim began to hang inside its section, and at which job.
     pub(crate) hangs: Option<(Instant, usize)>,
     pub(crate) killed: Option<Instant>,
-    /// When the next worker came in.
-    pub(crate) reopened: Option<Instant>,
-    /// Jobs that others did while the victim was in its section, and lived.
+    /// When the next worker acquired the lock.
+    pub(crate) reacquired: Option<Instant>,
+    /// Jobs that others did while the victim was alive inside its section.
     pub(crate) intrusions: usize,
     pub(crate) locks_lost: usize,
     pub(crate) failures: usize,
@@ -41,7 +41,7 @@ pub(crate) struct Story {
 
 impl Story {
     pub(crate) fn is_as_planned(&self) -> bool {
-        self.reopened.is_some() && self.intrusions == 0 && self.failures == 0
+        self.reacquired.is_some() && self.intrusions == 0 && self.failures == 0
     }
 }
 
@@ -52,10 +52,10 @@ pub(crate) struct Run<'a> {
     pub(crate) story: Story,
 }
 
-/// What a worker said, and which one.
-struct Said {
+/// One line that a worker printed.
+struct Report {
     worker: usize,
-    what: String,
+    event: String,
     number: usize,
 }
 
@@ -68,15 +68,15 @@ impl<'a> Run<'a> {
         let guarded = if self.plan.has_lock { " that only the lock protects" } else { ", and no lock" };
         println!("{} jobs, {WORKERS} worker processes, one ledger{guarded}\n", self.plan.jobs);
         let locks = LockClient::connect(redis_url()).await?;
-        let mut told = self.start()?;
-        while let Some(said) = self.next(&mut told, &locks).await? {
-            self.hear(&said);
+        let mut reports = self.start()?;
+        while let Some(report) = self.next(&mut reports, &locks).await? {
+            self.note(&report);
         }
         self.end().await?;
         Ok(locks.shutdown().await?)
     }
 
-    /// Ends the workers that there still are.
+    /// Kills the workers that still run.
     pub(crate) async fn stop(&mut self) -> Result<()> {
         for worker in &mut self.workers {
             worker.kill().await?;
@@ -84,17 +84,17 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn start(&mut self) -> Result<mpsc::Receiver<Said>> {
-        let (tell, told) = mpsc::channel(64);
+    fn start(&mut self) -> Result<mpsc::Receiver<Report>> {
+        let (sender, reports) = mpsc::channel(64);
         for number in 1..=WORKERS {
             let mut worker = self.command(number)?.spawn()?;
-            let says = worker.stdout.take().ok_or("a worker without output")?;
-            tokio::spawn(listen(number, says, tell.clone()));
+            let output = worker.stdout.take().ok_or("a worker has no output")?;
+            tokio::spawn(listen(number, output, sender.clone()));
             self.workers.push(worker);
         }
         let ids: Vec<_> = self.workers.iter().filter_map(Child::id).map(|id| id.to_string()).collect();
         self.screen.note(&format!("{WORKERS} workers started, as processes {}", ids.join(" ")));
-        Ok(told)
+        Ok(reports)
     }
 
     fn command(&self, worker: usize) -> Result<Command> {
@@ -105,51 +105,59 @@ impl<'a> Run<'a> {
             .args(["worker", &worker.to_string()])
             .args([&self.plan.input, &self.plan.ledger])
             .args([hangs_from.as_str(), role, if self.plan.has_lock { "with" } else { "without" }])
-            .stdin(Stdio::piped()) // a worker ends when this closes: with its parent, however that ends
+            .stdin(Stdio::piped()) // a worker ends when this closes, so it ends with its parent
             .stdout(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
         Ok(command)
     }
 
-    /// What a worker says next. `None`: all have ended. Meanwhile, the victim is killed when its time has come.
-    async fn next(&mut self, told: &mut mpsc::Receiver<Said>, locks: &LockClient) -> Result<Option<Said>> {
-        let said = timeout(PATIENCE, told.recv());
-        tokio::pin!(said);
+    /// Returns the next report. `None`: all workers have ended. Meanwhile, kills the victim when it has hung long enough.
+    async fn next(
+        &mut self,
+        reports: &mut mpsc::Receiver<Report>,
+        locks: &LockClient,
+    ) -> Result<Option<Report>> {
+        let report = timeout(PATIENCE, reports.recv());
+        tokio::pin!(report);
         loop {
             let waits = self.story.hangs.filter(|_| self.story.killed.is_none());
             let end = waits.map_or_else(Instant::now, |(since, _)| since + HANGS);
             tokio::select! {
-                said = &mut said => return Ok(said.map_err(|_| format!("no sign of life for {PATIENCE:?}"))?),
+                report = &mut report => {
+                    return Ok(report.map_err(|_| format!("no worker has reported for {PATIENCE:?}"))?);
+                },
                 () = sleep_until(end.into()), if waits.is_some() => self.kill(locks).await?,
             }
         }
     }
 
-    fn hear(&mut self, said: &Said) {
+    fn note(&mut self, report: &Report) {
         let now = Instant::now();
-        let Said { worker, number, .. } = *said;
+        let Report { worker, number, .. } = *report;
         let story = &mut self.story;
-        match said.what.as_str() {
-            "entered" => {
+        match report.event.as_str() {
+            "started" => {
                 story.first.get_or_insert(now);
-                if let (Some(killed), None, true) = (story.killed, story.reopened, self.plan.has_lock) {
-                    story.reopened = Some(now);
-                    self.screen
-                        .note(&format!("worker {worker} comes in, {:.2?} after the kill", now - killed));
+                if let (Some(killed), None, true) = (story.killed, story.reacquired, self.plan.has_lock) {
+                    story.reacquired = Some(now);
+                    self.screen.note(&format!(
+                        "worker {worker} acquires the lock, {:.2?} after the kill",
+                        now - killed
+                    ));
                 }
             }
-            "mended" if self.plan.has_lock => {
+            "repaired" if self.plan.has_lock => {
                 self.screen
-                    .note(&format!("worker {worker} finds half a line, and cuts it off ({number} bytes)"));
+                    .note(&format!("worker {worker} finds half a line and removes it ({number} bytes)"));
             }
             "hangs" => {
                 story.hangs = Some((now, number));
                 self.screen.note(&format!(
-                    "worker {worker} hangs inside its section, half of line {number} written"
+                    "worker {worker} hangs inside its section, with half of line {number} written"
                 ));
             }
-            "did" => {
+            "done" => {
                 story.last = Some(now);
                 if story.killed.is_none() && story.hangs.is_some_and(|(_, job)| job <= number) {
                     story.intrusions += 1;
@@ -167,19 +175,19 @@ impl<'a> Run<'a> {
 
     async fn kill(&mut self, locks: &LockClient) -> Result<()> {
         let others = match self.story.intrusions {
-            0 => "nobody else came in".to_owned(),
-            count => format!("others did {count} jobs"),
+            0 => "no other worker did a job".to_owned(),
+            count => format!("the others did {count} jobs"),
         };
-        self.screen.note(&format!("worker {VICTIM} has hung for {HANGS:?}: {others}"));
+        self.screen.note(&format!("worker {VICTIM} has hung for {HANGS:?}; meanwhile {others}"));
 
         self.story.killed = Some(Instant::now());
         self.workers[VICTIM - 1].kill().await?;
         let killed = self.screen.ink(Ink::Yellow, &format!("worker {VICTIM} is killed (SIGKILL)"));
-        let lease = match locks.inspect(LOCK).await?.map(|lock| lock.remaining_lease) {
-            Some(left) => format!("its lease goes on for {left:.2?}"),
-            None => "it had no lock".to_owned(),
+        let lease = match locks.inspect(LOCK).await?.and_then(|lock| lock.remaining_lease.duration()) {
+            Some(left) => format!("its lease ends in {left:.2?}"),
+            None => "it held no lock".to_owned(),
         };
-        self.screen.note(&format!("{killed}, {lease}"));
+        self.screen.note(&format!("{killed}; {lease}"));
         Ok(())
     }
 
@@ -192,17 +200,17 @@ impl<'a> Run<'a> {
                 self.screen.note(&format!("worker {number} failed: {status}"));
             }
         }
-        self.screen.note("no job is left");
+        self.screen.note("all jobs are done");
         Ok(())
     }
 }
 
-async fn listen(worker: usize, says: impl AsyncRead + Unpin, tell: mpsc::Sender<Said>) {
-    let mut lines = BufReader::new(says).lines();
+async fn listen(worker: usize, output: impl AsyncRead + Unpin, sender: mpsc::Sender<Report>) {
+    let mut lines = BufReader::new(output).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        let (what, number) = line.split_once(' ').unwrap_or((&line, ""));
-        let said = Said { worker, what: what.to_owned(), number: number.parse().unwrap_or(0) };
-        if tell.send(said).await.is_err() {
+        let (event, number) = line.split_once(' ').unwrap_or((&line, ""));
+        let report = Report { worker, event: event.to_owned(), number: number.parse().unwrap_or(0) };
+        if sender.send(report).await.is_err() {
             return;
         }
     }

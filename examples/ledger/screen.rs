@@ -1,4 +1,4 @@
-//! What is shown while it runs: a line for each thing that happens, and how far it is.
+//! The output during the run: a line for each event, and the progress.
 
 use std::env;
 use std::io::{IsTerminal, Write, stdout};
@@ -25,14 +25,14 @@ impl Screen {
         Self { start: Instant::now(), is_terminal, shown: 0, bar: String::new() }
     }
 
-    /// Something happened. It stands above the bar.
+    /// Prints an event, above the progress bar.
     pub(crate) fn note(&self, text: &str) {
         self.clear();
         println!("{:>7.2} s  {text}", self.start.elapsed().as_secs_f64());
         self.draw();
     }
 
-    /// So many are done: a bar on a terminal, elsewhere now and then a line.
+    /// Shows the progress: as a bar on a terminal, otherwise as a line for each quarter.
     pub(crate) fn progress(&mut self, done: usize, of: usize) {
         const WIDTH: usize = 40;
         let steps = if self.is_terminal { 2 * WIDTH } else { 4 };
@@ -49,7 +49,7 @@ impl Screen {
         }
     }
 
-    /// Removes the bar.
+    /// Removes the progress bar.
     pub(crate) fn clear(&self) {
         if self.is_terminal {
             print!("\r\x1b[2K");

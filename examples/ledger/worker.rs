@@ -1,4 +1,4 @@
-//! A worker: does one job after the other, each inside the lock, until none is left.
+//! A worker process: does one job after the other, each under the lock, until none is left.
 
 use std::fs::{File, OpenOptions};
 use std::future::pending;
@@ -19,7 +19,7 @@ struct Worker {
     number: usize,
     ledger: PathBuf,
     jobs: Vec<Job>,
-    /// From this job on, the victim hangs inside its first section. The others leave that job to it.
+    /// At this job or a later one, the victim hangs inside its section. The others leave this job to the victim.
     hangs_from: usize,
     is_victim: bool,
 }
@@ -30,10 +30,10 @@ enum Step {
     NothingLeft,
 }
 
-/// `NUMBER INPUT LEDGER HANGS-FROM victim|other with|without`. What happens is said in lines on the standard output.
+/// The arguments are `NUMBER INPUT LEDGER HANGS-FROM victim|other with|without`. Events are lines on the standard output.
 pub(crate) async fn main(args: &[String]) -> Result<()> {
     let [number, input, ledger, hangs_from, role, lock] = args else {
-        return Err("a worker needs its parent".into());
+        return Err("only the parent can start a worker".into());
     };
     thread::spawn(end_with_parent);
     let worker = Worker {
@@ -55,7 +55,7 @@ impl Worker {
             let guard = lock.lock().await?;
             let step = match guard.run(self.section()).await {
                 Ok(step) => step?,
-                Err(_) => Step::Done, // it was stopped: `unlock` says why
+                Err(_) => Step::Done, // the lock was lost and the section stopped: `unlock` fails, too
             };
             match guard.unlock().await {
                 Err(Error::NotHeld { .. }) => println!("lost"),
@@ -75,15 +75,15 @@ impl Worker {
         Ok(())
     }
 
-    /// One job. Two workers in here at a time would do the same one, and tear each other's lines.
+    /// The section: one job. Two workers in it would do the same job, and mix their lines.
     async fn section(&self) -> Result<Step> {
-        println!("entered");
+        println!("started");
         let mut ledger = Ledger::open(&self.ledger)?;
-        let Last { job: last, balance, was_mended } = ledger.last()?;
+        let Last { job: last, balance, was_repaired } = ledger.last()?;
         let Some(job) = self.jobs.get(last) else { return Ok(Step::NothingLeft) };
         let number = last + 1;
-        if !self.is_victim && number == self.hangs_from && !was_mended {
-            return Ok(Step::Done); // however late the victim comes
+        if !self.is_victim && number == self.hangs_from && !was_repaired {
+            return Ok(Step::Done); // the victim has not done it yet
         }
         pause(1..3).await;
 
@@ -94,7 +94,7 @@ impl Worker {
         }
         pause(1..3).await;
         ledger.append(&format!(" {:>8}  worker {}\n", balance + job.amount, self.number))?;
-        println!("did {number}");
+        println!("done {number}");
         Ok(Step::Done)
     }
 }
@@ -105,8 +105,8 @@ struct Ledger(File);
 struct Last {
     job: usize,
     balance: i64,
-    /// There was half a line behind it.
-    was_mended: bool,
+    /// Whether half a line was behind it.
+    was_repaired: bool,
 }
 
 impl Ledger {
@@ -114,8 +114,8 @@ impl Ledger {
         Ok(Self(OpenOptions::new().read(true).append(true).open(path)?))
     }
 
-    /// The job of the last line and the balance after it. Half a line behind it is from a worker that died: it is
-    /// cut off, and its job done again.
+    /// Returns the last whole line. Half a line behind it is from a worker that died: removes it, so that its job is
+    /// done again.
     fn last(&mut self) -> Result<Last> {
         const ENOUGH: u64 = 4_096;
         let start = self.0.metadata()?.len().saturating_sub(ENOUGH);
@@ -123,15 +123,15 @@ impl Ledger {
         let mut end = Vec::new();
         self.0.read_to_end(&mut end)?;
         let whole = end.iter().rposition(|&byte| byte == b'\n').map_or(0, |newline| newline + 1);
-        let was_mended = whole < end.len();
-        if was_mended {
+        let was_repaired = whole < end.len();
+        if was_repaired {
             self.0.set_len(start + u64::try_from(whole)?)?;
-            println!("mended {}", end.len() - whole);
+            println!("repaired {}", end.len() - whole);
         }
         match String::from_utf8_lossy(&end[..whole]).lines().rev().find_map(read) {
-            Some((job, balance)) => Ok(Last { job, balance, was_mended }),
-            None if start == 0 => Ok(Last { job: 0, balance: 0, was_mended }),
-            None => Err("the end of the ledger can not be read".into()),
+            Some((job, balance)) => Ok(Last { job, balance, was_repaired }),
+            None if start == 0 => Ok(Last { job: 0, balance: 0, was_repaired }),
+            None => Err("the end of the ledger is not readable".into()),
         }
     }
 
@@ -151,7 +151,7 @@ async fn pause(ms: Range<u64>) {
     sleep(Duration::from_millis(fastrand::u64(ms))).await;
 }
 
-/// The parent keeps the other end of the standard input, and writes nothing to it.
+/// Ends this process with its parent, which keeps the other end of the standard input and writes nothing to it.
 fn end_with_parent() {
     let _ = io::stdin().read(&mut [0]);
     process::exit(1);

@@ -1,34 +1,34 @@
 #!lua
 --[[
-  Acquire a fair lock that is free, for an owner that holds nothing on it and is first in the queue; or queue. The only
-  script of the fair lock that creates a hold.
+  Acquires a fair lock that is free, for an owner that holds nothing on it and is first in the queue. Otherwise queues. The
+  only script of the fair lock that creates a hold.
 
   KEYS[1]  lock     hash: owner -> hold count
-  KEYS[2]  queue    list: who waits, in order
-  KEYS[3]  scores   sorted set: who waits -> until when Java takes it for alive
-  KEYS[4]  places   hash: who waits and is not Java's -> "<alive until, ms> <Java clients before it>"
-  KEYS[5]  tickets  sorted set: the same -> when it queued, µs
-  KEYS[6]  channel  what the channels of all waiters begin with
+  KEYS[2]  queue    list: the waiters, in order
+  KEYS[3]  scores   sorted set: waiter -> until when Java considers it alive, ms
+  KEYS[4]  places   hash: waiter that is not Java's -> "<alive until, ms> <Java clients before it>"
+  KEYS[5]  tickets  sorted set: waiter that is not Java's -> when it queued, µs
+  KEYS[6]  channel  prefix of the channel of each waiter
 
   ARGV[1]  owner         text: "<client uuid>:<n>", never used for an earlier hold
   ARGV[2]  lease_ms      milliseconds, > 0
-  ARGV[3]  allowance_ms  milliseconds for which a waiter counts as alive; 0: does not queue
-  ARGV[4]  java_wait_ms  milliseconds: the longest that a Java client waits
+  ARGV[3]  allowance_ms  milliseconds for which a waiter counts as alive; 0: do not queue
+  ARGV[4]  java_wait_ms  milliseconds: the longest wait of a Java client
 
   With  rlock/shared.lua fair/shared.lua
 
   Returns
     nil   granted
-    >= 0  held by another owner, and this one is next: milliseconds left of its lease
-    -1    others are before this one, or the lock is held without expiry
+    >= 0  held by another owner, and this waiter is the next: milliseconds left of the holder's lease
+    -1    other waiters are in front, or the lock is held without expiry
     -3    the key is a read-write lock
-    -4    it did not stand in the queue before, and does now
+    -4    queued: this owner had no place in the queue, and has one now
     -5    the key is a hash that is no lock
     -6    dead waiters were removed, and there may be more: attempt again
-  Publishes  "0" on the channel of the first in the queue, if the lock is free and that is somebody else
-  Repeating  a copy that finds its own hold answers "granted" and adds no hold, one that finds itself in the queue
-             keeps its place; one that runs after both were given up creates an orphan, which the sender goes on
-             releasing until none can come any more
+  Publishes  "0" on the channel of the first waiter, if the lock is free and that waiter is another owner
+  Repeating  a copy that finds its own hold answers "granted" and adds no hold; one that finds itself in the queue
+             keeps its place; one that runs after both were released creates an orphan, which the sender releases until no
+             copy can arrive
 ]]
 local lock, queue, scores, places, tickets, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local owner, lease_ms, allowance_ms, java_wait_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
@@ -50,11 +50,11 @@ end
 
 local place = redis.call('hget', places, owner)
 local first, now, now_us, is_cut
--- Else nobody waits, and the clock is not asked.
+-- Otherwise the lock is free and nobody waits, so the clock is not needed.
 if place or not is_free or redis.call('exists', queue) == 1 then
   now, now_us = server_time()
   if place then
-    -- Before the dead are removed: it is alive, however late it is.
+    -- Before dead waiters are removed: this waiter is alive, however late it is.
     redis.call('hset', places, owner, record(now, allowance_ms, java_before(place)))
   end
   first, now, is_cut = head(queue, scores, places, tickets, now, java_wait_ms)
@@ -62,12 +62,12 @@ if place or not is_free or redis.call('exists', queue) == 1 then
     return -6
   end
   if place and first ~= owner and not redis.call('zscore', tickets, owner) then
-    place = nil -- somebody removed it
+    place = nil -- another program removed its ticket
   end
 end
 if is_free and (not first or first == owner) then
-  -- Without a key it changes nothing. A user who may not do it is stopped here, and not between the next two lines,
-  -- where a lock without expiry would be left.
+  -- Changes nothing without a key. A user who may not set an expiry fails here, and not between the next two lines, which
+  -- would leave a lock without expiry.
   redis.call('pexpire', lock, lease_ms)
   redis.call('hset', lock, owner, '1')
   redis.call('pexpire', lock, lease_ms)
@@ -82,41 +82,40 @@ end
 local is_new = false
 if allowance_ms > 0 and not place then
   local score = now + allowance_ms + SLACK_MS
-  if redis.call('zadd', scores, score, owner) == 0 then
-    -- A place whose record was removed is still a place.
-    redis.call('zadd', tickets, 'nx', now_us, owner)
+  local had_score = redis.call('zadd', scores, score, owner) == 0
+  local queued, last = redis.call('llen', queue), redis.call('zrange', tickets, '-1', '-1', 'withscores')
+  -- Tickets state the order, so they grow whatever the clock does.
+  local ticket = string.format('%.0f', math.max(now_us, (tonumber(last[2]) or 0) + 1))
+  -- Another program may have removed keys. With a ticket, a waiter has its place, and if it is not in the list it is put
+  -- back. With a score alone, it is in the list, unless the list has fewer waiters than there are scores.
+  if redis.call('zscore', tickets, owner) or had_score and queued >= redis.call('zcard', scores) then
+    redis.call('zadd', tickets, 'nx', ticket, owner)
     redis.call('hset', places, owner, record(now, allowance_ms, 0))
+    keep_queue(queue, scores, places, tickets, score - now)
   else
-    local last, java = redis.call('zrange', tickets, '-1', '-1', 'withscores'), {}
-    local before, tail = 0, nil
+    local java, before = {}, 0
     if first then
-      tail = redis.call('lindex', queue, '-1')
+      local tail = redis.call('lindex', queue, '-1')
       local nearest = redis.call('hget', places, tail)
       if not nearest then
         nearest, java = beyond_java(queue, places, -1, -1)
       end
       before = #java + (nearest and java_before(nearest) or 0)
+      if before > 0 then
+        -- Each Java client in front lowers this score at most once, when it is granted the lock or leaves.
+        score = math.max(score, tonumber(redis.call('zscore', scores, tail) or 0)) + #java * java_wait_ms
+        redis.call('zadd', scores, score, owner)
+      end
     end
-    if before > 0 then
-      -- Each of them lowers the scores behind it once at most, when it is granted or gives up.
-      score = math.max(score, tonumber(redis.call('zscore', scores, tail) or 0)) + #java * java_wait_ms
-      redis.call('zadd', scores, score, owner)
-    end
-    -- Tickets grow, whatever the clock does: they say the order.
-    local ticket = math.max(now_us, (tonumber(last[2]) or 0) + 1)
-    redis.call('zadd', tickets, string.format('%.0f', ticket), owner)
+    redis.call('zadd', tickets, ticket, owner)
     redis.call('hset', places, owner, record(now, allowance_ms, before))
-    local keep_ms = score - now + alive_ms(allowance_ms)
-    if redis.call('rpush', queue, owner) == 1 then
-      redis.call('pexpire', queue, keep_ms)
-      redis.call('pexpire', scores, keep_ms)
-    elseif #java > 0 then
-      redis.call('persist', queue)
-      redis.call('persist', scores)
+    if queued + 1 ~= redis.call('zcard', scores) then
+      -- Not as many waiters as scores: keys were removed, and it may be in the list already.
+      redis.call('lrem', queue, '0', owner)
     end
+    redis.call('rpush', queue, owner)
     if not last[1] then
-      redis.call('pexpire', places, keep_ms)
-      redis.call('pexpire', tickets, keep_ms)
+      keep_queue(queue, scores, places, tickets, score - now)
     end
     is_new = true
     first = first or owner

@@ -1,26 +1,26 @@
 #!lua flags=allow-oom
 --[[
-  Keep the places of waiters of one process in the queue of a fair lock, remove the dead before them, and if the lock is
-  free tell the first.
+  Keeps the places of waiters of one process in the queue of a fair lock, removes dead waiters in front of them, and notifies
+  the first waiter if the lock is free.
 
   KEYS[1]  lock     hash: owner -> hold count
-  KEYS[2]  queue    list: who waits, in order
-  KEYS[3]  scores   sorted set: who waits -> until when Java takes it for alive
-  KEYS[4]  places   hash: who waits and is not Java's -> "<alive until, ms> <Java clients before it>"
-  KEYS[5]  tickets  sorted set: the same -> when it queued, µs
-  KEYS[6]  channel  what the channels of all waiters begin with
+  KEYS[2]  queue    list: the waiters, in order
+  KEYS[3]  scores   sorted set: waiter -> until when Java considers it alive, ms
+  KEYS[4]  places   hash: waiter that is not Java's -> "<alive until, ms> <Java clients before it>"
+  KEYS[5]  tickets  sorted set: waiter that is not Java's -> when it queued, µs
+  KEYS[6]  channel  prefix of the channel of each waiter
 
   ARGV[1]  allowance_ms  milliseconds for which a waiter counts as alive
-  ARGV[2]  java_wait_ms  milliseconds: the longest that a Java client waits
+  ARGV[2]  java_wait_ms  milliseconds: the longest wait of a Java client
   ARGV[3]  owners        text: the waiters, with spaces between them
 
   With  fair/shared.lua
 
   Returns
     list  per waiter 3 (its place is kept, and there may be more dead waiters to remove: ask again), 2 (it is the first, and
-          the lock is free), 1 (its place is kept) or 0 (it has none any more)
-  Publishes  "0" on the channel of the first in the queue, if the lock is free
-  Repeating  changes nothing but the time. A copy that runs after a waiter left finds no place of it
+          the lock is free), 1 (its place is kept) or 0 (it no longer has one)
+  Publishes  "0" on the channel of the first waiter, if the lock is free
+  Repeating  changes only times. A copy that runs after a waiter left finds no place of it
 ]]
 local lock, queue, scores, places, tickets, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local allowance_ms, java_wait_ms, owners = tonumber(ARGV[1]), ARGV[2], ARGV[3]
@@ -31,8 +31,11 @@ for owner in string.gmatch(owners, '%S+') do
   waiters[#waiters + 1] = owner
 end
 local found = redis.call('hmget', places, unpack(waiters))
+-- A record without a ticket: another program removed tickets. Such a waiter has to queue again.
+local is_complete = redis.call('hlen', places) == redis.call('zcard', tickets)
 local records = {}
 for i, owner in ipairs(waiters) do
+  found[i] = found[i] and (is_complete or redis.call('zscore', tickets, owner)) and found[i]
   kept[i] = found[i] and 1 or 0
   if found[i] then
     index[owner] = i
@@ -46,8 +49,9 @@ end
 
 local first, _, is_cut = head(queue, scores, places, tickets, now, java_wait_ms)
 
--- Scores exist for Java. Each Java client before a waiter lowers its score once at most, when it is granted or gives up: so
--- those that stand in front are counted, and of the others it is known how many there were at most.
+-- Scores exist for Java. Each Java client in front of a waiter lowers the waiter's score at most once, when it is granted the
+-- lock or leaves. So a score includes one waiting time for each of them. Java clients at the head of the queue are counted;
+-- for those further behind, the waiter's record has an upper limit.
 if #records > 0 then
   local score, nearest = now + allowance_ms + SLACK_MS, first and redis.call('hget', places, first)
   if first and not nearest then
@@ -67,19 +71,10 @@ if #records > 0 then
       raised[#raised + 1] = owner
     end
   end
-  -- Of those that Java removed, none comes back by this.
+  -- 'xx': a waiter that Java removed does not get a score by this.
   redis.call('zadd', scores, 'xx', unpack(raised))
-  -- Longer than the scores, or who has a place would be taken for Java's.
-  local keep_ms = most - now + alive_ms(allowance_ms)
-  redis.call('pexpire', places, keep_ms)
-  redis.call('pexpire', tickets, keep_ms)
-  if redis.call('llen', queue) == redis.call('hlen', places) then
-    redis.call('pexpire', queue, keep_ms)
-    redis.call('pexpire', scores, keep_ms)
-  else
-    redis.call('persist', queue)
-    redis.call('persist', scores)
-  end
+  -- The records last as long as the list: a waiter without one would be taken for Java's.
+  keep_queue(queue, scores, places, tickets, most - now)
 end
 
 if is_cut then

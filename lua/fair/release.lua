@@ -1,30 +1,30 @@
 #!lua flags=allow-oom
 --[[
-  Lower an owner's hold on a fair lock to a given count; at none, free the lock and wake the first in the queue. Of an
-  owner that waits, leave the queue. Also the undo of an attempt.
+  Lowers an owner's hold on a fair lock to a given count. At 0, frees the lock and wakes the first waiter. For an owner that
+  waits, leaves the queue. Also undoes an attempt.
 
   KEYS[1]  lock     hash: owner -> hold count
-  KEYS[2]  queue    list: who waits, in order
-  KEYS[3]  scores   sorted set: who waits -> until when Java takes it for alive
-  KEYS[4]  places   hash: who waits and is not Java's -> "<alive until, ms> <Java clients before it>"
-  KEYS[5]  tickets  sorted set: the same -> when it queued, µs
-  KEYS[6]  channel  what the channels of all waiters begin with
+  KEYS[2]  queue    list: the waiters, in order
+  KEYS[3]  scores   sorted set: waiter -> until when Java considers it alive, ms
+  KEYS[4]  places   hash: waiter that is not Java's -> "<alive until, ms> <Java clients before it>"
+  KEYS[5]  tickets  sorted set: waiter that is not Java's -> when it queued, µs
+  KEYS[6]  channel  prefix of the channel of each waiter
 
-  ARGV[1]  owner         text: the owner of the hold, or of the place
-  ARGV[2]  keep          holds that shall be left, >= 0; they keep the lease they have
-  ARGV[3]  java_wait_ms  milliseconds: the longest that a Java client waits
+  ARGV[1]  owner         text: the owner of the hold, or of the place in the queue
+  ARGV[2]  keep          the target count, >= 0; what is left keeps its lease
+  ARGV[3]  java_wait_ms  milliseconds: the longest wait of a Java client
 
   With  rlock/shared.lua fair/shared.lua
 
   Returns
     3     released; the key keeps data that is no lock, without expiry
     2     released or left, but no waiter could be told: this user may not look for it, or not publish
-    1     released, or left: this owner has nothing there any more
+    1     released or left: this owner no longer has a hold or a place
     0     lowered: this owner still holds it
     -2    lost: this owner held nothing, and did not wait
-  Publishes  "0" on the channel of the first in the queue, if the lock is free and this owner had something there. If there are
-             too many dead waiters before it, the next heartbeat finds it
-  Repeating  changes nothing: the count is a target, and an owner id is never used again once it was 0
+  Publishes  "0" on the channel of the first waiter, if the lock is free and this owner had a hold or a place. If too many dead
+             waiters are in front, the next heartbeat does so
+  Repeating  changes nothing: the count is a target, and an owner id is not used again after its count was 0
 ]]
 local lock, queue, scores, places, tickets, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local owner, keep, java_wait_ms = ARGV[1], ARGV[2], ARGV[3]
@@ -39,7 +39,7 @@ if keep ~= '0' then
   end
 end
 
--- Leaves the queue. False: it did not wait. Redis looks for it from the end that is nearer; no script does.
+-- Leaves the queue. Returns false if this owner did not wait. LREM searches from the nearer end of the list.
 local function leave()
   local rank = redis.call('zrank', tickets, owner)
   local from_front = not rank or rank < redis.call('zcard', tickets) / 2
@@ -53,7 +53,7 @@ local function leave()
 end
 
 local is_data = end_hold(lock, owner)
-if is_data == nil then -- whoever holds it has no place in the queue: that went with the grant
+if is_data == nil then -- a holder has no place in the queue: the grant removed it
   if not leave() then
     return -2
   end
@@ -61,7 +61,7 @@ if is_data == nil then -- whoever holds it has no place in the queue: that went 
     return 1
   end
 end
--- pcall, twice: the lock is free already, and must not be reported as held.
+-- pcall, twice: the lock is free already, so a refused command must not make the script fail.
 local is_known, first = pcall(head, queue, scores, places, tickets, nil, java_wait_ms)
 local told = is_known and (not first or redis.pcall('publish', channel .. ':' .. first, '0'))
 return is_data and 3 or (told == true or type(told) == 'number') and 1 or 2

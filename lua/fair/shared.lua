@@ -1,28 +1,32 @@
--- Shared by the scripts of a fair lock. It is inserted behind the first line of each of them.
+-- Shared by the scripts of a fair lock. It is inserted behind the first line of each script.
 --
--- The queue is Redisson's list, and a score for each waiter, by which Java judges whether it is alive. Of a waiter that is
--- not Java's there are two more things: a record, by which it is judged here, and its ticket, which says where it belongs.
--- Nothing here looks through the queue: what is done at its ends costs the same for any number of waiters.
+-- The queue is Redisson's list, with a score for each waiter, by which Java judges whether the waiter is alive. A waiter that
+-- is not Java's also has a record, by which it is judged here, and a ticket, which states its position.
+-- No script searches the whole queue: work at its ends costs the same for any number of waiters.
 
--- Java's scores are refreshed by nobody, and lowered by each grant: ours stay this much above that.
+-- Each grant to a Java client lowers all scores. The scores of our waiters stay this far ahead of the present.
 local SLACK_MS = 60000
 
--- Waiters that one script removes or puts back at most, so that it does not keep the server from others.
+-- The keys of a queue end this long after our last heartbeat, if all our waiters died. Java adds waiters and does not renew
+-- the keys, so this is far longer than any Java client waits.
+local KEEP_MS = 86400000
+
+-- One script removes or puts back at most CHUNKS times CHUNK waiters, so that it does not block the server.
 local CHUNK, CHUNKS = 100, 20
 
--- Milliseconds of the server's clock; and microseconds, as text.
+-- Returns the server's time in milliseconds, and in microseconds as text.
 local function server_time()
   local time = redis.call('time')
   local now_us = time[1] .. string.sub('00000' .. time[2], -6)
   return math.floor(now_us / 1000), now_us
 end
 
--- For how long a waiter counts as alive, with time for a heartbeat that is late.
+-- Returns for how long a waiter counts as alive: the allowance, and time for a heartbeat that is late.
 local function alive_ms(allowance_ms)
   return allowance_ms + math.floor(allowance_ms / 3)
 end
 
--- The record of a waiter: until when it counts as alive, and how many Java clients have ever queued before it.
+-- Returns the record of a waiter: until when it counts as alive, and how many Java clients queued before it.
 local function record(now, allowance_ms, java_before)
   return string.format('%.0f %.0f', now + alive_ms(allowance_ms), java_before)
 end
@@ -35,14 +39,23 @@ local function java_before(record)
   return tonumber(string.match(record, ' (%d+)$'))
 end
 
--- Forgets waiters that are no longer in the queue.
+-- Removes what is stored about waiters that are no longer in the queue.
 local function forget(scores, places, tickets, waiters)
   redis.call('zrem', scores, unpack(waiters))
   redis.call('hdel', places, unpack(waiters))
   redis.call('zrem', tickets, unpack(waiters))
 end
 
--- Where nobody is left but Java's waiters, nobody would refresh the expiry of what Java needs.
+-- Sets when the keys of the queue end, for waiters whose scores end after this time.
+local function keep_queue(queue, scores, places, tickets, score_ms)
+  local keep_ms = score_ms + KEEP_MS
+  redis.call('pexpire', queue, keep_ms)
+  redis.call('pexpire', scores, keep_ms)
+  redis.call('pexpire', places, keep_ms)
+  redis.call('pexpire', tickets, keep_ms)
+end
+
+-- If only Java's waiters are left, no heartbeat refreshes the expiry of the keys that Java needs, so it is removed.
 local function leave_to_java(queue, scores, tickets)
   if redis.call('exists', tickets) == 0 and redis.call('exists', queue) == 1 then
     redis.call('persist', queue)
@@ -50,12 +63,12 @@ local function leave_to_java(queue, scores, tickets)
   end
 end
 
--- Removes the dead in front, and none else. True: it removed some.
+-- Removes dead waiters at the head of the queue that are not Java's. Returns whether there were any.
 local function remove_dead(queue, scores, places, tickets, now)
   local waiters = redis.call('lrange', queue, '0', CHUNK - 1)
   local dead = {}
   for i, place in ipairs(redis.call('hmget', places, unpack(waiters))) do
-    -- Without a record it is Java's, and is judged by its score.
+    -- A waiter without a record is Java's, and is judged by its score.
     if not place or alive_until(place) > now then
       break
     end
@@ -69,12 +82,15 @@ local function remove_dead(queue, scores, places, tickets, now)
   return true
 end
 
--- Puts back waiters that Java, or somebody by hand, removed from the front of the queue: those with smaller tickets than the
--- first there, in their order. A Java client whose clock is ahead removes those who are alive.
+-- Puts back waiters that were removed from the front of the queue, by Java or by hand: those with smaller tickets than the
+-- first waiter there, in their order. A Java client whose clock is ahead removes living waiters. Returns whether there were
+-- any.
 local function put_back(queue, scores, tickets, first, now)
   local most = first and redis.call('zscore', tickets, first)
   local missing, score = {}, now + SLACK_MS
-  for _, waiter in ipairs(redis.call('zrange', tickets, '0', CHUNK - 1)) do
+  -- LREM searches the list, so in a long list fewer are put back at once.
+  local at_once = math.max(1, math.min(CHUNK, math.floor(100000 / (redis.call('llen', queue) + 1))))
+  for _, waiter in ipairs(redis.call('zrange', tickets, '0', at_once - 1)) do
     if most then
       if tonumber(redis.call('zscore', tickets, waiter)) >= tonumber(most) then
         break
@@ -85,22 +101,28 @@ local function put_back(queue, scores, tickets, first, now)
     missing[#missing + 1] = waiter
   end
   for i = #missing, 1, -1 do
+    -- It may stand further back, if its ticket was removed and made anew. Twice in the list, it would block the others.
+    redis.call('lrem', queue, '0', missing[i])
     redis.call('lpush', queue, missing[i])
     redis.call('zadd', scores, score, missing[i])
   end
+  return #missing > 0
 end
 
--- Whether the waiter that belongs in front of all others of ours is not in the queue, given the first that is.
-local function is_missing(scores, tickets, foremost, first)
+-- Returns whether the foremost of our waiters, by its ticket, is not where it belongs in the queue, whose first waiter is
+-- given.
+local function is_missing(queue, scores, tickets, foremost, first)
   if not first then
     return true
   end
-  -- In front of it stands Java, which removes both or none; or one that came later.
-  return redis.call('zscore', tickets, first) or not redis.call('zscore', scores, foremost)
+  -- If the first waiter has a ticket, it queued later than the foremost. Otherwise it is Java's; then the foremost is missing
+  -- if it has no score, because Java removes both or none. With fewer scores than waiters, another program removed the scores.
+  return redis.call('zscore', tickets, first)
+    or not redis.call('zscore', scores, foremost) and redis.call('zcard', scores) >= redis.call('llen', queue)
 end
 
--- The first in the queue that is alive, and the time. The dead before it are removed. No first: nobody waits; or, with
--- `true` behind the time, there were too many of them for one script.
+-- Returns the first living waiter in the queue, and the time. Removes the dead waiters in front of it. Returns nil instead of a
+-- waiter if nobody waits, and a third value, true, if there were too many dead waiters for one script.
 local function head(queue, scores, places, tickets, now, java_wait_ms)
   for _ = 1, CHUNKS do
     local first = redis.call('lindex', queue, '0')
@@ -109,19 +131,20 @@ local function head(queue, scores, places, tickets, now, java_wait_ms)
       return nil, now
     end
     now = now or server_time()
-    if foremost and foremost ~= first and is_missing(scores, tickets, foremost, first) then
-      put_back(queue, scores, tickets, first, now)
-    else
+    local is_restored = foremost and foremost ~= first and is_missing(queue, scores, tickets, foremost, first)
+      and put_back(queue, scores, tickets, first, now)
+    if first and not is_restored then
       local place = redis.call('hget', places, first)
       if place then
         if alive_until(place) > now then
           return first, now
         end
         remove_dead(queue, scores, places, tickets, now)
+        leave_to_java(queue, scores, tickets)
       else
         local till = tonumber(redis.call('zscore', scores, first))
         if not till then
-          -- Java would keep it for ever.
+          -- Java would keep a waiter without a score for ever.
           till = now + java_wait_ms
           redis.call('zadd', scores, till, first)
         end
@@ -136,8 +159,8 @@ local function head(queue, scores, places, tickets, now, java_wait_ms)
   return nil, now, true
 end
 
--- Walks over the Java clients at one end of the queue, up to the first waiter that is not Java's. Returns that one's record, if
--- there is one, and how many and which they are.
+-- Walks over the Java clients at one end of the queue, up to the first waiter that is not Java's. Returns the record of that
+-- waiter (nil: there is none), and a list of these Java clients.
 local function beyond_java(queue, places, from, step)
   local java, at = {}, from
   while true do

@@ -1,10 +1,10 @@
 #!lua
 --[[
-  Acquire a free lock for an owner that holds nothing on it, with a token that is greater than all before. The only script
-  that creates a hold.
+  Acquires a free lock for an owner that holds nothing on it, with a token that is greater than all before. The only script
+  of the fenced lock that creates a hold.
 
   KEYS[1]  lock     hash: owner -> hold count
-  KEYS[2]  counter  string: the token of the last grant; never ends
+  KEYS[2]  counter  string: the token of the last grant; no expiry
 
   ARGV[1]  owner     text: "<client uuid>:<n>", never used for an earlier hold
   ARGV[2]  lease_ms  milliseconds, > 0
@@ -19,13 +19,12 @@
     -5    the key is a hash that is no lock
   Publishes  nothing
   Repeating  a copy that finds its own hold answers with its token, and adds no hold; one that runs after the hold was
-             released creates an orphan, which the sender goes on releasing until none can come any more
+             released creates an orphan, which the sender releases until no copy can arrive
 ]]
 local lock, counter = KEYS[1], KEYS[2]
 local owner, lease_ms = ARGV[1], ARGV[2]
 
--- A counter that was lost, or fell behind, must not count what was counted before: it goes on from the server's clock, in
--- microseconds.
+-- A counter that was lost or fell behind must not repeat a token: it continues from the server's clock, in microseconds.
 local function next_token()
   local time = redis.call('time')
   local now_us = time[1] .. string.sub('00000' .. time[2], -6)
@@ -33,15 +32,15 @@ local function next_token()
     redis.call('set', counter, now_us)
     return now_us
   end
-  -- As text: a number of Lua is exact up to 2^53 only.
+  -- As text: a Lua number is exact only up to 2^53.
   return redis.call('get', counter)
 end
 
 local left_ms = redis.call('pttl', lock)
 if left_ms == -2 then
-  -- Without a key it changes nothing, see rlock/acquire.
+  -- Changes nothing without a key, see rlock/acquire.
   redis.call('pexpire', lock, lease_ms)
-  -- Before the hold: where it can not be counted, nothing is granted.
+  -- Before the hold is created: if the counter cannot count, nothing is granted.
   local token = next_token()
   redis.call('hset', lock, owner, '1')
   redis.call('pexpire', lock, lease_ms)
@@ -51,7 +50,7 @@ if redis.call('hexists', lock, owner) == 1 then
   if left_ms < tonumber(lease_ms) then
     redis.call('pexpire', lock, lease_ms)
   end
-  -- Nobody else counts while it is held.
+  -- No other owner increases the counter while the lock is held.
   return redis.call('get', counter) or next_token()
 end
 return in_the_way(lock, left_ms)

@@ -1,26 +1,26 @@
 #!lua
 --[[
-  Take a read lock for an owner that holds none on it: if nobody else has the write lock. The only script that creates
-  a read hold.
+  Acquires the read lock for an owner that does not hold it, if no other owner holds the write lock. The only script that
+  creates a read hold.
 
   KEYS[1]  lock  hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the owner's holds
 
-  ARGV[1]  owner     text: "<client uuid>:<n>", never used for an earlier hold, but by an owner that has the write lock
-  ARGV[2]  grant     number that was never used before, and greater than those that were
+  ARGV[1]  owner     text: "<client uuid>:<n>", never used for an earlier hold, except by an owner that holds the write lock
+  ARGV[2]  grant     number of the grant: never used before, and greater than all earlier ones
   ARGV[3]  lease_ms  milliseconds, > 0
 
   With  read/shared.lua
 
   Returns
     nil   granted
-    >= 0  another owner has the write lock: milliseconds left of its lease
+    >= 0  another owner holds the write lock: milliseconds left of its lease
     -1    the same, without expiry
     -2    lost: this owner has a later hold
     -3    the key is a lock that is not a read-write lock
     -5    the key is a hash that is no lock
   Publishes  nothing
   Repeating  a copy that finds its own hold answers "granted" and adds no hold; one that runs after the hold was released
-             creates an orphan, which the sender goes on releasing until none can come any more
+             creates an orphan, which the sender releases until no copy can arrive
 ]]
 local lock = KEYS[1]
 local owner, grant, lease_ms = ARGV[1], ARGV[2], ARGV[3]
@@ -30,7 +30,7 @@ if mode and mode ~= 'read' and mode ~= 'write' or not mode and redis.call('exist
   return no_read_write_lock(lock, mode)
 end
 if mode == 'write' and redis.call('hexists', lock, owner .. WRITER) == 0 then
-  return redis.call('pttl', lock)
+  return written_ms(lock)
 end
 
 local keys, count = hold_keys(lock, owner), mode and count_of(lock, owner) or 0
@@ -40,17 +40,17 @@ if found == grant then
   redis.call('pexpire', lock, lease_ms, 'gt')
   return nil
 end
--- Within one write hold, an owner may read, give that back and read again. What is found here is what it gave back, and
--- nothing but a late copy of it is older.
+-- Within one write hold, an owner may acquire the read lock, release it and acquire it again. A later grant than this one
+-- says that this is a late copy. An earlier one belongs to a hold that was released.
 if found and tonumber(found) > tonumber(grant) then
   return -2
 end
 remove(keys, 1, count)
--- A user who may not do this is stopped here, and not later, where a hold would be left. Without a lock it changes
--- nothing.
+-- Changes nothing without a lock. A user who may not set an expiry fails here, and not later, which would leave a hold.
 local is_raised = redis.call('pexpire', lock, lease_ms, 'gt') == 1
--- A lock has an expiry. A hash without one may be somebody's data with a field that is called "mode".
-if mode == 'read' and not is_raised and redis.call('pttl', lock) == -1 and other_reader_ms(lock, owner) == -5 then
+-- A lock has an expiry. A hash without one may be data of another program that has a field "mode".
+if mode == 'read' and not is_raised and redis.call('pttl', lock) == -1
+  and (redis.call('hlen', lock) == 1 or other_reader_ms(lock, owner) == -5) then
   return -5
 end
 redis.call('set', keys .. '1', grant, 'px', lease_ms)

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 --[[
-  Raise a read hold that exists to a given count. It never creates one: whoever lost its hold has to start anew.
+  Raises an existing read hold to a given count. Never creates one: an owner that lost its hold has to acquire again.
 
   KEYS[1]  lock  hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the owner's holds
 
   ARGV[1]  owner     text: the owner of the hold
-  ARGV[2]  grant     number that the hold was acquired with
-  ARGV[3]  want      holds there shall be, >= 2
+  ARGV[2]  grant     number of the grant that the hold belongs to
+  ARGV[3]  want      the target count, >= 2
   ARGV[4]  lease_ms  milliseconds: the lease becomes at least this long, never shorter than it is
 
   With  read/shared.lua

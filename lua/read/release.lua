@@ -1,28 +1,28 @@
 #!lua flags=allow-oom
 --[[
-  Lower a read hold to a given count. With the last reader that is alive, free the lock and wake a waiter. Also the undo
-  of an attempt.
+  Lowers a read hold to a given count. With the last living reader, frees the lock and wakes a waiter. Also undoes an
+  attempt.
 
   KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the holds
   KEYS[2]  channel  where the waiters of this lock listen
 
   ARGV[1]  owner     text: the owner of the hold
-  ARGV[2]  grant     number that the hold was acquired with; 0: whatever it was
-  ARGV[3]  keep      holds that shall be left, >= 0; the first keeps the longest lease
-  ARGV[4]  usual_ms  milliseconds: a lock that lasts longer for the sake of this hold is made to end earlier
+  ARGV[2]  grant     number of the grant that the hold belongs to; 0: any
+  ARGV[3]  keep      the target count, >= 0; the first hold keeps the longest lease
+  ARGV[4]  usual_ms  milliseconds: if this hold alone made the lock's lease longer than this, the lease is shortened
 
   With  read/shared.lua
 
   Returns
     3     released; the key keeps data that is no lock, without expiry
     2     released, but no waiter could be told: this user may not publish on the channel
-    1     released: this owner does not read any more
-    0     lowered: this owner still does
+    1     released: this owner no longer holds the read lock
+    0     lowered: this owner still holds it
     -2    lost: this owner held nothing, or a later hold
   Publishes  "0" on channel, if the lock became free
   Repeating  changes nothing: the count is a target, and the number of the grant is never used again
 ]]
--- More readers than this are not looked at one by one.
+-- With more fields than this, the readers are not checked one by one.
 local MANY = 4
 
 local lock, channel = KEYS[1], KEYS[2]
@@ -31,7 +31,7 @@ local owner, grant, keep, usual_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumb
 local keys, count = hold_keys(lock, owner), count_of(lock, owner)
 local found = grant_of(keys, count)
 if count == 0 then
-  -- Somebody removed the hash. What is left of the hold would last as long as its lease.
+  -- Another program removed the hash. The keys of the hold would stay until their lease ends.
   local i = 1
   while redis.call('get', keys .. i) == grant do
     redis.call('del', keys .. i)
@@ -57,8 +57,8 @@ if redis.call('hget', lock, 'mode') == 'write' then
   remove(keys, 1, count)
   return answer
 end
--- While this one still reads: a user who may not look at others is stopped here, and not later, where a lock without
--- readers would be left.
+-- Before this hold ends: a user who may not look at other readers fails here, and not later, which would leave a lock
+-- without readers.
 local other_ms = other_reader_ms(lock, owner)
 if other_ms == -5 then
   other_ms = reader_ms_beside_data(lock, owner)
@@ -66,13 +66,14 @@ end
 if not other_ms then
   local is_data = free(lock, owner)
   remove(keys, 1, count)
-  -- pcall: the lock is free already, and must not be reported as held.
+  -- pcall: the lock is free already, so a refused message must not make the script fail.
   local told = redis.pcall('publish', channel, '0')
   return found and (is_data and 3 or type(told) == 'table' and 2) or answer
 end
--- Java's writers wait for the expiry of the hash when a reader died. A long lease that was given back early must not
--- hold them up; but who is left and lasts about as long is not worth to look at all, and many are too many to look at. The
--- two expiries were set together, but the clock may go on within a script.
+-- When a reader died, Java's writers wait for the expiry of the hash. A long lease that was released early must not delay
+-- them, so the expiry is lowered to the longest lease that is left. That is not worth its cost if another reader lasts
+-- about as long, or if there are many readers. The 5 ms: both expiries were set together, but the clock may advance
+-- within a script.
 local left_ms = redis.call('pttl', lock)
 local is_too_long = left_ms > usual_ms and longest(keys, count) > left_ms - 5 and other_ms < left_ms / 2
 redis.call('hdel', lock, owner)

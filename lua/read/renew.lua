@@ -1,31 +1,31 @@
 #!lua flags=allow-oom
 --[[
-  Renew the leases of many read holds in one command, and with them those of their locks.
+  Renews the leases of many read holds in one command, and with them the leases of their locks.
 
   KEYS[i]    lock  hash: "mode" -> "read" or "write", owner -> hold count; one per hold. And the keys of the holds
 
   ARGV[1]     lease_ms  milliseconds: each lease becomes at least this long, never shorter than it is
   ARGV[3i-1]  owner     text: the owner of the hold on KEYS[i]
-  ARGV[3i]    grant     number that the hold was acquired with
-  ARGV[3i+1]  keep_ms   milliseconds: its lease is at least this long anyway, unless Java's watchdog made it shorter
+  ARGV[3i]    grant     number of the grant that the hold belongs to
+  ARGV[3i+1]  keep_ms   milliseconds left of the hold's own lease, which Java's watchdog may have shortened: it is restored
 
   With  read/shared.lua
 
   Returns
     list  per hold 1 (renewed) or 0 (lost: this owner holds nothing there, or a later hold)
   Publishes  nothing
-  Repeating  changes nothing but the time. A copy that runs after a hold ended does not touch its lock
+  Repeating  changes only the lease. A copy that runs after a hold ended does not touch its lock
 ]]
 local lease_ms = ARGV[1]
 
 local renewed = {}
 for i, lock in ipairs(KEYS) do
   local owner, grant, keep_ms = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
-  -- pcall: one key that somebody replaced by another type must not cost the other holds their renewal.
+  -- pcall: a key that was replaced by another type must not cost the other holds their renewal.
   local value = redis.pcall('hget', lock, owner)
   local keys, count = hold_keys(lock, owner), type(value) == 'string' and tonumber(value) or 0
   if grant_of(keys, count) == grant then
-    -- The keys first: a lock must not be taken for one that nobody reads.
+    -- The keys of the holds first: a lock with readers must not look like one without.
     local ms = tonumber(keep_ms) > tonumber(lease_ms) and keep_ms or lease_ms
     local is_longer = false
     for hold = 1, count do

@@ -1,16 +1,17 @@
--- Shared by the scripts of a read-write lock. It is inserted behind the first line of each of them.
+-- Shared by the scripts of a read-write lock. It is inserted behind the first line of each script.
 
--- What the keys of a reader's holds begin with. Its holds are numbered from 1; each has a key of that number, with the
--- lock's hash tag. The value says which grant it is of, and its expiry is the lease. The first lasts as long as any.
+-- Returns the prefix of the keys of a reader's holds, with the lock's hash tag. The holds are numbered from 1, and each has
+-- a key with its number. The value is the number of the grant, and the expiry is the lease. The first key lasts as long as
+-- any other.
 local function hold_keys(lock, reader)
   local tag = string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'
   return tag .. ':' .. reader .. ':rwlock_timeout:'
 end
 
--- Which grant the holds are of. None: the reader is dead, whatever the hash says.
+-- Returns the number of the grant that the holds belong to. nil: the reader is dead, whatever the hash says.
 local function grant_of(keys, count)
   for i = 1, count do
-    -- pcall: what somebody replaced by another type is no hold of ours.
+    -- pcall: a key that was replaced by another type is no hold.
     local grant = redis.pcall('get', keys .. i)
     if type(grant) == 'string' then
       return grant
@@ -19,10 +20,10 @@ local function grant_of(keys, count)
   return nil
 end
 
--- A key without expiry, which only somebody else's command can make, lasts this long.
+-- A key without expiry counts as if it had this one. Only a command of another program removes an expiry.
 local TEN_YEARS_MS = 315360000000
 
--- Milliseconds until the last of the keys ends, at least 1. -2: none is there.
+-- Returns the milliseconds until the last of the keys ends, at least 1. -2: there is none.
 local function longest(keys, count)
   local longest_ms = -2
   for i = 1, count do
@@ -42,7 +43,7 @@ local function remove(keys, first, last)
   end
 end
 
--- How many holds a reader has by the hash.
+-- Returns the hold count of a reader, as the hash states it.
 local function count_of(lock, reader)
   return tonumber(redis.call('hget', lock, reader)) or 0
 end
@@ -53,25 +54,37 @@ local function is_writer(field)
   return string.sub(field, -#WRITER) == WRITER
 end
 
--- Whether a field and its value are those of a holder, and not somebody else's data.
+-- Returns whether a field and its value are those of a holder, and not data of another program.
 local function is_holder(field, value)
   local owner = is_writer(field) and string.sub(field, 1, -#WRITER - 1) or field
   return string.find(owner, '^.+:%d+$') and string.find(value, '^%d+$')
 end
 
--- The answer to whoever finds this in the field "mode" of a key that exists, where a read-write lock has another value.
+-- Returns the reply of a script that finds a key which is no read-write lock, with this value in its field "mode".
 local function no_read_write_lock(lock, mode)
   local fields = not mode and redis.call('hrandfield', lock, '2', 'withvalues') or {}
   return #fields == 2 and not is_writer(fields[1]) and is_holder(fields[1], fields[2]) and -3 or -5
 end
 
--- Milliseconds for which some reader lasts that is alive, and is not the one given. None: nobody else reads. The dead that
--- are met are removed, so each costs once. -5: there is a field that is no holder's.
+-- Returns the milliseconds left of a write lock, -1 if it has no expiry, or -5 if no field is a writer: then the hash is data
+-- of another program that has a field "mode". A write lock has three fields at most: the mode, the writer and its read hold.
+local function written_ms(lock)
+  local fields = redis.call('hrandfield', lock, '3', 'withvalues')
+  for i = 1, #fields, 2 do
+    if is_writer(fields[i]) and is_holder(fields[i], fields[i + 1]) then
+      return redis.call('pttl', lock)
+    end
+  end
+  return -5
+end
+
+-- Returns the milliseconds left of the lease of a living reader other than the given one. nil: there is none. -5: a field
+-- is not a holder. Dead readers found on the way are removed, so each costs once.
 local function other_reader_ms(lock, one)
   local met_dead = true
   while met_dead do
     met_dead = false
-    -- Three, as one may be the mode, and one the reader given.
+    -- Three fields, because one may be the mode and one the given reader.
     local found = redis.call('hrandfield', lock, '3', 'withvalues')
     for i = 1, #found, 2 do
       local reader, count = found[i], found[i + 1]
@@ -91,7 +104,7 @@ local function other_reader_ms(lock, one)
   return nil
 end
 
--- The same, where there are fields that are no holder's: it looks at all of them.
+-- The same for a hash with fields that are not holders: checks all fields, and returns the longest lease.
 local function reader_ms_beside_data(lock, one)
   local fields, lasts_ms = redis.call('hgetall', lock), nil
   for i = 1, #fields, 2 do
@@ -108,8 +121,8 @@ local function reader_ms_beside_data(lock, one)
   return lasts_ms
 end
 
--- Nobody holds the lock any more: these fields are the last of it. True: the key keeps somebody else's data. That stays as it
--- is, and does not end with the lease. What another kind of lock has there ends with its own.
+-- Removes these fields, the last of a lock that is free now. Returns whether the key keeps data of another program. That data
+-- stays as it is, and loses the expiry, which was the lease. A field of another kind of lock keeps the expiry.
 local function free(lock, ...)
   redis.call('hdel', lock, 'mode', ...)
   local is_data = redis.call('exists', lock) == 1 and no_read_write_lock(lock) == -5

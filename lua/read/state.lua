@@ -1,14 +1,14 @@
 #!lua flags=allow-oom
 --[[
-  Ask whether anybody holds the read lock.
+  Returns whether an owner holds the read lock.
 
   KEYS[1]  lock  hash: "mode" -> "read" or "write", owner -> hold count; and the keys of readers' holds
 
   With  read/shared.lua
 
   Returns
-    >= 0  held: milliseconds for which some reader lasts
-    -2    nobody reads
+    >= 0  held: milliseconds left of the lease of a living reader
+    -2    no living reader holds it
     -3    the key is a lock that is not a read-write lock
     -5    the key is a hash that is no lock
   Publishes  nothing
@@ -24,7 +24,7 @@ if mode ~= 'read' and mode ~= 'write' then
   return no_read_write_lock(lock, mode)
 end
 
--- Milliseconds for which one of these lasts that reads and is alive. None: nobody does.
+-- Returns the milliseconds left of the lease of a living reader among these fields. nil: there is none.
 local function alive(found)
   for i = 1, #found, 2 do
     local reader, count = found[i], found[i + 1]
@@ -38,7 +38,7 @@ local function alive(found)
   return nil
 end
 
--- Most readers are alive, so a few of them tell. With none among them, all are looked at.
+-- Most readers are alive, so a few fields are enough. If none of those is alive, all are checked.
 local lasts_ms = alive(redis.call('hrandfield', lock, '8', 'withvalues'))
 if not lasts_ms and redis.call('hlen', lock) > 8 then
   lasts_ms = alive(redis.call('hgetall', lock))

@@ -1,6 +1,6 @@
 #!lua
 --[[
-  Acquire a free lock for an owner that holds nothing on it. The only script that creates a hold.
+  Acquires a free lock for an owner that holds nothing on it. The only script of the RLock that creates a hold.
 
   KEYS[1]  lock      hash: owner -> hold count
 
@@ -17,15 +17,15 @@
     -5    the key is a hash that is no lock
   Publishes  nothing
   Repeating  a copy that finds its own hold answers "granted" and adds no hold; one that runs after the hold
-             was released creates an orphan, which the sender goes on releasing until none can come any more
+             was released creates an orphan, which the sender releases until no copy can arrive
 ]]
 local lock = KEYS[1]
 local owner, lease_ms = ARGV[1], ARGV[2]
 
 local left_ms = redis.call('pttl', lock)
 if left_ms == -2 then
-  -- Without a key it changes nothing. A user who may not do it is stopped here, and not between the next two lines,
-  -- where a lock without expiry would be left.
+  -- Changes nothing without a key. A user who may not set an expiry fails here, and not between the next two lines, which
+  -- would leave a lock without expiry.
   redis.call('pexpire', lock, lease_ms)
   redis.call('hset', lock, owner, '1')
   redis.call('pexpire', lock, lease_ms)

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 --[[
-  Raise a hold that exists to a given count. It never creates one: whoever lost its hold has to start anew.
+  Raises an existing hold to a given count. Never creates one: an owner that lost its hold has to acquire again.
 
   KEYS[1]  lock      hash: owner -> hold count
 
   ARGV[1]  owner     text: the owner of the hold
-  ARGV[2]  want      holds there shall be, >= 2
+  ARGV[2]  want      the target count, >= 2
   ARGV[3]  lease_ms  milliseconds: the lease becomes at least this long, never shorter than it is
 
   Returns
@@ -21,7 +21,7 @@ local count = tonumber(redis.call('hget', lock, owner))
 if not count then
   return -2
 end
--- 0: it lasts longer, or somebody else's command took its expiry away. Then it gets one again.
+-- 0: the lease is longer already, or a command of another program removed the expiry. Then the key gets one again.
 if redis.call('pexpire', lock, lease_ms, 'gt') == 0 then
   redis.call('pexpire', lock, lease_ms, 'nx')
 end

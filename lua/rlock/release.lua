@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 --[[
-  Lower an owner's hold to a given count; at none, free the lock and wake a waiter. Also the undo of an attempt.
+  Lowers an owner's hold to a given count. At 0, frees the lock and wakes a waiter. Also undoes an attempt.
 
   KEYS[1]  lock     hash: owner -> hold count
   KEYS[2]  channel  where the waiters of this lock listen
 
   ARGV[1]  owner  text: the owner of the hold
-  ARGV[2]  keep   holds that shall be left, >= 0; they keep the lease they have
+  ARGV[2]  keep   the target count, >= 0; what is left keeps its lease
 
   With  rlock/shared.lua
 
@@ -17,7 +17,7 @@
     0     lowered: this owner still holds it
     -2    lost: this owner holds nothing
   Publishes  "0" on channel, if the lock became free
-  Repeating  changes nothing: the count is a target, and an owner id is never used again once it was 0
+  Repeating  changes nothing: the count is a target, and an owner id is not used again after its count was 0
 ]]
 local lock, channel = KEYS[1], KEYS[2]
 local owner, keep = ARGV[1], ARGV[2]
@@ -36,6 +36,6 @@ local is_data = end_hold(lock, owner)
 if is_data == nil then
   return -2
 end
--- pcall: the lock is free already, and must not be reported as held.
+-- pcall: the lock is free already, so a refused message must not make the script fail.
 local told = redis.pcall('publish', channel, '0')
 return is_data and 3 or type(told) == 'table' and 2 or 1

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 --[[
-  Renew the leases of many holds in one command.
+  Renews the leases of many holds in one command.
 
   KEYS[i]    lock      hash: owner -> hold count; one per hold
 
@@ -10,16 +10,16 @@
   Returns
     list  per hold 1 (renewed) or 0 (lost: this owner holds nothing there)
   Publishes  nothing
-  Repeating  changes nothing but the time. A copy that runs after a hold ended does not touch its lock
+  Repeating  changes only the lease. A copy that runs after a hold ended does not touch its lock
 ]]
 local lease_ms = ARGV[1]
 
 local renewed = {}
 for i, lock in ipairs(KEYS) do
   local owner = ARGV[1 + i]
-  -- pcall: one key that somebody replaced by another type must not cost the other holds their renewal.
+  -- pcall: a key that was replaced by another type must not cost the other holds their renewal.
   if redis.pcall('hexists', lock, owner) == 1 then
-    -- 0: it lasts longer, or somebody else's command took its expiry away. Then it gets one again.
+    -- 0: the lease is longer already, or a command of another program removed the expiry. Then the key gets one again.
     if redis.call('pexpire', lock, lease_ms, 'gt') == 0 then
       redis.call('pexpire', lock, lease_ms, 'nx')
     end

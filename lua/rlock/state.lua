@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 --[[
-  Ask whether a lock that one owner holds alone is held.
+  Returns whether a lock that one owner holds alone is held.
 
   KEYS[1]  lock  hash: owner -> hold count
 

@@ -1,7 +1,7 @@
 #!lua
 --[[
-  Acquire the write lock for an owner that holds nothing on it: if it is free, or all who read are dead. The only script
-  that creates a write hold.
+  Acquires the write lock for an owner that holds nothing on it, if the lock is free or all readers are dead. The only
+  script that creates a write hold.
 
   KEYS[1]  lock  hash: "mode" -> "read" or "write", owner -> hold count; and the keys of readers' holds
 
@@ -12,13 +12,13 @@
 
   Returns
     nil   granted
-    >= 0  held by others: milliseconds in which it does not become free without a message
+    >= 0  held by others: milliseconds for which it stays held, unless a message says otherwise
     -1    the same, and it has no expiry
     -3    the key is a lock that is not a read-write lock
-    -5    the key is a hash that is no lock, or has a field that is no holder's
+    -5    the key is a hash that is no lock, or has a field that is not a holder
   Publishes  nothing
   Repeating  a copy that finds its own hold answers "granted" and adds no hold; one that runs after the hold was released
-             creates an orphan, which the sender goes on releasing until none can come any more
+             creates an orphan, which the sender releases until no copy can arrive
 ]]
 local lock = KEYS[1]
 local writer, lease_ms = ARGV[1], ARGV[2]
@@ -29,9 +29,12 @@ if mode == 'write' then
     redis.call('pexpire', lock, lease_ms, 'gt')
     return nil
   end
-  return redis.call('pttl', lock)
+  return written_ms(lock)
 end
 if mode == 'read' then
+  if redis.call('hlen', lock) == 1 then
+    return -5
+  end
   local reader_ms = other_reader_ms(lock)
   if reader_ms then
     return reader_ms
@@ -40,7 +43,7 @@ if mode == 'read' then
 elseif mode or redis.call('exists', lock) == 1 then
   return no_read_write_lock(lock, mode)
 end
--- Without a key it changes nothing, see rlock/acquire.
+-- Changes nothing without a key, see rlock/acquire.
 redis.call('pexpire', lock, lease_ms)
 redis.call('hset', lock, 'mode', 'write', writer, '1')
 redis.call('pexpire', lock, lease_ms)

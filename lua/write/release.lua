@@ -1,24 +1,24 @@
 #!lua flags=allow-oom
 --[[
-  Lower a write hold to a given count. At none, free the lock, or leave it to the owner's own read hold; and wake all
-  waiters. Also the undo of an attempt.
+  Lowers a write hold to a given count. At 0, frees the lock, or leaves it to the owner's own read hold, and wakes all
+  waiters. Also undoes an attempt.
 
   KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the owner's read holds
   KEYS[2]  channel  where the waiters of this lock listen
 
   ARGV[1]  writer  text: the owner of the hold, "<client uuid>:<n>:write"
-  ARGV[2]  keep    holds that shall be left, >= 0; they keep the lease they have
+  ARGV[2]  keep    the target count, >= 0; what is left keeps its lease
 
   With  read/shared.lua
 
   Returns
     3     released; the key keeps data that is no lock, without expiry
     2     released, but no waiter could be told: this user may not publish on the channel
-    1     released: this owner does not write any more
-    0     lowered: this owner still does
+    1     released: this owner no longer holds the write lock
+    0     lowered: this owner still holds it
     -2    lost: this owner held nothing
-  Publishes  "1" on channel, if this owner does not write any more
-  Repeating  changes nothing: the count is a target, and an owner id is never used again once it was 0
+  Publishes  "1" on channel, if this owner no longer holds the write lock
+  Repeating  changes nothing: the count is a target, and an owner id is not used again after its count was 0
 ]]
 local lock, channel = KEYS[1], KEYS[2]
 local writer, keep = ARGV[1], ARGV[2]
@@ -43,6 +43,6 @@ if grant_of(keys, holds) then
 else
   is_data = free(lock, writer, reader)
 end
--- pcall: the lock is free already, and must not be reported as held.
+-- pcall: the lock is released already, so a refused message must not make the script fail.
 local told = redis.pcall('publish', channel, '1')
 return is_data and 3 or type(told) == 'table' and 2 or 1

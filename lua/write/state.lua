@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 --[[
-  Ask whether anybody holds the write lock.
+  Returns whether an owner holds the write lock.
 
   KEYS[1]  lock  hash: "mode" -> "read" or "write", owner -> hold count
 
@@ -9,7 +9,7 @@
   Returns
     >= 0  held: milliseconds left of its lease
     -1    held, without expiry
-    -2    nobody writes
+    -2    no owner holds the write lock
     -3    the key is a lock that is not a read-write lock
     -5    the key is a hash that is no lock
   Publishes  nothing
@@ -19,7 +19,7 @@ local lock = KEYS[1]
 
 local mode = redis.call('hget', lock, 'mode')
 if mode == 'write' then
-  return redis.call('pttl', lock)
+  return written_ms(lock)
 end
 if mode == 'read' or not mode and redis.call('exists', lock) == 0 then
   return -2

@@ -40,9 +40,6 @@ pub(super) trait Place: Send + Sync {
 
     /// The heartbeat came to an end. The next is due then. `wakes`: the waiter has to attempt now.
     fn heard_of(self: Arc<Self>, next: Moment, wakes: bool);
-
-    /// Leaves the queue, for a call that nobody polls.
-    fn give_up(self: Arc<Self>);
 }
 
 /// The duty of sending heartbeats.

@@ -74,8 +74,10 @@ impl HeldLock {
     pub(crate) async fn unlock(mut self) -> Result<()> {
         let was_lost = self.is_lost();
         let quorum = self.hold.quorum();
+        let runtime = self.check_runtime();
         let released = self.give_back().release(quorum).await;
-        let was_held = released.map_err(|fault| Error::of_lock(self.lock(), fault))?;
+        let was_held =
+            released.map_err(|fault| runtime.err().unwrap_or_else(|| Error::of_lock(self.lock(), fault)))?;
         if was_lost || !was_held { Err(Error::NotHeld(self.lock())) } else { Ok(()) }
     }
 
@@ -103,13 +105,22 @@ impl HeldLock {
         match extended {
             Ok(true) => Ok(()),
             Ok(false) => lost(),
-            Err(fault) => Err(Error::of_lock(self.lock(), fault)),
+            Err(fault) => {
+                self.check_runtime()?;
+                Err(Error::of_lock(self.lock(), fault))
+            }
         }
+    }
+
+    /// Fails if the runtime of a member's client is gone.
+    fn check_runtime(&self) -> Result<()> {
+        self.members.iter().try_for_each(|member| member.grant.lock.engine.check_runtime())
     }
 
     /// False: the server has nothing of it.
     async fn extend_member(&self, member: &MemberHold, lease: Duration) -> Result<bool, Fault> {
         let MemberHold { grant, member } = member;
+        grant.lock.check_runtime()?;
         let mut tries = Tries::new(grant.lock.engine.config.retry_timeout());
         loop {
             match grant.extend(&self.hold, *member, lease).await {
@@ -167,6 +178,7 @@ impl Drop for Releasing {
 
 /// Reconciles one grant, and retries after faults. Returns whether the server still had the hold.
 async fn release(grant: &Arc<Grant>) -> Result<bool, Fault> {
+    grant.lock.check_runtime()?;
     let mut tries = Tries::new(grant.lock.engine.config.retry_timeout());
     loop {
         match grant.reconcile().await {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::per_member::PerMember;
 use super::shared::Engine;
 use crate::error::{Error, LockId, Result};
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{Arg, Call, HolderRef, LockKeys, Protocol, Reply};
 use crate::store::{Connection, ConnectionIndex};
 
@@ -87,6 +87,11 @@ impl LockRef {
     /// The error for a key that holds data that is no lock.
     pub(super) fn not_a_lock(&self) -> Error {
         Error::WrongKind { lock: self.id(), found: NOT_A_LOCK }
+    }
+
+    /// Refuses work that nothing would finish: the runtime on which the client was made is gone.
+    pub(super) fn check_runtime(&self) -> Result<(), Fault> {
+        self.engine.check_runtime().map_err(|gone| Fault::new(FaultKind::Rejected, Sent::No, gone))
     }
 
     pub(super) fn error(&self, fault: Fault) -> Error {

@@ -1,8 +1,9 @@
 //! What all handles and guards of one client share.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
@@ -20,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind, Sent};
 use crate::report::Limit;
 use crate::store::{OpenError, Source, Store};
+use crate::sync::lock;
 
 /// What all handles and guards of one client share.
 pub(crate) struct Engine {
@@ -37,6 +39,8 @@ pub(crate) struct Engine {
     pub(super) failed_releases: Limit,
     /// Acquires under way.
     acquires: AtomicUsize,
+    /// What they may have got, by the number of the grant.
+    pending: Mutex<BTreeMap<u64, Arc<dyn Pending>>>,
     /// Wakes `shutdown` when the last of them has ended.
     no_acquires: Notify,
     /// True from the shutdown on.
@@ -45,6 +49,12 @@ pub(crate) struct Engine {
 
 /// An acquire under way. `shutdown` waits for it: only then it knows everything that has to be undone.
 pub(super) struct UnderWay<'a>(&'a Engine);
+
+/// What an acquire under way may have got on one lock.
+pub(super) trait Pending: Send + Sync {
+    /// Undoes it without the acquire, which nobody polls.
+    fn give_up(self: Arc<Self>);
+}
 
 impl Engine {
     pub(crate) async fn start(source: Source, config: LockConfig) -> Result<Arc<Self>> {
@@ -60,6 +70,7 @@ impl Engine {
             background: Background::start(),
             failed_releases: Limit::default(),
             acquires: AtomicUsize::new(0),
+            pending: Mutex::default(),
             no_acquires: Notify::new(),
             closing: watch::Sender::new(false),
             store,
@@ -107,6 +118,15 @@ impl Engine {
         Ok(under_way)
     }
 
+    pub(super) fn add_pending(&self, number: u64, pending: Arc<dyn Pending>) {
+        lock(&self.pending).insert(number, pending);
+    }
+
+    pub(super) fn remove_pending(&self, number: u64) {
+        // Bound, so that it is dropped after the list is unlocked.
+        let _removed = lock(&self.pending).remove(&number);
+    }
+
     /// Waits until no acquire is under way.
     async fn acquires_ended(&self) {
         loop {
@@ -130,13 +150,15 @@ impl Engine {
 
     pub(crate) async fn shutdown(&self) -> Result<()> {
         self.closing.send_replace(true);
-        let limit = self.config.retry_timeout();
+        // Without retries, there is still time for an answer.
+        let limit = self.config.retry_timeout().max(2 * self.config.command_timeout());
         let drained = timeout(limit, async {
             // Every acquire under way ends with `Closed`, and hands over what it leaves before it counts as ended. An acquire
-            // that nobody polls does not end: its place in a queue is given up without it.
+            // that nobody polls does not end: what it may have got is undone without it.
             let _ = timeout(limit / 2, self.acquires_ended()).await;
-            for place in self.heartbeats.close() {
-                place.give_up();
+            let pending: Vec<_> = lock(&self.pending).values().cloned().collect();
+            for pending in pending {
+                pending.give_up();
             }
             self.background.drain().await
         })

@@ -71,6 +71,8 @@ impl Listing {
         self.has_other_data |= !self.is_read_write && self.holders.len() > 1;
         let has_more = cursor != "0" && !self.has_other_data;
         if !has_more {
+            // No lock leaves a mode without a holder.
+            self.has_other_data |= self.is_read_write && self.holders.is_empty();
             // A field may be in more than one part.
             self.holders.sort_by(|a, b| a.field.cmp(&b.field));
             self.holders.dedup_by(|a, b| a.field == b.field);

@@ -32,7 +32,7 @@ pub(super) fn fair(keys: &LockKeys, [queue, scores, places, tickets]: &[Arc<str>
         (Arc::clone(&keys.lock), LOCK),
         (Arc::clone(&keys.lock), "time"),
         (Arc::clone(queue), "exists lindex llen lpop lpush lrange lrem persist pexpire rpush"),
-        (Arc::clone(scores), "persist pexpire zadd zrem zscore"),
+        (Arc::clone(scores), "persist pexpire zadd zcard zrem zscore"),
         (Arc::clone(places), "hdel hget hlen hmget hset pexpire"),
         (Arc::clone(tickets), "exists pexpire zadd zcard zrange zrank zrem zscore"),
         (format!("{}:{OWNER}", keys.channel).into(), CHANNEL),

@@ -1,4 +1,4 @@
-//! Promises 11 and 12: whatever is dropped, at whatever point, leaves nothing behind.
+//! Guarantees 11 and 12: dropping any future or guard, at any point, leaves nothing behind.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -15,8 +15,8 @@ use crate::support::{LIMIT, MS, SECOND, Scene, connect, eventually, patient, soo
 /// More polls than any future here needs.
 const MOST_POLLS: usize = 200;
 
-/// Polls a future this many times, whenever it was woken, then leaves it for a while, and drops it. `None`: it was
-/// dropped.
+/// Polls a future this many times, each time after it was woken. Then leaves it for a while, and drops it. `None`: it
+/// was dropped.
 async fn left<F: Future>(times: usize, pause: Pause, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut polls = 0;
@@ -38,11 +38,11 @@ async fn left<F: Future>(times: usize, pause: Pause, future: F) -> Option<F::Out
 /// What happens between the last poll and the drop.
 #[derive(Clone, Copy, Debug)]
 enum Pause {
-    /// Nothing: what was to be sent may not even be on its way.
+    /// The command may not be sent yet.
     No,
-    /// It is on its way.
+    /// The command is in flight.
     Sent,
-    /// The answer is there, and nobody has looked at it.
+    /// The reply has arrived, and the future has not seen it.
     Answered,
 }
 
@@ -53,12 +53,12 @@ impl Pause {
         match self {
             Self::No => {}
             Self::Sent => tokio::task::yield_now().await,
-            Self::Answered => sleep(3 * MS).await, // long enough for most; what comes later is as good a case
+            Self::Answered => sleep(3 * MS).await, // long enough for most replies; a later one is a valid case, too
         }
     }
 }
 
-/// A scene in which futures are dropped, and the proof afterwards.
+/// A scene in which futures are dropped, and the check that nothing is left.
 struct Sweep {
     scene: Scene,
     locks: LockClient,
@@ -68,9 +68,9 @@ struct Sweep {
 impl Sweep {
     async fn new() -> Self {
         let scene = Scene::start();
-        // Without polling, so that a wake that gets lost shows.
+        // Without polling, so that a lost wake-up shows.
         let locks = scene.client_with(patient().safety_poll(Duration::from_secs(3_600))).await;
-        // All connections are made, and the subscriber has been at work.
+        // Make all connections, and use the subscriber once.
         for name in 0..20 {
             locks.rlock(format!("warm {name}")).lock().await.unwrap().unlock().await.unwrap();
         }
@@ -79,7 +79,7 @@ impl Sweep {
             let locks = locks.clone();
             async move { locks.rlock("warm").lock().await.unwrap().unlock().await }
         });
-        eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
+        eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
         held.unlock().await.unwrap();
         soon(waiting).await.unwrap().unwrap();
         scene.quiet().await;
@@ -87,10 +87,12 @@ impl Sweep {
         Self { scene, locks, tasks }
     }
 
-    /// Another owner gets the lock at once, not after the lease of 30 s; and nothing is left.
+    /// Another owner acquires the lock at once, not after the lease of 30 s, and nothing is left.
     async fn is_clean<F: Fixture>(&self, name: &str, what: &str) {
         let mut rival = F::rival(&self.locks, name);
-        let guard = timeout(LIMIT / 2, rival.lock()).await.unwrap_or_else(|_| panic!("{what}: still locked"));
+        let guard = timeout(LIMIT / 2, rival.lock())
+            .await
+            .unwrap_or_else(|_| panic!("{what}: the lock is still held"));
         guard.unwrap().unlock().await.unwrap();
         self.scene.quiet().await;
         eventually(&format!("{what}: no task is left"), tasks, |&left| left <= self.tasks).await;
@@ -102,18 +104,19 @@ impl Sweep {
     }
 }
 
-/// For n = 1, 2, 3 … until the future completes; and with each kind of pause before the drop.
+/// Drops the future after 1, 2, 3 … polls, until it completes, and with each kind of pause before the drop.
 async fn sweep(mut step: impl AsyncFnMut(usize, Pause) -> bool) {
     for pause in Pause::ALL {
         let mut polls = 1;
         while !step(polls, pause).await {
             polls += 1;
-            assert!(polls < MOST_POLLS, "it did not complete in so many polls");
+            assert!(polls < MOST_POLLS, "the future did not complete in {polls} polls");
         }
-        assert!(polls > 1, "it never waited");
+        assert!(polls > 1, "the future never waited");
     }
 }
 
+/// Guarantee 11.
 pub async fn a_dropped_lock_leaves_nothing<F: Fixture>() {
     let it = Sweep::new().await;
     sweep(async |polls, pause| {
@@ -123,7 +126,7 @@ pub async fn a_dropped_lock_leaves_nothing<F: Fixture>() {
         done.is_some()
     })
     .await;
-    // And on a client that has to connect first.
+    // The same on a client that has to connect first.
     sweep(async |polls, pause| {
         let fresh = it.scene.client().await;
         let done = left(polls, pause, async { F::lock(&fresh, "b").lock().await.map(drop) }).await;
@@ -135,9 +138,10 @@ pub async fn a_dropped_lock_leaves_nothing<F: Fixture>() {
     it.end().await;
 }
 
+/// Guarantee 11.
 pub async fn a_dropped_wait_leaves_nothing<F: Fixture>() {
     let it = Sweep::new().await;
-    // One that gets it in the end, one whose time is up, and one with somebody behind it.
+    // A waiter that acquires in the end, one that times out, and one with another waiter behind it.
     for (wait, released_after, behind) in
         [(10 * SECOND, 30 * MS, false), (30 * MS, 10 * SECOND, false), (10 * SECOND, 30 * MS, true)]
     {
@@ -154,7 +158,7 @@ pub async fn a_dropped_wait_leaves_nothing<F: Fixture>() {
             };
             let next = async {
                 if behind {
-                    sleep(5 * MS).await; // so that it stands behind, if the first waits for so long
+                    sleep(5 * MS).await; // so that it queues behind the first, if the first waits this long
                     let mut next = F::rival(&it.locks, "a");
                     let guard = soon(next.lock()).await.unwrap();
                     guard.unlock().await.unwrap();
@@ -162,7 +166,7 @@ pub async fn a_dropped_wait_leaves_nothing<F: Fixture>() {
             };
             let (done, ()) = tokio::join!(waiting, next);
             if released_after > SECOND {
-                releasing.abort(); // and its guard is dropped
+                releasing.abort(); // which drops its guard
             }
             let _ = soon(releasing).await;
             it.is_clean::<F>("a", &format!("wait of {wait:?}, {polls} polls, {pause:?}")).await;
@@ -173,6 +177,7 @@ pub async fn a_dropped_wait_leaves_nothing<F: Fixture>() {
     it.end().await;
 }
 
+/// Guarantee 11.
 pub async fn a_dropped_try_leaves_nothing<F: Fixture>() {
     let it = Sweep::new().await;
     for held in [false, true] {
@@ -181,7 +186,7 @@ pub async fn a_dropped_try_leaves_nothing<F: Fixture>() {
             let mut lock = F::rival(&it.locks, "a");
             let done = left(polls, pause, lock.try_lock()).await.map(|got| drop(got.unwrap()));
             if let Some(holder) = holder {
-                holder.unlock().await.expect("nobody touched it");
+                holder.unlock().await.expect("the lock was not touched");
             }
             it.is_clean::<F>("a", &format!("try_lock, held {held}, {polls} polls, {pause:?}")).await;
             done.is_some()
@@ -191,6 +196,7 @@ pub async fn a_dropped_try_leaves_nothing<F: Fixture>() {
     it.end().await;
 }
 
+/// Guarantee 11.
 pub async fn a_dropped_reentry_leaves_the_outer_hold<F: Fixture>() {
     let it = Sweep::new().await;
     sweep(async |polls, pause| {
@@ -208,7 +214,7 @@ pub async fn a_dropped_reentry_leaves_the_outer_hold<F: Fixture>() {
             (1, 1, false),
             "{polls} polls, {pause:?}"
         );
-        outer.unlock().await.expect("it was held all the time");
+        outer.unlock().await.expect("the lock was held throughout");
         it.is_clean::<F>("a", &format!("re-entry, {polls} polls, {pause:?}")).await;
         done.is_some()
     })
@@ -216,6 +222,7 @@ pub async fn a_dropped_reentry_leaves_the_outer_hold<F: Fixture>() {
     it.end().await;
 }
 
+/// Guarantee 11.
 pub async fn a_dropped_unlock_releases<F: Fixture>() {
     let it = Sweep::new().await;
     sweep(async |polls, pause| {
@@ -228,6 +235,7 @@ pub async fn a_dropped_unlock_releases<F: Fixture>() {
     it.end().await;
 }
 
+/// Guarantee 11.
 pub async fn a_dropped_inner_unlock_releases_one<F: Fixture>() {
     let it = Sweep::new().await;
     sweep(async |polls, pause| {
@@ -237,9 +245,9 @@ pub async fn a_dropped_inner_unlock_releases_one<F: Fixture>() {
         assert_eq!(lock.hold_count(), 1);
         assert!(
             F::rival(&it.locks, "a").try_lock().await.unwrap().is_none(),
-            "{polls} polls, {pause:?}: still held once"
+            "{polls} polls, {pause:?}: the outer hold must stay"
         );
-        // Entering again while the release is still to come must not count wrongly.
+        // A re-entry before the release ran must not break the count.
         let again = lock.lock().await.unwrap();
         assert_eq!(
             it.locks.inspect("a").await.unwrap().unwrap().holders[0].holds,
@@ -247,7 +255,7 @@ pub async fn a_dropped_inner_unlock_releases_one<F: Fixture>() {
             "{polls} polls, {pause:?}"
         );
         again.unlock().await.unwrap();
-        outer.unlock().await.expect("it was held all the time");
+        outer.unlock().await.expect("the lock was held throughout");
         it.is_clean::<F>("a", &format!("inner unlock, {polls} polls, {pause:?}")).await;
         done.is_some()
     })
@@ -255,6 +263,7 @@ pub async fn a_dropped_inner_unlock_releases_one<F: Fixture>() {
     it.end().await;
 }
 
+/// Guarantee 11.
 pub async fn dropped_queries_leave_nothing<F: Fixture>() {
     let it = Sweep::new().await;
     for query in 0..7 {
@@ -273,13 +282,13 @@ pub async fn dropped_queries_leave_nothing<F: Fixture>() {
                     left(polls, pause, client.shutdown()).await.is_some()
                 }
             };
-            guard.unlock().await.expect("nobody touched it");
+            guard.unlock().await.expect("the lock was not touched");
             it.is_clean::<F>("a", &format!("query {query}, {polls} polls, {pause:?}")).await;
             done
         })
         .await;
     }
-    // What waits for a loss, and work that is run.
+    // `lost` and `run`.
     let guard = F::leased(&it.locks, "a", LIMIT).lock().await.unwrap();
     assert!(left(1, Pause::No, guard.lost()).await.is_none());
     assert!(left(1, Pause::No, guard.run(std::future::pending::<()>())).await.is_none());
@@ -288,6 +297,7 @@ pub async fn dropped_queries_leave_nothing<F: Fixture>() {
     it.end().await;
 }
 
+/// Guarantee 11.
 pub async fn drops_at_random_moments_under_load_leave_nothing<F: Fixture>() {
     const TASKS: usize = 12;
     const DROPS: usize = 60;
@@ -297,12 +307,12 @@ pub async fn drops_at_random_moments_under_load_leave_nothing<F: Fixture>() {
         let locks = it.locks.clone();
         working.spawn(async move {
             let lock = |round| F::rival(&locks, &format!("load {}", (task + round) % 3));
-            // How long it takes depends on the machine.
+            // How long two holds take on this machine.
             let ((), whole) = timed(two_holds(lock(0))).await;
             let mut completed = 0;
             for round in 1..=DROPS {
                 let work = two_holds(lock(round));
-                // A timer is too coarse for some of the moments.
+                // A timer is too coarse for some of the moments, so the others count polls.
                 completed += usize::from(if round % 2 == 0 {
                     timeout(whole.mul_f64(moment(task, round)), work).await.is_ok()
                 } else {
@@ -313,7 +323,10 @@ pub async fn drops_at_random_moments_under_load_leave_nothing<F: Fixture>() {
         });
     }
     let completed: usize = working.join_all().await.into_iter().sum();
-    assert!(completed > 0 && completed < TASKS * DROPS, "{completed} were not dropped: not a mixture");
+    assert!(
+        completed > 0 && completed < TASKS * DROPS,
+        "{completed} of all futures completed: some must complete and some must be dropped"
+    );
     for name in 0..3 {
         it.is_clean::<F>(&format!("load {name}"), "load").await;
     }
@@ -328,12 +341,13 @@ async fn two_holds(mut lock: impl BaseLock) {
     outer.unlock().await.unwrap();
 }
 
-/// Spread evenly over twice the time that the work takes.
+/// Spread evenly from 0 to 2: up to twice the time that the work takes.
 fn moment(task: usize, round: usize) -> f64 {
     ((task * 7_919 + round * 104_729) % 2_000) as f64 / 1_000.0
 }
 
-pub async fn shutdown_tells_what_it_could_not_release<F: Fixture>() {
+/// Guarantee 18.
+pub async fn shutdown_reports_what_it_could_not_release<F: Fixture>() {
     let scene = Scene::start();
     scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all"]);
     let locks = connect(format!("redis://u:s@127.0.0.1:{}/", scene.server.port()), patient()).await;
@@ -347,6 +361,7 @@ pub async fn shutdown_tells_what_it_could_not_release<F: Fixture>() {
     scene.end().await;
 }
 
+/// Guarantee 11.
 pub async fn shutdown_releases_what_was_dropped<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client().await;
@@ -356,12 +371,12 @@ pub async fn shutdown_releases_what_was_dropped<F: Fixture>() {
     }
     drop(guards);
     locks.shutdown().await.unwrap();
-    assert!(scene.server.keys().is_empty(), "it is done when this returns");
+    assert!(scene.server.keys().is_empty(), "every lock is released when `shutdown` returns");
     drop(locks);
     scene.end().await;
 }
 
-/// Promise 12: a drop never waits and never panics, with or without a runtime.
+/// Guarantees 11 and 12. A drop never waits and never panics, with or without a runtime.
 pub async fn a_guard_can_be_dropped_anywhere<F: Fixture>() {
     let it = Sweep::new().await;
     let guard = F::lock(&it.locks, "a").lock().await.unwrap();
@@ -376,17 +391,17 @@ pub async fn a_guard_can_be_dropped_anywhere<F: Fixture>() {
     assert!(unwound.await.is_err());
     it.is_clean::<F>("a", "a panic").await;
 
-    // A future that was begun here and is dropped elsewhere.
+    // A future that was started here and is dropped elsewhere.
     let mut lock = F::lock(&it.locks, "a");
     let locks = it.locks.clone();
-    let begun = async move {
+    let started = async move {
         let _guard = lock.lock().await;
         drop(locks);
         std::future::pending::<()>().await;
     };
-    let mut begun = Box::pin(begun);
-    assert!(timeout(50 * MS, &mut begun).await.is_err());
-    std::thread::spawn(move || drop(begun)).join().expect("dropped without a runtime");
+    let mut started = Box::pin(started);
+    assert!(timeout(50 * MS, &mut started).await.is_err());
+    std::thread::spawn(move || drop(started)).join().expect("dropped without a runtime");
     it.is_clean::<F>("a", "a future dropped on a thread without a runtime").await;
 
     // A channel whose receiver is gone.
@@ -395,7 +410,7 @@ pub async fn a_guard_can_be_dropped_anywhere<F: Fixture>() {
     drop(sender.send(F::lock(&it.locks, "a").lock().await.unwrap()));
     it.is_clean::<F>("a", "a channel").await;
 
-    // A runtime of its own that ends, with the client in it.
+    // A runtime that ends together with its client.
     let url = it.scene.server.url();
     let guard = std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -407,6 +422,6 @@ pub async fn a_guard_can_be_dropped_anywhere<F: Fixture>() {
     .join()
     .unwrap();
     drop(guard);
-    eventually("its lease ends", || it.scene.server.run::<u32>(&["EXISTS", "b"]), |&keys| keys == 0).await;
+    eventually("the lease ends", || it.scene.server.run::<u32>(&["EXISTS", "b"]), |&keys| keys == 0).await;
     it.end().await;
 }

@@ -1,4 +1,4 @@
-//! Many at once.
+//! Many tasks and clients at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use crate::support::{MS, SECOND, Scene, Server, renewed, soon};
 use crate::{Fixture, client_with_lease};
 
-/// Counts in a way that loses updates unless it is done by one at a time.
+/// A counter that loses updates if two tasks count at the same time.
 #[derive(Default)]
 struct Counter(AtomicU32);
 
@@ -28,7 +28,7 @@ async fn count_under_lock<F: Fixture>(locks: &LockClient, counter: &Counter) {
     guard.unlock().await.unwrap();
 }
 
-/// Redisson: testConcurrency_SingleInstance.
+/// Guarantee 1. Redisson: testConcurrency_SingleInstance.
 pub async fn tasks_of_one_client_lose_no_update<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client().await;
@@ -48,7 +48,7 @@ pub async fn tasks_of_one_client_lose_no_update<F: Fixture>() {
     scene.end().await;
 }
 
-/// Redisson: testConcurrency_MultiInstance, testConcurrencyLoop_MultiInstance.
+/// Guarantee 1. Redisson: testConcurrency_MultiInstance, testConcurrencyLoop_MultiInstance.
 pub async fn many_clients_lose_no_update<F: Fixture>() {
     let scene = Scene::start();
     for (clients, rounds) in [(50, 1), (8, 50)] {
@@ -68,7 +68,7 @@ pub async fn many_clients_lose_no_update<F: Fixture>() {
     scene.end().await;
 }
 
-/// Redisson: testSubscriptionsPerConnection, testSinglePubSub.
+/// Guarantee 11. Redisson: testSubscriptionsPerConnection, testSinglePubSub.
 pub async fn many_locks_on_few_names_leave_no_subscription<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client().await;
@@ -91,7 +91,7 @@ pub async fn many_locks_on_few_names_leave_no_subscription<F: Fixture>() {
     scene.end().await;
 }
 
-/// Redisson: testConcurrencyTryLockUnLock.
+/// Guarantees 1 and 2. Redisson: testConcurrencyTryLockUnLock.
 pub async fn try_lock_and_unlock_never_disagree<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client().await;
@@ -104,7 +104,7 @@ pub async fn try_lock_and_unlock_never_disagree<F: Fixture>() {
             for _ in 0..200 {
                 if let Some(guard) = F::rival(&locks, "a").try_lock().await.unwrap() {
                     counter.count().await;
-                    guard.unlock().await.expect("it was granted");
+                    guard.unlock().await.expect("a granted lock can be released");
                     got += 1;
                 }
             }
@@ -118,8 +118,8 @@ pub async fn try_lock_and_unlock_never_disagree<F: Fixture>() {
     scene.end().await;
 }
 
-/// Redisson: RedissonLockExpirationRenewalTest.
-pub async fn locks_survive_a_server_that_lost_its_data<F: Fixture>() {
+/// Guarantees 2 and 6. Redisson: RedissonLockExpirationRenewalTest.
+pub async fn locks_work_again_after_the_server_lost_its_data<F: Fixture>() {
     let mut scene = Scene::with(Server::start());
     let locks = client_with_lease(&scene, 5 * SECOND).await;
     let mut lock = F::lock(&locks, "a");

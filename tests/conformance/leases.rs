@@ -18,9 +18,9 @@ pub async fn the_lease_is_what_was_asked_for<F: Fixture>() {
     {
         assert_eq!(lock.remaining_lease().await.unwrap(), None);
         let guard = lock.lock().await.unwrap();
-        let left = lock.remaining_lease().await.unwrap().expect("it is held").duration().unwrap();
+        let left = lock.remaining_lease().await.unwrap().expect("the lock is held").duration().unwrap();
         assert!(left <= lease && left > lease - 10 * SECOND, "{left:?} of {lease:?}");
-        assert!(guard.remaining() < left, "the guard errs short");
+        assert!(guard.remaining() < left, "the guard counts less than the server");
         assert!(guard.remaining() > lease - lease / 100 - 10 * SECOND);
         guard.unlock().await.unwrap();
         assert_eq!(lock.remaining_lease().await.unwrap(), None);
@@ -29,8 +29,8 @@ pub async fn the_lease_is_what_was_asked_for<F: Fixture>() {
     scene.end().await;
 }
 
-/// Promise 3. Redisson: testRemainTimeToLive2; and its defect that entering again with a shorter lease shortens it.
-pub async fn entering_again_and_leaving_never_shortens_the_lease<F: Lending>() {
+/// Guarantee 4. Redisson: testRemainTimeToLive2. In Redisson, a re-entry with a shorter lease shortens it.
+pub async fn reentry_and_partial_release_never_shorten_the_lease<F: Lending>() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let mut owner = locks.owner();
@@ -39,36 +39,38 @@ pub async fn entering_again_and_leaving_never_shortens_the_lease<F: Lending>() {
         [lock.lock().await.unwrap(), lock.lock().await.unwrap(), lock.lock().await.unwrap()];
     one.unlock().await.unwrap();
     two.unlock().await.unwrap();
-    let left = lock.remaining_lease().await.unwrap().expect("it is held").duration().unwrap();
+    let left = lock.remaining_lease().await.unwrap().expect("the lock is held").duration().unwrap();
     assert!(left <= 60 * SECOND && left > 50 * SECOND, "{left:?}");
     three.unlock().await.unwrap();
 
-    // Long first, then short inside of it.
+    // A long lease first, then a re-entry with a short one.
     let outer = F::lent(&mut owner, "b").lock().await.unwrap();
     outer.extend(60 * SECOND).await.unwrap();
     let inner = F::lent(&mut owner, "b").lock().await.unwrap();
-    let left = F::lock(&locks, "b").remaining_lease().await.unwrap().expect("it is held").duration().unwrap();
-    assert!(left > 50 * SECOND, "entering again made it {left:?}");
+    let left =
+        F::lock(&locks, "b").remaining_lease().await.unwrap().expect("the lock is held").duration().unwrap();
+    assert!(left > 50 * SECOND, "the re-entry set it to {left:?}");
     inner.unlock().await.unwrap();
-    let left = F::lock(&locks, "b").remaining_lease().await.unwrap().expect("it is held").duration().unwrap();
-    assert!(left > 50 * SECOND, "leaving made it {left:?}");
+    let left =
+        F::lock(&locks, "b").remaining_lease().await.unwrap().expect("the lock is held").duration().unwrap();
+    assert!(left > 50 * SECOND, "the partial release set it to {left:?}");
     outer.unlock().await.unwrap();
     drop((owner, lock, locks));
     scene.end().await;
 }
 
-/// Redisson: testExpire.
+/// Guarantees 6 and 8. Redisson: testExpire.
 pub async fn a_fixed_lease_ends<F: Fixture>() {
     let scene = Scene::start();
-    // Nobody polls: the end of the lease is what wakes the rival.
+    // No waiter polls. Only the end of the lease wakes the rival.
     let config = patient().safety_poll(3_600 * SECOND).fair_allowance(60 * SECOND);
     let (ours, theirs) = (scene.client().await, scene.client_with(config).await);
     let start = Instant::now();
     let guard = F::leased(&ours, "a", 500 * MS).lock().await.unwrap();
     let lost = guard.lost();
     let rival = soon(F::rival(&theirs, "a").lock()).await.unwrap();
-    let taken = start.elapsed();
-    assert!(taken >= 500 * MS, "the rival got it after {taken:?}");
+    let acquired = start.elapsed();
+    assert!(acquired >= 500 * MS, "the rival acquired after {acquired:?}");
     assert!(guard.is_lost() && guard.remaining().is_zero());
     soon(lost).await;
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
@@ -77,7 +79,7 @@ pub async fn a_fixed_lease_ends<F: Fixture>() {
     scene.end().await;
 }
 
-/// Redisson: testLockReentrantRenew.
+/// Guarantee 7. Redisson: testLockReentrantRenew.
 pub async fn a_watchdog_lease_does_not_end<F: Fixture>() {
     let scene = Scene::start();
     let lease = 5 * SECOND;
@@ -100,24 +102,25 @@ pub async fn a_watchdog_lease_does_not_end<F: Fixture>() {
 }
 
 /// Redisson: testAutoExpire.
-pub async fn a_lease_that_is_leaked_ends<F: Fixture>() {
+pub async fn a_leaked_lease_ends<F: Fixture>() {
     let scene = Scene::start();
     let locks = client_with_lease(&scene, 3 * SECOND).await;
     let mut lock = F::lock(&locks, "a");
     let guard = lock.lock().await.unwrap();
     let lost = guard.lost();
     guard.leak();
-    assert!(lock.is_held() && lock.is_locked().await.unwrap(), "it was not released");
-    let again = lock.lock().await.expect("its owner may still enter");
+    assert!(lock.is_held() && lock.is_locked().await.unwrap(), "`leak` does not release the lock");
+    let again = lock.lock().await.expect("the owner can still re-enter");
     again.unlock().await.unwrap();
-    assert!(lock.is_locked().await.unwrap(), "leaving again does not release what was leaked");
+    assert!(lock.is_locked().await.unwrap(), "a partial release does not release the leaked hold");
     soon(lost).await;
     soon(F::rival(&locks, "a").lock()).await.unwrap().unlock().await.unwrap();
     drop((lock, locks));
     scene.end().await;
 }
 
-pub async fn a_longest_hold_ends<F: Fixture>() {
+/// `max_hold` ends a hold that is renewed, and one that is shorter than a lease.
+pub async fn a_hold_ends_after_max_hold<F: Fixture>() {
     let scene = Scene::start();
     let short = client_with_lease(&scene, 4_500 * MS).await;
     let long = client_with_lease(&scene, 30 * SECOND).await;
@@ -128,20 +131,21 @@ pub async fn a_longest_hold_ends<F: Fixture>() {
         soon(guard.lost()).await;
         let held = start.elapsed();
         assert!(held > most - most / 50, "lost after {held:?}");
-        // The guard is still there, and the lock is free: nothing is left of a lease.
+        // The guard is still alive, and the lock is free long before its last lease would end.
         let (rival, waited) = timed(F::rival(locks, name).lock()).await;
         assert!(waited < 2_500 * MS, "{waited:?}");
         rival.unwrap().unlock().await.unwrap();
         assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
     };
-    // Renewed until then, and then for most of a lease; and shorter than a lease, so that it is not renewed at all.
+    // The first is longer than a lease, so it is renewed, and most of its last lease is left at the end. The second is
+    // shorter than a lease, so it is never renewed.
     tokio::join!(ends(&short, "a", 5_500 * MS), ends(&long, "b", SECOND));
     drop((short, long));
     scene.end().await;
 }
 
-/// And not when it was asked for.
-pub async fn a_longest_hold_begins_with_the_grant<F: Fixture>() {
+/// Time spent waiting does not count.
+pub async fn max_hold_counts_from_the_grant<F: Fixture>() {
     const MOST: Duration = Duration::from_secs(10);
     const WAIT: Duration = Duration::from_secs(3);
     let scene = Scene::start();
@@ -149,7 +153,7 @@ pub async fn a_longest_hold_begins_with_the_grant<F: Fixture>() {
     let rival = F::rival(&locks, "a").lock().await.unwrap();
     let mut lock = F::bounded(&locks, "a", MOST);
     let holding = async {
-        sleep(WAIT).await; // for so long it waits
+        sleep(WAIT).await; // the time that it waits
         rival.unlock().await.unwrap();
     };
     let (guard, ()) = tokio::join!(lock.lock(), holding);
@@ -160,6 +164,7 @@ pub async fn a_longest_hold_begins_with_the_grant<F: Fixture>() {
     scene.end().await;
 }
 
+/// Guarantees 4 and 6.
 pub async fn a_lease_can_be_extended<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client().await;
@@ -168,7 +173,7 @@ pub async fn a_lease_can_be_extended<F: Fixture>() {
     guard.extend(60 * SECOND).await.unwrap();
     assert!(guard.remaining() > 50 * SECOND);
     guard.extend(SECOND).await.unwrap();
-    assert!(guard.remaining() > 50 * SECOND, "a shorter one does not shorten it");
+    assert!(guard.remaining() > 50 * SECOND, "a shorter extension does not shorten the lease");
     assert!(lock.remaining_lease().await.unwrap() > Some(RemainingLease::For(50 * SECOND)));
     guard.unlock().await.unwrap();
 
@@ -178,19 +183,22 @@ pub async fn a_lease_can_be_extended<F: Fixture>() {
     drop(guard);
     let guard = lock.lock().await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
-    assert!(matches!(guard.extend(SECOND).await, Err(Error::Lost { .. })), "the server knows nothing of it");
+    assert!(
+        matches!(guard.extend(SECOND).await, Err(Error::Lost { .. })),
+        "the server no longer has the hold"
+    );
     assert!(guard.is_lost());
     drop((guard, lock, locks));
     scene.end().await;
 }
 
-/// Promise 7.
+/// Guarantee 4.
 pub async fn a_watchdog_hold_and_a_fixed_lease_do_not_shorten_each_other<F: Lending>() {
     let scene = Scene::start();
     let locks = client_with_lease(&scene, 5 * SECOND).await;
     let mut owner = locks.owner();
     let watched = F::lent(&mut owner, "a").lock().await.unwrap();
-    // A longer time of its own, which the watchdog's shorter lease must not cut.
+    // A longer lease, which a renewal with the watchdog's shorter lease must not shorten.
     let inner = F::lent(&mut owner, "a").lock().await.unwrap();
     inner.extend(60 * SECOND).await.unwrap();
     for _ in 0..2 {
@@ -205,6 +213,7 @@ pub async fn a_watchdog_hold_and_a_fixed_lease_do_not_shorten_each_other<F: Lend
     scene.end().await;
 }
 
+/// Guarantee 6.
 pub async fn run_stops_the_work_when_the_lock_is_lost<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client().await;
@@ -215,23 +224,26 @@ pub async fn run_stops_the_work_when_the_lock_is_lost<F: Fixture>() {
     let guard = F::leased(&locks, "a", SECOND).lock().await.unwrap();
     let left = guard.remaining();
     assert!(left < SECOND, "{left:?}");
-    // On a busy machine all timers are late, so this one is the judge, and no clock.
+    // On a busy machine all timers fire late. So this timer decides, not a clock.
     let result = timeout(left + 2 * MS, guard.run(sleep(LIMIT))).await;
-    let result = result.expect("told no later than the lease can be relied on");
+    let result = result.expect("`run` returned after the deadline");
     assert!(matches!(result, Err(Lost { lock, .. }) if lock.name == guard.name()));
-    assert!(start.elapsed() > 900 * MS, "told after {:?}", start.elapsed());
-    assert!(matches!(guard.run(async { 42 }).await, Err(Lost { .. })), "and nothing is begun");
+    assert!(start.elapsed() > 900 * MS, "stopped after only {:?}", start.elapsed());
+    assert!(
+        matches!(guard.run(async { 42 }).await, Err(Lost { .. })),
+        "on a lost hold, `run` starts no work"
+    );
     drop((guard, locks));
     scene.end().await;
 }
 
-/// Redisson: testAutoExpire, testLockIsNotRenewedAfterInterruptedTryLock.
-pub async fn the_locks_of_a_client_that_is_gone_end<F: Fixture>() {
+/// Guarantee 6. Redisson: testAutoExpire, testLockIsNotRenewedAfterInterruptedTryLock.
+pub async fn the_locks_of_a_client_that_shut_down_expire<F: Fixture>() {
     let scene = Scene::start();
     let locks = client_with_lease(&scene, 3 * SECOND).await;
     let guard = F::lock(&locks, "a").lock().await.unwrap();
     locks.shutdown().await.unwrap();
-    assert!(!guard.is_lost(), "shutting down does not end what is at work");
+    assert!(!guard.is_lost(), "`shutdown` does not end a hold");
     let other = scene.client().await;
     let rival = soon(F::rival(&other, "a").lock()).await.unwrap();
     assert!(guard.is_lost());

@@ -1,7 +1,7 @@
-//! What every type of lock has to do, for each of them.
+//! What every type of lock guarantees, tested for each of them.
 //!
-//! A type takes part through a [`Fixture`]: how to make a handle of it, and of its rival, the lock of the same name
-//! that excludes it. A new type is one more line at the end of this file.
+//! A type takes part through a [`Fixture`], which makes a handle of it, and a handle of its rival: the lock of the
+//! same name that excludes it. A new type is one more line at the end of this file.
 
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
@@ -42,9 +42,9 @@ macro_rules! conformance {
     (lent: $($kind:ident: $fixture:ty;)*) => {
         mod lent {
             conformance! { $($kind: $fixture {
-                ownership: an_owner_enters_again_by_name;
+                ownership: an_owner_reenters_by_name;
                 leases:
-                    entering_again_and_leaving_never_shortens_the_lease
+                    reentry_and_partial_release_never_shorten_the_lease
                     a_watchdog_hold_and_a_fixed_lease_do_not_shorten_each_other;
             })* }
         }
@@ -53,30 +53,30 @@ macro_rules! conformance {
         conformance! { $($kind: $fixture {
             ownership:
                 a_lock_is_free_held_and_free_again
-                a_rival_does_not_get_in
+                a_rival_is_refused
                 two_handles_are_two_owners
-                a_handle_enters_again
-                only_the_owner_is_told_that_it_holds
+                a_handle_reenters
+                is_held_is_true_only_for_the_owner
                 only_the_owner_releases
-                a_hold_that_is_gone_is_not_held
+                releasing_a_hold_that_is_gone_returns_not_held
                 force_unlock_ends_the_hold_and_wakes_a_waiter
-                what_is_dropped_is_free_for_the_same_handle_at_once
-                inspect_tells_who_holds;
+                a_dropped_guard_frees_the_lock_for_its_handle_at_once
+                inspect_shows_the_holder;
             leases:
                 the_lease_is_what_was_asked_for
                 a_fixed_lease_ends
                 a_watchdog_lease_does_not_end
-                a_lease_that_is_leaked_ends
-                a_longest_hold_ends
-                a_longest_hold_begins_with_the_grant
+                a_leaked_lease_ends
+                a_hold_ends_after_max_hold
+                max_hold_counts_from_the_grant
                 a_lease_can_be_extended
                 run_stops_the_work_when_the_lock_is_lost
-                the_locks_of_a_client_that_is_gone_end;
+                the_locks_of_a_client_that_shut_down_expire;
             waiting:
                 a_waiter_is_woken_by_the_release
-                a_waiter_gives_up_after_its_time
+                a_wait_times_out
                 a_waiter_gets_a_lock_whose_lease_ended
-                waiters_of_one_process_are_served_in_turn
+                waiters_of_one_process_are_served_in_order
                 a_client_that_shuts_down_wakes_its_waiters
                 without_a_server_a_wait_is_an_error;
             cancellation:
@@ -89,14 +89,14 @@ macro_rules! conformance {
                 dropped_queries_leave_nothing
                 drops_at_random_moments_under_load_leave_nothing
                 shutdown_releases_what_was_dropped
-                shutdown_tells_what_it_could_not_release
+                shutdown_reports_what_it_could_not_release
                 a_guard_can_be_dropped_anywhere;
             concurrency:
                 tasks_of_one_client_lose_no_update
                 many_clients_lose_no_update
                 many_locks_on_few_names_leave_no_subscription
                 try_lock_and_unlock_never_disagree
-                locks_survive_a_server_that_lost_its_data;
+                locks_work_again_after_the_server_lost_its_data;
         })* }
     };
 }
@@ -112,7 +112,7 @@ conformance! {
     write: crate::WriteLocks;
 }
 
-// What an owner lends is not part of another lock.
+// `Owner` makes no multi locks or red locks.
 conformance! {
     lent:
     fair: crate::FairLocks;

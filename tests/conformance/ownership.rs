@@ -1,4 +1,4 @@
-//! Who holds, who may enter, who may release.
+//! Who holds a lock, who may acquire it, and who may release it.
 
 use lockkeeper::{BaseLock, Error};
 
@@ -25,8 +25,8 @@ pub async fn a_lock_is_free_held_and_free_again<F: Fixture>() {
     scene.end().await;
 }
 
-/// Redisson: testReentrancy, testIsLockedOtherThread.
-pub async fn a_rival_does_not_get_in<F: Fixture>() {
+/// Guarantee 1. Redisson: testReentrancy, testIsLockedOtherThread.
+pub async fn a_rival_is_refused<F: Fixture>() {
     let scene = Scene::start();
     let (ours, theirs) = (scene.client().await, scene.client().await);
     let guard = F::lock(&ours, "a").lock().await.unwrap();
@@ -38,12 +38,13 @@ pub async fn a_rival_does_not_get_in<F: Fixture>() {
     }
     guard.unlock().await.unwrap();
     for client in [&ours, &theirs] {
-        F::rival(client, "a").try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
+        F::rival(client, "a").try_lock().await.unwrap().expect("the lock is free").unlock().await.unwrap();
     }
     drop((ours, theirs));
     scene.end().await;
 }
 
+/// Guarantee 1.
 pub async fn two_handles_are_two_owners<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client().await;
@@ -54,18 +55,22 @@ pub async fn two_handles_are_two_owners<F: Fixture>() {
     scene.end().await;
 }
 
-/// Redisson: testReentrancy, testGetHoldCount.
-pub async fn a_handle_enters_again<F: Fixture>() {
+/// Guarantee 3. Redisson: testReentrancy, testGetHoldCount.
+pub async fn a_handle_reenters<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let mut lock = F::lock(&locks, "a");
     assert_eq!(lock.hold_count(), 0);
     let outer = lock.lock().await.unwrap();
     assert_eq!(lock.hold_count(), 1);
-    let inner = lock.try_lock().await.unwrap().expect("it is ours");
-    let inmost = lock.try_lock_for(MS).await.unwrap().expect("it is ours");
+    let inner = lock.try_lock().await.unwrap().expect("the owner can re-enter");
+    let inmost = lock.try_lock_for(MS).await.unwrap().expect("the owner can re-enter");
     assert_eq!((lock.hold_count(), inner.holds()), (3, 3));
-    assert_eq!(locks.inspect("a").await.unwrap().unwrap().holders[0].holds, 3, "the server counts them, too");
+    assert_eq!(
+        locks.inspect("a").await.unwrap().unwrap().holders[0].holds,
+        3,
+        "the server has the same count"
+    );
     // In any order: guards are holds, not levels.
     outer.unlock().await.unwrap();
     inmost.unlock().await.unwrap();
@@ -78,7 +83,8 @@ pub async fn a_handle_enters_again<F: Fixture>() {
     scene.end().await;
 }
 
-pub async fn an_owner_enters_again_by_name<F: Lending>() {
+/// Guarantee 3.
+pub async fn an_owner_reenters_by_name<F: Lending>() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let (mut me, mut other) = (locks.owner(), locks.owner());
@@ -96,7 +102,7 @@ pub async fn an_owner_enters_again_by_name<F: Lending>() {
 }
 
 /// Redisson: testIsHeldByCurrentThread, testIsHeldByCurrentThreadOtherThread.
-pub async fn only_the_owner_is_told_that_it_holds<F: Fixture>() {
+pub async fn is_held_is_true_only_for_the_owner<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let (mut lock, rival) = (F::lock(&locks, "a"), F::rival(&locks, "a"));
@@ -108,7 +114,7 @@ pub async fn only_the_owner_is_told_that_it_holds<F: Fixture>() {
     scene.end().await;
 }
 
-/// Promise 1. Redisson: testUnlockFail, testExpire.
+/// Guarantee 2. Redisson: testUnlockFail, testExpire.
 pub async fn only_the_owner_releases<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client().await;
@@ -116,16 +122,17 @@ pub async fn only_the_owner_releases<F: Fixture>() {
     let stale = lock.lock().await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
     let mut rival = F::rival(&locks, "a");
-    let theirs = rival.try_lock().await.unwrap().expect("it is free");
+    let theirs = rival.try_lock().await.unwrap().expect("the lock is free");
 
     assert!(matches!(stale.unlock().await, Err(Error::NotHeld(lost)) if lost.name == lock.name()));
-    assert!(rival.is_locked().await.unwrap(), "the other's hold is not touched");
+    assert!(rival.is_locked().await.unwrap(), "the rival's hold is not touched");
     theirs.unlock().await.unwrap();
     drop((lock, rival, locks));
     scene.end().await;
 }
 
-pub async fn a_hold_that_is_gone_is_not_held<F: Fixture>() {
+/// Guarantee 2.
+pub async fn releasing_a_hold_that_is_gone_returns_not_held<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let mut lock = F::lock(&locks, "a");
@@ -133,10 +140,10 @@ pub async fn a_hold_that_is_gone_is_not_held<F: Fixture>() {
     let inner = lock.lock().await.unwrap();
     scene.server.run::<()>(&["FLUSHALL"]);
     assert!(matches!(inner.unlock().await, Err(Error::NotHeld { .. })));
-    assert!(outer.is_lost(), "what one release found out holds for all guards of the owner");
+    assert!(outer.is_lost(), "a loss that one release finds applies to all guards of the owner");
     assert!(matches!(outer.unlock().await, Err(Error::NotHeld { .. })));
 
-    // The same found out by entering again: the lock is taken anew.
+    // A re-entry finds the loss: it acquires the lock as a new hold.
     let outer = lock.lock().await.unwrap();
     scene.server.run::<()>(&["FLUSHALL"]);
     let anew = lock.lock().await.unwrap();
@@ -149,18 +156,18 @@ pub async fn a_hold_that_is_gone_is_not_held<F: Fixture>() {
     scene.end().await;
 }
 
-/// Redisson: testForceUnlock.
+/// Guarantee 8. Redisson: testForceUnlock.
 pub async fn force_unlock_ends_the_hold_and_wakes_a_waiter<F: Fixture>() {
     let scene = Scene::start();
     let (ours, theirs) = (scene.client().await, scene.client().await);
-    assert!(!F::lock(&ours, "a").force_unlock().await.unwrap(), "nobody holds it");
+    assert!(!F::lock(&ours, "a").force_unlock().await.unwrap(), "no owner holds the lock");
     let mut lock = F::lock(&ours, "a");
     let guards = [lock.lock().await.unwrap(), lock.lock().await.unwrap()];
     let waiting = tokio::spawn({
         let theirs = theirs.clone();
         async move { F::rival(&theirs, "a").lock().await.unwrap().unlock().await }
     });
-    eventually("it waits", || scene.server.channels(), |channels| channels.len() == 1).await;
+    eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
     assert!(F::lock(&theirs, "a").force_unlock().await.unwrap());
     soon(waiting).await.unwrap().unwrap();
     drop(guards);
@@ -168,24 +175,25 @@ pub async fn force_unlock_ends_the_hold_and_wakes_a_waiter<F: Fixture>() {
     scene.end().await;
 }
 
-pub async fn what_is_dropped_is_free_for_the_same_handle_at_once<F: Fixture>() {
+/// Guarantee 11.
+pub async fn a_dropped_guard_frees_the_lock_for_its_handle_at_once<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let mut lock = F::lock(&locks, "a");
     for _ in 0..100 {
-        drop(lock.try_lock().await.unwrap().expect("its own hold is not in its way"));
+        drop(lock.try_lock().await.unwrap().expect("its own hold does not block it"));
     }
     drop((lock, locks));
     scene.end().await;
 }
 
-pub async fn inspect_tells_who_holds<F: Fixture>() {
+pub async fn inspect_shows_the_holder<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client().await;
     assert_eq!(locks.inspect("a").await.unwrap(), None);
     let mut lock = F::leased(&locks, "a", LIMIT);
     let guards = [lock.lock().await.unwrap(), lock.lock().await.unwrap()];
-    let found = locks.inspect("a").await.unwrap().expect("it is held");
+    let found = locks.inspect("a").await.unwrap().expect("the lock is held");
     assert_eq!(found.holders.len(), 1);
     assert_eq!(found.holders[0].holds, 2);
     assert_eq!(found.is_read_write, F::IS_READ_WRITE);

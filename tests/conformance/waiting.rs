@@ -1,4 +1,4 @@
-//! Waiting for a lock that somebody else holds.
+//! Waiting for a lock that another owner holds.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,11 +10,12 @@ use crate::support::{
     LIMIT, MS, SECOND, Scene, Server, connect, eventually, patient, soon, throughout, timed,
 };
 
-/// A client whose waiters look by themselves only when a lease ends.
+/// A client whose waiters attempt by themselves only when a lease ends.
 async fn never_polls(scene: &Scene) -> LockClient {
     scene.client_with(patient().safety_poll(3_600 * SECOND).fair_allowance(60 * SECOND)).await
 }
 
+/// Guarantee 8.
 pub async fn a_waiter_is_woken_by_the_release<F: Fixture>() {
     let scene = Scene::start();
     let (ours, theirs) = (never_polls(&scene).await, never_polls(&scene).await);
@@ -29,12 +30,13 @@ pub async fn a_waiter_is_woken_by_the_release<F: Fixture>() {
                 at
             }
         });
-        eventually("it waits", || scene.server.channels(), |channels| !channels.is_empty()).await;
+        eventually("the waiter subscribes", || scene.server.channels(), |channels| !channels.is_empty())
+            .await;
         throughout(20 * MS, async || assert!(!waiting.is_finished())).await;
         let released = Instant::now();
         guard.unlock().await.unwrap();
         let woken = soon(waiting).await.unwrap() - released;
-        assert!(woken < 10 * SECOND, "far below the lease of 30 s: {woken:?}");
+        assert!(woken < 10 * SECOND, "woken after {woken:?}, not by the message");
         scene.quiet().await;
     }
     drop((ours, theirs));
@@ -42,21 +44,21 @@ pub async fn a_waiter_is_woken_by_the_release<F: Fixture>() {
 }
 
 /// Redisson: testTryLockWait.
-pub async fn a_waiter_gives_up_after_its_time<F: Fixture>() {
+pub async fn a_wait_times_out<F: Fixture>() {
     let scene = Scene::start();
     let locks = never_polls(&scene).await;
     let guard = F::lock(&locks, "a").lock().await.unwrap();
     let (got, waited) = timed(F::rival(&locks, "a").try_lock_for(300 * MS)).await;
     assert!(got.unwrap().is_none());
     assert!((300 * MS..10 * SECOND).contains(&waited), "{waited:?}");
-    eventually("it does not listen any more", || scene.server.channels(), Vec::is_empty).await;
+    eventually("the waiter unsubscribes", || scene.server.channels(), Vec::is_empty).await;
 
-    // In a line of several, too, and behind one that does not give up.
+    // Also behind a waiter without a limit, and with several waiters in the queue.
     let in_front = tokio::spawn({
         let locks = locks.clone();
         async move { F::rival(&locks, "a").lock().await.unwrap().unlock().await }
     });
-    eventually("it listens", || scene.server.channels(), |channels| !channels.is_empty()).await;
+    eventually("the waiter subscribes", || scene.server.channels(), |channels| !channels.is_empty()).await;
     let (first, second, third) = tokio::join!(
         timed(async { F::rival(&locks, "a").try_lock_for(100 * MS).await.unwrap().is_none() }),
         timed(async { F::rival(&locks, "a").try_lock_for(200 * MS).await.unwrap().is_none() }),
@@ -71,19 +73,20 @@ pub async fn a_waiter_gives_up_after_its_time<F: Fixture>() {
     scene.end().await;
 }
 
+/// Guarantee 8.
 pub async fn a_waiter_gets_a_lock_whose_lease_ended<F: Fixture>() {
     let scene = Scene::start();
     let locks = never_polls(&scene).await;
-    for (second_in_line, lease) in [(false, 600 * MS), (true, 4 * SECOND)] {
+    for (behind_another, lease) in [(false, 600 * MS), (true, 4 * SECOND)] {
         let start = Instant::now();
         let guard = F::leased(&locks, "a", lease).lock().await.unwrap();
-        if second_in_line {
-            // The one in front goes away; the next has to know when the lease ends.
+        if behind_another {
+            // The waiter at the head leaves. The next one has to know when the lease ends.
             assert!(F::rival(&locks, "a").try_lock_for(100 * MS).await.unwrap().is_none());
         }
         let rival = soon(F::rival(&locks, "a").lock()).await.unwrap();
         let waited = start.elapsed();
-        assert!(waited >= lease, "{waited:?}: no message is sent when a lease ends");
+        assert!(waited >= lease, "acquired after {waited:?}, before the lease ended");
         rival.unlock().await.unwrap();
         drop(guard);
     }
@@ -91,7 +94,7 @@ pub async fn a_waiter_gets_a_lock_whose_lease_ended<F: Fixture>() {
     scene.end().await;
 }
 
-pub async fn waiters_of_one_process_are_served_in_turn<F: Fixture>() {
+pub async fn waiters_of_one_process_are_served_in_order<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let guard = F::rival(&locks, "a").lock().await.unwrap();
@@ -105,8 +108,12 @@ pub async fn waiters_of_one_process_are_served_in_turn<F: Fixture>() {
             guard.unlock().await.unwrap();
         }));
         if number == 0 {
-            eventually("the first listens", || scene.server.channels(), |channels| !channels.is_empty())
-                .await;
+            eventually(
+                "the first waiter subscribes",
+                || scene.server.channels(),
+                |channels| !channels.is_empty(),
+            )
+            .await;
         }
         tokio::task::yield_now().await;
     }
@@ -129,7 +136,7 @@ pub async fn a_client_that_shuts_down_wakes_its_waiters<F: Fixture>() {
             tokio::spawn(async move { F::rival(&ours, "a").lock().await.map(drop) })
         })
         .collect();
-    eventually("they wait", || scene.server.channels(), |channels| !channels.is_empty()).await;
+    eventually("the waiters subscribe", || scene.server.channels(), |channels| !channels.is_empty()).await;
     ours.shutdown().await.unwrap();
     for waiter in waiting {
         assert!(matches!(soon(waiter).await.unwrap(), Err(Error::Closed)));
@@ -139,7 +146,7 @@ pub async fn a_client_that_shuts_down_wakes_its_waiters<F: Fixture>() {
     scene.end().await;
 }
 
-/// Redisson: testRedisFailed.
+/// Guarantee 17. Redisson: testRedisFailed.
 pub async fn without_a_server_a_wait_is_an_error<F: Fixture>() {
     let mut server = Server::start();
     let locks = connect(server.url(), LockConfig::builder().retry_timeout(500 * MS)).await;
@@ -151,9 +158,9 @@ pub async fn without_a_server_a_wait_is_an_error<F: Fixture>() {
         (timed(async { lock.lock().await.map(Some) }).await, 200 * MS),
     ] {
         let (result, took) = result;
-        let error = result.expect_err("nobody is there");
+        let error = result.expect_err("no server is running");
         assert!(error.is_transient() && matches!(error, Error::Unreachable(_)), "{error:?}");
-        assert!(took >= least && took < LIMIT / 2, "{took:?}: it goes on trying, but not for ever");
+        assert!(took >= least && took < LIMIT / 2, "retried for {took:?}");
         let text = error.to_string();
         assert!(text.contains(&format!("127.0.0.1:{}", server.port())) && text.contains("refused"), "{text}");
     }
@@ -161,7 +168,7 @@ pub async fn without_a_server_a_wait_is_an_error<F: Fixture>() {
     let found = async {
         loop {
             match lock.lock().await {
-                Err(error) if error.is_transient() => {} // it does not wait long for a busy machine
+                Err(error) if error.is_transient() => {} // its limit is short for a busy machine
                 got => return got,
             }
         }

@@ -7,9 +7,9 @@ use tokio::time::{sleep, timeout};
 use crate::support::{Faults, LIMIT, SECOND, Scene, connect, eventually, patient, soon, timed, within};
 use crate::{config, waits};
 
-/// Without a single message, the first is told by what keeps its place.
+/// Guarantee 10. Without a single message, the heartbeat tells the first waiter.
 #[tokio::test]
-async fn lost_messages_cost_a_beat() {
+async fn lost_messages_cost_a_heartbeat() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     proxy.set(Faults { lose_messages: true, ..Faults::default() });
@@ -18,7 +18,7 @@ async fn lost_messages_cost_a_beat() {
     let theirs = scene.client().await;
     let guard = theirs.fair_lock("a").lock().await.unwrap();
     let waiting = waits(&scene, &ours, 0).await;
-    eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
+    eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
     let before = scene.server.calls("evalsha");
     guard.unlock().await.unwrap();
     let (woken, took) = timed(waiting).await;
@@ -26,22 +26,22 @@ async fn lost_messages_cost_a_beat() {
     assert!(took < allowance, "{took:?}");
     assert!(proxy.lost_messages() > 0);
     let asked = scene.server.calls("evalsha") - before;
-    assert!(asked <= 10, "{asked} commands meanwhile");
+    assert!(asked <= 10, "{asked} commands while it waited");
     drop((ours, theirs, proxy));
     scene.end().await;
 }
 
-/// Ten thousand who wait, in one process, for a hundred locks: one connection that hears, a message and two scripts for
-/// each hand-off, and a heartbeat for each lock.
+/// Guarantee 9. Ten thousand waiters of one process for a hundred locks cost: one subscribed connection, a message and
+/// two scripts for each hand-off, and a heartbeat for each lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_waiters_cost_two_scripts_each() {
     const LOCKS: usize = 100;
     const EACH: usize = 100;
-    /// So often an attempt that is refused calls it, and no other script does.
+    /// How often a refused attempt calls it. No other script does.
     const HEXISTS: u64 = 1;
     let scene = Scene::start();
     let allowance = 15 * SECOND;
-    // No command is sent twice because the machine is busy: ten thousand are under way at once.
+    // With ten thousand commands in flight, a busy machine must not cause a repeated command.
     let config = LockConfig::builder()
         .fair_allowance(allowance)
         .watchdog_lease(180 * SECOND)
@@ -60,15 +60,17 @@ async fn ten_thousand_waiters_cost_two_scripts_each() {
         });
     }
     let limit = 3 * LIMIT;
-    within(limit, "all listen", || scene.server.channels().len(), |&len| len == LOCKS * EACH).await;
+    within(limit, "all waiters subscribe", || scene.server.channels().len(), |&len| len == LOCKS * EACH)
+        .await;
     let list: String = scene.server.run(&["CLIENT", "LIST", "TYPE", "PUBSUB"]);
     assert_eq!(list.lines().count(), 1);
 
-    // Each attempts once more when it listens. From then on there are heartbeats only.
+    // Each waiter attempts once more after subscribing. From then on there are only heartbeats.
     let attempts = || scene.server.calls("hexists") / HEXISTS;
-    within(limit, "all have attempted again", attempts, |&made| made >= (2 * LOCKS * EACH) as u64).await;
+    within(limit, "all waiters have attempted again", attempts, |&made| made >= (2 * LOCKS * EACH) as u64)
+        .await;
     let (evalsha, usec) = (scene.server.calls("evalsha"), scene.server.micros("evalsha"));
-    sleep(allowance / 3).await; // in which each lock has one heartbeat
+    sleep(allowance / 3).await; // one heartbeat for each lock
     let beats = scene.server.calls("evalsha") - evalsha;
     let each = (scene.server.micros("evalsha") - usec) / beats;
     println!("{beats} heartbeats in a third of the allowance, of {each} µs server time");
@@ -78,25 +80,25 @@ async fn ten_thousand_waiters_cost_two_scripts_each() {
     for guard in guards {
         guard.unlock().await.unwrap();
     }
-    timeout(limit, waiting.join_all()).await.expect("all had their turn");
+    timeout(limit, waiting.join_all()).await.expect("all waiters had their turn");
     let turns = (LOCKS * EACH) as f64;
     let scripts = (scene.server.calls("evalsha") - evalsha) as f64 / turns;
     let messages = (scene.server.calls("publish") - publish) as f64 / turns;
     println!("{scripts:.2} scripts and {messages:.2} messages for each hand-off");
-    assert!(scripts < 2.4 && messages < 1.2, "{scripts} scripts, {messages} messages"); // with heartbeats meanwhile
-    // On a busy machine a command may have got no answer in time; what it left is undone until then.
+    assert!(scripts < 2.4 && messages < 1.2, "{scripts} scripts, {messages} messages"); // with heartbeats in between
+    // On a busy machine a command may have timed out. `shutdown` waits until it is undone.
     soon(ours.shutdown()).await.unwrap();
     soon(theirs.shutdown()).await.unwrap();
     drop((ours, theirs));
     scene.end().await;
 }
 
-/// Whatever happens, nobody asks again and again.
+/// Guarantee 9. Neither behind a dead Java client nor while the server is stopped.
 #[tokio::test]
-async fn nothing_is_asked_in_a_loop() {
+async fn no_waiter_polls_in_a_loop() {
     let scene = Scene::start();
     let locks = scene.client_with(config()).await;
-    // A first that is Java's, dead, and will be taken for alive for a minute.
+    // The first in the queue is a dead Java client, which counts as alive for a minute.
     let now: Vec<String> = scene.server.run(&["TIME"]);
     let score = (now[0].parse::<u64>().unwrap() + 60) * 1_000;
     scene.server.run::<()>(&["RPUSH", "redisson_lock_queue:{a}", "dead:1"]);
@@ -105,12 +107,12 @@ async fn nothing_is_asked_in_a_loop() {
     for number in 0..10 {
         waiting.push(waits(&scene, &locks, number + 1).await);
     }
-    eventually("all listen", || scene.server.channels().len(), |&len| len == waiting.len()).await;
+    eventually("all waiters subscribe", || scene.server.channels().len(), |&len| len == waiting.len()).await;
     let before = scene.server.calls("evalsha");
-    sleep(2 * SECOND).await; // nothing happens in this time but heartbeats
+    sleep(2 * SECOND).await; // only heartbeats are due in this time
     let asked = scene.server.calls("evalsha") - before;
     assert!(asked <= 40, "{asked} commands of 10 waiters in two seconds");
-    // Nor while the server does nothing: what was sent meanwhile is counted when it goes on.
+    // The same while the server is stopped. It counts the commands when it continues.
     let before = scene.server.calls("evalsha");
     scene.server.freeze();
     sleep(SECOND).await; // the pause

@@ -1,4 +1,4 @@
-//! Whoever gives up leaves the queue, and nothing in it.
+//! A waiter that gives up leaves the queue, and nothing in it.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use tokio::time::sleep;
 use crate::support::{MS, SECOND, Scene, eventually, soon, throughout, timed};
 use crate::{ALLOWANCE, config, lasting, left, queue, queued, waits};
 
-/// Timed out or dropped, also while it is woken: the next is woken at once.
+/// Guarantees 8 and 11. The waiter times out or is dropped, also while it is woken. The next waiter is woken at once.
 #[tokio::test]
-async fn whoever_gives_up_leaves_the_queue_at_once() {
+async fn a_waiter_that_gives_up_leaves_the_queue_at_once() {
     let scene = Scene::start();
     let (locks, beside) = (scene.client_with(lasting()).await, scene.client_with(lasting()).await);
     let guard = locks.fair_lock("a").lock().await.unwrap();
     let mut first = locks.fair_lock("a");
     let (got, _) = tokio::join!(first.try_lock_for(3 * SECOND), queued(&scene, 1));
     assert!(got.unwrap().is_none());
-    assert!(queue(&scene).is_empty(), "it left before it said so");
+    assert!(queue(&scene).is_empty(), "the waiter leaves the queue before its call returns");
     guard.unlock().await.unwrap();
 
     for round in 0..100_u64 {
@@ -24,7 +24,7 @@ async fn whoever_gives_up_leaves_the_queue_at_once() {
         let first = waits(&scene, &locks, 0).await;
         let second = waits(&scene, &beside, 1).await;
         guard.unlock().await.unwrap();
-        sleep(Duration::from_micros(round * 13 % 1_500)).await; // at another moment in each round
+        sleep(Duration::from_micros(round * 13 % 1_500)).await; // at a different moment in each round
         first.abort();
         let (woken, took) = timed(second).await;
         woken.unwrap();
@@ -35,19 +35,21 @@ async fn whoever_gives_up_leaves_the_queue_at_once() {
     scene.end().await;
 }
 
-/// The one whose turn it is goes away before it does anything about it: the next is told, and by no heartbeat.
+/// Guarantee 8. The waiter whose turn it is gives up before it acts. The next waiter is notified, and not by a
+/// heartbeat.
 #[tokio::test]
-async fn whoever_is_called_and_gives_up_calls_the_next() {
+async fn a_notified_waiter_that_gives_up_notifies_the_next() {
     let scene = Scene::start();
     let (locks, beside) = (scene.client_with(lasting()).await, scene.client_with(lasting()).await);
     let guard = locks.fair_lock("a").lock().await.unwrap();
     let mut lock = locks.fair_lock("a");
-    let called = left(&scene, lock.lock()).await;
+    let notified = left(&scene, lock.lock()).await;
     let next = waits(&scene, &beside, 1).await;
-    eventually("both listen", || scene.server.channels(), |channels| channels.len() == 2).await;
+    eventually("both waiters subscribe", || scene.server.channels(), |channels| channels.len() == 2).await;
     guard.unlock().await.unwrap();
-    throughout(200 * MS, async || assert!(!next.is_finished(), "it is not its turn")).await;
-    drop(called);
+    throughout(200 * MS, async || assert!(!next.is_finished(), "the turn belongs to the notified waiter"))
+        .await;
+    drop(notified);
     let (woken, took) = timed(next).await;
     woken.unwrap();
     assert!(took < 5 * SECOND, "{took:?}");
@@ -55,9 +57,10 @@ async fn whoever_is_called_and_gives_up_calls_the_next() {
     scene.end().await;
 }
 
-/// Its record is gone, as after a long outage. What is left of it goes with the one who gives up.
+/// Guarantee 11. The record of the waiter is gone, as after a long outage. Giving up removes what is left of its queue
+/// entry.
 #[tokio::test]
-async fn whoever_gives_up_leaves_no_ghost() {
+async fn a_waiter_that_gives_up_leaves_no_queue_entry() {
     let scene = Scene::start();
     let locks = scene.client_with(config()).await;
     let guard = locks.fair_lock("a").lock().await.unwrap();
@@ -68,25 +71,27 @@ async fn whoever_gives_up_leaves_no_ghost() {
     queued(&scene, 0).await;
     guard.unlock().await.unwrap();
 
-    // Nor when the name is found to be in use as another kind.
+    // The same when the waiter finds the name in use as another kind of lock.
     let guard = locks.fair_lock("a").lock().await.unwrap();
     let waiting = waits(&scene, &locks, 0).await;
     scene.server.run::<()>(&["HSET", "a", "mode", "read"]);
     let owner = queue(&scene).remove(0);
     scene.server.run::<()>(&["PUBLISH", &format!("redisson_lock__channel:{{a}}:{owner}"), "0"]);
-    assert!(soon(waiting).await.is_err(), "refused");
+    assert!(soon(waiting).await.is_err(), "the name is in use as another kind");
     queued(&scene, 0).await;
     drop(guard);
     let fields = || scene.server.run::<Vec<String>>(&["HKEYS", "a"]);
-    eventually("it is released, and what is not ours is left", fields, |fields| *fields == ["mode"]).await;
+    eventually("the hold is released, and the foreign field is left", fields, |fields| *fields == ["mode"])
+        .await;
     scene.server.run::<()>(&["DEL", "a"]);
     drop(locks);
     scene.end().await;
 }
 
-/// Who is left is woken by a release, and not before. Its record ends by itself, should nobody ever remove it.
+/// Guarantee 11. Only a release wakes the remaining waiter. The record of a waiter expires by itself if nothing
+/// removes it.
 #[tokio::test]
-async fn whoever_gives_up_while_it_is_held_wakes_nobody() {
+async fn a_waiter_that_gives_up_while_the_lock_is_held_wakes_nobody() {
     let scene = Scene::start();
     let (locks, beside) = (scene.client_with(config()).await, scene.client_with(config()).await);
     let guard = locks.fair_lock("a").lock().await.unwrap();
@@ -104,9 +109,10 @@ async fn whoever_gives_up_while_it_is_held_wakes_nobody() {
     scene.end().await;
 }
 
-/// Redisson: testTryLockNonDelayed, testWaitTimeoutDrift. Who gave up is in nobody's way, and no score drifts.
+/// Guarantee 11. Redisson: testTryLockNonDelayed, testWaitTimeoutDrift. Timed-out waiters block no other waiter, and
+/// no score drifts.
 #[tokio::test]
-async fn waits_in_vain_leave_nothing_behind() {
+async fn timed_out_waits_leave_nothing_behind() {
     let scene = Scene::start();
     let locks = scene.client_with(config()).await;
     let guard = locks.fair_lock("a").lock().await.unwrap();
@@ -123,14 +129,14 @@ async fn waits_in_vain_leave_nothing_behind() {
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap();
     let guard = soon(locks.fair_lock("a").try_lock()).await;
-    guard.unwrap().expect("it is free").unlock().await.unwrap();
+    guard.unwrap().expect("the lock is free").unlock().await.unwrap();
     drop(locks);
     scene.end().await;
 }
 
-/// Redisson: testAcquireFailedNotCalledOnRedisTimeout. The wait ends while the server does nothing.
+/// Guarantee 11. Redisson: testAcquireFailedNotCalledOnRedisTimeout. The wait times out while the server is stopped.
 #[tokio::test]
-async fn a_wait_that_ends_in_an_outage_leaves_nothing_behind() {
+async fn a_wait_that_times_out_in_an_outage_leaves_nothing_behind() {
     let scene = Scene::start();
     let impatient = config().command_timeout(SECOND);
     let (ours, theirs) = (scene.client_with(impatient).await, scene.client_with(config()).await);

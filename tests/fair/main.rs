@@ -1,7 +1,8 @@
-//! What a fair lock promises beyond what all locks do: the order of asking, whoever dies or gives up.
+//! What a fair lock guarantees beyond every other lock: it is granted in request order, whichever waiter dies or gives
+//! up.
 //!
-//! Of Redisson's tests, those of how scores drift (`…TimeoutDrift_Descrete`) have no counterpart: scores are refreshed
-//! here, and nobody waits by them.
+//! Redisson's tests of drifting scores (`…TimeoutDrift_Descrete`) have no counterpart: here scores are refreshed, and
+//! no waiter depends on them.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -10,6 +11,7 @@ mod cost;
 mod giving_up;
 mod order;
 mod places;
+mod removed_keys;
 mod scale;
 
 use std::future::Future;
@@ -23,14 +25,14 @@ use tokio::time::{Instant, sleep};
 
 const ALLOWANCE: Duration = Duration::from_millis(1_500);
 
-/// How long each keeps the lock that it waited for, so that others can give up meanwhile.
+/// How long each waiter holds the lock that it waited for, so that other waiters can give up meanwhile.
 const SECTION: Duration = Duration::from_millis(5);
 
 fn config() -> LockConfigBuilder {
     patient().fair_allowance(ALLOWANCE)
 }
 
-/// Who is slow keeps its place, and no heartbeat comes to help.
+/// A slow waiter keeps its place, and no heartbeat comes in time to help.
 fn lasting() -> LockConfigBuilder {
     patient().fair_allowance(60 * SECOND)
 }
@@ -40,10 +42,11 @@ fn queue(scene: &Scene) -> Vec<String> {
 }
 
 async fn queued(scene: &Scene, count: usize) {
-    eventually("they stand in the queue", || queue(scene), |queue| queue.len() == count).await;
+    eventually(&format!("the queue has {count} waiters"), || queue(scene), |queue| queue.len() == count)
+        .await;
 }
 
-/// Stands in the queue behind `before` others when this returns. Ends with when it had the lock.
+/// Starts a waiter. Returns when it is in the queue behind `before` others. The task returns the time of its acquire.
 async fn waits(scene: &Scene, locks: &LockClient, before: usize) -> JoinHandle<Instant> {
     let locks = locks.clone();
     let waiting = tokio::spawn(async move {
@@ -57,21 +60,21 @@ async fn waits(scene: &Scene, locks: &LockClient, before: usize) -> JoinHandle<I
     waiting
 }
 
-/// Stands in the queue, listens, and is not polled any more.
+/// Polls a waiter until it is queued and subscribed, and then no more.
 async fn left<F: Future>(scene: &Scene, waiting: F) -> Pin<Box<F>> {
     let mut waiting = Box::pin(waiting);
     poll_until(&mut waiting, || !scene.server.channels().is_empty()).await;
     waiting
 }
 
-/// Waits until there is a number in the list.
+/// Waits until the list has a number.
 fn told(server: &redis::Client, list: &str) -> String {
     let mut connection = server.get_connection().unwrap();
     let (_, number): (String, String) = redis::cmd("BLPOP").arg(list).arg(0).query(&mut connection).unwrap();
     number
 }
 
-/// The second process. In a normal run there is nothing to do here.
+/// The second process. In a normal test run it does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child() {
     let Some((role, url)) = child::role() else { return };

@@ -1,13 +1,13 @@
-//! Served in the order of asking.
+//! Waiters are served in request order.
 
 use tokio::time::Instant;
 
 use crate::support::{Child, SECOND, Scene, eventually, soon, timed};
 use crate::{config, queue, queued, waits};
 
-/// Fifty waiters of five processes, told to queue one after the other.
+/// Guarantee 9. Fifty waiters of five processes, which are told to queue one after the other.
 #[tokio::test]
-async fn the_order_is_that_of_arrival() {
+async fn waiters_are_served_in_the_order_of_arrival() {
     const PROCESSES: usize = 5;
     const WAITERS: usize = 50;
     let scene = Scene::start();
@@ -25,15 +25,19 @@ async fn the_order_is_that_of_arrival() {
     }
     guard.unlock().await.unwrap();
     let served = || scene.server.run::<Vec<String>>(&["LRANGE", "served", "0", "-1"]);
-    assert_eq!(eventually("all are served", served, |served| served.len() == WAITERS).await, expected);
+    assert_eq!(
+        eventually("all waiters are served", served, |served| served.len() == WAITERS).await,
+        expected
+    );
     for child in &mut children {
-        eventually("it ends", || child.has_ended(), |&ended| ended).await;
+        eventually("the process ends", || child.has_ended(), |&ended| ended).await;
     }
     scene.server.run::<()>(&["DEL", "served"]);
     drop(locks);
     scene.end().await;
 }
 
+/// Guarantee 9.
 #[tokio::test]
 async fn re_entry_does_not_queue_and_a_try_does_not_overtake() {
     let scene = Scene::start();
@@ -44,19 +48,19 @@ async fn re_entry_does_not_queue_and_a_try_does_not_overtake() {
     let inner = soon(lock.lock()).await.unwrap();
     assert!(locks.fair_lock("a").try_lock().await.unwrap().is_none());
     inner.unlock().await.unwrap();
-    assert_eq!(queue(&scene).len(), 1, "neither of them stands in the queue");
-    // Free for the first in the queue alone, which is not told.
+    assert_eq!(queue(&scene).len(), 1, "neither the re-entry nor the try is in the queue");
+    // Now the lock is free, but only for the first waiter. No message tells it.
     scene.server.run::<()>(&["DEL", "a"]);
-    assert!(locks.fair_lock("a").try_lock().await.unwrap().is_none(), "it is the turn of another");
+    assert!(locks.fair_lock("a").try_lock().await.unwrap().is_none(), "it is the turn of the first waiter");
     soon(waiting).await.unwrap();
     assert!(outer.unlock().await.is_err());
     drop((lock, locks));
     scene.end().await;
 }
 
-/// Redisson: testLeaseTimeout. Nobody gives back, so each lease has to end.
+/// Guarantee 9. Redisson: testLeaseTimeout. No holder releases, so each lease has to end.
 #[tokio::test]
-async fn leases_that_end_are_followed_in_order() {
+async fn waiters_follow_expired_leases_in_order() {
     const WAITERS: usize = 4;
     let scene = Scene::start();
     let locks = scene.client_with(config().fair_allowance(3 * SECOND)).await;
@@ -78,14 +82,15 @@ async fn leases_that_end_are_followed_in_order() {
         times.push(soon(waiter).await.unwrap());
     }
     assert!(times.is_sorted(), "{times:?}");
-    // The first is in at once, and each of the others at the end of a lease.
+    // The first acquires at once, and each other waiter at the end of a lease.
     assert!(times[WAITERS - 1] - start >= 3 * SECOND, "{times:?} from {start:?}");
     drop(locks);
     scene.end().await;
 }
 
+/// Guarantees 8 and 9.
 #[tokio::test]
-async fn force_unlock_wakes_the_first() {
+async fn force_unlock_wakes_the_first_waiter() {
     let scene = Scene::start();
     let locks = scene.client_with(config()).await;
     let guard = locks.fair_lock("a").lock().await.unwrap();

@@ -1,13 +1,14 @@
-//! Who keeps a place in the queue, and who loses it.
+//! When a waiter keeps its place in the queue, and when it loses it.
 
 use crate::support::{
     Child, LIMIT, MS, SECOND, Scene, connect, eventually, patient, soon, throughout, timed,
 };
 use crate::{ALLOWANCE, config, left, queue, queued, waits};
 
-/// A process that waits is killed, or stopped, and its place passed over; the first while the lock is free, too.
+/// Guarantee 9. A waiting process is killed or stopped, and its waiters are passed over. Also if the first waiter dies
+/// while the lock is free.
 #[tokio::test]
-async fn a_dead_process_holds_nobody_up_for_long() {
+async fn a_dead_process_is_passed_over() {
     let scene = Scene::start();
     let locks = scene.client_with(config()).await;
     for (signal, waiters) in [("KILL", 1), ("STOP", 1), ("KILL", 20)] {
@@ -27,7 +28,7 @@ async fn a_dead_process_holds_nobody_up_for_long() {
     scene.end().await;
 }
 
-/// Many allowances long, and through a connection that breaks.
+/// Guarantee 9. For several allowances, and across a broken connection.
 #[tokio::test]
 async fn a_live_waiter_keeps_its_place() {
     let scene = Scene::start();
@@ -52,15 +53,15 @@ async fn a_live_waiter_keeps_its_place() {
     scene.end().await;
 }
 
-/// Promise 15.
+/// Guarantee 15.
 #[tokio::test]
 async fn a_waiter_keeps_its_place_on_a_server_without_memory() {
     let scene = Scene::start();
     let locks = scene.client_with(config()).await;
     let guard = locks.fair_lock("a").lock().await.unwrap();
     let waiting = waits(&scene, &locks, 0).await;
-    // Twice in each attempt that is refused. A later one would need memory.
-    eventually("it attempts again", || scene.server.calls("hexists"), |&calls| calls >= 4).await;
+    // Each refused attempt calls it twice. A later attempt would need memory.
+    eventually("the waiter attempts again", || scene.server.calls("hexists"), |&calls| calls >= 4).await;
     scene.server.run::<()>(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
     assert!(scene.server.try_run::<()>(&["SET", "x", "1"]).is_err_and(|error| error.code() == Some("OOM")));
@@ -76,9 +77,9 @@ async fn a_waiter_keeps_its_place_on_a_server_without_memory() {
     scene.end().await;
 }
 
-/// A process that was stopped for too long has lost its place, and queues again.
+/// Guarantee 9. A process that is stopped for too long loses its place and queues again.
 #[tokio::test]
-async fn whoever_was_away_too_long_stands_at_the_end() {
+async fn a_process_stopped_for_too_long_queues_again_at_the_end() {
     let scene = Scene::start();
     let locks = scene.client_with(config()).await;
     let guard = locks.fair_lock("a").lock().await.unwrap();
@@ -97,9 +98,10 @@ async fn whoever_was_away_too_long_stands_at_the_end() {
     scene.end().await;
 }
 
-/// A future that nobody polls any more is first in the queue. Its process is alive, and still it holds nobody up.
+/// Guarantee 9. The first waiter in the queue is not polled any longer. Its process is alive, and still it is passed
+/// over.
 #[tokio::test]
-async fn a_future_that_is_left_in_front_loses_its_place() {
+async fn an_unpolled_future_at_the_head_of_the_queue_loses_its_place() {
     let scene = Scene::start();
     let config = config().safety_poll(200 * MS);
     let locks = scene.client_with(config).await;
@@ -116,9 +118,10 @@ async fn a_future_that_is_left_in_front_loses_its_place() {
     scene.end().await;
 }
 
-/// When it is polled again it queues again, and from then on keeps its place like any other.
+/// Guarantee 9. When the future is polled again it queues again, and from then on keeps its place like any other
+/// waiter.
 #[tokio::test]
-async fn a_future_that_was_left_and_is_polled_again_keeps_its_place() {
+async fn a_future_that_is_polled_again_queues_again_and_keeps_its_place() {
     let scene = Scene::start();
     let allowance = 3 * SECOND;
     let locks = scene.client_with(config().fair_allowance(allowance).safety_poll(200 * MS)).await;
@@ -133,22 +136,22 @@ async fn a_future_that_was_left_and_is_polled_again_keeps_its_place() {
         queued(&scene, 1).await;
         let order = queue(&scene);
         let is_kept = async || {
-            // Whoever attempts drops the dead.
+            // Each attempt removes dead waiters.
             assert!(locks.fair_lock("a").try_lock().await.unwrap().is_none());
             assert_eq!(queue(&scene), order);
         };
         throughout(2 * allowance, is_kept).await;
         guard.unlock().await.unwrap();
     };
-    let (taken, ()) = tokio::join!(left, holding);
-    taken.unwrap().unlock().await.unwrap();
+    let (guard, ()) = tokio::join!(left, holding);
+    guard.unwrap().unlock().await.unwrap();
     drop((lock, locks));
     scene.end().await;
 }
 
-/// One that nobody polls either, but whose turn has not come: it was not called, so it keeps its place.
+/// Guarantee 9. Its turn has not come, so it was not notified, and keeps its place although it is not polled.
 #[tokio::test]
-async fn a_future_that_is_left_behind_others_keeps_its_place() {
+async fn an_unpolled_future_keeps_its_place_until_its_turn() {
     let scene = Scene::start();
     let locks = scene.client_with(config().safety_poll(200 * MS)).await;
     let guard = locks.fair_lock("a").lock().await.unwrap();
@@ -162,9 +165,9 @@ async fn a_future_that_is_left_behind_others_keeps_its_place() {
     scene.end().await;
 }
 
-/// A Java client with a wrong clock drops a live waiter, which attempts before its next heartbeat.
+/// Guarantee 9. A Java client with a wrong clock removes live waiters, which attempt before their next heartbeat.
 #[tokio::test]
-async fn a_waiter_that_was_dropped_goes_back_with_its_next_attempt() {
+async fn a_waiter_removed_from_the_queue_returns_with_its_next_attempt() {
     let scene = Scene::start();
     let locks = scene.client_with(config()).await;
     let guard = locks.fair_lock("a").lock().await.unwrap();
@@ -179,7 +182,7 @@ async fn a_waiter_that_was_dropped_goes_back_with_its_next_attempt() {
         for owner in order.iter().rev() {
             scene.server.run::<()>(&["PUBLISH", &format!("redisson_lock__channel:{{a}}:{owner}"), "0"]);
         }
-        eventually("they are back in order", || queue(&scene), |found| *found == order).await;
+        eventually("both waiters are back in order", || queue(&scene), |found| *found == order).await;
         assert_eq!(scene.server.run::<usize>(&["ZCARD", "redisson_lock_timeout:{a}"]), 2, "round {round}");
     }
     guard.unlock().await.unwrap();

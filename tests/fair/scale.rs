@@ -1,14 +1,14 @@
-//! What one operation costs the server beside many waiters: the same as beside few.
+//! The cost of one operation on the server does not grow with the number of waiters.
 //!
-//! The waiters are written into the queue by hand, as other processes would have written them. What is counted are the
-//! commands that the scripts run, and what of them looks at many waiters at once.
+//! The waiters are written into the queue by hand, as other processes would have written them. The test counts the
+//! commands that the scripts run, including commands that look at many waiters at once.
 
-use crate::support::{MS, SECOND, Scene, eventually, patient, soon};
+use crate::support::{MS, SECOND, Scene, patient, soon};
 use crate::{config, waits};
 
 const MANY: usize = 10_000;
 
-/// Waiters of another process at the end of the queue, alive until then, after so many Java clients.
+/// Queues waiters of another process, with a heartbeat valid until then and with so many Java clients before them.
 fn queue_many(scene: &Scene, count: usize, alive_until_ms: u64, java_before: usize) -> Vec<String> {
     let waiters: Vec<String> =
         (1..=count).map(|n| format!("00000000-0000-0000-0000-000000000000:{n}")).collect();
@@ -31,9 +31,9 @@ fn queue_many(scene: &Scene, count: usize, alive_until_ms: u64, java_before: usi
     waiters
 }
 
-/// Beside ten thousand waiters, each script runs as many commands as beside ten, and none looks through the queue.
+/// With ten thousand waiters, each script runs as many commands as with ten, and none scans the queue.
 #[tokio::test]
-async fn an_operation_beside_many_waiters_costs_what_it_costs_beside_few() {
+async fn the_cost_of_an_operation_does_not_grow_with_the_queue() {
     const KEYS: [&str; 6] = [
         "a",
         "redisson_lock_queue:{a}",
@@ -82,7 +82,8 @@ async fn an_operation_beside_many_waiters_costs_what_it_costs_beside_few() {
     assert_eq!(found[2], found[3], "with Java");
 }
 
-/// Ten thousand waiters of a process that died stand before a live one: a few scripts remove them, each a part.
+/// Guarantee 9. Ten thousand waiters of a dead process are queued before a live one. A few scripts remove them, each a
+/// part.
 #[tokio::test]
 async fn many_dead_waiters_are_removed_by_a_few_short_scripts() {
     let scene = Scene::start();
@@ -97,9 +98,10 @@ async fn many_dead_waiters_are_removed_by_a_few_short_scripts() {
     scene.end().await;
 }
 
-/// The list is gone, and with it the order; the tickets say it, and nothing is sorted at once.
+/// Guarantee 9. The list with the order is deleted. The tickets of the waiters restore the order step by step, without
+/// one long sort.
 #[tokio::test]
-async fn the_order_survives_the_list() {
+async fn the_order_survives_the_loss_of_the_list() {
     let scene = Scene::start();
     let locks = scene.client_with(config()).await;
     let guard = locks.fair_lock("a").lock().await.unwrap();
@@ -118,9 +120,9 @@ async fn the_order_survives_the_list() {
     scene.end().await;
 }
 
-/// Should every process die that waits, nothing of the queue stays for ever.
+/// Guarantee 11. If every waiting process dies, no key of the queue stays for ever.
 #[tokio::test]
-async fn every_key_of_the_queue_ends() {
+async fn every_key_of_the_queue_expires() {
     let scene = Scene::start();
     let locks = scene.client_with(config()).await;
     let guard = locks.fair_lock("a").lock().await.unwrap();
@@ -134,19 +136,7 @@ async fn every_key_of_the_queue_ends() {
     ];
     for key in keys {
         let left = scene.server.run::<i64>(&["PTTL", key]);
-        assert!(left > 60_000, "{key}: {left}");
-    }
-    // With Java in the queue, what Java needs stays.
-    scene.server.run::<()>(&["RPUSH", keys[0], "java:1"]);
-    scene.server.run::<()>(&["ZADD", keys[1], &(scene.server.now_ms() + 100_000).to_string(), "java:1"]);
-    for key in &keys[..2] {
-        eventually("a heartbeat keeps it", || scene.server.run::<i64>(&["PTTL", key]), |&left| left == -1)
-            .await;
-    }
-    scene.server.run::<()>(&["LREM", keys[0], "0", "java:1"]);
-    scene.server.run::<()>(&["ZREM", keys[1], "java:1"]);
-    for key in &keys[..2] {
-        eventually("it ends again", || scene.server.run::<i64>(&["PTTL", key]), |&left| left > 0).await;
+        assert!((3_600_000..2 * 86_400_000).contains(&left), "{key}: {left}");
     }
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap();
@@ -155,9 +145,9 @@ async fn every_key_of_the_queue_ends() {
     scene.end().await;
 }
 
-/// A server that cannot keep up is not asked more often for that.
+/// A server that cannot keep up does not get more attempts for that.
 #[tokio::test]
-async fn attempts_that_time_out_are_sent_less_and_less_often() {
+async fn attempts_that_time_out_back_off() {
     const WAITERS: u64 = 50;
     let scene = Scene::start();
     let locks = scene.client_with(patient().command_timeout(100 * MS).fair_allowance(60 * SECOND)).await;

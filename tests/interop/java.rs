@@ -1,4 +1,4 @@
-//! Redisson in a process of its own, which does what it is told. The other end is `src/main/java`.
+//! Redisson in a process of its own, which runs the commands that it is sent. The other end is `src/main/java`.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,14 +14,15 @@ use tokio::time::{sleep, timeout};
 use crate::jvm;
 use crate::support::{MS, Scene, soon};
 
-/// A Redisson client. Its process is killed with its value.
+/// A Redisson client. Dropping it kills its process.
 pub struct Java {
     process: Child,
     orders: Orders,
     version: String,
 }
 
-/// One thread of it, as the owner of locks of one type. The name of a `multi` lock is those of its members, with commas.
+/// One Java thread, as the owner of locks of one type. The name of a `multi` lock is the names of its members, with
+/// commas.
 #[derive(Clone)]
 pub struct Actor {
     name: String,
@@ -29,17 +30,17 @@ pub struct Actor {
     orders: Orders,
 }
 
-/// What Redisson threw: the name of the exception, and its message.
+/// An error is what Redisson threw: the name of the exception and its message.
 pub type Answer<T> = Result<T, String>;
 
-/// How the keys begin by which an unlock that is sent twice is recognized. Newer versions delete them when the unlock
-/// is answered, older ones let them expire.
+/// Prefix of the keys by which Redisson recognizes an unlock that is sent twice. Newer versions delete them when the
+/// unlock is answered, older ones let them expire.
 pub const LATCH: &str = "redisson_unlock_latch:";
 
-/// For what the JVM does by itself, which is not what is tested: on a busy machine it may take long to start.
+/// Limit for what the JVM does by itself, which is not under test: on a busy machine it may start slowly.
 const PATIENCE: Duration = Duration::from_secs(100);
 
-/// `None`: no more.
+/// `None`: no more orders.
 type Orders = mpsc::UnboundedSender<Option<Order>>;
 
 struct Order {
@@ -52,7 +53,7 @@ impl Java {
         Self::with(scene, &[]).await
     }
 
-    /// With settings of `Settings.java`: `["watchdog=3000"]`.
+    /// With settings of `Settings.java`, as in `["watchdog=3000"]`.
     pub async fn with(scene: &Scene, settings: &[&str]) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"];
@@ -66,7 +67,7 @@ impl Java {
             .expect("java can be run (scripts/test interop installs it)");
         let input = process.stdin.take().unwrap();
         let mut output = BufReader::new(process.stdout.take().unwrap()).lines();
-        let ready = timeout(PATIENCE, output.next_line()).await.expect("it starts").unwrap();
+        let ready = timeout(PATIENCE, output.next_line()).await.expect("the JVM starts").unwrap();
         let version = ready.as_deref().and_then(|line| line.strip_prefix("ready ")?.split(' ').next());
         let version = version.expect("Redisson could be started").to_owned();
         let (orders, receiver) = mpsc::unbounded_channel();
@@ -74,7 +75,7 @@ impl Java {
         Self { process, orders, version }
     }
 
-    /// Whether this Redisson is at least that version.
+    /// Whether this version of Redisson is at least `major.minor`.
     pub fn is_at_least(&self, major: u32, minor: u32) -> bool {
         let mut numbers = self.version.split('.').map(|number| number.parse().unwrap());
         (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
@@ -84,15 +85,16 @@ impl Java {
         Actor { name: name.to_owned(), kind, orders: self.orders.clone() }
     }
 
-    /// Without a word to anybody.
+    /// Kills the process, without any notice to the server.
     pub async fn kill(mut self) {
         self.process.kill().await.unwrap();
     }
 
-    /// It closes its connections, and what it leaves to expire is deleted.
+    /// Redisson closes its connections. Its keys that would expire later are deleted.
     pub async fn end(mut self, scene: &Scene) {
         let _ = self.orders.send(None);
-        let status = timeout(PATIENCE, self.process.wait()).await.expect("it ends with its input").unwrap();
+        let status =
+            timeout(PATIENCE, self.process.wait()).await.expect("the JVM ends when its input ends").unwrap();
         assert!(status.success(), "{status}");
         for latch in scene.server.run::<Vec<String>>(&["KEYS", &format!("{LATCH}*")]) {
             scene.server.run::<()>(&["DEL", &latch]);
@@ -109,12 +111,12 @@ impl Actor {
         self.order("lock_for", name, &lease.as_millis().to_string()).await.map(drop)
     }
 
-    /// The token of a fenced lock that it takes.
+    /// Acquires a fenced lock and returns the token.
     pub async fn lock_token(&self, name: &str) -> Answer<u64> {
         self.ask("lock_token", name).await
     }
 
-    /// The last token of a fenced lock, whoever has it.
+    /// The last token of a fenced lock, whichever side has it.
     pub async fn token(&self, name: &str) -> Answer<u64> {
         self.ask("token", name).await
     }
@@ -152,23 +154,23 @@ impl Actor {
         self.ask("remaining", name).await
     }
 
-    /// What it is called in Redis.
+    /// The id of this owner in Redis.
     pub async fn who(&self) -> String {
         self.ask("who", "any").await.unwrap()
     }
 
-    /// Counts up a key in sections, for that long. How often it did.
+    /// Increments a key in sections, for this time. Returns how often.
     pub async fn count(&self, name: &str, time: Duration, key: &str) -> Answer<u64> {
         self.order("count", name, &format!("{} {key}", time.as_millis())).await.map(read)
     }
 
-    /// Looks at a key in sections, for that long, and fails if one sees it change. How often it did.
+    /// Reads a key in sections, for this time, and fails if it changes during a section. Returns how often.
     pub async fn look(&self, name: &str, time: Duration, key: &str) -> Answer<u64> {
         self.order("look", name, &format!("{} {key}", time.as_millis())).await.map(read)
     }
 
-    /// Waits until it sleeps in Redisson's wait for a message. When it is about to, a message `1` is lost to it: that
-    /// wakes those who sleep already.
+    /// Returns when the thread sleeps in Redisson's wait for a message. A message `1` that arrives just before would
+    /// be lost to it: such a message wakes only threads that sleep already.
     pub async fn asleep(&self) {
         let watcher = Self { name: "watcher".to_owned(), ..self.clone() };
         soon(async {
@@ -187,7 +189,7 @@ impl Actor {
         let (answer, answered) = oneshot::channel();
         let text = format!("{} {verb} {} {name} {rest}", self.name, self.kind);
         let _ = self.orders.send(Some(Order { text, answer }));
-        let answer = timeout(PATIENCE, answered).await.expect("it answers");
+        let answer = timeout(PATIENCE, answered).await.expect("the JVM answers");
         answer.unwrap_or_else(|_| Err("the process is gone".to_owned()))
     }
 }
@@ -196,7 +198,7 @@ fn read<T: FromStr>(result: String) -> T {
     result.parse().unwrap_or_else(|_| panic!("unexpected result {result:?}"))
 }
 
-/// Carries orders in and answers out, until there are no more. Whoever still waits is told that the process is gone.
+/// Carries orders in and answers out, until the orders end. Orders that still wait then fail: the process is gone.
 async fn carry(
     mut input: ChildStdin,
     mut output: Lines<BufReader<ChildStdout>>,

@@ -1,9 +1,9 @@
-//! How the Java program is run. The benchmark includes this file, too.
+//! The command that runs the Java program. The benchmark includes this file, too.
 
 use std::path::Path;
 use std::process::Command;
 
-/// `root` is the folder of the whole project. `options` are for Java.
+/// `root` is the folder of the whole project. `options` are options of the JVM.
 pub fn command(root: &Path, options: &[&str], address: &str) -> Command {
     let built = |part: &str| {
         let path = root.join("tests/interop/target").join(part);
@@ -12,12 +12,12 @@ pub fn command(root: &Path, options: &[&str], address: &str) -> Command {
             "{} is missing: scripts/test interop and scripts/bench build it",
             path.display()
         );
-        path.into_os_string().into_string().expect("a path that Java can be told")
+        path.into_os_string().into_string().expect("a path in UTF-8")
     };
     let mut command = Command::new("java");
     command
         .args(options)
-        // Nothing is written to /tmp, and to the output only what the program says.
+        // Nothing is written to /tmp, and only the program writes to the output.
         .args(["-XX:-UsePerfData", "-XX:+DisplayVMOutputToStderr"])
         .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
         .args(["-cp", &format!("{}:{}/*", built("classes"), built("lib")), "lockkeeper.Main", address]);

@@ -6,7 +6,7 @@ use crate::roles::HAND_OFF;
 use crate::support::{MS, SECOND, Scene, throughout, timed};
 use crate::{Java, rlock, waiting};
 
-/// `getSpinLock` has the same hash as `getLock`, and publishes nothing.
+/// Guarantees 1 and 10. `getSpinLock` has the same hash as `getLock`, and publishes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_spin_lock_excludes_and_is_found_free_by_polling() {
     let scene = Scene::start();
@@ -37,8 +37,8 @@ async fn a_spin_lock_excludes_and_is_found_free_by_polling() {
     scene.end().await;
 }
 
-/// On the name of a read-write lock, an `RLock` or a fair lock is an error here. The other way round it is in
-/// Redisson's hands, and it looks for nobody: both have the lock then.
+/// Guarantee 5. On the name of a read-write lock, an `RLock` or a fair lock is an error in Rust. In the other order,
+/// Redisson does not check: then both hold the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_write_lock_on_the_same_name_is_refused_by_rust_and_not_by_java() {
     let scene = Scene::start();
@@ -56,8 +56,8 @@ async fn a_read_write_lock_on_the_same_name_is_refused_by_rust_and_not_by_java()
             let name = guard.name().to_owned();
             assert!(holder.try_lock(&name).await.unwrap(), "{kind}");
             guard.unlock().await.unwrap();
-            assert!(holder.is_locked(&name).await.unwrap(), "and Rust takes away what is its own");
-            assert!(scene.server.run::<i64>(&["PTTL", &name]) > 0, "which ends, should its holder die");
+            assert!(holder.is_locked(&name).await.unwrap(), "the release in Rust removes only its own hold");
+            assert!(scene.server.run::<i64>(&["PTTL", &name]) > 0, "the lock still has an expiry");
             holder.unlock(&name).await.unwrap();
         }
         scene.server.run::<()>(&["FLUSHALL"]);
@@ -67,8 +67,9 @@ async fn a_read_write_lock_on_the_same_name_is_refused_by_rust_and_not_by_java()
     scene.end().await;
 }
 
-/// On the name of an `RLock` or a fair lock, whoever holds it, a read-write lock is an error here. In Java, an `RLock`
-/// or a fair lock waits for a read-write lock of ours; but nobody tells it that this was released.
+/// Guarantee 5. On the name of an `RLock` or a fair lock, a read-write lock is an error in Rust, whichever side holds
+/// the lock. In Java, an `RLock` or a fair lock waits for a read-write lock of Rust, but no message tells it about the
+/// release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_write_lock_in_rust_does_not_mix_with_other_kinds() {
     let scene = Scene::start();

@@ -15,11 +15,12 @@ const PROCESSES: usize = 2;
 const TASKS: usize = 4;
 const TIME: Duration = Duration::from_secs(20);
 
-/// What only the lock protects.
+/// The key that only the lock protects.
 const COUNTER: &str = "counter";
 
-/// Four Java threads, and four Rust tasks in each of two processes, change a key by GET and SET. A lock that is shared
-/// does not protect that: there its rival does, and who holds the lock itself sees that nothing changes.
+/// Guarantee 1. Four Java threads, and four Rust tasks in each of two processes, change a key with GET and SET. A
+/// shared lock does not protect that: there its rival does, and each holder of the shared lock checks that nothing
+/// changes.
 pub async fn no_update_is_lost<R: Row>() {
     let scene = Scene::start();
     let java = Java::start(&scene).await;
@@ -57,7 +58,7 @@ pub async fn no_update_is_lost<R: Row>() {
     scene.end().await;
 }
 
-/// The part of one Rust process. How often it counted.
+/// The part of one Rust process. Returns how often it counted.
 pub async fn count<R: Row>(locks: &LockClient) -> u64 {
     let counter = connection(&child::role().unwrap().1).await;
     let mut counting = JoinSet::new();
@@ -70,7 +71,11 @@ pub async fn count<R: Row>(locks: &LockClient) -> u64 {
             while Instant::now() < end {
                 if R::Rust::IS_SHARED {
                     let guard = shared.lock().await.unwrap();
-                    assert_eq!(get(&mut counter).await, get(&mut counter).await, "changed under a reader");
+                    assert_eq!(
+                        get(&mut counter).await,
+                        get(&mut counter).await,
+                        "the key changed while a reader held the lock"
+                    );
                     guard.unlock().await.unwrap();
                 }
                 let guard = lock.lock().await.unwrap();

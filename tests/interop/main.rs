@@ -1,4 +1,4 @@
-//! The original beside us: Redisson and lockkeeper on the same locks of one server.
+//! Redisson and lockkeeper on the same locks of one server.
 //!
 //! A type of lock takes part through a row at the end of this file.
 
@@ -28,16 +28,16 @@ use support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, Write
 use support::{SECOND, Scene, child};
 use tokio::task::JoinHandle;
 
-/// A type of lock in both worlds.
+/// A type of lock in both languages.
 pub trait Row: Send + Sync + 'static {
     type Rust: Fixture;
     const NAME: &'static str;
-    /// What `Locks.java` calls it, and the one that excludes it.
+    /// The names in `Locks.java`: of this lock, and of the lock that excludes it.
     const JAVA: &'static str;
     const RIVAL: &'static str;
 }
 
-/// A server with one client of each kind. Their waiters are woken by messages, or sleep on.
+/// A server with one client of each language. A message wakes their waiters, or they sleep on.
 struct Stage {
     scene: Scene,
     java: Java,
@@ -77,22 +77,22 @@ impl Stage {
     }
 }
 
-/// Rust begins to wait. Returns when the waiter has attempted, subscribed, and attempted again: from here on nothing
-/// but a message wakes it.
+/// Starts a Rust waiter. Returns when it has attempted, subscribed and attempted again: from here on only a message
+/// wakes it.
 async fn waiting<R: Row, T: Send + 'static>(
     scene: &Scene,
     waiter: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {
     let attempts = || match R::Rust::IS_READ_WRITE {
-        // The acquire scripts call it, and no other.
+        // Only the acquire scripts call it.
         false => scene.server.calls("pttl"),
-        // There is no such command. A renewal counts as well; then the waiter still attempts when this returns.
+        // No command is specific to acquires. If a renewal was counted, the waiter may still attempt when this returns.
         true => scene.server.scripts(),
     };
     let before = attempts();
     let waiting = tokio::spawn(waiter);
     let looks = || (attempts() - before, scene.server.channels());
-    support::eventually("it has attempted twice", looks, |(made, channels)| {
+    support::eventually("the waiter has attempted twice", looks, |(made, channels)| {
         *made >= 2 && !channels.is_empty()
     })
     .await;
@@ -100,7 +100,7 @@ async fn waiting<R: Row, T: Send + 'static>(
     waiting
 }
 
-/// The same for an actor of Java: it sleeps until it is woken.
+/// The same for a Java actor: it sleeps until it is woken.
 async fn java_waiting(
     scene: &Scene,
     actor: &Actor,
@@ -109,7 +109,7 @@ async fn java_waiting(
     let waiting = tokio::spawn(waiter);
     actor.asleep().await;
     assert!(!waiting.is_finished());
-    assert!(!scene.server.channels().is_empty(), "it has subscribed");
+    assert!(!scene.server.channels().is_empty(), "the waiter has subscribed");
     waiting
 }
 
@@ -157,12 +157,12 @@ macro_rules! rows {
             )*)*
         })*
 
-        /// The second process. In a normal run there is nothing to do here.
+        /// The second process. In a normal test run it does nothing.
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn child() {
             let Some((role, url)) = child::role() else { return };
             let (row, job) = role.split_once(' ').unwrap();
-            // Only who is killed has a short lease. A section under load may be held up for longer.
+            // Only a holder that is killed has a short lease. Under load, a section may stall for longer.
             let config = match job {
                 "hold" => LockConfig::builder().watchdog_lease(roles::LEASE),
                 _ => LockConfig::builder(),
@@ -190,27 +190,27 @@ macro_rules! rows {
                 java_gets_the_lock_of_a_killed_rust_process
                 rust_gets_the_lock_when_a_java_lease_ends
                 java_gets_the_lock_when_a_rust_lease_ends
-                java_forces_a_rust_holder
-                rust_forces_a_java_holder
+                java_force_unlocks_a_rust_holder
+                rust_force_unlocks_a_java_holder
                 a_dropped_guard_wakes_java
-                each_sees_who_holds
-                the_lock_goes_to_and_fro;
+                each_side_sees_the_holder
+                the_lock_is_handed_back_and_forth;
             state:
                 the_same_operations_leave_the_same_state
-                what_is_different_is_what_is_listed
+                the_differences_are_the_listed_ones
                 java_renews_to_its_lease_and_rust_to_the_longer;
             load:
                 no_update_is_lost;
             names:
                 a_name_mapper_is_a_name_prefix
-                names_with_braces_are_the_same_names
+                names_with_braces_mean_the_same_lock
                 the_codec_does_not_matter;
         })* }
     };
 }
 
 rows! {
-    // the lock in Rust; the lock in Java, and the one that excludes it
+    // the lock in Rust; the lock in Java; the lock in Java that excludes it
     fair: crate::FairLocks, "fair", "fair";
     fenced: crate::FencedLocks, "fenced", "fenced";
     read: crate::ReadLocks, "read", "write";

@@ -14,17 +14,17 @@ use crate::roles::{LEASE, lease_left};
 use crate::support::{MS, SECOND, Scene, connection, eventually, soon};
 use crate::{Java, Stage, java_waiting};
 
-/// What the locks protect.
+/// The key that only the locks protect.
 const COUNTER: &str = "count";
 
-/// Java's order, and ours.
+/// The order of the members in Java and in Rust.
 const ORDERS: [(&str, &str); 4] = [("a,b", "a,b"), ("a,b", "b,a"), ("b,a", "a,b"), ("b,a", "b,a")];
 
 fn of(locks: &LockClient, names: &str) -> MultiLock {
     MultiLock::new(names.split(',').map(|name| locks.rlock(name))).unwrap()
 }
 
-/// What is held.
+/// The locks that are held.
 fn held(scene: &Scene) -> Vec<String> {
     let mut names: Vec<String> = scene.server.keys();
     names.retain(|name| !name.starts_with(LATCH));
@@ -32,7 +32,7 @@ fn held(scene: &Scene) -> Vec<String> {
     names
 }
 
-/// One owner has each of them once, for as long as its watchdog says.
+/// One owner holds both locks once, with the lease of its watchdog.
 fn has_both(scene: &Scene) -> bool {
     held(scene) == ["a", "b"]
         && ["a", "b"].iter().all(|name| {
@@ -41,14 +41,14 @@ fn has_both(scene: &Scene) -> bool {
         })
 }
 
-/// Rust begins to wait. Returns when it has attempted on so many members in both of its rounds, the first and that
-/// after subscribing: from here on only a message wakes it.
+/// Starts a Rust waiter. Returns when it has attempted on so many members in each of its two rounds, before and after
+/// subscribing: from here on only a message wakes it.
 async fn waits(scene: &Scene, locks: &LockClient, names: &str, members: u64) -> JoinHandle<LockGuard> {
     let before = scene.server.calls("pttl");
     let mut lock = of(locks, names);
     let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
     let looks = || (scene.server.calls("pttl") - before, scene.server.channels());
-    eventually("it has attempted twice", looks, |(made, channels)| {
+    eventually("the waiter has attempted twice", looks, |(made, channels)| {
         *made >= 2 * members && !channels.is_empty()
     })
     .await;
@@ -61,15 +61,16 @@ async fn java_waits(scene: &Scene, actor: &Actor, names: &str) -> JoinHandle<()>
     java_waiting(scene, actor, async move { waiter.lock(&names).await.unwrap() }).await
 }
 
-/// Java waits for no longer than three seconds at a time, and then begins anew.
+/// Java waits for three seconds at most and then starts again, so only a message is faster than this.
 const BY_A_MESSAGE: Duration = Duration::from_millis(2_800);
 
 async fn woken<T>(waiting: JoinHandle<T>) -> T {
-    timeout(BY_A_MESSAGE, waiting).await.expect("woken by a message").unwrap()
+    timeout(BY_A_MESSAGE, waiting).await.expect("a message wakes the waiter").unwrap()
 }
 
+/// Guarantee 1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_excludes_the_other_in_whatever_order() {
+async fn each_excludes_the_other_in_any_order() {
     let stage = Stage::start().await;
     let java = stage.java.actor("one", "multi");
     let who = java.who().await;
@@ -95,8 +96,9 @@ async fn each_excludes_the_other_in_whatever_order() {
     stage.end().await;
 }
 
+/// Guarantee 8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_is_woken_by_the_other_in_whatever_order() {
+async fn each_is_woken_by_the_other_in_any_order() {
     let stage = Stage::start().await;
     let java = stage.java.actor("one", "multi");
     for (theirs, ours) in ORDERS {
@@ -110,25 +112,27 @@ async fn each_is_woken_by_the_other_in_whatever_order() {
         woken(waiting).await;
         assert!(has_both(&stage.scene));
         java.unlock(theirs).await.unwrap();
-        eventually("nobody listens", || stage.scene.server.channels(), Vec::is_empty).await;
+        eventually("no subscription is left", || stage.scene.server.channels(), Vec::is_empty).await;
     }
     stage.end().await;
 }
 
-/// Java has one of them alone, and then the other.
+/// Java holds one of the locks alone, and then the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_in_rust_has_given_the_rest_back() {
+async fn a_rust_waiter_releases_the_other_members() {
     let stage = Stage::start().await;
     let (one, other) = (stage.java.actor("one", "rlock"), stage.java.actor("other", "rlock"));
     one.lock("b").await.unwrap();
     let waiting = waits(&stage.scene, &stage.locks, "a,b", 2).await;
-    eventually("the rest is given back", || held(&stage.scene), |held| *held == ["b"]).await;
+    eventually("the other member is released", || held(&stage.scene), |held| *held == ["b"]).await;
     assert!(other.try_lock("a").await.unwrap());
     one.unlock("b").await.unwrap();
     let channels = || stage.scene.server.channels();
-    eventually("it waits for the other", channels, |channels| *channels == ["redisson_lock__channel:{a}"])
-        .await;
-    eventually("the rest is given back", || held(&stage.scene), |held| *held == ["a"]).await;
+    eventually("the waiter waits for the other member", channels, |channels| {
+        *channels == ["redisson_lock__channel:{a}"]
+    })
+    .await;
+    eventually("the other member is released", || held(&stage.scene), |held| *held == ["a"]).await;
     assert!(one.try_lock("b").await.unwrap() && !waiting.is_finished());
     one.unlock("b").await.unwrap();
     other.unlock("a").await.unwrap();
@@ -136,14 +140,17 @@ async fn who_waits_in_rust_has_given_the_rest_back() {
     stage.end().await;
 }
 
-/// Rust has one of them alone.
+/// Rust holds one of the locks alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_in_java_has_the_rest() {
+async fn a_java_waiter_keeps_the_other_members() {
     let stage = Stage::start().await;
     let java = stage.java.actor("one", "multi");
     let guard = stage.locks.rlock("b").lock().await.unwrap();
     let waiting = java_waits(&stage.scene, &java, "a,b").await;
-    assert!(stage.locks.rlock("a").try_lock().await.unwrap().is_none(), "in hand while it waits");
+    assert!(
+        stage.locks.rlock("a").try_lock().await.unwrap().is_none(),
+        "Java holds the other member while it waits"
+    );
     guard.unlock().await.unwrap();
     woken(waiting).await;
     assert!(has_both(&stage.scene));
@@ -151,7 +158,7 @@ async fn who_waits_in_java_has_the_rest() {
     stage.end().await;
 }
 
-/// Adds one to a key, in two commands with a pause between them: only the locks protect it.
+/// Increments a key with two commands and a pause between them: only the locks protect it.
 async fn section(server: &mut MultiplexedConnection) {
     let before: Option<u64> = redis::cmd("GET").arg(COUNTER).query_async(server).await.unwrap();
     sleep(MS).await; // the section
@@ -159,9 +166,9 @@ async fn section(server: &mut MultiplexedConnection) {
     redis::cmd("SET").arg(COUNTER).arg(after).exec_async(server).await.unwrap();
 }
 
-/// Both want both at once, round after round.
+/// Both sides compete for both locks, round after round.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn opposite_orders_of_both_sides_get_on() {
+async fn opposite_orders_of_both_sides_do_not_deadlock() {
     const ROUNDS: u64 = 50;
     let stage = Stage::start().await;
     for (theirs, ours) in [("b,a", "a,b"), ("a,b", "b,a")] {
@@ -187,7 +194,9 @@ async fn opposite_orders_of_both_sides_get_on() {
                 java.unlock(theirs).await.unwrap();
             }
         });
-        let both = timeout(60 * SECOND, async { tokio::join!(by_java, by_rust) }).await.expect("they get on");
+        let both = timeout(60 * SECOND, async { tokio::join!(by_java, by_rust) })
+            .await
+            .expect("all clients make progress");
         both.0.unwrap();
         both.1.unwrap();
         println!("{ROUNDS} rounds of Java, {theirs}, and of Rust, {ours}, took {:?}", start.elapsed());
@@ -197,8 +206,9 @@ async fn opposite_orders_of_both_sides_get_on() {
     stage.end().await;
 }
 
+/// Guarantee 8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_jvm_is_followed_when_its_leases_end() {
+async fn rust_acquires_when_the_leases_of_a_killed_jvm_end() {
     let scene = Scene::start();
     let java = Java::with(&scene, &[&format!("watchdog={}", LEASE.as_millis())]).await;
     let locks = scene.client_with(LockConfig::builder().safety_poll(60 * SECOND)).await;
@@ -215,8 +225,9 @@ async fn a_killed_jvm_is_followed_when_its_leases_end() {
     scene.end().await;
 }
 
+/// Guarantee 8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_gets_them_when_a_lease_of_the_other_ends() {
+async fn each_acquires_when_a_lease_of_the_other_ends() {
     let stage = Stage::start().await;
     let java = stage.java.actor("one", "multi");
     let start = Instant::now();
@@ -230,7 +241,7 @@ async fn each_gets_them_when_a_lease_of_the_other_ends() {
     soon(java.lock("b,a")).await.unwrap();
     assert!(start.elapsed() >= SECOND, "{:?}", start.elapsed());
     assert!(soon(guard.unlock()).await.is_err());
-    assert!(has_both(&stage.scene), "they were not the guard's to end");
+    assert!(has_both(&stage.scene), "the release in Rust must not end the locks of Java");
     java.unlock("b,a").await.unwrap();
     stage.end().await;
 }

@@ -1,4 +1,4 @@
-//! Names: what is put before them, and what is put into them.
+//! Names with a prefix, and names with special characters.
 
 use lockkeeper::{BaseLock, LockConfig};
 use tokio::time::timeout;
@@ -8,6 +8,7 @@ use crate::support::fixture::Fixture;
 use crate::support::{Scene, eventually, soon};
 use crate::{Java, Row, Stage, actor, rival, waiting};
 
+/// Guarantee 13. A `NameMapper` that adds a prefix, and `name_prefix`.
 pub async fn a_name_mapper_is_a_name_prefix<R: Row>() {
     let scene = Scene::start();
     let java = Java::with(&scene, &["prefix=app:"]).await;
@@ -31,7 +32,8 @@ pub async fn a_name_mapper_is_a_name_prefix<R: Row>() {
     scene.end().await;
 }
 
-pub async fn names_with_braces_are_the_same_names<R: Row>() {
+/// Guarantee 13.
+pub async fn names_with_braces_mean_the_same_lock<R: Row>() {
     let stage = Stage::start().await;
     for name in ["{grp}:a", "a}b", "a{b", "ü:ß", "锁"] {
         let guard = R::Rust::lock(&stage.locks, name).lock().await.unwrap();
@@ -43,13 +45,13 @@ pub async fn names_with_braces_are_the_same_names<R: Row>() {
         let woken =
             waiting::<R, _>(&stage.scene, async move { waiter.lock().await.unwrap().unlock().await }).await;
         holder.unlock(name).await.unwrap();
-        timeout(HAND_OFF, woken).await.expect("woken by the message").unwrap().unwrap();
-        eventually("nobody listens", || stage.scene.server.channels(), Vec::is_empty).await;
+        timeout(HAND_OFF, woken).await.expect("a message wakes the waiter").unwrap().unwrap();
+        eventually("no subscription is left", || stage.scene.server.channels(), Vec::is_empty).await;
     }
     stage.end().await;
 }
 
-/// Redisson encodes values, but not the owners and counts of locks.
+/// Guarantee 13. Redisson encodes values, but not the owners and counts of locks.
 pub async fn the_codec_does_not_matter<R: Row>() {
     let scene = Scene::start();
     let locks = scene.client().await;
@@ -57,7 +59,7 @@ pub async fn the_codec_does_not_matter<R: Row>() {
     for java in [&kryo, &text] {
         let holder = actor::<R>(java, "holder");
         holder.lock("a").await.unwrap();
-        assert_eq!(locks.inspect("a").await.unwrap().expect("held").holders[0].holds, 1);
+        assert_eq!(locks.inspect("a").await.unwrap().expect("the lock is held").holders[0].holds, 1);
         assert!(R::Rust::rival(&locks, "a").try_lock().await.unwrap().is_none());
         holder.unlock("a").await.unwrap();
         soon(R::Rust::rival(&locks, "a").lock()).await.unwrap().unlock().await.unwrap();

@@ -1,4 +1,4 @@
-//! One queue for both: what a fair lock promises where Java and Rust wait for it together.
+//! One queue for both languages: fair locks with Java and Rust waiters.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tokio::time::{Instant, timeout};
 use crate::support::{Child, SECOND, Scene, eventually, soon};
 use crate::{Actor, Java};
 
-/// Java's scores count the lease that is left, so one who died goes the sooner the shorter it is.
+/// Java's scores contain the remaining lease, so a short lease lets a dead waiter go sooner.
 const WATCHDOG: Duration = Duration::from_secs(6);
 
-/// Who had the lock, in order.
+/// The numbers of the waiters, in the order in which they held the lock.
 type Served = Arc<Mutex<Vec<usize>>>;
 
 struct Mixed {
@@ -36,10 +36,10 @@ impl Mixed {
     }
 
     async fn queued(&self, count: usize) {
-        eventually("they stand in the queue", || self.queue(), |&len| len == count).await;
+        eventually(&format!("the queue has {count} waiters"), || self.queue(), |&len| len == count).await;
     }
 
-    /// Queues as the one of that number, and writes it down in its section.
+    /// Starts a waiter with this number, which records it in its section. Returns when it is queued.
     async fn queues(&self, number: usize, is_java: bool, served: &Served) -> JoinHandle<()> {
         let before = self.queue();
         let waiting = self.asks(number, is_java, served);
@@ -63,7 +63,8 @@ impl Mixed {
         })
     }
 
-    /// Behind a Java client that holds it, a Rust process that waits. It is killed, and the lock given back, by `kill`.
+    /// A Java holder, and behind it a waiter in a Rust process. [`Doomed::kill`] kills the process and then releases
+    /// the lock.
     async fn with_a_rust_process(&self) -> Doomed {
         let holder = self.java.actor("holder", "fair");
         holder.lock("a").await.unwrap();
@@ -91,7 +92,8 @@ impl Doomed {
     }
 }
 
-/// Each grant of Java lowers the scores of all who wait by five minutes. Five of them fall between two heartbeats.
+/// Guarantee 9. Each grant in Java lowers the scores of all waiters by five minutes. Five grants fall between two
+/// heartbeats.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mixed_queue_is_served_in_the_order_of_arrival() {
     let mixed = Mixed::start().await;
@@ -113,7 +115,7 @@ async fn a_mixed_queue_is_served_in_the_order_of_arrival() {
     mixed.end().await;
 }
 
-/// A Rust process that died is dropped by another that waits further behind, and Java told.
+/// Guarantee 9. A Rust waiter further behind removes the dead one and notifies Java.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_rust_process_is_passed_over() {
     let mixed = Mixed::start().await;
@@ -128,7 +130,7 @@ async fn a_dead_rust_process_is_passed_over() {
     mixed.end().await;
 }
 
-/// With only Java behind it, Java drops it when its score says so: a minute after it was last heard of.
+/// Guarantee 9. With only Java behind it, Java removes it when its score is due: a minute after the last heartbeat.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_rust_process_is_passed_over_by_java_alone() {
     let mixed = Mixed::start().await;
@@ -136,11 +138,11 @@ async fn a_dead_rust_process_is_passed_over_by_java_alone() {
     let served = Served::default();
     let waiting = mixed.queues(1, true, &served).await;
     dead.kill().await;
-    timeout(90 * SECOND, waiting).await.expect("a minute, and what Java sleeps").unwrap();
+    timeout(90 * SECOND, waiting).await.expect("Java acquires after a minute and one of its sleeps").unwrap();
     mixed.end().await;
 }
 
-/// A Java client that died holds those behind it up as long as it said that it would wait.
+/// Guarantee 9. A dead Java waiter delays the queue for the wait time that it had announced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_java_process_is_passed_over() {
     let mixed = Mixed::start().await;
@@ -158,7 +160,7 @@ async fn a_dead_java_process_is_passed_over() {
     mixed.end().await;
 }
 
-/// What a Java client with a clock an hour ahead does to a queue: it drops all who wait, from the front.
+/// Guarantees 9 and 16. A Java client whose clock is an hour ahead removes all waiters, from the front.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_that_a_wrong_clock_emptied_is_put_back_in_order() {
     let mixed = Mixed::start().await;

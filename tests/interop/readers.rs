@@ -1,4 +1,4 @@
-//! What only read-write locks have: readers of both sides together, and a writer that becomes a reader.
+//! Read-write locks: readers of both languages together, and a writer that downgrades to a reader.
 
 use std::time::Duration;
 
@@ -21,7 +21,8 @@ fn writing(locks: &LockClient) -> WriteLock {
     locks.read_write_lock("a").into_write()
 }
 
-/// How many read by the hash. Each has as many keys as holds, and there are no others.
+/// Counts the readers in the hash. Checks that each has one key for each of its holds, and that there are no other
+/// keys.
 fn readers(scene: &Scene) -> usize {
     let fields: Vec<(String, String)> = scene.server.run(&["HGETALL", "a"]);
     let readers = fields.iter().filter(|(field, _)| field != "mode" && !field.ends_with(":write"));
@@ -40,7 +41,7 @@ fn key(reader: &str, hold: u32) -> String {
     format!("{{a}}:{reader}:rwlock_timeout:{hold}")
 }
 
-/// In milliseconds; -2 if it is free.
+/// The remaining lease in milliseconds; -2 if the lock is free.
 fn left(scene: &Scene) -> i64 {
     scene.server.run(&["PTTL", "a"])
 }
@@ -55,10 +56,10 @@ async fn no_writer_gets_in(locks: &LockClient, java: &Java, when: &str) {
 }
 
 async fn nobody_listens(scene: &Scene) {
-    eventually("nobody listens", || scene.server.channels(), Vec::is_empty).await;
+    eventually("no subscription is left", || scene.server.channels(), Vec::is_empty).await;
 }
 
-/// It waits, and gives back what it got.
+/// Starts a Rust waiter, which releases what it acquires.
 async fn rust_waits(scene: &Scene, mut lock: impl BaseLock + 'static) -> JoinHandle<()> {
     crate::waiting::<write::Row, _>(scene, async move {
         lock.lock().await.unwrap().unlock().await.unwrap();
@@ -78,12 +79,12 @@ async fn java_waits(scene: &Scene, actor: &Actor) -> JoinHandle<()> {
 async fn gets_in(waiters: impl IntoIterator<Item = JoinHandle<()>>) {
     let start = Instant::now();
     for waiter in waiters {
-        timeout(HAND_OFF, waiter).await.expect("woken by a message").unwrap();
+        timeout(HAND_OFF, waiter).await.expect("a message wakes the waiter").unwrap();
     }
-    println!("in and out again after {:?}", start.elapsed());
+    println!("acquired and released after {:?}", start.elapsed());
 }
 
-/// One reader of each side.
+/// One reader of each language.
 struct Both {
     ours: Option<LockGuard>,
     theirs: Actor,
@@ -106,8 +107,9 @@ impl Both {
     }
 }
 
+/// Guarantee 1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_stays_to_read_is_protected_whoever_leaves_first() {
+async fn the_remaining_reader_is_protected_whichever_releases_first() {
     let stage = Stage::start().await;
     for java_first in [true, false] {
         let mut both = Both::enter(&stage).await;
@@ -116,9 +118,9 @@ async fn who_stays_to_read_is_protected_whoever_leaves_first() {
         both.leave(java_first).await;
         assert_eq!(readers(&stage.scene), 1);
         assert!((20_000..=30_000).contains(&left(&stage.scene)));
-        no_writer_gets_in(&stage.locks, &stage.java, "one has left").await;
+        no_writer_gets_in(&stage.locks, &stage.java, "one reader is left").await;
         assert_eq!(both.theirs.is_held("a").await.unwrap(), !java_first);
-        assert_eq!(published(&stage.scene), before, "there is nothing to tell");
+        assert_eq!(published(&stage.scene), before, "a release that leaves a reader publishes nothing");
         both.leave(!java_first).await;
         assert_eq!((readers(&stage.scene), left(&stage.scene)), (0, -2));
         assert_eq!(published(&stage.scene), before + 1);
@@ -126,6 +128,7 @@ async fn who_stays_to_read_is_protected_whoever_leaves_first() {
     stage.end().await;
 }
 
+/// Guarantees 1 and 8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_of_each_side_waits_for_readers_of_both() {
     let stage = Stage::start().await;
@@ -136,9 +139,9 @@ async fn a_writer_of_each_side_waits_for_readers_of_both() {
             false => rust_waits(&stage.scene, writing(&stage.locks)).await,
         };
         both.leave(java_first).await;
-        no_writer_gets_in(&stage.locks, &stage.java, "one has left").await;
+        no_writer_gets_in(&stage.locks, &stage.java, "one reader is left").await;
         assert!(!waiter.is_finished());
-        assert!(left(&stage.scene) > 20_000, "only a message can be as fast");
+        assert!(left(&stage.scene) > 20_000, "the lease must be longer than a hand-off");
         both.leave(!java_first).await;
         gets_in([waiter]).await;
         nobody_listens(&stage.scene).await;
@@ -147,7 +150,7 @@ async fn a_writer_of_each_side_waits_for_readers_of_both() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_wants_to_read_enters_past_a_waiting_writer() {
+async fn readers_are_admitted_past_a_waiting_writer() {
     let stage = Stage::start().await;
     let other = stage.java.actor("other", "read");
     for java_writes in [true, false] {
@@ -156,7 +159,7 @@ async fn who_wants_to_read_enters_past_a_waiting_writer() {
             true => java_waits(&stage.scene, &stage.java.actor("writer", "write")).await,
             false => rust_waits(&stage.scene, writing(&stage.locks)).await,
         };
-        let ours = reading(&stage.locks).try_lock().await.unwrap().expect("it may read");
+        let ours = reading(&stage.locks).try_lock().await.unwrap().expect("readers share the lock");
         assert!(other.try_lock("a").await.unwrap());
         both.leave(true).await;
         both.leave(false).await;
@@ -185,9 +188,10 @@ async fn a_reader_that_wants_to_write_is_refused_by_rust_and_waits_for_itself_in
     stage.end().await;
 }
 
-/// A writer keeps its read hold: all who wait to read enter at once, of either side, and who waits to write does not.
+/// Guarantee 8. A writer keeps its read hold and releases the write hold. All waiting readers of both languages
+/// acquire at once, and waiting writers do not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_of_both_sides_enter_when_rust_downgrades() {
+async fn readers_of_both_sides_acquire_when_rust_downgrades() {
     let stage = Stage::start().await;
     let mut lock = stage.locks.read_write_lock("a");
     let writing = lock.write().lock().await.unwrap();
@@ -208,9 +212,9 @@ async fn readers_of_both_sides_enter_when_rust_downgrades() {
     stage.end().await;
 }
 
-/// Java tells nobody when a writer of its own keeps a read hold. A safety poll finds it.
+/// Guarantee 10. Java publishes nothing when a writer keeps its read hold. A safety poll finds it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_in_rust_enter_by_polling_when_java_downgrades() {
+async fn readers_in_rust_acquire_by_polling_when_java_downgrades() {
     let stage = Stage::start().await;
     let (writer, reader) = (stage.java.actor("one", "write"), stage.java.actor("one", "read"));
     writer.lock("a").await.unwrap();
@@ -218,13 +222,13 @@ async fn readers_in_rust_enter_by_polling_when_java_downgrades() {
     let mut waiters = Vec::new();
     let mut clients = Vec::new();
     for _ in 0..3 {
-        // Each in a client of its own: who joins others who wait does not attempt.
+        // Each in a client of its own: a waiter that joins a queue does not attempt.
         let locks = stage.scene.client_with(LockConfig::builder().safety_poll(SECOND)).await;
         waiters.push(rust_waits(&stage.scene, reading(&locks)).await);
         clients.push(locks);
     }
     writer.unlock("a").await.unwrap();
-    assert!(left(&stage.scene) > 20_000, "that is when Java would look");
+    assert!(left(&stage.scene) > 20_000, "a Java waiter would sleep until the lease ends");
     assert_eq!(published(&stage.scene), 0);
     let ((), took) = timed(async {
         for waiter in waiters {
@@ -232,7 +236,7 @@ async fn readers_in_rust_enter_by_polling_when_java_downgrades() {
         }
     })
     .await;
-    println!("all are in after {took:?}");
+    println!("all readers acquired after {took:?}");
     assert!(took < SECOND + HAND_OFF, "{took:?}");
     no_writer_gets_in(&stage.locks, &stage.java, "the writer still reads").await;
     reader.unlock("a").await.unwrap();
@@ -240,8 +244,8 @@ async fn readers_in_rust_enter_by_polling_when_java_downgrades() {
     stage.end().await;
 }
 
-/// A reader of a killed JVM counts until its own lease ends, and not as long as others read. Java does not look at it
-/// then; whoever reads in Rust does, and tells who waits.
+/// Guarantee 8. A reader of a killed JVM counts until its own lease ends, and not for as long as others read. Java
+/// does not check when that lease ends. Rust readers do, and notify the waiters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_do_not_wait_for_a_dead_java_reader_among_rust_readers() {
     let stage = Stage::with_watchdogs(30 * SECOND, LockConfig::builder().java_watchdog(LEASE)).await;
@@ -261,11 +265,14 @@ async fn writers_do_not_wait_for_a_dead_java_reader_among_rust_readers() {
             let next = reading(&stage.locks).lock().await.unwrap();
             last.unlock().await.unwrap();
             last = next;
-            assert!(start.elapsed() < LIMIT, "it is never over");
+            assert!(start.elapsed() < LIMIT, "the lease of the dead reader must end");
             sleep(20 * MS).await;
         }
-        no_writer_gets_in(&stage.locks, &stage.java, "one still reads").await;
-        assert!(!waiter.is_finished() && left(&stage.scene) > 20_000, "only a message can be as fast");
+        no_writer_gets_in(&stage.locks, &stage.java, "one reader is left").await;
+        assert!(
+            !waiter.is_finished() && left(&stage.scene) > 20_000,
+            "the lease must be longer than a hand-off"
+        );
         last.unlock().await.unwrap();
         gets_in([waiter]).await;
         nobody_listens(&stage.scene).await;
@@ -273,6 +280,7 @@ async fn writers_do_not_wait_for_a_dead_java_reader_among_rust_readers() {
     stage.end().await;
 }
 
+/// Guarantees 1 and 7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_of_both_sides_are_renewed_beside_each_other() {
     let stage = Stage::with_watchdog(LEASE).await;
@@ -291,7 +299,8 @@ async fn readers_of_both_sides_are_renewed_beside_each_other() {
     stage.end().await;
 }
 
-/// Java's watchdog sets the lease of the lock to its own, however long another reader's is. Then the JVM is killed.
+/// Guarantee 7. Java's watchdog sets the lease of the lock to its own, even if another reader has a longer one. Then
+/// the JVM is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shorter_java_watchdog_does_not_end_the_lock_of_a_reader_in_rust() {
     // Before 4.4.0 Java's watchdog also set the leases of all other readers to its own.
@@ -307,10 +316,10 @@ async fn a_shorter_java_watchdog_does_not_end_the_lock_of_a_reader_in_rust() {
         let dead = key(&dead.who().await, 1);
         let leased = i64::try_from(LEASE.as_millis()).unwrap();
         for _ in 0..2 {
-            eventually("Java set it down", || left(&stage.scene), |&left| left <= leased).await;
-            eventually("Rust set it up", || left(&stage.scene), |&left| left > leased).await;
+            eventually("Java shortens the lease", || left(&stage.scene), |&left| left <= leased).await;
+            eventually("Rust raises the lease", || left(&stage.scene), |&left| left > leased).await;
         }
-        eventually("Java set it down", || left(&stage.scene), |&left| left <= leased).await;
+        eventually("Java shortens the lease", || left(&stage.scene), |&left| left <= leased).await;
         dying.kill().await;
         throughout(LEASE * 3 / 2, async || {
             no_writer_gets_in(&stage.locks, &stage.java, "one reads").await;
@@ -318,15 +327,15 @@ async fn a_shorter_java_watchdog_does_not_end_the_lock_of_a_reader_in_rust() {
         })
         .await;
         assert!(!stage.scene.server.run::<bool>(&["EXISTS", &dead]));
-        guard.unlock().await.expect("it was never lost");
+        guard.unlock().await.expect("the hold was never lost");
         assert_eq!((readers(&stage.scene), left(&stage.scene)), (0, -2));
     }
     stage.end().await;
 }
 
-/// A writer that reads as well, and gives that back.
+/// Guarantee 1. A writer that also reads releases its read hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_nested_read_that_is_given_back_lets_nobody_in() {
+async fn releasing_a_nested_read_admits_nobody() {
     let stage = Stage::start().await;
     let other = stage.scene.client_with(LockConfig::builder().safety_poll(HOUR)).await;
 
@@ -369,14 +378,14 @@ async fn a_nested_read_that_is_given_back_lets_nobody_in() {
     stage.end().await;
 }
 
-/// A read hold of either side, which begins, with a lease in seconds, or ends.
+/// A read hold of either language begins, with a lease in seconds, or ends.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Rust {
         owner: usize,
         lease: u64,
     },
-    /// Whichever of its holds it is.
+    /// Any of its holds.
     RustLeaves {
         owner: usize,
         hold: usize,
@@ -395,21 +404,21 @@ use Step::{Java as J, JavaLeaves as JL, Rust as R, RustLeaves as RL};
 
 #[rustfmt::skip]
 const STEPS: [Step; 24] = [
-    // Java comes with less, and leaves.
+    // Java acquires with a shorter lease, and releases.
     R { owner: 0, lease: 60 }, J { thread: 0, lease: 20 }, R { owner: 0, lease: 10 }, J { thread: 0, lease: 40 },
     R { owner: 1, lease: 15 }, JL { thread: 0 }, RL { owner: 0, hold: 0 }, JL { thread: 0 },
-    // Java comes with more, and leaves.
+    // Java acquires with a longer lease, and releases.
     J { thread: 1, lease: 100 }, RL { owner: 1, hold: 0 }, J { thread: 0, lease: 10 }, JL { thread: 1 },
-    // Rust comes with more, and leaves.
+    // Rust acquires with a longer lease, and releases.
     R { owner: 1, lease: 200 }, R { owner: 1, lease: 90 }, RL { owner: 1, hold: 0 }, RL { owner: 1, hold: 0 },
     RL { owner: 0, hold: 0 },
-    // One of Java is left. Rust comes with less, and leaves.
+    // One Java reader is left. Rust acquires with a shorter lease, and releases.
     J { thread: 0, lease: 70 }, R { owner: 0, lease: 5 }, R { owner: 0, lease: 8 }, RL { owner: 0, hold: 1 },
     RL { owner: 0, hold: 0 },
     JL { thread: 0 }, JL { thread: 0 },
 ];
 
-/// The holds there are. Java's by thread, with their ends.
+/// All current holds; those of Java by thread, as the times at which they end.
 struct Holds {
     rust: [Vec<LockGuard>; 2],
     java: [Vec<Instant>; 2],
@@ -436,7 +445,7 @@ impl Holds {
         }
     }
 
-    /// When the last of them ends.
+    /// The longest remaining lease of all holds.
     fn last(&self) -> Option<Duration> {
         let rust = self.rust.iter().flatten().map(LockGuard::remaining);
         let java = self.java.iter().flatten().map(|end| end.saturating_duration_since(Instant::now()));
@@ -444,7 +453,8 @@ impl Holds {
     }
 }
 
-/// With several holds and different leases on both sides, the lock lasts as long as any of them.
+/// Guarantee 4. With several holds and different leases in both languages, the lock lasts as long as the longest of
+/// them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_release_ends_the_lock_of_another_reader() {
     let stage = Stage::start().await;
@@ -452,10 +462,10 @@ async fn no_release_ends_the_lock_of_another_reader() {
     let mut holds = Holds { rust: [Vec::new(), Vec::new()], java: [Vec::new(), Vec::new()] };
     for (number, step) in STEPS.into_iter().enumerate() {
         holds.take(step, &stage, &mut owners).await;
-        let left = left(&stage.scene); // before it is known for how long it should be
+        let left = left(&stage.scene); // read before the expected time, which shrinks
         let Some(last) = holds.last() else { continue };
-        let left = Duration::from_millis(left.try_into().expect("it is held"));
-        // Each release of Java rounds what it computes.
+        let left = Duration::from_millis(left.try_into().expect("the lock is held"));
+        // Each release in Java rounds the lease.
         assert!(left + 10 * MS > last, "after step {number}, {step:?}: {left:?} of {last:?}");
         no_writer_gets_in(&stage.locks, &stage.java, &format!("after step {number}, {step:?}")).await;
         let present = holds.rust.iter().filter(|holds| !holds.is_empty()).count()

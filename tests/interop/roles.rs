@@ -1,4 +1,4 @@
-//! Each side in each role, beside the other.
+//! Each language as holder and as waiter beside the other.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,46 +12,46 @@ use crate::support::fixture::Fixture;
 use crate::support::{Child, MS, SECOND, Scene, eventually, soon, timed};
 use crate::{Java, Row, Stage, actor, java_waiting, rival, waiting};
 
-/// Where a lease has to end or to be renewed.
+/// For tests in which a lease ends or is renewed.
 pub const LEASE: Duration = Duration::from_secs(6);
 
-/// A message takes milliseconds, and Java's first steps much longer; a busy machine adds seconds. All is far below a
-/// lease of 30 s, which is when a waiter would look without one.
+/// A message takes milliseconds, the first steps of a JVM much longer, and a busy machine adds seconds. All of this is
+/// far below a lease of 30 s, after which a waiter would attempt without a message.
 pub const HAND_OFF: Duration = Duration::from_secs(6);
 
-/// Released by Rust, taken by Java.
+/// Rust releases, Java acquires.
 pub async fn hand_over(scene: &Scene, guard: LockGuard, waiter: &Actor, name: &str) {
     let woken = waits(scene, waiter, name).await;
-    assert!(guard.remaining() > HAND_OFF + SECOND / 2, "only a message can be as fast");
+    assert!(guard.remaining() > HAND_OFF + SECOND / 2, "the lease must be longer than a hand-off");
     guard.unlock().await.unwrap();
-    timeout(HAND_OFF, woken).await.expect("woken by the message").unwrap();
+    timeout(HAND_OFF, woken).await.expect("a message wakes the waiter").unwrap();
     assert!(waiter.is_held(name).await.unwrap());
     waiter.unlock(name).await.unwrap();
-    eventually("nobody listens", || scene.server.channels(), Vec::is_empty).await;
+    eventually("no subscription is left", || scene.server.channels(), Vec::is_empty).await;
 }
 
 async fn left(holder: &Actor) -> Duration {
-    Duration::from_millis(holder.remaining("a").await.unwrap().try_into().expect("it is held"))
+    Duration::from_millis(holder.remaining("a").await.unwrap().try_into().expect("the lock is held"))
 }
 
-/// Java waits, and ends when it holds the lock.
+/// Starts a Java waiter, whose task ends when it holds the lock.
 async fn waits(scene: &Scene, waiter: &Actor, name: &str) -> JoinHandle<()> {
     let (waiter, name) = (waiter.clone(), name.to_owned());
     java_waiting(scene, &waiter.clone(), async move { waiter.lock(&name).await.unwrap() }).await
 }
 
-/// Released by Java, taken by Rust.
+/// Java releases, Rust acquires.
 async fn hand_back<R: Row>(stage: &Stage, holder: &Actor) {
     let mut waiter = stage.rival::<R>();
     let woken = waiting::<R, _>(&stage.scene, async move { waiter.lock().await.unwrap() }).await;
-    assert!(left(holder).await > HAND_OFF + SECOND / 2, "only a message can be as fast");
+    assert!(left(holder).await > HAND_OFF + SECOND / 2, "the lease must be longer than a hand-off");
     holder.unlock("a").await.unwrap();
-    let guard = timeout(HAND_OFF, woken).await.expect("woken by the message").unwrap();
+    let guard = timeout(HAND_OFF, woken).await.expect("a message wakes the waiter").unwrap();
     assert!(!holder.is_held("a").await.unwrap());
     guard.unlock().await.unwrap();
 }
 
-/// What is left of the lease of `a`, and since when at least.
+/// The remaining lease of `a`, and a time before it was read.
 pub fn lease_left(scene: &Scene) -> (Instant, Duration) {
     let start = Instant::now();
     let left: u64 = scene.server.run(&["PTTL", "a"]);
@@ -66,6 +66,7 @@ fn not_the_owner(result: &Result<(), String>) -> bool {
     result.as_ref().is_err_and(|error| error.starts_with("IllegalMonitorStateException"))
 }
 
+/// Guarantees 1 and 8.
 pub async fn java_waits_for_rust<R: Row>() {
     let stage = Stage::start().await;
     let guard = stage.lock::<R>().lock().await.unwrap();
@@ -75,6 +76,7 @@ pub async fn java_waits_for_rust<R: Row>() {
     stage.end().await;
 }
 
+/// Guarantees 1 and 8.
 pub async fn rust_waits_for_java<R: Row>() {
     let stage = Stage::start().await;
     let holder = actor::<R>(&stage.java, "holder");
@@ -84,6 +86,7 @@ pub async fn rust_waits_for_java<R: Row>() {
     stage.end().await;
 }
 
+/// Guarantees 1 and 3.
 pub async fn java_waits_for_a_reentrant_rust_holder<R: Row>() {
     let stage = Stage::start().await;
     let mut lock = stage.lock::<R>();
@@ -97,6 +100,7 @@ pub async fn java_waits_for_a_reentrant_rust_holder<R: Row>() {
     stage.end().await;
 }
 
+/// Guarantees 1 and 3.
 pub async fn rust_waits_for_a_reentrant_java_holder<R: Row>() {
     let stage = Stage::start().await;
     let holder = actor::<R>(&stage.java, "holder");
@@ -107,10 +111,10 @@ pub async fn rust_waits_for_a_reentrant_java_holder<R: Row>() {
     holder.unlock("a").await.unwrap();
     assert!(stage.rival::<R>().try_lock().await.unwrap().is_none(), "one hold is left");
     hand_back::<R>(&stage, &holder).await;
-    // Redisson's fair lock takes the unlock of a free lock for a success, whoever asks; and so did its read-write lock.
+    // In Redisson, any caller can unlock a free fair lock without an error. So it was for read-write locks before 3.44.
     let is_lenient = R::JAVA == "fair" || R::Rust::IS_READ_WRITE && !stage.java.is_at_least(3, 44);
     let once_more = holder.unlock("a").await;
-    assert!(not_the_owner(&once_more) || is_lenient, "Java does not count further than Rust");
+    assert!(not_the_owner(&once_more) || is_lenient, "a third unlock must fail in Java");
     stage.end().await;
 }
 
@@ -120,14 +124,15 @@ pub async fn a_java_waiter_that_gives_up_leaves_nothing<R: Row>() {
     let before = keys(&stage.scene);
     let waiter = rival::<R>(&stage.java, "waiter");
     let (got, took) = timed(waiter.try_lock_within("a", 500 * MS)).await;
-    // Java counts whole milliseconds, a few times.
+    // Java rounds to whole milliseconds, several times.
     assert!(!got.unwrap() && took > 450 * MS && took < HAND_OFF, "{took:?}");
-    eventually("nobody listens", || stage.scene.server.channels(), Vec::is_empty).await;
+    eventually("no subscription is left", || stage.scene.server.channels(), Vec::is_empty).await;
     assert_eq!(keys(&stage.scene), before);
     hand_over(&stage.scene, guard, &waiter, "a").await;
     stage.end().await;
 }
 
+/// Guarantee 11.
 pub async fn a_rust_waiter_that_gives_up_leaves_nothing<R: Row>() {
     let stage = Stage::start().await;
     let holder = actor::<R>(&stage.java, "holder");
@@ -136,13 +141,14 @@ pub async fn a_rust_waiter_that_gives_up_leaves_nothing<R: Row>() {
     let mut waiter = stage.rival::<R>();
     let (got, took) = timed(waiter.try_lock_for(500 * MS)).await;
     assert!(got.unwrap().is_none() && took >= 500 * MS && took < HAND_OFF, "{took:?}");
-    eventually("nobody listens", || stage.scene.server.channels(), Vec::is_empty).await;
-    eventually("its place is given up", || keys(&stage.scene), |keys| *keys == before).await;
+    eventually("no subscription is left", || stage.scene.server.channels(), Vec::is_empty).await;
+    eventually("the queue entry is removed", || keys(&stage.scene), |keys| *keys == before).await;
     hand_back::<R>(&stage, &holder).await;
     drop(waiter);
     stage.end().await;
 }
 
+/// Guarantees 1 and 7.
 pub async fn a_java_watchdog_keeps_rust_out<R: Row>() {
     let stage = Stage::with_watchdog(LEASE).await;
     let holder = actor::<R>(&stage.java, "holder");
@@ -154,11 +160,12 @@ pub async fn a_java_watchdog_keeps_rust_out<R: Row>() {
         sleep(50 * MS).await;
     }
     holder.unlock("a").await.unwrap();
-    rival.try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
+    rival.try_lock().await.unwrap().expect("the lock is free").unlock().await.unwrap();
     drop(rival);
     stage.end().await;
 }
 
+/// Guarantees 1 and 7.
 pub async fn a_rust_watchdog_keeps_java_out<R: Row>() {
     let stage = Stage::with_watchdog(LEASE).await;
     let guard = stage.lock::<R>().lock().await.unwrap();
@@ -169,11 +176,12 @@ pub async fn a_rust_watchdog_keeps_java_out<R: Row>() {
         sleep(50 * MS).await;
     }
     guard.unlock().await.unwrap();
-    assert!(rival.try_lock("a").await.unwrap(), "it is free");
+    assert!(rival.try_lock("a").await.unwrap(), "the lock is free");
     rival.unlock("a").await.unwrap();
     stage.end().await;
 }
 
+/// Guarantee 8.
 pub async fn rust_gets_the_lock_of_a_killed_jvm<R: Row>() {
     let scene = Scene::start();
     let java = Java::with(&scene, &[&format!("watchdog={}", LEASE.as_millis())]).await;
@@ -209,6 +217,7 @@ pub async fn java_gets_the_lock_of_a_killed_rust_process<R: Row>() {
     scene.end().await;
 }
 
+/// Guarantee 2.
 pub async fn rust_gets_the_lock_when_a_java_lease_ends<R: Row>() {
     let stage = Stage::start().await;
     let holder = actor::<R>(&stage.java, "holder");
@@ -218,10 +227,11 @@ pub async fn rust_gets_the_lock_when_a_java_lease_ends<R: Row>() {
     assert!(start.elapsed() >= SECOND, "{:?}", start.elapsed());
     assert!(not_the_owner(&holder.unlock("a").await));
     assert!(!guard.as_ref().unwrap().is_lost());
-    guard.unwrap().unlock().await.expect("it was not the holder's to end");
+    guard.unwrap().unlock().await.expect("the unlock of the old holder must not end this hold");
     stage.end().await;
 }
 
+/// Guarantee 2.
 pub async fn java_gets_the_lock_when_a_rust_lease_ends<R: Row>() {
     let stage = Stage::start().await;
     let start = Instant::now();
@@ -231,21 +241,22 @@ pub async fn java_gets_the_lock_when_a_rust_lease_ends<R: Row>() {
     assert!(start.elapsed() >= SECOND, "{:?}", start.elapsed());
     assert!(guard.is_lost());
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
-    waiter.unlock("a").await.expect("it was not the guard's to end");
+    waiter.unlock("a").await.expect("the release of the old guard must not end this hold");
     stage.end().await;
 }
 
-pub async fn java_forces_a_rust_holder<R: Row>() {
-    let lease = 2 * HAND_OFF; // two thirds of it are left at least
+/// Guarantees 2 and 8.
+pub async fn java_force_unlocks_a_rust_holder<R: Row>() {
+    let lease = 2 * HAND_OFF; // at least two thirds of it remain
     let stage = Stage::with_watchdog(lease).await;
     let guard = stage.lock::<R>().lock().await.unwrap();
     let waiter = rival::<R>(&stage.java, "waiter");
     let woken = waits(&stage.scene, &waiter, "a").await;
     let ends = Instant::now() + guard.remaining();
     assert!(actor::<R>(&stage.java, "repair").force_unlock("a").await.unwrap());
-    timeout(HAND_OFF, woken).await.expect("woken by the message").unwrap();
+    timeout(HAND_OFF, woken).await.expect("a message wakes the waiter").unwrap();
     soon(guard.lost()).await;
-    assert!(Instant::now() < ends, "told by its renewal, and not by the clock");
+    assert!(Instant::now() < ends, "a renewal finds the loss before the lease ends");
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
     assert!(waiter.is_held("a").await.unwrap());
     waiter.unlock("a").await.unwrap();
@@ -255,20 +266,21 @@ pub async fn java_forces_a_rust_holder<R: Row>() {
     let mut waiter = stage.rival::<R>();
     let woken = waiting::<R, _>(&stage.scene, async move { waiter.lock().await.unwrap() }).await;
     assert!(actor::<R>(&stage.java, "repair").force_unlock("a").await.unwrap());
-    let next = timeout(HAND_OFF, woken).await.expect("woken by the message").unwrap();
+    let next = timeout(HAND_OFF, woken).await.expect("a message wakes the waiter").unwrap();
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
     next.unlock().await.unwrap();
     stage.end().await;
 }
 
-pub async fn rust_forces_a_java_holder<R: Row>() {
+/// Guarantee 8.
+pub async fn rust_force_unlocks_a_java_holder<R: Row>() {
     let stage = Stage::start().await;
     let holder = actor::<R>(&stage.java, "holder");
     holder.lock("a").await.unwrap();
     let waiter = rival::<R>(&stage.java, "waiter");
     let woken = waits(&stage.scene, &waiter, "a").await;
     assert!(stage.lock::<R>().force_unlock().await.unwrap());
-    timeout(HAND_OFF, woken).await.expect("woken by the message").unwrap();
+    timeout(HAND_OFF, woken).await.expect("a message wakes the waiter").unwrap();
     assert!(not_the_owner(&holder.unlock("a").await));
     assert!(waiter.is_held("a").await.unwrap());
     waiter.unlock("a").await.unwrap();
@@ -278,20 +290,21 @@ pub async fn rust_forces_a_java_holder<R: Row>() {
     let mut waiter = stage.rival::<R>();
     let woken = waiting::<R, _>(&stage.scene, async move { waiter.lock().await.unwrap() }).await;
     assert!(stage.lock::<R>().force_unlock().await.unwrap());
-    let next = timeout(HAND_OFF, woken).await.expect("woken by the message").unwrap();
+    let next = timeout(HAND_OFF, woken).await.expect("a message wakes the waiter").unwrap();
     assert!(not_the_owner(&holder.unlock("a").await));
     next.unlock().await.unwrap();
     stage.end().await;
 }
 
+/// Guarantees 8 and 11.
 pub async fn a_dropped_guard_wakes_java<R: Row>() {
     let stage = Stage::start().await;
     let guard = stage.lock::<R>().lock().await.unwrap();
     let waiter = rival::<R>(&stage.java, "waiter");
     let woken = waits(&stage.scene, &waiter, "a").await;
     drop(guard);
-    timeout(HAND_OFF, woken).await.expect("woken by the message").unwrap();
-    // A Rust waiter that is dropped takes nothing from whoever holds, and none is left.
+    timeout(HAND_OFF, woken).await.expect("a message wakes the waiter").unwrap();
+    // A dropped Rust waiter takes nothing from the holder, and leaves no subscription.
     let mut dropped = stage.lock::<R>();
     assert!(timeout(100 * MS, dropped.lock()).await.is_err());
     assert!(waiter.is_held("a").await.unwrap());
@@ -300,7 +313,7 @@ pub async fn a_dropped_guard_wakes_java<R: Row>() {
     stage.end().await;
 }
 
-pub async fn each_sees_who_holds<R: Row>() {
+pub async fn each_side_sees_the_holder<R: Row>() {
     let stage = Stage::start().await;
     let (java, lock) = (actor::<R>(&stage.java, "someone"), stage.lock::<R>());
     assert!(!java.is_locked("a").await.unwrap() && !lock.is_locked().await.unwrap());
@@ -324,7 +337,8 @@ pub async fn each_sees_who_holds<R: Row>() {
     stage.end().await;
 }
 
-pub async fn the_lock_goes_to_and_fro<R: Row>() {
+/// Guarantee 8.
+pub async fn the_lock_is_handed_back_and_forth<R: Row>() {
     let stage = Stage::start().await;
     let java = actor::<R>(&stage.java, "other");
     let mut ours = stage.rival::<R>();

@@ -1,4 +1,4 @@
-//! Tokens of fenced locks, which both sides count with one key.
+//! Tokens of fenced locks: both languages count with one key.
 
 use std::sync::{Arc, Mutex};
 
@@ -26,13 +26,13 @@ async fn by_rust(locks: &LockClient) -> u64 {
     token
 }
 
-/// In microseconds, by the server's clock.
+/// The server's clock in microseconds.
 fn now(scene: &Scene) -> u64 {
     let (seconds, micros): (u64, u64) = scene.server.run(&["TIME"]);
     seconds * 1_000_000 + micros
 }
 
-/// The last token, and that it never ends.
+/// The last token. Checks that the counter never expires.
 fn counted(scene: &Scene) -> u64 {
     assert_eq!(scene.server.run::<i64>(&["TTL", COUNTER]), -1);
     scene.server.run(&["GET", COUNTER])
@@ -42,7 +42,8 @@ fn grows(tokens: &[u64]) -> bool {
     tokens.windows(2).all(|pair| pair[0] < pair[1])
 }
 
-/// Two threads and two clients, which all want it at once, round after round. A token is written down while it is held.
+/// Two Java threads and two Rust clients compete for the lock, round after round. Each records its token while it
+/// holds the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_of_both_sides_strictly_increase() {
     let stage = Stage::start().await;
@@ -77,14 +78,14 @@ async fn tokens_of_both_sides_strictly_increase() {
     soon(working.join_all()).await;
     let tokens = tokens.lock().unwrap().clone();
     let changes = tokens.windows(2).filter(|pair| pair[0].0 != pair[1].0).count();
-    println!("{changes} times another side than the last");
+    println!("the lock changed sides {changes} times");
     assert!(tokens.len() == GRANTS && changes >= GRANTS / 4);
     assert!(grows(&tokens.iter().map(|(_, token)| *token).collect::<Vec<_>>()), "{tokens:?}");
     stage.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rust_goes_on_from_the_clock_and_java_from_there() {
+async fn rust_counts_from_the_server_clock_and_java_continues() {
     let stage = Stage::start().await;
     let java = stage.java.actor("one", "fenced");
     for token in 1..=3 {
@@ -97,7 +98,7 @@ async fn rust_goes_on_from_the_clock_and_java_from_there() {
     let next = by_rust(&stage.locks).await;
     assert!(next > first + 2 && next <= now(&stage.scene));
     assert_eq!(counted(&stage.scene), next);
-    // As a lease of Java's multi lock does it.
+    // A multi lock of Java with a lease does this.
     assert_eq!(stage.scene.server.run::<i64>(&["EXPIRE", COUNTER, "60"]), 1);
     let next = by_rust(&stage.locks).await;
     assert_eq!(counted(&stage.scene), next);
@@ -112,7 +113,7 @@ async fn the_token_grows_on_re_entry_in_java_and_not_in_rust() {
         let outer = java.lock_token("a").await.unwrap();
         let inner = java.lock_token("a").await.unwrap();
         assert_eq!(inner, outer + 1);
-        java.lock("a").await.unwrap(); // also if nobody asks for it
+        java.lock("a").await.unwrap(); // counts also when the token is not asked for
         let last = outer + 2;
         assert_eq!(counted(&stage.scene), last);
         for _ in 0..3 {
@@ -124,7 +125,7 @@ async fn the_token_grows_on_re_entry_in_java_and_not_in_rust() {
         let token = outer.token().get();
         assert!(token > last && inner.token().get() == token);
         assert!(!java.try_lock("a").await.unwrap());
-        assert_eq!(counted(&stage.scene), token, "who is refused does not count");
+        assert_eq!(counted(&stage.scene), token, "a refused acquire does not count");
         inner.unlock().await.unwrap();
         outer.unlock().await.unwrap();
         assert_eq!(by_java(&java).await, token + 1);
@@ -133,9 +134,9 @@ async fn the_token_grows_on_re_entry_in_java_and_not_in_rust() {
     stage.end().await;
 }
 
-/// However it was that the other went.
+/// Also when the lease of the earlier holder ended, or its lock was released by force.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_comes_later_has_the_greater_token() {
+async fn a_later_holder_has_the_greater_token() {
     let stage = Stage::start().await;
     let java = stage.java.actor("one", "fenced");
     let late = stage.locks.fenced_lock("a").lease(SECOND).unwrap().lock().await.unwrap();
@@ -169,7 +170,7 @@ async fn after_the_counter_is_lost_rust_does_not_repeat_and_java_begins_at_one()
         last = tokens[2];
 
         lose();
-        assert_eq!(by_java(&java).await, 1, "only a server that keeps its data prevents it");
+        assert_eq!(by_java(&java).await, 1, "Java starts at 1 when the server lost the counter");
         let next = by_rust(&stage.locks).await;
         assert!(next > last, "{last} {next}");
         assert_eq!(by_java(&java).await, next + 1);

@@ -1,4 +1,4 @@
-//! The dead are in nobody's way for longer than their own lease.
+//! Dead readers and writers block nobody for longer than their own lease.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,25 +7,25 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::support::{Child, LIMIT, MS, SECOND, Scene, eventually, patient, soon, timed};
-use crate::{holds, reader, ready, wants_to_write};
+use crate::{holds, reader, ready, waits_to_write};
 
-/// Redisson: testMultiInstanceReadLockZombieCleanup, testMultiInstanceZombieReadLockPerformance. Readers that died count
-/// until their own keys end, although others read all the time.
+/// Guarantee 8. Redisson: testMultiInstanceReadLockZombieCleanup, testMultiInstanceZombieReadLockPerformance. Dead
+/// readers count until their own keys expire, although others read all the time.
 #[tokio::test]
-async fn dead_readers_hold_a_writer_up_for_their_lease_and_no_longer() {
+async fn dead_readers_delay_a_writer_for_their_lease_and_no_longer() {
     let scene = Scene::start();
     let config = patient().safety_poll(500 * MS);
     let (ours, theirs) = (scene.client_with(config.clone()).await, scene.client_with(config).await);
     let mut dead = ready(Child::start("hold 20", &scene.server.url())).await;
     assert_eq!(holds(&scene).len(), 60);
-    // Somebody always reads, and raises the lease of the lock.
+    // There is always a live reader, which raises the lease of the lock.
     let is_over = Arc::new(AtomicBool::new(false));
     let reading = tokio::spawn({
         let (theirs, is_over) = (theirs.clone(), Arc::clone(&is_over));
         async move {
             while !is_over.load(Ordering::SeqCst) {
                 let guard = reader(&theirs).lock().await.unwrap();
-                sleep(50 * MS).await; // so long each reads alone
+                sleep(50 * MS).await; // the time that each reads alone
                 let next = reader(&theirs).lock().await.unwrap();
                 guard.unlock().await.unwrap();
                 next.unlock().await.unwrap();
@@ -33,20 +33,21 @@ async fn dead_readers_hold_a_writer_up_for_their_lease_and_no_longer() {
         }
     });
     dead.kill();
-    let waiting = wants_to_write(&scene, &ours).await;
-    eventually("their keys end", || holds(&scene).len(), |&left| left < 3).await;
+    let waiting = waits_to_write(&scene, &ours).await;
+    eventually("the keys of the dead readers expire", || holds(&scene).len(), |&left| left < 3).await;
     is_over.store(true, Ordering::SeqCst);
     let over = Instant::now();
     soon(reading).await.unwrap();
     let took = soon(waiting).await.unwrap() - over;
-    assert!(took < LIMIT / 2, "{took:?}"); // and not the lease of 30 s
+    assert!(took < LIMIT / 2, "{took:?}"); // far below the lease of 30 s
     drop((ours, theirs));
     scene.end().await;
 }
 
-/// Nobody else reads: the writer need not wait for the lease of the hash, which another reader made long.
+/// Guarantee 8. No live reader is left. The writer does not have to wait for the lease of the hash, which another
+/// reader had extended.
 #[tokio::test]
-async fn a_long_lease_that_was_given_back_holds_nobody_up() {
+async fn a_released_long_lease_delays_nobody() {
     let scene = Scene::start();
     let config = patient().safety_poll(500 * MS);
     let locks = scene.client_with(config).await;
@@ -54,18 +55,19 @@ async fn a_long_lease_that_was_given_back_holds_nobody_up() {
     let long = reader(&locks).lease(3_600 * SECOND).unwrap().lock().await.unwrap();
     dead.kill();
     let killed = Instant::now();
-    let waiting = wants_to_write(&scene, &locks).await;
+    let waiting = waits_to_write(&scene, &locks).await;
     long.unlock().await.unwrap();
     let left: i64 = scene.server.run(&["PTTL", "a"]);
-    assert!(left < 60_000, "Java's writers wait for that: {left} ms");
+    assert!(left < 60_000, "Java's writers wait for this lease: {left} ms");
     let took = soon(waiting).await.unwrap() - killed;
     assert!(took < LIMIT / 2, "{took:?}");
     drop(locks);
     scene.end().await;
 }
 
+/// Guarantee 8.
 #[tokio::test]
-async fn a_writer_that_was_killed_is_followed_when_its_lease_ends() {
+async fn readers_follow_a_killed_writer_when_its_lease_ends() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().safety_poll(60 * SECOND)).await;
     let mut dead = ready(Child::start("write 1", &scene.server.url())).await;

@@ -1,4 +1,4 @@
-//! Readers and writers never meet.
+//! Readers and writers exclude each other.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,21 +8,21 @@ use tokio::time::sleep;
 
 use crate::support::{LIMIT, MS, Scene, eventually};
 
-/// Who is in a section, and whether it writes.
+/// The guards inside the section, and whether each writes.
 type Section = Mutex<Vec<(Arc<LockGuard>, bool)>>;
 
-/// Somebody in a section, until it is dropped.
+/// A guard inside the section, until this is dropped.
 struct Inside<'a>(&'a Section, Arc<LockGuard>);
 
 impl<'a> Inside<'a> {
-    /// On a busy machine a thread may stand still in here for longer than a lease. Whoever was lost meanwhile does not
-    /// count: it is to look before it does anything.
+    /// On a busy machine a thread may stall in here for longer than a lease. A guard that is lost by then does not
+    /// count: its holder has to check before it does anything.
     fn enter(section: &'a Section, guard: &Arc<LockGuard>, writes: bool) -> Self {
         let mut inside = section.lock().unwrap();
-        let meets = |(other, other_writes): &(Arc<LockGuard>, bool)| {
+        let conflicts = |(other, other_writes): &(Arc<LockGuard>, bool)| {
             (writes || *other_writes) && !other.is_lost() && !guard.is_lost()
         };
-        assert!(!inside.iter().any(meets), "one writes, and is not alone");
+        assert!(!inside.iter().any(conflicts), "a writer is inside beside another holder");
         inside.push((Arc::clone(guard), writes));
         Self(section, Arc::clone(guard))
     }
@@ -34,9 +34,9 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// Readers and writers of several clients, whose leases end now and then while they are at work.
+/// Guarantee 1. Readers and writers of several clients, whose leases end now and then while they hold the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_and_writers_never_meet_although_leases_end() {
+async fn readers_and_writers_exclude_each_other_although_leases_end() {
     let scene = Scene::start();
     let section = Arc::<Section>::default();
     let mut working = JoinSet::new();
@@ -59,7 +59,7 @@ async fn readers_and_writers_never_meet_although_leases_end() {
                     .await;
                 let guard = Arc::into_inner(guard).unwrap();
                 if round % 7 == 0 {
-                    guard.leak(); // it dies, and its lease ends
+                    guard.leak(); // like a holder that dies: its lease ends
                 } else {
                     drop(guard);
                 }
@@ -67,7 +67,7 @@ async fn readers_and_writers_never_meet_although_leases_end() {
             locks.shutdown().await.unwrap();
         });
     }
-    tokio::time::timeout(3 * LIMIT, working.join_all()).await.expect("nobody is left waiting");
+    tokio::time::timeout(3 * LIMIT, working.join_all()).await.expect("every task ends");
     drop(section);
     eventually("the last lease ends", || scene.server.run::<usize>(&["DBSIZE"]), |&keys| keys == 0).await;
     scene.end().await;

@@ -5,9 +5,9 @@ use lockkeeper::{Error, ReadLock};
 use tokio::time::{Instant, sleep};
 
 use crate::support::{LIMIT, MS, SECOND, Scene, eventually, patient, renewed, soon, throughout, timed};
-use crate::{holds, reader, wants_to_write, writer};
+use crate::{holds, reader, waits_to_write, writer};
 
-/// Promise 7, and Redisson: testReadWriteTTL, testReadLockExpirationRenewal, testName.
+/// Guarantee 7. Redisson: testReadWriteTTL, testReadLockExpirationRenewal, testName.
 #[tokio::test]
 async fn both_holds_of_an_owner_are_renewed_side_by_side() {
     let scene = Scene::start();
@@ -21,11 +21,11 @@ async fn both_holds_of_an_owner_are_renewed_side_by_side() {
         outlives.push(locks.read_write_lock(format!("{number}")).read().lock().await.unwrap());
     }
     let left = async |lock: &ReadLock| {
-        lock.remaining_lease().await.unwrap().expect("it is held").duration().unwrap()
+        lock.remaining_lease().await.unwrap().expect("the lock is held").duration().unwrap()
     };
     throughout(lease + 500 * MS, async || assert!(left(lock.read()).await > lease / 10)).await;
     join_all([&writing, &reading].map(renewed)).await;
-    // A read hold that ends must not take the renewal of the write hold with it.
+    // The end of a read hold must not end the renewal of the write hold.
     reading.unlock().await.unwrap();
     for _ in 0..3 {
         renewed(&writing).await;
@@ -44,71 +44,75 @@ async fn both_holds_of_an_owner_are_renewed_side_by_side() {
     scene.end().await;
 }
 
-/// Redisson: testReadLockExpiration, testReadLockLeaseTimeoutDiffThreadsRRW and …WRR, testReadLockLeaseTimeout.
+/// Guarantee 8. Redisson: testReadLockExpiration, testReadLockLeaseTimeoutDiffThreadsRRW and …WRR,
+/// testReadLockLeaseTimeout.
 #[tokio::test]
 async fn each_read_hold_ends_with_its_own_lease() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().safety_poll(300 * MS)).await;
-    // The one that lasts longest is what a writer waits for, whoever leaves before.
+    // A writer waits for the longest lease, whichever reader releases before.
     let start = Instant::now();
     let long = reader(&locks).lease(3_500 * MS).unwrap().lock().await.unwrap();
     let short = reader(&locks).lease(3 * SECOND).unwrap().lock().await.unwrap();
-    let waiting = wants_to_write(&scene, &locks).await;
+    let waiting = waits_to_write(&scene, &locks).await;
     short.unlock().await.unwrap();
     let took = soon(waiting).await.unwrap() - start;
     assert!(took >= 3_500 * MS && took < LIMIT / 2, "{took:?}");
     assert!(matches!(long.unlock().await, Err(Error::NotHeld { .. })));
 
-    // A later reader that left does not make it longer.
+    // A later reader with a long lease, since released, does not extend the wait.
     reader(&locks).lease(SECOND).unwrap().lock().await.unwrap().leak();
     sleep(500 * MS).await; // half of its lease
     reader(&locks).lease(60 * SECOND).unwrap().lock().await.unwrap().unlock().await.unwrap();
-    let got = soon(writer(&locks).try_lock_for(10 * SECOND)).await.unwrap().expect("in that time");
+    let got = soon(writer(&locks).try_lock_for(10 * SECOND))
+        .await
+        .unwrap()
+        .expect("the leaked lease ends within the limit");
     got.unlock().await.unwrap();
 
-    // Readers follow a writer whose lease ended.
+    // Readers acquire when the lease of a writer ends.
     writer(&locks).lease(500 * MS).unwrap().lock().await.unwrap().leak();
     let (guards, took) = timed(join_all([(); 2].map(async |()| reader(&locks).lock().await.unwrap()))).await;
     assert!(took < LIMIT / 2, "{took:?}");
     drop(guards);
 
-    // An inner hold that was given back does not keep the outer one.
+    // A released inner hold does not extend the outer one.
     let mut lock = locks.read_write_lock("a").lease(3 * SECOND).unwrap();
     let outer = lock.read().lock().await.unwrap();
     sleep(SECOND).await; // much of its lease
     lock.read().lock().await.unwrap().unlock().await.unwrap();
     soon(outer.lost()).await;
-    lock.write().try_lock().await.unwrap().expect("nobody reads any more").unlock().await.unwrap();
+    lock.write().try_lock().await.unwrap().expect("no reader is left").unlock().await.unwrap();
     drop((outer, lock, locks));
     scene.end().await;
 }
 
-/// Left to its lease: nothing renews or ends it, and it keeps no client.
+/// Nothing renews or ends a leaked hold, and it does not keep its client alive.
 #[tokio::test]
-async fn a_read_hold_that_is_leaked_lasts_for_its_lease() {
+async fn a_leaked_read_hold_lasts_for_its_lease() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let start = Instant::now();
     reader(&locks).lease(4 * SECOND).unwrap().lock().await.unwrap().leak();
     drop(locks);
     eventually("the client is gone", || scene.server.clients(), Vec::is_empty).await;
-    assert_eq!(holds(&scene).len(), 1, "and its lease has not ended");
-    eventually("it ends", || holds(&scene), Vec::is_empty).await;
+    assert_eq!(holds(&scene).len(), 1, "the lease has not ended");
+    eventually("the lease ends", || holds(&scene), Vec::is_empty).await;
     assert!(start.elapsed() >= 4 * SECOND, "{:?}", start.elapsed());
     scene.end().await;
 }
 
-/// Each side answers for itself.
+/// `remaining_lease` of the read lock and of the write lock are independent.
 #[tokio::test]
-async fn each_side_tells_its_own_lease() {
+async fn each_side_reports_its_own_lease() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let mut me = locks.owner();
     let writing = me.read_write_lock("a").lease(600 * SECOND).unwrap().write().lock().await.unwrap();
     let reading = me.read_write_lock("a").lease(LIMIT).unwrap().read().lock().await.unwrap();
-    let left = reader(&locks).remaining_lease().await.unwrap().expect("it is held").duration().unwrap();
+    let left = reader(&locks).remaining_lease().await.unwrap().expect("the lock is held").duration().unwrap();
     assert!(left <= LIMIT, "{left:?}");
-    let left = writer(&locks).remaining_lease().await.unwrap().expect("it is held").duration().unwrap();
+    let left = writer(&locks).remaining_lease().await.unwrap().expect("the lock is held").duration().unwrap();
     assert!(left > 590 * SECOND, "{left:?}");
     reading.unlock().await.unwrap();
     assert_eq!(reader(&locks).remaining_lease().await.unwrap(), None);

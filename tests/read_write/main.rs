@@ -1,18 +1,18 @@
-//! What a read-write lock promises beyond what all locks do: readers together, a writer alone, and the dead in nobody's
-//! way.
+//! What a read-write lock guarantees beyond every other lock: readers share it, a writer holds it alone, and dead
+//! readers block nobody for longer than their lease.
 //!
-//! Of Redisson's tests, `testExpireRead` unlocks a read hold that had expired, and expects no error. Here it is told, as
-//! for any lock. The rest has a counterpart, here or in `tests/conformance`.
+//! Redisson's `testExpireRead` unlocks a read hold that had expired, and expects no error. Here that is `NotHeld`, as
+//! for any lock. Its other tests have a counterpart, here or in `tests/conformance`.
 
 #[path = "../support/mod.rs"]
 mod support;
 
 mod dead;
 mod exclusion;
+mod foreign_commands;
 mod leases;
 mod owners;
 mod scale;
-mod strangers;
 mod wakes;
 
 use std::future::pending;
@@ -25,7 +25,7 @@ use tokio::sync::Barrier;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-/// Of those that die.
+/// Watchdog lease of holders that die.
 const LEASE: Duration = Duration::from_secs(3);
 
 fn reader(locks: &LockClient) -> ReadLock {
@@ -38,31 +38,32 @@ fn writer(locks: &LockClient) -> WriteLock {
 
 async fn can_read(locks: &LockClient) -> bool {
     let got = reader(locks).try_lock().await.unwrap();
-    is_had(got).await
+    was_granted(got).await
 }
 
 async fn can_write(locks: &LockClient) -> bool {
     let got = writer(locks).try_lock().await.unwrap();
-    is_had(got).await
+    was_granted(got).await
 }
 
-async fn is_had(got: Option<LockGuard>) -> bool {
-    let is_had = got.is_some();
+/// Releases the guard, if there is one.
+async fn was_granted(got: Option<LockGuard>) -> bool {
+    let was_granted = got.is_some();
     if let Some(guard) = got {
         guard.unlock().await.unwrap();
     }
-    is_had
+    was_granted
 }
 
-/// The keys of read holds that are there.
+/// The keys of the read holds on the server.
 fn holds(scene: &Scene) -> Vec<String> {
     let mut keys: Vec<String> = scene.server.run(&["KEYS", "{a}:*:rwlock_timeout:*"]);
     keys.sort();
     keys
 }
 
-/// Wants to write, and listens when this returns. Ends with when it did, and gave it back.
-async fn wants_to_write(scene: &Scene, locks: &LockClient) -> JoinHandle<Instant> {
+/// Starts a writer. Returns when it is subscribed. The task returns the time of its acquire, after its release.
+async fn waits_to_write(scene: &Scene, locks: &LockClient) -> JoinHandle<Instant> {
     let locks = locks.clone();
     let before = scene.server.channels().len();
     let waiting = tokio::spawn(async move {
@@ -71,11 +72,12 @@ async fn wants_to_write(scene: &Scene, locks: &LockClient) -> JoinHandle<Instant
         guard.unlock().await.unwrap();
         at
     });
-    eventually("it listens", || scene.server.channels().len(), |&now| now > 0 && now >= before).await;
+    eventually("the waiter subscribes", || scene.server.channels().len(), |&now| now > 0 && now >= before)
+        .await;
     waiting
 }
 
-/// The second process. In a normal run there is nothing to do here.
+/// The second process. In a normal test run it does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child() {
     let Some((role, url)) = child::role() else { return };
@@ -84,7 +86,7 @@ async fn child() {
     let config = if what == "read" { patient() } else { patient().watchdog_lease(LEASE) };
     let locks = connect(url, config).await;
     match what {
-        // All are in together, or nobody gets on.
+        // All hold the lock together, or the barrier is never passed.
         "read" => {
             let inside = Arc::new(Barrier::new(count));
             let mut reading = JoinSet::new();

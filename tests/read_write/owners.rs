@@ -1,13 +1,13 @@
-//! What one owner may do with both sides, and others meanwhile.
+//! What one owner can do with the read lock and the write lock, and what other owners can do meanwhile.
 
 use lockkeeper::Error;
 
 use crate::support::{SECOND, Scene, patient, soon};
 use crate::{can_read, can_write, holds, reader, writer};
 
-/// Redisson: testMultiRead, testWriteLock, testReadLockIsLocked.
+/// Guarantee 1. Redisson: testMultiRead, testWriteLock, testReadLockIsLocked.
 #[tokio::test]
-async fn readers_together_and_a_writer_alone() {
+async fn readers_share_the_lock_and_a_writer_holds_it_alone() {
     let scene = Scene::start();
     let (ours, theirs) = (scene.client().await, scene.client().await);
     assert!(!reader(&ours).force_unlock().await.unwrap());
@@ -30,9 +30,9 @@ async fn readers_together_and_a_writer_alone() {
     scene.end().await;
 }
 
-/// Redisson: testWR, testWriteReadReentrancy, testWriteLock, testHoldCount.
+/// Guarantee 3. Redisson: testWR, testWriteReadReentrancy, testWriteLock, testHoldCount.
 #[tokio::test]
-async fn an_owner_that_writes_may_read_and_go_on_reading() {
+async fn a_writer_can_read_and_downgrade() {
     let scene = Scene::start();
     let (ours, theirs) = (scene.client().await, scene.client().await);
     let mut lock = ours.read_write_lock("a");
@@ -40,7 +40,7 @@ async fn an_owner_that_writes_may_read_and_go_on_reading() {
     let inner = lock.write().lock().await.unwrap();
     assert_eq!((lock.write().hold_count(), lock.read().hold_count()), (2, 0));
     inner.unlock().await.unwrap();
-    // In any number and order, given back or dropped.
+    // Any number of read holds, released or dropped in any order.
     for _ in 0..20 {
         let first = lock.read().lock().await.unwrap();
         let second = lock.read().lock().await.unwrap();
@@ -69,7 +69,7 @@ async fn an_owner_that_writes_may_read_and_go_on_reading() {
 #[tokio::test]
 async fn an_upgrade_is_an_error_at_once_and_changes_nothing() {
     let scene = Scene::start();
-    // Nothing is renewed meanwhile.
+    // No renewal in between.
     let config = patient().watchdog_lease(3_600 * SECOND).java_watchdog(3_600 * SECOND);
     let locks = scene.client_with(config).await;
     let is_upgrade = |error: Error| {
@@ -82,24 +82,24 @@ async fn an_upgrade_is_an_error_at_once_and_changes_nothing() {
     is_upgrade(soon(lock.write().lock()).await.unwrap_err());
     is_upgrade(soon(lock.write().try_lock()).await.unwrap_err());
     is_upgrade(soon(lock.write().try_lock_for(10 * SECOND)).await.unwrap_err());
-    assert_eq!(scene.server.calls("evalsha"), before, "nothing was asked");
+    assert_eq!(scene.server.calls("evalsha"), before, "nothing was sent");
     guard.unlock().await.unwrap();
     lock.write().lock().await.unwrap().unlock().await.unwrap();
 
-    // The same through an owner, and for what was a downgrade.
+    // The same through an `Owner`, and after a downgrade.
     let mut me = locks.owner();
     let writing = me.read_write_lock("a").write().lock().await.unwrap();
     let reading = me.read_write_lock("a").read().lock().await.unwrap();
-    let again = me.read_write_lock("a").write().lock().await.expect("it writes");
+    let again = me.read_write_lock("a").write().lock().await.expect("the owner holds the write lock");
     again.unlock().await.unwrap();
     writing.unlock().await.unwrap();
     is_upgrade(me.read_write_lock("a").write().lock().await.unwrap_err());
     reading.unlock().await.unwrap();
 
-    // Dropped, and not yet given back: in nobody's way.
+    // A dropped hold that is not released yet blocks nobody.
     for _ in 0..50 {
         drop(lock.read().lock().await.unwrap());
-        drop(lock.write().try_lock().await.unwrap().expect("its own hold is not in its way"));
+        drop(lock.write().try_lock().await.unwrap().expect("its own dropped hold does not block it"));
     }
     let other = me.rlock("b").lock().await.unwrap();
     assert!(matches!(me.read_write_lock("b").read().lock().await, Err(Error::WrongKind { .. })));
@@ -109,9 +109,9 @@ async fn an_upgrade_is_an_error_at_once_and_changes_nothing() {
     scene.end().await;
 }
 
-/// One owner, one name, two kinds: refused, whichever is first.
+/// Guarantee 5. One owner, one name, two kinds: the second is refused, in either order.
 #[tokio::test]
-async fn an_owner_has_one_kind_of_lock_of_a_name() {
+async fn an_owner_holds_one_kind_of_lock_per_name() {
     let scene = Scene::start();
     let (locks, beside) = (scene.client().await, scene.client().await);
     let is_wrong = |error: Error| assert!(matches!(error, Error::WrongKind { .. }), "{error:?}");
@@ -123,19 +123,20 @@ async fn an_owner_has_one_kind_of_lock_of_a_name() {
 
     let plain = me.rlock("a").lock().await.unwrap();
     is_wrong(me.fair_lock("a").lock().await.unwrap_err());
-    is_wrong(me.fenced_lock("a").lock().await.unwrap_err()); // it would have no token
+    is_wrong(me.fenced_lock("a").lock().await.unwrap_err()); // the guard would have no token
     is_wrong(me.read_write_lock("a").read().lock().await.unwrap_err());
     scene.server.run::<()>(&["DEL", "a"]);
     is_wrong(me.read_write_lock("a").read().lock().await.unwrap_err());
     let theirs = reader(&beside).lock().await.unwrap();
     assert!(matches!(plain.unlock().await, Err(Error::NotHeld { .. })));
-    assert!(!can_write(&beside).await, "it took nothing from another");
+    assert!(!can_write(&beside).await, "the release must not touch the hold of another owner");
     theirs.unlock().await.unwrap();
     drop((me, locks, beside));
     scene.end().await;
 }
 
-/// Redisson: testForceUnlock.
+/// Redisson: testForceUnlock. `force_unlock` of the read lock ends read holds only, that of the write lock the write
+/// hold only.
 #[tokio::test]
 async fn force_unlock_ends_the_holds_of_its_side() {
     let scene = Scene::start();
@@ -152,7 +153,7 @@ async fn force_unlock_ends_the_holds_of_its_side() {
     let writing = lock.write().lock().await.unwrap();
     let reading = lock.read().lock().await.unwrap();
     assert!(writer(&theirs).force_unlock().await.unwrap());
-    assert!(can_read(&theirs).await && !can_write(&theirs).await, "its read hold is left");
+    assert!(can_read(&theirs).await && !can_write(&theirs).await, "the read hold is left");
     assert!(writing.unlock().await.is_err());
     reading.unlock().await.unwrap();
     drop((lock, ours, theirs));

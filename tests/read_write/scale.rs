@@ -1,14 +1,14 @@
-//! What one reader costs the server beside many others: the same as beside one.
+//! The cost of one reader on the server does not grow with the number of other readers.
 //!
-//! The others are written by hand, as other processes would have written them. What is counted are the commands that the
-//! scripts run.
+//! The other readers are written by hand, as other processes would have written them. The test counts the commands
+//! that the scripts run.
 
 use crate::support::{SECOND, Scene};
 use crate::{reader, writer};
 
 const MANY: usize = 10_000;
 
-/// Readers of another process, renewed a moment ago.
+/// Readers of another process, all renewed just now.
 fn read_by(scene: &Scene, count: usize) {
     let owner = |n| format!("00000000-0000-0000-0000-000000000000:{n}");
     let fields: Vec<[String; 2]> = (1..=count).map(|n| [owner(n), "1".to_owned()]).collect();
@@ -21,9 +21,9 @@ fn read_by(scene: &Scene, count: usize) {
     scene.server.run::<()>(&["EVAL", script, "0", &count.to_string()]);
 }
 
-/// With a watched lease and with a long fixed one, which is given back early.
+/// With a watchdog lease, and with a long fixed lease that is released early.
 #[tokio::test]
-async fn reading_beside_many_readers_costs_what_it_costs_beside_one() {
+async fn the_cost_of_reading_does_not_grow_with_the_readers() {
     let mut found: Vec<Vec<u64>> = Vec::new();
     for readers in [1, MANY] {
         let scene = Scene::start();
@@ -51,7 +51,7 @@ async fn reading_beside_many_readers_costs_what_it_costs_beside_one() {
         costs.push(cost());
         assert!(writer(&locks).try_lock().await.unwrap().is_none());
         costs.push(cost());
-        let list = locks.inspect("a").await.unwrap().expect("it is held");
+        let list = locks.inspect("a").await.unwrap().expect("the lock is held");
         assert_eq!(list.holders.len(), readers);
         println!("{readers} readers: {costs:?}");
         found.push(costs);
@@ -60,6 +60,6 @@ async fn reading_beside_many_readers_costs_what_it_costs_beside_one() {
         scene.end().await;
     }
     for (few, many) in found[0].iter().zip(&found[1]) {
-        assert!(*many <= few + 6, "{found:?}"); // of the others, a few are looked at
+        assert!(*many <= few + 6, "{found:?}"); // a script looks at a few of the other readers
     }
 }

@@ -1,4 +1,4 @@
-//! Who waits is woken, and at what cost.
+//! Which waiters are woken, and at what cost.
 
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -8,9 +8,10 @@ use crate::support::{
 };
 use crate::{reader, writer};
 
-/// Redisson: testWriteRead. Two hundred readers of four processes wait for a writer, and are in together.
+/// Guarantees 8 and 9. Redisson: testWriteRead. Two hundred readers of four processes wait for a writer, and then hold
+/// the lock together.
 #[tokio::test]
-async fn when_a_writer_leaves_all_readers_enter_together() {
+async fn when_a_writer_releases_all_readers_acquire_together() {
     const PROCESSES: usize = 4;
     const EACH: usize = 50;
     let scene = Scene::start();
@@ -19,23 +20,26 @@ async fn when_a_writer_leaves_all_readers_enter_together() {
     let start = |_| Child::start(&format!("read {EACH}"), &scene.server.url());
     let mut children: Vec<_> = (0..PROCESSES).map(start).collect();
     let heard = || scene.server.run::<(String, usize)>(&["PUBSUB", "NUMSUB", "redisson_rwlock:{a}"]).1;
-    eventually("all processes listen", heard, |&count| count == PROCESSES).await;
+    eventually("all processes subscribe", heard, |&count| count == PROCESSES).await;
     let attempts = scene.server.calls("evalsha");
     let start = Instant::now();
     guard.unlock().await.unwrap();
     for child in &mut children {
-        eventually("its readers were in together", || child.has_ended(), |&ended| ended).await;
+        eventually("all readers held the lock together", || child.has_ended(), |&ended| ended).await;
     }
     let asked = scene.server.calls("evalsha") - attempts;
     println!("{asked} scripts in {:?}", start.elapsed());
-    assert!(asked <= (3 * PROCESSES * EACH) as u64, "{asked}: one attempt each, and a release");
+    assert!(
+        asked <= (3 * PROCESSES * EACH) as u64,
+        "{asked} scripts: more than attempts and a release for each reader"
+    );
     drop(locks);
     scene.end().await;
 }
 
-/// Redisson wakes nobody by this: who could read sleeps on.
+/// Guarantee 8. Redisson wakes nobody on a downgrade: its waiting readers sleep on.
 #[tokio::test]
-async fn a_downgrade_lets_waiting_readers_in_at_once() {
+async fn a_downgrade_wakes_waiting_readers_at_once() {
     let scene = Scene::start();
     let config = patient().safety_poll(60 * SECOND);
     let (ours, theirs) = (scene.client().await, scene.client_with(config).await);
@@ -46,7 +50,7 @@ async fn a_downgrade_lets_waiting_readers_in_at_once() {
         let theirs = theirs.clone();
         waiting.spawn(async move { reader(&theirs).lock().await.unwrap() });
     }
-    eventually("they listen", || scene.server.channels(), |channels| channels.len() == 1).await;
+    eventually("the waiters subscribe", || scene.server.channels(), |channels| channels.len() == 1).await;
     let reading = lock.read().lock().await.unwrap();
     writing.unlock().await.unwrap();
     let (guards, took) = timed(waiting.join_all()).await;
@@ -56,9 +60,9 @@ async fn a_downgrade_lets_waiting_readers_in_at_once() {
     scene.end().await;
 }
 
-/// Nor do those of its own process come in its way, who wait in line for what it has.
+/// A writer re-enters as a reader. The waiting readers of its process wait for this writer, so they must not block it.
 #[tokio::test]
-async fn a_writer_reads_past_the_readers_of_its_process() {
+async fn a_writer_reads_past_the_waiting_readers_of_its_process() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().safety_poll(60 * SECOND)).await;
     let mut lock = locks.read_write_lock("a");
@@ -68,7 +72,7 @@ async fn a_writer_reads_past_the_readers_of_its_process() {
         let locks = locks.clone();
         waiting.spawn(async move { reader(&locks).lock().await.unwrap() });
     }
-    eventually("they listen", || scene.server.channels(), |channels| channels.len() == 1).await;
+    eventually("the waiters subscribe", || scene.server.channels(), |channels| channels.len() == 1).await;
     let (reading, took) = timed(lock.read().lock()).await;
     assert!(took < LIMIT / 2, "{took:?}");
     writing.unlock().await.unwrap();
@@ -80,9 +84,10 @@ async fn a_writer_reads_past_the_readers_of_its_process() {
     scene.end().await;
 }
 
-/// The one in front is a future that nobody polls any more, and the writer is gone without a message.
+/// Guarantee 8. The reader at the head of the queue is not polled any longer, and the lease of the writer ends without
+/// a message.
 #[tokio::test]
-async fn a_reader_that_is_left_in_front_holds_no_other_up_for_long() {
+async fn an_unpolled_reader_at_the_head_of_the_queue_does_not_block_the_others() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().safety_poll(2 * SECOND)).await;
     writer(&locks).lease(3 * SECOND).unwrap().lock().await.unwrap().leak();
@@ -96,14 +101,14 @@ async fn a_reader_that_is_left_in_front_holds_no_other_up_for_long() {
     }
     let guards = soon(waiting.join_all()).await;
     let (later, took) = timed(async { reader(&locks).lock().await.unwrap() }).await;
-    assert!(took < 3 * SECOND, "others read: {took:?}");
+    assert!(took < 3 * SECOND, "acquired after {took:?} although others read");
     drop((guards, later));
     soon(left).await.unwrap().unlock().await.unwrap();
     drop((in_front, locks));
     scene.end().await;
 }
 
-/// One connection's worth of attempts for a message that lets nobody of them in.
+/// Guarantee 9. When a message wakes readers and a writer acquires first, one reader attempts for all.
 #[tokio::test]
 async fn a_message_that_is_not_for_readers_costs_one_attempt() {
     const READERS: usize = 100;
@@ -121,7 +126,7 @@ async fn a_message_that_is_not_for_readers_costs_one_attempt() {
             }
         });
     }
-    eventually("they listen", || scene.server.channels(), |channels| channels.len() == 1).await;
+    eventually("the waiters subscribe", || scene.server.channels(), |channels| channels.len() == 1).await;
     let before = scene.server.calls("evalsha");
     guard.unlock().await.unwrap();
     soon(waiting.join_all()).await;
@@ -132,7 +137,7 @@ async fn a_message_that_is_not_for_readers_costs_one_attempt() {
     scene.end().await;
 }
 
-/// Without the message they look for themselves; the first that gets in calls the others.
+/// Guarantee 10. Without the message the waiters poll. The first one that acquires wakes the others.
 #[tokio::test]
 async fn a_lost_message_costs_a_safety_poll() {
     let scene = Scene::start();
@@ -146,7 +151,7 @@ async fn a_lost_message_costs_a_safety_poll() {
         let ours = ours.clone();
         waiting.spawn(async move { reader(&ours).lock().await.unwrap() });
     }
-    eventually("they listen", || scene.server.channels(), |channels| channels.len() == 1).await;
+    eventually("the waiters subscribe", || scene.server.channels(), |channels| channels.len() == 1).await;
     guard.unlock().await.unwrap();
     let (guards, took) = timed(waiting.join_all()).await;
     assert!(proxy.lost_messages() > 0);

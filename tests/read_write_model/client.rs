@@ -1,4 +1,4 @@
-//! What a client knows that keeps to the protocol: its holds, and what it has to undo.
+//! What a client knows that keeps to the protocol: its holds, and the commands that it has to undo.
 
 use crate::command::{Command, Owner, Side, What};
 
@@ -27,7 +27,7 @@ impl Hold {
 #[derive(Default)]
 pub struct Client {
     pub holds: Vec<Hold>,
-    /// Of these it does not know what became of them.
+    /// Commands whose outcome it does not know, oldest first.
     pub undos: Vec<Command>,
 }
 
@@ -43,5 +43,12 @@ impl Client {
     pub fn update(&mut self, hold: Hold) {
         self.forget(hold);
         self.holds.push(hold);
+    }
+
+    /// Drops the holds whose lease has ended, and undoes them later.
+    pub fn drop_expired(&mut self, now: u64) {
+        let (valid, expired): (Vec<_>, Vec<_>) = self.holds.iter().partition(|hold| hold.until > now);
+        self.holds = valid;
+        self.undos.extend(expired.iter().map(|hold| hold.command(What::Release { keep: 0 })));
     }
 }

@@ -1,14 +1,14 @@
-//! What is sent: the calls of scripts, and who they are about.
+//! What is sent: the calls of scripts, and whom they are about.
 
 use std::fmt;
 
 use crate::USUAL_MS;
 
-/// Redisson's owner is its thread, for ever.
+/// Redisson's owner is a thread, and keeps its id.
 pub const JAVA: Owner = Owner { client: 9, number: 77 };
-/// What Redisson puts into the keys of its holds.
+/// What Redisson writes into the keys of its holds.
 pub const JAVA_GRANT: u64 = 1;
-/// "Whatever it was."
+/// Matches every grant.
 pub const ANY_GRANT: u64 = 0;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,12 +18,14 @@ pub struct Owner {
 }
 
 impl Owner {
-    pub fn parse(text: &str) -> Self {
-        let (uuid, number) = text.split_once(':').expect("UUID:number");
-        Self { client: uuid[..8].parse().expect("a client"), number: number.parse().expect("a number") }
+    /// Reads what `Display` writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (uuid, number) = text.split_once(':')?;
+        Some(Self { client: uuid.get(..8)?.parse().ok()?, number: number.parse().ok()? })
     }
 }
 
+/// As on the wire.
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:08}-0000-4000-8000-000000000000:{}", self.client, self.number)
@@ -50,11 +52,11 @@ pub enum What {
     Renew { lease_ms: u64 },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Command {
     pub side: Side,
     pub owner: Owner,
-    /// Of no meaning for a write hold.
+    /// Only a read hold has one.
     pub grant: u64,
     pub what: What,
 }
@@ -83,11 +85,26 @@ impl Command {
             What::Reenter { want, lease_ms } => (None, vec![want.into(), lease_ms]),
             What::Release { keep } if self.side == Side::Read => (None, vec![keep.into(), USUAL_MS]),
             What::Release { keep } => (None, vec![keep.into()]),
-            // No lease that somebody may have made shorter.
+            // keep_ms is 0: the hold has no lease of its own to restore.
             What::Renew { lease_ms } if self.side == Side::Read => (Some(lease_ms), vec![0]),
             What::Renew { lease_ms } => (Some(lease_ms), vec![]),
         };
         let text = |number: u64| number.to_string();
         first.map(text).into_iter().chain(id).chain(last.into_iter().map(text)).collect()
+    }
+}
+
+/// As in the list of what happened: `read/acquire 0:3, grant 3, for 30 s`.
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.script().trim_end_matches(".lua"), self.owner)?;
+        if self.side == Side::Read && self.grant != ANY_GRANT {
+            write!(f, ", grant {}", self.grant)?;
+        }
+        match self.what {
+            What::Acquire { lease_ms } | What::Renew { lease_ms } => write!(f, ", for {} s", lease_ms / 1000),
+            What::Reenter { want, lease_ms } => write!(f, ", to {want}, for {} s", lease_ms / 1000),
+            What::Release { keep } => write!(f, ", to {keep}"),
+        }
     }
 }

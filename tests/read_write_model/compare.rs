@@ -1,5 +1,7 @@
 //! Compares Redis with the model, and with what owners were promised.
 
+use proptest::prop_assert;
+use proptest::test_runner::TestCaseResult;
 use redis::Value;
 
 use crate::client::Hold;
@@ -10,7 +12,7 @@ use crate::state::State;
 use crate::wire::Seen;
 
 impl Run<'_> {
-    pub fn compare_answer(&self, expected: &Answer, seen: &Seen) {
+    pub fn compare_answer(&self, expected: &Answer, seen: &Seen) -> TestCaseResult {
         let is_right = match (expected, &seen.answer) {
             (Answer::Granted, Value::Nil) => true,
             (Answer::Number(expected), Value::Int(answer)) => expected == answer,
@@ -20,20 +22,24 @@ impl Run<'_> {
             }),
             _ => false,
         };
-        assert!(is_right, "answered {:?}, and not {expected:?}", seen.answer);
+        prop_assert!(is_right, "the answer is {:?}, expected is {expected:?}", seen.answer);
+        Ok(())
     }
 
-    pub fn compare(&mut self, seen: &Seen) {
-        assert_eq!(seen.messages, std::mem::take(&mut self.model.published), "messages");
-        self.compare_state(seen);
-        self.check_exclusion(&seen.state);
+    pub fn compare(&mut self, seen: &Seen) -> TestCaseResult {
+        let expected = std::mem::take(&mut self.model.published);
+        prop_assert!(
+            seen.messages == expected,
+            "the messages are {:?}, expected are {expected:?}",
+            seen.messages
+        );
+        self.compare_state(seen)?;
+        check_exclusion(&seen.state)?;
         let promises = self.clients.iter().flat_map(|client| &client.holds).chain(&self.left_behind);
-        for hold in promises.filter(|hold| hold.until > self.model.now) {
-            check_promise(hold, seen);
-        }
+        promises.filter(|hold| hold.until > self.model.now).try_for_each(|hold| check_promise(hold, seen))
     }
 
-    fn compare_state(&mut self, seen: &Seen) {
+    fn compare_state(&mut self, seen: &Seen) -> TestCaseResult {
         let or_ends = self.model.or_ends.take();
         if let (Some(hash), Some(ends)) = (&mut self.model.state.hash, or_ends)
             && is_about(seen.state.ends(), ends, seen.took_ms)
@@ -41,36 +47,39 @@ impl Run<'_> {
             hash.ends = ends;
         }
         let (mut found, expected) = (seen.state.without_dead(), self.model.state.without_dead());
-        take_for_equal(&mut found, &expected, seen.took_ms);
-        assert_eq!(
-            (&found.hash, &found.keys),
-            (&expected.hash, &expected.keys),
-            "found, and expected, at {}",
+        align_times(&mut found, &expected, seen.took_ms);
+        prop_assert!(
+            found == expected,
+            "at {} ms the server has\n  {found:?}\nand expected is\n  {expected:?}\n",
             self.model.now
         );
         let Some((ours, theirs)) = self.model.state.hash.as_mut().zip(seen.state.hash.as_ref()) else {
-            return;
+            return Ok(());
         };
-        for dead in &theirs.readers {
-            assert_eq!(ours.readers.get(dead.0), Some(dead.1), "nobody comes back");
+        for (owner, count) in &theirs.readers {
+            prop_assert!(ours.readers.get(owner) == Some(count), "the dead reader {owner:?} has come back");
         }
         ours.readers.retain(|owner, _| theirs.readers.contains_key(owner));
-    }
-
-    /// Of what Redis has, whatever the model says.
-    fn check_exclusion(&self, seen: &State) {
-        let Some(hash) = &seen.hash else {
-            return;
-        };
-        assert!(hash.writers.len() < 2, "two write");
-        assert_eq!(hash.mode == Side::Write, hash.writers.len() == 1, "the mode says who has it");
-        if let Some(writer) = hash.writers.keys().next() {
-            assert!(seen.readers().iter().all(|(owner, _)| owner == writer), "one reads what another writes");
-        }
+        Ok(())
     }
 }
 
-fn check_promise(hold: &Hold, seen: &Seen) {
+/// Whatever the model says.
+fn check_exclusion(seen: &State) -> TestCaseResult {
+    let Some(hash) = &seen.hash else {
+        return Ok(());
+    };
+    prop_assert!(hash.writers.len() < 2, "there are two writers: {hash:?}");
+    let is_write = hash.mode == Side::Write;
+    prop_assert!(is_write == (hash.writers.len() == 1), "the mode contradicts the holders: {hash:?}");
+    if let Some(writer) = hash.writers.keys().next() {
+        let is_alone = seen.readers().iter().all(|(owner, _)| owner == writer);
+        prop_assert!(is_alone, "an owner reads while another one writes: {seen:?}");
+    }
+    Ok(())
+}
+
+fn check_promise(hold: &Hold, seen: &Seen) -> TestCaseResult {
     let lasts = |ends: u64| ends + seen.took_ms >= hold.until;
     let is_kept = match hold.side {
         Side::Read => seen
@@ -79,16 +88,18 @@ fn check_promise(hold: &Hold, seen: &Seen) {
             .is_some_and(|found| found.grant == hold.grant && found.count <= hold.most && lasts(found.ends)),
         Side::Write => (1..=hold.most).contains(&seen.state.writes(hold.owner)),
     };
-    assert!(is_kept && lasts(seen.state.ends()), "promised {hold:?}, and found {:?}", seen.state);
+    let is_kept = is_kept && lasts(seen.state.ends());
+    prop_assert!(is_kept, "a promise is broken\n  {hold:?}\nthe server has\n  {:?}\n", seen.state);
+    Ok(())
 }
 
-/// A lease only becomes shorter by the time that it took to look.
+/// A lease only becomes shorter, and by no more than the step took.
 fn is_about(found: u64, expected: u64, took_ms: u64) -> bool {
     found <= expected && found + took_ms >= expected
 }
 
-/// Sets the times that are about the same to the same.
-fn take_for_equal(found: &mut State, expected: &State, took_ms: u64) {
+/// Makes times equal that are about the same.
+fn align_times(found: &mut State, expected: &State, took_ms: u64) {
     for (id, key) in &mut found.keys {
         if let Some(other) = expected.keys.get(id).filter(|other| is_about(key.ends, other.ends, took_ms)) {
             key.ends = other.ends;

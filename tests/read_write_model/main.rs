@@ -1,14 +1,18 @@
-//! The scripts of the read-write lock against a model of what they shall do: random nests of reading and writing by
-//! up to three owners and a Java client, with deaths, copies that run late, and leases that end.
+//! Runs the scripts of the read-write lock beside a model of their rules.
 //!
-//! The model knows the rules and not the scripts. After each step it is compared with all that Redis has: fields,
-//! counts, keys, leases, the answer and the messages. Beside it stand the promises that owners were given, which are
-//! compared with Redis alone: no answer of the model can excuse that one of them is broken.
+//! proptest draws scenarios: clients and Java read and write in nested sections, clients die, leases expire, commands
+//! stay unanswered or stay on their way, and copies of commands arrive late. After each step two things are checked:
 //!
-//! No time passes but the model's: before each step all leases in Redis are set to what the model says, from which they
-//! differed by no more than the last step took. So leases are multiples of seconds, and last for no time at all.
+//! - Redis against the model, which knows the rules and not the scripts: the answer, the messages, and every field,
+//!   count, key and lease.
+//! - Redis against the promises that owners were given. The model has no part in it, so a wrong model cannot hide a
+//!   broken promise.
 //!
-//! `LOCKKEEPER_MODEL_SEEDS=5000` runs more nests than by default, and `LOCKKEEPER_MODEL_FROM=17` begins with another.
+//! Only the time of the model passes. Each step first sets all leases in Redis to what the model says; they differ from
+//! it by no more than the last step took. So leases are long, and no test sleeps.
+//!
+//! The scenarios are the same in each run. `PROPTEST_CASES=5000` runs more of them, `PROPTEST_RNG_SEED=17` others. When
+//! a scenario fails, proptest simplifies it, and the test prints what happened in the simplest one that still fails.
 
 #![allow(unreachable_pub, reason = "a test")]
 
@@ -18,37 +22,40 @@ mod support;
 mod client;
 mod command;
 mod compare;
-mod dice;
 mod model;
 mod run;
+mod scenario;
 mod state;
 mod wire;
 
+use proptest::test_runner::{Config, RngSeed, TestError, TestRunner, contextualize_config};
 use run::Run;
+use scenario::scenarios;
 use support::Server;
 use wire::Wire;
 
-const SEEDS: u64 = 200;
-const STEPS: usize = 200;
-
-/// What the crate gives as the usual lease.
+/// The default lease of the crate.
 const USUAL_MS: u64 = 30_000;
 
 #[test]
-fn random_nests_leave_what_the_model_says_and_break_no_promise() {
+fn the_scripts_behave_as_the_model_and_break_no_promise() {
     let server = Server::start();
-    let from = from_environment("LOCKKEEPER_MODEL_FROM", 0);
-    for seed in from..from + from_environment("LOCKKEEPER_MODEL_SEEDS", SEEDS) {
+    let outcome = TestRunner::new(config()).run(&scenarios(), |scenario| {
         let mut listening = server.connect().unwrap();
-        let wire =
-            Wire::new(&server, &mut listening, if seed.is_multiple_of(2) { "myLock" } else { "{grp}:a" });
-        let mut run = Run::new(seed, wire);
-        for _ in 0..STEPS {
-            run.step();
-        }
+        let wire = Wire::new(&server, &mut listening, scenario.lock);
+        Run::new(&scenario, wire).perform(scenario.steps)
+    });
+    if let Err(TestError::Fail(reason, _) | TestError::Abort(reason)) = outcome {
+        panic!("{reason}");
     }
 }
 
-fn from_environment(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().map_or(otherwise, |value| value.parse().expect("a number"))
+fn config() -> Config {
+    contextualize_config(Config {
+        cases: 250,
+        rng_seed: RngSeed::Fixed(0),
+        max_shrink_iters: 20_000,
+        failure_persistence: None,
+        ..Config::default()
+    })
 }

@@ -1,4 +1,4 @@
-//! The rules: what each command shall answer, change and publish.
+//! The rules: what each command must answer, change and publish.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ pub enum Answer {
     Granted,
     Number(i64),
     Renewed(bool),
-    /// Held by others, until one of these times.
+    /// Another owner holds the lock, until one of these times.
     Until(Vec<u64>),
 }
 
-/// As many fields as a script looks at; the mode is one of them.
+/// A script looks at so many fields one by one. The mode is one of them.
 const MANY: usize = 4;
 
 pub const RELEASED: Answer = Answer::Number(1);
@@ -27,7 +27,7 @@ pub struct Model {
     pub now: u64,
     pub state: State,
     pub published: Vec<&'static str>,
-    /// When the hash may end as well, where that depends on which reader a script happens to look at.
+    /// The other moment at which the hash may end, if that depends on which reader a script looks at.
     pub or_ends: Option<u64>,
 }
 
@@ -35,25 +35,25 @@ impl Model {
     pub fn run(&mut self, command: Command) -> Answer {
         let Command { side, owner, grant, what } = command;
         match (side, what) {
-            (Side::Read, What::Acquire { lease_ms }) => self.read(owner, grant, self.now + lease_ms),
+            (Side::Read, What::Acquire { lease_ms }) => self.acquire_read(owner, grant, self.now + lease_ms),
             (Side::Read, What::Reenter { want, lease_ms }) => {
-                self.read_more(owner, grant, want, self.now + lease_ms)
+                self.reenter_read(owner, grant, want, self.now + lease_ms)
             }
-            (Side::Read, What::Release { keep }) => self.read_less(owner, grant, keep),
-            (Side::Read, What::Renew { lease_ms }) => self.read_longer(owner, grant, self.now + lease_ms),
-            (Side::Write, What::Acquire { lease_ms }) => self.write(owner, self.now + lease_ms),
+            (Side::Read, What::Release { keep }) => self.release_read(owner, grant, keep),
+            (Side::Read, What::Renew { lease_ms }) => self.renew_read(owner, grant, self.now + lease_ms),
+            (Side::Write, What::Acquire { lease_ms }) => self.acquire_write(owner, self.now + lease_ms),
             (Side::Write, What::Reenter { want, lease_ms }) => {
-                self.write_more(owner, want, self.now + lease_ms)
+                self.reenter_write(owner, want, self.now + lease_ms)
             }
-            (Side::Write, What::Release { keep }) => self.write_less(owner, keep),
+            (Side::Write, What::Release { keep }) => self.release_write(owner, keep),
             (Side::Write, What::Renew { lease_ms }) => {
-                Answer::Renewed(self.write_more(owner, 1, self.now + lease_ms) == Answer::Granted)
+                Answer::Renewed(self.reenter_write(owner, 1, self.now + lease_ms) == Answer::Granted)
             }
         }
     }
 
-    /// Whatever has ended by then is gone.
-    pub fn pass(&mut self, ms: u64) {
+    /// Lets time pass, and removes what has ended.
+    pub fn advance(&mut self, ms: u64) {
         self.now += ms;
         let now = self.now;
         self.state.keys.retain(|_, key| key.ends > now);
@@ -67,19 +67,19 @@ impl Model {
         self.state.hash.get_or_insert_with(fresh)
     }
 
-    pub fn lock_lasts_until(&mut self, ends: u64) {
+    pub fn extend_lock(&mut self, ends: u64) {
         if let Some(hash) = &mut self.state.hash {
             hash.ends = hash.ends.max(ends);
         }
     }
 
-    pub fn key_lasts_until(&mut self, owner: Owner, number: u32, ends: u64) {
+    pub fn extend_key(&mut self, owner: Owner, number: u32, ends: u64) {
         if let Some(key) = self.state.keys.get_mut(&(owner, number)) {
             key.ends = key.ends.max(ends);
         }
     }
 
-    pub fn drop_keys(&mut self, owner: Owner, which: impl Fn(u32) -> bool) {
+    pub fn remove_keys(&mut self, owner: Owner, which: impl Fn(u32) -> bool) {
         self.state.keys.retain(|&(other, number), _| other != owner || !which(number));
     }
 
@@ -88,25 +88,25 @@ impl Model {
         self.published.push(message);
     }
 
-    pub fn read(&mut self, owner: Owner, grant: u64, ends: u64) -> Answer {
+    pub fn acquire_read(&mut self, owner: Owner, grant: u64, ends: u64) -> Answer {
         if self.state.mode() == Some(Side::Write) && self.state.writes(owner) == 0 {
             return Answer::Until(vec![self.state.ends()]);
         }
         match self.state.living(owner) {
             Some(living) if living.grant > grant => return LOST,
-            Some(living) if living.grant == grant => self.key_lasts_until(owner, 1, ends),
+            Some(living) if living.grant == grant => self.extend_key(owner, 1, ends),
             _ => {
                 let before = self.state.count(owner);
-                self.drop_keys(owner, |number| number <= before);
+                self.remove_keys(owner, |number| number <= before);
                 self.state.keys.insert((owner, 1), Key { grant, ends });
                 self.hash(Side::Read).readers.insert(owner, 1);
             }
         }
-        self.lock_lasts_until(ends);
+        self.extend_lock(ends);
         Answer::Granted
     }
 
-    pub fn read_more(&mut self, owner: Owner, grant: u64, want: u32, ends: u64) -> Answer {
+    pub fn reenter_read(&mut self, owner: Owner, grant: u64, want: u32, ends: u64) -> Answer {
         let Some(living) = self.state.living(owner).filter(|living| living.grant == grant) else {
             return LOST;
         };
@@ -116,32 +116,32 @@ impl Model {
             self.state.keys.insert((owner, number), Key { grant, ends });
         }
         self.hash(Side::Read).readers.insert(owner, want.max(living.count));
-        self.lock_lasts_until(longest);
+        self.extend_lock(longest);
         Answer::Granted
     }
 
-    pub fn read_longer(&mut self, owner: Owner, grant: u64, ends: u64) -> Answer {
+    pub fn renew_read(&mut self, owner: Owner, grant: u64, ends: u64) -> Answer {
         let Some(living) = self.state.living(owner).filter(|living| living.grant == grant) else {
             return Answer::Renewed(false);
         };
         for number in 1..=living.count {
-            self.key_lasts_until(owner, number, ends);
+            self.extend_key(owner, number, ends);
         }
-        self.lock_lasts_until(living.ends.max(ends));
+        self.extend_lock(living.ends.max(ends));
         Answer::Renewed(true)
     }
 
-    pub fn read_less(&mut self, owner: Owner, grant: u64, keep: u32) -> Answer {
+    pub fn release_read(&mut self, owner: Owner, grant: u64, keep: u32) -> Answer {
         let count = self.state.count(owner);
         if count == 0 {
-            self.drop_leftovers(owner, grant);
+            self.remove_orphans(owner, grant);
             return LOST;
         }
         match self.state.living(owner) {
             Some(living) if grant != living.grant && grant != ANY_GRANT => LOST,
             Some(living) if keep > 0 => {
                 if keep < count {
-                    self.drop_keys(owner, |number| (keep + 1..=count).contains(&number));
+                    self.remove_keys(owner, |number| (keep + 1..=count).contains(&number));
                     let first = Key { grant: living.grant, ends: living.ends };
                     self.state.keys.insert((owner, 1), first);
                     self.hash(Side::Read).readers.insert(owner, keep);
@@ -149,24 +149,24 @@ impl Model {
                 LOWERED
             }
             living => {
-                self.drop_keys(owner, |number| number <= count);
+                self.remove_keys(owner, |number| number <= count);
                 self.hash(Side::Read).readers.remove(&owner);
-                self.one_reader_less(living.map_or(0, |living| living.ends));
+                self.reader_leaves(living.map_or(0, |living| living.ends));
                 if living.is_some() { RELEASED } else { LOST }
             }
         }
     }
 
-    /// Without a hash: the keys of that grant, from the first on.
-    pub fn drop_leftovers(&mut self, owner: Owner, grant: u64) {
-        let is_its =
+    /// Removes the keys of this grant, from the first on. Somebody has removed the hash.
+    pub fn remove_orphans(&mut self, owner: Owner, grant: u64) {
+        let is_of_grant =
             |number: &u32| self.state.keys.get(&(owner, *number)).is_some_and(|key| key.grant == grant);
-        let run = (1..).take_while(is_its).count();
-        self.drop_keys(owner, |number| number as usize <= run);
+        let run = (1..).take_while(is_of_grant).count();
+        self.remove_keys(owner, |number| number as usize <= run);
     }
 
-    /// One that lasted until then does not read any more.
-    pub fn one_reader_less(&mut self, lasted_until: u64) {
+    /// A reader that lasted until then no longer reads.
+    pub fn reader_leaves(&mut self, lasted_until: u64) {
         if self.state.mode() == Some(Side::Write) {
             return;
         }
@@ -179,14 +179,14 @@ impl Model {
         if ends <= self.now + USUAL_MS || lasted_until < ends {
             return;
         }
-        // It ends with the readers that are left, if they end in less than half of the time. Which of them a script
-        // looks at is left to chance.
+        // The lock then ends with the readers that are left, if they end within half of its time. Which of them a script
+        // looks at is random.
         let half = self.now + (ends - self.now) / 2;
         if others.len() >= MANY {
             return;
         }
         if others.iter().all(|&other| other < half) {
-            // Dead readers count as well, until a script meets them.
+            // A dead reader counts until a script finds it.
             if self.hash(Side::Read).readers.len() < MANY {
                 self.hash(Side::Read).ends = longest;
             } else {
@@ -197,9 +197,9 @@ impl Model {
         }
     }
 
-    pub fn write(&mut self, owner: Owner, ends: u64) -> Answer {
+    pub fn acquire_write(&mut self, owner: Owner, ends: u64) -> Answer {
         if self.state.writes(owner) > 0 {
-            self.lock_lasts_until(ends);
+            self.extend_lock(ends);
             return Answer::Granted;
         }
         if self.state.mode() == Some(Side::Write) {
@@ -211,21 +211,21 @@ impl Model {
         }
         self.state.hash = None;
         self.hash(Side::Write).writers.insert(owner, 1);
-        self.lock_lasts_until(ends);
+        self.extend_lock(ends);
         Answer::Granted
     }
 
-    pub fn write_more(&mut self, owner: Owner, want: u32, ends: u64) -> Answer {
+    pub fn reenter_write(&mut self, owner: Owner, want: u32, ends: u64) -> Answer {
         let count = self.state.writes(owner);
         if count == 0 {
             return LOST;
         }
         self.hash(Side::Write).writers.insert(owner, count.max(want));
-        self.lock_lasts_until(ends);
+        self.extend_lock(ends);
         Answer::Granted
     }
 
-    pub fn write_less(&mut self, owner: Owner, keep: u32) -> Answer {
+    pub fn release_write(&mut self, owner: Owner, keep: u32) -> Answer {
         let count = self.state.writes(owner);
         if count == 0 {
             return LOST;
@@ -245,7 +245,7 @@ impl Model {
         RELEASED
     }
 
-    /// A hold as Redisson adds it. True: it may.
+    /// Adds a read hold as Redisson does. False: Java is refused.
     pub fn java_reads(&mut self, lease_ms: u64) -> bool {
         if self.state.mode() == Some(Side::Write) {
             return false;
@@ -253,11 +253,11 @@ impl Model {
         let (number, ends) = (self.state.count(JAVA) + 1, self.now + lease_ms);
         self.hash(Side::Read).readers.insert(JAVA, number);
         self.state.keys.insert((JAVA, number), Key { grant: JAVA_GRANT, ends });
-        self.lock_lasts_until(ends);
+        self.extend_lock(ends);
         true
     }
 
-    /// Redisson's watchdog sets the lease of the lock, also to less than it is. True: it has what it renews.
+    /// Sets the lease of the lock as Redisson's watchdog does, also to less than it is. False: Java holds nothing.
     pub fn java_renews(&mut self) -> bool {
         let ends = self.now + USUAL_MS;
         let Some(living) = self.state.living(JAVA) else {

@@ -1,116 +1,128 @@
-//! One run: what happens at random, done in Redis and in the model.
+//! Does the steps of one scenario, in Redis and in the model.
 
+use proptest::prop_assert;
+use proptest::test_runner::{TestCaseError, TestCaseResult};
 use redis::Value;
 
+use crate::USUAL_MS;
 use crate::client::{Client, Hold};
 use crate::command::{ANY_GRANT, Command, JAVA, JAVA_GRANT, Owner, Side, What};
-use crate::dice::Dice;
 use crate::model::Model;
+use crate::scenario::{Fate, MOST_HOLDS, Numbered, Otherwise, Scenario, Step};
 use crate::state::State;
 use crate::wire::{Wire, Words};
-use crate::{STEPS, USUAL_MS};
 
-const LEASES_MS: [u64; 8] = [10_000, 20_000, 30_000, 30_000, 30_000, 60_000, 120_000, 300_000];
-const PAUSES_MS: [u64; 8] = [10_000, 10_000, 10_000, 20_000, 20_000, 30_000, 60_000, 130_000];
-const MOST_HOLDS: u32 = 4;
-const MOST_CLIENTS: u64 = 3;
+type Checked<T> = Result<T, TestCaseError>;
 
 pub struct Run<'a> {
-    pub seed: u64,
-    pub dice: Dice,
     pub wire: Wire<'a>,
     pub model: Model,
     pub clients: Vec<Client>,
     /// Holds of the dead. They count until they end.
     pub left_behind: Vec<Hold>,
-    pub last_number: u64,
-    pub sent: Vec<Command>,
-    pub log: Vec<String>,
+    has_java: bool,
+    /// The number of the step.
+    step: usize,
+    /// Commands with the step that sent them.
+    sent: Vec<(usize, Command)>,
+    /// What happened, one line for each event.
+    events: Vec<String>,
 }
 
 impl<'a> Run<'a> {
-    pub fn new(seed: u64, wire: Wire<'a>) -> Self {
+    pub fn new(scenario: &Scenario, wire: Wire<'a>) -> Self {
         Self {
-            seed,
-            dice: Dice(seed),
             wire,
             model: Model::default(),
-            // One alone comes into deeper nests.
-            clients: (0..=seed % MOST_CLIENTS).map(|_| Client::default()).collect(),
+            clients: (0..scenario.clients).map(|_| Client::default()).collect(),
             left_behind: Vec::new(),
-            last_number: 1000,
+            has_java: scenario.has_java,
+            step: 0,
             sent: Vec::new(),
-            log: Vec::new(),
+            events: Vec::new(),
         }
     }
 
-    pub fn step(&mut self) {
-        match self.dice.below(100) {
-            0..12 => self.time_passes(),
-            12..32 => self.late_copy(),
-            32..35 => self.death(),
-            35..40 => self.java(),
-            _ => self.act(),
+    pub fn perform(mut self, steps: Vec<Numbered>) -> TestCaseResult {
+        for (number, step) in steps {
+            self.step = number;
+            self.take(step).map_err(|error| self.with_events(error))?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, step: Step) -> TestCaseResult {
+        let clients = self.clients.len();
+        match step {
+            Step::Use { client, side, side_if_writing, lease_ms, otherwise, fate, drops_expired } => {
+                let client = client % clients;
+                if drops_expired {
+                    self.clients[client].drop_expired(self.model.now);
+                }
+                let is_writing = self.clients[client].on(Side::Write).is_some();
+                let side = if is_writing { side_if_writing } else { side };
+                match self.clients[client].on(side) {
+                    None => self.acquire(client, side, lease_ms, fate),
+                    Some(hold) => self.go_on(client, hold, otherwise, lease_ms, fate),
+                }
+            }
+            Step::Undo { client, skip } => self.undo(client % clients, skip),
+            Step::TimePasses { ms } => self.time_passes(ms),
+            Step::LateCopy { of, is_undone } => self.late_copy(of, is_undone),
+            Step::ClientDies { client } => {
+                self.client_dies(client % clients);
+                Ok(())
+            }
+            Step::JavaReads { .. } | Step::JavaRenews | Step::JavaIsForced { .. } if !self.has_java => Ok(()),
+            Step::JavaReads { lease_ms } => self.java_reads(lease_ms),
+            Step::JavaRenews => self.java_renews(),
+            Step::JavaIsForced { keep } => {
+                let what = What::Release { keep };
+                self.send("by force", Command { side: Side::Read, owner: JAVA, grant: ANY_GRANT, what })?;
+                Ok(())
+            }
         }
     }
 
-    fn time_passes(&mut self) {
-        let ms = self.dice.one_of(&PAUSES_MS);
-        self.log.push(format!("{} s pass", ms / 1000));
-        // What is set to its lease is what was there before, so that it ends in Redis as well.
+    fn time_passes(&mut self, ms: u64) -> TestCaseResult {
+        // Leases are set to what they were before, with the new time. So what has ended also ends in Redis.
         let before = self.model.state.clone();
-        self.model.pass(ms);
+        self.model.advance(ms);
         let now = self.model.now;
+        self.note(format!("{} s pass, it is {} s", ms / 1000, now / 1000));
         self.left_behind.retain(|hold| hold.until > now);
-        let seen = self.wire.perform(&before, now, &[]);
-        self.compare(&seen);
+        let seen = self.wire.perform(&before, now, &[])?;
+        self.compare(&seen)
     }
 
-    /// Any command of this run is delivered once more, or for the first time.
-    fn late_copy(&mut self) {
-        if self.sent.is_empty() {
-            return;
-        }
-        let oldest = self.sent.len().saturating_sub(self.dice.one_of(&[5, 20, STEPS]));
-        let command = self.sent[oldest + self.dice.below(self.sent.len() - oldest)];
-        self.send("late copy", command);
-        if matches!(command.what, What::Acquire { .. }) && self.dice.percent(70) {
+    /// A copy of an acquire may leave an orphan. Its client undoes it, or it stays until its lease ends.
+    fn late_copy(&mut self, of: usize, is_undone: bool) -> TestCaseResult {
+        let Some(&(_, command)) = self.sent.iter().rev().find(|&&(step, _)| step <= of) else {
+            return Ok(());
+        };
+        self.send("late copy", command)?;
+        if matches!(command.what, What::Acquire { .. }) && is_undone {
             self.undo_later(command);
         }
+        Ok(())
     }
 
-    fn death(&mut self) {
-        let dead = self.dice.below(self.clients.len());
-        self.log.push(format!("client {dead} dies"));
-        let Client { holds, .. } = std::mem::take(&mut self.clients[dead]);
+    fn client_dies(&mut self, client: usize) {
+        self.note(format!("client {client} dies"));
+        let Client { holds, .. } = std::mem::take(&mut self.clients[client]);
         self.left_behind.extend(holds);
     }
 
-    fn java(&mut self) {
-        if self.seed.is_multiple_of(4) {
-            return;
-        }
-        match self.dice.below(4) {
-            0 => self.java_renews(),
-            1 => {
-                let what = What::Release { keep: u32::from(self.dice.percent(50)) };
-                self.send("by force", Command { side: Side::Read, owner: JAVA, grant: ANY_GRANT, what });
-            }
-            _ => self.java_reads(),
-        }
-    }
-
-    fn java_reads(&mut self) {
-        let lease_ms = self.dice.one_of(&LEASES_MS);
+    fn java_reads(&mut self, lease_ms: u64) -> TestCaseResult {
         let before = self.model.state.clone();
         if !self.model.java_reads(lease_ms) {
-            return;
+            return Ok(());
         }
-        self.log.push(format!("Java reads for {lease_ms}"));
+        self.note(format!("Java reads, for {} s", lease_ms / 1000));
         let number = self.model.state.count(JAVA);
         let lock_ms = self.model.state.ends() - self.model.now;
         let (key, name) = (self.wire.key((JAVA, number)), self.wire.name);
-        self.command_by_hand(
+        self.send_as_java(
             &before,
             &[
                 format!("HSET {name} mode read"),
@@ -118,16 +130,16 @@ impl<'a> Run<'a> {
                 format!("SET {key} {JAVA_GRANT} PX {lease_ms}"),
                 format!("PEXPIRE {name} {lock_ms}"),
             ],
-        );
+        )
     }
 
-    /// What is promised to others does not last longer than the lock, until they renew it.
-    fn java_renews(&mut self) {
+    /// A promise to another owner then lasts no longer than the lock, until that owner renews it.
+    fn java_renews(&mut self) -> TestCaseResult {
         let before = self.model.state.clone();
         if !self.model.java_renews() {
-            return;
+            return Ok(());
         }
-        self.log.push("Java renews".to_owned());
+        self.note("Java renews".to_owned());
         let ends = self.model.state.ends();
         let promises = self.clients.iter_mut().flat_map(|client| &mut client.holds);
         for hold in promises.chain(&mut self.left_behind) {
@@ -137,156 +149,148 @@ impl<'a> Run<'a> {
         for number in 1..=self.model.state.count(JAVA) {
             commands.push(format!("PEXPIRE {} {USUAL_MS}", self.wire.key((JAVA, number))));
         }
-        self.command_by_hand(&before, &commands);
+        self.send_as_java(&before, &commands)
     }
 
-    fn command_by_hand(&mut self, before: &State, commands: &[String]) {
+    fn send_as_java(&mut self, before: &State, commands: &[String]) -> TestCaseResult {
         let split = |command: &String| command.split(' ').map(str::to_owned).collect();
         let commands: Vec<Words> = commands.iter().map(split).collect();
-        let seen = self.wire.perform(before, self.model.now, &commands);
-        self.compare(&seen);
+        let seen = self.wire.perform(before, self.model.now, &commands)?;
+        self.compare(&seen)
     }
 
-    /// One of the clients does something that a user may ask for, or cleans up.
-    fn act(&mut self) {
-        let who = self.dice.below(self.clients.len());
-        if !self.clients[who].undos.is_empty() && self.dice.percent(35) {
-            return self.undo(who);
+    fn acquire(&mut self, client: usize, side: Side, lease_ms: u64, fate: Fate) -> TestCaseResult {
+        self.clients[client].drop_expired(self.model.now);
+        let (reading, writing) = (self.clients[client].on(Side::Read), self.clients[client].on(Side::Write));
+        if side == Side::Write && reading.is_some() {
+            return Ok(()); // it would wait for itself
         }
-        if self.dice.percent(50) {
-            self.give_up_what_ended(who);
-        }
-        let reads = if self.clients[who].on(Side::Write).is_some() { 70 } else { 40 };
-        let side = if self.dice.percent(reads) { Side::Read } else { Side::Write };
-        let Some(hold) = self.clients[who].on(side) else {
-            return self.acquire(who, side);
-        };
-        match self.dice.below(10) {
-            0..3 if hold.count < MOST_HOLDS => self.reenter(who, hold),
-            0..6 => self.release(who, hold),
-            6..9 => self.renew(who, hold),
-            // As if a re-entry had not been answered.
-            _ => self.undo_later(hold.command(What::Release { keep: hold.count })),
-        }
-    }
-
-    fn give_up_what_ended(&mut self, who: usize) {
-        let now = self.model.now;
-        let ended: Vec<Hold> =
-            self.clients[who].holds.iter().copied().filter(|hold| hold.until <= now).collect();
-        for hold in ended {
-            self.clients[who].forget(hold);
-            self.clients[who].undos.push(hold.command(What::Release { keep: 0 }));
-        }
-    }
-
-    fn acquire(&mut self, who: usize, side: Side) {
-        self.give_up_what_ended(who);
-        let within = match (side, self.clients[who].on(Side::Read), self.clients[who].on(Side::Write)) {
-            (Side::Write, None, None) | (Side::Read, None, _) => self.clients[who].on(Side::Write),
-            _ => return, // it would wait for itself
-        };
-        self.last_number += 1;
-        let number = self.last_number;
-        let client = u8::try_from(who).expect("few");
-        let owner = within.map_or(Owner { client, number }, |writing| writing.owner);
-        let lease_ms = self.dice.one_of(&LEASES_MS);
+        let number = self.step as u64;
+        let fresh = Owner { client: u8::try_from(client).expect("few"), number };
+        let owner = writing.map_or(fresh, |writing| writing.owner);
         let hold = Hold { side, owner, grant: number, count: 1, most: 1, until: self.model.now + lease_ms };
-        match self.deliver(hold.command(What::Acquire { lease_ms })) {
-            Some(Value::Nil) => self.clients[who].holds.push(hold),
+        match self.deliver(hold.command(What::Acquire { lease_ms }), fate)? {
+            Some(Value::Nil) => self.clients[client].holds.push(hold),
             Some(_) => {}
             None => self.undo_later(hold.command(What::Release { keep: 0 })),
         }
+        Ok(())
     }
 
-    fn reenter(&mut self, who: usize, mut hold: Hold) {
-        let (want, lease_ms) = (hold.count + 1, self.dice.one_of(&LEASES_MS));
+    fn go_on(
+        &mut self,
+        client: usize,
+        hold: Hold,
+        otherwise: Otherwise,
+        lease_ms: u64,
+        fate: Fate,
+    ) -> TestCaseResult {
+        match otherwise {
+            Otherwise::Reenter if hold.count < MOST_HOLDS => self.reenter(client, hold, lease_ms, fate),
+            Otherwise::Reenter => self.release(client, hold, hold.count - 1, fate),
+            Otherwise::Release { keep } => self.release(client, hold, keep % hold.count, fate),
+            Otherwise::RenewLock if hold.side == Side::Read => self.renew(client, hold, 0, fate),
+            Otherwise::Renew | Otherwise::RenewLock => self.renew(client, hold, lease_ms, fate),
+            Otherwise::Restate => {
+                self.undo_later(hold.command(What::Release { keep: hold.count }));
+                Ok(())
+            }
+        }
+    }
+
+    fn reenter(&mut self, client: usize, mut hold: Hold, lease_ms: u64, fate: Fate) -> TestCaseResult {
+        let want = hold.count + 1;
         hold.most = hold.most.max(want);
-        self.clients[who].update(hold);
-        match self.deliver(hold.command(What::Reenter { want, lease_ms })) {
+        self.clients[client].update(hold);
+        match self.deliver(hold.command(What::Reenter { want, lease_ms }), fate)? {
             Some(Value::Nil) => {
                 hold.count = want;
                 hold.until = hold.until.max(self.model.now + lease_ms);
-                self.clients[who].update(hold);
+                self.clients[client].update(hold);
             }
-            Some(_) => self.lost(who, hold),
+            Some(_) => self.lose(client, hold)?,
             None => self.undo_later(hold.command(What::Release { keep: hold.count })),
         }
+        Ok(())
     }
 
-    /// The owner does not rely on it any more from here on, whatever becomes of the command.
-    fn release(&mut self, who: usize, mut hold: Hold) {
-        let keep = u32::try_from(self.dice.below(hold.count as usize)).expect("few");
+    /// From here on, the owner does not rely on the hold, whatever happens to the command.
+    fn release(&mut self, client: usize, mut hold: Hold, keep: u32, fate: Fate) -> TestCaseResult {
         hold.count = keep;
-        self.clients[who].update(hold);
+        self.clients[client].update(hold);
         if keep == 0 {
-            self.clients[who].forget(hold);
+            self.clients[client].forget(hold);
         }
         let command = hold.command(What::Release { keep });
-        match self.deliver(command) {
+        match self.deliver(command, fate)? {
             None => self.undo_later(command),
-            Some(answer) if answer == Value::Int(-2) && keep > 0 => self.lost(who, hold),
+            Some(Value::Int(-2)) if keep > 0 => self.lose(client, hold)?,
             Some(_) => {}
         }
+        Ok(())
     }
 
-    fn renew(&mut self, who: usize, mut hold: Hold) {
-        let only_the_lock = hold.side == Side::Read && self.dice.percent(30);
-        let lease_ms = if only_the_lock { 0 } else { self.dice.one_of(&LEASES_MS) };
-        match self.deliver(hold.command(What::Renew { lease_ms })) {
+    fn renew(&mut self, client: usize, mut hold: Hold, lease_ms: u64, fate: Fate) -> TestCaseResult {
+        match self.deliver(hold.command(What::Renew { lease_ms }), fate)? {
             Some(Value::Array(renewed)) if renewed == [Value::Int(1)] => {
                 hold.until = hold.until.max(self.model.now + lease_ms);
-                self.clients[who].update(hold);
+                self.clients[client].update(hold);
             }
-            Some(_) => self.lost(who, hold),
+            Some(_) => self.lose(client, hold)?,
             None => {}
         }
+        Ok(())
     }
 
-    /// Redis may only say so when the time is over.
-    fn lost(&mut self, who: usize, hold: Hold) {
-        assert!(hold.until <= self.model.now, "lost before its time: {hold:?}");
-        self.clients[who].forget(hold);
+    fn lose(&mut self, client: usize, hold: Hold) -> TestCaseResult {
+        prop_assert!(hold.until <= self.model.now, "lost before its lease ended: {hold:?}");
+        self.clients[client].forget(hold);
+        Ok(())
     }
 
     fn undo_later(&mut self, command: Command) {
         self.clients[usize::from(command.owner.client)].undos.push(command);
     }
 
-    /// Brings the server down to what the client has, as after a command without an answer.
-    fn undo(&mut self, who: usize) {
-        let next = self.dice.below(self.clients[who].undos.len());
-        let command = self.clients[who].undos.swap_remove(next);
+    /// Brings the server down to the count that the client has, as after a command without an answer.
+    fn undo(&mut self, client: usize, skip: usize) -> TestCaseResult {
+        let Some(last) = self.clients[client].undos.len().checked_sub(1) else {
+            return Ok(());
+        };
+        let command = self.clients[client].undos.remove(skip.min(last));
         if self.left_behind.iter().any(|hold| hold.is_of(command)) {
-            return; // nobody is left to do it
+            return Ok(()); // its client has died
         }
-        let hold = self.clients[who].holds.iter().find(|hold| hold.is_of(command));
+        let hold = self.clients[client].holds.iter().find(|hold| hold.is_of(command));
         let keep = hold.map_or(0, |hold| hold.count);
         let command = Command { what: What::Release { keep }, ..command };
-        self.sent.push(command);
-        self.send("undo", command);
+        self.sent.push((self.step, command));
+        self.send("undo", command)?;
+        Ok(())
     }
 
-    /// The answer, if it comes back; and the command itself may stay on the way.
-    fn deliver(&mut self, command: Command) -> Option<Value> {
-        self.sent.push(command);
-        if self.dice.percent(10) {
-            self.log.push(format!("on its way: {command:?}"));
-            return None;
+    /// Returns the answer, if one arrives.
+    fn deliver(&mut self, command: Command, fate: Fate) -> Checked<Option<Value>> {
+        self.sent.push((self.step, command));
+        match fate {
+            Fate::Answered => Ok(Some(self.send("", command)?)),
+            Fate::Unanswered => self.send("unanswered", command).map(|_| None),
+            Fate::Delayed => {
+                self.note(format!("delayed {command}"));
+                Ok(None)
+            }
         }
-        let is_answered = self.dice.percent(92);
-        let answer = self.send(if is_answered { "" } else { "unanswered" }, command);
-        is_answered.then_some(answer)
     }
 
-    fn send(&mut self, how: &str, command: Command) -> Value {
-        self.log.push(format!("{how} {command:?}"));
+    fn send(&mut self, how: &str, command: Command) -> Checked<Value> {
+        self.note(format!("{how} {command}"));
         let words = self.wire.call(command);
         let before = self.model.state.clone();
         let expected = self.model.run(command);
-        let seen = self.wire.perform(&before, self.model.now, &[words]);
-        self.compare_answer(&expected, &seen);
-        self.compare(&seen);
+        let seen = self.wire.perform(&before, self.model.now, &[words])?;
+        *self.events.last_mut().expect("the command") += &format!(" -> {:?}", seen.answer);
+        self.compare_answer(&expected, &seen)?;
+        self.compare(&seen)?;
         if command.what == (What::Release { keep: 0 }) {
             let is_left = match command.side {
                 Side::Read => {
@@ -294,16 +298,20 @@ impl<'a> Run<'a> {
                 }
                 Side::Write => seen.state.writes(command.owner) > 0,
             };
-            assert!(!is_left, "one release is enough");
+            prop_assert!(!is_left, "one release does not end the hold");
         }
-        seen.answer
+        Ok(seen.answer)
     }
-}
 
-impl Drop for Run<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("seed {}, lock {}:\n{}", self.seed, self.wire.name, self.log.join("\n"));
-        }
+    fn note(&mut self, event: String) {
+        self.events.push(format!("{:>4}  {}", self.step, event.trim()));
+    }
+
+    fn with_events(&self, error: TestCaseError) -> TestCaseError {
+        let events = self.events.join("\n");
+        TestCaseError::fail(format!(
+            "{error}\n\nThe lock is `{}`. What happened, by step:\n{events}\n",
+            self.wire.name
+        ))
     }
 }

@@ -1,4 +1,4 @@
-//! What there is: the hash of the lock, and the keys of its readers' holds.
+//! What the server has: the hash of the lock, and the keys of its readers' holds.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,11 @@ pub struct Hash {
     pub ends: u64,
 }
 
-/// What is in Redis, or should be. Times are those of the model.
-#[derive(Clone, Debug, Default)]
+/// What is in Redis, or should be. Times are those of the model, in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     pub hash: Option<Hash>,
+    /// The keys of read holds, by owner and number of the hold.
     pub keys: BTreeMap<(Owner, u32), Key>,
 }
 
@@ -42,11 +43,12 @@ impl State {
         self.hash.as_ref().map_or(0, |hash| hash.ends)
     }
 
-    /// By the hash, alive or dead.
+    /// How many read holds the hash says, alive or dead.
     pub fn count(&self, owner: Owner) -> u32 {
         self.hash.as_ref().and_then(|hash| hash.readers.get(&owner).copied()).unwrap_or(0)
     }
 
+    /// How many write holds there are.
     pub fn writes(&self, owner: Owner) -> u32 {
         self.hash.as_ref().and_then(|hash| hash.writers.get(&owner).copied()).unwrap_or(0)
     }
@@ -59,12 +61,13 @@ impl State {
         Some(Living { count, grant: keys[0].grant, ends })
     }
 
+    /// The readers that are alive.
     pub fn readers(&self) -> Vec<(Owner, Living)> {
         let owners = self.hash.iter().flat_map(|hash| hash.readers.keys().copied());
         owners.filter_map(|owner| Some((owner, self.living(owner)?))).collect()
     }
 
-    /// The same without what is dead, which any script may drop.
+    /// The same without dead readers, which any script may remove.
     pub fn without_dead(&self) -> Self {
         let alive: Vec<Owner> = self.readers().into_iter().map(|(owner, _)| owner).collect();
         let mut state = self.clone();

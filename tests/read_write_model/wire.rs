@@ -1,22 +1,23 @@
-//! Redis: performs a step, and tells what it did.
+//! Redis: performs a step, and returns what it did.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use proptest::test_runner::TestCaseError;
 use redis::{Connection, PubSub, Value};
 
 use crate::command::{Command, Owner, Side, What};
 use crate::state::{Hash, Key, State};
 use crate::support::{SECOND, Server, script_hash};
 
-/// Sets the leases, as if no time had passed. Without any left, a key is removed. One moment for all: the clock of Redis
-/// 7.0 goes on while a script runs, and a lock that ends with a hold would end a millisecond after it.
-pub const SET_LEASES: &str = "
+/// Sets the leases, as if no time had passed. A key whose lease is 0 is removed. All keys get the same moment: the clock
+/// of Redis 7.0 goes on while a script runs, and a lock would end a millisecond after the hold that it ends with.
+const SET_LEASES: &str = "
     local time = redis.call('time')
     local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
     for i, key in ipairs(KEYS) do redis.call('pexpireat', key, now_ms + ARGV[i]) end";
 
-pub const SEE: &str = "
+const SEE: &str = "
     local seen = {}
     for i, key in ipairs(redis.call('keys', '*')) do
       local is_hash = redis.call('type', key).ok == 'hash'
@@ -26,17 +27,17 @@ pub const SEE: &str = "
     return seen";
 
 /// The last message of each step.
-pub const MARK: &str = "that was all";
+const MARK: &str = "end of the step";
 
 pub type Words = Vec<String>;
 
 pub struct Wire<'a> {
     pub name: &'static str,
-    pub tag: String,
-    pub channel: String,
-    pub connection: Connection,
-    pub hearing: PubSub<'a>,
-    pub hashes: BTreeMap<&'static str, String>,
+    tag: String,
+    channel: String,
+    connection: Connection,
+    subscription: PubSub<'a>,
+    hashes: BTreeMap<&'static str, String>,
 }
 
 /// What a step did.
@@ -45,7 +46,7 @@ pub struct Seen {
     pub answer: Value,
     pub state: State,
     pub messages: Vec<String>,
-    /// What leases may have become shorter by.
+    /// By so much a lease may have become shorter.
     pub took_ms: u64,
 }
 
@@ -55,10 +56,10 @@ impl<'a> Wire<'a> {
         let channel = format!("redisson_rwlock:{tag}");
         let mut connection = server.connect().unwrap();
         redis::cmd("FLUSHDB").exec(&mut connection).unwrap();
-        let mut hearing = listening.as_pubsub();
-        hearing.set_read_timeout(Some(20 * SECOND)).unwrap();
-        hearing.subscribe(&channel).unwrap();
-        Self { name, tag, channel, connection, hearing, hashes: BTreeMap::new() }
+        let mut subscription = listening.as_pubsub();
+        subscription.set_read_timeout(Some(20 * SECOND)).unwrap();
+        subscription.subscribe(&channel).unwrap();
+        Self { name, tag, channel, connection, subscription, hashes: BTreeMap::new() }
     }
 
     pub fn key(&self, (owner, number): (Owner, u32)) -> String {
@@ -78,8 +79,8 @@ impl<'a> Wire<'a> {
         words
     }
 
-    /// Sets the leases to what they are `before`, and sends commands.
-    pub fn perform(&mut self, before: &State, now: u64, commands: &[Words]) -> Seen {
+    /// Sets the leases to what they are in `before`, and sends commands.
+    pub fn perform(&mut self, before: &State, now: u64, commands: &[Words]) -> Result<Seen, TestCaseError> {
         let began = Instant::now();
         let mut pipe = redis::pipe();
         let mut leases: Vec<(String, u64)> =
@@ -92,49 +93,57 @@ impl<'a> Wire<'a> {
         }
         pipe.cmd("PUBLISH").arg(&self.channel).arg(MARK).ignore();
         pipe.cmd("EVAL").arg(SEE).arg(0);
-        let mut replies: Vec<Value> = pipe.query(&mut self.connection).expect("every command succeeds");
-        let found = replies.pop().expect("what there is");
+        let mut replies: Vec<Value> = pipe
+            .query(&mut self.connection)
+            .map_err(|error| TestCaseError::fail(format!("a command failed: {error}")))?;
+        let found = replies.pop().expect("the answer of SEE");
         let messages = self.messages();
-        let took_ms = u64::try_from(began.elapsed().as_millis()).expect("not for ever") + 5;
-        let found: Vec<(String, i64, Words)> = redis::from_redis_value(found).expect("as asked for");
-        Seen { answer: replies.pop().unwrap_or(Value::Nil), state: self.parse(found, now), messages, took_ms }
+        let took_ms = u64::try_from(began.elapsed().as_millis()).expect("a short time") + 5;
+        let found: Vec<(String, i64, Words)> = redis::from_redis_value(found).expect("the answer of SEE");
+        let state = self.parse(found, now).map_err(TestCaseError::fail)?;
+        Ok(Seen { answer: replies.pop().unwrap_or(Value::Nil), state, messages, took_ms })
     }
 
-    pub fn messages(&mut self) -> Vec<String> {
-        let hearing = &mut self.hearing;
-        let next = || hearing.get_message().expect("the mark comes").get_payload::<String>().unwrap();
+    fn messages(&mut self) -> Vec<String> {
+        let subscription = &mut self.subscription;
+        let next = || subscription.get_message().expect("the mark arrives").get_payload::<String>().unwrap();
         std::iter::repeat_with(next).take_while(|message| message != MARK).collect()
     }
 
-    pub fn parse(&self, found: Vec<(String, i64, Words)>, now: u64) -> State {
+    fn parse(&self, found: Vec<(String, i64, Words)>, now: u64) -> Result<State, String> {
         let mut state = State::default();
         for (key, left_ms, value) in found {
-            let ends = now + u64::try_from(left_ms).unwrap_or_else(|_| panic!("{key} has no expiry"));
+            let ends = now + u64::try_from(left_ms).map_err(|_| format!("{key} has no expiry"))?;
             if key == self.name {
-                state.hash = Some(parse_hash(&value, ends));
+                let hash = parse_hash(&value, ends);
+                state.hash = Some(hash.ok_or_else(|| format!("{key} has other fields: {value:?}"))?);
             } else {
-                let hold = key.strip_prefix(&format!("{}:", self.tag));
-                let hold = hold.and_then(|hold| hold.split_once(":rwlock_timeout:"));
-                let (owner, number) = hold.unwrap_or_else(|| panic!("what is {key}?"));
-                let id = (Owner::parse(owner), number.parse().expect("the number of a hold"));
-                state.keys.insert(id, Key { grant: value[0].parse().expect("a grant"), ends });
+                let hold = self.parse_hold(&key).zip(value[0].parse().ok());
+                let (id, grant) = hold.ok_or_else(|| format!("there is another key: {key} = {value:?}"))?;
+                state.keys.insert(id, Key { grant, ends });
             }
         }
-        state
+        Ok(state)
+    }
+
+    fn parse_hold(&self, key: &str) -> Option<(Owner, u32)> {
+        let rest = key.strip_prefix(&self.tag)?.strip_prefix(':')?;
+        let (owner, number) = rest.split_once(":rwlock_timeout:")?;
+        Some((Owner::parse(owner)?, number.parse().ok()?))
     }
 }
 
-pub fn parse_hash(fields: &[String], ends: u64) -> Hash {
+fn parse_hash(fields: &[String], ends: u64) -> Option<Hash> {
     let mut mode = None;
     let (mut writers, mut readers) = (BTreeMap::new(), BTreeMap::new());
     for pair in fields.chunks(2) {
         let (field, value) = (pair[0].as_str(), pair[1].as_str());
-        let count = || value.parse().expect("a count");
-        match (field, field.strip_suffix(":write")) {
-            ("mode", _) => mode = Some(if value == "write" { Side::Write } else { Side::Read }),
-            (_, Some(owner)) => drop(writers.insert(Owner::parse(owner), count())),
-            (_, None) => drop(readers.insert(Owner::parse(field), count())),
+        match (field, field.strip_suffix(":write"), value) {
+            ("mode", _, "read") => mode = Some(Side::Read),
+            ("mode", _, "write") => mode = Some(Side::Write),
+            (_, Some(owner), _) => drop(writers.insert(Owner::parse(owner)?, value.parse().ok()?)),
+            (_, None, _) => drop(readers.insert(Owner::parse(field)?, value.parse().ok()?)),
         }
     }
-    Hash { mode: mode.expect("a mode"), writers, readers, ends }
+    Some(Hash { mode: mode?, writers, readers, ends })
 }

@@ -1,4 +1,4 @@
-//! Servers that fail or are slow: a minority delays nobody, and without a majority there is an answer.
+//! Servers that fail or are slow: a minority delays no call, and without a majority each call still ends.
 
 use std::time::Duration;
 
@@ -8,10 +8,11 @@ use tokio::time::{sleep, timeout};
 use crate::support::{Faults, LIMIT, MS, SECOND, eventually, patient, renewed, soon, throughout, timed};
 use crate::{COMMAND, Three, both, impatient, lasting, red};
 
-/// Whoever waits for the silent one waits for longer than this.
+/// A call that waits for the silent server takes longer than this.
 const NO_WAIT: Duration = COMMAND.saturating_sub(Duration::from_millis(500));
 
-/// Fault 33, and Redisson: testConnectionFailed. Silent in any way, or dead: the others go on at their own pace.
+/// Guarantee 17. Redisson: testConnectionFailed. One server is silent in either direction. The other two continue at
+/// their own pace.
 #[tokio::test]
 async fn one_server_of_three_that_fails_delays_nobody() {
     for (how, faults) in [("black hole", Faults::black_hole()), ("mute", Faults::replies_held())] {
@@ -20,7 +21,7 @@ async fn one_server_of_three_that_fails_delays_nobody() {
         let mut lock = red(&clients);
         let held = three.held_by_all(&mut lock).await;
         three.proxies[1].set(faults);
-        // It is renewed by the other two.
+        // The other two renew it.
         throughout(6 * SECOND, async || assert!(!held.is_lost(), "{how}")).await;
         let (released, took) = timed(held.unlock()).await;
         released.unwrap();
@@ -42,9 +43,9 @@ async fn one_server_of_three_that_fails_delays_nobody() {
     }
 }
 
-/// Two are in other hands, and the third is silent: as soon as the two have answered, nothing can help any more.
+/// Two servers refuse and the third is silent. After two refusals no majority is possible, so the round ends.
 #[tokio::test]
-async fn a_round_without_hope_waits_for_nobody() {
+async fn a_round_that_cannot_succeed_does_not_wait_for_the_last_server() {
     let three = Three::start().await;
     let (ours, theirs) = (three.clients(patient()).await, three.clients(patient()).await);
     for silent in 0..3 {
@@ -59,11 +60,12 @@ async fn a_round_without_hope_waits_for_nobody() {
         for guard in foreign {
             guard.unlock().await.unwrap();
         }
-        eventually("what it got too late is given back", || three.held(), |&held| held == 0).await;
+        eventually("what was acquired too late is released", || three.held(), |&held| held == 0).await;
     }
     three.end(both(ours, theirs)).await;
 }
 
+/// Guarantee 17.
 #[tokio::test]
 async fn one_server_of_three_that_is_stopped_or_dead_delays_nobody() {
     let mut three = Three::start().await;
@@ -91,9 +93,9 @@ async fn one_server_of_three_that_is_stopped_or_dead_delays_nobody() {
     three.end(clients).await;
 }
 
-/// Fault 34.
+/// Guarantee 6. Two of three servers stop answering while the lock is held.
 #[tokio::test]
-async fn without_a_majority_a_holder_is_told_and_a_waiter_gets_an_answer() {
+async fn without_a_majority_holds_are_lost_and_waits_fail() {
     let three = Three::start().await;
     let clients = three.clients(impatient()).await;
     let mut lock = red(&clients);
@@ -101,9 +103,9 @@ async fn without_a_majority_a_holder_is_told_and_a_waiter_gets_an_answer() {
     renewed(&guard).await;
     three.proxies[0].set(Faults::black_hole());
     three.proxies[2].set(Faults::black_hole());
-    let left = guard.remaining() + 500 * MS; // an answer may be under way
-    // On a busy machine all timers are late, so this one is the judge, and no clock.
-    timeout(left, guard.lost()).await.expect("it is told in time");
+    let left = guard.remaining() + 500 * MS; // a renewal may be in flight
+    // On a busy machine all timers fire late. So this timer decides, not a clock.
+    timeout(left, guard.lost()).await.expect("`lost()` came after the deadline");
     assert!(guard.is_lost());
 
     let mut other = red(&clients);
@@ -113,7 +115,7 @@ async fn without_a_majority_a_holder_is_told_and_a_waiter_gets_an_answer() {
     let error = error.unwrap_err();
     assert!(error.is_transient() && took < LIMIT / 2, "{error:?} after {took:?}");
     assert!(matches!(other.is_locked().await, Err(error) if error.is_transient()));
-    // That the one which is left is held by somebody else makes it no matter of waiting.
+    // Another owner holds the lock on the remaining server. That is still a fault and not contention.
     let foreign = clients[1].rlock("a").lease(60 * SECOND).unwrap().lock().await.unwrap();
     let (error, took) = timed(other.lock()).await;
     assert!(error.unwrap_err().is_transient() && took < LIMIT / 2, "after {took:?}");
@@ -127,9 +129,9 @@ async fn without_a_majority_a_holder_is_told_and_a_waiter_gets_an_answer() {
     three.end(clients).await;
 }
 
-/// What got no answer is undone, also where it may have been had.
+/// Guarantee 3. A command without a reply is undone, because the server may have run it.
 #[tokio::test]
-async fn what_came_too_late_is_given_back() {
+async fn an_acquire_that_arrives_late_is_undone() {
     let three = Three::start().await;
     // With a lease of 30 s.
     let config = LockConfig::builder().command_timeout(400 * MS);
@@ -140,15 +142,16 @@ async fn what_came_too_late_is_given_back() {
     guard.unlock().await.unwrap();
     three.others[0].thaw();
     let (guard, took) = timed(async { theirs[1].rlock("a").lock().await }).await;
-    assert!(took < 12 * SECOND, "an orphan for {took:?}");
+    assert!(took < 12 * SECOND, "an orphan lived for {took:?}");
     guard.unwrap().unlock().await.unwrap();
     drop(lock);
     three.end(both(ours, theirs)).await;
 }
 
-/// One server is dead and another far away: that the lock is held is no error.
+/// Guarantee 17. One server is dead and another slow, and another owner holds the lock. The calls report contention,
+/// not an error.
 #[tokio::test]
-async fn a_fault_beside_a_slow_server_is_no_error() {
+async fn contention_beside_a_dead_and_a_slow_server_is_not_an_error() {
     let three = Three::start().await;
     let theirs = three.clients(patient()).await;
     let guard = three.held_by_all(&mut red(&theirs)).await;
@@ -161,10 +164,10 @@ async fn a_fault_beside_a_slow_server_is_no_error() {
     assert!(got.unwrap().is_none() && took < LIMIT / 2, "{took:?}");
     assert!(lock.try_lock_for(500 * MS).await.unwrap().is_none());
     let waiting = tokio::spawn(async move { lock.lock().await.map(drop) });
-    sleep(3 * SECOND).await; // longer than it goes on through faults
+    sleep(3 * SECOND).await; // longer than `retry_timeout`
     assert!(!waiting.is_finished());
     guard.unlock().await.unwrap();
-    soon(waiting).await.unwrap().expect("it waited");
+    soon(waiting).await.unwrap().expect("the waiter acquires after the release");
     three.proxies[0].refuse(false);
     three.proxies[2].set(Faults::default());
     three.end(both(ours, theirs)).await;

@@ -1,4 +1,4 @@
-//! A majority of independent servers: what one of them may do without harm, and what happens when too few are left.
+//! A majority of independent servers: what a failed minority does not break, and what happens without a majority.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -33,7 +33,7 @@ impl Three {
         [&self.scene.server, &self.others[0], &self.others[1]]
     }
 
-    /// A client of each.
+    /// A client of each server.
     async fn clients(&self, config: LockConfigBuilder) -> Vec<LockClient> {
         join_all(self.proxies.iter().map(|proxy| connect(proxy.url(), config.clone()))).await
     }
@@ -42,7 +42,7 @@ impl Three {
         self.servers().iter().filter(|server| server.run::<bool>(&["EXISTS", "a"])).count()
     }
 
-    /// Held on all three. A server that is a little late is left out, which on a busy machine can be any.
+    /// Acquires on all three servers. A server that is a little late is left out. On a busy machine it can be any of them.
     async fn held_by_all(&self, lock: &mut RedLock) -> LockGuard {
         loop {
             eventually("nothing is held", || self.held(), |&held| held == 0).await;
@@ -54,7 +54,7 @@ impl Three {
         }
     }
 
-    /// How many subscriptions there are.
+    /// Counts the subscriptions.
     fn heard(&self) -> usize {
         self.servers().iter().map(|server| server.channels().len()).sum()
     }
@@ -67,7 +67,7 @@ impl Three {
             eventually("no key is left", || server.keys(), Vec::is_empty).await;
             eventually("no channel is left", || server.channels(), Vec::is_empty).await;
         }
-        // What did not get its answer in time is undone through them.
+        // Commands that timed out are undone over these connections.
         for server in self.servers() {
             within(2 * LIMIT, "no connection is left", || server.clients(), Vec::is_empty).await;
         }
@@ -88,10 +88,10 @@ fn both(ours: Vec<LockClient>, theirs: Vec<LockClient>) -> Vec<LockClient> {
     ours.into_iter().chain(theirs).collect()
 }
 
-/// Whoever waits for a silent server waits for this long.
+/// A call that waits for a silent server waits for this long.
 const COMMAND: Duration = Duration::from_secs(4);
 
-/// Leases outlast a busy machine.
+/// Leases that are long enough for a busy machine.
 fn lasting() -> LockConfigBuilder {
     LockConfig::builder().watchdog_lease(5 * SECOND).command_timeout(COMMAND)
 }

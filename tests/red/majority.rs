@@ -1,20 +1,20 @@
-//! What a majority is, and what it takes.
+//! What counts as a majority, and what it needs.
 
 use lockkeeper::{Error, RLock, RedLock, RemainingLease};
 
 use crate::support::{Faults, MS, SECOND, connect, eventually, patient, soon, throughout, timed};
 use crate::{Three, both, lasting, members, red};
 
-/// Redisson: testLockSuccess, testLockSuccess2, testLockFailed.
+/// Guarantee 1. Redisson: testLockSuccess, testLockSuccess2, testLockFailed.
 #[tokio::test]
 async fn a_majority_is_enough_and_less_is_not() {
     let three = Three::start().await;
-    let config = patient().safety_poll(3_600 * SECOND); // nobody polls
+    let config = patient().safety_poll(3_600 * SECOND); // no waiter polls
     let (ours, theirs) = (three.clients(config.clone()).await, three.clients(config).await);
     let mut lock = red(&ours);
     for blocked in 0..3 {
         let foreign = theirs[blocked].rlock("a").lock().await.unwrap();
-        let guard = lock.try_lock().await.unwrap().expect("two are free");
+        let guard = lock.try_lock().await.unwrap().expect("two members are free");
         assert!(lock.is_locked().await.unwrap() && red(&theirs).try_lock().await.unwrap().is_none());
         guard.unlock().await.unwrap();
         foreign.unlock().await.unwrap();
@@ -23,9 +23,9 @@ async fn a_majority_is_enough_and_less_is_not() {
     let foreign = [theirs[0].rlock("a").lock().await.unwrap(), theirs[2].rlock("a").lock().await.unwrap()];
     assert!(lock.try_lock().await.unwrap().is_none());
     assert!(lock.try_lock_for(200 * MS).await.unwrap().is_none());
-    eventually("what was had is given back", || three.held(), |&held| held == 2).await;
+    eventually("the failed round releases what it acquired", || three.held(), |&held| held == 2).await;
     let (got, _) = tokio::join!(timed(lock.lock()), async {
-        eventually("it listens", || three.heard(), |&count| count == 1).await;
+        eventually("the waiter subscribes", || three.heard(), |&count| count == 1).await;
         for guard in foreign {
             guard.unlock().await.unwrap();
         }
@@ -45,7 +45,8 @@ async fn a_majority_is_enough_and_less_is_not() {
     three.end(both(ours, theirs)).await;
 }
 
-/// What was held by all is not had by a second when one of them forgets; and the first keeps it.
+/// Guarantee 1. All three servers granted the lock, and one loses its data. No second owner gets a majority, and the
+/// holder keeps the lock.
 #[tokio::test]
 async fn a_server_that_forgets_does_not_make_a_second_majority() {
     let mut three = Three::start().await;
@@ -64,9 +65,9 @@ async fn a_server_that_forgets_does_not_make_a_second_majority() {
     three.end(both(ours, theirs)).await;
 }
 
-/// What one server lost, and another is slow to answer for, is not taken for made longer.
+/// Guarantee 6. One server lost the hold and another answers slowly. `extend` waits for a majority.
 #[tokio::test]
-async fn a_lease_is_longer_when_a_majority_says_so() {
+async fn a_lease_is_extended_when_a_majority_confirms_it() {
     let three = Three::start().await;
     let clients = three.clients(patient()).await;
     let guard = three.held_by_all(&mut red(&clients).lease(20 * SECOND).unwrap()).await;
@@ -79,15 +80,16 @@ async fn a_lease_is_longer_when_a_majority_says_so() {
     three.end(clients).await;
 }
 
-/// One server has something else under that name.
+/// Guarantee 5. On one server, the name is in use as another kind. That costs its vote only; without a majority it is
+/// an error.
 #[tokio::test]
-async fn a_name_in_other_use_on_one_server_costs_that_server() {
+async fn a_key_of_another_kind_costs_one_vote() {
     let three = Three::start().await;
     let clients = three.clients(patient()).await;
     let mut lock = red(&clients);
     for in_use in [&["HSET", "a", "mode", "write", "x:1:write", "1"][..], &["SET", "a", "text"]] {
         three.others[1].run::<()>(in_use);
-        let guard = lock.try_lock().await.unwrap().expect("two are free");
+        let guard = lock.try_lock().await.unwrap().expect("two members are free");
         assert!(lock.is_locked().await.unwrap());
         guard.unlock().await.unwrap();
         assert!(!lock.is_locked().await.unwrap());
@@ -114,7 +116,7 @@ async fn servers_that_are_not_independent_are_refused() {
     let again = connect(three.scene.server.url().replace("127.0.0.1", "localhost"), patient()).await;
     let same = vec![clients[0].rlock("a"), clients[1].rlock("a"), again.rlock("b")];
     assert!(problem(same).contains("one server"));
-    drop(RedLock::new([again.rlock("a")]).expect("one is a majority of one"));
+    drop(RedLock::new([again.rlock("a")]).expect("one server is a majority of one"));
     three.scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all", "-info"]);
     let url = format!("redis://u:s@127.0.0.1:{}/", three.scene.server.port());
     let shy = connect(url, patient()).await;

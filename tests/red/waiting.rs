@@ -1,4 +1,4 @@
-//! Many who want it: votes are split, and who waits sleeps.
+//! Many clients compete: votes are split, and waiters sleep.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::support::{MS, SECOND, eventually, patient, quiet, soon, timed};
 use crate::{Three, both, red};
 
-/// Five clients, three servers: votes are split, and all get on.
+/// Guarantees 1 and 8. Five clients and three servers: votes are split, and all clients make progress.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn split_votes_do_not_last() {
     const CLIENTS: u32 = 5;
@@ -39,16 +39,17 @@ async fn split_votes_do_not_last() {
             longest
         });
     }
-    let longest = tokio::time::timeout(60 * SECOND, working.join_all()).await.expect("they get on");
+    let longest =
+        tokio::time::timeout(60 * SECOND, working.join_all()).await.expect("all clients make progress");
     println!("{} sections in {:?}, longest waits {longest:?}", CLIENTS * ROUNDS, start.elapsed());
     three.end(all).await;
 }
 
-/// Who had too few of the members pauses before the next round: longer and longer, and never for the same time as another.
+/// A client that won too few members pauses before its next round. The pauses grow, and are random.
 #[tokio::test]
-async fn a_split_vote_is_followed_by_a_pause_left_to_chance() {
+async fn a_split_vote_is_followed_by_a_random_pause() {
     const ROUNDS: usize = 30;
-    /// From then on the pauses are not made longer any more.
+    /// After this many rounds the pauses no longer grow.
     const LONGEST: usize = 8;
     let three = Three::start().await;
     let (ours, theirs) = (three.clients(patient()).await, three.clients(patient()).await);
@@ -57,15 +58,15 @@ async fn a_split_vote_is_followed_by_a_pause_left_to_chance() {
         let ours = ours.clone();
         async move { red(&ours).lock().await.unwrap().unlock().await }
     });
-    eventually("it listens", || three.heard(), |&count| count == 1).await;
-    let rounds = || three.others[1].calls("hset"); // each has the third, and gives it back
+    eventually("the waiter subscribes", || three.heard(), |&count| count == 1).await;
+    let rounds = || three.others[1].calls("hset"); // each round acquires the third server and releases it
     let mut pauses = Vec::new();
     for _ in 0..ROUNDS {
         let (before, start) = (rounds(), Instant::now());
         for server in three.servers() {
             server.run::<()>(&["PUBLISH", "redisson_lock__channel:{a}", "0"]);
         }
-        eventually("it is woken", rounds, |&now| now > before).await;
+        eventually("the waiter is woken and starts a round", rounds, |&now| now > before).await;
         pauses.push(start.elapsed());
     }
     let long = &pauses[LONGEST..];
@@ -78,9 +79,9 @@ async fn a_split_vote_is_followed_by_a_pause_left_to_chance() {
     three.end(both(ours, theirs)).await;
 }
 
-/// A waiter sleeps; it does not ask again and again.
+/// Guarantee 9. A waiter sleeps. It does not poll in a loop.
 #[tokio::test]
-async fn whoever_waits_for_a_majority_sleeps() {
+async fn a_waiter_for_a_majority_sleeps() {
     let three = Three::start().await;
     let (ours, theirs) =
         (three.clients(patient().safety_poll(60 * SECOND)).await, three.clients(patient()).await);
@@ -90,19 +91,20 @@ async fn whoever_waits_for_a_majority_sleeps() {
         let ours = ours.clone();
         async move { red(&ours).lock().await.unwrap().unlock().await }
     });
-    eventually("it listens", || three.heard(), |&count| count == 1).await;
+    eventually("the waiter subscribes", || three.heard(), |&count| count == 1).await;
     let asked = || three.servers().iter().map(|server| server.calls("evalsha")).sum::<u64>();
     let before = quiet(asked).await;
-    sleep(2 * SECOND).await; // in which it sleeps as well
+    sleep(2 * SECOND).await; // it sleeps all the time
     assert!(asked() - before <= 6, "{} commands in two seconds", asked() - before);
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap().unwrap();
     three.end(both(ours, theirs)).await;
 }
 
-/// One member was not had at first. In the line of what is ours stand those who wait for us.
+/// One member was not acquired at first. In the wait queues of the others are waiters for this holder, which must not
+/// block it.
 #[tokio::test]
-async fn a_holder_enters_again_past_those_who_wait_for_it() {
+async fn a_holder_reenters_past_its_waiters() {
     let three = Three::start().await;
     let (ours, theirs) = (three.clients(patient()).await, three.clients(patient()).await);
     for (blocked, locks) in theirs.iter().enumerate() {
@@ -115,7 +117,7 @@ async fn a_holder_enters_again_past_those_who_wait_for_it() {
             let ours = ours.clone();
             waiting.spawn(async move { red(&ours).lock().await.unwrap().unlock().await.unwrap() });
         }
-        eventually("they listen", || three.heard(), |&count| count > 0).await;
+        eventually("the waiters subscribe", || three.heard(), |&count| count > 0).await;
         let (inner, took) = timed(lock.lock()).await;
         assert!(took < 4 * SECOND, "{blocked}: {took:?}");
         inner.unwrap().unlock().await.unwrap();
@@ -125,7 +127,7 @@ async fn a_holder_enters_again_past_those_who_wait_for_it() {
     three.end(both(ours, theirs)).await;
 }
 
-/// Its waiters have a place on one server, and the majority may become free on the others.
+/// Guarantee 8. Each waiter has a queue entry on one server, while the majority may become free on the other two.
 #[tokio::test]
 async fn fair_members_do_not_sleep_on() {
     const CLIENTS: usize = 5;
@@ -141,9 +143,9 @@ async fn fair_members_do_not_sleep_on() {
             }
         });
     }
-    tokio::time::timeout(60 * SECOND, working.join_all()).await.expect("they get on");
+    tokio::time::timeout(60 * SECOND, working.join_all()).await.expect("all clients make progress");
     for server in three.servers() {
-        server.run::<()>(&["DEL", "redisson_lock_timeout:{a}", "lockkeeper_fair:{a}"]); // nobody is in them
+        server.run::<()>(&["DEL", "redisson_lock_timeout:{a}", "lockkeeper_fair:{a}"]); // no waiter is in them
     }
     three.end(all).await;
 }

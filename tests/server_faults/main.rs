@@ -1,4 +1,4 @@
-//! Promises 15 and 17: what a server can do to its clients, and that it was really done.
+//! Guarantees 15 and 17: faults of a server. Each test checks that the fault really happened.
 
 #![allow(unreachable_pub, reason = "a test")]
 
@@ -14,12 +14,12 @@ use refusals::*;
 use support::fixture::for_each_lock;
 use support::{MS, Server, patient};
 
-/// Of answers that refuse; not of those that are late.
+/// For tests of refusals, which arrive at once. Late replies need longer time-outs.
 fn impatient() -> LockConfigBuilder {
     patient().retry_timeout(400 * MS)
 }
 
-/// The server answers this command with this error code.
+/// Returns whether the server answers this command with this error code.
 fn answers(server: &Server, command: &[&str], code: &str) -> bool {
     server.try_run::<redis::Value>(command).is_err_and(|error| error.code() == Some(code))
 }
@@ -29,11 +29,11 @@ for_each_lock! {
     killed_connections_are_replaced
     a_server_that_restarts_with_its_data_keeps_the_locks
     calls_ride_out_a_restart
-    a_paused_server_delays_and_loses_nothing
-    without_memory_held_locks_live_and_end_and_new_ones_are_refused
+    a_paused_server_delays_calls_and_loses_no_hold
+    out_of_memory_refuses_new_locks_but_not_renewal_or_release
     a_replica_grants_nothing
-    a_server_that_loads_its_data_is_waited_for
-    a_server_that_is_busy_with_a_script_is_waited_for
-    a_connection_to_a_replica_is_made_anew
-    under_load_no_fault_lets_two_in_or_leaves_a_lock
+    acquires_wait_for_a_server_that_loads_its_data
+    acquires_wait_for_a_server_that_is_busy_with_a_script
+    a_connection_to_a_replica_is_replaced
+    faults_under_load_break_no_exclusion_and_leave_no_lock
 }

@@ -1,4 +1,4 @@
-//! A server or a connection that is gone for a while, or has forgotten.
+//! A server or a connection that is gone for a while, or that lost its scripts or data.
 
 use lockkeeper::{BaseLock, LockConfig};
 use tokio::runtime::Runtime;
@@ -9,6 +9,7 @@ use crate::support::{
     Faults, LIMIT, MS, SECOND, Scene, Server, connect, patient, renewed, soon, throughout, timed,
 };
 
+/// Guarantee 17. `NOSCRIPT`.
 pub async fn scripts_that_were_flushed_are_loaded_again<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().watchdog_lease(5 * SECOND)).await;
@@ -33,11 +34,12 @@ pub async fn scripts_that_were_flushed_are_loaded_again<F: Fixture>() {
     outer.unlock().await.unwrap();
     flush();
     assert!(!lock.force_unlock().await.unwrap());
-    assert!(scene.server.calls("eval") >= flushed - 1, "no script was missing, so nothing was shown");
+    assert!(scene.server.calls("eval") >= flushed - 1, "no script was missing, so this test shows nothing");
     drop((lock, locks));
     scene.end().await;
 }
 
+/// Guarantee 17.
 pub async fn killed_connections_are_replaced<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().watchdog_lease(5 * SECOND)).await;
@@ -47,7 +49,7 @@ pub async fn killed_connections_are_replaced<F: Fixture>() {
         for _ in 0..3 {
             let killed: u32 = scene.server.run(&["CLIENT", "KILL", "TYPE", "normal"]);
             assert!(killed >= 1);
-            sleep(100 * MS).await; // it noticed, of which there is nothing to be seen
+            sleep(100 * MS).await; // the client notices, which nothing outside shows
             let (locked, took) = timed(lock.is_locked()).await;
             assert!(locked.unwrap() && took < 5 * SECOND, "{took:?}");
         }
@@ -59,6 +61,7 @@ pub async fn killed_connections_are_replaced<F: Fixture>() {
     scene.end().await;
 }
 
+/// Guarantee 17.
 pub async fn a_server_that_restarts_with_its_data_keeps_the_locks<F: Fixture>() {
     let server = Server::with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let mut scene = Scene::with(server);
@@ -79,7 +82,7 @@ pub async fn a_server_that_restarts_with_its_data_keeps_the_locks<F: Fixture>() 
     scene.end().await;
 }
 
-/// A call rides out a restart; one without a server ends with an error.
+/// Guarantee 17. A call succeeds across a restart within its limit.
 pub async fn calls_ride_out_a_restart<F: Fixture>() {
     let mut scene = Scene::start();
     let locks = scene.client().await;
@@ -96,7 +99,7 @@ pub async fn calls_ride_out_a_restart<F: Fixture>() {
         });
         throughout(300 * MS, async || assert!(!locking.is_finished())).await;
         scene.server.start_again();
-        let guard = soon(locking).await.unwrap().unwrap().expect("it is free");
+        let guard = soon(locking).await.unwrap().unwrap().expect("the lock is free");
         guard.unlock().await.unwrap();
     }
     locks.shutdown().await.unwrap();
@@ -104,7 +107,8 @@ pub async fn calls_ride_out_a_restart<F: Fixture>() {
     scene.end().await;
 }
 
-pub async fn a_paused_server_delays_and_loses_nothing<F: Fixture>() {
+/// Guarantees 3 and 17. Commands time out and are repeated. The hold count stays exact.
+pub async fn a_paused_server_delays_calls_and_loses_no_hold<F: Fixture>() {
     let scene = Scene::start();
     let config = LockConfig::builder().command_timeout(200 * MS);
     let locks = scene.client_with(config).await;
@@ -113,11 +117,11 @@ pub async fn a_paused_server_delays_and_loses_nothing<F: Fixture>() {
         let paused = Instant::now();
         scene.server.run::<()>(&["CLIENT", "PAUSE", "900", mode]);
         let outer = soon(lock.lock()).await.unwrap();
-        assert!(paused.elapsed() > 500 * MS, "{mode}: it was not paused: {:?}", paused.elapsed());
+        assert!(paused.elapsed() > 500 * MS, "{mode}: the server was not paused: {:?}", paused.elapsed());
         let paused = Instant::now();
         scene.server.run::<()>(&["CLIENT", "PAUSE", "900", mode]);
         let inner = soon(lock.lock()).await.unwrap();
-        assert!(paused.elapsed() > 500 * MS, "{mode}: it was not paused: {:?}", paused.elapsed());
+        assert!(paused.elapsed() > 500 * MS, "{mode}: the server was not paused: {:?}", paused.elapsed());
         assert_eq!(locks.inspect("a").await.unwrap().unwrap().holders[0].holds, 2, "{mode}");
         scene.server.run::<()>(&["CLIENT", "PAUSE", "900", mode]);
         inner.unlock().await.unwrap();
@@ -129,8 +133,8 @@ pub async fn a_paused_server_delays_and_loses_nothing<F: Fixture>() {
     scene.end().await;
 }
 
-/// All the answers of a server that is gone for a moment, at once, under load.
-pub async fn under_load_no_fault_lets_two_in_or_leaves_a_lock<F: Fixture>() {
+/// Guarantees 1, 11 and 17. Cut and silent connections, lost subscriptions and flushed scripts, all under load.
+pub async fn faults_under_load_break_no_exclusion_and_leave_no_lock<F: Fixture>() {
     const ALL: u32 = 1_000;
     let scene = Scene::start();
     let proxy = scene.proxy().await;
@@ -152,7 +156,10 @@ pub async fn under_load_no_fault_lets_two_in_or_leaves_a_lock<F: Fixture>() {
                 };
                 let Ok(guard) = got else { continue };
                 let share = if F::IS_SHARED && !is_rival { 1 } else { ALL };
-                assert!(inside.fetch_add(share, SeqCst) + share <= ALL, "too many are inside");
+                assert!(
+                    inside.fetch_add(share, SeqCst) + share <= ALL,
+                    "two holders exclude each other and are both inside"
+                );
                 tokio::task::yield_now().await;
                 inside.fetch_sub(share, SeqCst);
                 let _ = guard.unlock().await;
@@ -163,7 +170,7 @@ pub async fn under_load_no_fault_lets_two_in_or_leaves_a_lock<F: Fixture>() {
     }
     let mut faults = 0;
     while !working.is_empty() && faults < 12 {
-        sleep(250 * MS).await; // from one fault to the next
+        sleep(250 * MS).await; // the time between two faults
         match faults % 4 {
             0 => proxy.cut(),
             1 => proxy.set_existing(Faults::black_hole()),
@@ -184,10 +191,10 @@ pub async fn under_load_no_fault_lets_two_in_or_leaves_a_lock<F: Fixture>() {
     scene.end().await;
 }
 
-/// A client may be used on other runtimes than the one on which it was made, and they may end before it. What they
-/// began for all, a connection or a probe, does not end with them.
+/// A client may be used on other runtimes than the one on which it was made, and those may end earlier. A connection
+/// or a probe that was started there for all callers does not end with them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_runtime_that_ends_takes_nothing_with_it() {
+async fn shared_connections_survive_the_runtime_that_started_them() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let config = LockConfig::builder().connections(1).command_timeout(200 * MS);
@@ -195,13 +202,14 @@ async fn another_runtime_that_ends_takes_nothing_with_it() {
     let held = locks.rlock("a").lock().await.unwrap();
     for cut in [false, true] {
         if cut {
-            proxy.cut(); // then it connects, and else it probes
+            proxy.cut(); // with a cut, the client connects; without, it probes
         }
         proxy.set(Faults::black_hole());
         let other = Runtime::new().unwrap();
         let elsewhere = locks.clone();
         other.spawn(async move { elsewhere.rlock("b").lock().await });
-        sleep(if cut { 100 * MS } else { 300 * MS }).await; // longer than a command may take, and shorter than a probe
+        // Without a cut: longer than `command_timeout`, and shorter than a probe.
+        sleep(if cut { 100 * MS } else { 300 * MS }).await;
         other.shutdown_background();
         proxy.set(Faults::default());
         soon(locks.rlock("c").lock()).await.unwrap().unlock().await.unwrap();

@@ -1,4 +1,4 @@
-//! A server that answers, and does not do what it is asked.
+//! A server that answers and refuses.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::support::{
 };
 use crate::{answers, impatient};
 
-/// Promise 15.
-pub async fn without_memory_held_locks_live_and_end_and_new_ones_are_refused<F: Fixture>() {
+/// Guarantee 15.
+pub async fn out_of_memory_refuses_new_locks_but_not_renewal_or_release<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().watchdog_lease(5 * SECOND)).await;
     let mut lock = F::lock(&locks, "a");
@@ -27,10 +27,10 @@ pub async fn without_memory_held_locks_live_and_end_and_new_ones_are_refused<F: 
         matches!(error, Error::OutOfMemory(_)) && error.is_transient() && !error.outcome_unknown(),
         "{error:?}"
     );
-    assert!(took < 5 * SECOND, "it is told at once: {took:?}");
+    assert!(took < 5 * SECOND, "the error is returned at once: {took:?}");
     assert!(matches!(F::lock(&locks, "b").try_lock().await, Err(Error::OutOfMemory(_))));
 
-    let inner = lock.lock().await.expect("to enter again needs no memory");
+    let inner = lock.lock().await.expect("re-entry needs no memory");
     for _ in 0..2 {
         renewed(&outer).await;
     }
@@ -44,6 +44,7 @@ pub async fn without_memory_held_locks_live_and_end_and_new_ones_are_refused<F: 
     scene.end().await;
 }
 
+/// Guarantee 17. `READONLY`: acquires are retried inside their limit, and a release gets no verdict from a replica.
 pub async fn a_replica_grants_nothing<F: Fixture>() {
     let scene = Scene::start();
     let locks = scene.client_with(impatient()).await;
@@ -57,13 +58,16 @@ pub async fn a_replica_grants_nothing<F: Fixture>() {
     let (refused, took) = timed(async { F::lock(&locks, "b").lock().await }).await;
     let error = refused.unwrap_err();
     assert!(matches!(error, Error::ReadOnly(_)) && error.is_transient(), "{error:?}");
-    assert!(took >= 200 * MS, "it was tried again: {took:?}");
+    assert!(took >= 200 * MS, "the acquire was not retried: {took:?}");
     assert!(matches!(F::lock(&locks, "b").try_lock().await, Err(Error::ReadOnly(_))));
-    assert!(matches!(F::lock(&locks, "b").is_locked().await, Err(Error::ReadOnly(_))), "its data may be old");
+    assert!(
+        matches!(F::lock(&locks, "b").is_locked().await, Err(Error::ReadOnly(_))),
+        "a replica may be behind"
+    );
     for guard in [guard, gone] {
         assert!(
             matches!(guard.unlock().await, Err(Error::ReadOnly(_))),
-            "no verdict is taken from a replica"
+            "a replica cannot tell whether the lock is held"
         );
     }
 
@@ -71,14 +75,15 @@ pub async fn a_replica_grants_nothing<F: Fixture>() {
         let locks = locks.clone();
         async move { F::lock(&locks, "c").try_lock_for(10 * SECOND).await }
     });
-    sleep(300 * MS).await; // in which it is refused
+    sleep(300 * MS).await; // it is refused meanwhile
     scene.server.run::<()>(&["REPLICAOF", "NO", "ONE"]);
-    soon(waiting).await.unwrap().unwrap().expect("it is free").unlock().await.unwrap();
+    soon(waiting).await.unwrap().unwrap().expect("the lock is free").unlock().await.unwrap();
     drop((lock, locks));
-    scene.end().await; // what was not released then is released in the background
+    scene.end().await; // the background releases the remaining holds
 }
 
-pub async fn a_server_that_loads_its_data_is_waited_for<F: Fixture>() {
+/// Guarantee 17. `LOADING`.
+pub async fn acquires_wait_for_a_server_that_loads_its_data<F: Fixture>() {
     let server = Server::with(&["--rdbcompression", "no", "--key-load-delay", "0"]);
     let mut scene = Scene::with(server);
     let locks = scene.client_with(impatient()).await;
@@ -87,9 +92,9 @@ pub async fn a_server_that_loads_its_data_is_waited_for<F: Fixture>() {
     scene.server.run::<()>(&["SAVE"]);
     scene.server.slow_loading(Duration::from_millis(15)); // for 45 s in all
     scene.server.restart();
-    assert!(answers(&scene.server, &["GET", "a"], "LOADING"), "it is up, and loads");
+    assert!(answers(&scene.server, &["GET", "a"], "LOADING"), "the server is up and loading");
 
-    let error = F::lock(&locks, "a").lock().await.expect_err("this client does not wait long");
+    let error = F::lock(&locks, "a").lock().await.expect_err("this client has a short limit");
     assert!(matches!(error, Error::Unavailable(_)) && error.is_transient(), "{error:?}");
     let waiting = tokio::spawn({
         let locks = locks.clone();
@@ -97,15 +102,16 @@ pub async fn a_server_that_loads_its_data_is_waited_for<F: Fixture>() {
     });
     throughout(300 * MS, async || assert!(!waiting.is_finished())).await;
     scene.server.run::<()>(&["CONFIG", "SET", "key-load-delay", "0"]);
-    let guard = soon(waiting).await.unwrap().unwrap().expect("it is free");
+    let guard = soon(waiting).await.unwrap().unwrap().expect("the lock is free");
     guard.unlock().await.unwrap();
     scene.server.run::<()>(&["FLUSHALL"]);
-    let _ = locks.shutdown().await; // it is impatient about that, too
+    let _ = locks.shutdown().await; // its limit for this is short, too
     drop(locks);
     scene.end().await;
 }
 
-pub async fn a_server_that_is_busy_with_a_script_is_waited_for<F: Fixture>() {
+/// Guarantee 17. `BUSY`.
+pub async fn acquires_wait_for_a_server_that_is_busy_with_a_script<F: Fixture>() {
     let scene = Scene::start();
     scene.server.run::<()>(&["CONFIG", "SET", "busy-reply-threshold", "50"]);
     let (locks, hasty) = (scene.client().await, scene.client_with(impatient()).await);
@@ -115,28 +121,29 @@ pub async fn a_server_that_is_busy_with_a_script_is_waited_for<F: Fixture>() {
     let running = std::thread::spawn(move || {
         redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut endless).is_err()
     });
-    eventually("it is busy", || answers(&scene.server, &["GET", "a"], "BUSY"), |&busy| busy).await;
+    eventually("the server is busy", || answers(&scene.server, &["GET", "a"], "BUSY"), |&busy| busy).await;
 
-    let error = F::lock(&hasty, "b").lock().await.expect_err("this client does not wait long");
+    let error = F::lock(&hasty, "b").lock().await.expect_err("this client has a short limit");
     assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
     let unlocking = tokio::spawn(guard.unlock());
     let waiting = tokio::spawn({
         let locks = locks.clone();
         async move { F::lock(&locks, "b").try_lock_for(10 * SECOND).await }
     });
-    sleep(100 * MS).await; // in which they are refused
+    sleep(100 * MS).await; // both are refused meanwhile
     scene.server.run::<()>(&["SCRIPT", "KILL"]);
     assert!(running.join().unwrap());
-    soon(waiting).await.unwrap().unwrap().expect("it is free").unlock().await.unwrap();
+    soon(waiting).await.unwrap().unwrap().expect("the lock is free").unlock().await.unwrap();
     soon(unlocking).await.unwrap().unwrap();
-    let _ = hasty.shutdown().await; // it is impatient about that, too
+    let _ = hasty.shutdown().await; // its limit for this is short, too
     locks.shutdown().await.unwrap();
     drop((locks, hasty));
     scene.end().await;
 }
 
-/// After a failover the name of the server may lead elsewhere, while the old connection still stands.
-pub async fn a_connection_to_a_replica_is_made_anew<F: Fixture>() {
+/// Guarantee 17. After a failover, the address of the server may lead to the new primary while the old connection
+/// still stands.
+pub async fn a_connection_to_a_replica_is_replaced<F: Fixture>() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let locks = connect(proxy.url(), patient()).await;
@@ -148,10 +155,13 @@ pub async fn a_connection_to_a_replica_is_made_anew<F: Fixture>() {
         let locks = locks.clone();
         async move { F::lock(&locks, "b").lock().await }
     });
-    eventually("it connects again", || proxy.accepted(), |&now| now > before).await;
+    eventually("the client reconnects", || proxy.accepted(), |&now| now > before).await;
     proxy.lead_to(primary.port());
     soon(locking).await.unwrap().unwrap().unlock().await.unwrap();
-    assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })), "the new one knows nothing of it");
+    assert!(
+        matches!(guard.unlock().await, Err(Error::NotHeld { .. })),
+        "the new primary does not have the hold"
+    );
     scene.server.run::<()>(&["REPLICAOF", "NO", "ONE"]);
     scene.server.run::<()>(&["FLUSHALL"]);
     locks.shutdown().await.unwrap();
@@ -159,9 +169,9 @@ pub async fn a_connection_to_a_replica_is_made_anew<F: Fixture>() {
     scene.end().await;
 }
 
-/// However a server, or the cluster that it is in, says that it can not do it now.
+/// Guarantee 17. Every other code by which a server, or its cluster, says that it cannot serve the command now.
 #[tokio::test]
-async fn a_server_that_says_not_now_is_asked_again() {
+async fn transient_refusals_are_retried() {
     const REFUSAL: &str = "-NOREPLICAS Not";
     let scene = Scene::start();
     let proxy = scene.proxy().await;

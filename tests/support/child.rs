@@ -1,4 +1,4 @@
-//! A second process: this test binary again, told by its environment what to do in its test `child`.
+//! A second process: this test binary again. Its test `child` reads from the environment what to do.
 
 use std::env;
 use std::io::{BufRead, BufReader, Read, stdin};
@@ -7,15 +7,16 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
+use lockkeeper_testkit::signal;
+
 use super::LIMIT;
-use super::server::signal;
 
 const ROLE: &str = "LOCKKEEPER_CHILD";
 const URL: &str = "LOCKKEEPER_CHILD_URL";
 
-/// What this process shall do, on which server. `None`: it runs the tests.
+/// Returns the role of this process and the URL of its server. `None`: it is the parent, and runs the tests.
 ///
-/// A child ends when its parent does, in whatever way.
+/// A child exits when its parent ends, however the parent ends.
 pub fn role() -> Option<(String, String)> {
     let role = (env::var(ROLE).ok()?, env::var(URL).ok()?);
     thread::spawn(|| {
@@ -25,7 +26,7 @@ pub fn role() -> Option<(String, String)> {
     Some(role)
 }
 
-/// Is killed with its value.
+/// A child process. Dropping it kills it.
 pub struct Child {
     process: std::process::Child,
     lines: Receiver<String>,
@@ -34,7 +35,7 @@ pub struct Child {
 impl Child {
     pub fn start(role: &str, url: &str) -> Self {
         let mut process = Command::new(env::current_exe().unwrap())
-            // With one thread, the first line of output would stand behind the name of the test.
+            // With one thread, the test harness prints the name of the test before the first line of output.
             .args(["--exact", "child", "--nocapture", "--test-threads=2"])
             .envs([(ROLE, role), (URL, url)])
             .stdin(Stdio::piped())
@@ -47,7 +48,7 @@ impl Child {
         Self { process, lines }
     }
 
-    /// The lines up to this one, which end with it.
+    /// Returns the lines that the child prints, up to and including this one.
     pub fn read_until(&mut self, last: &str) -> Vec<String> {
         let mut read = Vec::new();
         while let Ok(line) = self.lines.recv_timeout(3 * LIMIT) {
@@ -61,7 +62,7 @@ impl Child {
         panic!("no {last:?} in {read:?}");
     }
 
-    /// What it has printed, of a child that was stopped.
+    /// Discards what a stopped child has printed.
     pub fn read_all(&mut self) {
         while self.lines.recv_timeout(Duration::from_millis(200)).is_ok() {}
     }

@@ -1,4 +1,4 @@
-//! What is told to `tracing`.
+//! The events that lockkeeper reports through `tracing`.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use super::eventually;
 
-/// Collects events, as text.
+/// Collects events as text.
 #[derive(Clone, Default)]
 pub struct Events(Arc<Mutex<Vec<u8>>>);
 
@@ -23,7 +23,7 @@ impl std::io::Write for Events {
 }
 
 impl Events {
-    /// For as long as the guard lives, on this thread.
+    /// Collects the events of this thread as long as the guard lives.
     pub fn collect(&self) -> DefaultGuard {
         let events = self.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -34,22 +34,24 @@ impl Events {
         tracing::subscriber::set_default(subscriber)
     }
 
+    /// Waits until an event contains this text.
     pub async fn tell(&self, what: &str) {
-        eventually(&format!("an event tells {what:?}"), || self.text(), |text| text.contains(what)).await;
+        eventually(&format!("an event contains {what:?}"), || self.text(), |text| text.contains(what)).await;
     }
 
-    /// There is one event of the loss of this lock, and it says why.
+    /// Waits until the loss of this lock is reported. There must be one such event, and it must name the cause.
     pub async fn tell_lost(&self, lock: &str, cause: &str) {
         let found = || self.lost(lock);
-        let found = eventually("an event tells of the loss", found, |found| !found.is_empty()).await;
+        let found = eventually("the loss is reported", found, |found| !found.is_empty()).await;
         assert!(found.len() == 1 && found[0].contains(cause), "{found:?}");
     }
 
+    /// All events so far.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
     }
 
-    /// The events of the loss of this lock.
+    /// The events that report the loss of this lock.
     pub fn lost(&self, lock: &str) -> Vec<String> {
         let is_it =
             |line: &&str| line.contains("a lock was lost") && line.contains(&format!("lock=\"{lock}\""));

@@ -1,4 +1,4 @@
-//! The types of locks, for tests that are generic over them.
+//! The lock types, for tests that are generic over them.
 
 use std::time::Duration;
 
@@ -6,34 +6,35 @@ use lockkeeper::{
     BaseLock, FairLock, FencedLock, LockClient, MultiLock, Owner, RLock, ReadLock, RedLock, WriteLock,
 };
 
-/// A type of lock under test.
+/// A lock type under test.
 pub trait Fixture: Send + Sync + 'static {
     type Lock: BaseLock + 'static;
     type Rival: BaseLock + 'static;
 
-    /// Many can hold it together.
+    /// Whether many owners can hold it together.
     const IS_SHARED: bool = false;
     const IS_READ_WRITE: bool = false;
 
-    /// The scripts that take, keep and release it.
+    /// The scripts that acquire, re-enter, renew and release it.
     const ACQUIRE: &'static str;
     const REENTER: &'static str = "rlock/reenter.lua";
     const RENEW: &'static str = "rlock/renew.lua";
     const RELEASE: &'static str;
 
     fn lock(client: &LockClient, name: &str) -> Self::Lock;
+    /// A lock of the same name that excludes it.
     fn rival(client: &LockClient, name: &str) -> Self::Rival;
-    /// With a fixed lease.
+    /// The same lock with a fixed lease.
     fn leased(client: &LockClient, name: &str, lease: Duration) -> Self::Lock;
-    /// With a longest hold.
+    /// The same lock with a longest hold.
     fn bounded(client: &LockClient, name: &str, most: Duration) -> Self::Lock;
 }
 
-/// A type of lock that an owner lends.
+/// A lock type that an `Owner` has.
 pub trait Lending: Fixture {
-    /// The lock of an owner, for a moment.
+    /// The lock of an owner.
     fn lent(owner: &mut Owner, name: &str) -> impl BaseLock;
-    /// The same, with a fixed lease.
+    /// The same lock with a fixed lease.
     fn lent_leased(owner: &mut Owner, name: &str, lease: Duration) -> impl BaseLock;
 }
 
@@ -82,7 +83,7 @@ fixture!(FairLocks: FairLock by fair_lock, acquire in "fair", release in "fair")
 fixture!(FencedLocks: FencedLock by fenced_lock, acquire in "fenced", release in "rlock");
 fixture!(RLocks: RLock by rlock, acquire in "rlock", release in "rlock");
 
-/// One side of a read-write lock, whose rival is the one that writes.
+/// One side of a read-write lock. Its rival is the write lock.
 macro_rules! read_write_fixture {
     ($fixture:ident: $lock:ident by $into:ident, scripts in $folder:literal $(, $name:ident: $type:ty = $value:expr)*) => {
         pub struct $fixture;
@@ -130,7 +131,7 @@ read_write_fixture!(ReadLocks: ReadLock by into_read, scripts in "read",
     IS_SHARED: bool = true, REENTER: &'static str = "read/reenter.lua", RENEW: &'static str = "read/renew.lua");
 read_write_fixture!(WriteLocks: WriteLock by into_write, scripts in "write");
 
-/// Several locks as one; the rival names them in the opposite order.
+/// Several locks as one. The rival names them in the opposite order.
 macro_rules! joined_fixture {
     ($fixture:ident: $lock:ident of $names:expr) => {
         pub struct $fixture;
@@ -165,7 +166,7 @@ joined_fixture!(MultiLocks: MultiLock of ["", " beside"]);
 joined_fixture!(SingleMultiLocks: MultiLock of [""]);
 joined_fixture!(SingleRedLocks: RedLock of [""]);
 
-/// Makes a test of each function for each type of lock. A new type is one more line here.
+/// Makes each function a test for each lock type. A new lock type needs one more line here.
 macro_rules! for_each_lock {
     ($($test:ident)*) => {
         for_each_lock! { fair: FairLocks; $($test)* }

@@ -1,4 +1,6 @@
-//! What the tests stand on: real servers, a proxy that makes faults, and the proof that a test left nothing behind.
+//! What tests share: clients, waiting with a limit, types of locks, and the check that a test leaves nothing behind.
+//!
+//! Servers and the fault proxy are in the crate `lockkeeper-testkit`.
 
 #![allow(
     dead_code,
@@ -11,8 +13,6 @@
 pub mod child;
 pub mod events;
 pub mod fixture;
-pub mod proxy;
-pub mod resp;
 pub mod server;
 
 use std::fmt::Debug;
@@ -28,16 +28,16 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
 pub use child::Child;
-pub use proxy::{Faults, Proxy};
-pub use server::{Server, script_hash};
+pub use lockkeeper_testkit::lua::hash as script_hash;
+pub use lockkeeper_testkit::{Faults, Proxy, Server};
 
 pub const MS: Duration = Duration::from_millis(1);
 pub const SECOND: Duration = Duration::from_secs(1);
 
-/// Longer than anything here takes, also on a busy machine.
+/// Limit for anything that a test waits for. It is long enough for a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
-/// A test with a server of its own.
+/// A server for one test, and the check that nothing is left on it.
 pub struct Scene {
     pub server: Server,
     tasks: usize,
@@ -64,7 +64,7 @@ impl Scene {
         Proxy::to(self.server.port()).await
     }
 
-    /// Waits until somebody makes the lease of a key longer.
+    /// Waits until the lease of a key is renewed.
     pub async fn raised(&self, key: &str) {
         let left = || self.server.run::<i64>(&["PTTL", key]);
         let mut before = left();
@@ -72,27 +72,27 @@ impl Scene {
         eventually("it is renewed", is_longer, |&longer| longer).await;
     }
 
-    /// Nobody holds and nobody listens.
+    /// Waits until no lock is held and no client listens.
     pub async fn quiet(&self) {
         eventually("no key is left", || self.server.keys(), Vec::is_empty).await;
         eventually("no channel is left", || self.server.channels(), Vec::is_empty).await;
     }
 
-    /// The end of a test, after it dropped its clients: no key, channel, connection or task is left.
+    /// Waits until no key, channel, connection or task is left. The test has dropped its clients before.
     pub async fn end(self) {
         self.quiet().await;
-        // What got no answer in time, on a busy machine, is undone for longer than anything else takes.
+        // On a busy machine a command may time out. The client then undoes it in the background for longer than `LIMIT`.
         within(2 * LIMIT, "no connection is left", || self.server.clients(), Vec::is_empty).await;
         within(2 * LIMIT, "no task is left", tasks, |&left| left <= self.tasks).await;
     }
 }
 
-/// Settings for what is not about time-outs: an answer may take long on a busy machine.
+/// Settings for tests that are not about time-outs: on a busy machine, a command may take long.
 pub fn patient() -> LockConfigBuilder {
     LockConfig::builder().command_timeout(LIMIT / 2)
 }
 
-/// A client tries once to connect, for no longer than a command: a busy machine may need more.
+/// Connects a client. It retries, because `connect` tries once and a busy machine may need longer.
 pub async fn connect(url: impl Into<String>, config: LockConfigBuilder) -> LockClient {
     let (url, start) = (url.into(), Instant::now());
     let config = config.build().unwrap();
@@ -104,7 +104,8 @@ pub async fn connect(url: impl Into<String>, config: LockConfigBuilder) -> LockC
     }
 }
 
-/// For what a test does itself. By default, redis-rs waits 500 ms for an answer, and a second for a connection.
+/// Opens a connection for the test itself. It waits longer than the 500 ms and one second that redis-rs waits by
+/// default for an answer and for a connection.
 pub async fn connection(url: &str) -> MultiplexedConnection {
     let patient =
         AsyncConnectionConfig::new().set_connection_timeout(Some(LIMIT)).set_response_timeout(Some(LIMIT));
@@ -112,16 +113,17 @@ pub async fn connection(url: &str) -> MultiplexedConnection {
     server.get_multiplexed_async_connection_with_config(&patient).await.expect("the server is up")
 }
 
-/// Tasks of this runtime that have not ended.
+/// The number of tasks of this runtime that have not ended.
 pub fn tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()
 }
 
-/// Looks until what is found is as it should be.
+/// Calls `find` until its result is right, and returns that result. Panics after [`LIMIT`].
 pub async fn eventually<T: Debug>(what: &str, find: impl FnMut() -> T, is_right: impl Fn(&T) -> bool) -> T {
     within(LIMIT, what, find, is_right).await
 }
 
+/// Like [`eventually`], with another limit.
 pub async fn within<T: Debug>(
     limit: Duration,
     what: &str,
@@ -141,16 +143,17 @@ pub async fn within<T: Debug>(
 
 /// Waits until the lease of a hold is renewed.
 pub async fn renewed(guard: &LockGuard) {
-    // Two clocks are read, one after the other: before at the latest then, and now no earlier than that.
+    // Each call reads two clocks, one after the other. The order makes the first deadline too late rather than too early,
+    // and the later ones too early.
     let left = guard.remaining();
     let before = Instant::now() + left;
     eventually("it is renewed", || Instant::now() + guard.remaining(), |&now| now > before + MS).await;
 }
 
-/// The guard of this name is told that it is lost, and costs the others nothing: they are renewed.
+/// Checks that only the guard of this name is lost, and that the others are renewed.
 pub async fn only_this_is_lost(guards: Vec<LockGuard>, name: &str) {
     let lost = || guards.iter().filter(|guard| guard.is_lost()).count();
-    eventually("its guard is told", lost, |&count| count == 1).await;
+    eventually("one guard is lost", lost, |&count| count == 1).await;
     join_all(guards.iter().filter(|guard| guard.name() != name).map(renewed)).await;
     assert!(guards.iter().all(|guard| guard.is_lost() == (guard.name() == name)));
     for guard in guards {
@@ -159,7 +162,7 @@ pub async fn only_this_is_lost(guards: Vec<LockGuard>, name: &str) {
     }
 }
 
-/// Checks something again and again, for as long as that.
+/// Runs a check repeatedly for this time.
 pub async fn throughout(time: Duration, mut check: impl AsyncFnMut()) {
     let start = Instant::now();
     while start.elapsed() < time {
@@ -168,7 +171,7 @@ pub async fn throughout(time: Duration, mut check: impl AsyncFnMut()) {
     }
 }
 
-/// Polls a future until it is so, and leaves it.
+/// Polls a future until a condition holds. The future must not complete before.
 pub async fn poll_until(future: &mut (impl Future + Unpin), is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -178,7 +181,7 @@ pub async fn poll_until(future: &mut (impl Future + Unpin), is_so: impl Fn() -> 
     }
 }
 
-/// What is counted, once it does not grow any more.
+/// Waits until a count no longer grows, and returns it.
 pub async fn quiet(count: impl Fn() -> u64) -> u64 {
     let start = Instant::now();
     let mut last = count();
@@ -188,17 +191,17 @@ pub async fn quiet(count: impl Fn() -> u64) -> u64 {
         if now == last {
             return now;
         }
-        assert!(start.elapsed() < LIMIT, "it goes on, at {now}");
+        assert!(start.elapsed() < LIMIT, "the count still grows, at {now}");
         last = now;
     }
 }
 
-/// The result of a future, which must not take for ever.
+/// Awaits a future. Panics after [`LIMIT`].
 pub async fn soon<F: Future>(future: F) -> F::Output {
     timeout(LIMIT, future).await.expect("not within the limit")
 }
 
-/// How long a future takes.
+/// Awaits a future, and returns how long it took.
 pub async fn timed<F: Future>(future: F) -> (F::Output, Duration) {
     let start = Instant::now();
     let output = soon(future).await;

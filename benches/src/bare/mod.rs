@@ -141,7 +141,8 @@ impl Peer for BareFair {
     }
 
     fn lock(&self, name: &str) -> BareLock {
-        let keys = ["redisson_lock_queue", "redisson_lock_timeout", "lockkeeper_fair", "lockkeeper_fair_tickets"];
+        let keys =
+            ["redisson_lock_queue", "redisson_lock_timeout", "lockkeeper_fair", "lockkeeper_fair_tickets"];
         let form = Form::Fair(keys.map(|key| format!("{key}:{{{name}}}")));
         BareLock { form, ..self.0.lock(name) }
     }

@@ -10,6 +10,7 @@ use std::fs;
 use std::time::Duration;
 
 use lockkeeper::{LockClient, LockGuard};
+use lockkeeper_testkit::Server;
 use redis::aio::MultiplexedConnection;
 use redis::cmd;
 use tokio::task::JoinSet;
@@ -20,7 +21,6 @@ use crate::flavor::Flavor;
 use crate::peer::{Fair, Lock, Peer};
 use crate::redisson;
 use crate::rounds::Effort;
-use crate::server::Server;
 use crate::sides;
 use crate::stats::median;
 use crate::table::Table;
@@ -62,7 +62,7 @@ pub fn measure(effort: Effort) {
     println!("server keeps for it is the same, and is lost in the buffers of its connections.\n");
     // Nobody else is connected to it: that takes memory, and gives it back at some later time.
     let server = Server::start();
-    let url = server.url();
+    let url = &server.url();
     let mut table = Table::new(["what", "how many", "client bytes", "server bytes"]);
     let rounds = 0..effort.rounds.min(3);
     for (case, what, count) in CASES {

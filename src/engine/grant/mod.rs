@@ -28,6 +28,7 @@ use tokio::time::timeout;
 
 use desired::Desired;
 use observed::Observed;
+use undo::Undo;
 
 use super::hold::Hold;
 use super::lease;
@@ -50,6 +51,7 @@ pub(super) struct Grant {
     caller: Caller,
     desired: Mutex<Desired>,
     observed: AsyncMutex<Observed>,
+    undo: Undo,
     /// The longest lease that was asked for, in milliseconds.
     lease_ms: AtomicU64,
     /// The fencing token; 0: none.
@@ -71,6 +73,7 @@ impl Grant {
             caller,
             desired: Mutex::new(Desired::pending()),
             observed: AsyncMutex::default(),
+            undo: Undo::default(),
             lease_ms: AtomicU64::new(0),
             token: AtomicU64::new(0),
         }
@@ -127,7 +130,7 @@ impl Grant {
         self.schedule_renewal(&mut desired, now);
     }
 
-    /// The owner may hold the lock in another way, for longer than by this grant.
+    /// The server may keep the lock for longer than the holds of this grant last.
     fn is_outlasted(self: &Arc<Self>) {
         let mut desired = lock(&self.desired);
         desired.outlasts = true;
@@ -158,6 +161,10 @@ impl Grant {
         let may_queue = queue && self.lock.protocol.queue().is_some();
         observed.attempts(&connection, want);
         self.asks_for(lease);
+        if want > 1 {
+            // Whatever becomes of the attempt, the server may keep the lock for longer than the other holds last.
+            self.is_outlasted();
+        }
         let call = self.lock.protocol.acquire(self.holder(), want, lease, queue);
         let result = loop {
             match self.lock.run(&connection, &call).await.and_then(|reply| AcquireReply::parse(&reply)) {
@@ -211,14 +218,22 @@ impl Grant {
 
     /// Lowers the server to the desired state, if it may have more. `None`: there was nothing to do.
     pub(super) async fn reconcile(self: &Arc<Self>) -> Result<Option<ReleaseReply>, Fault> {
-        let mut observed = self.observed().await?;
+        let is_given_up = lock(&self.desired).is_given_up;
+        let mut observed = match self.observed.try_lock() {
+            Ok(observed) => observed,
+            Err(_) if is_given_up => return self.release_beside_attempt().await.map(Some),
+            Err(_) => self.observed().await?,
+        };
         let (keep, given_back) = {
             let mut desired = lock(&self.desired);
-            (desired.keep(), desired.given_back.len())
+            let keep = desired.keep();
+            if observed.at_most <= keep {
+                // A re-entry took their count over, so the server is not asked about them.
+                desired.given_back.clear();
+                return Ok(None);
+            }
+            (keep, desired.given_back.len())
         };
-        if observed.at_most <= keep {
-            return Ok(None);
-        }
         let connection = self.lock.connection().await?;
         let call = self.lock.protocol.release(self.holder(), keep);
         let was_released = std::mem::replace(&mut observed.was_released, keep == 0);
@@ -236,12 +251,23 @@ impl Grant {
         observed.released(&connection, keep, is_gone);
         let mut desired = lock(&self.desired);
         if is_gone && !was_released {
-            desired.given_back.drain(..).for_each(|hold| hold.report_gone());
+            // One event for one lock, however many nested holds were given back.
+            let last = desired.given_back.drain(..).next_back();
+            if let Some(hold) = last.filter(|_| desired.holds.is_empty()) {
+                hold.report_gone();
+            }
             self.lose(&mut desired);
             return Ok(Some(ReleaseReply::Gone));
         }
         desired.given_back.drain(..given_back);
         Ok(Some(if is_gone { ReleaseReply::Released } else { reply }))
+    }
+
+    /// Lowers the server to the desired state while an attempt that nobody polls keeps the observed state locked.
+    async fn release_beside_attempt(&self) -> Result<ReleaseReply, Fault> {
+        let connection = self.lock.connection().await?;
+        let call = self.lock.protocol.release(self.holder(), self.keep());
+        ReleaseReply::parse(&self.lock.run(&connection, &call).await?)
     }
 
     /// Whether the server has no more than desired, and never will. False while a command is under way.

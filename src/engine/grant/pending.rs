@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use super::desired::Desired;
 use super::{Caller, Grant};
 use crate::clock::Moment;
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
+use crate::engine::shared::Pending;
 use crate::sync::lock;
 
 /// An acquire under way on a grant. If it is dropped before it became a hold, it is undone.
@@ -26,6 +28,7 @@ impl PendingHold {
         }
         let nested_in_write = write.is_some();
         let grant = Arc::new(Grant::new(target, write.map(|write| &**write), caller));
+        grant.lock.engine.add_pending(grant.number, Arc::<Grant>::clone(&grant));
         Self { grant, want: 1, is_taken: false, nested_in_write }
     }
 
@@ -38,6 +41,7 @@ impl PendingHold {
             return None;
         }
         desired.pending += 1;
+        grant.lock.engine.add_pending(grant.number, Arc::<Grant>::clone(grant));
         let want = live + desired.pending;
         Some(Self { grant: Arc::clone(grant), want, is_taken: false, nested_in_write: false })
     }
@@ -49,8 +53,7 @@ impl PendingHold {
             return false;
         }
         self.is_taken = true;
-        desired.pending -= 1;
-        self.grant.leave_queue(&mut desired);
+        self.grant.ends_pending(&mut desired);
         // Another hold may have made the server's lease longer than this one lasts.
         desired.outlasts |= desired.was_held;
         desired.was_held = true;
@@ -70,12 +73,35 @@ impl PendingHold {
     }
 }
 
+impl Grant {
+    /// One acquire came to its end.
+    fn ends_pending(self: &Arc<Self>, desired: &mut Desired) {
+        desired.pending -= 1;
+        if desired.pending == 0 {
+            self.lock.engine.remove_pending(self.number);
+        }
+        self.leave_queue(desired);
+    }
+}
+
+impl Pending for Grant {
+    fn give_up(self: Arc<Self>) {
+        let mut desired = lock(&self.desired);
+        if desired.pending == 0 {
+            return;
+        }
+        desired.is_given_up = true;
+        self.leave_queue(&mut desired);
+        drop(desired);
+        self.reconcile_later();
+    }
+}
+
 impl Drop for PendingHold {
     fn drop(&mut self) {
         if !self.is_taken {
             let mut desired = lock(&self.grant.desired);
-            desired.pending -= 1;
-            self.grant.leave_queue(&mut desired);
+            self.grant.ends_pending(&mut desired);
             drop(desired);
             self.grant.reconcile_later();
         }

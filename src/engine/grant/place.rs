@@ -90,9 +90,4 @@ impl Place for Grant {
             engine.wait_queues.wake(&self.wake_channel());
         }
     }
-
-    fn give_up(self: Arc<Self>) {
-        lock(&self.desired).is_given_up = true;
-        self.reconcile_later();
-    }
 }

@@ -53,6 +53,8 @@ impl Grant {
         // The server must not keep it beyond the longest hold.
         let lease = hold.ends().map_or(lease, |ends| lease.min(ends.since(sent).max(SHORTEST)));
         self.asks_for(lease);
+        // Before it is sent: if the future is dropped, the server may keep the lock for longer than the hold lasts.
+        self.is_outlasted();
         let call = self.script().call(millis(lease), [self.row()]);
         let reply = self.lock.run(&connection, &call).await?;
         if !parse_renewal(&reply, 1)?[0] {

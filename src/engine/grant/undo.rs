@@ -1,14 +1,15 @@
 //! Reconciling a grant in the background, until nothing can come any more.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 use super::Grant;
 use crate::engine::background::Failure;
-use crate::engine::shared::Engine;
 use crate::error::LockId;
 use crate::fault::Sent;
 use crate::jitter::Backoff;
@@ -31,14 +32,29 @@ const PAUSE_AT_SHUTDOWN: Duration = Duration::from_millis(100);
 /// A server that is silent for this long after the lease ended is given up.
 const GIVE_UP: Duration = Duration::from_secs(600);
 
+/// The job that reconciles a grant in the background. There is one at most.
+#[derive(Default)]
+pub(super) struct Undo {
+    is_running: AtomicBool,
+    /// Counts how often there was something to do.
+    requests: AtomicU32,
+    /// Ends its pause: there is more to do.
+    stir: Notify,
+}
+
 impl Grant {
     /// Reconciles in the background, if there is something to do. Never waits.
     pub(crate) fn reconcile_later(self: &Arc<Self>) {
         if self.is_reconciled() {
             return;
         }
-        let job = Arc::clone(self).reconcile_until_certain();
-        if !self.lock.engine.background.run(job.boxed()) {
+        self.undo.requests.fetch_add(1, Ordering::SeqCst);
+        if self.undo.is_running.swap(true, Ordering::SeqCst) {
+            self.undo.stir.notify_one();
+            return;
+        }
+        if !self.lock.engine.background.run(Arc::clone(self).run_undo().boxed()) {
+            self.undo.is_running.store(false, Ordering::SeqCst);
             let LockId { name, key, server, .. } = self.lock.id();
             tracing::error!(
                 lock = name,
@@ -49,7 +65,20 @@ impl Grant {
         }
     }
 
-    async fn reconcile_until_certain(self: Arc<Self>) -> Result<(), Failure> {
+    async fn run_undo(self: Arc<Self>) -> Result<(), Failure> {
+        loop {
+            let requests = self.undo.requests.load(Ordering::SeqCst);
+            let result = self.reconcile_until_certain().await;
+            self.undo.is_running.store(false, Ordering::SeqCst);
+            // A request before this line found the job running, and left it to the job.
+            let is_done = self.undo.requests.load(Ordering::SeqCst) == requests;
+            if is_done || self.undo.is_running.swap(true, Ordering::SeqCst) {
+                return result;
+            }
+        }
+    }
+
+    async fn reconcile_until_certain(self: &Arc<Self>) -> Result<(), Failure> {
         let engine = &self.lock.engine;
         let ends = Instant::now() + self.longest_lease();
         let mut answered: Option<Instant> = None;
@@ -83,20 +112,22 @@ impl Grant {
                 }
             };
             if !self.is_reconciled() {
-                rest(engine, pause).await;
+                self.rest(pause).await;
             }
         }
         Ok(())
     }
-}
 
-/// Pauses. During a shutdown the pause is short.
-async fn rest(engine: &Engine, pause: Duration) {
-    if !engine.is_closing() {
-        tokio::select! {
-            () = sleep(pause) => return,
-            () = engine.closing() => {}
+    /// Pauses, until there is more to do. During a shutdown the pause is short.
+    async fn rest(&self, pause: Duration) {
+        let engine = &self.lock.engine;
+        if !engine.is_closing() {
+            tokio::select! {
+                () = sleep(pause) => return,
+                () = self.undo.stir.notified() => return,
+                () = engine.closing() => {}
+            }
         }
+        sleep(pause.min(PAUSE_AT_SHUTDOWN)).await;
     }
-    sleep(pause.min(PAUSE_AT_SHUTDOWN)).await;
 }

@@ -1,4 +1,4 @@
-//! Both locks of a read-write lock, together.
+//! Both locks of a read-write lock, used together by one owner.
 
 use lockkeeper::{LockClient, LockConfig, LockGuard, ReadWriteLock};
 
@@ -7,7 +7,7 @@ use crate::Java;
 use crate::java::Actor;
 use crate::support::{LIMIT, SECOND, Scene};
 
-/// A step of an owner that has both locks of a name.
+/// A step of an owner that has both locks of one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Read,
@@ -19,7 +19,7 @@ enum Part {
 
 use Part::{EndRead, EndWrite, Read, Write, WriteForAMinute};
 
-/// The same owners, on either side: threads, and handles.
+/// The same two owners in both languages: Java threads, and Rust handles.
 struct Both {
     java: Vec<[Actor; 2]>,
     rust: Vec<(ReadWriteLock, Vec<LockGuard>, Vec<LockGuard>)>,
@@ -63,7 +63,7 @@ impl Both {
     }
 }
 
-/// Both locks of a read-write lock together.
+/// Guarantee 13.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reading_beside_writing_leaves_the_same_state() {
     let (java_scene, rust_scene) = (Scene::start(), Scene::start());
@@ -82,7 +82,7 @@ async fn reading_beside_writing_leaves_the_same_state() {
         let by_java = state(&java_scene, &mut java_ear, false).await;
         let mut by_rust = state(&rust_scene, &mut rust_ear, false).await;
         if part == EndWrite && !by_rust.keys.is_empty() {
-            // Java tells nobody.
+            // Java publishes nothing here.
             assert_eq!(by_rust.messages, [("redisson_rwlock:{a}".to_owned(), "1".to_owned())]);
             by_rust.messages.clear();
         }
@@ -94,9 +94,10 @@ async fn reading_beside_writing_leaves_the_same_state() {
     rust_scene.end().await;
 }
 
-/// The differences in the last table of `lua/README.md` that concern a reader's own keys, or both locks of a name.
+/// Guarantee 4. The differences in the last table of `lua/README.md` that concern a reader's own keys, or both locks
+/// of one name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_different_of_a_read_write_lock_is_what_is_listed() {
+async fn the_differences_of_a_read_write_lock_are_the_listed_ones() {
     let (java_scene, rust_scene) = (Scene::start(), Scene::start());
     let java = Java::start(&java_scene).await;
     let locks = rust_scene.client_with(LockConfig::builder().command_timeout(LIMIT)).await;
@@ -106,7 +107,7 @@ async fn what_is_different_of_a_read_write_lock_is_what_is_listed() {
         (WriteForAMinute, 60, 60),
         (Read, 60, 60), // never lowered
         (Read, 60, 60),
-        (EndRead, 30, 60), // set to what is left of the others
+        (EndRead, 30, 60), // set to the remaining lease of the other holds
         (EndRead, 30, 60),
         (EndWrite, 0, 0),
         (WriteForAMinute, 60, 60),
@@ -120,7 +121,7 @@ async fn what_is_different_of_a_read_write_lock_is_what_is_listed() {
         assert!((rust_has - 9..=rust_has).contains(&rust_left), "{part:?}: {rust_left}");
     }
 
-    // The keys of two holds, the second of which is longer.
+    // The keys of two holds, the second with a longer lease.
     let reader = java.actor("one", "read");
     reader.lock("a").await.unwrap();
     reader.lock_for("a", 60 * SECOND).await.unwrap();
@@ -144,7 +145,7 @@ async fn what_is_different_of_a_read_write_lock_is_what_is_listed() {
     assert_eq!(java_values, ["1", "1"]);
     assert!(rust_values[0] == rust_values[1] && rust_values[0].parse::<u64>().is_ok(), "{rust_values:?}");
 
-    // Ended by force.
+    // `forceUnlock`.
     assert!(
         reader.force_unlock("a").await.unwrap()
             && locks.read_write_lock("a").read().force_unlock().await.unwrap()

@@ -1,4 +1,4 @@
-//! What is found in Redis after a step, and what was published.
+//! The state of Redis after a step, and what was published.
 
 use std::collections::BTreeMap;
 
@@ -8,32 +8,32 @@ use uuid::Uuid;
 use crate::java::LATCH;
 use crate::support::{Scene, eventually, soon};
 
-/// What stands before the number in the key of a reader's hold.
+/// Stands before the number in the key of a reader's hold.
 pub const HOLDS: &str = ":rwlock_timeout:";
 
-/// How the keys begin that count tokens.
+/// Prefix of the keys that count tokens.
 pub const COUNTERS: &str = "redisson_lock_token:";
 
-/// Where waiters for fair locks stand.
+/// Prefixes of the keys with the queues of fair locks.
 const QUEUES: [&str; 2] = ["redisson_lock_queue:", "redisson_lock_timeout:"];
 
-/// How all looks to somebody who asks the server.
+/// Everything that a client of the server can see.
 #[derive(Debug, PartialEq, Eq)]
 pub struct State {
     pub keys: BTreeMap<String, Key>,
     pub channels: Vec<String>,
-    /// Channel and message of what was published since the last time.
+    /// What was published since the last call: channel and message.
     pub messages: Vec<(String, String)>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Key {
     pub content: Vec<String>,
-    /// In units of ten seconds, rounded up: that is the tolerance.
+    /// In units of ten seconds, rounded up. This is the tolerance of the comparison.
     pub time_to_live: i64,
 }
 
-/// Hears everything that is published.
+/// A subscription to every channel.
 pub struct Ear(redis::aio::PubSubStream);
 
 impl Ear {
@@ -44,7 +44,7 @@ impl Ear {
         Self(stream)
     }
 
-    /// What was published so far: before a mark, which comes last.
+    /// What was published so far. A mark that it publishes itself comes last.
     pub async fn heard(&mut self, scene: &Scene) -> Vec<(String, String)> {
         scene.server.run::<()>(&["PUBLISH", "mark", ""]);
         let mut heard = Vec::new();
@@ -59,7 +59,7 @@ impl Ear {
 }
 
 impl State {
-    /// Java adds one lease to the other.
+    /// Java adds the new lease to the old one.
     pub fn forget_the_lease_of_a_reentrant_writer(&mut self) {
         for key in self.keys.values_mut() {
             if matches!(&key.content[..], [_, _, mode, _, holds] if mode == "write" && holds != "1") {
@@ -69,24 +69,25 @@ impl State {
     }
 }
 
-/// When a reader's lock is forced, the keys of its holds stay.
+/// Deletes the keys of readers' holds, which Java keeps after `forceUnlock`.
 pub fn delete_what_java_leaves(scene: &Scene) {
     for key in scene.server.run::<Vec<String>>(&["KEYS", &format!("*{HOLDS}*")]) {
         scene.server.run::<()>(&["DEL", &key]);
     }
 }
 
-/// Once all has come to rest.
+/// The state once nothing changes any longer.
 pub async fn state(scene: &Scene, ear: &mut Ear, waits: bool) -> State {
-    eventually("somebody listens, or nobody", || scene.server.channels(), |found| found.is_empty() != waits)
+    eventually("the expected subscriptions", || scene.server.channels(), |found| found.is_empty() != waits)
         .await;
     let channels = scene.server.channels().iter().map(|channel| anonymous(channel)).collect();
     State { keys: keys(scene), channels, messages: ear.heard(scene).await }
 }
 
-/// Without what only one of the two has, see `lua/README.md`: latches, which are private to one call of Java's unlock,
-/// the places of fair locks, and the expiry of their queues. The keys of readers' holds count as one, which lasts as long as any. Where tokens are
-/// counted, but not how far.
+/// The keys, without what only one of the two languages has (see `lua/README.md`): latches, which are private to one
+/// unlock of Java, the records of fair waiters, and the expiry of their queues.
+///
+/// All keys of a reader's holds count as one, with the longest expiry. Token counters count, but not their values.
 fn keys(scene: &Scene) -> BTreeMap<String, Key> {
     let mut keys = BTreeMap::new();
     let mut names: Vec<String> = scene.server.run(&["KEYS", "*"]);
@@ -121,7 +122,7 @@ fn key(scene: &Scene, name: &str) -> Key {
         "list" => scene.server.run(&["LRANGE", name, "0", "-1"]),
         "string" => vec![scene.server.run(&["GET", name])],
         "zset" => scene.server.run(&["ZRANGE", name, "0", "-1"]),
-        _ => Vec::new(), // gone meanwhile
+        _ => Vec::new(), // expired in between
     };
     content.iter_mut().for_each(|text| *text = anonymous(text));
     content.insert(0, kind);

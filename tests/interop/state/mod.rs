@@ -1,4 +1,4 @@
-//! What the same operations leave in Redis, done by Java alone and by Rust alone.
+//! The state that the same operations leave in Redis, run by Java alone and by Rust alone.
 
 mod both;
 mod found;
@@ -24,14 +24,14 @@ const STEPS: [Step; 20] = [
     Lock, LockForAMinute, Wait, Force, UnlockTheOther,
 ];
 
-/// What is left of the lease after each step, in seconds: with Java, and with Rust.
+/// The remaining lease after each step in seconds: in Java, and in Rust.
 type Leases = [(Step, i64, i64); 6];
 
 const LEASES: Leases = [
     (LockForAMinute, 60, 60),
-    (Lock, 30, 60), // entering again
+    (Lock, 30, 60), // re-entry
     (LockForAMinute, 60, 60),
-    (Unlock, 30, 60), // in part
+    (Unlock, 30, 60), // partial release
     (Unlock, 30, 60),
     (Unlock, 0, 0),
 ];
@@ -54,6 +54,7 @@ const WRITE_LEASES: Leases = [
     (Unlock, 0, 0),
 ];
 
+/// Guarantee 13.
 pub async fn the_same_operations_leave_the_same_state<R: Row>() {
     let (java_scene, rust_scene) = (Scene::start(), Scene::start());
     let java = Java::start(&java_scene).await;
@@ -83,8 +84,8 @@ pub async fn the_same_operations_leave_the_same_state<R: Row>() {
     rust_scene.end().await;
 }
 
-/// The differences in the last table of `lua/README.md`, as far as they can be seen.
-pub async fn what_is_different_is_what_is_listed<R: Row>() {
+/// Guarantee 4. The differences in the last table of `lua/README.md`, as far as they are visible.
+pub async fn the_differences_are_the_listed_ones<R: Row>() {
     let (java_scene, rust_scene) = (Scene::start(), Scene::start());
     let java = Java::start(&java_scene).await;
     let locks = rust_scene.client_with(LockConfig::builder().command_timeout(LIMIT)).await;
@@ -104,17 +105,17 @@ pub async fn what_is_different_is_what_is_listed<R: Row>() {
         assert!((java_has - 9..=java_has).contains(&java_left), "{step:?}: {java_left}");
         assert!((rust_has - 9..=rust_has).contains(&rust_left), "{step:?}: {rust_left}");
     }
-    // One latch for each of Java's unlocks, since 3.24.1. Nothing else here sets a key, but for the holds of readers.
+    // Since 3.24.1, Java sets one latch for each unlock. Otherwise only read holds set a key here.
     let latches = if java.is_at_least(3, 24) { 3 } else { 0 };
     if R::Rust::IS_SHARED {
         assert_eq!(java_scene.server.calls("set"), 3 + latches);
     } else {
-        // And for the counter that Java only increments.
+        // Rust also sets the token counter, which Java only increments.
         let counted = u64::from(R::JAVA == "fenced");
         assert_eq!((java_scene.server.calls("set"), rust_scene.server.calls("set")), (latches, counted));
     }
 
-    // Java's threads keep their ids; here each first hold has a new one.
+    // A Java thread keeps its id. In Rust, each outermost hold has a new one.
     let mut owners = Vec::new();
     for scene in [&java_scene, &java_scene, &rust_scene, &rust_scene] {
         by_java.take(Lock).await;
@@ -130,7 +131,7 @@ pub async fn what_is_different_is_what_is_listed<R: Row>() {
     rust_scene.end().await;
 }
 
-/// A renewal finds a lease that is longer than its own.
+/// Guarantee 4. A renewal finds a lease that is longer than its own.
 pub async fn java_renews_to_its_lease_and_rust_to_the_longer<R: Row>() {
     let stage = Stage::with_watchdog(LEASE).await;
     let holder = actor::<R>(&stage.java, "holder");
@@ -140,7 +141,7 @@ pub async fn java_renews_to_its_lease_and_rust_to_the_longer<R: Row>() {
         stage.scene.server.run::<()>(&["PEXPIRE", name, "60000"]);
     }
     let left = |name: &str| stage.scene.server.run::<u64>(&["PTTL", name]);
-    eventually("Java renewed", || left("b"), |&left| left <= 6_000).await;
+    eventually("Java renews", || left("b"), |&left| left <= 6_000).await;
     renewed(&guard).await;
     assert!(left("a") > 50_000);
     guard.unlock().await.unwrap();

@@ -1,4 +1,4 @@
-//! One step, done on either side.
+//! One step, done by either language.
 
 use lockkeeper::{BaseLock, LockClient, LockGuard};
 use tokio::task::JoinHandle;
@@ -11,16 +11,16 @@ use crate::{Java, Row, actor, rival};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Lock,
-    /// For a longer time than the watchdog's lease, by a holder that may enter again.
+    /// With a lease longer than that of the watchdog, by a holder that may re-enter.
     LockForAMinute,
-    /// For a fixed lease as long.
+    /// With a fixed lease of the same length.
     LockForAMinuteAlone,
     Unlock,
-    /// Another owner begins to wait.
+    /// Another owner starts to wait.
     Wait,
-    /// It waits in vain.
+    /// Another owner waits and times out.
     WaitInVain,
-    /// What the waiter got.
+    /// The waiter releases the lock that it acquired.
     UnlockTheOther,
     Force,
 }

@@ -1,14 +1,15 @@
-//! What somebody else's commands cost: those who it meant, and nobody else.
+//! Commands of other clients and of administrators: which holds they end, and that they affect no other hold.
 
 use lockkeeper::Error;
 
 use crate::support::{SECOND, Scene, eventually, only_this_is_lost, patient, soon, throughout};
 use crate::{can_write, holds, reader};
 
-/// Java's watchdog sets the lease of the lock to its own, whoever else reads for longer; before 4.4.0 those of all readers
-/// as well. Ours raises them again, fixed leases to what is left of them.
+/// Guarantee 7. Java's watchdog sets the lease of the lock to its own, even if another reader has a longer one. Before
+/// 4.4.0 it also shortened the leases of all readers. Here renewal raises them again, fixed leases to what is left of
+/// them.
 #[tokio::test]
-async fn a_lease_that_somebody_else_made_shorter_is_raised_again() {
+async fn a_lease_that_another_client_shortened_is_raised_again() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().java_watchdog(5 * SECOND)).await;
     for lease in [20 * SECOND, 30 * SECOND] {
@@ -25,12 +26,12 @@ async fn a_lease_that_somebody_else_made_shorter_is_raised_again() {
             }
             let left = || ["a", &key].map(|key| scene.server.run::<i64>(&["PTTL", key]));
             let is_raised = |left: &[i64; 2]| left.iter().all(|&ms| ms > 5_100);
-            let raised = eventually("they are raised", left, is_raised).await;
+            let raised = eventually("the leases are raised", left, is_raised).await;
             assert!(raised.iter().all(|&ms| ms <= i64::try_from(lease.as_millis()).unwrap()), "{raised:?}");
             assert!(!can_write(&locks).await && !guard.is_lost());
         }
         if lease < 30 * SECOND {
-            assert!(guard.remaining() < lease - SECOND / 4, "its own lease is what it was");
+            assert!(guard.remaining() < lease - SECOND / 4, "a fixed lease is not extended");
         }
         guard.unlock().await.unwrap();
     }
@@ -38,9 +39,9 @@ async fn a_lease_that_somebody_else_made_shorter_is_raised_again() {
     scene.end().await;
 }
 
-/// Of several holds of one owner, the longest counts.
+/// Guarantee 7. Of several holds of one owner, the longest counts.
 #[tokio::test]
-async fn a_lease_is_raised_for_the_longest_of_its_holds() {
+async fn a_lease_is_raised_to_its_longest_hold() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().java_watchdog(5 * SECOND)).await;
     let mut owner = locks.owner();
@@ -53,7 +54,7 @@ async fn a_lease_is_raised_for_the_longest_of_its_holds() {
         scene.server.run::<()>(&["PEXPIRE", key, "5000"]);
     }
     let left = || ["a", &first].map(|key| scene.server.run::<i64>(&["PTTL", key]));
-    eventually("they are raised", left, |left| left.iter().all(|&ms| ms > 40_000)).await;
+    eventually("the leases are raised", left, |left| left.iter().all(|&ms| ms > 40_000)).await;
     for guard in guards {
         guard.unlock().await.unwrap();
     }
@@ -61,9 +62,9 @@ async fn a_lease_is_raised_for_the_longest_of_its_holds() {
     scene.end().await;
 }
 
-/// What an admin's command costs: the hold that it removed, which is told, and no other.
+/// Guarantee 2. An administrator deletes one hold. That hold is lost, and no other.
 #[tokio::test]
-async fn what_somebody_removes_is_told_and_costs_nobody_else() {
+async fn a_removed_hold_is_lost_and_affects_no_other_hold() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().watchdog_lease(5 * SECOND)).await;
     let first = reader(&locks).lock().await.unwrap();
@@ -73,7 +74,7 @@ async fn what_somebody_removes_is_told_and_costs_nobody_else() {
     soon(first.lost()).await;
     assert!(!second.is_lost() && !can_write(&locks).await);
     assert!(matches!(first.unlock().await, Err(Error::NotHeld { .. })));
-    second.unlock().await.expect("it was held all the time");
+    second.unlock().await.expect("the second hold was not removed");
 
     let mut lock = locks.read_write_lock("a");
     let writing = lock.write().lock().await.unwrap();
@@ -82,14 +83,15 @@ async fn what_somebody_removes_is_told_and_costs_nobody_else() {
     soon(writing.lost()).await;
     soon(reading.lost()).await;
     drop((writing, reading));
-    eventually("nothing is left of it", || holds(&scene), Vec::is_empty).await;
+    eventually("no key of the read hold is left", || holds(&scene), Vec::is_empty).await;
     drop((lock, locks));
     scene.end().await;
 }
 
-/// A key that somebody replaced or made endless is told to its owner at most, and costs nobody else a renewal or release.
+/// Guarantee 7. A key of a read hold is replaced by another type, or loses its expiry. At most its owner loses the
+/// hold. Renewals and releases of all others work.
 #[tokio::test]
-async fn a_key_of_another_type_costs_nobody_else() {
+async fn a_key_of_another_type_affects_no_other_hold() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().watchdog_lease(5 * SECOND)).await;
     let mut guards = Vec::new();
@@ -102,7 +104,7 @@ async fn a_key_of_another_type_costs_nobody_else() {
     only_this_is_lost(guards, "3").await;
     scene.server.run::<()>(&["DEL", "3", &broken[0]]);
 
-    // Of another reader of the same lock.
+    // The key of another reader of the same lock.
     let fixed = reader(&locks).lease(60 * SECOND).unwrap().lock().await.unwrap();
     let key = holds(&scene).remove(0);
     scene.server.run::<()>(&["PERSIST", &key]);
@@ -110,8 +112,8 @@ async fn a_key_of_another_type_costs_nobody_else() {
     let other = reader(&locks).lock().await.unwrap();
     scene.server.run::<()>(&["DEL", &key]);
     scene.server.run::<()>(&["RPUSH", &key, "a list"]);
-    other.unlock().await.expect("it was held");
-    assert!(!can_write(&locks).await, "nobody knows what that is");
+    other.unlock().await.expect("the lock was held");
+    assert!(!can_write(&locks).await, "a key of unknown content counts as a reader");
     drop(fixed);
     scene.server.run::<()>(&["DEL", &key]);
     drop(locks);

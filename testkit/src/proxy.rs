@@ -1,9 +1,10 @@
-//! A TCP proxy that does to connections what a network can do to them, and nothing that it can not.
+//! A TCP proxy that makes the faults that a network can make, and no others.
 //!
-//! Bytes are held and delivered late, or their connection is cut; they are never dropped from the middle of one. A
-//! reply that is swallowed is one that is held, with all that follows it, until its connection is cut. Only messages,
-//! which are paired with no command and which Redis may lose, can be left out one by one.
+//! It holds bytes and delivers them late, or cuts their connection. It never drops bytes from the middle of a connection.
+//! A reply that is swallowed is held, with all that follows it, until its connection is cut. Only published messages can
+//! be dropped one by one: no command waits for them, and Redis may lose them.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,32 +17,36 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::resp::{frame_len, words};
+use crate::resp::{frame_len, words};
 
-/// Stops with its value, and cuts its connections.
+/// A proxy before one server. Dropping it cuts its connections.
 pub struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
     task: JoinHandle<()>,
 }
 
+/// What happens to the bytes on a connection. The default is no fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "tests build it from its fields")]
 pub struct Faults {
-    /// What the client sends does not arrive.
+    /// What the client sends is held.
     pub hold_requests: bool,
-    /// What the server sends does not arrive.
+    /// What the server sends is held.
     pub hold_replies: bool,
-    /// Each piece takes this much longer.
+    /// Each command and each reply is delayed by this.
     pub delay: Duration,
-    /// Published messages get lost.
+    /// Published messages are dropped.
     pub lose_messages: bool,
 }
 
 impl Faults {
+    /// The connection stays open, and nothing passes in either direction.
     pub fn black_hole() -> Self {
         Self { hold_requests: true, hold_replies: true, ..Self::default() }
     }
 
+    /// Commands reach the server, and no reply reaches the client.
     pub fn replies_held() -> Self {
         Self { hold_replies: true, ..Self::default() }
     }
@@ -51,22 +56,22 @@ type Matches = Box<dyn Fn(&[String]) -> bool + Send + Sync>;
 
 struct Shared {
     upstream: Mutex<u16>,
-    /// What happens to a connection that is made.
+    /// The faults of a new connection.
     new: Mutex<Faults>,
     refuses: Mutex<bool>,
     links: Mutex<Vec<Arc<Link>>>,
     swallow: Mutex<Option<Swallow>>,
-    /// Replies that were swallowed so far.
+    /// How many replies were swallowed.
     swallowed: AtomicUsize,
     lost_messages: AtomicUsize,
     accepted: AtomicUsize,
-    /// In replies, these bytes are replaced by those of the same length.
+    /// The first bytes are replaced by the second in each reply. Both have the same length.
     doctored: Mutex<Option<(Vec<u8>, Vec<u8>)>>,
 }
 
 struct Swallow {
     matches: Matches,
-    /// Matching commands that pass before the one whose reply is swallowed.
+    /// Matching commands that pass first.
     skip: usize,
     then_cut: bool,
 }
@@ -74,7 +79,7 @@ struct Swallow {
 struct Link {
     faults: watch::Sender<Faults>,
     cut: watch::Sender<bool>,
-    /// For each command under way, what to do when its reply comes.
+    /// What to do with the reply of each command under way, in their order.
     verdicts: Mutex<Vec<Verdict>>,
 }
 
@@ -85,6 +90,7 @@ enum Verdict {
 }
 
 impl Proxy {
+    /// Listens on a free port, before the server on this port.
     pub async fn to(upstream: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
@@ -103,41 +109,44 @@ impl Proxy {
         Self { address, shared, task }
     }
 
+    /// The URL for clients.
     pub fn url(&self) -> String {
         format!("redis://{}/", self.address)
     }
 
-    /// For all connections there are, and all to come.
+    /// Sets the faults of all connections, existing and new.
     pub fn set(&self, faults: Faults) {
         *self.shared.new.lock().unwrap() = faults;
         self.set_existing(faults);
     }
 
-    /// For the connections there are; new ones are as they were.
+    /// Sets the faults of existing connections only.
     pub fn set_existing(&self, faults: Faults) {
         for link in &*self.shared.links.lock().unwrap() {
             link.faults.send_replace(faults);
         }
     }
 
-    /// New connections lead to another server.
+    /// Forwards new connections to the server on another port.
     pub fn lead_to(&self, upstream: u16) {
         *self.shared.upstream.lock().unwrap() = upstream;
     }
 
-    /// New connections are closed at once.
+    /// Closes new connections at once, or no longer does.
     pub fn refuse(&self, refuses: bool) {
         *self.shared.refuses.lock().unwrap() = refuses;
     }
 
-    /// Closes all connections there are, with all that was held on them.
+    /// Closes all existing connections. What was held on them is lost.
     pub fn cut(&self) {
         for link in &*self.shared.links.lock().unwrap() {
             link.cut.send_replace(true);
         }
     }
 
-    /// Swallows the reply to the next command that matches, after `skip` others; and cuts its connection if told so.
+    /// Swallows the reply to the next command that matches, after `skip` others that match.
+    ///
+    /// The connection then passes no more replies, or is closed at once if `then_cut` is set.
     pub fn swallow(
         &self,
         skip: usize,
@@ -147,23 +156,31 @@ impl Proxy {
         *self.shared.swallow.lock().unwrap() = Some(Swallow { matches: Box::new(matches), skip, then_cut });
     }
 
+    /// How many replies were swallowed.
     pub fn swallowed(&self) -> usize {
         self.shared.swallowed.load(Ordering::SeqCst)
     }
 
+    /// How many published messages were dropped.
     pub fn lost_messages(&self) -> usize {
         self.shared.lost_messages.load(Ordering::SeqCst)
     }
 
-    /// Connections made so far.
+    /// How many connections were accepted.
     pub fn accepted(&self) -> usize {
         self.shared.accepted.load(Ordering::SeqCst)
     }
 
-    /// In replies, replaces these bytes.
+    /// Replaces these bytes in each reply by others of the same length.
     pub fn doctor(&self, from: &str, to: &str) {
-        assert_eq!(from.len(), to.len(), "frames keep their length");
+        assert_eq!(from.len(), to.len(), "a reply keeps its length");
         *self.shared.doctored.lock().unwrap() = Some((from.into(), to.into()));
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proxy").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
@@ -192,7 +209,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 async fn serve(client: TcpStream, link: Arc<Link>, shared: Arc<Shared>) {
-    // Without a server behind it, the connection just closes.
+    // Without a server on that port, the connection closes.
     let upstream = *shared.upstream.lock().unwrap();
     if let Ok(server) = TcpStream::connect(("127.0.0.1", upstream)).await {
         let _ = client.set_nodelay(true);
@@ -284,7 +301,7 @@ impl Link {
 
     fn next_verdict(&self) -> Verdict {
         let mut verdicts = self.verdicts.lock().unwrap();
-        // A subscription is confirmed once per channel.
+        // A command to subscribe has one reply per channel, so there may be more replies than commands.
         if verdicts.is_empty() { Verdict::Pass } else { verdicts.remove(0) }
     }
 }

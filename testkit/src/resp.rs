@@ -1,6 +1,6 @@
-//! Just enough of the Redis protocol to find where a command or a reply ends.
+//! The ends of commands and replies in a byte stream of the Redis protocol.
 
-/// The length of the first frame in `bytes`, if it is there in full.
+/// The length of the first command or reply in `bytes`. `None`: it is not complete yet.
 pub fn frame_len(bytes: &[u8]) -> Option<usize> {
     let line = line_len(bytes)?;
     let number = || std::str::from_utf8(&bytes[1..line - 2]).ok()?.parse::<i64>().ok();
@@ -27,13 +27,13 @@ fn line_len(bytes: &[u8]) -> Option<usize> {
     bytes.windows(2).position(|pair| pair == b"\r\n").map(|at| at + 2)
 }
 
-/// The words of a complete command frame.
+/// The words of a complete command.
 pub fn words(frame: &[u8]) -> Vec<String> {
     let mut words = Vec::new();
     let mut at = line_len(frame).unwrap_or(frame.len());
     while at < frame.len() {
-        let line = line_len(&frame[at..]).expect("a complete frame");
-        let len = frame_len(&frame[at..]).expect("a complete frame");
+        let line = line_len(&frame[at..]).expect("a complete command");
+        let len = frame_len(&frame[at..]).expect("a complete command");
         words.push(String::from_utf8_lossy(&frame[at + line..at + len - 2]).into_owned());
         at += len;
     }
@@ -41,13 +41,21 @@ pub fn words(frame: &[u8]) -> Vec<String> {
 }
 
 #[test]
-fn frames_are_found() {
+fn a_command_is_split_into_words() {
+    assert_eq!(words(b"*2\r\n$4\r\nPING\r\n$2\r\nhi\r\n"), ["PING", "hi"]);
+}
+
+#[test]
+fn an_incomplete_command_has_no_length() {
     let command = b"*2\r\n$4\r\nPING\r\n$2\r\nhi\r\n";
     assert_eq!(frame_len(command), Some(command.len()));
-    assert_eq!(words(command), ["PING", "hi"]);
     for end in 0..command.len() {
         assert_eq!(frame_len(&command[..end]), None, "{end}");
     }
+}
+
+#[test]
+fn the_first_of_two_frames_is_found() {
     for whole in [
         "+OK\r\n",
         ":-2\r\n",

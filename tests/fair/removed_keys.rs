@@ -1,0 +1,123 @@
+//! Another program removes keys of a queue, or the server evicts them. No waiter may sleep on, and none may block the others.
+
+use lockkeeper::LockClient;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::config;
+use crate::support::{SECOND, Scene, connect, eventually, patient, soon};
+
+const KEYS: [&str; 6] = [
+    "a",
+    "redisson_lock_queue:{a}",
+    "redisson_lock_timeout:{a}",
+    "lockkeeper_fair:{a}",
+    "lockkeeper_fair_tickets:{a}",
+    "redisson_lock__channel:{a}",
+];
+const QUEUE: &str = KEYS[1];
+const SCORES: &str = KEYS[2];
+const PLACES: &str = KEYS[3];
+const TICKETS: &str = KEYS[4];
+
+/// Guarantees 8 and 9. Waiters of one client are in the queue when these keys are removed, and their message connection is cut.
+/// After some heartbeats the holder releases: all waiters are granted the lock, so is a new one, and no key is left.
+async fn waiters_survive(removed: &[&str], waiters: usize, is_cut: bool) {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let (locks, beside) = (connect(proxy.url(), config()).await, scene.client_with(config()).await);
+    let guard = beside.fair_lock("a").lock().await.unwrap();
+    let mut waiting = JoinSet::new();
+    for number in 1..=waiters {
+        let locks: LockClient = locks.clone();
+        waiting.spawn(async move { locks.fair_lock("a").lock().await.unwrap().unlock().await.unwrap() });
+        eventually("it is queued", || scene.server.run::<usize>(&["LLEN", QUEUE]), |&len| len == number)
+            .await;
+    }
+    scene.server.run::<()>(&[&["DEL"], removed].concat());
+    if is_cut {
+        proxy.cut();
+    }
+    let scripts = scene.server.calls("evalsha");
+    let heartbeats = scripts + 5 + 2 * waiters as u64;
+    eventually("several heartbeats", || scene.server.calls("evalsha"), |&now| now >= heartbeats).await;
+    guard.unlock().await.unwrap();
+    let granted = timeout(15 * SECOND, waiting.join_all()).await;
+    assert!(granted.is_ok(), "without {removed:?} some are never granted it");
+    let new = beside.fair_lock("a").try_lock_for(10 * SECOND).await.unwrap();
+    new.expect("nobody is in front of it").unlock().await.unwrap();
+    drop((locks, beside, proxy));
+    scene.end().await;
+}
+
+/// All subsets of the four keys.
+#[tokio::test]
+async fn every_waiter_is_granted_the_lock_after_keys_were_removed() {
+    let keys = [QUEUE, SCORES, PLACES, TICKETS];
+    let mut cases = JoinSet::new();
+    for subset in 1..16_usize {
+        let removed: Vec<_> = (0..4).filter(|bit| subset >> bit & 1 == 1).map(|bit| keys[bit]).collect();
+        cases.spawn(async move { waiters_survive(&removed, 3, false).await });
+    }
+    soon(cases.join_all()).await;
+}
+
+/// After the cut, all attempt at once, so their new tickets are in another order than their places in the list.
+#[tokio::test]
+async fn every_waiter_is_granted_the_lock_after_tickets_were_removed_and_messages_were_cut() {
+    waiters_survive(&[TICKETS], 8, true).await;
+}
+
+/// A Java client with a place, as Redisson adds it.
+fn java_queues(scene: &Scene) {
+    scene.server.run::<()>(&["RPUSH", QUEUE, "java:1"]);
+    scene.server.run::<()>(&["ZADD", SCORES, &(scene.server.now_ms() + 300_000).to_string(), "java:1"]);
+}
+
+/// Guarantee 9. Without scores, waiters behind a Java client stay behind it, and each has one place.
+#[tokio::test]
+async fn waiters_stay_behind_java_after_the_scores_were_removed() {
+    let scene = Scene::start();
+    let acquire = |owner: &str, allowance: &str| {
+        scene.server.script("fair/acquire.lua", &KEYS, &[owner, "30000", allowance, "300000"])
+    };
+    acquire("holder:1", "0");
+    java_queues(&scene);
+    acquire("b:2", "6000");
+    acquire("c:3", "6000");
+    scene.server.run::<()>(&["DEL", SCORES]);
+    for _ in 0..2 {
+        scene.server.script("fair/heartbeat.lua", &KEYS, &["6000", "300000", "b:2 c:3"]);
+        let queue: Vec<String> = scene.server.run(&["LRANGE", QUEUE, "0", "-1"]);
+        assert_eq!(queue, ["java:1", "b:2", "c:3"]);
+    }
+    scene.server.run::<()>(&["FLUSHALL"]);
+    scene.end().await;
+}
+
+/// A Java client adds its place to keys that end. They end far later than any Java client waits, also if every waiter in Rust
+/// died at once; and if only Java's waiters are left, they do not end.
+#[tokio::test]
+async fn the_place_of_a_java_client_outlives_dead_waiters_in_rust() {
+    let scene = Scene::start();
+    let beside = scene.client_with(patient()).await;
+    let guard = beside.fair_lock("a").lock().await.unwrap();
+    // A process that dies right after its first attempt.
+    scene.server.script("fair/acquire.lua", &KEYS, &["rust:1", "30000", "100", "300000"]);
+    java_queues(&scene);
+    let lasts_ms = |key: &str| scene.server.run::<i64>(&["PTTL", key]);
+    for key in [QUEUE, SCORES, PLACES, TICKETS] {
+        assert!(lasts_ms(key) > 3_600_000, "{key}: {} ms", lasts_ms(key));
+    }
+    let is_dead = || scene.server.run::<String>(&["HGET", PLACES, "rust:1"]);
+    let now =
+        |record: &String| record.split(' ').next().unwrap().parse::<u64>().unwrap() < scene.server.now_ms();
+    eventually("its waiter counts as dead", is_dead, now).await;
+    guard.unlock().await.unwrap();
+    let queue: Vec<String> = scene.server.run(&["LRANGE", QUEUE, "0", "-1"]);
+    assert_eq!(queue, ["java:1"]);
+    assert_eq!([QUEUE, SCORES].map(lasts_ms), [-1, -1], "nobody here would renew the expiry");
+    scene.server.run::<()>(&["FLUSHALL"]);
+    drop(beside);
+    scene.end().await;
+}
