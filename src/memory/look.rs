@@ -10,7 +10,8 @@ pub(super) fn look(data: &Data, words: &[Bytes]) -> Option<Reply> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["client", "list"] => {
-            let lines = data.clients.keys().map(|client| format!("id={client}\n"));
+            let line = |client| format!("id={client} sub={}\n", data.channels.count(client));
+            let lines = data.clients.keys().map(|client| line(*client));
             Some(Reply::bulk(lines.collect::<String>()))
         }
         ["info", "commandstats"] => {

@@ -57,7 +57,10 @@ pub(super) fn connect(shared: &Arc<Shared>) -> io::Result<Stream> {
     let conditions = shared.conditions.subscribe();
     let at_start = *conditions.borrow();
     if !at_start.is_running {
-        return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the in-memory server is stopped"));
+        return Err(io::Error::new(
+            io::ErrorKind::ConnectionRefused,
+            "connection refused: the in-memory server is stopped",
+        ));
     }
     let (bytes, server_end) = duplex(BUFFER);
     let (left, has_left) = watch::channel(());

@@ -241,6 +241,7 @@ impl MemoryServer {
     pub fn execute<W: AsRef<[u8]>>(&self, words: &[W]) -> Vec<u8> {
         let words: Vec<Bytes> = words.iter().map(|word| word.as_ref().into()).collect();
         let mut state = lock(&self.0.state);
+        state.update_time();
         let replies =
             look::look(&state.data, &words).map_or_else(|| state.replies(None, &words), |reply| vec![reply]);
         let mut bytes = Vec::new();

@@ -90,7 +90,7 @@ impl State {
 
     /// Lets a lock expire. Returns whether there was one.
     pub(super) fn expire(&mut self, key: &[u8]) -> bool {
-        self.data.keyspace.set_now(self.clock.now());
+        self.update_time();
         let is_lock = matches!(self.data.keyspace.find::<Hash>(key), Ok(Some(_)));
         if is_lock {
             let holds = self.data.keyspace.keys().filter(|other| is_read_hold(key, other));
@@ -102,6 +102,11 @@ impl State {
         is_lock
     }
 
+    /// Lets the time be what the clock says.
+    pub(super) fn update_time(&mut self) {
+        self.data.keyspace.set_now(self.clock.now());
+    }
+
     /// Runs a command of a connection, and sends the reply.
     pub(super) fn serve(&mut self, client: ClientId, words: &[Bytes]) {
         let replies = self.replies(Some(client), words);
@@ -110,7 +115,7 @@ impl State {
 
     /// Runs a command, and returns its replies: more than one if it subscribes to more than one channel.
     pub(super) fn replies(&mut self, client: Option<ClientId>, words: &[Bytes]) -> Vec<Reply> {
-        self.data.keyspace.set_now(self.clock.now());
+        self.update_time();
         let Some(name) = words.first() else { return Vec::new() };
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();
         if let Some(client) = client
@@ -238,6 +243,7 @@ impl State {
     fn eval(&mut self, words: &[Bytes]) -> Outcome {
         let (keys, args) = parameters(words)?;
         let hash = self.load(&words[1])?;
+        self.data.keyspace.tick();
         Ok(lua::run(&hash, &words[1], keys, args, &mut self.data))
     }
 
@@ -250,6 +256,7 @@ impl State {
         }
         let (keys, args) = parameters(words)?;
         let source = self.scripts.get(&hash).ok_or_else(|| UNKNOWN.to_owned())?;
+        self.data.keyspace.tick();
         Ok(lua::run(&hash, source, keys, args, &mut self.data))
     }
 }

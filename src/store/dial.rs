@@ -28,7 +28,7 @@ impl CommandDial {
 pub(super) enum MessageDial {
     #[cfg(feature = "memory")]
     Memory(MemoryServer),
-    Server(Client),
+    Server(Box<Client>),
 }
 
 impl MessageDial {

@@ -88,7 +88,7 @@ impl Source {
                 Ok((pool, address))
             }
         }?;
-        Ok((CommandDial::Pool(pool), client.map(MessageDial::Server)))
+        Ok((CommandDial::Pool(pool), client.map(|client| MessageDial::Server(Box::new(client)))))
     }
 }
 

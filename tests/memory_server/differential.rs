@@ -9,11 +9,11 @@ use std::thread;
 use std::time::Duration;
 
 use lockkeeper::memory::MemoryServer;
+use lockkeeper_testkit::Server;
 use tokio::time::advance;
 
 use crate::dice::{Dice, all_keys, words};
 use crate::resp::{Real, Reply};
-use crate::support::Server;
 
 /// Choices of `HRANDFIELD` that are tried before a reply counts as wrong.
 const CHOICES: u64 = 500;

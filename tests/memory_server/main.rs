@@ -2,9 +2,6 @@
 
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod dice;
 mod differential;
 mod resp;
