@@ -48,4 +48,7 @@ pub mod guide {
     pub mod pitfalls {}
     #[doc = include_str!("../docs/redisson.md")]
     pub mod redisson {}
+    #[cfg(feature = "memory")]
+    #[doc = include_str!("../docs/testing.md")]
+    pub mod testing {}
 }
