@@ -130,20 +130,13 @@ async fn run_in_memory(command: &[String], before: &State, at: u64, seed: u64) -
 struct Slack {
     /// Of those that are microseconds since 1970.
     us: u64,
-    /// Of others that are large enough for a time or a lease.
+    /// Of others, which may be milliseconds.
     ms: u64,
 }
 
 impl Slack {
     fn allows(self, one: u64, other: u64) -> bool {
-        let least = one.min(other);
-        let slack = if least > 1_000_000_000_000_000 {
-            self.us
-        } else if least > 3 {
-            self.ms
-        } else {
-            0
-        };
+        let slack = if one.min(other) > 1_000_000_000_000_000 { self.us } else { self.ms };
         one.abs_diff(other) <= slack
     }
 
@@ -193,15 +186,16 @@ impl Slack {
 
     /// Compares what both did. What ended before the real server was asked about it does not count.
     fn allows_outcomes(self, real: &Outcome, memory: &Outcome, asked_ms: i64) -> bool {
-        let lasting = |state: &State| -> State {
-            let lasts = |expires: i64| expires == -1 || expires > asked_ms + 1;
+        let is_over = |(expires, _): &(i64, Held)| *expires != -1 && *expires <= asked_ms + 1;
+        let lasting = |state: &State, other: &State| -> State {
+            let lasts = |key: &str| ![state, other].iter().any(|state| state.get(key).is_some_and(is_over));
             state
                 .iter()
-                .filter(|(_, (expires, _))| lasts(*expires))
+                .filter(|(key, _)| lasts(key))
                 .map(|(key, held)| (key.clone(), held.clone()))
                 .collect()
         };
-        let (one, other) = (lasting(&real.1), lasting(&memory.1));
+        let (one, other) = (lasting(&real.1, &memory.1), lasting(&memory.1, &real.1));
         self.allows_replies(&real.0, &memory.0)
             && one.len() == other.len()
             && one.iter().zip(&other).all(|((one_key, (one_expires, one)), (key, (expires, other)))| {
@@ -247,7 +241,7 @@ async fn explain(
                 }) += 1;
                 return Ok(());
             }
-            // Within a script, a real server's TIME goes on and its expiries do not.
+            // In a script, the clock of Redis 7.0 goes on. That of later versions stands still, as in memory.
             if times.len() > 1 && (Slack { ms: 1, ..strict }).allows_outcomes(real, &memory, asked_ms) {
                 counts.within_a_millisecond += 1;
                 return Ok(());

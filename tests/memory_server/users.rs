@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use lockkeeper::memory::{Data, MemoryServer};
-use lockkeeper::{Error, LockClient, LockConfig};
+use lockkeeper::{Error, LockClient, LockConfig, MultiLock};
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, advance, sleep, timeout};
 
 const KEY: &str = "lock:orders:42";
@@ -51,7 +52,7 @@ async fn many_tasks_on_many_threads_lose_no_update() {
                 for _ in 0..10 {
                     let guard = locks.rlock(KEY).lock().await.unwrap();
                     let before = counter.load(std::sync::atomic::Ordering::Relaxed);
-                    tokio::task::yield_now().await;
+                    yield_now().await;
                     counter.store(before + 1, std::sync::atomic::Ordering::Relaxed);
                     guard.unlock().await.unwrap();
                 }
@@ -190,6 +191,36 @@ async fn a_waiter_is_woken_by_a_message_and_not_by_a_poll() {
     });
     assert!(start.elapsed() < 6 * SECOND);
     second.unwrap().unlock().await.unwrap();
+}
+
+/// With a paused clock, time passes only when everybody waits.
+#[tokio::test(start_paused = true)]
+async fn waiters_for_the_same_locks_come_to_rest() {
+    for waiters in 2..=12 {
+        let (server, locks) = start().await;
+        let guard = locks.rlock("b").lock().await.unwrap();
+        let mut waiting = JoinSet::new();
+        for _ in 0..waiters {
+            let both = [locks.rlock("a"), locks.rlock("b")];
+            waiting.spawn(async move {
+                MultiLock::new(both).unwrap().lock().await.unwrap().unlock().await.unwrap();
+            });
+        }
+        let mut before = Vec::new();
+        for round in 0.. {
+            for _ in 0..1_000 {
+                yield_now().await;
+            }
+            let commands = server.execute(&["INFO", "commandstats"]);
+            if commands == before {
+                break;
+            }
+            assert!(round < 100, "{waiters} waiters are busy for ever");
+            before = commands;
+        }
+        guard.unlock().await.unwrap();
+        waiting.join_all().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use crate::memory::value::{Bytes, Hash};
 use crate::memory::wire::{Outcome, Reply};
 
 /// Fields that `HSCAN` returns at a time, if it is not told otherwise.
-const SCANNED: i64 = 10;
+const SCANNED: usize = 10;
 
 pub(super) fn get(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     let hash = keyspace.find::<Hash>(&words[1])?;
@@ -91,12 +91,20 @@ pub(super) fn scan(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
         Reply::List(vec![Reply::bulk(cursor.to_string()), Reply::list(found)])
     };
     let Some(hash) = keyspace.find::<Hash>(&words[1])? else { return Ok(answer(0, Vec::new())) };
-    let count = match &words[3..] {
-        [] => SCANNED,
-        [option, count] if is(option, "count") => integer(count)?,
-        _ => return Err(SYNTAX.to_owned()),
-    };
-    let count = usize::try_from(count).ok().filter(|count| *count > 0).ok_or_else(|| SYNTAX.to_owned())?;
+    let mut count = SCANNED;
+    let mut options = &words[3..];
+    while let [option, number, rest @ ..] = options
+        && is(option, "count")
+    {
+        count = usize::try_from(integer(number)?).unwrap_or(0);
+        if count == 0 {
+            return Err(SYNTAX.to_owned());
+        }
+        options = rest;
+    }
+    if !options.is_empty() {
+        return Err(SYNTAX.to_owned());
+    }
     if hash.is_small() {
         let all = hash.iter().flat_map(|(field, value)| [field, value]);
         return Ok(answer(0, all.collect()));
