@@ -55,6 +55,32 @@ impl LockClient {
         Self::connect_with(source, LockConfig::default()).await
     }
 
+    /// Starts a server in this process and connects to it. For tests, with the feature `memory`.
+    ///
+    /// To make faults, or to connect more than one client, start a [`MemoryServer`](crate::memory::MemoryServer).
+    ///
+    /// # Errors
+    ///
+    /// A fault, if this process stands still for longer than `command_timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
+    ///
+    /// ```
+    /// # use lockkeeper::LockClient;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> lockkeeper::Result<()> {
+    /// let locks = LockClient::in_memory().await?;
+    /// let guard = locks.rlock("lock:orders:42").lock().await?;
+    /// guard.unlock().await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "memory")]
+    pub async fn in_memory() -> Result<Self> {
+        Self::connect(&crate::memory::MemoryServer::new()).await
+    }
+
     /// Connects to a server. Asks the server.
     ///
     /// It tries once, or for as long as `start_timeout` says.

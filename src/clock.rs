@@ -39,8 +39,20 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-#[cfg(unix)]
+/// The time, never zero.
 pub(crate) fn now() -> Moment {
+    #[cfg(feature = "memory")]
+    if let Some(now) = virtual_time::now() {
+        return now;
+    }
+    real_now()
+}
+
+#[cfg(feature = "memory")]
+pub(crate) use virtual_time::{WallClock, follow_tokio};
+
+#[cfg(unix)]
+fn real_now() -> Moment {
     use rustix::time::{ClockId, clock_gettime};
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -56,12 +68,74 @@ pub(crate) fn now() -> Moment {
 }
 
 #[cfg(not(unix))]
-pub(crate) fn now() -> Moment {
+fn real_now() -> Moment {
     use std::sync::LazyLock;
     use std::time::Instant;
 
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     Moment(nanos(START.elapsed()).max(1))
+}
+
+/// Clocks that follow tokio's, which a test can pause and advance.
+#[cfg(feature = "memory")]
+mod virtual_time {
+    use std::cell::Cell;
+    use std::sync::LazyLock;
+    use std::time::{Duration, SystemTime};
+
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    use tokio::time::Instant;
+
+    use super::{Moment, real_now};
+
+    thread_local! {
+        /// Whether this thread's time is tokio's.
+        static FOLLOWS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// One point of time, by both clocks. While tokio's is not paused, the two differ by the time of suspends only.
+    static ANCHOR: LazyLock<(std::time::Instant, Moment)> =
+        LazyLock::new(|| (std::time::Instant::now(), real_now()));
+
+    /// Lets this thread follow tokio's clock, if its runtime is one whose clock can be paused.
+    pub(crate) fn follow_tokio() {
+        let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+        if flavor.is_ok_and(|flavor| flavor == RuntimeFlavor::CurrentThread) {
+            FOLLOWS.set(true);
+        }
+    }
+
+    pub(super) fn now() -> Option<Moment> {
+        FOLLOWS.get().then(|| {
+            let (now, (anchor, moment)) = (Instant::now().into_std(), *ANCHOR);
+            let now = moment
+                .plus(now.saturating_duration_since(anchor))
+                .minus(anchor.saturating_duration_since(now));
+            Moment(now.as_nanos().max(1))
+        })
+    }
+
+    /// The time since 1970, which passes as tokio's clock does.
+    pub(crate) struct WallClock {
+        at_start: Duration,
+        start: Instant,
+    }
+
+    impl WallClock {
+        pub(crate) fn start() -> Self {
+            let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            Self::start_at(since_1970.unwrap_or_default())
+        }
+
+        /// Starts at a time since 1970.
+        pub(crate) fn start_at(at_start: Duration) -> Self {
+            Self { at_start, start: Instant::now() }
+        }
+
+        pub(crate) fn now(&self) -> Duration {
+            self.at_start + self.start.elapsed()
+        }
+    }
 }
 
 #[cfg(test)]

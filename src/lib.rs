@@ -11,6 +11,8 @@ mod guard;
 mod info;
 mod jitter;
 mod locks;
+#[cfg(feature = "memory")]
+pub mod memory;
 mod owner;
 mod protocol;
 mod report;
@@ -47,4 +49,7 @@ pub mod guide {
     pub mod pitfalls {}
     #[doc = include_str!("../docs/redisson.md")]
     pub mod redisson {}
+    #[cfg(feature = "memory")]
+    #[doc = include_str!("../docs/testing.md")]
+    pub mod testing {}
 }

@@ -4,8 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Client;
-
+use super::dial::MessageDial;
 use super::error::OpenError;
 use super::listener::Listener;
 use super::server::{Connection, ConnectionIndex, Server};
@@ -33,16 +32,16 @@ impl Store {
         config: &LockConfig,
         listener: Arc<dyn Listener>,
     ) -> Result<Self, OpenError> {
-        let (pool, client) = source.open(config).map_err(OpenError::Source)?;
-        let info = client.as_ref().map(Client::get_connection_info);
-        let address: Arc<str> =
-            info.map_or_else(|| "the server of a pool".into(), |info| info.addr().to_string().into());
-        let database = info.map(|info| info.redis_settings().db());
-        let server = Arc::new(Server::new(pool, Arc::clone(&address), config));
+        let (commands, messages) = source.open(config).map_err(OpenError::Source)?;
+        let address: Arc<str> = messages
+            .as_ref()
+            .map_or_else(|| "the server of a pool".into(), |messages| messages.address().into());
+        let database = messages.as_ref().map(MessageDial::database);
+        let server = Arc::new(Server::new(commands, Arc::clone(&address), config));
         server.check_version().await?;
         server.try_script().await.map_err(OpenError::Fault)?;
         let run_id = server.run_id().await.map_err(OpenError::Fault)?;
-        let subscriber = Subscriber::start(client, Arc::clone(&address), config, listener);
+        let subscriber = Subscriber::start(messages, Arc::clone(&address), config, listener);
         Ok(Self { server, subscriber, command_timeout: config.command_timeout(), run_id, database, address })
     }
 

@@ -1,5 +1,6 @@
 //! The only place that knows Redis. The engine asks a [`Store`] to run a script and to subscribe to channels, and gets data.
 
+mod dial;
 mod error;
 mod facade;
 mod listener;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use deadpool_redis::{Connection as Pooled, Pool, PoolError};
+use deadpool_redis::PoolError;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Value, cmd};
@@ -23,6 +23,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
+use super::dial::CommandDial;
 use super::error::OpenError;
 use super::wire;
 use crate::config::LockConfig;
@@ -45,7 +46,7 @@ const SHARED_FAILURE: Duration = Duration::from_millis(20);
 const OLDEST_MAJOR: u64 = 7;
 
 pub(super) struct Server {
-    pool: Pool,
+    dial: CommandDial,
     address: Arc<str>,
     connections: Box<[Mutex<State>]>,
     command_timeout: Duration,
@@ -96,11 +97,11 @@ impl Connection {
 }
 
 impl Server {
-    pub(super) fn new(pool: Pool, address: Arc<str>, config: &LockConfig) -> Self {
+    pub(super) fn new(dial: CommandDial, address: Arc<str>, config: &LockConfig) -> Self {
         let command_timeout = config.command_timeout();
         let part_of_lease = LEAST_CONNECT_TIMEOUT.max(config.watchdog_lease() / 6);
         Self {
-            pool,
+            dial,
             address,
             connections: (0..config.connections()).map(|_| Mutex::new(State::Closed(None))).collect(),
             command_timeout,
@@ -246,8 +247,8 @@ impl Server {
     }
 
     async fn open(&self) -> Result<Arc<Open>, Fault> {
-        let connection = match timeout(self.connect_limit(), self.pool.get()).await {
-            Ok(Ok(connection)) => Pooled::take(connection),
+        let connection = match timeout(self.connect_limit(), self.dial.connect()).await {
+            Ok(Ok(connection)) => connection,
             Ok(Err(PoolError::Backend(error))) => return Err(wire::connect_fault(error).at(&self.address)),
             Ok(Err(error)) => return Err(self.unreachable(error)),
             Err(_) => return Err(self.unreachable("no connection in time")),

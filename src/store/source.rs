@@ -7,8 +7,11 @@ use deadpool_redis::{Manager, Pool, PoolConfig, Runtime};
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisError};
 
+use super::dial::{CommandDial, MessageDial};
 use super::error::SourceError;
 use crate::config::LockConfig;
+#[cfg(feature = "memory")]
+use crate::memory::MemoryServer;
 
 /// The server that a [`LockClient`](crate::LockClient) connects to.
 ///
@@ -34,6 +37,8 @@ pub struct Source(Origin);
 #[derive(Clone)]
 enum Origin {
     Config(Box<deadpool_redis::Config>),
+    #[cfg(feature = "memory")]
+    Memory(MemoryServer),
     Pool(Pool, Option<String>),
     Url(String),
 }
@@ -61,9 +66,14 @@ impl Source {
         Self(Origin::Pool(pool, Some(url.into())))
     }
 
-    /// Returns a pool for commands, and the client for the connection for messages, if the address is known.
-    pub(super) fn open(self, config: &LockConfig) -> Result<(Pool, Option<Client>), SourceError> {
-        match self.0 {
+    /// Returns what makes the connections for commands, and the one for messages if the address is known.
+    pub(super) fn open(self, config: &LockConfig) -> Result<(CommandDial, Option<MessageDial>), SourceError> {
+        let (pool, client) = match self.0 {
+            #[cfg(feature = "memory")]
+            Origin::Memory(server) => {
+                crate::clock::follow_tokio();
+                return Ok((CommandDial::Memory(server.clone()), Some(MessageDial::Memory(server))));
+            }
             Origin::Url(url) => own_pool(url.as_str(), PoolConfig::default(), config),
             Origin::Config(pool) => {
                 let settings = pool.get_pool_config();
@@ -77,7 +87,8 @@ impl Source {
                 let address = url.map(|url| Client::open(with_tcp_settings(url.as_str())?)).transpose()?;
                 Ok((pool, address))
             }
-        }
+        }?;
+        Ok((CommandDial::Pool(pool), client.map(|client| MessageDial::Server(Box::new(client)))))
     }
 }
 
@@ -131,6 +142,13 @@ impl From<deadpool_redis::Config> for Source {
     }
 }
 
+#[cfg(feature = "memory")]
+impl From<&MemoryServer> for Source {
+    fn from(server: &MemoryServer) -> Self {
+        Self(Origin::Memory(server.clone()))
+    }
+}
+
 impl From<Pool> for Source {
     fn from(pool: Pool) -> Self {
         Self(Origin::Pool(pool, None))
@@ -142,6 +160,8 @@ impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             Origin::Config(_) => "Source::Config",
+            #[cfg(feature = "memory")]
+            Origin::Memory(_) => "Source::Memory",
             Origin::Pool(_, None) => "Source::Pool",
             Origin::Pool(_, Some(_)) => "Source::Pool with an address",
             Origin::Url(_) => "Source::Url",

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
+use redis::RedisError;
 use redis::aio::{PubSubSink, PubSubStream};
-use redis::{Client, RedisError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, MissedTickBehavior, error::Elapsed, interval_at, sleep, timeout};
 
+use super::dial::MessageDial;
 use super::listener::Listener;
 use crate::config::LockConfig;
 use crate::jitter::Backoff;
@@ -37,18 +38,18 @@ enum Order {
 
 impl Subscriber {
     pub(super) fn start(
-        client: Option<Client>,
+        dial: Option<MessageDial>,
         address: Arc<str>,
         config: &LockConfig,
         listener: Arc<dyn Listener>,
     ) -> Self {
-        let Some(client) = client else {
+        let Some(dial) = dial else {
             tracing::warn!("no address for messages: waiters poll");
             return Self { orders: None };
         };
         let (sender, orders) = unbounded_channel();
         let task = Task {
-            client,
+            dial,
             address,
             disconnects: Limit::default(),
             listener,
@@ -82,7 +83,7 @@ impl Subscriber {
 }
 
 struct Task {
-    client: Client,
+    dial: MessageDial,
     address: Arc<str>,
     disconnects: Limit,
     listener: Arc<dyn Listener>,
@@ -124,7 +125,7 @@ impl Task {
                     return;
                 }
             }
-            let reason = match timeout(self.command_timeout, self.client.get_async_pubsub()).await {
+            let reason = match timeout(self.command_timeout, self.dial.connect()).await {
                 Ok(Ok(connection)) => {
                     let (sink, stream) = connection.split();
                     let End::Broken(reason) = self.serve(sink, stream).await else { return };

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::Fixture;
-use crate::support::{LIMIT, MS, SECOND, Scene, connect, eventually, patient, soon, tasks, timed};
+use crate::support::{LIMIT, MS, SECOND, Scene, connect, eventually, patient, soon, source, tasks, timed};
 
 /// More polls than any future here needs.
 const MOST_POLLS: usize = 200;
@@ -276,7 +276,7 @@ pub async fn dropped_queries_leave_nothing<F: Fixture>() {
                 2 => left(polls, pause, lock.force_unlock()).await.is_some(),
                 3 => left(polls, pause, it.locks.inspect("b")).await.is_some(),
                 4 => left(polls, pause, guard.extend(30 * SECOND)).await.is_some(),
-                5 => left(polls, pause, LockClient::connect(it.scene.server.url())).await.is_some(),
+                5 => left(polls, pause, LockClient::connect(source(&it.scene.server.url()))).await.is_some(),
                 _ => {
                     let client = it.scene.client().await;
                     left(polls, pause, client.shutdown()).await.is_some()

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::Fixture;
 use crate::support::{
-    LIMIT, MS, SECOND, Scene, Server, connect, eventually, patient, soon, throughout, timed,
+    LIMIT, MS, SECOND, Scene, Server, address, connect, eventually, patient, soon, throughout, timed,
 };
 
 /// A client whose waiters attempt by themselves only when a lease ends.
@@ -162,7 +162,7 @@ pub async fn without_a_server_a_wait_is_an_error<F: Fixture>() {
         assert!(error.is_transient() && matches!(error, Error::Unreachable(_)), "{error:?}");
         assert!(took >= least && took < LIMIT / 2, "retried for {took:?}");
         let text = error.to_string();
-        assert!(text.contains(&format!("127.0.0.1:{}", server.port())) && text.contains("refused"), "{text}");
+        assert!(text.contains(&address(&server.url())) && text.contains("refused"), "{text}");
     }
     server.start_again();
     let found = async {

@@ -14,6 +14,8 @@ pub mod child;
 pub mod events;
 pub mod fixture;
 pub mod server;
+#[cfg(feature = "memory")]
+pub mod store;
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -21,15 +23,19 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use lockkeeper::{LockClient, LockConfig, LockConfigBuilder, LockGuard};
+use lockkeeper::{LockClient, LockConfig, LockConfigBuilder, LockGuard, Source};
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
 pub use child::Child;
+#[cfg(not(feature = "memory"))]
+pub use lockkeeper_testkit::Server;
 pub use lockkeeper_testkit::lua::hash as script_hash;
-pub use lockkeeper_testkit::{Faults, Proxy, Server};
+pub use lockkeeper_testkit::{Faults, Proxy};
+#[cfg(feature = "memory")]
+pub use store::Server;
 
 pub const MS: Duration = Duration::from_millis(1);
 pub const SECOND: Duration = Duration::from_secs(1);
@@ -97,11 +103,29 @@ pub async fn connect(url: impl Into<String>, config: LockConfigBuilder) -> LockC
     let (url, start) = (url.into(), Instant::now());
     let config = config.build().unwrap();
     loop {
-        match LockClient::connect_with(url.as_str(), config.clone()).await {
+        match LockClient::connect_with(source(&url), config.clone()).await {
             Err(error) if error.is_transient() && start.elapsed() < LIMIT => sleep(10 * MS).await,
             client => return client.expect("the server is up"),
         }
     }
+}
+
+/// What a client connects to, by the URL of a test's server.
+pub fn source(url: &str) -> Source {
+    #[cfg(feature = "memory")]
+    return store::source(url);
+    #[cfg(not(feature = "memory"))]
+    url.into()
+}
+
+/// The address that errors of a client name, by the URL of a test's server.
+pub fn address(url: &str) -> String {
+    if url.starts_with("memory:") {
+        "memory"
+    } else {
+        url.trim_start_matches("redis://").trim_end_matches('/')
+    }
+    .to_owned()
 }
 
 /// Opens a connection for the test itself. It waits longer than the 500 ms and one second that redis-rs waits by

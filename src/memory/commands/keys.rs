@@ -1,0 +1,68 @@
+//! Commands on keys of any type.
+
+use super::parse::{integer, is};
+use crate::memory::keyspace::Keyspace;
+use crate::memory::value::Bytes;
+use crate::memory::wire::{Outcome, Reply};
+
+pub(super) fn del(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
+    Ok(Reply::count(words[1..].iter().filter(|key| keyspace.remove(key)).count()))
+}
+
+pub(super) fn exists(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
+    Ok(Reply::count(words[1..].iter().filter(|key| keyspace.exists(key)).count()))
+}
+
+pub(super) fn time(keyspace: &mut Keyspace, _: &[Bytes]) -> Outcome {
+    let now = keyspace.now();
+    let parts = [now.as_secs().to_string(), now.subsec_micros().to_string()];
+    Ok(Reply::List(parts.map(Reply::bulk).into()))
+}
+
+pub(super) fn ttl(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
+    let now = keyspace.now_ms();
+    Ok(Reply::Int(match keyspace.expiry(&words[1]) {
+        None => -2,
+        Some(None) => -1,
+        Some(Some(at)) => (at - now).max(0),
+    }))
+}
+
+pub(super) fn persist(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
+    if !matches!(keyspace.expiry(&words[1]), Some(Some(_))) {
+        return Ok(Reply::Int(0));
+    }
+    keyspace.set_expiry(&words[1], None);
+    Ok(Reply::Int(1))
+}
+
+pub(super) fn expire(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
+    let mut has = [false; 4];
+    for word in &words[3..] {
+        let option = ["nx", "xx", "gt", "lt"].iter().position(|option| is(word, option));
+        let option =
+            option.ok_or_else(|| format!("ERR Unsupported option {}", String::from_utf8_lossy(word)))?;
+        has[option] = true;
+    }
+    let [nx, xx, gt, lt] = has;
+    if nx && (xx || gt || lt) {
+        return Err("ERR NX and XX, GT or LT options at the same time are not compatible".to_owned());
+    }
+    if gt && lt {
+        return Err("ERR GT and LT options at the same time are not compatible".to_owned());
+    }
+    let time = integer(&words[2])?;
+    let at = time.checked_add(keyspace.now_ms());
+    let at = at.ok_or_else(|| "ERR invalid expire time in 'pexpire' command".to_owned())?;
+    let Some(old) = keyspace.expiry(&words[1]) else { return Ok(Reply::Int(0)) };
+    // A key without an expiry counts as one that lasts for ever.
+    let is_refused = match old {
+        None => xx || gt,
+        Some(old) => nx || (gt && at <= old) || (lt && at >= old),
+    };
+    if is_refused {
+        return Ok(Reply::Int(0));
+    }
+    keyspace.set_expiry(&words[1], Some(at));
+    Ok(Reply::Int(1))
+}

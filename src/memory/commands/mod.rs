@@ -1,0 +1,100 @@
+//! The commands on keys. They have the replies, the errors and the order of checks of Redis 7.
+
+mod hash;
+mod keys;
+mod list;
+mod parse;
+mod scores;
+mod text;
+
+pub(super) use parse::wrong_number;
+
+use super::keyspace::Keyspace;
+use super::value::Bytes;
+use super::wire::Outcome;
+
+/// A command on keys.
+#[derive(Clone, Copy)]
+pub(super) struct Command {
+    pub(super) name: &'static str,
+    /// The number of its words, with its name. A negative one: at least so many.
+    arity: isize,
+    run: fn(&mut Keyspace, &[Bytes]) -> Outcome,
+}
+
+macro_rules! commands {
+    ($($name:literal $arity:literal $run:path;)*) => {
+        const COMMANDS: &[Command] = &[$(Command { name: $name, arity: $arity, run: $run }),*];
+    };
+}
+
+// Those of the scripts, sorted by name.
+commands! {
+    "del" -2 keys::del;
+    "exists" -2 keys::exists;
+    "get" 2 text::get;
+    "hdel" -3 hash::del;
+    "hexists" 3 hash::exists;
+    "hget" 3 hash::get;
+    "hgetall" 2 hash::get_all;
+    "hkeys" 2 hash::keys;
+    "hlen" 2 hash::len;
+    "hmget" -3 hash::get_many;
+    "hrandfield" -2 hash::random;
+    "hscan" -3 hash::scan;
+    "hset" -4 hash::set;
+    "incr" 2 text::incr;
+    "lindex" 3 list::index;
+    "llen" 2 list::len;
+    "lpop" -2 list::pop;
+    "lpush" -3 list::push_front;
+    "lrange" 4 list::range;
+    "lrem" 4 list::remove;
+    "persist" 2 keys::persist;
+    "pexpire" -3 keys::expire;
+    "pttl" 2 keys::ttl;
+    "rpush" -3 list::push_back;
+    "set" -3 text::set;
+    "time" 1 keys::time;
+    "zadd" -4 scores::add;
+    "zcard" 2 scores::len;
+    "zrange" -4 scores::range;
+    "zrank" 3 scores::rank;
+    "zrem" -3 scores::remove;
+    "zscore" 3 scores::score;
+}
+
+/// Finds a command by its name in small letters.
+pub(super) fn find(name: &str) -> Option<Command> {
+    let index = COMMANDS.binary_search_by_key(&name, |command| command.name).ok()?;
+    Some(COMMANDS[index])
+}
+
+/// Whether a command takes so many words. A negative arity: at least so many.
+pub(super) fn takes(arity: isize, words: usize) -> bool {
+    if arity < 0 { words >= arity.unsigned_abs() } else { words == arity.unsigned_abs() }
+}
+
+impl Command {
+    pub(super) fn takes(&self, words: usize) -> bool {
+        takes(self.arity, words)
+    }
+
+    /// Runs the command, which [takes](Self::takes) these words. The first is its name.
+    pub(super) fn run(&self, keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
+        (self.run)(keyspace, words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_sorted() {
+        assert!(COMMANDS.is_sorted_by_key(|command| command.name));
+        assert!(find("hset").is_some_and(|command| command.takes(4) && !command.takes(3)));
+        assert!(find("get").is_some_and(|command| command.takes(2) && !command.takes(3)));
+        assert!(find("flushall").is_none());
+    }
+}

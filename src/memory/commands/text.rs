@@ -1,0 +1,49 @@
+//! Commands on strings.
+
+use std::sync::Arc;
+
+use super::parse::{SYNTAX, exact, integer, is};
+use crate::memory::keyspace::{Keyspace, WRONG_TYPE};
+use crate::memory::value::{Bytes, Value};
+use crate::memory::wire::{Outcome, Reply};
+
+pub(super) fn get(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
+    match keyspace.value(&words[1]) {
+        None => Ok(Reply::Nil),
+        Some(Value::Text(text)) => Ok(Reply::found(Some(text))),
+        Some(_) => Err(WRONG_TYPE.to_owned()),
+    }
+}
+
+/// `SET key value [PX milliseconds]`.
+pub(super) fn set(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
+    let lasts_ms = match &words[3..] {
+        [] => None,
+        [option, time] if is(option, "px") => Some(integer(time)?),
+        _ => return Err(SYNTAX.to_owned()),
+    };
+    let expires = match lasts_ms.map(|time| (time, time.checked_add(keyspace.now_ms()))) {
+        None => None,
+        Some((1.., Some(at))) => Some(at),
+        Some(_) => return Err("ERR invalid expire time in 'set' command".to_owned()),
+    };
+    keyspace.set(&words[1], Value::Text(Arc::clone(&words[2])));
+    keyspace.set_expiry(&words[1], expires);
+    Ok(Reply::ok())
+}
+
+pub(super) fn incr(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
+    let text = match keyspace.value(&words[1]) {
+        None => {
+            keyspace.set(&words[1], Value::Text(b"1".as_slice().into()));
+            return Ok(Reply::Int(1));
+        }
+        Some(Value::Text(text)) => text,
+        Some(_) => return Err(WRONG_TYPE.to_owned()),
+    };
+    let number = exact(text).ok_or_else(|| "ERR value is not an integer or out of range".to_owned())?;
+    let next = number.checked_add(1);
+    let next = next.ok_or_else(|| "ERR increment or decrement would overflow".to_owned())?;
+    *text = next.to_string().as_bytes().into();
+    Ok(Reply::Int(next))
+}

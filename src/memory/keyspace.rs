@@ -1,0 +1,139 @@
+//! Keys, their values and their expiries.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::value::{Bytes, Kind, Value};
+
+/// All keys of a server.
+#[derive(Debug)]
+pub(super) struct Keyspace {
+    entries: HashMap<Bytes, Entry>,
+    /// Time since 1970. It stands still within a command and within a script.
+    now: Duration,
+    /// Draws the fields of `HRANDFIELD`. It has a seed, so that a test repeats.
+    random: Rng,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    value: Value,
+    /// Milliseconds since 1970.
+    expires: Option<i64>,
+}
+
+pub(super) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+
+impl Keyspace {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { entries: HashMap::new(), now: Duration::ZERO, random: Rng::with_seed(seed) }
+    }
+
+    /// Sets the time. It never goes backwards.
+    pub(super) fn set_now(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+    }
+
+    /// Lets a microsecond pass, as at least one does between two scripts of a real server: a token of a fenced lock may be the
+    /// time.
+    pub(super) fn tick(&mut self) {
+        self.now += Duration::from_micros(1);
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.now
+    }
+
+    pub(super) fn now_ms(&self) -> i64 {
+        i64::try_from(self.now.as_millis()).unwrap_or(i64::MAX)
+    }
+
+    pub(super) fn random(&mut self) -> &mut Rng {
+        &mut self.random
+    }
+
+    /// Removes the key if its time is over, as every command does with the keys that it uses.
+    fn live(&mut self, key: &[u8]) -> Option<&mut Entry> {
+        let now = self.now_ms();
+        // A key lives in the millisecond of its expiry: its PTTL is 0 then.
+        if self.entries.get(key)?.expires.is_some_and(|at| now > at) {
+            self.entries.remove(key);
+        }
+        self.entries.get_mut(key)
+    }
+
+    pub(super) fn exists(&mut self, key: &[u8]) -> bool {
+        self.live(key).is_some()
+    }
+
+    pub(super) fn remove(&mut self, key: &[u8]) -> bool {
+        self.live(key).is_some() && self.entries.remove(key).is_some()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    /// The keys that live.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Bytes> {
+        let now = self.now_ms();
+        let live = self.entries.iter().filter(move |(_, entry)| entry.expires.is_none_or(|at| now <= at));
+        live.map(|(key, _)| key)
+    }
+
+    /// The value of a key.
+    pub(super) fn value(&mut self, key: &[u8]) -> Option<&mut Value> {
+        self.live(key).map(|entry| &mut entry.value)
+    }
+
+    /// The value of a key, which has this type. `None`: there is no such key.
+    pub(super) fn find<K: Kind>(&mut self, key: &[u8]) -> Result<Option<&mut K>, String> {
+        let value = self.value(key);
+        value.map(|value| K::of(value).ok_or_else(|| WRONG_TYPE.to_owned())).transpose()
+    }
+
+    /// The value of a key, which has this type. If there is no such key, it is made without an expiry.
+    pub(super) fn find_or_make<K: Kind>(&mut self, key: &Bytes) -> Result<&mut K, String> {
+        if !self.exists(key) {
+            self.set(key, K::default().into());
+        }
+        self.find(key)?.ok_or_else(|| WRONG_TYPE.to_owned())
+    }
+
+    /// Changes the value of a key, which has this type. A value that is empty then goes with its key. `None`: there is no such
+    /// key.
+    pub(super) fn change<K: Kind, R>(
+        &mut self,
+        key: &[u8],
+        change: impl FnOnce(&mut K) -> R,
+    ) -> Result<Option<R>, String> {
+        let Some(value) = self.find::<K>(key)? else { return Ok(None) };
+        let result = change(value);
+        if value.is_empty() {
+            self.entries.remove(key);
+        }
+        Ok(Some(result))
+    }
+
+    /// Sets the value of a key, and takes its expiry away.
+    pub(super) fn set(&mut self, key: &Bytes, value: Value) {
+        self.entries.insert(Arc::clone(key), Entry { value, expires: None });
+    }
+
+    /// Milliseconds since 1970. `None`: there is no such key. `Some(None)`: it has no expiry.
+    pub(super) fn expiry(&mut self, key: &[u8]) -> Option<Option<i64>> {
+        self.live(key).map(|entry| entry.expires)
+    }
+
+    /// Sets the expiry of a key that exists, or takes it away. A time that is over removes the key.
+    pub(super) fn set_expiry(&mut self, key: &[u8], at: Option<i64>) {
+        if at.is_some_and(|at| at <= self.now_ms()) {
+            self.entries.remove(key);
+        } else if let Some(entry) = self.entries.get_mut(key) {
+            entry.expires = at;
+        }
+    }
+}

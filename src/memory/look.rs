@@ -1,0 +1,26 @@
+//! Commands that look into the server. No client can send them; lockkeeper's own tests use them.
+
+use super::state::Data;
+use super::value::Bytes;
+use super::wire::Reply;
+
+/// Answers a question about the whole server. `None`: it is another command.
+pub(super) fn look(data: &Data, words: &[Bytes]) -> Option<Reply> {
+    let words: Vec<String> = words.iter().map(|word| String::from_utf8_lossy(word).to_lowercase()).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        ["client", "list"] => {
+            let line = |client| format!("id={client} sub={}\n", data.channels.count(client));
+            let lines = data.clients.keys().map(|client| line(*client));
+            Some(Reply::bulk(lines.collect::<String>()))
+        }
+        ["info", "commandstats"] => {
+            let lines =
+                data.calls.iter().map(|(name, calls)| format!("cmdstat_{name}:calls={calls},usec=0\r\n"));
+            Some(Reply::bulk(lines.collect::<String>()))
+        }
+        ["keys", "*"] => Some(Reply::list(data.keyspace.keys())),
+        ["pubsub", "channels"] => Some(Reply::list(data.channels.all())),
+        _ => None,
+    }
+}

@@ -1,0 +1,19 @@
+//! An in-memory server, for tests. It needs the feature `memory`.
+//!
+//! The server speaks the Redis protocol over streams in memory, so everything above these streams is what runs in production:
+//! the client library, the connections, the scripts. It knows the commands that lockkeeper uses, with the replies of Redis 7;
+//! every other command or option is an error.
+
+mod channels;
+mod commands;
+mod keyspace;
+mod look;
+mod lua;
+mod net;
+mod number;
+mod server;
+mod state;
+mod value;
+mod wire;
+
+pub use server::{Data, MemoryServer};

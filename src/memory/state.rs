@@ -1,0 +1,365 @@
+//! The state of a server, and the commands that need more of it than its keys.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use redis::Script;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::channels::{Channels, ClientId};
+use super::commands::{find, takes, wrong_number};
+use super::keyspace::Keyspace;
+use super::lua::{self, Host};
+use super::value::{Bytes, Hash};
+use super::wire::{Outcome, Reply};
+use crate::clock::WallClock;
+
+/// The version of Redis that the server behaves as.
+const VERSION: &str = "7.0.15";
+
+/// The commands that are not about keys, and the number of their words. A negative one: at least so many.
+const COMMANDS: [(&str, isize); 11] = [
+    ("client", -2),
+    ("eval", -3),
+    ("evalsha", -3),
+    ("hello", -1),
+    ("info", -1),
+    ("ping", -1),
+    ("publish", 3),
+    ("script", -2),
+    ("select", 2),
+    ("subscribe", -2),
+    ("unsubscribe", -1),
+];
+
+/// The commands that a connection with a subscription may send.
+const OF_SUBSCRIBERS: [&str; 3] = ["ping", "subscribe", "unsubscribe"];
+
+/// Everything that the process of a server has.
+pub(super) struct State {
+    pub(super) data: Data,
+    scripts: HashMap<String, Bytes>,
+    next_client: ClientId,
+    run_id: String,
+    clock: WallClock,
+}
+
+/// What scripts can use.
+pub(super) struct Data {
+    pub(super) keyspace: Keyspace,
+    pub(super) channels: Channels,
+    /// The connections, and the bytes that go to them.
+    pub(super) clients: BTreeMap<ClientId, UnboundedSender<Vec<u8>>>,
+    /// How often each command was called.
+    pub(super) calls: BTreeMap<&'static str, u64>,
+}
+
+fn new_run_id() -> String {
+    format!("{:032x}{:08x}", fastrand::u128(..), fastrand::u32(..))
+}
+
+impl State {
+    pub(super) fn new(clock: WallClock, seed: u64) -> Self {
+        let data = Data {
+            keyspace: Keyspace::new(seed),
+            channels: Channels::default(),
+            clients: BTreeMap::new(),
+            calls: BTreeMap::new(),
+        };
+        Self { data, scripts: HashMap::new(), next_client: 0, run_id: new_run_id(), clock }
+    }
+
+    /// Adds a connection. Returns its number and what the server sends to it.
+    pub(super) fn connect(&mut self) -> (ClientId, UnboundedReceiver<Vec<u8>>) {
+        let (sender, receiver) = unbounded_channel();
+        self.next_client += 1;
+        self.data.clients.insert(self.next_client, sender);
+        (self.next_client, receiver)
+    }
+
+    pub(super) fn disconnect(&mut self, client: ClientId) {
+        self.data.channels.unsubscribe_all(client);
+        self.data.clients.remove(&client);
+    }
+
+    /// Starts the process anew. The keys stay.
+    pub(super) fn restart(&mut self) {
+        self.scripts.clear();
+        self.run_id = new_run_id();
+    }
+
+    /// Lets a lock expire. Returns whether there was one.
+    pub(super) fn expire(&mut self, key: &[u8]) -> bool {
+        self.update_time();
+        let is_lock = matches!(self.data.keyspace.find::<Hash>(key), Ok(Some(_)));
+        if is_lock {
+            let holds = self.data.keyspace.keys().filter(|other| is_read_hold(key, other));
+            for hold in holds.cloned().collect::<Vec<_>>() {
+                self.data.keyspace.remove(&hold);
+            }
+            self.data.keyspace.remove(key);
+        }
+        is_lock
+    }
+
+    /// Lets the time be what the clock says.
+    pub(super) fn update_time(&mut self) {
+        self.data.keyspace.set_now(self.clock.now());
+    }
+
+    /// Runs a command of a connection, and sends the reply.
+    pub(super) fn serve(&mut self, client: ClientId, words: &[Bytes]) {
+        let replies = self.replies(Some(client), words);
+        self.data.send(client, &replies);
+    }
+
+    /// Runs a command, and returns its replies: more than one if it subscribes to more than one channel.
+    pub(super) fn replies(&mut self, client: Option<ClientId>, words: &[Bytes]) -> Vec<Reply> {
+        self.update_time();
+        let Some(name) = words.first() else { return Vec::new() };
+        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        if let Some(client) = client
+            && self.data.channels.count(client) > 0
+            && !OF_SUBSCRIBERS.contains(&&*name)
+        {
+            return vec![Reply::Error(format!(
+                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
+                 allowed in this context"
+            ))];
+        }
+        let Some((name, arity)) = COMMANDS.into_iter().find(|(other, _)| *other == name) else {
+            return vec![self.data.run_on_keys(&name, words).unwrap_or_else(|| Reply::Error(unknown(words)))];
+        };
+        if !takes(arity, words.len()) {
+            return vec![Reply::Error(wrong_number(name))];
+        }
+        self.data.count_call(name);
+        let outcome = match (name, client) {
+            ("subscribe", Some(client)) => return self.subscribe(client, &words[1..]),
+            ("unsubscribe", Some(client)) => return self.unsubscribe(client, &words[1..]),
+            ("subscribe" | "unsubscribe", None) => Err("ERR only a connection subscribes".to_owned()),
+            ("client", _) => client_command(words),
+            ("eval", _) => self.eval(words),
+            ("evalsha", _) => self.eval_hash(words),
+            ("hello", _) => self.hello(words, client),
+            ("info", _) => self.info(words),
+            ("ping", _) => self.ping(words, client),
+            ("publish", _) => Ok(self.data.publish(&words[1], &words[2])),
+            ("script", _) => self.script(words),
+            _ => select(words),
+        };
+        vec![outcome.into()]
+    }
+
+    fn subscribe(&mut self, client: ClientId, channels: &[Bytes]) -> Vec<Reply> {
+        let subscribe = |channel: &Bytes| {
+            self.data.channels.subscribe(client, channel);
+            self.confirmation("subscribe", client, Some(channel))
+        };
+        channels.iter().map(subscribe).collect()
+    }
+
+    fn unsubscribe(&mut self, client: ClientId, channels: &[Bytes]) -> Vec<Reply> {
+        let all = self.data.channels.of(client);
+        let channels = if channels.is_empty() { &all } else { channels };
+        if channels.is_empty() {
+            return vec![self.confirmation("unsubscribe", client, None)];
+        }
+        let unsubscribe = |channel: &Bytes| {
+            self.data.channels.unsubscribe(client, channel);
+            self.confirmation("unsubscribe", client, Some(channel))
+        };
+        channels.iter().map(unsubscribe).collect()
+    }
+
+    fn confirmation(&self, what: &str, client: ClientId, channel: Option<&Bytes>) -> Reply {
+        let count = Reply::count(self.data.channels.count(client));
+        Reply::List(vec![Reply::bulk(what), Reply::found(channel), count])
+    }
+
+    fn ping(&self, words: &[Bytes], client: Option<ClientId>) -> Outcome {
+        let is_subscriber = client.is_some_and(|client| self.data.channels.count(client) > 0);
+        match &words[1..] {
+            text @ ([] | [_]) if is_subscriber => {
+                let text = text.first().map_or_else(|| Reply::bulk(""), |text| Reply::found(Some(text)));
+                Ok(Reply::List(vec![Reply::bulk("pong"), text]))
+            }
+            [] => Ok(Reply::Status("PONG".to_owned())),
+            [text] => Ok(Reply::found(Some(text))),
+            _ => Err(wrong_number("ping")),
+        }
+    }
+
+    fn hello(&self, words: &[Bytes], client: Option<ClientId>) -> Outcome {
+        match &words[1..] {
+            [] => {}
+            [version] if **version == *b"2" => {}
+            _ => return Err("NOPROTO unsupported protocol version".to_owned()),
+        }
+        // Pairs in a list, as version 2 of the protocol has no maps.
+        Ok(Reply::List(vec![
+            Reply::bulk("server"),
+            Reply::bulk("redis"),
+            Reply::bulk("version"),
+            Reply::bulk(VERSION),
+            Reply::bulk("proto"),
+            Reply::Int(2),
+            Reply::bulk("id"),
+            Reply::Int(client.and_then(|client| client.try_into().ok()).unwrap_or(0)),
+            Reply::bulk("mode"),
+            Reply::bulk("standalone"),
+            Reply::bulk("role"),
+            Reply::bulk("master"),
+            Reply::bulk("modules"),
+            Reply::List(Vec::new()),
+        ]))
+    }
+
+    fn info(&self, words: &[Bytes]) -> Outcome {
+        match &words[1..] {
+            [section] if section.eq_ignore_ascii_case(b"server") => Ok(Reply::bulk(format!(
+                "# Server\r\nredis_version:{VERSION}\r\nredis_mode:standalone\r\nrun_id:{}\r\n",
+                self.run_id
+            ))),
+            _ => Err("ERR this server takes INFO server only".to_owned()),
+        }
+    }
+
+    fn script(&mut self, words: &[Bytes]) -> Outcome {
+        match &words[1..] {
+            [load, source] if load.eq_ignore_ascii_case(b"load") => self.load(source).map(Reply::bulk),
+            _ => Err(unknown_subcommand(words)),
+        }
+    }
+
+    /// Keeps a script. Returns its hash.
+    fn load(&mut self, source: &Bytes) -> Result<String, String> {
+        let hash = Script::new(&String::from_utf8_lossy(source)).get_hash().to_owned();
+        lua::check(&hash, source)?;
+        self.scripts.insert(hash.clone(), Arc::clone(source));
+        Ok(hash)
+    }
+
+    fn eval(&mut self, words: &[Bytes]) -> Outcome {
+        let (keys, args) = parameters(words)?;
+        let hash = self.load(&words[1])?;
+        self.data.keyspace.tick();
+        Ok(lua::run(&hash, &words[1], keys, args, &mut self.data))
+    }
+
+    fn eval_hash(&mut self, words: &[Bytes]) -> Outcome {
+        const UNKNOWN: &str = "NOSCRIPT No matching script. Please use EVAL.";
+        const LEN: usize = 40;
+        let hash = String::from_utf8_lossy(&words[1]).to_ascii_lowercase();
+        if hash.len() != LEN {
+            return Err(UNKNOWN.to_owned());
+        }
+        let (keys, args) = parameters(words)?;
+        let source = self.scripts.get(&hash).ok_or_else(|| UNKNOWN.to_owned())?;
+        self.data.keyspace.tick();
+        Ok(lua::run(&hash, source, keys, args, &mut self.data))
+    }
+}
+
+impl Data {
+    fn count_call(&mut self, name: &'static str) {
+        *self.calls.entry(name).or_default() += 1;
+    }
+
+    /// Runs a command on keys. `None`: there is none with this name, which is in small letters.
+    fn run_on_keys(&mut self, name: &str, words: &[Bytes]) -> Option<Reply> {
+        let command = find(name)?;
+        if !command.takes(words.len()) {
+            return Some(Reply::Error(wrong_number(name)));
+        }
+        self.count_call(command.name);
+        Some(command.run(&mut self.keyspace, words).into())
+    }
+
+    fn publish(&mut self, channel: &Bytes, message: &Bytes) -> Reply {
+        let frame = Reply::List(vec![
+            Reply::bulk("message"),
+            Reply::Bulk(Arc::clone(channel)),
+            Reply::Bulk(Arc::clone(message)),
+        ]);
+        let subscribers: Vec<_> = self.channels.subscribers(channel).collect();
+        for subscriber in &subscribers {
+            self.send(*subscriber, std::slice::from_ref(&frame));
+        }
+        Reply::count(subscribers.len())
+    }
+
+    pub(super) fn send(&self, client: ClientId, replies: &[Reply]) {
+        let mut bytes = Vec::new();
+        replies.iter().for_each(|reply| reply.write(&mut bytes));
+        // Fails if the connection is about to be removed.
+        if let Some(client) = self.clients.get(&client) {
+            let _ = client.send(bytes);
+        }
+    }
+}
+
+impl Host for Data {
+    fn call(&mut self, words: &[Bytes]) -> Reply {
+        let name = String::from_utf8_lossy(&words[0]).to_ascii_lowercase();
+        let is_publish = name == "publish";
+        if !is_publish && COMMANDS.iter().any(|(other, _)| *other == name) {
+            return Reply::Error("ERR This Redis command is not allowed from script".to_owned());
+        }
+        if (is_publish && words.len() != 3) || find(&name).is_some_and(|command| !command.takes(words.len()))
+        {
+            return Reply::Error("ERR Wrong number of args calling Redis command from script".to_owned());
+        }
+        if is_publish {
+            self.count_call("publish");
+            return self.publish(&words[1], &words[2]);
+        }
+        let reply = self.run_on_keys(&name, words);
+        reply.unwrap_or_else(|| Reply::Error("ERR Unknown Redis command called from script".to_owned()))
+    }
+
+    fn knows(&self, name: &str) -> bool {
+        find(name).is_some() || COMMANDS.iter().any(|(other, _)| *other == name)
+    }
+}
+
+/// Whether this is the key of a read hold on the lock with this key.
+fn is_read_hold(lock: &[u8], key: &[u8]) -> bool {
+    let (lock, key) = (String::from_utf8_lossy(lock), String::from_utf8_lossy(key));
+    let tag = if lock.contains('{') { lock.into_owned() } else { format!("{{{lock}}}") };
+    key.strip_prefix(&*tag).is_some_and(|rest| rest.starts_with(':') && rest.contains(":rwlock_timeout:"))
+}
+
+/// The keys and the arguments of a script.
+fn parameters(words: &[Bytes]) -> Result<(&[Bytes], &[Bytes]), String> {
+    let keys = std::str::from_utf8(&words[2]).ok().and_then(|text| text.parse::<i64>().ok());
+    let keys = keys.ok_or_else(|| "ERR value is not an integer or out of range".to_owned())?;
+    let keys = usize::try_from(keys).map_err(|_| "ERR Number of keys can't be negative".to_owned())?;
+    let parameters = words[3..].split_at_checked(keys);
+    parameters.ok_or_else(|| "ERR Number of keys can't be greater than number of args".to_owned())
+}
+
+fn client_command(words: &[Bytes]) -> Outcome {
+    let is = |word: &Bytes, text: &str| word.eq_ignore_ascii_case(text.as_bytes());
+    match &words[1..] {
+        [set, what, _] if is(set, "setinfo") && (is(what, "lib-name") || is(what, "lib-ver")) => {
+            Ok(Reply::ok())
+        }
+        _ => Err(unknown_subcommand(words)),
+    }
+}
+
+fn select(words: &[Bytes]) -> Outcome {
+    if *words[1] == *b"0" { Ok(Reply::ok()) } else { Err("ERR DB index is out of range".to_owned()) }
+}
+
+fn unknown(words: &[Bytes]) -> String {
+    let text = |word: &Bytes| String::from_utf8_lossy(word).into_owned();
+    let args: String = words[1..].iter().map(|word| format!("'{}' ", text(word))).collect();
+    format!("ERR unknown command '{}', with args beginning with: {args}", text(&words[0]))
+}
+
+fn unknown_subcommand(words: &[Bytes]) -> String {
+    let [command, subcommand] = [&words[0], &words[1]].map(|word| String::from_utf8_lossy(word));
+    format!("ERR unknown subcommand '{subcommand}'. Try {} HELP.", command.to_ascii_uppercase())
+}

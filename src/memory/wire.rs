@@ -1,0 +1,145 @@
+//! Version 2 of the Redis protocol.
+
+use std::sync::Arc;
+
+use super::value::Bytes;
+
+/// A reply of the server.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Reply {
+    Bulk(Bytes),
+    /// Its text begins with the code, such as `ERR`.
+    Error(String),
+    Int(i64),
+    List(Vec<Self>),
+    Nil,
+    /// Nothing, where a list could have been.
+    NilList,
+    Status(String),
+}
+
+/// The reply of a command, or the text of its error.
+pub(super) type Outcome = Result<Reply, String>;
+
+impl Reply {
+    pub(super) fn ok() -> Self {
+        Self::Status("OK".to_owned())
+    }
+
+    pub(super) fn bulk(text: impl AsRef<[u8]>) -> Self {
+        Self::Bulk(text.as_ref().into())
+    }
+
+    pub(super) fn count(count: usize) -> Self {
+        Self::Int(i64::try_from(count).unwrap_or(i64::MAX))
+    }
+
+    /// The bytes, or nil.
+    pub(super) fn found(bytes: Option<&Bytes>) -> Self {
+        bytes.map_or(Self::Nil, |bytes| Self::Bulk(Arc::clone(bytes)))
+    }
+
+    /// A list of these bytes.
+    pub(super) fn list<'a>(items: impl IntoIterator<Item = &'a Bytes>) -> Self {
+        Self::List(items.into_iter().map(|item| Self::Bulk(Arc::clone(item))).collect())
+    }
+
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Bulk(bytes) => {
+                line(out, b'$', bytes.len());
+                out.extend_from_slice(bytes);
+                out.extend_from_slice(b"\r\n");
+            }
+            // A reply is one line, whatever the text quotes.
+            Self::Error(text) => line(out, b'-', text.replace(['\r', '\n'], " ")),
+            Self::Int(number) => line(out, b':', number),
+            Self::List(items) => {
+                line(out, b'*', items.len());
+                items.iter().for_each(|item| item.write(out));
+            }
+            Self::Nil => line(out, b'$', -1),
+            Self::NilList => line(out, b'*', -1),
+            Self::Status(text) => line(out, b'+', text),
+        }
+    }
+}
+
+impl From<Outcome> for Reply {
+    fn from(outcome: Outcome) -> Self {
+        outcome.unwrap_or_else(Self::Error)
+    }
+}
+
+fn line(out: &mut Vec<u8>, first: u8, text: impl ToString) {
+    out.push(first);
+    out.extend_from_slice(text.to_string().as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Takes the first command off `bytes`, as its words. `None`: it is not there in full.
+///
+/// # Errors
+///
+/// What is there is no command in the form that clients send, a list of texts.
+pub(super) fn take_command(bytes: &mut Vec<u8>) -> Result<Option<Vec<Bytes>>, String> {
+    let mut at = 0;
+    let Some(count) = header(bytes, &mut at, b'*')? else { return Ok(None) };
+    let mut words = Vec::with_capacity(count);
+    for _ in 0..count {
+        let Some(len) = header(bytes, &mut at, b'$')? else { return Ok(None) };
+        let Some(word) = bytes.get(at..at + len) else { return Ok(None) };
+        if bytes.len() < at + len + 2 {
+            return Ok(None);
+        }
+        words.push(word.into());
+        at += len + 2;
+    }
+    bytes.drain(..at);
+    Ok(Some(words))
+}
+
+/// Reads a line such as `$5` at a position, and moves the position behind it.
+fn header(bytes: &[u8], at: &mut usize, first: u8) -> Result<Option<usize>, String> {
+    let rest = bytes.get(*at..).unwrap_or_default();
+    let Some(len) = rest.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
+    let number = rest[..len].strip_prefix(&[first]).and_then(|digits| std::str::from_utf8(digits).ok());
+    let number = number.and_then(|digits| digits.parse().ok());
+    *at += len + 2;
+    number.map(Some).ok_or_else(|| "ERR Protocol error: this server takes lists of texts".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_found_when_they_are_complete() {
+        let two = b"*2\r\n$4\r\nPING\r\n$2\r\nhi\r\n*1\r\n$0\r\n\r\n";
+        let first = two.len() - 10;
+        for end in 0..=two.len() {
+            let mut bytes = two[..end].to_vec();
+            let words = take_command(&mut bytes).unwrap();
+            assert_eq!(words.is_some(), end >= first, "{end}");
+            assert!(words.is_none_or(|words| *words[0] == *b"PING" && *words[1] == *b"hi"));
+            assert_eq!(bytes, &two[if end >= first { first } else { 0 }..end]);
+        }
+        assert!(take_command(&mut b"PING\r\n".to_vec()).is_err());
+    }
+
+    #[test]
+    fn replies_are_written() {
+        let reply = Reply::List(vec![
+            Reply::bulk("a"),
+            Reply::Int(-2),
+            Reply::Nil,
+            Reply::NilList,
+            Reply::ok(),
+            Reply::Error("ERR two\nlines".to_owned()),
+        ]);
+        let mut out = Vec::new();
+        reply.write(&mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "*6\r\n$1\r\na\r\n:-2\r\n$-1\r\n*-1\r\n+OK\r\n-ERR two lines\r\n");
+    }
+}

@@ -1,0 +1,286 @@
+//! Random commands and random calls of the crate's scripts. All are about a few keys, so that they meet.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use fastrand::Rng;
+
+pub const LOCK: &str = "a";
+
+/// The keys of a fair and of a fenced lock.
+const KEYS: [&str; 6] = ["queue", "scores", "places", "tickets", "counter", "channel"];
+
+const OWNERS: [&str; 4] = ["u:1", "u:2", "u:3", "java:4"];
+
+/// All keys that anything here uses.
+pub fn all_keys() -> Vec<String> {
+    let holds = OWNERS.iter().flat_map(|owner| (1..=3).map(move |i| hold(owner, i)));
+    [LOCK].iter().chain(&KEYS).map(|key| (*key).to_owned()).chain(holds).collect()
+}
+
+fn hold(owner: &str, number: usize) -> String {
+    format!("{{{LOCK}}}:{owner}:rwlock_timeout:{number}")
+}
+
+pub fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
+    words.map(str::to_owned).to_vec()
+}
+
+pub struct Dice {
+    pub rng: Rng,
+    scripts: Vec<Script>,
+}
+
+struct Script {
+    file: String,
+    text: String,
+    keys: Vec<String>,
+    args: Vec<String>,
+    is_batch: bool,
+}
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self { rng: Rng::with_seed(seed), scripts: scripts() }
+    }
+
+    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+        from[self.rng.usize(..from.len())]
+    }
+
+    fn key(&mut self) -> String {
+        let all = all_keys();
+        let often = if self.rng.bool() { 2 } else { all.len() };
+        all[self.rng.usize(..often)].clone()
+    }
+
+    /// The key that has the right type, mostly.
+    fn key_of(&mut self, names: &[&str]) -> String {
+        if self.rng.u8(..12) == 0 { self.key() } else { self.pick(names).to_owned() }
+    }
+
+    fn owner(&mut self) -> String {
+        self.pick(&OWNERS).to_owned()
+    }
+
+    fn lease(&mut self) -> String {
+        self.pick(&["1", "2", "5", "20", "1000", "30000", "60000"]).to_owned()
+    }
+
+    fn integer(&mut self) -> String {
+        if self.rng.u8(..10) == 0 {
+            return self
+                .pick(&["", "abc", "1.5", "01", "+1", "9223372036854775807", "-9223372036854775807"])
+                .to_owned();
+        }
+        self.pick(&["0", "1", "-1", "2", "-2", "3", "5", "-100", "100"]).to_owned()
+    }
+
+    fn field(&mut self) -> String {
+        match self.rng.u8(..8) {
+            0 | 1 => "mode".to_owned(),
+            2 | 3 => self.owner() + ":write",
+            4 if self.rng.u8(..4) == 0 => self.pick(&["", "x", "no holder"]).to_owned(),
+            _ => self.owner(),
+        }
+    }
+
+    /// Never a large number: scripts count up to it.
+    fn value(&mut self, field: &str) -> String {
+        match (field, self.rng.u8(..12)) {
+            (_, 0) => self.pick(&["", "x", "1.5", "-1", "read"]).to_owned(),
+            ("mode", _) => self.pick(&["read", "write"]).to_owned(),
+            _ => self.pick(&["1", "1", "2", "3"]).to_owned(),
+        }
+    }
+
+    /// Milliseconds around now.
+    fn time(&mut self, now_ms: u64) -> u64 {
+        let around = [0, 1, 5, 1_000, 70_000];
+        let by = around[self.rng.usize(..around.len())];
+        if self.rng.bool() { now_ms + by } else { now_ms - by }
+    }
+
+    fn holds(&mut self) -> Vec<String> {
+        let owner = self.owner();
+        (1..=3).map(|i| hold(&owner, i)).collect()
+    }
+
+    /// A command that changes or asks. Now and then one that is wrong.
+    pub fn command(&mut self, now_ms: u64) -> Vec<String> {
+        let mut command = self.right_command(now_ms);
+        match self.rng.u8(..40) {
+            0 => drop(command.pop()),
+            2 => command.push(self.integer()),
+            3 => command[0] = command[0].to_lowercase(),
+            4 if command.len() > 1 => command[1] = self.key(),
+            _ => {}
+        }
+        // What these do without their options is more than the in-memory server can.
+        let is_beyond = command[0] == "HRANDFIELD" && command.len() < 3;
+        if is_beyond { words(["PING"]) } else { command }
+    }
+
+    fn right_command(&mut self, now_ms: u64) -> Vec<String> {
+        let hash = self.key_of(&[LOCK, LOCK, LOCK, "places"]);
+        let list = self.key_of(&["queue"]);
+        let set = self.key_of(&["scores", "tickets"]);
+        let holds = self.holds();
+        let text = self.key_of(&["counter", &holds[0], &holds[1], &holds[2]]);
+        let any = self.key();
+        let field = self.field();
+        let is_place = hash == "places";
+        let value = if is_place { self.record(now_ms) } else { self.value(&field) };
+        let (owner, other, lease) = (self.owner(), self.owner(), self.lease());
+        let (one, two) = (self.integer(), self.integer());
+        let score = if self.rng.bool() { self.time(now_ms) } else { self.time(now_ms) * 1_000 }.to_string();
+        let list_of = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        match self.rng.u8(..44) {
+            0 => list_of(&["DEL", &any, &text]),
+            1 => list_of(&["EXISTS", &any, &any, &list]),
+            2 => list_of(&["GET", &text]),
+            3 => list_of(&["HDEL", &hash, &field, &owner]),
+            4 => list_of(&["HEXISTS", &hash, &field]),
+            5 => list_of(&["HGET", &hash, &field]),
+            6 => list_of(&["HGETALL", &hash]),
+            7 => list_of(&["HKEYS", &hash]),
+            8 => list_of(&["HLEN", &hash]),
+            9 => list_of(&["HMGET", &hash, &field, &owner]),
+            10 => {
+                let count = self.pick(&["0", "1", "2", "3", "8", "abc"]);
+                list_of(&["HRANDFIELD", &hash, count, "WITHVALUES"][..3 + usize::from(self.rng.bool())])
+            }
+            11 => {
+                let cursor = self.pick(&["0", "0", "0", "x", ""]);
+                list_of(&["HSCAN", &hash, cursor, "count", &one][..if self.rng.bool() { 5 } else { 3 }])
+            }
+            12..=15 => list_of(&["HSET", &hash, &field, &value]),
+            16 => list_of(&["HSET", LOCK, "mode", "read", &owner, "1", &other, "2"]),
+            17 => list_of(&["INCR", &text]),
+            18 => list_of(&["LINDEX", &list, &one]),
+            19 => list_of(&["LLEN", &list]),
+            20 => list_of(&["LPOP", &list, &one][..2 + usize::from(self.rng.bool())]),
+            21 => list_of(&["LPUSH", &list, &owner, &other]),
+            22 => list_of(&["LRANGE", &list, &one, &two]),
+            23 => list_of(&["LREM", &list, &one, &owner]),
+            24 => list_of(&["PERSIST", &any]),
+            25..=28 => {
+                let option = self.pick(&["NX", "xx", "GT", "lt", "GT", "never"]);
+                let time = if self.rng.u8(..4) == 0 { &one } else { &lease };
+                list_of(&["PEXPIRE", &any, time, option][..3 + usize::from(self.rng.bool())])
+            }
+            29 => list_of(&["PTTL", &any]),
+            30 | 31 => list_of(&["RPUSH", &list, &owner, &other]),
+            32 => list_of(&["SET", &text, &value]),
+            33 | 34 => {
+                let time = if self.rng.u8(..4) == 0 { &one } else { &lease };
+                list_of(&["SET", &text, self.pick(&["1", "2", "3"]), "px", time])
+            }
+            35..=37 => {
+                let score =
+                    if self.rng.u8(..6) == 0 { self.pick(&["x", "1.5", "inf", "-3", "nan"]) } else { &score };
+                let option = self.pick(&["NX", "xx"]);
+                let command = list_of(&["ZADD", &set, option, score, &owner, "7", &other]);
+                if self.rng.bool() { command } else { [&command[..2], &command[3..]].concat() }
+            }
+            38 => list_of(&["ZCARD", &set]),
+            39 => list_of(&["ZRANGE", &set, &one, &two, "WITHSCORES"][..4 + usize::from(self.rng.bool())]),
+            40 => list_of(&["ZRANK", &set, &owner]),
+            41 => list_of(&["ZREM", &set, &owner, &other]),
+            42 => list_of(&["ZSCORE", &set, &owner]),
+            _ => list_of(&["PUBLISH", "channel", "0"]),
+        }
+    }
+
+    fn record(&mut self, now_ms: u64) -> String {
+        if self.rng.u8(..20) == 0 {
+            return "x".to_owned();
+        }
+        format!("{} {}", self.time(now_ms), self.rng.u8(..3))
+    }
+
+    /// A call of one of the crate's scripts.
+    pub fn call(&mut self) -> (String, Vec<String>) {
+        let index = self.rng.usize(..self.scripts.len());
+        let (file, text) = (self.scripts[index].file.clone(), self.scripts[index].text.clone());
+        let (keys, args) = (self.scripts[index].keys.clone(), self.scripts[index].args.clone());
+        let mut found_keys = Vec::new();
+        let mut found_args = Vec::new();
+        if self.scripts[index].is_batch {
+            found_args.push(self.argument(&args[0]));
+            for _ in 0..self.rng.usize(1..3) {
+                found_keys.push(if self.rng.u8(..6) == 0 { self.key() } else { LOCK.to_owned() });
+                found_args.extend(args[1..].iter().map(|arg| self.argument(arg)).collect::<Vec<_>>());
+            }
+        } else {
+            found_keys.extend(keys);
+            found_args.extend(args.iter().map(|arg| self.argument(arg)).collect::<Vec<_>>());
+        }
+        let command = ["EVAL".to_owned(), text, found_keys.len().to_string()];
+        (file, command.into_iter().chain(found_keys).chain(found_args).collect())
+    }
+
+    fn argument(&mut self, name: &str) -> String {
+        match name {
+            "owner" => self.owner(),
+            "writer" => self.owner() + ":write",
+            "owners" => {
+                let count = self.rng.usize(1..4);
+                (0..count).map(|_| self.owner()).collect::<Vec<_>>().join(" ")
+            }
+            "grant" => self.pick(&["0", "1", "2", "3"]).to_owned(),
+            "keep" => self.pick(&["0", "0", "1", "2"]).to_owned(),
+            "want" => self.pick(&["2", "3"]).to_owned(),
+            "cursor" => "0".to_owned(),
+            "allowance_ms" => self.pick(&["0", "1", "100", "6000"]).to_owned(),
+            "java_wait_ms" => self.pick(&["1000", "300000"]).to_owned(),
+            "lease_ms" | "usual_ms" | "keep_ms" => self.lease(),
+            "name" => self.key(),
+            "commands" => self.pick(&["hset", "publish subscribe", "pexpire hdel", "nothing"]).to_owned(),
+            _ => panic!("what is {name}?"),
+        }
+    }
+}
+
+/// All scripts, with the names of their keys and arguments from their headers.
+fn scripts() -> Vec<Script> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
+    let mut folders = vec![root.clone()];
+    let mut files: Vec<PathBuf> = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "lua")
+                && !path.ends_with("shared.lua")
+            {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    let script = |file: PathBuf| {
+        let text = fs::read_to_string(&file).unwrap();
+        let names = |list: &str| -> Vec<String> {
+            let lines = text.lines().filter_map(|line| line.strip_prefix("  ")?.strip_prefix(list));
+            lines.map(|line| line.split_whitespace().nth(1).unwrap().to_owned()).collect()
+        };
+        let is_batch = text.contains("  KEYS[i]");
+        let keys = names("KEYS[").into_iter().map(|name| if name == "lock" { LOCK.to_owned() } else { name });
+        let shared = text.lines().filter_map(|line| line.strip_prefix("  With  "));
+        let shared: String = shared
+            .flat_map(str::split_whitespace)
+            .map(|file| fs::read_to_string(root.join(file)).unwrap())
+            .collect();
+        let (first_line, rest) = text.split_once('\n').unwrap();
+        Script {
+            file: file.strip_prefix(&root).unwrap().display().to_string(),
+            keys: keys.collect(),
+            args: names("ARGV["),
+            text: format!("{first_line}\n{shared}{rest}"),
+            is_batch,
+        }
+    };
+    files.into_iter().map(script).collect()
+}

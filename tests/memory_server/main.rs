@@ -1,0 +1,8 @@
+//! The in-memory server: what users test with it, and that it behaves as a real server does.
+
+#![allow(missing_docs, unreachable_pub, reason = "a test")]
+
+mod dice;
+mod differential;
+mod resp;
+mod users;
