@@ -37,9 +37,9 @@ const MOST_CONNECTIONS: usize = 64;
 /// | field | default | meaning |
 /// |---|---|---|
 /// | `watchdog_lease` | `30s` | the lease of a lock that the watchdog renews (Redisson's `lockWatchdogTimeout`) |
-/// | `margin` | `10ms` | a hold counts as lost this long before the end of its lease, or a hundredth of the lease before, if that is longer |
-/// | `safety_poll` | `3s` | a waiter that gets no message looks for itself after this time |
-/// | `fair_allowance` | `6s` | a waiter for a fair lock counts as alive for this long, and a third more, after its last heartbeat |
+/// | `margin` | `10ms` | a hold counts as lost this long before its lease ends; at least a hundredth of the lease |
+/// | `safety_poll` | `3s` | a waiter that gets no message attempts again after this time |
+/// | `fair_allowance` | `6s` | a waiter for a fair lock counts as alive for 4/3 of this time after its last heartbeat |
 /// | `fair_java_wait` | `5m` | the longest wait of any Java client for a fair lock |
 /// | `java_watchdog` | `30s` | the shortest `lockWatchdogTimeout` of Java clients that use the same read-write locks |
 /// | `command_timeout` | `1s` | the time limit of a command, and of a new connection |
@@ -155,8 +155,8 @@ macro_rules! durations {
 durations! {
     /// Sets the lease of a lock that the watchdog renews. Default: 30 s. From 100 ms to a day.
     ///
-    /// The watchdog renews after each third of it. With a short lease, others continue soon after a holder died; but a short
-    /// pause or outage costs a live holder its lock.
+    /// The watchdog renews each time a third of it has passed. A short lease frees the locks of a dead process sooner, but then a
+    /// short pause or outage costs a live process its lock.
     watchdog_lease: 30 * SECOND, 100 * MS, DAY;
     /// Sets how long before the end of its lease a hold counts as lost. Default: 10 ms. Up to 10 s.
     ///

@@ -42,8 +42,7 @@ async fn a_leased_write_ends_beside_a_renewed_read_of_its_owner() {
     scene.end().await;
 }
 
-/// A short inner lease ends on time, although a longer outer one, since released, had extended the lease on the
-/// server.
+/// A short inner lease ends on time, although an outer hold, released before, had a longer lease.
 async fn a_short_lease_ends_after_a_longer_one_was_released<F: Lending>() {
     let scene = Scene::start();
     let (locks, beside) = (scene.client().await, scene.client().await);
@@ -95,9 +94,9 @@ async fn leaked_holds_do_not_pile_up() {
     scene.end().await;
 }
 
-/// Guarantee 18. Whichever notices first: the guard, `lost()`, `run`, the watchdog, a release or a re-entry.
+/// Guarantee 18. A loss is one event, whether the guard, `lost()`, `run`, the watchdog, a release or a re-entry notices it first.
 #[tokio::test]
-async fn each_lost_hold_is_one_event() {
+async fn each_lost_hold_is_reported_once() {
     let events = Events::default();
     let _collecting = events.collect();
     let scene = Scene::start();
@@ -153,7 +152,7 @@ async fn each_lost_hold_is_one_event() {
 
 /// Guarantee 18. An outage is reported, but not with every retry.
 #[tokio::test]
-async fn an_outage_is_a_handful_of_events() {
+async fn an_outage_is_reported_with_few_events() {
     let events = Events::default();
     let _collecting = events.collect();
     let scene = Scene::start();
@@ -223,7 +222,7 @@ for_each_lending! {
     }
 }
 
-/// Guarantee 11. A cancelled `extend` of a lease of one second.
+/// Guarantee 11. An `extend` of a lease of one second is cancelled. When the hold is lost, the server frees the lock.
 #[tokio::test]
 async fn a_lost_hold_ends_on_the_server_after_a_cancelled_extend() {
     let scene = Scene::start();
@@ -263,7 +262,8 @@ async fn a_lost_hold_ends_on_the_server_after_an_extend_of_one_member() {
     );
 }
 
-/// Guarantee 11. A re-entry with a longer lease is cancelled. `leaks`: nobody has a guard at all.
+/// Guarantee 11. A re-entry with a longer lease is cancelled. The lock is free when the first hold ends. `leaks`: the first guard
+/// is leaked.
 async fn a_cancelled_reentry<F: Lending>(leaks: bool) {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
@@ -317,9 +317,9 @@ async fn a_cancelled_reentry_keeps_no_lock_read_leaked() {
     a_cancelled_reentry::<ReadLocks>(true).await;
 }
 
-/// Five nested holds that were dropped, and an outer one that is lost: one loss.
+/// Five nested holds were dropped, and the outer hold is lost. The log has one loss.
 #[tokio::test]
-async fn nested_holds_that_were_dropped_are_one_loss_with_the_outer_hold() {
+async fn dropped_nested_holds_and_their_outer_hold_report_one_loss() {
     let events = Events::default();
     let _collecting = events.collect();
     let scene = Scene::start();

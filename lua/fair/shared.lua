@@ -1,8 +1,9 @@
 -- Shared by the scripts of a fair lock. It is inserted behind the first line of each script.
 --
--- The queue is Redisson's list, with a score for each waiter, by which Java judges whether the waiter is alive. A waiter that
--- is not Java's also has a record, by which it is judged here, and a ticket, which states its position.
--- No script searches the whole queue: work at its ends costs the same for any number of waiters.
+-- The queue is Redisson's list, with a score for each waiter, by which Java judges whether the waiter is alive. A waiter that is
+-- not Java's also has a record, by which it is judged here, and a ticket, which states its position. Scripts work at the ends of
+-- the queue, so their cost does not grow with its length. The exception is LREM, for a waiter that leaves from the middle, and
+-- for repairs.
 
 -- Each grant to a Java client lowers all scores. The scores of our waiters stay this far ahead of the present.
 local SLACK_MS = 60000
@@ -101,7 +102,8 @@ local function put_back(queue, scores, tickets, first, now)
     missing[#missing + 1] = waiter
   end
   for i = #missing, 1, -1 do
-    -- It may stand further back, if its ticket was removed and made anew. Twice in the list, it would block the others.
+    -- If its ticket was removed and made anew, it may stand further back. A waiter that stands in the list twice would block the
+    -- others.
     redis.call('lrem', queue, '0', missing[i])
     redis.call('lpush', queue, missing[i])
     redis.call('zadd', scores, score, missing[i])

@@ -90,7 +90,7 @@ macro_rules! acquire_methods {
         /// # Errors
         ///
         /// As for [`lock`](Self::lock); and at the end of `wait` the fault of server or network that prevented an answer.
-        /// [`InvalidDuration`](crate::Error::InvalidDuration) for a `wait` that the clock cannot count.
+        /// [`InvalidDuration`](crate::Error::InvalidDuration) for a `wait` that is too long for the clock.
         ///
         /// # Cancel safety
         ///
@@ -259,7 +259,7 @@ macro_rules! query_methods {
     };
 }
 
-/// The methods that set how long the handle acquires, for a type or for the handle inside of it.
+/// The methods that set the lease of a handle: for a lock type, or for a type with a lock inside.
 macro_rules! term_methods {
     ($($inner:ident)?) => {
         /// Sets a fixed lease: the lock is not renewed, and is lost at the end of the lease. Asks no server.

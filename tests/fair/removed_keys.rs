@@ -1,4 +1,5 @@
-//! Another program removes keys of a queue, or the server evicts them. No waiter may sleep on, and none may block the others.
+//! Another program removes keys of a queue, or the server evicts them. Every waiter is still granted the lock, and none blocks
+//! the others.
 
 use lockkeeper::LockClient;
 use tokio::task::JoinSet;
@@ -20,8 +21,8 @@ const SCORES: &str = KEYS[2];
 const PLACES: &str = KEYS[3];
 const TICKETS: &str = KEYS[4];
 
-/// Guarantees 8 and 9. Waiters of one client are in the queue when these keys are removed, and their message connection is cut.
-/// After some heartbeats the holder releases: all waiters are granted the lock, so is a new one, and no key is left.
+/// Guarantees 8 and 9. Waiters of one client are queued. These keys are removed, and perhaps the message connection is cut. After
+/// some heartbeats the holder releases. All waiters and a new one are granted the lock, and no key is left.
 async fn waiters_survive(removed: &[&str], waiters: usize, is_cut: bool) {
     let scene = Scene::start();
     let proxy = scene.proxy().await;

@@ -46,7 +46,7 @@ pub(super) struct Members<'a> {
 
 struct PendingMember {
     hold: PendingHold,
-    /// Until when the last round was granted it.
+    /// When the lease ends that the last round got for it.
     granted_until: Option<Moment>,
 }
 
@@ -60,7 +60,7 @@ pub(super) enum Round {
         /// Its lease lasts at most for this time, if that is known.
         left: Option<Duration>,
     },
-    /// Too few members answered. One of them failed like this.
+    /// Too few members answered. This is the fault of one that did not.
     Failed { member: usize, fault: Fault },
 }
 
@@ -68,7 +68,7 @@ pub(super) enum Round {
 type Reply = Result<(AcquireReply, Moment), Fault>;
 
 impl<'a> Members<'a> {
-    /// Begins with all members. Returns also what this owner held before and the server may still have.
+    /// Begins with all members. Also returns the earlier grants of this owner that the server may still have.
     pub(super) fn start(handle: &'a Handle, caller: Caller) -> Result<(Self, Vec<Arc<Grant>>)> {
         let (mut pending, mut ended) = (PerMember::new(), Vec::new());
         let now = clock::now();
@@ -248,7 +248,7 @@ impl<'a> Members<'a> {
         }
         self.given_back = if granted.is_empty() { 0 } else { self.given_back + 1 };
         let is_split = self.given_back > if self.handle.needs_all() { PATIENT } else { 0 };
-        // The background releases what takes longer than this, and what may be held.
+        // The background continues with releases that take longer than this.
         let _ = timeout(GIVE_BACK, Releasing::new(granted).reconcile_but(0)).await;
         if is_split {
             // Other owners hold the rest, and release it now. The first owner that tries again is granted all members. A lock
@@ -318,7 +318,7 @@ impl<'a> Members<'a> {
     }
 }
 
-/// An attempt that was not taken may block its own owner: the owner's next acquire releases it first.
+/// An attempt that did not become a hold may block its own owner, so the owner's next acquire releases it first.
 impl Drop for Members<'_> {
     fn drop(&mut self) {
         for (pending, member) in self.pending.drain(..).zip(&self.handle.members) {

@@ -102,7 +102,7 @@ impl Grant {
         lock(&self.desired).was_held
     }
 
-    /// Whether the server was found to have nothing of it, although there should have been a hold.
+    /// Whether the server had no hold of this grant, although there should have been one.
     pub(super) fn is_gone(&self) -> bool {
         let desired = lock(&self.desired);
         desired.is_gone && desired.was_held
@@ -137,7 +137,7 @@ impl Grant {
         self.schedule_renewal(&mut desired, clock::now());
     }
 
-    /// The server has nothing of it, so all its holds are lost.
+    /// Loses all holds of this grant, because the server has none.
     fn lose(self: &Arc<Self>, desired: &mut Desired) {
         desired.is_gone = true;
         desired.lose_all();
