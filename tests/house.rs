@@ -385,3 +385,16 @@ fn what_had_to_be_read_twice_does_not_come_back() {
         }
     }
 }
+
+#[test]
+fn tests_that_need_a_real_server_exist() {
+    let tests: String = files("tests", &["rs"]).into_values().collect();
+    let list = fs::read_to_string(root().join("tests/real_only.txt")).unwrap();
+    for line in list.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        let name = line.rsplit([' ', ':']).next().unwrap();
+        assert!(
+            tests.contains(&format!("fn {name}")) || tests.contains(name),
+            "tests/real_only.txt names {line}"
+        );
+    }
+}
