@@ -1,6 +1,6 @@
 //! What all handles and guards of one client share.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -40,7 +40,7 @@ pub(crate) struct Engine {
     /// Acquires under way.
     acquires: AtomicUsize,
     /// What they may have got, by the number of the grant.
-    pending: Mutex<BTreeMap<u64, Arc<dyn Pending>>>,
+    pending: Mutex<HashMap<u64, Arc<dyn Pending>>>,
     /// Wakes `shutdown` when the last of them has ended.
     no_acquires: Notify,
     /// True from the shutdown on.
