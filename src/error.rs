@@ -265,6 +265,7 @@ impl Error {
             FaultKind::Permission => Self::Permission,
             FaultKind::ReadOnly => Self::ReadOnly,
             FaultKind::Rejected | FaultKind::WrongType => Self::Server,
+            FaultKind::RuntimeGone => return Self::RuntimeGone,
             FaultKind::TimedOut => Self::TimedOut,
             FaultKind::Unavailable => Self::Unavailable,
         };

@@ -31,6 +31,8 @@ pub(crate) enum FaultKind {
     ReadOnly,
     /// The answer is none that this crate expects.
     Rejected,
+    /// The runtime of the client is gone.
+    RuntimeGone,
     /// There was no answer in time.
     TimedOut,
     /// The server runs and cannot work now: it loads its data, runs a long script, or its cluster is down.

@@ -12,7 +12,7 @@ use super::lease;
 use super::lock_ref::{LockRef, Subject};
 use super::owner_grants::OwnerGrants;
 use super::per_member::PerMember;
-use super::shared::{Engine, UnderWay};
+use super::shared::Engine;
 use crate::clock::{self, Moment};
 use crate::config::LockConfig;
 use crate::error::{Error, LockId, Result};
@@ -183,17 +183,15 @@ impl Handle {
     /// Refuses what cannot be asked for.
     pub(super) fn check(&self) -> Result<()> {
         self.check_names()?;
-        self.engines().try_for_each(|engine| engine.check_open())
+        self.check_open()
     }
 
-    fn check_names(&self) -> Result<()> {
+    pub(super) fn check_names(&self) -> Result<()> {
         self.members.iter().try_for_each(|member| member.lock.check_name())
     }
 
-    /// Begins an acquire.
-    pub(super) fn begin_acquire(&self) -> Result<PerMember<UnderWay<'_>>> {
-        self.check_names()?;
-        self.engines().map(|engine| engine.begin_acquire()).collect()
+    pub(super) fn check_open(&self) -> Result<()> {
+        self.engines().try_for_each(|engine| engine.check_open())
     }
 
     /// The lease that an attempt asks for.

@@ -9,7 +9,7 @@ use super::hold::Hold;
 use super::lease;
 use super::per_member::PerMember;
 use super::retry::Tries;
-use crate::clock;
+use crate::clock::{self, Moment};
 use crate::error::{Error, LockId, Lost, Result};
 use crate::fault::Fault;
 
@@ -72,12 +72,10 @@ impl HeldLock {
 
     /// Releases the hold. Fails if it was gone.
     pub(crate) async fn unlock(mut self) -> Result<()> {
-        let was_lost = self.is_lost();
-        let quorum = self.hold.quorum();
-        let runtime = self.check_runtime();
-        let released = self.give_back().release(quorum).await;
-        let was_held =
-            released.map_err(|fault| runtime.err().unwrap_or_else(|| Error::of_lock(self.lock(), fault)))?;
+        let (now, quorum) = (clock::now(), self.hold.quorum());
+        let was_lost = self.hold.is_lost(now);
+        let released = self.give_back(now).release(quorum).await;
+        let was_held = released.map_err(|fault| Error::of_lock(self.lock(), fault))?;
         if was_lost || !was_held { Err(Error::NotHeld(self.lock())) } else { Ok(()) }
     }
 
@@ -105,16 +103,8 @@ impl HeldLock {
         match extended {
             Ok(true) => Ok(()),
             Ok(false) => lost(),
-            Err(fault) => {
-                self.check_runtime()?;
-                Err(Error::of_lock(self.lock(), fault))
-            }
+            Err(fault) => Err(Error::of_lock(self.lock(), fault)),
         }
-    }
-
-    /// Fails if the runtime of a member's client is gone.
-    fn check_runtime(&self) -> Result<()> {
-        self.members.iter().try_for_each(|member| member.grant.lock.engine.check_runtime())
     }
 
     /// False: the server has nothing of it.
@@ -131,9 +121,9 @@ impl HeldLock {
     }
 
     /// Removes the hold from the desired state. The result releases it on the server.
-    fn give_back(&mut self) -> Releasing {
+    fn give_back(&mut self, now: Moment) -> Releasing {
         Releasing::new(self.members.drain(..).map(|member| {
-            member.grant.give_back(&self.hold);
+            member.grant.give_back(&self.hold, now);
             member.grant
         }))
     }
@@ -141,16 +131,28 @@ impl HeldLock {
 
 impl Drop for HeldLock {
     fn drop(&mut self) {
-        drop(self.give_back());
+        // Else it was released or left already, and there is no need to read the clock.
+        if !self.members.is_empty() {
+            drop(self.give_back(clock::now()));
+        }
     }
 }
 
 /// Grants that are being released. If it is dropped, the rest is done in the background.
+#[derive(Default)]
 pub(super) struct Releasing(PerMember<Arc<Grant>>);
 
 impl Releasing {
     pub(super) fn new(grants: impl IntoIterator<Item = Arc<Grant>>) -> Self {
         Self(grants.into_iter().collect())
+    }
+
+    pub(super) fn extend(&mut self, grants: impl IntoIterator<Item = Arc<Grant>>) {
+        self.0.extend(grants);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Tries once for each grant. Does not wait for the last `spare` of them.

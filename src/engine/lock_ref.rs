@@ -91,7 +91,7 @@ impl LockRef {
 
     /// Refuses work that nothing would finish: the runtime on which the client was made is gone.
     pub(super) fn check_runtime(&self) -> Result<(), Fault> {
-        self.engine.check_runtime().map_err(|gone| Fault::new(FaultKind::Rejected, Sent::No, gone))
+        self.engine.check_runtime().map_err(|gone| Fault::new(FaultKind::RuntimeGone, Sent::No, gone))
     }
 
     pub(super) fn error(&self, fault: Fault) -> Error {

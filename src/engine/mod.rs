@@ -18,6 +18,7 @@ mod renewal;
 mod retry;
 mod scheduler;
 mod shared;
+mod under_way;
 mod wait_queue;
 mod waiter;
 

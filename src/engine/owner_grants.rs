@@ -46,10 +46,14 @@ impl OwnerGrants {
             return Ok(Start { pending, ended: PerMember::new() });
         }
         let pending = grants.begin(target, now, caller)?;
-        let mut ended: PerMember<_> = grants.of(is_shared).take().into_iter().collect();
-        ended.extend(grants.of(!is_shared).clone().filter(|other| other.live(now) == 0));
-        ended.extend(grants.dropped.drain(..));
-        ended.retain(|grant| grant.owes_release());
+        let same = grants.of(is_shared).take();
+        let other = grants.of(!is_shared).clone().filter(|other| other.live(now) == 0);
+        let mut ended = PerMember::new();
+        for grant in same.into_iter().chain(other).chain(grants.dropped.drain(..)) {
+            if grant.owes_release() {
+                ended.push(grant);
+            }
+        }
         Ok(Start { pending, ended })
     }
 

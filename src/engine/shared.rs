@@ -1,11 +1,10 @@
 //! What all handles and guards of one client share.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -15,13 +14,13 @@ use super::queue_names::QueueNames;
 use super::renewal::Renewal;
 use super::retry::Tries;
 use super::scheduler::Scheduler;
+use super::under_way::UnderWay;
 use super::wait_queue::WaitQueues;
 use crate::config::LockConfig;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind, Sent};
 use crate::report::Limit;
 use crate::store::{OpenError, Source, Store};
-use crate::sync::lock;
 
 /// What all handles and guards of one client share.
 pub(crate) struct Engine {
@@ -37,23 +36,9 @@ pub(crate) struct Engine {
     pub(super) background: Background,
     /// Limits the reports of releases that failed.
     pub(super) failed_releases: Limit,
-    /// Acquires under way.
-    acquires: AtomicUsize,
-    /// What they may have got, by the number of the grant.
-    pending: Mutex<HashMap<u64, Arc<dyn Pending>>>,
-    /// Wakes `shutdown` when the last of them has ended.
-    no_acquires: Notify,
+    pub(super) under_way: UnderWay,
     /// True from the shutdown on.
     closing: watch::Sender<bool>,
-}
-
-/// An acquire under way. `shutdown` waits for it: only then it knows everything that has to be undone.
-pub(super) struct UnderWay<'a>(&'a Engine);
-
-/// What an acquire under way may have got on one lock.
-pub(super) trait Pending: Send + Sync {
-    /// Undoes it without the acquire, which nobody polls.
-    fn give_up(self: Arc<Self>);
 }
 
 impl Engine {
@@ -69,9 +54,7 @@ impl Engine {
             heartbeats: Scheduler::start(Heartbeat::new(Arc::clone(&store), &config)),
             background: Background::start(),
             failed_releases: Limit::default(),
-            acquires: AtomicUsize::new(0),
-            pending: Mutex::default(),
-            no_acquires: Notify::new(),
+            under_way: UnderWay::default(),
             closing: watch::Sender::new(false),
             store,
             config,
@@ -105,39 +88,6 @@ impl Engine {
         if self.background.is_gone() { Err(Error::RuntimeGone) } else { Ok(()) }
     }
 
-    /// Begins an acquire.
-    ///
-    /// # Errors
-    ///
-    /// The client was shut down, or its runtime is gone.
-    pub(super) fn begin_acquire(&self) -> Result<UnderWay<'_>> {
-        // Count first, then check. `shutdown` closes first and counts then, so one of the two sees the other.
-        self.acquires.fetch_add(1, Ordering::SeqCst);
-        let under_way = UnderWay(self);
-        self.check_open()?;
-        Ok(under_way)
-    }
-
-    pub(super) fn add_pending(&self, number: u64, pending: Arc<dyn Pending>) {
-        lock(&self.pending).insert(number, pending);
-    }
-
-    pub(super) fn remove_pending(&self, number: u64) {
-        // Bound, so that it is dropped after the list is unlocked.
-        let _removed = lock(&self.pending).remove(&number);
-    }
-
-    /// Waits until no acquire is under way.
-    async fn acquires_ended(&self) {
-        loop {
-            let ended = self.no_acquires.notified();
-            if self.acquires.load(Ordering::SeqCst) == 0 {
-                return;
-            }
-            ended.await;
-        }
-    }
-
     pub(super) fn is_closing(&self) -> bool {
         *self.closing.borrow()
     }
@@ -155,9 +105,8 @@ impl Engine {
         let drained = timeout(limit, async {
             // Every acquire under way ends with `Closed`, and hands over what it leaves before it counts as ended. An acquire
             // that nobody polls does not end: what it may have got is undone without it.
-            let _ = timeout(limit / 2, self.acquires_ended()).await;
-            let pending: Vec<_> = lock(&self.pending).values().cloned().collect();
-            for pending in pending {
+            let _ = timeout(limit / 2, self.under_way.all_ended()).await;
+            for pending in self.under_way.all() {
                 pending.give_up();
             }
             self.background.drain().await
@@ -195,14 +144,6 @@ async fn open(source: Source, config: &LockConfig, wait_queues: &Arc<WaitQueues>
                 return Err(Error::UnsupportedServer { version, server });
             }
             Ok(store) => return Ok(store),
-        }
-    }
-}
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        if self.0.acquires.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.is_closing() {
-            self.0.no_acquires.notify_waiters();
         }
     }
 }

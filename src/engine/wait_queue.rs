@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 use tokio::time::sleep;
 
 use crate::clock::{self, Moment};
@@ -47,10 +47,13 @@ pub(super) struct QueueKey {
     pub(super) has_place: bool,
 }
 
+/// The turn of the waiter in front. Dropping it passes the turn to the next waiter.
+pub(super) struct Turn(Arc<WaitQueue>);
+
 pub(super) struct WaitQueue {
     pub(super) key: QueueKey,
-    /// The waiter in front holds this. The mutex is fair: first come, first served, and leaving does not disturb the others.
-    pub(super) turn: Arc<AsyncMutex<()>>,
+    /// Its one permit is the turn. It is fair: first come, first served, and leaving does not disturb the others.
+    turn: Semaphore,
     /// Something may have changed. The flag is for the waiter in front, now or later. Set any number of times, it wakes once.
     pub(super) wake: Notify,
     /// Wakes all waiters, where several owners can hold the lock together.
@@ -177,12 +180,23 @@ impl Listener for WaitQueues {
 impl WaitQueue {
     fn new(key: QueueKey) -> Self {
         Self {
-            turn: Arc::default(),
+            turn: Semaphore::new(1),
             wake: Notify::new(),
             everyone: key.is_shared.then(watch::Sender::default),
             state: Mutex::default(),
             key,
         }
+    }
+
+    /// Takes the turn, if no waiter has it.
+    pub(super) fn try_turn(self: &Arc<Self>) -> Option<Turn> {
+        self.turn.try_acquire().ok().map(|permit| Turn::new(self, permit))
+    }
+
+    /// Waits for the turn.
+    pub(super) async fn turn(self: Arc<Self>) -> Turn {
+        let permit = self.turn.acquire().await.expect("BUG: nothing closes the semaphore of a wait queue");
+        Turn::new(&self, permit)
     }
 
     /// Messages arrive from now on, or do not arrive any more. Either way one may have been missed.
@@ -298,6 +312,19 @@ impl WaitQueue {
         let since = state.failing.take().map_or(now, |(since, _)| since);
         state.failing = Some((since, fault.clone()));
         now.since(since)
+    }
+}
+
+impl Turn {
+    fn new(queue: &Arc<WaitQueue>, permit: SemaphorePermit<'_>) -> Self {
+        permit.forget(); // returned by the drop
+        Self(Arc::clone(queue))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.turn.add_permits(1);
     }
 }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::wait_queue::{QueueKey, WaitQueue, WaitQueues};
+use super::wait_queue::{QueueKey, Turn, WaitQueue, WaitQueues};
 use crate::config::LockConfig;
 use crate::fault::{Fault, Sent};
 use crate::store::Store;
@@ -19,7 +19,7 @@ pub(super) struct Waiter<'a> {
     queue: Arc<WaitQueue>,
     store: &'a Store,
     config: &'a LockConfig,
-    turn: Turn,
+    position: Position,
     /// It has the turn, and has not attempted yet.
     is_fresh: bool,
     /// Receives the calls to everyone.
@@ -32,10 +32,9 @@ pub(super) struct Waiter<'a> {
     is_granted: bool,
 }
 
-enum Turn {
-    Waiting(BoxFuture<'static, OwnedMutexGuard<()>>),
-    /// The waiter is in front.
-    Front(#[expect(dead_code, reason = "it is held, not read")] OwnedMutexGuard<()>),
+enum Position {
+    Behind(BoxFuture<'static, Turn>),
+    Front(#[expect(dead_code, reason = "it is held, not read")] Turn),
 }
 
 impl<'a> Waiter<'a> {
@@ -47,16 +46,16 @@ impl<'a> Waiter<'a> {
         config: &'a LockConfig,
     ) -> Self {
         let queue = queues.enter(key);
-        let turn = match Arc::clone(&queue.turn).try_lock_owned() {
-            Ok(turn) => Turn::Front(turn),
-            Err(_) => Turn::Waiting(Arc::clone(&queue.turn).lock_owned().boxed()),
+        let position = match queue.try_turn() {
+            Some(turn) => Position::Front(turn),
+            None => Position::Behind(Arc::clone(&queue).turn().boxed()),
         };
         Self {
             queues,
             store,
             config,
-            is_fresh: matches!(turn, Turn::Front(_)),
-            turn,
+            is_fresh: matches!(position, Position::Front(_)),
+            position,
             calls: queue.everyone.as_ref().map(watch::Sender::subscribe),
             is_first_reader: queue.key.is_shared && !queue.is_closed(),
             must_attempt_at: None,
@@ -75,7 +74,7 @@ impl<'a> Waiter<'a> {
         if std::mem::take(&mut self.is_first_reader) {
             return;
         }
-        if let Turn::Waiting(turn) = &mut self.turn {
+        if let Position::Behind(turn) = &mut self.position {
             let turn = tokio::select! {
                 biased;
                 turn = turn => turn,
@@ -83,7 +82,7 @@ impl<'a> Waiter<'a> {
                 () = called(&mut self.calls) => return,
                 () = elapsed(self.must_attempt_at) => return,
             };
-            self.turn = Turn::Front(turn);
+            self.position = Position::Front(turn);
             self.is_fresh = true;
         }
         // The first in a queue may find the lock free. All others know better and wait to be woken.
@@ -140,7 +139,7 @@ impl<'a> Waiter<'a> {
     /// Its attempt failed, and is retried after a pause. Returns for how long attempts have been failing.
     pub(super) fn failed(&mut self, fault: &Fault, pause: Duration) -> Duration {
         // The waiter in front retries anyway.
-        let must_retry = fault.sent == Sent::Unknown && matches!(self.turn, Turn::Waiting(_));
+        let must_retry = fault.sent == Sent::Unknown && matches!(self.position, Position::Behind(_));
         self.must_attempt_at = must_retry.then(|| Instant::now() + pause);
         self.queue.failed(fault, pause)
     }
@@ -149,7 +148,7 @@ impl<'a> Waiter<'a> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         // A waiter that leaves the front without the lock may have taken a wake-up that was meant for the next.
-        if !self.is_granted && matches!(self.turn, Turn::Front(_)) {
+        if !self.is_granted && matches!(self.position, Position::Front(_)) {
             self.queue.wake.notify_one();
         }
         self.queues.leave(&self.queue, self.store);

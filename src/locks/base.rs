@@ -52,18 +52,18 @@ pub trait Lock: Send + Sync {
     fn handle_mut(&mut self) -> &mut Handle;
 }
 
-pub(crate) async fn lock(handle: &mut Handle, caller: Caller) -> Result<LockGuard> {
+pub(crate) async fn lock<G: From<LockGuard>>(handle: &mut Handle, caller: Caller) -> Result<G> {
     let guard = acquire(handle, Patience::Forever, caller).await?;
     Ok(guard.expect("BUG: an acquire without a time limit ends with a guard or an error"))
 }
 
-pub(crate) async fn acquire(
+pub(crate) async fn acquire<G: From<LockGuard>>(
     handle: &mut Handle,
     patience: Patience,
     caller: Caller,
-) -> Result<Option<LockGuard>> {
+) -> Result<Option<G>> {
     let held: Option<HeldLock> = engine::acquire(handle, patience, caller).await?;
-    Ok(held.map(LockGuard::new))
+    Ok(held.map(|held| LockGuard::new(held).into()))
 }
 
 pub(crate) async fn remaining_lease(handle: &Handle) -> Result<Option<RemainingLease>> {

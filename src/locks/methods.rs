@@ -39,8 +39,8 @@ macro_rules! acquire_methods {
         $($visibility)? fn lock(
             &mut self,
         ) -> impl ::std::future::Future<Output = $crate::Result<$guard>> + Send {
-            let held = $crate::locks::base::lock($crate::locks::base::Lock::handle_mut(self), ::std::panic::Location::caller());
-            async move { held.await.map(<$guard>::from) }
+            let (handle, caller) = ($crate::locks::base::Lock::handle_mut(self), ::std::panic::Location::caller());
+            $crate::locks::base::lock(handle, caller)
         }
 
         /// Acquires the lock if it is free now, or held by this owner. `None`: another owner holds it. Asks the server.
@@ -77,8 +77,7 @@ macro_rules! acquire_methods {
             &mut self,
         ) -> impl ::std::future::Future<Output = $crate::Result<Option<$guard>>> + Send {
             let (handle, caller) = ($crate::locks::base::Lock::handle_mut(self), ::std::panic::Location::caller());
-            let held = $crate::locks::base::acquire(handle, $crate::engine::Patience::None, caller);
-            async move { Ok(held.await?.map(<$guard>::from)) }
+            $crate::locks::base::acquire(handle, $crate::engine::Patience::None, caller)
         }
 
         /// Acquires the lock. If another owner holds it, waits, but no longer than `wait`. `None`: another owner held it all
@@ -113,8 +112,7 @@ macro_rules! acquire_methods {
             wait: ::std::time::Duration,
         ) -> impl ::std::future::Future<Output = $crate::Result<Option<$guard>>> + Send {
             let (handle, caller) = ($crate::locks::base::Lock::handle_mut(self), ::std::panic::Location::caller());
-            let held = $crate::locks::base::acquire(handle, $crate::engine::Patience::For(wait), caller);
-            async move { Ok(held.await?.map(<$guard>::from)) }
+            $crate::locks::base::acquire(handle, $crate::engine::Patience::For(wait), caller)
         }
     };
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::smallvec;
 use tokio::time::{sleep, timeout};
 
 use crate::clock::{self, Moment};
@@ -35,7 +36,7 @@ pub(super) struct Members<'a> {
     handle: &'a Handle,
     caller: Caller,
     pending: PerMember<PendingMember>,
-    /// When the last round ended.
+    /// When the last round ended, or the first began.
     at: Moment,
     /// Rounds in a row that were granted some members, and released them.
     given_back: u32,
@@ -69,8 +70,8 @@ type Reply = Result<(AcquireReply, Moment), Fault>;
 
 impl<'a> Members<'a> {
     /// Begins with all members. Also returns the earlier grants of this owner that the server may still have.
-    pub(super) fn start(handle: &'a Handle, caller: Caller) -> Result<(Self, Vec<Arc<Grant>>)> {
-        let (mut pending, mut ended) = (PerMember::new(), Vec::new());
+    pub(super) fn start(handle: &'a Handle, caller: Caller) -> Result<(Self, Releasing)> {
+        let (mut pending, mut ended) = (PerMember::new(), Releasing::default());
         let now = clock::now();
         for member in &handle.members {
             let start = member.owner.start(&member.lock, now, caller)?;
@@ -87,6 +88,11 @@ impl<'a> Members<'a> {
         }
         let members = Self { handle, caller, pending, at: now, given_back: 0, splits: SPLITS, silent: None };
         Ok((members, ended))
+    }
+
+    /// When the last round ended, or the first began.
+    pub(super) const fn at(&self) -> Moment {
+        self.at
     }
 
     /// Whether this owner holds a member already.
@@ -119,10 +125,10 @@ impl<'a> Members<'a> {
         }
     }
 
-    async fn attempt(&mut self, waits_for: Option<usize>) -> Vec<(usize, Reply)> {
+    async fn attempt(&mut self, waits_for: Option<usize>) -> PerMember<(usize, Reply)> {
         let queue = waits_for.is_some();
         if let [_] = &self.pending[..] {
-            return vec![(0, self.attempt_one(0, queue).await)];
+            return smallvec![(0, self.attempt_one(0, queue).await)];
         }
         if self.handle.needs_all() {
             return self.attempt_in_order(queue).await;
@@ -136,14 +142,15 @@ impl<'a> Members<'a> {
             is_decided(granted, answered - granted, quorum, all)
         })
         .await
+        .into()
     }
 
     /// The order of the members is the same for all clients, so the owner that is granted the first one continues with the next.
     /// But a member that gave no answer comes first, so that nobody holds the others while it is silent.
-    async fn attempt_in_order(&mut self, queue: bool) -> Vec<(usize, Reply)> {
+    async fn attempt_in_order(&mut self, queue: bool) -> PerMember<(usize, Reply)> {
         let silent = self.silent.take();
         let others = (0..self.pending.len()).filter(|&member| Some(member) != silent);
-        let mut replies = Vec::new();
+        let mut replies = PerMember::new();
         for member in silent.into_iter().chain(others) {
             let reply = self.attempt_one(member, queue).await;
             let is_granted = is_granted(&reply);
@@ -164,7 +171,7 @@ impl<'a> Members<'a> {
     /// Decides what the replies mean. `None`: a hold that was to be re-entered is gone, so begin anew.
     async fn judge(
         &mut self,
-        replies: Vec<(usize, Reply)>,
+        replies: PerMember<(usize, Reply)>,
         waits_for: Option<usize>,
     ) -> Result<Option<Round>> {
         let mut refused: Option<(usize, Option<Duration>)> = None;
@@ -278,7 +285,7 @@ impl<'a> Members<'a> {
     }
 
     /// Turns the members that were granted into a hold.
-    pub(super) fn into_held(mut self) -> Result<HeldLock> {
+    pub(super) fn take(&mut self) -> Result<HeldLock> {
         let handle = self.handle;
         if handle.is_closing() {
             return Err(Error::Closed); // nothing would renew it

@@ -5,7 +5,7 @@
 
 mod members;
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
@@ -15,9 +15,7 @@ use members::{Members, Round};
 use super::grant::Caller;
 use super::handle::Handle;
 use super::held::{HeldLock, Releasing};
-use super::per_member::PerMember;
 use super::retry::{Pauses, Tries};
-use super::shared::UnderWay;
 use super::waiter::{Answers, Waiter};
 use crate::clock;
 use crate::error::{Error, Result};
@@ -40,15 +38,16 @@ pub(crate) async fn acquire(
     caller: Caller,
 ) -> Result<Option<HeldLock>> {
     let handle = &*handle;
-    let under_way = handle.begin_acquire()?;
+    handle.check_names()?;
     let limits = Limits::new(patience, handle)?;
     let (members, ended) = Members::start(handle, caller)?;
+    // After the start, from which on the acquire counts as under way.
+    handle.check_open()?;
     if !ended.is_empty() {
-        release_ended(Releasing::new(ended), handle, limits).await;
+        release_ended(ended, handle, limits).await;
     }
     let is_try = matches!(patience, Patience::None);
-    let acquisition = Acquisition { handle, members, limits, is_try, _under_way: under_way };
-    acquisition.run().await
+    Acquisition { handle, members, limits, is_try }.run().await
 }
 
 /// When a call has to end.
@@ -67,17 +66,15 @@ struct Acquisition<'a> {
     limits: Option<Limits>,
     /// The call does not wait for other owners.
     is_try: bool,
-    /// Dropped last: `shutdown` waits until everything else was dropped.
-    _under_way: PerMember<UnderWay<'a>>,
 }
 
 impl<'a> Acquisition<'a> {
-    async fn run(mut self) -> Result<Option<HeldLock>> {
+    async fn run(&mut self) -> Result<Option<HeldLock>> {
         let handle = self.handle;
         let mut tries = Tries::new(handle.config().retry_timeout());
         let mut pauses = Pauses::START;
         // A waiter that waits for longer than a lease may wait for itself.
-        let mut suspects_at = Some(clock::now().plus(handle.config().watchdog_lease()));
+        let mut suspects_at = Some(self.members.at().plus(handle.config().watchdog_lease()));
         // Other waiters cannot be in the way of a re-entry, and a try does not wait for its turn.
         let mut waits = (!self.is_try && !self.members.is_reentry()).then(|| self.join(0));
         loop {
@@ -98,7 +95,7 @@ impl<'a> Acquisition<'a> {
                         let config = &handle.members[member].lock.engine.config;
                         waiter.granted(handle.lease(config));
                     }
-                    return self.members.into_held().map(Some);
+                    return self.members.take().map(Some);
                 }
                 (Round::Refused { .. }, _) if self.is_try => return Ok(None),
                 (Round::Refused { member, left }, Some((waits_for, waiter)))
@@ -148,12 +145,12 @@ impl<'a> Acquisition<'a> {
         // A majority can do without the member that is waited for, whatever keeps that one.
         let poll = (!handle.needs_all()).then(|| jitter::around(handle.config().safety_poll()));
         let answers = self.limits.map(|_| waiter.answers());
-        let next = async {
+        let next = pin!(async {
             tokio::select! {
                 () = waiter.next(poll) => {}
                 () = handle.closing() => {}
             }
-        };
+        });
         let is_time = match (self.limits, answers) {
             (Some(limits), Some(answers)) => limits.hold(|| answers.is_answered(), next).await.is_some(),
             _ => {
@@ -167,19 +164,23 @@ impl<'a> Acquisition<'a> {
 
     /// Attempts each member once. `None`: the time of the call is up.
     async fn attempt(&mut self, waits_for: Option<usize>, answers: Option<Answers>) -> Result<Option<Round>> {
-        let round = self.members.round(waits_for);
-        let Some(limits) = self.limits else { return round.await.map(Some) };
-        match answers {
-            Some(answers) => limits.hold(|| answers.is_answered(), round).await.transpose(),
-            None => match timeout_at(limits.held.max(limits.unanswered), round).await {
-                Ok(round) => round.map(Some),
-                Err(_) => Err(self.error(late())),
-            },
+        let Some(limits) = self.limits else { return self.members.round(waits_for).await.map(Some) };
+        let round = {
+            let round = pin!(self.members.round(waits_for));
+            match answers {
+                Some(answers) => limits.hold(|| answers.is_answered(), round).await,
+                None => timeout_at(limits.held.max(limits.unanswered), round).await.ok(),
+            }
+        };
+        match round {
+            // Nobody answered, so the caller cannot be told that another owner holds the lock.
+            None if waits_for.is_none() => Err(self.error(late())),
+            round => round.transpose(),
         }
     }
 
     /// The time of a call that waited is up.
-    async fn end_of_time(mut self, waits: Option<(usize, Waiter<'_>)>) -> Result<Option<HeldLock>> {
+    async fn end_of_time(&mut self, waits: Option<(usize, Waiter<'_>)>) -> Result<Option<HeldLock>> {
         let Some((member, mut waiter)) = waits else { return Err(self.error(late())) };
         if let Some(fault) = waiter.fault() {
             return Err(self.error(fault));
@@ -193,7 +194,7 @@ impl<'a> Acquisition<'a> {
                 Ok(round) => match round? {
                     Round::Granted => {
                         waiter.granted(self.handle.lease(config));
-                        return self.members.into_held().map(Some);
+                        return self.members.take().map(Some);
                     }
                     Round::Refused { left, .. } => waiter.refused(left),
                     Round::Failed { fault, .. } => return Err(self.error(fault)),
@@ -229,8 +230,11 @@ impl Limits {
     }
 
     /// Runs a step until the time is up.
-    async fn hold<F: Future>(self, is_answered: impl Fn() -> bool, step: F) -> Option<F::Output> {
-        let mut step = pin!(step);
+    async fn hold<F: Future>(
+        self,
+        is_answered: impl Fn() -> bool,
+        mut step: Pin<&mut F>,
+    ) -> Option<F::Output> {
         match timeout_at(self.held, &mut step).await {
             Ok(output) => Some(output),
             Err(_) if is_answered() => None,

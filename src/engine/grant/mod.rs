@@ -109,8 +109,7 @@ impl Grant {
     }
 
     /// Gives a hold back: from here on nothing renews the lease for it.
-    pub(super) fn give_back(self: &Arc<Self>, hold: &Arc<Hold>) {
-        let now = clock::now();
+    pub(super) fn give_back(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
         let mut desired = lock(&self.desired);
         // A hold that was lost before was reported then.
         if let Some((hold, member)) = desired.remove(hold)
@@ -218,10 +217,11 @@ impl Grant {
 
     /// Lowers the server to the desired state, if it may have more. `None`: there was nothing to do.
     pub(super) async fn reconcile(self: &Arc<Self>) -> Result<Option<ReleaseReply>, Fault> {
-        let is_given_up = lock(&self.desired).is_given_up;
         let mut observed = match self.observed.try_lock() {
             Ok(observed) => observed,
-            Err(_) if is_given_up => return self.release_beside_attempt().await.map(Some),
+            Err(_) if lock(&self.desired).is_given_up => {
+                return self.release_beside_attempt().await.map(Some);
+            }
             Err(_) => self.observed().await?,
         };
         let (keep, given_back) = {

@@ -7,7 +7,7 @@ use super::{Caller, Grant};
 use crate::clock::Moment;
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
-use crate::engine::shared::Pending;
+use crate::engine::under_way::Pending;
 use crate::sync::lock;
 
 /// An acquire under way on a grant. If it is dropped before it became a hold, it is undone.
@@ -16,6 +16,8 @@ pub(crate) struct PendingHold {
     /// The count to ask for.
     pub(crate) want: u32,
     is_taken: bool,
+    /// Its key among the acquires under way.
+    key: usize,
     /// The owner holds the write lock, so nobody can be in the way of this read.
     pub(crate) nested_in_write: bool,
 }
@@ -28,8 +30,7 @@ impl PendingHold {
         }
         let nested_in_write = write.is_some();
         let grant = Arc::new(Grant::new(target, write.map(|write| &**write), caller));
-        grant.lock.engine.add_pending(grant.number, Arc::<Grant>::clone(&grant));
-        Self { grant, want: 1, is_taken: false, nested_in_write }
+        Self::new(grant, 1, nested_in_write)
     }
 
     /// Re-enters a grant. `None`: nothing of it is held.
@@ -41,9 +42,13 @@ impl PendingHold {
             return None;
         }
         desired.pending += 1;
-        grant.lock.engine.add_pending(grant.number, Arc::<Grant>::clone(grant));
         let want = live + desired.pending;
-        Some(Self { grant: Arc::clone(grant), want, is_taken: false, nested_in_write: false })
+        Some(Self::new(Arc::clone(grant), want, false))
+    }
+
+    fn new(grant: Arc<Grant>, want: u32, nested_in_write: bool) -> Self {
+        let key = grant.lock.engine.under_way.add(Arc::<Grant>::clone(&grant));
+        Self { grant, want, is_taken: false, key, nested_in_write }
     }
 
     /// Becomes a hold, after the server granted it. False: it was given up meanwhile.
@@ -77,9 +82,6 @@ impl Grant {
     /// One acquire came to its end.
     fn ends_pending(self: &Arc<Self>, desired: &mut Desired) {
         desired.pending -= 1;
-        if desired.pending == 0 {
-            self.lock.engine.remove_pending(self.number);
-        }
         self.leave_queue(desired);
     }
 }
@@ -105,5 +107,7 @@ impl Drop for PendingHold {
             drop(desired);
             self.grant.reconcile_later();
         }
+        // Last: a shutdown that finds no acquire under way finds the undo in the background.
+        self.grant.lock.engine.under_way.remove(self.key);
     }
 }

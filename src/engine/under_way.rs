@@ -1,0 +1,69 @@
+//! The acquires under way of a client. A shutdown waits for them: only then it knows everything that has to be undone.
+
+use std::sync::{Arc, Mutex};
+
+use slab::Slab;
+use tokio::sync::Notify;
+
+use crate::sync::lock;
+
+/// What an acquire under way may have got on one lock.
+pub(super) trait Pending: Send + Sync {
+    /// Undoes it without the acquire, which nobody polls.
+    fn give_up(self: Arc<Self>);
+}
+
+#[derive(Default)]
+pub(super) struct UnderWay {
+    list: Mutex<List>,
+    all_ended: Notify,
+}
+
+#[derive(Default)]
+struct List {
+    pending: Slab<Arc<dyn Pending>>,
+    /// Somebody waits until the list is empty.
+    is_awaited: bool,
+}
+
+impl UnderWay {
+    /// Adds what an acquire begins with. Returns the key with which it is removed.
+    ///
+    /// Add first, and check then whether the client is closing. A shutdown closes first and looks at the list then, so one of
+    /// the two sees the other.
+    pub(super) fn add(&self, pending: Arc<dyn Pending>) -> usize {
+        lock(&self.list).pending.insert(pending)
+    }
+
+    /// Removes what came to its end.
+    pub(super) fn remove(&self, key: usize) {
+        let mut list = lock(&self.list);
+        let removed = list.pending.remove(key);
+        let wakes = list.is_awaited && list.pending.is_empty();
+        drop(list);
+        drop(removed); // with the list unlocked
+        if wakes {
+            self.all_ended.notify_waiters();
+        }
+    }
+
+    /// Waits until there is none.
+    pub(super) async fn all_ended(&self) {
+        loop {
+            let ended = self.all_ended.notified();
+            let is_empty = {
+                let mut list = lock(&self.list);
+                list.is_awaited = true;
+                list.pending.is_empty()
+            };
+            if is_empty {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<dyn Pending>> {
+        lock(&self.list).pending.iter().map(|(_, pending)| Arc::clone(pending)).collect()
+    }
+}
