@@ -13,7 +13,6 @@
 pub mod child;
 pub mod events;
 pub mod fixture;
-pub mod server;
 #[cfg(feature = "memory")]
 pub mod store;
 
@@ -33,7 +32,7 @@ pub use child::Child;
 #[cfg(not(feature = "memory"))]
 pub use lockkeeper_testkit::Server;
 pub use lockkeeper_testkit::lua::hash as script_hash;
-pub use lockkeeper_testkit::{Faults, Proxy};
+pub use lockkeeper_testkit::{Faults, Proxy, ReservedPort};
 #[cfg(feature = "memory")]
 pub use store::Server;
 
