@@ -323,7 +323,7 @@ impl FencedGuard {
 impl From<LockGuard> for FencedGuard {
     fn from(guard: LockGuard) -> Self {
         let token = guard.0.token().expect("BUG: the server numbers each holder of a fenced lock");
-        Self { guard, token: FencingToken::new(token) }
+        Self { guard, token: token.into() }
     }
 }
 

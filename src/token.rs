@@ -25,10 +25,6 @@ use serde::{Deserialize, Serialize};
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    pub(crate) const fn new(token: u64) -> Self {
-        Self(token)
-    }
-
     /// Returns the number.
     ///
     /// ```no_run

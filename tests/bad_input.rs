@@ -8,8 +8,7 @@ use std::time::Duration;
 use lockkeeper::{BaseLock, Error, LockClient, LockConfig};
 use support::events::Events;
 use support::fixture::{Fixture, for_each_lock};
-use support::server::{free_port, number};
-use support::{MS, Proxy, SECOND, Scene, Server, connect, eventually, patient, soon, timed};
+use support::{MS, Proxy, ReservedPort, SECOND, Scene, Server, connect, eventually, patient, soon, timed};
 
 #[tokio::test]
 async fn names_that_cannot_be_used() {
@@ -94,8 +93,8 @@ async fn settings_and_addresses_that_cannot_be_used() {
 
 #[tokio::test]
 async fn a_closed_or_silent_port_is_unreachable() {
-    let port = free_port();
-    let error = soon(LockClient::connect(format!("redis://127.0.0.1:{}/", number(&port)))).await.unwrap_err();
+    let port = ReservedPort::new(); // no server listens on it
+    let error = soon(LockClient::connect(format!("redis://127.0.0.1:{}/", port.number()))).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable(_)) && error.is_transient(), "{error:?}");
 
     // The port is open, and the listener is silent.

@@ -3,11 +3,15 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use lockkeeper::{BaseLock, MultiLock};
+use std::fmt::Debug;
+use std::future::Future;
+
+use lockkeeper::{BaseLock, LockClient, MultiLock};
 use support::events::Events;
-use support::fixture::{FairLocks, FencedLocks, Lending, RLocks, ReadLocks, WriteLocks};
-use support::{Faults, MS, SECOND, Scene, Server, connect, eventually, patient, soon, timed};
-use tokio::time::timeout;
+use support::fixture::{Fixture, Lending, RLocks, for_each_lock};
+use support::{
+    Faults, MS, Proxy, SECOND, Scene, Server, connect, eventually, patient, poll_until, soon, timed,
+};
 
 /// `max_hold` ends a write hold while a read hold of the same owner is renewed. The guards stay alive, as in work that
 /// hangs.
@@ -201,25 +205,19 @@ async fn waiting_for_a_lock_of_the_same_client_is_warned_about_once() {
     scene.end().await;
 }
 
-macro_rules! for_each_lending {
-    ($($kind:ident: $fixture:ident),* => $tests:tt) => { $( for_each_lending! { @ $kind: $fixture $tests } )* };
-    (@ $kind:ident: $fixture:ident { $($test:ident)* }) => {
-        mod $kind {
-            $(
-                #[tokio::test]
-                async fn $test() {
-                    crate::$test::<crate::support::fixture::$fixture>().await;
-                }
-            )*
-        }
-    };
+/// The hold of this lease was lost. The server frees the lock soon, and not after a longer lease that was asked for.
+async fn is_freed<F: Fixture>(scene: &Scene, beside: &LockClient, after: impl Debug) {
+    let got = F::rival(beside, "a").try_lock_for(10 * SECOND).await.unwrap();
+    let left = scene.server.run::<i64>(&["PTTL", "a"]);
+    assert!(got.is_some(), "after {after:?} its lease on the server is {left} ms");
 }
 
-for_each_lending! {
-    fair: FairLocks, fenced: FencedLocks, read: ReadLocks, rlock: RLocks, write: WriteLocks => {
-        a_leaked_lease_ends_beside_a_renewed_one
-        a_short_lease_ends_after_a_longer_one_was_released
-    }
+/// Polls a call that makes the lease longer until the server did so. Its reply is held, and the call is dropped.
+async fn cancel_on_the_way_back(scene: &Scene, proxy: &Proxy, call: impl Future) {
+    proxy.set(Faults::replies_held());
+    let is_longer = || scene.server.run::<i64>(&["PTTL", "a"]) > 300_000;
+    poll_until(&mut Box::pin(call), is_longer).await;
+    proxy.set(Faults::default());
 }
 
 /// Guarantee 11. An `extend` of a lease of one second is cancelled. When the hold is lost, the server frees the lock.
@@ -229,16 +227,9 @@ async fn a_lost_hold_ends_on_the_server_after_a_cancelled_extend() {
     let proxy = scene.proxy().await;
     let (locks, beside) = (connect(proxy.url(), patient()).await, scene.client().await);
     let guard = locks.rlock("a").lease(SECOND).unwrap().lock().await.unwrap();
-    proxy.set(Faults { delay: 60 * MS, ..Faults::default() });
-    assert!(timeout(90 * MS, guard.extend(600 * SECOND)).await.is_err());
-    proxy.set(Faults::default());
+    cancel_on_the_way_back(&scene, &proxy, guard.extend(600 * SECOND)).await;
     soon(guard.lost()).await;
-    let got = beside.rlock("a").try_lock_for(10 * SECOND).await.unwrap();
-    assert!(
-        got.is_some(),
-        "lost, and its lease on the server: {} ms",
-        scene.server.run::<i64>(&["PTTL", "a"])
-    );
+    is_freed::<RLocks>(&scene, &beside, "a cancelled `extend`").await;
 }
 
 /// An `extend` of two members, of which one server does not answer.
@@ -254,16 +245,19 @@ async fn a_lost_hold_ends_on_the_server_after_an_extend_of_one_member() {
     assert!(guard.extend(600 * SECOND).await.is_err());
     other.thaw();
     soon(guard.lost()).await;
-    let got = beside.rlock("a").try_lock_for(10 * SECOND).await.unwrap();
-    assert!(
-        got.is_some(),
-        "lost, and its lease on the server: {} ms",
-        scene.server.run::<i64>(&["PTTL", "a"])
-    );
+    is_freed::<RLocks>(&scene, &beside, "an `extend` of one member").await;
 }
 
-/// Guarantee 11. A re-entry with a longer lease is cancelled. The lock is free when the first hold ends. `leaks`: the first guard
-/// is leaked.
+/// Guarantee 11. A re-entry with a longer lease is cancelled. The lock is free when the first hold ends.
+async fn a_cancelled_reentry_keeps_no_lock<F: Lending>() {
+    a_cancelled_reentry::<F>(false).await;
+}
+
+/// Guarantee 11. The same when the guard of the first hold was leaked.
+async fn a_cancelled_reentry_keeps_no_lock_of_a_leaked_hold<F: Lending>() {
+    a_cancelled_reentry::<F>(true).await;
+}
+
 async fn a_cancelled_reentry<F: Lending>(leaks: bool) {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
@@ -273,48 +267,9 @@ async fn a_cancelled_reentry<F: Lending>(leaks: bool) {
     if leaks {
         guard.take().unwrap().leak();
     }
-    proxy.set(Faults { delay: 60 * MS, ..Faults::default() });
-    assert!(timeout(90 * MS, F::lent_leased(&mut owner, "a", 600 * SECOND).lock()).await.is_err());
-    proxy.set(Faults::default());
-    let got = F::rival(&beside, "a").try_lock_for(12 * SECOND).await.unwrap();
+    cancel_on_the_way_back(&scene, &proxy, F::lent_leased(&mut owner, "a", 600 * SECOND).lock()).await;
+    is_freed::<F>(&scene, &beside, "a cancelled re-entry").await;
     assert!(guard.is_none_or(|guard| guard.is_lost()));
-    drop(owner);
-    let shut = locks.shutdown().await;
-    assert!(
-        got.is_some(),
-        "after shutdown {shut:?} its lease is {} ms",
-        scene.server.run::<i64>(&["PTTL", "a"])
-    );
-}
-
-#[tokio::test]
-async fn a_cancelled_reentry_keeps_no_lock_rlock() {
-    a_cancelled_reentry::<RLocks>(false).await;
-}
-
-#[tokio::test]
-async fn a_cancelled_reentry_keeps_no_lock_leaked() {
-    a_cancelled_reentry::<RLocks>(true).await;
-}
-
-#[tokio::test]
-async fn a_cancelled_reentry_keeps_no_lock_fair() {
-    a_cancelled_reentry::<FairLocks>(false).await;
-}
-
-#[tokio::test]
-async fn a_cancelled_reentry_keeps_no_lock_fenced() {
-    a_cancelled_reentry::<FencedLocks>(false).await;
-}
-
-#[tokio::test]
-async fn a_cancelled_reentry_keeps_no_lock_write() {
-    a_cancelled_reentry::<WriteLocks>(false).await;
-}
-
-#[tokio::test]
-async fn a_cancelled_reentry_keeps_no_lock_read_leaked() {
-    a_cancelled_reentry::<ReadLocks>(true).await;
 }
 
 /// Five nested holds were dropped, and the outer hold is lost. The log has one loss.
@@ -332,4 +287,13 @@ async fn dropped_nested_holds_and_their_outer_hold_report_one_loss() {
     scene.server.run::<()>(&["DEL", "a"]);
     assert!(outer.unlock().await.is_err());
     assert_eq!(events.lost("a").len(), 1);
+}
+
+for_each_lock! {
+    fair: FairLocks, fenced: FencedLocks, read: ReadLocks, rlock: RLocks, write: WriteLocks => {
+        a_cancelled_reentry_keeps_no_lock
+        a_cancelled_reentry_keeps_no_lock_of_a_leaked_hold
+        a_leaked_lease_ends_beside_a_renewed_one
+        a_short_lease_ends_after_a_longer_one_was_released
+    }
 }

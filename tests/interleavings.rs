@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use lockkeeper::{Error, LockConfig};
-use support::{Faults, MS, SECOND, Scene, connect, eventually, patient, renewed, soon, throughout, timed};
-use tokio::time::{sleep, timeout};
+use support::{
+    Faults, MS, SECOND, Scene, connect, eventually, patient, poll_until, renewed, soon, throughout, timed,
+};
+use tokio::time::timeout;
 
 fn spin(time: Duration) {
     let start = Instant::now();
@@ -62,11 +64,17 @@ async fn a_reentry_granted_too_late_is_retried() {
     let outer = me.rlock("a").lock().await.unwrap();
     proxy.set(Faults { hold_requests: true, ..Faults::default() });
     let mut handle = me.rlock("a").lease(300 * MS).unwrap();
+    let before = scene.server.calls("evalsha");
     let heal = async {
-        sleep(400 * MS).await; // longer than the lease
+        // A lease of the same length that begins after the attempt was sent.
+        scene.server.run::<()>(&["SET", "later", "", "PX", "300"]);
+        let is_left = || scene.server.run::<bool>(&["EXISTS", "later"]);
+        eventually("the lease ends", is_left, |left| !left).await;
         proxy.set(Faults::default());
     };
     let (inner, ()) = tokio::join!(soon(handle.lock()), heal);
+    let attempts = scene.server.calls("evalsha") - before;
+    assert!(attempts >= 2, "the first attempt was granted too late, and {attempts} ran");
     let inner = inner.unwrap();
     assert_eq!(locks.inspect("a").await.unwrap().unwrap().holders[0].holds, 2);
     drop(inner);
@@ -218,13 +226,18 @@ async fn a_hold_is_renewed_after_another_of_its_owner_was_lost() {
     let fixed = owner.rlock("a").lease(60 * SECOND).unwrap().lock().await.unwrap();
     // Longer than a lease, otherwise the watchdog has nothing to renew.
     let bounded = owner.rlock("a").max_hold(4_500 * MS).unwrap().lock().await.unwrap();
+    let beside = locks.rlock("beside").lock().await.unwrap();
     soon(bounded.lost()).await;
-    sleep(1_500 * MS).await; // a watchdog round passes with nothing to renew
+    // From one renewal of another lock to its next, a watchdog round passes with nothing to renew for this owner.
+    for _ in 0..2 {
+        renewed(&beside).await;
+    }
     let watched = owner.rlock("a").lock().await.unwrap();
     renewed(&watched).await;
     assert!(!watched.is_lost() && !fixed.is_lost());
     watched.unlock().await.unwrap();
     fixed.unlock().await.unwrap();
+    beside.unlock().await.unwrap();
     drop((bounded, owner, locks));
     scene.end().await;
 }
@@ -241,7 +254,8 @@ async fn an_unpolled_future_that_connects_blocks_nobody() {
     proxy.cut();
     let mut left = locks.rlock("left");
     let mut waiting = Box::pin(left.lock());
-    assert!(timeout(300 * MS, &mut waiting).await.is_err());
+    let before = proxy.accepted();
+    poll_until(&mut waiting, || proxy.accepted() > before).await;
     proxy.set(Faults::default());
 
     soon(locks.rlock("b").lock()).await.unwrap().unlock().await.unwrap();
@@ -262,7 +276,7 @@ async fn an_unpolled_future_at_the_head_of_the_queue_blocks_nobody() {
     let guard = locks.rlock("a").lock().await.unwrap();
     let mut left = locks.rlock("a");
     let mut waiting = Box::pin(left.lock());
-    assert!(timeout(100 * MS, &mut waiting).await.is_err());
+    poll_until(&mut waiting, || !scene.server.channels().is_empty()).await;
     guard.unlock().await.unwrap();
     for _ in 0..3 {
         let guard = locks.rlock("a").try_lock_for(10 * SECOND).await;
@@ -282,8 +296,9 @@ async fn a_stuck_release_does_not_extend_a_time_limit() {
     let mut lock = locks.rlock("a");
     let guard = lock.lock().await.unwrap();
     proxy.set(Faults::black_hole());
+    let sent = proxy.commands();
     drop(guard);
-    sleep(5 * MS).await; // the release is in flight, and nothing of it arrives
+    eventually("the release is in flight", || proxy.commands(), |&now| now > sent).await;
     // On a busy machine all timers fire late. So this timer decides, not a clock.
     let got = timeout(700 * MS, lock.try_lock_for(100 * MS))
         .await

@@ -6,7 +6,7 @@ mod support;
 
 use lockkeeper::{BaseLock, Error, LockConfig, Lost};
 use support::fixture::{Fixture, for_each_lock};
-use support::{Faults, MS, SECOND, Scene, connect, patient, renewed, soon, throughout, timed};
+use support::{Faults, MS, SECOND, Scene, connect, eventually, patient, renewed, soon, throughout, timed};
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// Guarantees 1 and 6. On a silent connection the guard is lost at its deadline at the latest, and before another
@@ -74,7 +74,8 @@ async fn the_deadline_counts_from_before_the_command_was_sent<F: Fixture>() {
         let locks = locks.clone();
         async move { F::lock(&locks, "a").lock().await.unwrap() }
     });
-    sleep(400 * MS).await; // the delay of the reply
+    let kept = || scene.server.run::<i64>(&["PTTL", "a"]);
+    eventually("the reply is 400 ms late", kept, |ms| (1..5_600).contains(ms)).await;
     proxy.set(Faults::default());
     let guard = soon(locking).await.unwrap();
     let relies_on_less = async || {
@@ -105,11 +106,10 @@ async fn a_release_that_was_never_sent_does_not_hide_a_loss<F: Fixture>() {
         if restart {
             scene.server.restart();
         } else {
-            scene.server.run::<u32>(&["CLIENT", "KILL", "TYPE", "NORMAL"]);
+            scene.disconnect().await;
             scene.server.run::<()>(&["DEL", "a"]);
         }
         let rival = soon(F::rival(&beside, "a").lock()).await.unwrap();
-        disconnect_is_noticed().await;
         assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })), "restarted: {restart}");
         assert!(!rival.is_lost());
         rival.unlock().await.unwrap();
@@ -117,23 +117,14 @@ async fn a_release_that_was_never_sent_does_not_hide_a_loss<F: Fixture>() {
         // A command that was never sent is not undone either.
         let idle = F::lock(&locks, "a").lock().await.unwrap();
         idle.unlock().await.unwrap();
-        scene.server.run::<u32>(&["CLIENT", "KILL", "TYPE", "NORMAL"]);
-        disconnect_is_noticed().await;
+        scene.disconnect().await;
         let before = scene.server.calls("evalsha");
         F::lock(&locks, "a").lock().await.unwrap().unlock().await.unwrap();
-        sleep(500 * MS).await; // several undos would run in this time
-        assert_eq!(scene.server.calls("evalsha") - before, 2);
+        // Several undos would run in this time.
+        throughout(500 * MS, async || assert_eq!(scene.server.calls("evalsha") - before, 2)).await;
     }
     drop((locks, beside));
     scene.end().await;
-}
-
-/// Gives the client time to notice that its connection ended, which nothing outside shows. In several steps: after a
-/// single sleep on a busy machine, the client might not have run at all.
-async fn disconnect_is_noticed() {
-    for _ in 0..10 {
-        sleep(10 * MS).await;
-    }
 }
 
 /// Guarantee 17. The client abandons a connection attempt that hangs while there is still time for another.
@@ -146,7 +137,7 @@ async fn a_connection_that_hangs_does_not_cost_the_lease<F: Fixture>() {
     let guard = F::lock(&locks, "a").lock().await.unwrap();
     let before = proxy.accepted();
     proxy.set(Faults::black_hole());
-    support::eventually("the client reconnects", || proxy.accepted(), |&accepted| accepted > before).await;
+    eventually("the client reconnects", || proxy.accepted(), |&accepted| accepted > before).await;
     // From here on new connections work. Existing ones stay silent.
     proxy.set(Faults::default());
     proxy.set_existing(Faults::black_hole());

@@ -20,11 +20,7 @@ fn resident() -> usize {
 async fn a_name_that_nobody_waits_for_is_forgotten() {
     const NAMES: usize = 450;
     const LONG: usize = 60_000;
-    /// Memory of this process in bytes.
-    fn resident() -> usize {
-        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
-        4_096 * pages.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
-    }
+    let _alone = ALONE.lock().await;
     let scene = Scene::start();
     let locks = scene.client().await;
     let mut before = 0;

@@ -184,7 +184,7 @@ async fn a_waiter_sleeps_and_holds_nothing() {
     eventually("the waiters subscribe", || scene.server.channels(), |channels| channels.len() == 1).await;
     eventually("nothing is held", || scene.server.keys(), |keys| *keys == ["b"]).await;
     let before = quiet(|| scene.server.calls("evalsha")).await;
-    sleep(2 * SECOND).await; // they sleep all the time
+    sleep(2 * SECOND).await; // nothing may happen in this time
     let asked = scene.server.calls("evalsha") - before;
     assert!(asked <= 10, "{asked} commands in two seconds");
     guard.unlock().await.unwrap();

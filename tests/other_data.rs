@@ -113,18 +113,11 @@ async fn java_holders_are_not_taken_for_data() {
 for_each_lock! { a_hash_of_the_application_is_refused_and_not_changed }
 
 mod written {
-    use super::support::fixture::{FairLocks, FencedLocks, RLocks, ReadLocks, SingleRedLocks, WriteLocks};
+    use super::for_each_lock;
 
-    macro_rules! tests {
-        ($($name:ident: $fixture:ident)*) => {
-            $(
-                #[tokio::test]
-                async fn $name() {
-                    super::data_that_is_written_to_a_held_lock_outlives_it::<$fixture>().await;
-                }
-            )*
-        };
+    for_each_lock! {
+        fair: FairLocks, fenced: FencedLocks, read: ReadLocks, red: SingleRedLocks, rlock: RLocks, write: WriteLocks => {
+            data_that_is_written_to_a_held_lock_outlives_it
+        }
     }
-
-    tests! { fair: FairLocks fenced: FencedLocks read: ReadLocks red: SingleRedLocks rlock: RLocks write: WriteLocks }
 }

@@ -171,7 +171,8 @@ async fn shutdown_leaves_the_queue_for_an_unpolled_waiter() {
     let record = || scene.server.run::<Vec<String>>(&["HVALS", "lockkeeper_fair:{a}"]);
     let before = record();
     eventually("a heartbeat", record, |now| *now != before).await;
-    sleep(500 * MS).await; // and half a second of the shutdown: the next one is under way
+    let sent = proxy.commands();
+    eventually("the next heartbeat is in flight", || proxy.commands(), |&now| now > sent).await;
     let shut = soon(locks.shutdown()).await;
     let places = scene.server.run::<usize>(&["LLEN", "redisson_lock_queue:{a}"]);
     guard.unlock().await.unwrap();

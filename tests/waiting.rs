@@ -3,14 +3,18 @@
 #[path = "support/mod.rs"]
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lockkeeper::{LockClient, LockConfigBuilder, Source};
 use support::{
-    Faults, LIMIT, MS, SECOND, Scene, Server, connect, eventually, patient, soon, throughout, timed,
+    Faults, LIMIT, MS, SECOND, Scene, Server, connect, eventually, patient, poll_until, soon, throughout,
+    timed, woken,
 };
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
+use tokio_test::task;
 
 /// Only messages wake a waiter.
 fn never_polls() -> LockConfigBuilder {
@@ -37,12 +41,16 @@ async fn listens(scene: &Scene, channels: usize) {
 
 /// A waiter that has attempted, subscribed and attempted again. From here on it sleeps.
 async fn sleeper(scene: &Scene, locks: &LockClient) -> JoinHandle<Instant> {
-    let attempts = || scene.server.calls("pttl"); // only acquire scripts call it
-    let before = attempts();
+    let before = attempts(scene);
     let waiting = wait_for(locks, "a");
     listens(scene, 1).await;
-    eventually("the waiter attempts again", attempts, |&now| now >= before + 2).await;
+    eventually("the waiter attempts again", || attempts(scene), |&now| now >= before + 2).await;
     waiting
+}
+
+/// How often an acquire script was refused. No other script calls the command.
+fn attempts(scene: &Scene) -> u64 {
+    scene.server.calls("pttl")
 }
 
 /// The ids of the connections that are subscribed.
@@ -261,17 +269,20 @@ async fn a_thousand_waiters_cost_one_subscription_and_one_attempt_per_release() 
     let locks = scene.client().await;
     let guard = locks.rlock("a").lock().await.unwrap();
     let before = scene.server.calls("evalsha");
+    let asked = Arc::new(AtomicU64::new(0));
     let mut waiting = JoinSet::new();
     for _ in 0..WAITERS {
-        let locks = locks.clone();
+        let (locks, asked) = (locks.clone(), Arc::clone(&asked));
         waiting.spawn(async move {
+            asked.fetch_add(1, Ordering::Relaxed); // and it joins the wait queue before any other task runs
             let guard = locks.rlock("a").lock().await.unwrap();
             sleep(MS).await; // the section
             guard.unlock().await.unwrap();
         });
     }
+    let queued = || asked.load(Ordering::Relaxed);
+    eventually("all have joined the wait queue", queued, |&count| count == WAITERS).await;
     listens(&scene, 1).await;
-    sleep(200 * MS).await; // all have joined the wait queue, which nothing outside shows
     assert_eq!(listeners(&scene).len(), 1);
     let subscribers: (String, u32) = scene.server.run(&["PUBSUB", "NUMSUB", "redisson_lock__channel:{a}"]);
     assert_eq!(subscribers.1, 1);
@@ -380,7 +391,9 @@ async fn a_refused_channel_does_not_affect_other_subscriptions() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_temporarily_refused_subscription_is_retried() {
     let scene = Scene::with(Server::with(&["--busy-reply-threshold", "50"]));
-    let (ours, theirs) = (scene.client_with(never_polls()).await, scene.client().await);
+    let proxy = scene.proxy().await;
+    let ours = connect(proxy.url(), never_polls().connections(1)).await;
+    let theirs = scene.client().await;
     let guard = theirs.rlock("a").lock().await.unwrap();
     let url = scene.server.url();
     let busy = std::thread::spawn(move || {
@@ -392,14 +405,16 @@ async fn a_temporarily_refused_subscription_is_retried() {
         refused.is_err_and(|error| error.code() == Some("BUSY"))
     };
     eventually("the server is busy", is_busy, |&busy| busy).await;
+    let before = proxy.accepted();
     let waiting = wait_for(&ours, "a");
-    sleep(500 * MS).await; // it is refused meanwhile
+    let connected = || proxy.accepted() - before;
+    eventually("it is refused, and connects again to subscribe", connected, |&count| count >= 2).await;
     scene.server.run::<()>(&["SCRIPT", "KILL"]);
     assert!(busy.join().unwrap());
     listens(&scene, 1).await;
     guard.unlock().await.unwrap();
     assert!(timed(waiting).await.1 < AT_ONCE);
-    drop((ours, theirs));
+    drop((ours, theirs, proxy));
     scene.end().await;
 }
 
@@ -411,7 +426,13 @@ async fn a_wake_up_that_was_taken_and_not_used_is_passed_on() {
     let ours = connect(proxy.url(), never_polls().connections(1).command_timeout(SECOND)).await;
     let theirs = scene.client().await;
     let guard = theirs.rlock("a").lock().await.unwrap();
-    let first = sleeper(&scene, &ours).await;
+    let mut lock = ours.rlock("a");
+    let mut first = task::spawn(lock.lock());
+    let before = attempts(&scene);
+    poll_until(&mut first, || attempts(&scene) >= before + 2).await;
+    // The reply arrives before that of a later command on the same connection. So with the next poll it waits.
+    assert!(ours.rlock("a").is_locked().await.unwrap());
+    assert!(first.poll().is_pending());
     let second = wait_for(&ours, "a");
 
     // Messages still arrive. Commands wait for a connection that is never established.
@@ -425,16 +446,16 @@ async fn a_wake_up_that_was_taken_and_not_used_is_passed_on() {
     });
     eventually("the client reconnects", || proxy.accepted(), |&accepted| accepted > made).await;
     guard.unlock().await.unwrap();
-    sleep(100 * MS).await; // the message has arrived, and the first waiter acts on it
-    first.abort();
-    assert!(first.await.unwrap_err().is_cancelled(), "the first waiter had to wait for a connection");
+    woken(&mut first).await; // by the message
+    assert!(first.poll().is_pending(), "the first waiter has to wait for a connection");
+    drop(first);
 
     proxy.set(Faults::default());
     let (woken, took) = timed(second).await;
     woken.unwrap();
     assert!(took < AT_ONCE, "{took:?}");
     soon(asking).await.unwrap().unwrap();
-    drop((ours, theirs, proxy));
+    drop((lock, ours, theirs, proxy));
     scene.end().await;
 }
 

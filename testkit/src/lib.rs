@@ -1,13 +1,15 @@
 //! Servers and a fault proxy for the tests and benchmarks of lockkeeper.
 //!
 //! - [`Server`] runs a Redis or Valkey server of its own on a free port, and stops it when it is dropped. It can be
-//!   frozen, killed and started again, and it reads the server's statistics.
+//!   frozen, killed and started again.
+//! - [`Commands`] are what tests and benchmarks run on a server, and what they read from it.
 //! - [`Proxy`] stands between a client and a server, and makes the faults that a network can make.
 //! - [`lua`] reads the scripts of lockkeeper as the crate sends them.
 //! - [`resp`] finds the ends of commands and replies in a byte stream.
 //!
 //! Every function panics when it cannot do its work: the caller is a test or a benchmark, and has no use for an error.
 
+mod commands;
 pub mod lua;
 mod port;
 mod process;
@@ -16,6 +18,7 @@ pub mod resp;
 mod server;
 mod stats;
 
+pub use commands::Commands;
 pub use port::ReservedPort;
 pub use process::signal;
 pub use proxy::{Faults, Proxy};

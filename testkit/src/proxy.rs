@@ -65,6 +65,12 @@ struct Shared {
     swallowed: AtomicUsize,
     lost_messages: AtomicUsize,
     accepted: AtomicUsize,
+    /// How many commands came from clients.
+    commands: AtomicUsize,
+    /// The words of each command, if they are recorded.
+    recorded: Mutex<Option<Vec<Vec<String>>>>,
+    /// The code of each reply that was an error, such as `BUSY`.
+    errors: Mutex<Vec<String>>,
     /// The first bytes are replaced by the second in each reply. Both have the same length.
     doctored: Mutex<Option<(Vec<u8>, Vec<u8>)>>,
 }
@@ -103,6 +109,9 @@ impl Proxy {
             swallowed: AtomicUsize::new(0),
             lost_messages: AtomicUsize::new(0),
             accepted: AtomicUsize::new(0),
+            commands: AtomicUsize::new(0),
+            recorded: Mutex::default(),
+            errors: Mutex::default(),
             doctored: Mutex::default(),
         });
         let task = tokio::spawn(accept(listener, Arc::clone(&shared)));
@@ -171,6 +180,26 @@ impl Proxy {
         self.shared.accepted.load(Ordering::SeqCst)
     }
 
+    /// How many commands came from clients. On a connection whose requests are held, only the first held one is counted.
+    pub fn commands(&self) -> usize {
+        self.shared.commands.load(Ordering::SeqCst)
+    }
+
+    /// Records all commands from now on.
+    pub fn record(&self) {
+        *self.shared.recorded.lock().unwrap() = Some(Vec::new());
+    }
+
+    /// The words of each command that was recorded.
+    pub fn recorded(&self) -> Vec<Vec<String>> {
+        self.shared.recorded.lock().unwrap().clone().expect("commands are recorded")
+    }
+
+    /// How many replies were an error with this code, such as `BUSY`.
+    pub fn errors(&self, code: &str) -> usize {
+        self.shared.errors.lock().unwrap().iter().filter(|error| *error == code).count()
+    }
+
     /// Replaces these bytes in each reply by others of the same length.
     pub fn doctor(&self, from: &str, to: &str) {
         assert_eq!(from.len(), to.len(), "a reply keeps its length");
@@ -231,8 +260,13 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: &Link, 
     while from.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
         while let Some(len) = frame_len(&bytes) {
             let frame: Vec<u8> = bytes.drain(..len).collect();
+            let command = words(&frame);
+            if let Some(recorded) = &mut *shared.recorded.lock().unwrap() {
+                recorded.push(command.clone());
+            }
+            shared.commands.fetch_add(1, Ordering::SeqCst);
             link.pass(|faults| faults.hold_requests).await;
-            link.verdicts.lock().unwrap().push(shared.verdict(&words(&frame)));
+            link.verdicts.lock().unwrap().push(shared.verdict(&command));
             if to.write_all(&frame).await.is_err() {
                 return;
             }
@@ -246,6 +280,7 @@ async fn replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: &Link, s
         while let Some(len) = frame_len(&bytes) {
             let mut frame: Vec<u8> = bytes.drain(..len).collect();
             shared.treat(&mut frame);
+            shared.record(&frame);
             if frame.starts_with(b"*3\r\n$7\r\nmessage\r\n") {
                 if link.faults.borrow().lose_messages {
                     shared.lost_messages.fetch_add(1, Ordering::SeqCst);
@@ -279,6 +314,13 @@ impl Shared {
         let then_cut = rule.then_cut;
         *swallow = None;
         Verdict::Swallow { then_cut }
+    }
+
+    fn record(&self, reply: &[u8]) {
+        if let Some(error) = reply.strip_prefix(b"-") {
+            let code = error.split(|byte| byte.is_ascii_whitespace()).next().unwrap_or_default();
+            self.errors.lock().unwrap().push(String::from_utf8_lossy(code).into_owned());
+        }
     }
 
     fn treat(&self, frame: &mut [u8]) {

@@ -1,15 +1,15 @@
 //! A Redis or Valkey server of its own, on a free port.
 
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use redis::{Connection, FromRedisValue, RedisError, Value};
+use redis::{Connection, RedisError};
 
-use crate::stats::CommandStats;
-use crate::{ReservedPort, lua, process};
+use crate::{Commands, ReservedPort, process};
 
 /// How long a server may take to start.
 const START: Duration = Duration::from_secs(10);
@@ -26,6 +26,8 @@ const ANSWER: Duration = Duration::from_secs(5);
 pub struct Server {
     process: Option<Child>,
     port: ReservedPort,
+    /// Each command runs on a connection of its own.
+    commands: Commands,
     dir: PathBuf,
     args: Vec<String>,
 }
@@ -45,7 +47,11 @@ impl Server {
         let _ = std::fs::remove_dir_all(&dir); // left by a killed process that had the same id
         std::fs::create_dir_all(&dir).expect("a directory for the server");
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let mut server = Self { process: None, port: ReservedPort::new(), dir, args };
+        let port = ReservedPort::new();
+        let number = port.number();
+        let commands =
+            Commands::new(move |words| redis::cmd(words[0]).arg(&words[1..]).query(&mut connect(number)?));
+        let mut server = Self { process: None, port, commands, dir, args };
         let started = (0..5).any(|_| server.launch());
         assert!(started, "no server could be started");
         server.load_scripts();
@@ -122,16 +128,9 @@ impl Server {
         let _ = process.wait();
         false
     }
-
-    /// A server that asks for a password, or has renamed the command, goes without them.
-    fn load_scripts(&self) {
-        for script in lua::sources() {
-            let _: Result<String, _> = self.try_run(&["SCRIPT", "LOAD", &script]);
-        }
-    }
 }
 
-/// Addresses and commands.
+/// Addresses.
 impl Server {
     /// The port on which it listens, of the address 127.0.0.1.
     pub fn port(&self) -> u16 {
@@ -140,7 +139,7 @@ impl Server {
 
     /// The URL for clients.
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/", self.port())
+        url(self.port())
     }
 
     /// The id of its process.
@@ -150,95 +149,15 @@ impl Server {
 
     /// Opens a connection. A command on it fails after five seconds without an answer.
     pub fn connect(&self) -> Result<Connection, RedisError> {
-        let connection = redis::Client::open(self.url())?.get_connection_with_timeout(ANSWER)?;
-        connection.set_read_timeout(Some(ANSWER))?;
-        Ok(connection)
-    }
-
-    /// Runs a command on a connection of its own.
-    pub fn run<T: FromRedisValue>(&self, words: &[&str]) -> T {
-        self.try_run(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
-    }
-
-    /// Runs a command that may fail on a connection of its own.
-    pub fn try_run<T: FromRedisValue>(&self, words: &[&str]) -> Result<T, RedisError> {
-        let mut command = redis::cmd(words[0]);
-        command.arg(&words[1..]).query(&mut self.connect()?)
-    }
-
-    /// Runs a command with many pairs of arguments, a thousand pairs at a time. An empty word is left out.
-    pub fn run_many(&self, command: &[&str], pairs: &[[String; 2]]) {
-        for pairs in pairs.chunks(1_000) {
-            let words = pairs.iter().flatten().map(String::as_str).filter(|word| !word.is_empty());
-            self.run::<()>(&[command, &words.collect::<Vec<_>>()].concat());
-        }
-    }
-
-    /// Runs a script of lockkeeper, such as `"rlock/acquire.lua"`.
-    pub fn script(&self, file: &str, keys: &[&str], args: &[&str]) -> Value {
-        let (text, count) = (lua::source(file), keys.len().to_string());
-        self.run(&[&["EVAL", &text, &count], keys, args].concat())
+        connect(self.port())
     }
 }
 
-/// What is on the server.
-impl Server {
-    /// Name and version, such as "Redis 7.0.15".
-    pub fn version(&self) -> String {
-        let info: String = self.run(&["INFO", "server"]);
-        let fact = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
-        match (fact("valkey_version:"), fact("redis_version:")) {
-            (Some(version), _) => format!("Valkey {version}"),
-            (None, version) => format!("Redis {}", version.unwrap_or("of unknown version")),
-        }
-    }
+impl Deref for Server {
+    type Target = Commands;
 
-    /// All keys, except the token counters of fenced locks, which no release removes.
-    pub fn keys(&self) -> Vec<String> {
-        let mut keys: Vec<String> = self.run(&["KEYS", "*"]);
-        keys.retain(|key| !key.starts_with("redisson_lock_token:"));
-        keys
-    }
-
-    /// All channels that have a subscriber.
-    pub fn channels(&self) -> Vec<String> {
-        self.run(&["PUBSUB", "CHANNELS"])
-    }
-
-    /// The connected clients as `CLIENT LIST` describes them, without the connection that asks.
-    pub fn clients(&self) -> Vec<String> {
-        let list: String = self.run(&["CLIENT", "LIST"]);
-        list.lines().filter(|line| !line.contains("cmd=client|list")).map(str::to_owned).collect()
-    }
-
-    /// Milliseconds since 1970 by the server's clock.
-    pub fn now_ms(&self) -> u64 {
-        let time: Vec<u64> = self.run(&["TIME"]);
-        time[0] * 1_000 + time[1] / 1_000
-    }
-
-    /// How often a command was called since the server started, by clients and by scripts.
-    pub fn calls(&self, command: &str) -> u64 {
-        self.command_stats().of(command, "calls")
-    }
-
-    /// Microseconds that the server spent on a command since it started.
-    pub fn micros(&self, command: &str) -> u64 {
-        self.command_stats().of(command, "usec")
-    }
-
-    /// How many scripts ran since the server started.
-    pub fn scripts(&self) -> u64 {
-        self.command_stats().scripts()
-    }
-
-    /// How many commands scripts ran since the server started, as long as clients send only those that no script runs.
-    pub fn calls_in_scripts(&self) -> u64 {
-        self.command_stats().in_scripts()
-    }
-
-    fn command_stats(&self) -> CommandStats {
-        CommandStats(self.run(&["INFO", "commandstats"]))
+    fn deref(&self) -> &Commands {
+        &self.commands
     }
 }
 
@@ -247,6 +166,16 @@ impl Drop for Server {
         self.kill();
         let _ = std::fs::remove_dir_all(&self.dir);
     }
+}
+
+fn url(port: u16) -> String {
+    format!("redis://127.0.0.1:{port}/")
+}
+
+fn connect(port: u16) -> Result<Connection, RedisError> {
+    let connection = redis::Client::open(url(port))?.get_connection_with_timeout(ANSWER)?;
+    connection.set_read_timeout(Some(ANSWER))?;
+    Ok(connection)
 }
 
 fn program() -> String {

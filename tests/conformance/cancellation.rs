@@ -1,16 +1,19 @@
 //! Guarantees 11 and 12: dropping any future or guard, at any point, leaves nothing behind.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use lockkeeper::{BaseLock, Error, LockClient, LockGuard};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout};
+use tokio_test::task;
 
 use crate::Fixture;
-use crate::support::{LIMIT, MS, SECOND, Scene, connect, eventually, patient, soon, source, tasks, timed};
+use crate::support::{
+    LIMIT, MS, SECOND, Scene, connect, eventually, patient, soon, source, tasks, timed, woken,
+};
 
 /// More polls than any future here needs.
 const MOST_POLLS: usize = 200;
@@ -18,21 +21,21 @@ const MOST_POLLS: usize = 200;
 /// Polls a future this many times, each time after it was woken. Then leaves it for a while, and drops it. `None`: it
 /// was dropped.
 async fn left<F: Future>(times: usize, pause: Pause, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut polls = 0;
-    let output = poll_fn(|context| {
-        polls += 1;
-        match future.as_mut().poll(context) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if polls >= times => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
+    let mut future = task::spawn(future);
+    for poll in 1..=times {
+        if let Poll::Ready(output) = future.poll() {
+            return Some(output);
         }
-    })
-    .await;
-    if output.is_none() {
-        pause.take().await;
+        if poll < times {
+            woken(&mut future).await;
+        }
     }
-    output
+    match pause {
+        Pause::No => {}
+        Pause::Sent => yield_now().await,
+        Pause::Answered => woken(&mut future).await,
+    }
+    None
 }
 
 /// What happens between the last poll and the drop.
@@ -42,20 +45,12 @@ enum Pause {
     No,
     /// The command is in flight.
     Sent,
-    /// The reply has arrived, and the future has not seen it.
+    /// The future was woken, mostly by the reply, and has not seen it.
     Answered,
 }
 
 impl Pause {
     const ALL: [Self; 3] = [Self::No, Self::Sent, Self::Answered];
-
-    async fn take(self) {
-        match self {
-            Self::No => {}
-            Self::Sent => tokio::task::yield_now().await,
-            Self::Answered => sleep(3 * MS).await, // long enough for most replies; a later one is a valid case, too
-        }
-    }
 }
 
 /// A scene in which futures are dropped, and the check that nothing is left.
@@ -152,13 +147,17 @@ pub async fn a_dropped_wait_leaves_nothing<F: Fixture>() {
                 released.await.unwrap_err();
                 holder.unlock().await.unwrap();
             });
+            let is_over = AtomicBool::new(false);
             let waiting = async {
                 let mut lock = F::rival(&it.locks, "a");
-                left(polls, pause, lock.try_lock_for(wait)).await.map(|got| drop(got.unwrap()))
+                let got = left(polls, pause, lock.try_lock_for(wait)).await;
+                is_over.store(true, Ordering::Relaxed);
+                got.map(|got| drop(got.unwrap()))
             };
             let next = async {
                 if behind {
-                    sleep(5 * MS).await; // so that it queues behind the first, if the first waits this long
+                    let waits = || is_over.load(Ordering::Relaxed) || !it.scene.server.channels().is_empty();
+                    eventually("the first waits, or was dropped before", waits, |&waits| waits).await;
                     let mut next = F::rival(&it.locks, "a");
                     let guard = soon(next.lock()).await.unwrap();
                     guard.unlock().await.unwrap();
@@ -336,7 +335,7 @@ pub async fn drops_at_random_moments_under_load_leave_nothing<F: Fixture>() {
 async fn two_holds(mut lock: impl BaseLock) {
     let outer = lock.lock().await.unwrap();
     let inner = lock.lock().await.unwrap();
-    tokio::task::yield_now().await;
+    yield_now().await;
     inner.unlock().await.unwrap();
     outer.unlock().await.unwrap();
 }

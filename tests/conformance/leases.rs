@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockkeeper::{BaseLock, Error, LockClient, Lost, RemainingLease};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::{LIMIT, MS, SECOND, Scene, patient, renewed, soon, throughout, timed};
+use crate::support::{LIMIT, MS, SECOND, Scene, eventually, patient, renewed, soon, throughout, timed};
 use crate::{Fixture, Lending, client_with_lease};
 
 /// Redisson: testRemainTimeToLive.
@@ -153,7 +153,9 @@ pub async fn max_hold_counts_from_the_grant<F: Fixture>() {
     let rival = F::rival(&locks, "a").lock().await.unwrap();
     let mut lock = F::bounded(&locks, "a", MOST);
     let holding = async {
-        sleep(WAIT).await; // the time that it waits
+        let left = || scene.server.run::<u64>(&["PTTL", "a"]);
+        let held_for = Duration::from_millis(left()) - WAIT;
+        eventually("the rival held it for long", left, |&left| Duration::from_millis(left) < held_for).await;
         rival.unlock().await.unwrap();
     };
     let (guard, ()) = tokio::join!(lock.lock(), holding);

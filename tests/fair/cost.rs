@@ -2,10 +2,10 @@
 
 use lockkeeper::LockConfig;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{Faults, LIMIT, SECOND, Scene, connect, eventually, patient, soon, timed, within};
-use crate::{config, waits};
+use crate::{QUEUE, SCORES, config, waits};
 
 /// Guarantee 10. Without a single message, the heartbeat tells the first waiter.
 #[tokio::test]
@@ -70,11 +70,14 @@ async fn ten_thousand_waiters_cost_two_scripts_each() {
     within(limit, "all waiters have attempted again", attempts, |&made| made >= (2 * LOCKS * EACH) as u64)
         .await;
     let (evalsha, usec) = (scene.server.calls("evalsha"), scene.server.micros("evalsha"));
-    sleep(allowance / 3).await; // one heartbeat for each lock
-    let beats = scene.server.calls("evalsha") - evalsha;
+    let beats = || scene.server.calls("evalsha") - evalsha;
+    let start = Instant::now();
+    let beats = eventually("one heartbeat for each lock", beats, |&beats| beats >= LOCKS as u64).await;
+    let took = start.elapsed();
     let each = (scene.server.micros("evalsha") - usec) / beats;
-    println!("{beats} heartbeats in a third of the allowance, of {each} µs server time");
-    assert!((LOCKS as u64 / 2..=2 * LOCKS as u64).contains(&beats), "{beats} heartbeats");
+    println!("{beats} heartbeats in {took:?}, of {each} µs server time");
+    // They are due within a third of the allowance. A heartbeat for each waiter would come a hundred times as often.
+    assert!(took > allowance / 6, "{beats} heartbeats in {took:?}");
 
     let (evalsha, publish) = (scene.server.calls("evalsha"), scene.server.calls("publish"));
     for guard in guards {
@@ -101,25 +104,25 @@ async fn no_waiter_polls_in_a_loop() {
     // The first in the queue is a dead Java client, which counts as alive for a minute.
     let now: Vec<String> = scene.server.run(&["TIME"]);
     let score = (now[0].parse::<u64>().unwrap() + 60) * 1_000;
-    scene.server.run::<()>(&["RPUSH", "redisson_lock_queue:{a}", "dead:1"]);
-    scene.server.run::<()>(&["ZADD", "redisson_lock_timeout:{a}", &score.to_string(), "dead:1"]);
+    scene.server.run::<()>(&["RPUSH", QUEUE, "dead:1"]);
+    scene.server.run::<()>(&["ZADD", SCORES, &score.to_string(), "dead:1"]);
     let mut waiting = Vec::new();
     for number in 0..10 {
         waiting.push(waits(&scene, &locks, number + 1).await);
     }
     eventually("all waiters subscribe", || scene.server.channels().len(), |&len| len == waiting.len()).await;
     let before = scene.server.calls("evalsha");
-    sleep(2 * SECOND).await; // only heartbeats are due in this time
+    sleep(2 * SECOND).await; // nothing but heartbeats may happen in this time
     let asked = scene.server.calls("evalsha") - before;
     assert!(asked <= 40, "{asked} commands of 10 waiters in two seconds");
     // The same while the server is stopped. It counts the commands when it continues.
     let before = scene.server.calls("evalsha");
     scene.server.freeze();
-    sleep(SECOND).await; // the pause
+    sleep(SECOND).await; // the pause, in which attempts may not pile up
     scene.server.thaw();
     let asked = scene.server.calls("evalsha") - before;
     assert!(asked <= 40, "{asked} commands of 10 waiters in a pause of a second");
-    scene.server.run::<()>(&["LPOP", "redisson_lock_queue:{a}"]);
+    scene.server.run::<()>(&["LPOP", QUEUE]);
     for waiter in waiting {
         soon(waiter).await.unwrap();
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::support::{MS, SECOND, Scene, eventually, soon, throughout, timed};
-use crate::{ALLOWANCE, config, lasting, left, queue, queued, waits};
+use crate::{ALLOWANCE, PLACES, SCORES, config, lasting, left, queue, queued, waits};
 
 /// Guarantees 8 and 11. The waiter times out or is dropped, also while it is woken. The next waiter is woken at once.
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn a_waiter_that_gives_up_leaves_no_queue_entry() {
     let locks = scene.client_with(config()).await;
     let guard = locks.fair_lock("a").lock().await.unwrap();
     let waiting = waits(&scene, &locks, 0).await;
-    scene.server.run::<()>(&["DEL", "lockkeeper_fair:{a}"]);
+    scene.server.run::<()>(&["DEL", PLACES]);
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
     queued(&scene, 0).await;
@@ -96,7 +96,7 @@ async fn a_waiter_that_gives_up_while_the_lock_is_held_wakes_nobody() {
     let (locks, beside) = (scene.client_with(config()).await, scene.client_with(config()).await);
     let guard = locks.fair_lock("a").lock().await.unwrap();
     let first = waits(&scene, &locks, 0).await;
-    let lasts_ms = scene.server.run::<i64>(&["PTTL", "lockkeeper_fair:{a}"]);
+    let lasts_ms = scene.server.run::<i64>(&["PTTL", PLACES]);
     assert!(lasts_ms > 0, "{lasts_ms}");
     let second = waits(&scene, &beside, 1).await;
     second.abort();
@@ -120,8 +120,7 @@ async fn timed_out_waits_leave_nothing_behind() {
     for _ in 0..30 {
         assert!(locks.fair_lock("a").try_lock_for(10 * MS).await.unwrap().is_none());
     }
-    let scores: Vec<String> =
-        scene.server.run(&["ZRANGE", "redisson_lock_timeout:{a}", "0", "-1", "WITHSCORES"]);
+    let scores: Vec<String> = scene.server.run(&["ZRANGE", SCORES, "0", "-1", "WITHSCORES"]);
     let time: Vec<f64> =
         scene.server.run::<Vec<String>>(&["TIME"]).iter().map(|part| part.parse().unwrap()).collect();
     let ahead = scores[1].parse::<f64>().unwrap() / 1e3 - time[0];

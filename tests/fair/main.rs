@@ -28,6 +28,20 @@ const ALLOWANCE: Duration = Duration::from_millis(1_500);
 /// How long each waiter holds the lock that it waited for, so that other waiters can give up meanwhile.
 const SECTION: Duration = Duration::from_millis(5);
 
+/// The keys of the fair lock `a`, as its scripts take them.
+const KEYS: [&str; 6] = [
+    "a",
+    "redisson_lock_queue:{a}",
+    "redisson_lock_timeout:{a}",
+    "lockkeeper_fair:{a}",
+    "lockkeeper_fair_tickets:{a}",
+    "redisson_lock__channel:{a}",
+];
+const QUEUE: &str = KEYS[1];
+const SCORES: &str = KEYS[2];
+const PLACES: &str = KEYS[3];
+const TICKETS: &str = KEYS[4];
+
 fn config() -> LockConfigBuilder {
     patient().fair_allowance(ALLOWANCE)
 }
@@ -38,7 +52,13 @@ fn lasting() -> LockConfigBuilder {
 }
 
 fn queue(scene: &Scene) -> Vec<String> {
-    scene.server.run(&["LRANGE", "redisson_lock_queue:{a}", "0", "-1"])
+    scene.server.run(&["LRANGE", QUEUE, "0", "-1"])
+}
+
+/// Adds a Java client to the queue, as Redisson does.
+fn java_queues(scene: &Scene) {
+    scene.server.run::<()>(&["RPUSH", QUEUE, "java:1"]);
+    scene.server.run::<()>(&["ZADD", SCORES, &(scene.server.now_ms() + 300_000).to_string(), "java:1"]);
 }
 
 async fn queued(scene: &Scene, count: usize) {

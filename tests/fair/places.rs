@@ -3,7 +3,7 @@
 use crate::support::{
     Child, LIMIT, MS, SECOND, Scene, connect, eventually, patient, soon, throughout, timed,
 };
-use crate::{ALLOWANCE, config, left, queue, queued, waits};
+use crate::{ALLOWANCE, PLACES, QUEUE, SCORES, config, left, queue, queued, waits};
 
 /// Guarantee 9. A waiting process is killed or stopped, and its waiters are passed over. Also if the first waiter dies
 /// while the lock is free.
@@ -65,7 +65,7 @@ async fn a_waiter_keeps_its_place_on_a_server_without_memory() {
     scene.server.run::<()>(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
     assert!(scene.server.try_run::<()>(&["SET", "x", "1"]).is_err_and(|error| error.code() == Some("OOM")));
-    let record = || scene.server.run::<Vec<String>>(&["HVALS", "lockkeeper_fair:{a}"]);
+    let record = || scene.server.run::<Vec<String>>(&["HVALS", PLACES]);
     for _ in 0..3 {
         let before = record();
         eventually("a heartbeat is recorded", record, |now| *now != before).await;
@@ -176,14 +176,14 @@ async fn a_waiter_removed_from_the_queue_returns_with_its_next_attempt() {
     let order = queue(&scene);
     for round in 0..20 {
         for owner in &order {
-            scene.server.run::<()>(&["LREM", "redisson_lock_queue:{a}", "1", owner]);
-            scene.server.run::<()>(&["ZREM", "redisson_lock_timeout:{a}", owner]);
+            scene.server.run::<()>(&["LREM", QUEUE, "1", owner]);
+            scene.server.run::<()>(&["ZREM", SCORES, owner]);
         }
         for owner in order.iter().rev() {
             scene.server.run::<()>(&["PUBLISH", &format!("redisson_lock__channel:{{a}}:{owner}"), "0"]);
         }
         eventually("both waiters are back in order", || queue(&scene), |found| *found == order).await;
-        assert_eq!(scene.server.run::<usize>(&["ZCARD", "redisson_lock_timeout:{a}"]), 2, "round {round}");
+        assert_eq!(scene.server.run::<usize>(&["ZCARD", SCORES]), 2, "round {round}");
     }
     guard.unlock().await.unwrap();
     assert!(soon(first).await.unwrap() < soon(second).await.unwrap());

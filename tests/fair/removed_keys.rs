@@ -5,21 +5,8 @@ use lockkeeper::LockClient;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::config;
 use crate::support::{SECOND, Scene, connect, eventually, patient, soon};
-
-const KEYS: [&str; 6] = [
-    "a",
-    "redisson_lock_queue:{a}",
-    "redisson_lock_timeout:{a}",
-    "lockkeeper_fair:{a}",
-    "lockkeeper_fair_tickets:{a}",
-    "redisson_lock__channel:{a}",
-];
-const QUEUE: &str = KEYS[1];
-const SCORES: &str = KEYS[2];
-const PLACES: &str = KEYS[3];
-const TICKETS: &str = KEYS[4];
+use crate::{KEYS, PLACES, QUEUE, SCORES, TICKETS, config, java_queues, queue, queued};
 
 /// Guarantees 8 and 9. Waiters of one client are queued. These keys are removed, and perhaps the message connection is cut. After
 /// some heartbeats the holder releases. All waiters and a new one are granted the lock, and no key is left.
@@ -32,8 +19,7 @@ async fn waiters_survive(removed: &[&str], waiters: usize, is_cut: bool) {
     for number in 1..=waiters {
         let locks: LockClient = locks.clone();
         waiting.spawn(async move { locks.fair_lock("a").lock().await.unwrap().unlock().await.unwrap() });
-        eventually("it is queued", || scene.server.run::<usize>(&["LLEN", QUEUE]), |&len| len == number)
-            .await;
+        queued(&scene, number).await;
     }
     scene.server.run::<()>(&[&["DEL"], removed].concat());
     if is_cut {
@@ -69,12 +55,6 @@ async fn every_waiter_is_granted_the_lock_after_tickets_were_removed_and_message
     waiters_survive(&[TICKETS], 8, true).await;
 }
 
-/// A Java client with a place, as Redisson adds it.
-fn java_queues(scene: &Scene) {
-    scene.server.run::<()>(&["RPUSH", QUEUE, "java:1"]);
-    scene.server.run::<()>(&["ZADD", SCORES, &(scene.server.now_ms() + 300_000).to_string(), "java:1"]);
-}
-
 /// Guarantee 9. Without scores, waiters behind a Java client stay behind it, and each has one place.
 #[tokio::test]
 async fn waiters_stay_behind_java_after_the_scores_were_removed() {
@@ -89,8 +69,7 @@ async fn waiters_stay_behind_java_after_the_scores_were_removed() {
     scene.server.run::<()>(&["DEL", SCORES]);
     for _ in 0..2 {
         scene.server.script("fair/heartbeat.lua", &KEYS, &["6000", "300000", "b:2 c:3"]);
-        let queue: Vec<String> = scene.server.run(&["LRANGE", QUEUE, "0", "-1"]);
-        assert_eq!(queue, ["java:1", "b:2", "c:3"]);
+        assert_eq!(queue(&scene), ["java:1", "b:2", "c:3"]);
     }
     scene.server.run::<()>(&["FLUSHALL"]);
     scene.end().await;
@@ -115,8 +94,7 @@ async fn the_place_of_a_java_client_outlives_dead_waiters_in_rust() {
         |record: &String| record.split(' ').next().unwrap().parse::<u64>().unwrap() < scene.server.now_ms();
     eventually("its waiter counts as dead", is_dead, now).await;
     guard.unlock().await.unwrap();
-    let queue: Vec<String> = scene.server.run(&["LRANGE", QUEUE, "0", "-1"]);
-    assert_eq!(queue, ["java:1"]);
+    assert_eq!(queue(&scene), ["java:1"]);
     assert_eq!([QUEUE, SCORES].map(lasts_ms), [-1, -1], "nobody here would renew the expiry");
     scene.server.run::<()>(&["FLUSHALL"]);
     drop(beside);

@@ -4,7 +4,7 @@
 //! commands that the scripts run, including commands that look at many waiters at once.
 
 use crate::support::{MS, SECOND, Scene, patient, soon};
-use crate::{config, waits};
+use crate::{KEYS, PLACES, QUEUE, SCORES, TICKETS, config, java_queues, waits};
 
 const MANY: usize = 10_000;
 
@@ -14,42 +14,25 @@ fn queue_many(scene: &Scene, count: usize, alive_until_ms: u64, java_before: usi
         (1..=count).map(|n| format!("00000000-0000-0000-0000-000000000000:{n}")).collect();
     let pairs = |value: &dyn Fn(usize) -> [String; 2]| (0..count).map(value).collect::<Vec<_>>();
     let far = (scene.server.now_ms() + 600_000).to_string();
-    scene
-        .server
-        .run_many(&["RPUSH", "redisson_lock_queue:{a}"], &pairs(&|n| [waiters[n].clone(), String::new()]));
-    scene
-        .server
-        .run_many(&["ZADD", "redisson_lock_timeout:{a}"], &pairs(&|n| [far.clone(), waiters[n].clone()]));
-    scene.server.run_many(
-        &["ZADD", "lockkeeper_fair_tickets:{a}"],
-        &pairs(&|n| [(n + 1).to_string(), waiters[n].clone()]),
-    );
     let record = format!("{alive_until_ms} {java_before}");
-    scene
-        .server
-        .run_many(&["HSET", "lockkeeper_fair:{a}"], &pairs(&|n| [waiters[n].clone(), record.clone()]));
+    let server = &scene.server;
+    server.run_many(&["RPUSH", QUEUE], &pairs(&|n| [waiters[n].clone(), String::new()]));
+    server.run_many(&["ZADD", SCORES], &pairs(&|n| [far.clone(), waiters[n].clone()]));
+    server.run_many(&["ZADD", TICKETS], &pairs(&|n| [(n + 1).to_string(), waiters[n].clone()]));
+    server.run_many(&["HSET", PLACES], &pairs(&|n| [waiters[n].clone(), record.clone()]));
     waiters
 }
 
 /// With ten thousand waiters, each script runs as many commands as with ten, and none scans the queue.
 #[tokio::test]
 async fn the_cost_of_an_operation_does_not_grow_with_the_queue() {
-    const KEYS: [&str; 6] = [
-        "a",
-        "redisson_lock_queue:{a}",
-        "redisson_lock_timeout:{a}",
-        "lockkeeper_fair:{a}",
-        "lockkeeper_fair_tickets:{a}",
-        "redisson_lock__channel:{a}",
-    ];
     let mut found = Vec::new();
     for (waiters, java) in [(10, false), (MANY, false), (10, true), (MANY, true)] {
         let scene = Scene::start();
         let later = scene.server.now_ms() + 3_600_000;
         scene.server.script("fair/acquire.lua", &KEYS, &["holder:1", "60000", "6000", "300000"]);
         if java {
-            scene.server.run::<()>(&["RPUSH", KEYS[1], "java:1"]);
-            scene.server.run::<()>(&["ZADD", KEYS[2], &later.to_string(), "java:1"]);
+            java_queues(&scene);
         }
         queue_many(&scene, waiters, later, usize::from(java));
         let mut last = scene.server.calls_in_scripts();
@@ -109,7 +92,7 @@ async fn the_order_survives_the_loss_of_the_list() {
     for number in 0..5 {
         waiting.push(waits(&scene, &locks, number).await);
     }
-    scene.server.run::<()>(&["DEL", "redisson_lock_queue:{a}"]);
+    scene.server.run::<()>(&["DEL", QUEUE]);
     guard.unlock().await.unwrap();
     let mut times = Vec::new();
     for waiter in waiting {
@@ -128,13 +111,9 @@ async fn every_key_of_the_queue_expires() {
     let guard = locks.fair_lock("a").lock().await.unwrap();
     let waiting = waits(&scene, &locks, 0).await;
     let second = waits(&scene, &locks, 1).await;
-    let keys = [
-        "redisson_lock_queue:{a}",
-        "redisson_lock_timeout:{a}",
-        "lockkeeper_fair:{a}",
-        "lockkeeper_fair_tickets:{a}",
-    ];
-    for (key, least) in keys.into_iter().zip([3_600_000, 3_600_000, 60_000, 60_000]) {
+    for (key, least) in
+        [QUEUE, SCORES, PLACES, TICKETS].into_iter().zip([3_600_000, 3_600_000, 60_000, 60_000])
+    {
         let left = scene.server.run::<i64>(&["PTTL", key]);
         assert!((least..2 * 86_400_000).contains(&left), "{key}: {left}");
     }
@@ -159,7 +138,8 @@ async fn attempts_that_time_out_back_off() {
         let locks = locks.clone();
         waiting.spawn(async move { locks.fair_lock("a").lock().await?.unlock().await });
     }
-    tokio::time::sleep(4 * SECOND).await; // the outage
+    // A stopped server does not count. So the time is fixed, and what was sent in it is counted afterwards.
+    tokio::time::sleep(4 * SECOND).await;
     scene.server.thaw();
     let sent = crate::support::quiet(|| scene.server.calls("evalsha")).await;
     assert!(sent < 8 * WAITERS, "{sent} commands of {WAITERS} waiters in four seconds");

@@ -267,7 +267,7 @@ async fn the_same_commands_and_scripts_have_the_same_outcomes() {
             before.clear();
         }
         if dice.rng.u8(..30) == 0 {
-            thread::sleep(Duration::from_millis(dice.rng.u64(1..6)));
+            thread::sleep(Duration::from_millis(dice.rng.u64(1..6))); // so that some keys expire between two steps
         }
         let (name, command) = if dice.rng.u8(..5) < 3 {
             dice.call()

@@ -33,7 +33,9 @@ async fn two_clients_exclude_each_other_on_the_real_clock() {
     assert!(others.rlock(KEY).try_lock().await.unwrap().is_none());
     let mut waiting = others.rlock(KEY);
     let (guard, ()) = tokio::join!(waiting.lock(), async {
-        sleep(Duration::from_millis(20)).await;
+        while server.execute(&["PUBSUB", "CHANNELS"]) == b"*0\r\n" {
+            yield_now().await; // until the waiter subscribes
+        }
         guard.unlock().await.unwrap();
     });
     guard.unwrap().unlock().await.unwrap();

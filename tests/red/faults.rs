@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lockkeeper::{Error, LockConfig};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::support::{Faults, LIMIT, MS, SECOND, eventually, patient, renewed, soon, throughout, timed};
 use crate::{COMMAND, Three, both, impatient, lasting, red};
@@ -164,8 +164,8 @@ async fn contention_beside_a_dead_and_a_slow_server_is_not_an_error() {
     assert!(got.unwrap().is_none() && took < LIMIT / 2, "{took:?}");
     assert!(lock.try_lock_for(500 * MS).await.unwrap().is_none());
     let waiting = tokio::spawn(async move { lock.lock().await.map(drop) });
-    sleep(3 * SECOND).await; // longer than `retry_timeout`
-    assert!(!waiting.is_finished());
+    // Longer than `retry_timeout`, after which it may not give up.
+    throughout(3 * SECOND, async || assert!(!waiting.is_finished())).await;
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap().expect("the waiter acquires after the release");
     three.proxies[0].refuse(false);

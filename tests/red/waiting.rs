@@ -94,7 +94,7 @@ async fn a_waiter_for_a_majority_sleeps() {
     eventually("the waiter subscribes", || three.heard(), |&count| count == 1).await;
     let asked = || three.servers().iter().map(|server| server.calls("evalsha")).sum::<u64>();
     let before = quiet(asked).await;
-    sleep(2 * SECOND).await; // it sleeps all the time
+    sleep(2 * SECOND).await; // nothing may happen in this time
     assert!(asked() - before <= 6, "{} commands in two seconds", asked() - before);
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap().unwrap();

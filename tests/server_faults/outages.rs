@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::support::fixture::Fixture;
 use crate::support::{
-    Faults, LIMIT, MS, SECOND, Scene, Server, connect, patient, renewed, soon, throughout, timed,
+    Faults, LIMIT, MS, SECOND, Scene, Server, connect, eventually, patient, renewed, soon, throughout, timed,
 };
 
 /// Guarantee 17. `NOSCRIPT`.
@@ -47,9 +47,7 @@ pub async fn killed_connections_are_replaced<F: Fixture>() {
     for _ in 0..3 {
         let guard = lock.lock().await.unwrap();
         for _ in 0..3 {
-            let killed: u32 = scene.server.run(&["CLIENT", "KILL", "TYPE", "normal"]);
-            assert!(killed >= 1);
-            sleep(100 * MS).await; // the client notices, which nothing outside shows
+            scene.disconnect().await;
             let (locked, took) = timed(lock.is_locked()).await;
             assert!(locked.unwrap() && took < 5 * SECOND, "{took:?}");
         }
@@ -204,12 +202,13 @@ async fn shared_connections_survive_the_runtime_that_started_them() {
         if cut {
             proxy.cut(); // with a cut, the client connects; without, it probes
         }
-        proxy.set(Faults::black_hole());
+        proxy.set(Faults::replies_held());
+        let (accepted, pings) = (proxy.accepted(), scene.server.calls("ping"));
         let other = Runtime::new().unwrap();
         let elsewhere = locks.clone();
         other.spawn(async move { elsewhere.rlock("b").lock().await });
-        // Without a cut: longer than `command_timeout`, and shorter than a probe.
-        sleep(if cut { 100 * MS } else { 300 * MS }).await;
+        let has_begun = || if cut { proxy.accepted() > accepted } else { scene.server.calls("ping") > pings };
+        eventually("it connects or probes", has_begun, |&begun| begun).await;
         other.shutdown_background();
         proxy.set(Faults::default());
         soon(locks.rlock("c").lock()).await.unwrap().unlock().await.unwrap();

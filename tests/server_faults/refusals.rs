@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use lockkeeper::{BaseLock, Error};
-use tokio::time::sleep;
 
 use crate::support::fixture::Fixture;
 use crate::support::{
@@ -47,7 +46,8 @@ pub async fn out_of_memory_refuses_new_locks_but_not_renewal_or_release<F: Fixtu
 /// Guarantee 17. `READONLY`: acquires are retried inside their limit, and a release gets no verdict from a replica.
 pub async fn a_replica_grants_nothing<F: Fixture>() {
     let scene = Scene::start();
-    let locks = scene.client_with(impatient()).await;
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), impatient()).await;
     let mut lock = F::lock(&locks, "a");
     let guard = lock.lock().await.unwrap();
     let gone = F::lock(&locks, "gone").lock().await.unwrap();
@@ -71,15 +71,18 @@ pub async fn a_replica_grants_nothing<F: Fixture>() {
         );
     }
 
+    let before = proxy.errors("READONLY");
     let waiting = tokio::spawn({
         let locks = locks.clone();
         async move { F::lock(&locks, "c").try_lock_for(10 * SECOND).await }
     });
-    sleep(300 * MS).await; // it is refused meanwhile
+    eventually("it is refused again and again", || proxy.errors("READONLY"), |&now| now >= before + 3).await;
     scene.server.run::<()>(&["REPLICAOF", "NO", "ONE"]);
     soon(waiting).await.unwrap().unwrap().expect("the lock is free").unlock().await.unwrap();
     drop((lock, locks));
-    scene.end().await; // the background releases the remaining holds
+    scene.quiet().await; // the background releases the remaining holds
+    drop(proxy);
+    scene.end().await;
 }
 
 /// Guarantee 17. `LOADING`.
@@ -114,7 +117,8 @@ pub async fn acquires_wait_for_a_server_that_loads_its_data<F: Fixture>() {
 pub async fn acquires_wait_for_a_server_that_is_busy_with_a_script<F: Fixture>() {
     let scene = Scene::start();
     scene.server.run::<()>(&["CONFIG", "SET", "busy-reply-threshold", "50"]);
-    let (locks, hasty) = (scene.client().await, scene.client_with(impatient()).await);
+    let proxy = scene.proxy().await;
+    let (locks, hasty) = (connect(proxy.url(), patient()).await, scene.client_with(impatient()).await);
     let guard = F::lock(&locks, "a").lock().await.unwrap();
     let mut endless = scene.server.connect().unwrap();
     endless.set_read_timeout(None).unwrap();
@@ -130,14 +134,14 @@ pub async fn acquires_wait_for_a_server_that_is_busy_with_a_script<F: Fixture>()
         let locks = locks.clone();
         async move { F::lock(&locks, "b").try_lock_for(10 * SECOND).await }
     });
-    sleep(100 * MS).await; // both are refused meanwhile
+    eventually("both are refused, and one again", || proxy.errors("BUSY"), |&refused| refused >= 3).await;
     scene.server.run::<()>(&["SCRIPT", "KILL"]);
     assert!(running.join().unwrap());
     soon(waiting).await.unwrap().unwrap().expect("the lock is free").unlock().await.unwrap();
     soon(unlocking).await.unwrap().unwrap();
     let _ = hasty.shutdown().await; // its limit for this is short, too
     locks.shutdown().await.unwrap();
-    drop((locks, hasty));
+    drop((locks, hasty, proxy));
     scene.end().await;
 }
 

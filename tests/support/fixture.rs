@@ -166,18 +166,13 @@ joined_fixture!(MultiLocks: MultiLock of ["", " beside"]);
 joined_fixture!(SingleMultiLocks: MultiLock of [""]);
 joined_fixture!(SingleRedLocks: RedLock of [""]);
 
-/// Makes each function a test for each lock type. A new lock type needs one more line here.
+/// Makes each function a test for each lock type, or for those that stand before `=>`. A new lock type needs one more
+/// line here.
 macro_rules! for_each_lock {
-    ($($test:ident)*) => {
-        for_each_lock! { fair: FairLocks; $($test)* }
-        for_each_lock! { fenced: FencedLocks; $($test)* }
-        for_each_lock! { read: ReadLocks; $($test)* }
-        for_each_lock! { red: SingleRedLocks; $($test)* }
-        for_each_lock! { rlock: RLocks; $($test)* }
-        for_each_lock! { single: SingleMultiLocks; $($test)* }
-        for_each_lock! { write: WriteLocks; $($test)* }
+    ($($kind:ident: $fixture:ident),+ => $tests:tt) => {
+        $( for_each_lock! { @ $kind: $fixture $tests } )+
     };
-    ($kind:ident: $fixture:ident; $($test:ident)*) => {
+    (@ $kind:ident: $fixture:ident { $($test:ident)* }) => {
         mod $kind {
             $(
                 #[tokio::test]
@@ -185,6 +180,12 @@ macro_rules! for_each_lock {
                     crate::$test::<crate::support::fixture::$fixture>().await;
                 }
             )*
+        }
+    };
+    ($($test:ident)*) => {
+        for_each_lock! {
+            fair: FairLocks, fenced: FencedLocks, read: ReadLocks, red: SingleRedLocks, rlock: RLocks,
+            single: SingleMultiLocks, write: WriteLocks => { $($test)* }
         }
     };
 }

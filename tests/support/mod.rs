@@ -13,7 +13,6 @@
 pub mod child;
 pub mod events;
 pub mod fixture;
-pub mod server;
 #[cfg(feature = "memory")]
 pub mod store;
 
@@ -28,12 +27,13 @@ use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
+use tokio_test::task::Spawn;
 
 pub use child::Child;
 #[cfg(not(feature = "memory"))]
 pub use lockkeeper_testkit::Server;
 pub use lockkeeper_testkit::lua::hash as script_hash;
-pub use lockkeeper_testkit::{Faults, Proxy};
+pub use lockkeeper_testkit::{Faults, Proxy, ReservedPort};
 #[cfg(feature = "memory")]
 pub use store::Server;
 
@@ -76,6 +76,15 @@ impl Scene {
         let mut before = left();
         let is_longer = || std::mem::replace(&mut before, left()) < before;
         eventually("it is renewed", is_longer, |&longer| longer).await;
+    }
+
+    /// Closes the connections on which clients send commands. Returns when the clients have noticed: the task of each
+    /// connection has ended.
+    pub async fn disconnect(&self) {
+        let before = tasks();
+        let closed: usize = self.server.run(&["CLIENT", "KILL", "TYPE", "normal"]);
+        assert!(closed > 0, "no client is connected");
+        eventually("the clients notice", tasks, |&left| left + closed <= before).await;
     }
 
     /// Waits until no lock is held and no client listens.
@@ -201,6 +210,15 @@ pub async fn poll_until(future: &mut (impl Future + Unpin), is_so: impl Fn() -> 
     while !is_so() {
         assert!(future.now_or_never().is_none(), "it completed");
         assert!(start.elapsed() < LIMIT, "not within {LIMIT:?}");
+        sleep(MS).await;
+    }
+}
+
+/// Waits until a future that a test polls by hand was woken since its last poll.
+pub async fn woken<F>(future: &mut Spawn<F>) {
+    let start = Instant::now();
+    while !future.is_woken() {
+        assert!(start.elapsed() < LIMIT, "not woken within {LIMIT:?}");
         sleep(MS).await;
     }
 }

@@ -4,12 +4,13 @@
 //! than the in-memory server has fails there. `tests/real_only.txt` names these tests, and `scripts/test fast` leaves them out.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use lockkeeper::Source;
 use lockkeeper::memory::{Data, MemoryServer};
-use lockkeeper_testkit::{Server as RealServer, lua};
+use lockkeeper_testkit::{Commands, Server as RealServer};
 use redis::{Connection, FromRedisValue, RedisError, Value};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
@@ -19,7 +20,7 @@ const REAL_ONLY: &str = "this test needs a real server: add it to tests/real_onl
 static IN_MEMORY: LazyLock<Mutex<HashMap<String, MemoryServer>>> = LazyLock::new(Mutex::default);
 
 pub enum Server {
-    Memory { server: MemoryServer, url: String },
+    Memory { server: MemoryServer, url: String, commands: Commands },
     Real(RealServer),
 }
 
@@ -61,9 +62,12 @@ impl Server {
         let url =
             (0..).map(|number| format!("memory:{number}")).find(|url| !servers.contains_key(url)).unwrap();
         servers.insert(url.clone(), server.clone());
-        let server = Self::Memory { server, url };
-        server.load_scripts();
-        server
+        let commands = Commands::new({
+            let server = server.clone();
+            move |words| run(&server, words)
+        });
+        commands.load_scripts();
+        Self::Memory { server, url, commands }
     }
 
     pub fn with(args: &[&str]) -> Self {
@@ -77,17 +81,11 @@ impl Server {
         }
     }
 
-    fn load_scripts(&self) {
-        for script in lua::sources() {
-            self.run::<String>(&["SCRIPT", "LOAD", &script]);
-        }
-    }
-
     pub fn restart(&mut self) {
         match self {
-            Self::Memory { server, .. } => {
+            Self::Memory { server, commands, .. } => {
                 server.start(Data::Lost);
-                self.load_scripts();
+                commands.load_scripts();
             }
             Self::Real(server) => server.restart(),
         }
@@ -146,95 +144,16 @@ impl Server {
     pub fn connect(&self) -> Result<Connection, RedisError> {
         self.real().connect()
     }
+}
 
-    pub fn run<T: FromRedisValue>(&self, words: &[&str]) -> T {
-        self.try_run(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
-    }
+impl Deref for Server {
+    type Target = Commands;
 
-    pub fn try_run<T: FromRedisValue>(&self, words: &[&str]) -> Result<T, RedisError> {
+    fn deref(&self) -> &Commands {
         match self {
-            Self::Memory { server, .. } => Ok(T::from_redis_value(run(server, words)?)?),
-            Self::Real(server) => server.try_run(words),
+            Self::Memory { commands, .. } => commands,
+            Self::Real(server) => server,
         }
-    }
-
-    pub fn run_many(&self, command: &[&str], pairs: &[[String; 2]]) {
-        for pairs in pairs.chunks(1_000) {
-            let words = pairs.iter().flatten().map(String::as_str).filter(|word| !word.is_empty());
-            self.run::<()>(&[command, &words.collect::<Vec<_>>()].concat());
-        }
-    }
-
-    pub fn script(&self, file: &str, keys: &[&str], args: &[&str]) -> Value {
-        let (text, count) = (lua::source(file), keys.len().to_string());
-        self.run(&[&["EVAL", &text, &count], keys, args].concat())
-    }
-
-    pub fn version(&self) -> String {
-        self.real().version()
-    }
-
-    pub fn keys(&self) -> Vec<String> {
-        let mut keys: Vec<String> = self.run(&["KEYS", "*"]);
-        keys.retain(|key| !key.starts_with("redisson_lock_token:"));
-        keys
-    }
-
-    pub fn channels(&self) -> Vec<String> {
-        self.run(&["PUBSUB", "CHANNELS"])
-    }
-
-    pub fn clients(&self) -> Vec<String> {
-        match self {
-            Self::Memory { .. } => {
-                self.run::<String>(&["CLIENT", "LIST"]).lines().map(str::to_owned).collect()
-            }
-            Self::Real(server) => server.clients(),
-        }
-    }
-
-    pub fn now_ms(&self) -> u64 {
-        let time: Vec<u64> = self.run(&["TIME"]);
-        time[0] * 1_000 + time[1] / 1_000
-    }
-
-    pub fn calls(&self, command: &str) -> u64 {
-        match self {
-            Self::Memory { .. } => self.all_calls().get(command).copied().unwrap_or(0),
-            Self::Real(server) => server.calls(command),
-        }
-    }
-
-    pub fn micros(&self, command: &str) -> u64 {
-        self.real().micros(command)
-    }
-
-    pub fn scripts(&self) -> u64 {
-        match self {
-            Self::Memory { .. } => self.calls("eval") + self.calls("evalsha"),
-            Self::Real(server) => server.scripts(),
-        }
-    }
-
-    pub fn calls_in_scripts(&self) -> u64 {
-        const NOT_IN_SCRIPTS: [&str; 8] =
-            ["client", "eval", "evalsha", "hello", "info", "ping", "subscribe", "unsubscribe"];
-        match self {
-            Self::Memory { .. } => {
-                let calls = self.all_calls().into_iter();
-                calls.filter(|(name, _)| !NOT_IN_SCRIPTS.contains(&&**name)).map(|(_, calls)| calls).sum()
-            }
-            Self::Real(server) => server.calls_in_scripts(),
-        }
-    }
-
-    fn all_calls(&self) -> HashMap<String, u64> {
-        let stats: String = self.run(&["INFO", "commandstats"]);
-        let parse = |line: &str| {
-            let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-            Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
-        };
-        stats.lines().filter_map(parse).collect()
     }
 }
 

@@ -1,0 +1,115 @@
+//! Commands that a test sends to its server, and what they tell.
+
+use std::fmt;
+
+use redis::{FromRedisValue, RedisError, Value};
+
+use crate::lua;
+use crate::stats::CommandStats;
+
+type Execute = dyn Fn(&[&str]) -> Result<Value, RedisError> + Send + Sync;
+
+/// Runs commands on a server, whatever kind of server that is.
+pub struct Commands(Box<Execute>);
+
+impl Commands {
+    /// Runs commands by this function.
+    pub fn new(execute: impl Fn(&[&str]) -> Result<Value, RedisError> + Send + Sync + 'static) -> Self {
+        Self(Box::new(execute))
+    }
+
+    /// Runs a command.
+    pub fn run<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        self.try_run(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    /// Runs a command that may fail.
+    pub fn try_run<T: FromRedisValue>(&self, words: &[&str]) -> Result<T, RedisError> {
+        Ok(T::from_redis_value((self.0)(words)?)?)
+    }
+
+    /// Runs a command with many pairs of arguments, a thousand pairs at a time. An empty word is left out.
+    pub fn run_many(&self, command: &[&str], pairs: &[[String; 2]]) {
+        for pairs in pairs.chunks(1_000) {
+            let words = pairs.iter().flatten().map(String::as_str).filter(|word| !word.is_empty());
+            self.run::<()>(&[command, &words.collect::<Vec<_>>()].concat());
+        }
+    }
+
+    /// Runs a script of lockkeeper, such as `"rlock/acquire.lua"`.
+    pub fn script(&self, file: &str, keys: &[&str], args: &[&str]) -> Value {
+        let (text, count) = (lua::source(file), keys.len().to_string());
+        self.run(&[&["EVAL", &text, &count], keys, args].concat())
+    }
+
+    /// Loads all scripts of lockkeeper. A server that asks for a password, or has renamed the command, goes without them.
+    pub fn load_scripts(&self) {
+        for script in lua::sources() {
+            let _: Result<String, _> = self.try_run(&["SCRIPT", "LOAD", &script]);
+        }
+    }
+
+    /// Name and version, such as "Redis 7.0.15".
+    pub fn version(&self) -> String {
+        let info: String = self.run(&["INFO", "server"]);
+        let fact = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
+        match (fact("valkey_version:"), fact("redis_version:")) {
+            (Some(version), _) => format!("Valkey {version}"),
+            (None, version) => format!("Redis {}", version.unwrap_or("of unknown version")),
+        }
+    }
+
+    /// All keys, except the token counters of fenced locks, which no release removes.
+    pub fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.run(&["KEYS", "*"]);
+        keys.retain(|key| !key.starts_with("redisson_lock_token:"));
+        keys
+    }
+
+    /// All channels that have a subscriber.
+    pub fn channels(&self) -> Vec<String> {
+        self.run(&["PUBSUB", "CHANNELS"])
+    }
+
+    /// The connected clients as `CLIENT LIST` describes them, without the connection that asks.
+    pub fn clients(&self) -> Vec<String> {
+        let list: String = self.run(&["CLIENT", "LIST"]);
+        list.lines().filter(|line| !line.contains("cmd=client|list")).map(str::to_owned).collect()
+    }
+
+    /// Milliseconds since 1970 by the server's clock.
+    pub fn now_ms(&self) -> u64 {
+        let time: Vec<u64> = self.run(&["TIME"]);
+        time[0] * 1_000 + time[1] / 1_000
+    }
+
+    /// How often a command was called since the server started, by clients and by scripts.
+    pub fn calls(&self, command: &str) -> u64 {
+        self.command_stats().of(command, "calls")
+    }
+
+    /// Microseconds that the server spent on a command since it started.
+    pub fn micros(&self, command: &str) -> u64 {
+        self.command_stats().of(command, "usec")
+    }
+
+    /// How many scripts ran since the server started.
+    pub fn scripts(&self) -> u64 {
+        self.command_stats().scripts()
+    }
+
+    /// How many commands scripts ran since the server started, as long as clients send only those that no script runs.
+    pub fn calls_in_scripts(&self) -> u64 {
+        self.command_stats().in_scripts()
+    }
+
+    fn command_stats(&self) -> CommandStats {
+        CommandStats(self.run(&["INFO", "commandstats"]))
+    }
+}
+
+impl fmt::Debug for Commands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Commands").finish_non_exhaustive()
+    }
+}
