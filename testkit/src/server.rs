@@ -11,17 +11,17 @@ use redis::{Connection, FromRedisValue, RedisError, Value};
 use crate::stats::CommandStats;
 use crate::{ReservedPort, lua, process};
 
-/// How long a server may take to start.
+/// The time limit for the start of a server.
 const START: Duration = Duration::from_secs(10);
 
-/// How long a command of this type may take.
+/// The time limit for a command of a test itself.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// A server process, which is killed when this value is dropped.
 ///
-/// The server keeps nothing on disk, unless its arguments say so, and knows all scripts of lockkeeper: every script runs
-/// with its first command, so a test can count commands. The program is the one that `LOCKKEEPER_SERVER` names, or
-/// `redis-server`, or `valkey-server`.
+/// The server keeps nothing on disk, unless its arguments say so. It knows all scripts of lockkeeper from the start, so
+/// each call is exactly one command, and a test can count commands. The program is the one that `LOCKKEEPER_SERVER`
+/// names, or `redis-server`, or `valkey-server`.
 #[derive(Debug)]
 pub struct Server {
     process: Option<Child>,
@@ -72,7 +72,7 @@ impl Server {
         self.load_scripts();
     }
 
-    /// Stops the server's process without ending it. Its connections stay open, and no client gets an answer.
+    /// Stops the server's process without ending it. The connections stay open, and no client gets an answer.
     pub fn freeze(&self) {
         process::signal(self.pid(), "STOP");
     }
@@ -123,7 +123,7 @@ impl Server {
         false
     }
 
-    /// A server that asks for a password, or has renamed the command, goes without them.
+    /// If the server asks for a password, or the command has another name, the scripts are not loaded.
     fn load_scripts(&self) {
         for script in lua::sources() {
             let _: Result<String, _> = self.try_run(&["SCRIPT", "LOAD", &script]);
@@ -166,7 +166,7 @@ impl Server {
         command.arg(&words[1..]).query(&mut self.connect()?)
     }
 
-    /// Runs a command with many pairs of arguments, a thousand pairs at a time. An empty word is left out.
+    /// Runs a command with many pairs of arguments, a thousand pairs at a time. Empty words are left out.
     pub fn run_many(&self, command: &[&str], pairs: &[[String; 2]]) {
         for pairs in pairs.chunks(1_000) {
             let words = pairs.iter().flatten().map(String::as_str).filter(|word| !word.is_empty());
@@ -232,7 +232,8 @@ impl Server {
         self.command_stats().scripts()
     }
 
-    /// How many commands scripts ran since the server started, as long as clients send only those that no script runs.
+    /// How many commands scripts ran since the server started. The number is right only if clients send no command that
+    /// a script runs, too.
     pub fn calls_in_scripts(&self) -> u64 {
         self.command_stats().in_scripts()
     }
