@@ -13,8 +13,8 @@ use crate::store::Source;
 
 /// A connection to one Redis or Valkey server, from which locks are made.
 ///
-/// A client is cheap to clone, and all clones share their connections, subscription and watchdog. Share the *client* wherever locks
-/// are needed, and make a handle where it is used: a handle is an owner, and whoever shares it could re-enter.
+/// A client is cheap to clone, and all clones share their connections, subscription and watchdog. Share the *client* wherever
+/// locks are needed, and make a handle where it is used: a handle is an owner, so each task that shares a handle could re-enter.
 ///
 /// **The name of a lock is its key in Redis.** Give locks a prefix of their own, such as `lock:`, so that no lock has the name of a
 /// key that holds data. A key that holds other data is [`Error::WrongKind`](crate::Error::WrongKind), and is never changed.
@@ -61,7 +61,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// A fault, if this process stands still for longer than `command_timeout`.
+    /// A fault, if this process is stopped for longer than `command_timeout`.
     ///
     /// # Cancel safety
     ///
@@ -192,13 +192,13 @@ impl LockClient {
 
     /// Ends the client and all its clones. Asks the server.
     ///
-    /// Nothing can be acquired any more, and waiting calls return [`Closed`](crate::Error::Closed). What was dropped, and what those
-    /// calls leave behind, is released before this returns.
+    /// Nothing can be acquired any more, and waiting calls return [`Closed`](crate::Error::Closed). Everything that was dropped,
+    /// and everything that those calls leave behind, is released before `shutdown` returns.
     ///
-    /// Guards that exist are not released: somebody works under them. They can still be released. Nothing renews them, so they are
-    /// lost when their lease ends.
+    /// Guards that exist are not released, because their sections are still at work. These guards can still be released. Nothing
+    /// renews them, so they are lost when their leases end.
     ///
-    /// Call it before a process exits. Otherwise the locks that were dropped last stay held until their lease ends.
+    /// Call `shutdown` before a process exits. Otherwise the locks that were dropped last stay held until their leases end.
     ///
     /// # Errors
     ///
@@ -207,7 +207,7 @@ impl LockClient {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the client may be closed or not. It can be called again.
+    /// If the future is dropped, it is unknown whether the client is closed. `shutdown` can be called again.
     ///
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -220,7 +220,7 @@ impl LockClient {
 
     /// Returns the id of this client. All its clones have the same id. Asks no server.
     ///
-    /// It is the part before the colon of every owner that [`inspect`](Self::inspect) shows for a hold of this client.
+    /// The id is the part before the colon of every owner that [`inspect`](Self::inspect) shows for a hold of this client.
     ///
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -233,7 +233,7 @@ impl LockClient {
     }
 }
 
-/// Shows the id, and locks nothing.
+/// Shows the id, and takes no mutex.
 impl fmt::Debug for LockClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LockClient({})", self.0.id())

@@ -1,7 +1,7 @@
-//! The clock. No other file reads one.
+//! The clock by which leases and deadlines are measured. No other file reads it; time limits of calls use tokio's clock.
 //!
-//! A lease on the server also ends while this host is suspended, so deadlines must pass meanwhile, too. On Linux
-//! [`std::time::Instant`] stops in a suspend; `CLOCK_BOOTTIME` does not. It never jumps, and nobody can set it.
+//! A lease on the server also ends while this host is suspended, so deadlines must pass during a suspend, too. On Linux
+//! [`std::time::Instant`] stops in a suspend. `CLOCK_BOOTTIME` does not stop and never jumps, and nobody can set it.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ mod virtual_time {
         static FOLLOWS: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// One point of time, by both clocks. While tokio's is not paused, the two differ by the time of suspends only.
+    /// One point of time, by both clocks. While tokio's clock is not paused, the two clocks differ only by the time of suspends.
     static ANCHOR: LazyLock<(std::time::Instant, Moment)> =
         LazyLock::new(|| (std::time::Instant::now(), real_now()));
 

@@ -20,7 +20,7 @@ const MOST_CONNECTIONS: usize = 64;
 /// The settings of a [`LockClient`](crate::LockClient). A `LockConfig` that exists is valid.
 ///
 /// It is built with [`builder`](Self::builder), or read with serde. In a file, durations are text such as `"30s"` or
-/// `"1m 500ms"`. Every field may be left out; an unknown field is an error.
+/// `"1m 500ms"`. Every field can be left out; an unknown field is an error.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -110,7 +110,7 @@ macro_rules! durations {
             )*
         }
 
-        /// A configuration as it stands in a file. All values are text, so that an error can name the field.
+        /// A configuration as it is in a file. All values are text, so that an error can name the field.
         #[derive(Default, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
         struct Fields {
@@ -155,8 +155,8 @@ macro_rules! durations {
 durations! {
     /// Sets the lease of a lock that the watchdog renews. Default: 30 s. From 100 ms to a day.
     ///
-    /// The watchdog renews each time a third of it has passed. A short lease frees the locks of a dead process sooner, but then a
-    /// short pause or outage costs a live process its lock.
+    /// The watchdog renews each time a third of this lease has passed. A short lease frees the locks of a dead process sooner,
+    /// but then a short pause or outage costs a live process its lock.
     watchdog_lease: 30 * SECOND, 100 * MS, DAY;
     /// Sets how long before the end of its lease a hold counts as lost. Default: 10 ms. Up to 10 s.
     ///
@@ -167,10 +167,11 @@ durations! {
     ///
     /// A lost message costs a waiter this time at most.
     safety_poll: 3 * SECOND, 10 * MS, HOUR;
-    /// Sets how long a waiter for a fair lock counts as alive after its last heartbeat. Default: 6 s. From 100 ms to a minute.
+    /// Sets the allowance of a waiter for a fair lock: it counts as alive for 4/3 of this time after its last heartbeat. Default:
+    /// 6 s. From 100 ms to a minute.
     ///
-    /// Heartbeats are sent after each third of it. A process that died delays the waiters behind it for this time and a third
-    /// more.
+    /// Heartbeats are sent after each third of this time. So a process that died delays the waiters behind its own for 4/3 of
+    /// this time.
     fair_allowance: 6 * SECOND, 100 * MS, MINUTE;
     /// Sets the longest wait of any Java client for a fair lock: the time that is passed to Redisson's `tryLock`, or its
     /// `fairLockWaitTimeout`. Default: 5 minutes. From a second to a day.
@@ -178,13 +179,14 @@ durations! {
     /// Sets the shortest `lockWatchdogTimeout` of Java clients that use the same read-write locks. Default: 30 s. From 100 ms
     /// to a day.
     ///
-    /// Java's watchdog sets the lease of the whole lock to that, also if a reader here has a longer one. So this client
-    /// raises the lease again after each third of this time.
+    /// Java's watchdog sets the lease of the whole lock to its `lockWatchdogTimeout`, even if a reader of this client has a
+    /// longer lease. So this client restores the lease after each third of this time.
     java_watchdog: 30 * SECOND, 100 * MS, DAY;
     /// Sets the time limit of a command, and of a new connection. Default: 1 s. From 10 ms to a minute.
     ///
-    /// The limit is shorter where a lease depends on the result, so that there is time for another try. A renewal has at most a
-    /// sixth of `watchdog_lease`. Opening a connection after the first one has the same limit, but at least 500 ms.
+    /// Some limits are shorter, so that there is time for another try before a lease or a place is lost. A renewal has at most a
+    /// sixth of `watchdog_lease`, a heartbeat at most a sixth of `fair_allowance`. A connection after the first one has at most a
+    /// sixth of `watchdog_lease`, or 500 ms if that is longer.
     command_timeout: SECOND, 10 * MS, MINUTE;
     /// Sets how long a call without a time limit keeps retrying after the first fault of server or network. Default: 10 s. Up
     /// to an hour.
@@ -192,7 +194,7 @@ durations! {
     /// Sets how long `connect` keeps retrying while the server is unreachable or not ready. Default: it tries once. Up to a
     /// day.
     ///
-    /// Set this in a process that may start before its server.
+    /// Set this in a process that can start before its server.
     start_timeout: Duration::ZERO, Duration::ZERO, DAY;
 }
 

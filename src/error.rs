@@ -75,7 +75,7 @@ pub enum Error {
     /// The lock was lost while it was in use.
     #[error(transparent)]
     Lost(#[from] Lost),
-    /// The hold that was to be released is gone. The section was not protected for an unknown time before.
+    /// The hold is already gone when it is released. The section has been without protection since an unknown time.
     #[error("the lock was no longer held when it was released{0}")]
     NotHeld(LockId),
     /// The server has no memory left for a new lock. Releasing and renewing still work.
@@ -89,8 +89,8 @@ pub enum Error {
     ReadOnly(Cause),
     /// The tokio runtime on which the client was made is gone, and with it the tasks of the client.
     ///
-    /// A client belongs to one runtime. A client in a `static` outlives its runtime where a program has several, as with
-    /// `#[tokio::test]`, which makes a runtime for each test.
+    /// A client belongs to one runtime. If a program has several runtimes, a client in a `static` can outlive its own. For
+    /// example, `#[tokio::test]` makes a runtime for each test.
     #[error(
         "the tokio runtime on which this lock client was made is gone: make one client for each runtime (in tests, one for \
          each test), or make it on a runtime that lives as long as the process"
@@ -132,7 +132,7 @@ pub enum Error {
     },
 }
 
-/// The lock was lost while it was in use: its lease ended, or somebody removed it.
+/// The lock was lost while it was in use: its lease ended, or somebody removed the lock.
 ///
 /// This is the only error of [`LockGuard::run`](crate::LockGuard::run). The event "a lock was lost" names the cause.
 ///
@@ -150,7 +150,7 @@ pub struct Lost {
     pub lock: LockId,
 }
 
-/// Identifies the lock that an [`Error`] is about. Its text continues a sentence, so it begins with a space.
+/// Identifies the lock that an [`Error`] is about. The text of a `LockId` continues a sentence, so it begins with a space.
 ///
 /// ```
 /// # fn demo(error: lockkeeper::Error) {
@@ -188,9 +188,9 @@ pub struct Cause {
 }
 
 impl Error {
-    /// Returns whether the server may have done what was asked for, or may still do so.
+    /// Returns whether it is unknown what the server did: it possibly did what the call asked for, or will still do it.
     ///
-    /// After a failed acquire there is nothing to do: what may have been acquired is released in the background. After a
+    /// After a failed acquire you need not do anything: if the lock was acquired, it is released in the background. After a
     /// failed `unlock`, the release continues in the background.
     ///
     /// ```
@@ -246,7 +246,7 @@ impl Error {
         }
     }
 
-    /// A command about a lock failed.
+    /// The error for a command about a lock that failed.
     pub(crate) fn of_lock(lock: LockId, fault: Fault) -> Self {
         match fault.kind {
             FaultKind::WrongType => Self::WrongKind { lock, found: "a key of another type" },
@@ -305,7 +305,7 @@ impl fmt::Display for Cause {
 
 impl fmt::Debug for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without what makes it continue a sentence.
+        // Without the characters by which the text continues a sentence.
         write!(f, "{:?}", self.to_string().trim_start_matches([' ', ':']))
     }
 }

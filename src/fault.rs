@@ -4,14 +4,14 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// Whether the command that failed may have run.
+/// Whether a command that failed possibly ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// It did not run and will not: no connection took it.
     No,
     /// It did not run and will not: the server answered so.
     Refused,
-    /// It may have run, or may still run.
+    /// It possibly ran, or will still run.
     Unknown,
 }
 
@@ -23,13 +23,13 @@ pub(crate) enum FaultKind {
     Broken,
     /// The server or the client library refuses something in the source, such as the number of the database.
     Configuration,
-    /// The server refuses what needs memory.
+    /// The server refuses commands that need memory.
     OutOfMemory,
-    /// The user may not do this.
+    /// The user has no right to do this.
     Permission,
     /// The server is a replica, which does not write.
     ReadOnly,
-    /// The answer is none that this crate expects.
+    /// This crate does not expect such an answer.
     Rejected,
     /// The runtime of the client is gone.
     RuntimeGone,
@@ -73,7 +73,7 @@ impl Fault {
         self.server.as_deref()
     }
 
-    /// Whether the same command can succeed a moment later, without anybody changing anything.
+    /// Whether the same command can succeed a moment later, if nobody changes anything.
     pub(crate) const fn is_transient(&self) -> bool {
         use FaultKind::{Broken, ReadOnly, TimedOut, Unavailable, Unreachable};
         matches!(self.kind, Broken | ReadOnly | TimedOut | Unavailable | Unreachable)

@@ -13,23 +13,24 @@ use crate::token::FencingToken;
 
 /// One hold on a lock.
 ///
-/// It borrows nothing, so it can be kept, sent and returned. It gives no access to data: what a lock in Redis protects is
-/// elsewhere.
+/// A guard borrows nothing, so it can be kept, sent and returned. It gives no access to data: the data that a lock in Redis
+/// protects is elsewhere.
 ///
 /// # Dropping a guard
 ///
 /// Dropping a guard releases the lock in the background, a moment later. Until then another handle's `try_lock` is refused. A
 /// drop never waits and never fails, also without a runtime; a release that fails is a `tracing` event. Use
-/// [`unlock`](Self::unlock) to know when the lock is free, and whether it was held until then.
+/// [`unlock`](Self::unlock) to know when the lock is free, and whether it was held until its release.
 ///
-/// `let _ = lock.lock().await?;` drops the guard at once. Bind it to a name.
+/// `let _ = lock.lock().await?;` drops the guard at once. Bind the guard to a name.
 ///
 /// # Losing a lock
 ///
 /// A lock in Redis is a lease. It is lost when the lease was not renewed in time, when somebody removed it, or when the server
-/// lost its data. The guard knows until when the lease can be relied on. That time counts from *before* the command was sent that
-/// acquired or last renewed it, less a margin. From then on [`is_lost`](Self::is_lost) returns true, and [`lost`](Self::lost) and
-/// [`run`](Self::run) act on it, whether or not the server can be reached. Lost is final.
+/// lost its data. The guard has a deadline: the end of the lease, minus a margin. The lease counts from *before* the client sent
+/// the command that acquired or last renewed the lock. From the deadline on, [`is_lost`](Self::is_lost) returns true,
+/// [`lost`](Self::lost) completes, and [`run`](Self::run) stops its work, whether or not the server can be reached. Lost is
+/// final.
 ///
 /// ```no_run
 /// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
@@ -66,8 +67,8 @@ impl LockGuard {
     /// Returns the owner of this hold, as the server knows it and as [`inspect`](crate::LockClient::inspect) shows it. Asks no
     /// server.
     ///
-    /// It is the [id of the client](crate::LockClient::id), a colon and a number, and for a write lock `:write`. For a lock of
-    /// several members, it is the owner of each, with commas between.
+    /// An owner is the [id of the client](crate::LockClient::id), a colon and a number, and then `:write` for a write lock. For a
+    /// lock of several members, this returns the owner of each, with commas between them.
     ///
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -86,8 +87,8 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`NotHeld`](crate::Error::NotHeld): the hold was gone, so the section was not protected for an unknown time before. What it
-    /// did may have to be checked.
+    /// [`NotHeld`](crate::Error::NotHeld): the hold was gone, so the section has been without protection since an unknown time.
+    /// Check what the section did.
     ///
     /// Otherwise a fault of server or network that lasted for `retry_timeout`. The release continues in the background.
     ///
@@ -109,8 +110,8 @@ impl LockGuard {
 
     /// Waits until the hold is lost. Asks no server.
     ///
-    /// A timer completes it, no later than the lease can be relied on, and without waiting for the server; or an answer of the
-    /// server does so earlier. If the guard is released, it still completes when the lease would have ended.
+    /// A timer completes the future before the deadline, without waiting for the server. An answer of the server can complete it
+    /// earlier. If the guard is released, the future still completes when the lease would have ended.
     ///
     /// # Cancel safety
     ///
@@ -140,7 +141,7 @@ impl LockGuard {
         self.0.is_lost()
     }
 
-    /// Returns how long the hold can be relied on if nothing renews it. Zero: it is lost. Asks no server.
+    /// Returns how long the hold can be relied on if nothing renews it. Zero: the hold is lost. Asks no server.
     ///
     /// ```no_run
     /// # fn demo(guard: &lockkeeper::LockGuard) {
@@ -153,8 +154,8 @@ impl LockGuard {
 
     /// Runs `work` while the lock is held, and drops it when the lock is lost. Asks no server.
     ///
-    /// The hold is checked before each step of `work`, that is, each time `work` is polled. `Ok` says that no loss was known
-    /// until then. Only `unlock`, which asks the server, tells whether the lock was held until the end.
+    /// The hold is checked before each step of `work`, that is, each time `work` is polled. `Ok` says that no loss was known at
+    /// the last step. Only `unlock`, which asks the server, tells whether the lock was held until the end.
     ///
     /// If `work` itself can fail, write `guard.run(work).await??`: the first `?` is for [`Lost`], the second for the error of
     /// the work. Inner sections run inside as well: `guard.run(inner(&mut owner))`.
@@ -165,8 +166,8 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`Lost`]: the hold was lost before `work` completed. The loss was logged with its cause. The guard can be dropped then;
-    /// `unlock` would only report `NotHeld`.
+    /// [`Lost`]: the hold was lost before `work` completed. The loss was logged with its cause. Drop the guard then: `unlock`
+    /// would only report `NotHeld`.
     ///
     /// # Cancel safety
     ///
@@ -186,7 +187,7 @@ impl LockGuard {
         let mut lost = pin!(self.lost());
         let mut work = pin!(work);
         poll_fn(|context| {
-            // By the clock, and not only by the timer: after a pause of this process, both may be ready.
+            // By the clock, and not only by the timer: after a pause of this process, the timer and `work` can be ready together.
             if self.is_lost() || lost.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Err(Lost { lock: self.0.lock() }));
             }
@@ -195,9 +196,9 @@ impl LockGuard {
         .await
     }
 
-    /// Makes the lease last at least this long from now. It never becomes shorter. Asks the server.
+    /// Makes the lease last at least this long from now. The lease never becomes shorter. Asks the server.
     ///
-    /// A lock with a fixed lease is kept longer by this. The end that `max_hold` sets stays.
+    /// This also makes a fixed lease longer. It does not move the end that `max_hold` sets.
     ///
     /// # Errors
     ///
@@ -206,7 +207,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the lease may have become longer or not.
+    /// If the future is dropped, it is unknown whether the lease became longer.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -218,7 +219,7 @@ impl LockGuard {
         self.0.extend(lease).await
     }
 
-    /// Returns how many holds the owner of this guard has on the lock, as far as it knows. Asks no server.
+    /// Returns how many holds the owner of this guard has on the lock, as far as this client knows. Asks no server.
     ///
     /// ```no_run
     /// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
@@ -232,7 +233,7 @@ impl LockGuard {
 
     /// Leaves the lock held until its lease ends by itself: nothing renews or releases it any more. Asks no server.
     ///
-    /// Use this and not [`std::mem::forget`]: a forgotten guard keeps its lock renewed as long as the process lives.
+    /// Use `leak` and not [`std::mem::forget`]: a forgotten guard keeps its lock renewed as long as the process lives.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -249,7 +250,7 @@ impl LockGuard {
     }
 }
 
-/// Locks nothing.
+/// Takes no mutex.
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")
@@ -277,7 +278,7 @@ pub struct FencedGuard {
 }
 
 impl FencedGuard {
-    /// Returns the number of this holder. It is greater than those of all earlier holders. Asks no server.
+    /// Returns the number of this holder. It is greater than the numbers of all earlier holders. Asks no server.
     ///
     /// ```no_run
     /// # async fn demo(mut lock: lockkeeper::FencedLock) -> lockkeeper::Result<()> {

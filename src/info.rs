@@ -37,7 +37,7 @@ pub struct LockInfo {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// The id of the client, a colon, and a number: of the owner, or in Java of the thread. A writer has `:write` behind it.
+    /// The id of the client, a colon, and the number of the owner (in Java, of the thread). For a writer, `:write` follows.
     ///
     /// Compare it with [`LockGuard::owner_id`](crate::LockGuard::owner_id) and [`LockClient::id`](crate::LockClient::id).
     pub owner: String,
@@ -61,7 +61,7 @@ pub struct Holder {
 pub enum RemainingLease {
     /// For this time.
     For(Duration),
-    /// For ever: the key has no expiry. Only a command of somebody else can cause that.
+    /// For ever: the key has no expiry. Only a command of another program can cause that.
     Endless,
 }
 

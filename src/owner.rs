@@ -7,10 +7,10 @@ use std::sync::Arc;
 use crate::engine::{Engine, OwnerGrants};
 use crate::locks::{FairLock, FencedLock, OwnerLock, RLock, ReadLock, ReadWriteLock, WriteLock};
 
-/// One flow of execution, as far as locks are concerned: what it holds, it may acquire again, by name.
+/// One flow of execution, as far as locks are concerned. It can acquire again, by name, what it already holds.
 ///
-/// A handle that a [`LockClient`](crate::LockClient) makes is an owner by itself. If nested sections only know the *name* of a lock,
-/// pass them an `Owner`: then they re-enter what their caller holds. It takes the place of Java's thread.
+/// A handle that a [`LockClient`](crate::LockClient) makes is an owner by itself. If nested sections only know the *name* of a
+/// lock, pass them an `Owner`: then they re-enter what their caller holds. An `Owner` takes the place of Java's thread.
 ///
 /// ```no_run
 /// # use lockkeeper::{LockClient, Owner, Result};
@@ -30,9 +30,9 @@ use crate::locks::{FairLock, FencedLock, OwnerLock, RLock, ReadLock, ReadWriteLo
 /// ```
 ///
 /// If the caller's hold was lost, the inner call acquires the lock anew and does not fail. Run inner sections with
-/// [`LockGuard::run`](crate::LockGuard::run), which stops them then.
+/// [`LockGuard::run`](crate::LockGuard::run), which stops them when the hold is lost.
 ///
-/// On the server, an owner has another id for each name, and a new one after each full release.
+/// On the server, an owner has another id for each name, and a new id after each full release.
 ///
 /// A task cannot be the owner: every branch of a `join!` runs in the same task. An owner is lent by `&mut`, so branches cannot share
 /// it:
@@ -48,7 +48,7 @@ pub struct Owner {
     engine: Arc<Engine>,
     /// What it holds on each name.
     grants: HashMap<Box<str>, Arc<OwnerGrants>>,
-    /// At this many names, idle ones are removed.
+    /// When there are this many names, those on which nothing is held are removed.
     tidy_at: usize,
 }
 
@@ -127,7 +127,7 @@ impl Owner {
     }
 }
 
-/// Locks nothing.
+/// Takes no mutex.
 impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Owner").field("client", &self.engine.id()).field("names", &self.grants.len()).finish()

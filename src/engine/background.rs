@@ -20,12 +20,12 @@ pub(super) type Job = BoxFuture<'static, Result<(), Failure>>;
 /// Why a job failed.
 pub(super) struct Failure {
     pub(super) fault: Fault,
-    /// When the failure no longer matters: the lease has ended.
+    /// When the lease ends. From then on, the failure no longer matters.
     pub(super) ends: Instant,
 }
 
 enum Order {
-    /// Reply when no job is left, with the fault of a job that failed.
+    /// Reply when no job is left. If a job failed, the reply is its fault.
     Drain(oneshot::Sender<Result<(), Fault>>),
     Run(Job),
 }

@@ -6,12 +6,12 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep_until};
 
-/// When the answers decide, the other servers get the same time once more, but at least and at most this. A server that is only
-/// a little slower must not be left out.
+/// When the answers so far decide, the late servers get as much time again, within these two limits. A server that is only a
+/// little slower must not be left out.
 const GRACE: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50)];
 
-/// Returns the outputs of the futures, each with its index, in the order in which they came. Once they decide, drops the futures
-/// that are late.
+/// Returns the outputs of the futures, each with its index, in the order in which they came. Once the outputs decide the result,
+/// drops the futures that are late.
 pub(super) async fn gather<F: Future>(
     futures: impl IntoIterator<Item = F>,
     decide: impl Fn(&[(usize, F::Output)]) -> bool,
@@ -39,11 +39,11 @@ pub(super) async fn gather<F: Future>(
     }
 }
 
-/// Asks for yes or no, until that is decided. Returns whether at least `quorum` said yes.
+/// Collects votes until the result is decided. Returns whether at least `quorum` voters said yes.
 ///
 /// # Errors
 ///
-/// Fewer said yes, and one of the futures failed.
+/// Fewer voters said yes, and one of the futures failed.
 pub(super) async fn vote<F, E>(voters: impl ExactSizeIterator<Item = F>, quorum: usize) -> Result<bool, E>
 where
     F: Future<Output = Result<bool, E>>,
@@ -59,7 +59,7 @@ where
     }
 }
 
-/// Whether it is decided if at least `quorum` of `all` say yes, given how many said yes and no so far.
+/// Whether the votes so far decide if at least `quorum` of `all` voters will say yes.
 pub(super) const fn is_decided(yes: usize, no: usize, quorum: usize, all: usize) -> bool {
     yes >= quorum || all - no < quorum
 }

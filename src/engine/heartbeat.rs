@@ -19,12 +19,12 @@ use crate::store::{ConnectionIndex, Store};
 /// Ticks for each period.
 const TICKS: u32 = 16;
 
-/// A heartbeat that failed by a transient fault is retried after this part of a period.
+/// After a transient fault, a heartbeat is retried after the period divided by this.
 const RETRY: u32 = 4;
 
 /// A place in the queue of a fair lock.
 pub(super) trait Place: Send + Sync {
-    /// Begins what is due. False: there is no place to keep, or its waiter was called and does nothing.
+    /// Begins what is due. False: there is no place to keep, or its waiter was woken and does not attempt.
     fn begin(self: Arc<Self>, key: Key, period: Duration) -> bool;
 
     fn connection_index(&self) -> ConnectionIndex;
@@ -38,7 +38,7 @@ pub(super) trait Place: Send + Sync {
     /// The heartbeat of these waiters of the lock.
     fn heartbeat(&self, waiters: String) -> Call;
 
-    /// The heartbeat came to an end. The next is due then. `wakes`: the waiter has to attempt now.
+    /// The heartbeat has ended. The next one is due at `next`. `wakes`: the waiter has to attempt now.
     fn heard_of(self: Arc<Self>, next: Moment, wakes: bool);
 }
 
@@ -110,7 +110,7 @@ impl Duty for Heartbeat {
                         "places in a queue were not kept, trying again"
                     );
                 }
-                // What the server refuses is not asked for more often than what it grants.
+                // A heartbeat that is refused is not sent more often than one that succeeds.
                 let pause = if fault.is_transient() { self.period / RETRY } else { self.period };
                 for place in places {
                     place.heard_of(clock::now().plus(jitter::around(pause)), false);

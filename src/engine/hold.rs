@@ -1,4 +1,4 @@
-//! One hold: until when it may be relied on.
+//! One hold, and until when it can be relied on.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::error::LockId;
 /// How often a waiter for a loss reads the clock: timers stop while the host is suspended.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Timers fire a millisecond late. The loss must be told before the deadline, not after it.
+/// Timers can fire a millisecond late. So a loss is reported this much earlier: before the deadline, not after it.
 pub(super) const EARLY: Duration = Duration::from_millis(2);
 
 const LOST: u64 = 0;
@@ -23,9 +23,9 @@ const LOST: u64 = 0;
 /// What a guard stands for. It has one deadline for each member of its lock, and is lost when fewer than a quorum of them lie
 /// in the future.
 ///
-/// Lost is final. A reader that finds a deadline passed stores [`LOST`] by compare-and-set, and a renewal moves a deadline by
-/// compare-and-set from a value that had not passed. The two cannot both succeed: a hold that was seen as lost is never seen
-/// as held again.
+/// Lost is final. Code that finds that a deadline has passed stores [`LOST`] by compare-and-set. A renewal moves a deadline by
+/// compare-and-set from a value that had not passed. These two cannot both succeed: a hold that was seen as lost is never seen as
+/// held again.
 pub(super) struct Hold {
     deadlines: PerMember<AtomicU64>,
     quorum: usize,
@@ -41,15 +41,15 @@ pub(super) struct Hold {
 pub(super) struct Term {
     /// The watchdog renews it.
     pub(super) is_watched: bool,
-    /// It ends at this moment, whatever is renewed.
+    /// It ends at this moment, even if its lease is renewed.
     pub(super) ends: Option<Moment>,
-    /// Its first lease is no longer than its longest hold.
+    /// Its longest hold is no longer than one lease.
     pub(super) is_bounded: bool,
 }
 
-/// A loss is to be reported.
+/// It was neither given back nor reported as lost.
 const HELD: u8 = 0;
-/// It ended as it should, unless the server says that it had ended before.
+/// It was given back. That is no loss, unless the server says that the hold had ended before.
 const GIVEN_BACK: u8 = 1;
 /// The loss was reported.
 const REPORTED: u8 = 2;
@@ -81,7 +81,7 @@ impl Hold {
         self.term.is_watched
     }
 
-    /// The moment at which it ends, whatever is renewed.
+    /// The moment at which it ends, even if its lease is renewed.
     pub(super) const fn ends(&self) -> Option<Moment> {
         self.term.ends
     }
@@ -90,13 +90,13 @@ impl Hold {
         (0..self.deadlines.len()).filter(|&member| self.is_live(member, now)).count() < self.quorum
     }
 
-    /// Until when it may be relied on; [`Moment::PAST`] if it is lost.
+    /// Until when it can be relied on; [`Moment::PAST`] if it is lost.
     pub(super) fn deadline(&self) -> Moment {
         let deadlines = self.deadlines.iter().map(|cell| Moment::from_nanos(cell.load(Ordering::Acquire)));
         quorum_deadline(deadlines, self.quorum)
     }
 
-    /// Until when one member is held, and of use: with too few of the others, it is not.
+    /// Until when one member is held and is of use. Without enough other members, a member is of no use.
     pub(super) fn deadline_of(&self, member: usize) -> Moment {
         let deadline = Moment::from_nanos(self.deadlines[member].load(Ordering::Acquire));
         if self.deadlines.len() == 1 { deadline } else { deadline.min(self.deadline()) }
@@ -107,7 +107,7 @@ impl Hold {
         Moment::from_nanos(self.deadlines[member].load(Ordering::Acquire)).since(now)
     }
 
-    /// Whether one member is held, and of use.
+    /// Whether one member is held and is of use.
     pub(super) fn relies_on(&self, member: usize, now: Moment) -> bool {
         self.is_live(member, now) && (self.deadlines.len() == 1 || !self.is_lost(now))
     }
@@ -133,7 +133,7 @@ impl Hold {
         }
     }
 
-    /// Moves a deadline forward. False: it was lost before.
+    /// Moves a deadline forward. False: this member is lost already.
     pub(super) fn advance(&self, member: usize, now: Moment, to: Moment) -> bool {
         let to = self.term.ends.map_or(to, |ends| ends.min(to));
         let cell = &self.deadlines[member];
@@ -151,7 +151,7 @@ impl Hold {
         false
     }
 
-    /// The server does not have this member any more.
+    /// Records that the server does not have this member any more.
     pub(super) fn lose(&self, member: usize) {
         self.deadlines[member].store(LOST, Ordering::Release);
         self.told.notify_waiters();
@@ -176,12 +176,12 @@ impl Hold {
         }
     }
 
-    /// From here on its end is no loss.
+    /// Records that it was given back: from now on its end is no loss.
     pub(super) fn give_back(&self) {
         let _ = self.report.compare_exchange(HELD, GIVEN_BACK, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// The server did not have it any more when it was given back.
+    /// Reports that the server did not have it any more when it was given back.
     pub(super) fn report_gone(&self) {
         if self.report.swap(REPORTED, Ordering::Relaxed) != REPORTED {
             self.report_lost(REMOVED);

@@ -1,4 +1,4 @@
-//! Leases: which are valid, and until when a hold may rely on one. No I/O and no clock: time is an argument.
+//! Leases: which durations are valid, and until when a hold relies on its lease. No I/O and no clock: time is an argument.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::protocol::millis;
 /// Long enough for every purpose, and short enough that no server overflows.
 const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3_600);
 
-/// Returns until when a hold may rely on its lease.
+/// Returns the deadline: until when a hold relies on its lease.
 ///
-/// `sent` is the time before the command was sent that acquired or renewed the lease. The server counts from a later time, so
-/// it still keeps the lock at this deadline. The margin covers timers that fire late.
+/// `sent` is a time before the command for this lease was sent. The server counts the lease from a later time, so it still keeps
+/// the lock at this deadline. The margin covers timers that fire late.
 pub(super) fn deadline(sent: Moment, lease: Duration, margin: Duration) -> Moment {
     sent.plus(lease).minus(margin.max(lease / 100))
 }

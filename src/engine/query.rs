@@ -53,8 +53,8 @@ async fn is_member_locked(member: &Member) -> Result<bool> {
     }
 }
 
-/// Returns how long the lock stays held if nobody renews or releases it. For several members: until fewer than a quorum of those
-/// that answered are held. `None`: the lock is free.
+/// Returns how long the lock stays held if nobody renews or releases it. For several members: how long a quorum of the members
+/// that answered stay held. `None`: the lock is free.
 pub(crate) async fn remaining_lease(handle: &Handle) -> Result<Option<LeaseLeft>> {
     let answers = list_quorum(handle).await?;
     let mut leases: Vec<_> = answered(&answers).filter_map(|(_, listing)| listing.lease()).collect();
@@ -62,7 +62,7 @@ pub(crate) async fn remaining_lease(handle: &Handle) -> Result<Option<LeaseLeft>
     Ok(leases.get(handle.quorum - 1).copied())
 }
 
-/// Releases the lock, whoever holds it. False: it was free.
+/// Releases the lock, whoever holds it. False: the lock was free.
 ///
 /// The holders are looked up first and then named, so that a late copy of the command cannot end the hold of a later owner.
 pub(crate) async fn force_unlock(handle: &Handle) -> Result<bool> {
@@ -87,7 +87,7 @@ async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), F
     Ok(())
 }
 
-/// Checks whether this user may run what the lock needs, on all of its members.
+/// Checks whether this user has all rights that the lock needs, on all of its members.
 pub(crate) async fn check_rights(handle: &Handle) -> Result<()> {
     handle.check()?;
     for Member { lock, .. } in &handle.members {
@@ -121,7 +121,7 @@ fn answered<T>(answers: &Answers<T>) -> impl Iterator<Item = (usize, &T)> {
     answers.iter().filter_map(|(member, answer)| Some((*member, answer.as_ref().ok()?)))
 }
 
-/// Why too few of them answered.
+/// The error when too few members answered.
 fn failure<T>(handle: &Handle, answers: Vec<(usize, Result<T>)>) -> Error {
     let late = || Fault::new(FaultKind::TimedOut, Sent::Unknown, "too few servers answered in time");
     let error = answers.into_iter().find_map(|(_, answer)| answer.err());
@@ -149,7 +149,7 @@ async fn list_member(Member { lock, .. }: &Member) -> Result<Listing> {
     Ok(listing)
 }
 
-/// Lists all holders, a part at a time: so a lock with many readers does not keep the server from other work.
+/// Lists all holders, a part at a time, so that a lock with many readers does not block the server.
 async fn list(engine: &Engine, key: &Arc<str>) -> Result<Listing, Fault> {
     let mut listing = Listing::default();
     let mut cursor = Some(Arg::Text("0".into()));

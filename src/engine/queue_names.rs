@@ -1,7 +1,7 @@
 //! The locks that use a queue on the server.
 //!
-//! Redisson derives the same queue from the names `x` and `{x}`. As two locks they would share one order, and each would delay
-//! the other.
+//! Redisson derives the same queue from the names `x` and `{x}`. Two such locks would share one order, and each would delay the
+//! other.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,7 +17,7 @@ pub(super) struct QueueNames(Mutex<HashMap<Arc<str>, User>>);
 type User = (Arc<str>, usize);
 
 impl QueueNames {
-    /// Uses a queue for a lock, until [`leave`](Self::leave). If another lock uses the queue, returns that lock.
+    /// Uses a queue for a lock, until [`leave`](Self::leave). If another lock already uses the queue, returns that lock.
     pub(super) fn join(&self, queue: &Arc<str>, name: &Arc<str>) -> Option<Arc<str>> {
         let mut names = lock(&self.0);
         let (user, count) = names.entry(Arc::clone(queue)).or_insert_with(|| (Arc::clone(name), 0));

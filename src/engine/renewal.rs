@@ -1,4 +1,4 @@
-//! Renewal: the watchdog. It renews leases, and ends holds whose time is up.
+//! The watchdog, which renews leases, and ends holds whose time is up.
 //!
 //! A hold that the watchdog renews is due after each third of its lease. The first time is drawn at random, so that locks that
 //! were acquired together are not renewed together.
@@ -18,12 +18,13 @@ use crate::store::{ConnectionIndex, Store};
 /// Ticks for each period.
 const TICKS: u32 = 16;
 
-/// A renewal that failed by a transient fault is retried after this part of a period.
+/// After a transient fault, a renewal is retried after the period divided by this.
 const RETRY: u32 = 16;
 
 /// Something that the watchdog serves: the holds of one owner on one lock of one server.
 pub(super) trait Renewable: Send + Sync {
-    /// Begins what is due. Returns the lease to ask for; zero keeps the lease that there is. `None`: there is nothing to renew.
+    /// Begins what is due. Returns the lease to ask for; zero changes the lease only if somebody shortened it. `None`: there is
+    /// nothing to renew.
     fn begin(self: Arc<Self>, key: Key, now: Moment) -> Option<Duration>;
 
     fn connection_index(&self) -> ConnectionIndex;
@@ -31,19 +32,19 @@ pub(super) trait Renewable: Send + Sync {
     /// The script that renews it.
     fn script(&self) -> &'static Batch;
 
-    /// What it adds to a renewal of many.
+    /// Its row in a batch.
     fn row(&self) -> Row;
 
-    /// Whether other clients may shorten its lease, as Java's watchdog does to a read-write lock.
+    /// Whether other clients can shorten its lease, as Java's watchdog does to a read-write lock.
     fn is_shared(&self) -> bool;
 
-    /// A renewal that was sent then was acknowledged.
+    /// The renewal that was sent at `sent` has succeeded. The next one is due at `next`.
     fn renewed(self: Arc<Self>, sent: Moment, next: Moment);
 
     /// The server does not have it any more.
     fn gone(self: Arc<Self>);
 
-    /// The renewal failed.
+    /// The renewal failed. It is due again at `next`.
     fn failed(self: Arc<Self>, next: Moment);
 
     /// Describes who holds this lock. `None`: nobody, or it is another lock.
@@ -122,7 +123,7 @@ impl Duty for Renewal {
                     );
                 }
                 for item in items {
-                    // What the server refuses is not asked for more often than what it grants.
+                    // A renewal that is refused is not sent more often than one that succeeds.
                     let period = self.period(item.is_shared());
                     let pause = if fault.is_transient() { period / RETRY } else { period };
                     item.failed(clock::now().plus(jitter::around(pause)));

@@ -10,9 +10,9 @@ use crate::jitter::Backoff;
 /// The pauses between tries.
 #[derive(Clone, Debug)]
 pub(super) struct Pauses {
-    /// After a connection that broke or was refused: it may work again in a moment.
+    /// After a connection that broke or was refused: perhaps the next one works at once.
     broken: Backoff,
-    /// After a command that timed out: the server may already have too much to do.
+    /// After a command that timed out: perhaps the server has too much to do already.
     late: Backoff,
 }
 

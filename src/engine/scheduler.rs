@@ -1,8 +1,8 @@
 //! Runs what is due, in batches: one task for each duty of a client.
 //!
-//! Items stand in a list by the time at which they are due. On each tick, the task takes those off that are due before the next
-//! one, and groups them: one command serves up to a hundred items of a group. Each batch is a future of its own, so a slow
-//! answer delays no other batch.
+//! A list has the items in the order of the times at which they are due. On each tick, the task takes off the items that are due
+//! before the next tick, and groups them: one command serves up to a hundred items of a group. Each batch is a future of its own,
+//! so a slow answer delays no other batch.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -28,10 +28,10 @@ pub(super) trait Duty: Send + Sync + 'static {
     /// How often the task looks at the list.
     fn tick(&self) -> Duration;
 
-    /// How much earlier than due an item may be taken, to fill a batch.
+    /// How much too early an item can be taken, to fill a batch.
     fn ahead(&self) -> Duration;
 
-    /// Begins with an item that was taken off the list, where it stood under this key. `None`: there is nothing to do for it.
+    /// Begins with an item that was taken off the list, where it had this key. `None`: there is nothing to do for it.
     fn begin(&self, item: &Arc<Self::Item>, key: Key) -> Option<Self::Group>;
 
     /// Does what is due for the items of one group.
@@ -61,7 +61,7 @@ type Batch<D> = (<D as Duty>::Group, Vec<Arc<<D as Duty>::Item>>);
 /// The position of an item in the list.
 pub(super) type Key = (Moment, u64);
 
-/// The state of one item in a scheduler. Its owner keeps it, and locks it together with what it depends on.
+/// The state of one item in a scheduler. The item's owner keeps it, under the same mutex as the data that it depends on.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     due: Option<Key>,
@@ -69,7 +69,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Begins, if the item still stood under this key when it was taken off the list. False: it was moved or removed.
+    /// Begins, if the item still had this key when it was taken off the list. False: the item was moved or removed.
     pub(super) fn begin(&mut self, key: Key) -> bool {
         self.is_running = self.due == Some(key);
         if self.is_running {
@@ -101,7 +101,8 @@ impl<D: Duty> Scheduler<D> {
         &self.0.duty
     }
 
-    /// Sets when an item is due. `None`: it is not. Changes nothing while the item is running: it is set again at the end.
+    /// Sets when an item is due. `None`: it is not due. Changes nothing while the item is running: at its end, the item is set
+    /// again.
     pub(super) fn set(&self, slot: &mut Slot, due: Option<Moment>, item: impl FnOnce() -> Arc<D::Item>) {
         if slot.is_running || slot.due.map(|(due, _)| due) == due {
             return;
@@ -118,7 +119,7 @@ impl<D: Duty> Scheduler<D> {
         lock(&self.0.list).due.values().map(Arc::clone).collect()
     }
 
-    /// Ends the task. Returns the items that were in the list: they must be dropped with nothing locked.
+    /// Ends the task. Returns the items that were in the list: drop them while no mutex is locked.
     pub(super) fn close(&self) -> Vec<Arc<D::Item>> {
         let due = {
             let mut list = lock(&self.0.list);

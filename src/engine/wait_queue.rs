@@ -1,10 +1,11 @@
-//! The wait queues of this client: who waits for which lock, and who is woken.
+//! The wait queues of this client: which waiters there are for a lock, and which of them is woken.
 //!
-//! The waiters for one lock form a queue. The waiter in front has the turn and attempts: at once if no waiter in the queue did
-//! so before, and else when it is woken or a poll is due. The others cost nothing. One subscription serves the queue.
+//! The waiters for one lock form a queue. The waiter in front has the turn and attempts. If no waiter in the queue attempted
+//! before, it attempts at once. Otherwise it attempts when it is woken or a poll is due. The other waiters cost nothing. One
+//! subscription serves the queue.
 //!
-//! Readers and writers of a read-write lock form two queues. A reader attempts first, and joins the queue only if it is refused.
-//! When one reader is granted the lock, all readers in the queue attempt at once.
+//! Readers and writers of a read-write lock form two queues. A reader attempts at once, and waits for the turn only if it is
+//! refused. When one reader is granted the lock, all readers in the queue attempt at once.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -22,17 +23,17 @@ use crate::jitter;
 use crate::store::{Listener, Store};
 use crate::sync::lock;
 
-/// How often a waiter looks for itself while there are no messages.
+/// How often a waiter attempts by itself while there are no messages.
 const POLL_WITHOUT_MESSAGES: Duration = Duration::from_millis(250);
 
-/// How often a waiter looks for itself whose heartbeat tells it when its turn has come.
+/// The same for a waiter whose heartbeat tells it when its turn has come.
 const POLL_BESIDE_HEARTBEAT: Duration = Duration::from_secs(3_600);
 
 /// All wait queues of one client, by the channel that wakes them.
 #[derive(Default)]
 pub(super) struct WaitQueues(Mutex<HashMap<Arc<str>, OnChannel>>);
 
-/// The queues of one channel. Locks may share a channel, as `a` and `{a}` do.
+/// The queues of one channel. Locks can share a channel, as `a` and `{a}` do.
 type OnChannel = SmallVec<[Arc<WaitQueue>; 1]>;
 
 /// Selects the queue that a waiter joins.
@@ -52,9 +53,10 @@ pub(super) struct Turn(Arc<WaitQueue>);
 
 pub(super) struct WaitQueue {
     pub(super) key: QueueKey,
-    /// Its one permit is the turn. It is fair: first come, first served, and leaving does not disturb the others.
+    /// Its one permit is the turn. The semaphore is fair: first come, first served, and leaving does not disturb the others.
     turn: Semaphore,
-    /// Something may have changed. The flag is for the waiter in front, now or later. Set any number of times, it wakes once.
+    /// Set when the lock is perhaps free. The flag is for the waiter in front, now or later. However often it was set, it wakes
+    /// once.
     pub(super) wake: Notify,
     /// Wakes all waiters, where several owners can hold the lock together.
     pub(super) everyone: Option<watch::Sender<()>>,
@@ -64,22 +66,22 @@ pub(super) struct WaitQueue {
 #[derive(Default)]
 struct State {
     waiters: usize,
-    /// A waiter got an answer, so it is known that the lock is held.
+    /// A waiter was refused, so it is known that the lock is held.
     is_answered: bool,
-    /// The lock is held by owners who share it, one from this queue among them.
+    /// Owners share the lock, and one of them is from this queue.
     is_open: bool,
     is_subscribed: bool,
     /// Messages arrive.
     has_messages: bool,
-    /// When an attempt was last sent, or since when a second waiter waits. Unknown, and not needed, with one waiter.
+    /// When an attempt was last sent, or since when a second waiter waits. `None` with one waiter, where it is not needed.
     attempted_at: Option<Moment>,
     /// An attempt was sent, and its answer was not seen yet.
     is_attempting: bool,
-    /// The queue was woken then, and no waiter attempted since.
+    /// When the queue was woken, if no waiter attempted since.
     woken_at: Option<Moment>,
     /// When to attempt without a message: the lease of the holder has ended, or the pause after a fault.
     retry_at: Option<Moment>,
-    /// Attempts fail since then. The last one failed with this fault.
+    /// Since when attempts fail, and the fault of the last one.
     failing: Option<(Moment, Fault)>,
 }
 
@@ -91,7 +93,7 @@ impl WaitQueues {
         }
     }
 
-    /// Whether the waiter of a channel was woken this long ago, and did not attempt.
+    /// Whether the waiter of a channel was woken longer than `patience` ago, and did not attempt since.
     pub(super) fn ignores_a_wake(&self, channel: &str, patience: Duration) -> bool {
         let queues = self.on(channel);
         let woken = queues.iter().filter_map(|queue| lock(&queue.state).woken_at);
@@ -132,7 +134,7 @@ impl WaitQueues {
         let others = on_channel.get_mut();
         others.retain(|other| !Arc::ptr_eq(other, queue));
         if state.is_subscribed && !others.iter().any(|other| lock(&other.state).is_subscribed) {
-            // With the queues locked: another waiter on this channel asks the store after this, not before.
+            // With the queues locked: another waiter on this channel subscribes after this, not before.
             store.unsubscribe(channel);
         }
         if others.is_empty() {
@@ -140,7 +142,7 @@ impl WaitQueues {
         }
     }
 
-    /// Subscribes for a queue, if nobody did.
+    /// Subscribes for a queue, if that was not done before.
     pub(super) fn subscribe(&self, queue: &WaitQueue, store: &Store) {
         if !lock(&queue.state).is_subscribed {
             let _queues = lock(&self.0); // as in `leave`
@@ -155,14 +157,14 @@ impl WaitQueues {
 }
 
 impl Listener for WaitQueues {
-    /// Attempt now: the lock may have become free before the subscription was active.
+    /// Wakes: perhaps the lock became free before the subscription was active.
     fn subscribed(&self, channel: &str) {
         for queue in self.on(channel) {
             queue.has_messages(true);
         }
     }
 
-    /// Every message wakes. Redisson sends `0` for one waiter and `1` for all; the waiter in front finds out for all.
+    /// Every message wakes. Redisson sends `0` for one waiter and `1` for all; here the waiter in front attempts for all.
     fn message(&self, channel: &str) {
         self.wake(channel);
     }
@@ -199,11 +201,11 @@ impl WaitQueue {
         Turn::new(&self, permit)
     }
 
-    /// Messages arrive from now on, or do not arrive any more. Either way one may have been missed.
+    /// Messages arrive from now on, or do not arrive any more. In both cases, a message was perhaps missed.
     fn has_messages(&self, has_messages: bool) {
         let mut state = lock(&self.state);
         state.has_messages = has_messages;
-        // A waiter with a place on the server attempts when it is called, and may sleep through this.
+        // A waiter with a place on the server attempts when its turn comes, so it is not late if it does not attempt now.
         if !self.key.has_place {
             state.woken_at.get_or_insert_with(clock::now);
         }
@@ -211,7 +213,7 @@ impl WaitQueue {
         self.wake.notify_one();
     }
 
-    /// The lock may be free.
+    /// The lock is perhaps free.
     fn wake_up(&self) {
         lock(&self.state).woken_at.get_or_insert_with(clock::now);
         self.wake.notify_one();
@@ -228,7 +230,7 @@ impl WaitQueue {
         state.is_answered && !state.is_open
     }
 
-    /// What prevents an answer.
+    /// The fault that prevents an answer.
     pub(super) fn fault(&self) -> Option<Fault> {
         lock(&self.state).failing.as_ref().map(|(_, fault)| fault.clone())
     }
@@ -245,8 +247,8 @@ impl WaitQueue {
         state.retry_at.map_or(poll, |at| poll.min(at.since(clock::now())))
     }
 
-    /// Waits until no waiter has attempted for much too long. The one in front may be a future that nobody polls; the waiters
-    /// behind it must not sleep on for that.
+    /// Waits until no waiter has attempted for longer than `patience`. Perhaps the waiter in front is a future that nobody polls;
+    /// the waiters behind must not wait for it without end.
     pub(super) async fn overlooked(&self, patience: Duration) {
         let joined = clock::now();
         loop {
@@ -280,7 +282,7 @@ impl WaitQueue {
         }
     }
 
-    /// Another owner holds the lock. Its lease lasts at most for this time, if that is known.
+    /// Another owner holds the lock. The holder's lease lasts at most for the time `left`, if that is known.
     pub(super) fn refused(&self, left: Option<Duration>) {
         lock(&self.state).refused(left);
     }
@@ -294,7 +296,7 @@ impl WaitQueue {
         state.is_attempting = false;
         match &self.everyone {
             None => state.refused(Some(lease)),
-            // All who wait can be granted it, too. The first one that finds out calls them.
+            // All waiters can be granted the lock, too. The first waiter that finds out calls the others.
             Some(everyone) if state.is_answered && !state.is_open => {
                 state.is_open = true;
                 everyone.send_replace(());

@@ -20,13 +20,13 @@ pub(super) struct Waiter<'a> {
     store: &'a Store,
     config: &'a LockConfig,
     position: Position,
-    /// It has the turn, and has not attempted yet.
+    /// It has the turn, and has not attempted since it got the turn.
     is_fresh: bool,
     /// Receives the calls to everyone.
     calls: Option<watch::Receiver<()>>,
     /// It attempts without waiting for the turn.
     is_first_reader: bool,
-    /// It must attempt again then: the outcome of an attempt out of turn is unknown, and nobody else finds it out.
+    /// When it must attempt again: the outcome of its attempt out of turn is unknown, and no other waiter finds it out.
     must_attempt_at: Option<Instant>,
     /// It was granted the lock, so it has no wake-up to pass on.
     is_granted: bool,
@@ -69,7 +69,7 @@ impl<'a> Waiter<'a> {
         !self.queue.key.has_place || *self.queue.key.channel == *channel
     }
 
-    /// Waits until it is time to attempt. With `poll`, not longer than that.
+    /// Waits until it is time to attempt. The waiter in front does not wait longer than `poll`.
     pub(super) async fn next(&mut self, poll: Option<Duration>) {
         if std::mem::take(&mut self.is_first_reader) {
             return;
@@ -85,7 +85,8 @@ impl<'a> Waiter<'a> {
             self.position = Position::Front(turn);
             self.is_fresh = true;
         }
-        // The first in a queue may find the lock free. All others know better and wait to be woken.
+        // The first waiter in a queue does not know whether the lock is free. The others know that it is held, and wait to be
+        // woken.
         let is_first = std::mem::take(&mut self.is_fresh) && !self.queue.is_closed();
         if is_first || self.must_attempt_at.is_some() {
             return;
@@ -114,17 +115,17 @@ impl<'a> Waiter<'a> {
         self.queue.is_answered()
     }
 
-    /// Tells the same while the waiter is in use.
+    /// Returns a value that tells the same while the waiter is borrowed.
     pub(super) fn answers(&self) -> Answers {
         Answers(Arc::clone(&self.queue))
     }
 
-    /// What prevents an answer.
+    /// The fault that prevents an answer.
     pub(super) fn fault(&self) -> Option<Fault> {
         self.queue.fault()
     }
 
-    /// Another owner holds the lock. Its lease lasts at most for this time, if that is known.
+    /// Another owner holds the lock. The holder's lease lasts at most for the time `left`, if that is known.
     pub(super) fn refused(&mut self, left: Option<Duration>) {
         self.must_attempt_at = None;
         self.queue.refused(left);
@@ -147,7 +148,7 @@ impl<'a> Waiter<'a> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        // A waiter that leaves the front without the lock may have taken a wake-up that was meant for the next.
+        // A waiter that leaves the front without the lock has perhaps taken a wake-up that the next waiter needs.
         if !self.is_granted && matches!(self.position, Position::Front(_)) {
             self.queue.wake.notify_one();
         }

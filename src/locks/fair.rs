@@ -9,13 +9,13 @@ use crate::protocol::Fair;
 /// A lock that is granted in request order, across all processes. Redisson's fair lock.
 ///
 /// Waiters stand in a queue on the server. A waiter keeps its place while its process sends heartbeats, after each third of
-/// `fair_allowance`. A process that died is passed over after `fair_allowance` and a third more. Otherwise a fair lock is like an
-/// [`RLock`](crate::RLock).
+/// `fair_allowance`. A waiter of a process that died is passed over 4/3 of `fair_allowance` after its last heartbeat. Otherwise a
+/// fair lock is like an [`RLock`](crate::RLock).
 ///
 /// # Names with braces
 ///
 /// Redisson derives the same queue from the names `x` and `{x}`. One client refuses the second of two such names while it uses
-/// the first. Between clients nothing prevents it: the two locks would delay each other.
+/// the first. Nothing prevents two clients from using one name each: the two locks would delay each other.
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {

@@ -8,15 +8,15 @@ use crate::protocol::Fenced;
 
 /// A reentrant lock that numbers its holders. Redisson's `RFencedLock`.
 ///
-/// A process that is stopped for longer than its lease loses the lock. It learns that with its next look at the guard, and may
-/// write before that look. Against such late writes, store the [token](crate::FencingToken) of the guard with what is written, and
-/// refuse a write with a smaller token. The token is greater for each new holder. A re-entry has the same token.
+/// A process that is stopped for longer than its lease loses the lock. It notices that only when it next checks the guard, and
+/// can write before that check. Against such late writes, store the [token](crate::FencingToken) of the guard with what is
+/// written, and refuse a write with a smaller token. The token is greater for each new holder. A re-entry has the same token.
 ///
-/// All users of the lock must use it as a fenced lock: an [`RLock`](crate::RLock) of the same name excludes it, but counts
-/// nothing.
+/// All users of the lock must use it as a fenced lock: an [`RLock`](crate::RLock) of the same name excludes the fenced lock, but
+/// does not increase the token.
 ///
-/// If the server loses the counter, it continues from the server's clock, so tokens do not repeat. One case is different: a Java
-/// client that is the first to count after the loss begins at 1.
+/// If the server loses the counter, the next token comes from the server's clock, so tokens do not repeat. There is one
+/// exception: if a Java client is the first to count after the loss, it begins at 1.
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {

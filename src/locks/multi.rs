@@ -25,15 +25,17 @@ pub struct Member(pub(super) Handle);
 /// clients that name them in opposite orders do not block each other. A failed round releases what it acquired before it waits, so
 /// a waiter holds nothing. For that reason a fair lock among the members loses its place when another member is not granted.
 ///
-/// The lock is held while all members are held. [`is_locked`](Self::is_locked) returns whether somebody holds each of them,
-/// [`remaining_lease`](Self::remaining_lease) when the first one ends, [`hold_count`](Self::hold_count) the least of their
-/// counts. [`force_unlock`](Self::force_unlock) releases all of them. [`name`](Self::name) is all their names.
+/// The lock is held while all members are held. [`is_locked`](Self::is_locked) returns whether every member is held by somebody.
+/// [`remaining_lease`](Self::remaining_lease) is the shortest lease of the members, and [`hold_count`](Self::hold_count) the
+/// least of their counts. [`force_unlock`](Self::force_unlock) releases all members. [`name`](Self::name) returns all their
+/// names.
 ///
 /// - The client of the first member decides how long a call continues through faults: give all clients the same settings.
 /// - When the client of one member is shut down, the whole lock is closed.
 /// - Waiters in one process are granted the lock in no particular order.
-/// - A handle that an [`Owner`](crate::Owner) lends cannot be a member, as it would outlive the loan. Nested sections that need
-///   several locks can share the `MultiLock` itself, by `&mut`: it is an owner, so its second `lock()` re-enters.
+/// - A handle that an [`Owner`](crate::Owner) lends cannot be a member, because a member lives as long as the lock. Nested
+///   sections that need several locks can share the `MultiLock` itself, by `&mut`: a `MultiLock` is an owner, so its second
+///   `lock()` re-enters.
 ///
 /// ```no_run
 /// # use lockkeeper::{LockClient, MultiLock};
@@ -48,8 +50,8 @@ pub struct Member(pub(super) Handle);
 pub struct MultiLock(Handle);
 
 impl MultiLock {
-    /// Combines these handles, including their current holds. A `lease` or `max_hold` that all of them have applies to the whole.
-    /// Asks no server.
+    /// Combines these handles, including their current holds. If all handles have the same `lease` or `max_hold`, it applies to
+    /// the whole lock. Asks no server.
     ///
     /// # Errors
     ///

@@ -14,8 +14,8 @@ use crate::guard::{FencedGuard, LockGuard};
 
 /// A lock handle that an [`Owner`](crate::Owner) lends. What it acquires belongs to that owner.
 ///
-/// It has the methods of the handle. While it exists, the owner lends no other handle, so two branches of a program cannot share
-/// the owner. Nor can the handle be exchanged:
+/// An `OwnerLock` has the methods of the handle. While it exists, the owner lends no other handle, so two branches of a program
+/// cannot share the owner. The handle cannot be exchanged for another one:
 ///
 /// ```compile_fail,E0594
 /// # async fn demo(locks: lockkeeper::LockClient) {

@@ -12,9 +12,10 @@ use crate::protocol::{Read, Write};
 
 /// A lock that many owners can hold to read, or one owner to write. Redisson's `RReadWriteLock`.
 ///
-/// It is one owner with two locks. An owner that holds the write lock may acquire the read lock, too, and may release the write
-/// lock first: then waiting readers are admitted at once. An owner that holds the read lock cannot acquire the write lock: it
-/// would wait for itself, so that is [`Error::UpgradeWouldDeadlock`](crate::Error::UpgradeWouldDeadlock).
+/// A `ReadWriteLock` is one owner with two locks. An owner that holds the write lock can acquire the read lock, too. If it then
+/// releases the write lock first, waiting readers are admitted at once. An owner that holds the read lock cannot acquire the
+/// write lock, because it would wait for itself: the call returns
+/// [`Error::UpgradeWouldDeadlock`](crate::Error::UpgradeWouldDeadlock).
 ///
 /// Readers are admitted while writers wait, so continuous readers starve writers.
 ///

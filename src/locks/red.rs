@@ -10,16 +10,16 @@ use crate::guard::LockGuard;
 /// The algorithm is [Redlock](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/), by the author of Redis.
 ///
 /// With three servers one may fail, with five servers two: acquiring, renewing and releasing continue at the pace of the others.
-/// The guard is lost when less than a majority can be proven to be held. [`is_locked`](Self::is_locked) and
-/// [`remaining_lease`](Self::remaining_lease) count a majority of the answers. Otherwise it is like a
-/// [`MultiLock`](crate::MultiLock). Each client has to reach its server when it is made.
+/// The guard is lost when it can no longer be proven that a majority is held. [`is_locked`](Self::is_locked) and
+/// [`remaining_lease`](Self::remaining_lease) count a majority of the answers. Otherwise a `RedLock` is like a
+/// [`MultiLock`](crate::MultiLock). Each client has to reach its server when the client is made.
 ///
 /// # A majority does not survive data loss
 ///
-/// A server that restarts without its data grants again what it had granted before. If one member was never acquired, because its
-/// server was down, and another member's server loses its data, a second client can acquire a majority: until the first holder
-/// renews, both have the lock. Give the servers persistence, or start a server that lost its data only after the longest lease has
-/// ended. Where two holders would be a disaster, use a [fencing token](crate::FencedLock).
+/// A server that restarts without its data grants again what it had granted before. Suppose that one member was never acquired,
+/// because its server was down, and that the server of another member loses its data. Then a second client can acquire a
+/// majority. Until the first holder renews, both have the lock. Give the servers persistence, or start a server that lost its
+/// data only after the longest lease has ended. Where two holders would be a disaster, use a [fencing token](crate::FencedLock).
 ///
 /// ```no_run
 /// # use lockkeeper::{LockClient, RedLock};
@@ -37,13 +37,13 @@ use crate::guard::LockGuard;
 pub struct RedLock(Handle);
 
 impl RedLock {
-    /// Combines these handles, including their current holds. A `lease` or `max_hold` that all of them have applies to the whole.
-    /// Asks no server.
+    /// Combines these handles, including their current holds. If all handles have the same `lease` or `max_hold`, it applies to
+    /// the whole lock. Asks no server.
     ///
     /// # Errors
     ///
     /// [`InvalidMembers`](crate::Error::InvalidMembers): there are none, or two; two of them are on one server, by whatever
-    /// address; a server did not tell its run id, as the user may not call `INFO`; or their leases differ.
+    /// address; a server did not tell its run id, because the user has no right to call `INFO`; or their leases differ.
     ///
     /// ```no_run
     /// # use lockkeeper::{LockClient, RedLock};

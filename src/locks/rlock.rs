@@ -6,7 +6,7 @@ use crate::engine::{Engine, Handle, OwnerGrants};
 use crate::guard::LockGuard;
 use crate::protocol::Reentrant;
 
-/// A reentrant lock: its owner may acquire it again while it holds it. Redisson's `RLock`.
+/// A reentrant lock: its owner can acquire the lock again while it holds the lock. Redisson's `RLock`.
 ///
 /// Within one process, waiters are granted the lock in the order of their calls. Between processes there is no order; a
 /// [`FairLock`](crate::FairLock) has one.

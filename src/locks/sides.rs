@@ -18,7 +18,7 @@ pub struct ReadLock(pub(super) Handle);
 
 /// The side of a [`ReadWriteLock`](super::ReadWriteLock) that excludes all other owners.
 ///
-/// It waits until nobody reads. More readers may be admitted meanwhile.
+/// A writer waits until nobody reads. Meanwhile, more readers can be admitted.
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {

@@ -1,4 +1,4 @@
-//! Who is subscribed to what.
+//! Which connections are subscribed to which channels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::value::Bytes;
 /// The number of a connection.
 pub(super) type ClientId = u64;
 
-/// The subscriptions of all connections. Everything has an order, so that a test repeats.
+/// The subscriptions of all connections. Everything has an order, so that a test can be repeated exactly.
 #[derive(Debug, Default)]
 pub(super) struct Channels {
     subscribers: BTreeMap<Bytes, BTreeSet<ClientId>>,

@@ -14,7 +14,7 @@ pub(super) struct Keyspace {
     entries: HashMap<Bytes, Entry>,
     /// Time since 1970. It stands still within a command and within a script.
     now: Duration,
-    /// Draws the fields of `HRANDFIELD`. It has a seed, so that a test repeats.
+    /// Draws the fields of `HRANDFIELD`. It has a seed, so that a test can be repeated exactly.
     random: Rng,
 }
 
@@ -37,8 +37,8 @@ impl Keyspace {
         self.now = self.now.max(now);
     }
 
-    /// Lets a microsecond pass, as at least one does between two scripts of a real server: a token of a fenced lock may be the
-    /// time.
+    /// Lets a microsecond pass. On a real server at least one passes between two scripts, and tokens of a fenced lock rely on
+    /// that.
     pub(super) fn tick(&mut self) {
         self.now += Duration::from_micros(1);
     }
@@ -55,10 +55,10 @@ impl Keyspace {
         &mut self.random
     }
 
-    /// Removes the key if its time is over, as every command does with the keys that it uses.
+    /// Removes the key if it has expired, as every command does with the keys that it uses.
     fn live(&mut self, key: &[u8]) -> Option<&mut Entry> {
         let now = self.now_ms();
-        // A key lives in the millisecond of its expiry: its PTTL is 0 then.
+        // A key still exists in the millisecond of its expiry: its PTTL is 0 then.
         if self.entries.get(key)?.expires.is_some_and(|at| now > at) {
             self.entries.remove(key);
         }
@@ -77,7 +77,7 @@ impl Keyspace {
         self.entries.clear();
     }
 
-    /// The keys that live.
+    /// The keys that have not expired.
     pub(super) fn keys(&self) -> impl Iterator<Item = &Bytes> {
         let now = self.now_ms();
         let live = self.entries.iter().filter(move |(_, entry)| entry.expires.is_none_or(|at| now <= at));
@@ -103,8 +103,8 @@ impl Keyspace {
         self.find(key)?.ok_or_else(|| WRONG_TYPE.to_owned())
     }
 
-    /// Changes the value of a key, which has this type. A value that is empty then goes with its key. `None`: there is no such
-    /// key.
+    /// Changes the value of a key, which has this type. If the value is empty after the change, the key is removed. `None`: there
+    /// is no such key.
     pub(super) fn change<K: Kind, R>(
         &mut self,
         key: &[u8],
@@ -128,7 +128,7 @@ impl Keyspace {
         self.live(key).map(|entry| entry.expires)
     }
 
-    /// Sets the expiry of a key that exists, or takes it away. A time that is over removes the key.
+    /// Sets the expiry of a key that exists, or removes the expiry. A time in the past removes the key.
     pub(super) fn set_expiry(&mut self, key: &[u8], at: Option<i64>) {
         if at.is_some_and(|at| at <= self.now_ms()) {
             self.entries.remove(key);

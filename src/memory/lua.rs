@@ -1,6 +1,6 @@
 //! Runs scripts.
 //!
-//! Each thread has one Lua, which keeps the compiled scripts by their hash.
+//! Each thread has one Lua interpreter, which keeps the compiled scripts by their hash.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use super::number;
 use super::value::Bytes;
 use super::wire::Reply;
 
-/// What a script can do.
+/// What a script can call.
 pub(super) trait Host {
     /// Runs a command.
     fn call(&mut self, words: &[Bytes]) -> Reply;

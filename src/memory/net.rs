@@ -18,10 +18,10 @@ use super::state::State;
 use super::wire::{Reply, take_command};
 use crate::sync::lock;
 
-/// Bytes that are under way in one direction at most. Who sends more waits.
+/// How many bytes can be under way in one direction. A sender of more bytes waits.
 const BUFFER: usize = 256 * 1024;
 
-/// This long after a client left a connection, its host gives up what did not arrive yet.
+/// This long after a client left a connection, its host gives up the bytes that have not arrived yet.
 const UNDELIVERED: Duration = Duration::from_secs(10);
 
 /// The state of the server's process and of the network.
@@ -46,7 +46,7 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(crate) struct Stream {
     bytes: DuplexStream,
-    /// Ends with the stream, which tells the server.
+    /// Ends with the stream. So the server learns that the client has left.
     _left: watch::Sender<()>,
 }
 
@@ -78,7 +78,7 @@ struct Connection {
     shared: Arc<Shared>,
     client: ClientId,
     conditions: watch::Receiver<Conditions>,
-    /// The cuts there were before it was made.
+    /// The number of cuts before this connection was made.
     cuts: u64,
     has_left: watch::Receiver<()>,
 }
@@ -101,8 +101,8 @@ impl Connection {
         let mut bytes = Vec::new();
         let mut random = Rng::with_seed(self.client);
         while from.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
-            // Connections overtake each other, as on a network. With each command answered at once and a paused clock, clients
-            // that wait for each other could go round in circles for ever.
+            // Connections overtake each other, as on a network. If each command were answered at once and the clock is paused,
+            // clients that wait for each other could repeat the same steps for ever.
             if random.bool() {
                 yield_now().await;
             }
@@ -111,7 +111,7 @@ impl Connection {
                 if matches!(command, Ok(None)) {
                     break;
                 }
-                // Before each command: the conditions may have changed since the last.
+                // Before each command: the conditions can have changed since the last one.
                 if !self.may_run().await {
                     return;
                 }
@@ -127,7 +127,7 @@ impl Connection {
         }
     }
 
-    /// Waits until a command that was sent may run. False: it was given up before it arrived.
+    /// Waits until a command that was sent can run. False: it was given up before it arrived.
     async fn may_run(&self) -> bool {
         let mut conditions = self.conditions.clone();
         loop {

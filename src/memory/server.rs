@@ -22,8 +22,8 @@ use crate::sync::lock;
 /// A test makes the faults that its code must survive: a lock that [expires](Self::expire), a server that
 /// [hangs](Self::freeze) or is [down](Self::stop), a network that [delivers nothing](Self::hold).
 ///
-/// Time is tokio's. With a paused clock (`#[tokio::test(start_paused = true)]`) a lease of 30 s ends at once, when nothing else is
-/// left to do. Then use the client, its locks and its guards on the thread of the test only.
+/// Time is tokio's. With a paused clock (`#[tokio::test(start_paused = true)]`) a lease of 30 s ends at once, when nothing else
+/// is left to do. In a test with a paused clock, use the client, its locks and its guards only on the thread of the test.
 ///
 /// ```
 /// # use lockkeeper::LockClient;
@@ -41,7 +41,7 @@ use crate::sync::lock;
 #[derive(Clone)]
 pub struct MemoryServer(Arc<Shared>);
 
-/// What a server has of its data when it starts.
+/// How much of its data a server still has when it starts.
 ///
 /// ```
 /// # use lockkeeper::memory::{Data, MemoryServer};
@@ -52,9 +52,9 @@ pub struct MemoryServer(Arc<Shared>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Data {
-    /// All of it. What ended by its expiry meanwhile is gone.
+    /// All of it, except the keys that expired meanwhile.
     Kept,
-    /// Nothing, as a server without persistence: all locks are free.
+    /// Nothing, as for a server without persistence: all locks are free.
     Lost,
 }
 
@@ -102,9 +102,9 @@ impl MemoryServer {
 
     /// Ends the lock with this key, as if its lease were over. Returns whether there was one.
     ///
-    /// The key is the name of the lock, behind the `name_prefix` of the client if it has one. Whoever holds the lock learns it
-    /// from the next renewal, after a third of the lease at most: the guard is lost then. Nobody tells a waiter, as with a lease
-    /// that ends. It acquires the lock when it looks again.
+    /// The key is the name of the lock, after the `name_prefix` of the client if it has one. The holder notices at its next
+    /// renewal, after a third of the lease at most: then the guard is lost. As at the end of a lease, no message wakes a waiter.
+    /// A waiter acquires the lock when it attempts again.
     ///
     /// ```
     /// # use lockkeeper::LockClient;
@@ -125,8 +125,8 @@ impl MemoryServer {
 
     /// Stops the process of the server without ending it, or lets it continue.
     ///
-    /// A frozen server accepts connections and commands, and answers none. It runs them when it continues, also those whose
-    /// client gave up meanwhile. Locks end meanwhile.
+    /// A frozen server accepts connections and commands, and answers none. When it continues, it runs these commands, even if
+    /// their client gave them up. Leases end while it is frozen.
     ///
     /// ```
     /// # use lockkeeper::LockClient;
@@ -163,7 +163,7 @@ impl MemoryServer {
         self.change(|conditions| conditions.is_running = false);
     }
 
-    /// Starts the server after [`stop`](Self::stop). A server that runs is stopped before.
+    /// Starts the server after [`stop`](Self::stop). If the server still runs, this stops it first.
     ///
     /// ```
     /// # use lockkeeper::LockClient;
@@ -191,10 +191,10 @@ impl MemoryServer {
         });
     }
 
-    /// Holds everything that is sent between clients and the server, in both directions, or delivers it.
+    /// With `true`, holds everything that is sent between clients and the server, in both directions. With `false`, delivers it.
     ///
-    /// Connections stay open meanwhile, as with a network that drops packets. What is sent on a connection that its client gives
-    /// up does not arrive if it is held for another 10 s. Otherwise it arrives late.
+    /// Connections stay open meanwhile, as with a network that drops packets. If a client gives up a connection, its commands
+    /// arrive late if the network delivers within 10 s. After that, they never arrive.
     ///
     /// ```
     /// # use lockkeeper::LockClient;
@@ -213,7 +213,7 @@ impl MemoryServer {
         self.change(|conditions| conditions.is_held = is_held);
     }
 
-    /// Closes all connections. What is under way on them is lost. Clients can connect again at once.
+    /// Closes all connections. Commands and replies under way on them are lost. Clients can connect again at once.
     ///
     /// ```
     /// # use lockkeeper::LockClient;

@@ -1,4 +1,4 @@
-//! The state of a server, and the commands that need more of it than its keys.
+//! The state of a server, and the commands that need more than its keys.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::clock::WallClock;
 /// The version of Redis that the server behaves as.
 const VERSION: &str = "7.0.15";
 
-/// The commands that are not about keys, and the number of their words. A negative one: at least so many.
+/// The commands that are not about keys, and the number of their words. A negative number: at least so many.
 const COMMANDS: [(&str, isize); 11] = [
     ("client", -2),
     ("eval", -3),
@@ -82,7 +82,7 @@ impl State {
         self.data.clients.remove(&client);
     }
 
-    /// Starts the process anew. The keys stay.
+    /// Starts the server's process again. The keys stay.
     pub(super) fn restart(&mut self) {
         self.scripts.clear();
         self.run_id = new_run_id();
@@ -102,7 +102,7 @@ impl State {
         is_lock
     }
 
-    /// Lets the time be what the clock says.
+    /// Sets the time of the keys to that of the clock.
     pub(super) fn update_time(&mut self) {
         self.data.keyspace.set_now(self.clock.now());
     }
@@ -266,7 +266,7 @@ impl Data {
         *self.calls.entry(name).or_default() += 1;
     }
 
-    /// Runs a command on keys. `None`: there is none with this name, which is in small letters.
+    /// Runs a command on keys. Its name is in small letters. `None`: there is no such command.
     fn run_on_keys(&mut self, name: &str, words: &[Bytes]) -> Option<Reply> {
         let command = find(name)?;
         if !command.takes(words.len()) {

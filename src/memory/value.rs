@@ -93,7 +93,7 @@ impl Hash {
         later.map(|(number, field)| (*number, field, &self.fields[field].1))
     }
 
-    /// Whether Redis keeps it as a list: it has few fields, and short ones.
+    /// Whether Redis keeps it as a list: it has few fields, and all are short.
     pub(super) fn is_small(&self) -> bool {
         const FIELDS: usize = 512;
         const BYTES: usize = 64;
@@ -108,7 +108,7 @@ pub(super) struct Scores {
     order: BTreeSet<(Rank, Bytes)>,
 }
 
-/// A score as a number that sorts as the score does.
+/// A score as an integer. The integers have the same order as the scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank(i64);
 

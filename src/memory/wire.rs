@@ -13,7 +13,7 @@ pub(super) enum Reply {
     Int(i64),
     List(Vec<Self>),
     Nil,
-    /// Nothing, where a list could have been.
+    /// Nothing, in place of a list.
     NilList,
     Status(String),
 }
@@ -77,11 +77,11 @@ fn line(out: &mut Vec<u8>, first: u8, text: impl ToString) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Takes the first command off `bytes`, as its words. `None`: it is not there in full.
+/// Takes the first command off `bytes`, as its words. `None`: the command is not complete yet.
 ///
 /// # Errors
 ///
-/// What is there is no command in the form that clients send, a list of texts.
+/// The bytes are not a command in the form that clients send: a list of texts.
 pub(super) fn take_command(bytes: &mut Vec<u8>) -> Result<Option<Vec<Bytes>>, String> {
     let mut at = 0;
     let Some(count) = header(bytes, &mut at, b'*')? else { return Ok(None) };
@@ -99,7 +99,7 @@ pub(super) fn take_command(bytes: &mut Vec<u8>) -> Result<Option<Vec<Bytes>>, St
     Ok(Some(words))
 }
 
-/// Reads a line such as `$5` at a position, and moves the position behind it.
+/// Reads a line such as `$5` at a position, and moves the position to the end of the line.
 fn header(bytes: &[u8], at: &mut usize, first: u8) -> Result<Option<usize>, String> {
     let rest = bytes.get(*at..).unwrap_or_default();
     let Some(len) = rest.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };

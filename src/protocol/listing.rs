@@ -10,7 +10,7 @@ use crate::fault::Fault;
 pub(crate) struct Listing {
     pub(crate) holders: Vec<Holding>,
     pub(crate) is_read_write: bool,
-    /// The hash has fields that are no lock's.
+    /// The hash has fields that belong to no lock.
     pub(crate) has_other_data: bool,
 }
 
@@ -28,10 +28,10 @@ pub(crate) struct Holding {
 /// How long a lease on the server still lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LeaseLeft {
-    /// It has ended. The server keeps the field of a dead reader until somebody looks.
+    /// It has ended. The server keeps the field of a dead reader until a script finds the reader dead.
     Ended,
     For(Duration),
-    /// It has no expiry, which only somebody else's command can cause.
+    /// It has no end, because another program removed the expiry.
     Endless,
 }
 

@@ -1,4 +1,4 @@
-//! What each type of lock says to the server and understands of it: keys, scripts, calls and replies.
+//! What each type of lock sends to the server, and how it reads the replies: keys, scripts, calls and replies.
 //!
 //! This is pure data: no async, no clock, no connection. A type of lock is a unit struct that implements [`Protocol`].
 

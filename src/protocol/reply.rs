@@ -10,17 +10,17 @@ use crate::fault::Fault;
 pub(crate) enum AcquireReply {
     /// The owner holds the lock. With the fencing token, if this type of lock has one.
     Granted(Option<u64>),
-    /// Another owner holds the lock. Its lease lasts at most for this time, if that is known.
+    /// Another owner holds the lock. The holder's lease lasts at most for this time, if the time is known.
     Held(Option<Duration>),
-    /// Another owner holds the lock, and this one has queued.
+    /// Another owner holds the lock or is in front, and the owner that asked has queued.
     Queued,
-    /// The hold that was to be re-entered is gone.
+    /// The hold that the call wanted to re-enter is gone.
     Lost,
     /// The key is another kind of lock.
     OtherKind,
     /// The key holds data that is no lock.
     NotALock,
-    /// The queue had dead waiters, and may have more: attempt again.
+    /// The queue had dead waiters, and perhaps has more: attempt again.
     AttemptAgain,
 }
 
@@ -57,7 +57,7 @@ pub(crate) enum PlaceReply {
     Kept,
     /// The waiter is the first, and the lock is free.
     YourTurn,
-    /// The place is kept. There are more dead waiters to remove: send the heartbeat again.
+    /// The place is kept. Perhaps there are more dead waiters to remove: send the heartbeat again.
     KeptBehindTheDead,
 }
 
@@ -73,7 +73,7 @@ impl AcquireReply {
             Reply::Int(-4) => Self::Queued,
             Reply::Int(-5) => Self::NotALock,
             Reply::Int(-6) => Self::AttemptAgain,
-            // A key may be in its last millisecond: then wait for that one.
+            // 0: the key is in its last millisecond, so wait for one millisecond.
             Reply::Int(ms) => {
                 let ms = u64::try_from(ms).map_err(|_| unexpected())?;
                 Self::Held(Some(Duration::from_millis(ms.max(1))))

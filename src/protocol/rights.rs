@@ -7,12 +7,12 @@ use super::keys::{LockKeys, read_hold};
 /// A key or a channel, and the commands on it.
 pub(crate) type Right = (Arc<str>, &'static str);
 
-/// Stands for any owner: a right to a key that contains an owner's id covers those with any other id.
+/// Stands for any owner: rights are granted by patterns of keys, and these patterns do not distinguish owners.
 const OWNER: &str = "00000000-0000-0000-0000-000000000000:0";
 
 const CHANNEL: &str = "publish subscribe unsubscribe";
 
-/// The channel stands among the keys of a script, so the server checks the user's right to it as to a key, too.
+/// The channel is among the keys of a script, so the server also checks the user's right to a key with this name.
 const CHANNEL_AS_KEY: &str = "exists";
 
 const LOCK: &str = "exists hdel hexists hget hrandfield hscan hset persist pexpire pttl";

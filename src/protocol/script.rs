@@ -12,7 +12,7 @@ pub(crate) struct Script {
     /// Its path below `lua/`.
     pub(crate) file: &'static str,
     pub(crate) source: &'static str,
-    /// The name by which the server knows it. The store computes it.
+    /// The name by which the server knows the script. The store computes it.
     pub(crate) hash: OnceLock<String>,
 }
 
@@ -92,7 +92,7 @@ impl Batch {
         self.0.file
     }
 
-    /// Builds the call for these rows. They have one argument in common.
+    /// Builds the call for these rows. All rows have the argument `shared` in common.
     pub(crate) fn call(&'static self, shared: impl Into<Arg>, rows: impl IntoIterator<Item = Row>) -> Call {
         let mut call = Call { script: &self.0, keys: SmallVec::new(), args: smallvec![shared.into()] };
         for row in rows {

@@ -30,7 +30,7 @@ macro_rules! script {
     }};
 }
 
-/// Inserts shared files behind the first line of a script, which has to stay the first.
+/// Inserts shared files after the first line of a script, because that line has to stay the first.
 const fn with_shared<const LEN: usize>(script: &[u8], shared: &[&[u8]]) -> [u8; LEN] {
     let mut first_line = 0;
     while script[first_line] != b'\n' {
@@ -56,8 +56,8 @@ const fn copy<const LEN: usize>(mut joined: [u8; LEN], at: usize, part: &[u8]) -
     (joined, at + index)
 }
 
-/// `name(file; keys; arguments)`, with `with` in front of the files that are inserted into it; and for a batch
-/// `NAME(file; keys of a row; shared argument; arguments of a row)`.
+/// A row is `name(file; keys; arguments)`. After the file, `with` names the files that are inserted into it. For a batch the row
+/// is `NAME(file; keys of a row; shared argument; arguments of a row)`.
 macro_rules! scripts {
     (
         calls { $( $name:ident($file:literal $(with $($shared_file:literal)+)?; $($key:ident),*; $($arg:ident),*); )* }

@@ -17,8 +17,8 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     /// Derives the keys and channels from the key of the lock.
     fn keys(&self, lock: Arc<str>) -> LockKeys;
 
-    /// Acquires the lock with `want` 1, and re-enters it with a higher `want`. If another owner holds it and this type has a
-    /// queue, `queue` says whether to join it.
+    /// Acquires the lock with `want` 1, and re-enters it with a higher `want`. If another owner holds the lock and this type has
+    /// a queue, `queue` says whether to join that queue.
     fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, queue: bool) -> Call;
 
     /// Lowers the hold to `keep`. With `keep` 0 this also undoes an attempt, and leaves the queue.
@@ -27,7 +27,7 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     /// The script that renews many holds. Their shared argument is the lease in milliseconds.
     fn renewal(&self) -> &'static Batch;
 
-    /// What one hold adds to a renewal. It lasts at least for `left`, also if nothing renews it.
+    /// The row of one hold in a renewal. The hold lasts at least for `left`, even if nothing renews it.
     fn renewal_row(&self, holder: HolderRef<'_>, left: Duration) -> Row;
 
     /// Asks whether anybody holds the lock.
@@ -56,7 +56,7 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
         holder.owner.clone()
     }
 
-    /// The owner of the hold of this type that a field of the hash stands for. `None`: it stands for none.
+    /// The owner whose hold of this type a field of the hash stands for. `None`: the field stands for no such hold.
     fn owner<'a>(&self, field: &'a str) -> Option<&'a str> {
         Some(field)
     }
@@ -70,7 +70,7 @@ pub(crate) trait Queue {
     /// The channel on which one waiter listens.
     fn channel(&self, holder: HolderRef<'_>) -> Arc<str>;
 
-    /// Keeps the places of waiters of one lock. Their ids have spaces between them.
+    /// Keeps the places of waiters of one lock. `waiters` has their ids, with spaces between them.
     fn heartbeat(&self, keys: &LockKeys, config: &LockConfig, waiters: String) -> Call;
 }
 
@@ -79,7 +79,7 @@ pub(crate) trait Queue {
 pub(crate) struct HolderRef<'a> {
     pub(crate) keys: &'a LockKeys,
     pub(crate) owner: &'a Arg,
-    /// The number of the grant. It is greater than those of all earlier grants; 0 stands for any.
+    /// The number of the grant. It is greater than the numbers of all earlier grants; 0 stands for any grant.
     pub(crate) grant: u64,
     pub(crate) config: &'a LockConfig,
 }

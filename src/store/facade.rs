@@ -45,8 +45,8 @@ impl Store {
         Ok(Self { server, subscriber, command_timeout: config.command_timeout(), run_id, database, address })
     }
 
-    /// The run id that the server reported when this store was opened: it identifies the server whatever its address is.
-    /// `None`: this user may not ask.
+    /// The run id that the server reported when this store was opened: it identifies the server whatever its address is. `None`:
+    /// this user has no right to ask.
     pub(crate) fn run_id(&self) -> Option<&str> {
         self.run_id.as_deref()
     }
@@ -72,7 +72,8 @@ impl Store {
     }
 
     /// Runs a script on a connection. The server receives the calls on one connection in the order in which they were first
-    /// polled. A call whose future is dropped may have run or not, but does not run after a later call on its connection.
+    /// polled. If the future of a call is dropped, it is unknown whether the call runs. But it never runs after a later call on
+    /// the same connection.
     pub(crate) async fn run(&self, connection: &Connection, call: &Call) -> Result<Reply, Fault> {
         self.server.run(self.command_timeout, connection, call).await
     }

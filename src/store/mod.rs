@@ -1,4 +1,5 @@
-//! The only place that knows Redis. The engine asks a [`Store`] to run a script and to subscribe to channels, and gets data.
+//! The only place that knows Redis. The engine asks a [`Store`] to run a script and to subscribe to channels, and gets plain data
+//! back.
 
 mod dial;
 mod error;

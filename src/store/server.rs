@@ -1,8 +1,8 @@
 //! Commands to one server, over a few connections that stay open.
 //!
 //! The connections are multiplexed and are taken out of the pool once. The key of a lock selects its connection, so that the
-//! commands about one lock stay in order. Nothing checks a connection before it is used: that would cost every command a
-//! round trip. Instead, an error or a silence replaces the connection.
+//! commands about one lock stay in order. Nothing checks a connection before it is used: that would cost every command a round
+//! trip. Instead, a connection is replaced after an error or a silence.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -32,11 +32,11 @@ use crate::protocol::{self, Arg, Call, Reply};
 use crate::report::Limit;
 use crate::sync::lock;
 
-/// A connection on which a command timed out has this long to answer a `PING`. Else it is replaced.
+/// A connection on which a command timed out has this long to answer a `PING`. Otherwise it is replaced.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// A connection that cannot be made must not cost a lease, so it gets a part of one. But it gets no less than this, as a name
-/// may have to be looked up and keys to be exchanged.
+/// The time limit of a new connection is a part of a lease, so that a failed try costs no lease. But the limit is no less than
+/// this: the look-up of a name and the exchange of TLS keys take time.
 const LEAST_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Callers that find the server unreachable within this time share one try.
@@ -51,9 +51,9 @@ pub(super) struct Server {
     connections: Box<[Mutex<State>]>,
     command_timeout: Duration,
     connect_timeout: Duration,
-    /// The runtime on which the client was made. That of a caller may end earlier.
+    /// The runtime on which the client was made. The runtime of a caller can end earlier.
     runtime: Handle,
-    /// Connections made so far. Numbers them.
+    /// Connections made so far: the number of the next one.
     made: AtomicU64,
     replaced: Limit,
 }
@@ -65,12 +65,12 @@ pub(crate) struct ConnectionIndex(usize);
 enum State {
     /// There is no connection. The last try failed with this fault.
     Closed(Option<(Instant, Fault)>),
-    /// A connection is being made, for all who ask meanwhile.
+    /// A connection is being made, for all callers that ask meanwhile.
     Connecting(Connecting),
     Open(Arc<Open>),
 }
 
-/// A task makes the connection: a caller that is no longer polled must not keep others from it.
+/// A task makes the connection: a caller that nobody polls must not delay the connection for others.
 type Connecting = Shared<BoxFuture<'static, Result<Arc<Open>, Fault>>>;
 
 struct Open {
@@ -78,7 +78,7 @@ struct Open {
     connection: MultiplexedConnection,
     /// A command timed out, and a probe asks whether the connection still works.
     is_probed: AtomicBool,
-    /// Wakes those who wait for the end of the probe.
+    /// Wakes the callers that wait for the end of the probe.
     probed: Notify,
 }
 
@@ -128,7 +128,7 @@ impl Server {
         Ok(())
     }
 
-    /// Runs a script that does nothing: a user that may not run scripts learns it now, and not with the first lock.
+    /// Runs a script that does nothing: a user without the right to run scripts gets the error now, and not with the first lock.
     pub(super) async fn try_script(self: &Arc<Self>) -> Result<(), Fault> {
         let connection = self.connection(FIRST).await?;
         let nothing = || Arg::Text("".into());
@@ -136,7 +136,7 @@ impl Server {
         self.run(self.command_timeout, &connection, &call).await.map(drop)
     }
 
-    /// The id of this run of the server. `None`: this user may not ask.
+    /// The id of this run of the server. `None`: this user has no right to ask.
     pub(super) async fn run_id(self: &Arc<Self>) -> Result<Option<Box<str>>, Fault> {
         let facts = match self.ask(cmd("INFO").arg("server")).await {
             Err(fault) if fault.sent == Sent::Refused => return Ok(None),
@@ -176,7 +176,7 @@ impl Server {
         };
         match open {
             Some(open) => Ok(Connection { open, index }),
-            // Boxed: it is rare, and its size would weigh on every call.
+            // Boxed: this is rare, and its size would burden every call.
             None => Box::pin(self.connect(index)).await.map(|open| Connection { open, index }),
         }
     }
@@ -186,8 +186,8 @@ impl Server {
     }
 
     async fn connect(self: &Arc<Self>, index: ConnectionIndex) -> Result<Arc<Open>, Fault> {
-        // Both steps are done by tasks on the client's runtime, which have time limits. If nobody drives that runtime, these
-        // limits hold.
+        // Both steps are done by tasks on the client's runtime, which have time limits of their own. The limits here are for a
+        // runtime that nobody drives.
         timeout(2 * PROBE_TIMEOUT, self.probed(index)).await.map_err(|_| self.runtime_stands_still())?;
         let connecting = {
             let mut state = lock(self.state(index));
@@ -198,7 +198,7 @@ impl Server {
                 }
                 State::Connecting(connecting) => connecting.clone(),
                 State::Closed(_) => {
-                    // Begun with the state locked, so that it cannot end before the state says that it began.
+                    // Begun with the state locked, so that the task cannot end before the state says that it began.
                     let connecting = self.begin(index);
                     *state = State::Connecting(connecting.clone());
                     connecting
@@ -233,7 +233,7 @@ impl Server {
     fn begin(self: &Arc<Self>, index: ConnectionIndex) -> Connecting {
         let server = Arc::clone(self);
         let task = self.runtime.spawn(async move {
-            // A pool runs code of the application, which may panic.
+            // A pool runs code of the application, which can panic.
             let opened = AssertUnwindSafe(server.open()).catch_unwind().await;
             let result = opened.unwrap_or_else(|_| Err(server.unreachable("the pool panicked")));
             *lock(server.state(index)) = match &result {
@@ -258,7 +258,7 @@ impl Server {
         Ok(Arc::new(Open { number, connection, is_probed: AtomicBool::new(false), probed: Notify::new() }))
     }
 
-    /// Sends one command, and handles its connection if that fails.
+    /// Sends one command. If the command fails, handles its connection.
     async fn send(
         self: &Arc<Self>,
         limit: Duration,
@@ -285,7 +285,7 @@ impl Server {
         .at(&self.address);
         match fault.kind {
             FaultKind::Broken => self.discard(connection, "it broke"),
-            // After a failover the address may lead to another server.
+            // After a failover the address can lead to another server.
             FaultKind::ReadOnly => self.discard(connection, "it leads to a replica"),
             FaultKind::TimedOut => self.probe(connection),
             _ => {}

@@ -21,8 +21,8 @@ use crate::memory::MemoryServer;
 /// - a [`Config`](deadpool_redis::Config) of deadpool-redis, which is read with serde,
 /// - a [`Pool`] that the application already has.
 ///
-/// Release messages wake waiters, over a connection of its own. A pool does not tell its address, so a client made from a bare
-/// [`Pool`] cannot open that connection, and its waiters poll a few times a second. [`Source::pool`] names the address.
+/// Release messages wake waiters, and come over a separate connection. A pool does not tell its address, so a client made from a
+/// bare [`Pool`] cannot open that connection, and its waiters poll a few times a second. [`Source::pool`] names the address.
 ///
 /// ```no_run
 /// # use lockkeeper::{LockClient, Source};
@@ -51,10 +51,10 @@ impl Source {
     ///
     /// # A broken connection
     ///
-    /// The client undoes an attempt that it gave up on a broken connection for 25 seconds. What the host still has to deliver
-    /// on such a connection must have been given up before that. The other sources set this up on Linux (`TCP_USER_TIMEOUT`,
-    /// 10 seconds). The connections of a pool are as the pool makes them: set it there, too. Otherwise such an attempt may, in
-    /// the worst case, arrive later and keep its lock for one lease.
+    /// If a connection breaks during an attempt, the client repeats the undo of this attempt for 25 seconds. In this time, the
+    /// host must give up what it has not delivered on the broken connection. With the other sources, lockkeeper sets this up on
+    /// Linux (`TCP_USER_TIMEOUT`, 10 seconds). It does not change the connections of your pool: set `TCP_USER_TIMEOUT` there,
+    /// too. Otherwise, in the worst case, an attempt arrives later and keeps its lock for one lease.
     ///
     /// ```no_run
     /// # use lockkeeper::{LockClient, Source};
@@ -98,7 +98,7 @@ fn own_pool(
     config: &LockConfig,
 ) -> Result<(Pool, Option<Client>), SourceError> {
     let address = with_tcp_settings(address)?;
-    // The server sets the time limit of every command, in one place for each kind of source.
+    // `server.rs` sets the time limit of every command, for all kinds of sources.
     let connections = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(config.command_timeout()))
         .set_response_timeout(None);

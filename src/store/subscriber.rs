@@ -1,7 +1,7 @@
 //! The connection for messages, and the task that owns it.
 //!
-//! Nobody waits for this task. It receives orders, and tells its [`Listener`] what happens. It subscribes while it receives
-//! messages, with one command at a time: what is ordered meanwhile goes out together in the next command.
+//! Nobody waits for this task. It receives orders, and tells its [`Listener`] what happens. It sends one command at a time,
+//! without a pause in receiving messages. Orders that arrive meanwhile go out together in the next command.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Subscriber {
     }
 
     fn order(&self, order: Order) {
-        // Only the end of its runtime ends the task. That ends the client, too.
+        // As long as this sender exists, only the end of the task's runtime ends the task. That ends the client, too.
         if let Some(orders) = &self.orders
             && orders.send(order).is_err()
         {
@@ -90,17 +90,18 @@ struct Task {
     orders: UnboundedReceiver<Order>,
     /// Channels that somebody wants.
     wanted: HashSet<Arc<str>>,
-    /// Channels that may have to be subscribed or unsubscribed.
+    /// Channels whose subscription perhaps has to change.
     changed: HashSet<Arc<str>>,
-    /// Channels of a command that the server refused because of one of them. Each is subscribed alone.
+    /// Channels of a command that the server refused, perhaps because of only one channel. Each is subscribed alone.
     alone: Vec<Arc<str>>,
     command_timeout: Duration,
-    /// Starts anew with each subscription that succeeds: a server that accepts a connection may still refuse to subscribe.
+    /// Starts anew with each subscription that succeeds, and not with each connection: the server can still refuse the
+    /// subscription.
     backoff: Backoff,
 }
 
 enum End {
-    /// The client is gone.
+    /// The client is gone: there are no more orders.
     Closed,
     /// The connection is gone.
     Broken(String),
@@ -108,7 +109,7 @@ enum End {
 
 enum Done {
     Pinged,
-    /// The server refused all of them.
+    /// The server refused a command for these channels, perhaps because of only one channel.
     Refused(Vec<Arc<str>>, RedisError),
     Subscribed(Vec<Arc<str>>),
     Unsubscribed(Vec<Arc<str>>),
@@ -184,7 +185,7 @@ impl Task {
         }
     }
 
-    /// One SUBSCRIBE or UNSUBSCRIBE for everything that changed since the last.
+    /// Returns one SUBSCRIBE or UNSUBSCRIBE for everything that changed since the last one.
     fn next_command(&mut self, sink: &PubSubSink, active: &HashSet<Arc<str>>) -> Option<Command> {
         let mut subscribe = Vec::new();
         let mut unsubscribe = Vec::new();
@@ -192,7 +193,7 @@ impl Task {
             match (self.wanted.contains(&channel), active.contains(&channel)) {
                 (true, false) => subscribe.push(channel),
                 (false, true) => unsubscribe.push(channel),
-                // Given up and wanted again before it was unsubscribed: the subscription was active all the time.
+                // Somebody wants the channel again before it was unsubscribed, so the subscription was active all the time.
                 (true, true) => self.listener.subscribed(&channel),
                 (false, false) => {}
             }
@@ -249,7 +250,7 @@ impl Task {
         }
     }
 
-    /// Waits for orders and takes all there are. False: there will be no more.
+    /// Waits for orders and takes all that there are. False: there will be no more orders.
     async fn take_orders(&mut self) -> bool {
         let mut orders = Vec::new();
         let open = self.orders.recv_many(&mut orders, 1_024).await > 0;
@@ -269,7 +270,7 @@ impl Task {
         open
     }
 
-    /// Sleeps, and takes orders meanwhile. False: there will be no more.
+    /// Sleeps, and takes orders meanwhile. False: there will be no more orders.
     async fn pause(&mut self, time: Duration) -> bool {
         let sleep = sleep(time);
         tokio::pin!(sleep);
@@ -284,7 +285,7 @@ impl Task {
     }
 }
 
-/// The end of the command under way; never, if there is none.
+/// Waits for the end of the command under way. If there is none, waits for ever.
 async fn running(command: &mut Option<Command>) -> Result<Result<Done, RedisError>, Elapsed> {
     match command {
         Some(running) => {

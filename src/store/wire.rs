@@ -10,7 +10,7 @@ use crate::protocol::{Arg, Call, Reply, Script};
 pub(super) async fn evaluate(connection: &mut MultiplexedConnection, call: &Call) -> RedisResult<Value> {
     match send(connection, &command("EVALSHA", hash(call.script), call)).await {
         Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-            // Boxed: it is rare, and its size would weigh on every call.
+            // Boxed: this is rare, and its size would burden every call.
             Box::pin(async { send(connection, &command("EVAL", call.script.source, call)).await }).await
         }
         result => result,
@@ -65,7 +65,7 @@ pub(super) fn fault(error: RedisError) -> Fault {
         _ if is_broken(&error) => (FaultKind::Broken, Sent::Unknown),
         _ => (FaultKind::Rejected, Sent::Unknown),
     };
-    // As text: the error of the library repeats its source, and must not be visible outside.
+    // As text: an error of the library repeats its source, and its type must not be visible to users.
     Fault::new(kind, sent, error.to_string())
 }
 
@@ -76,7 +76,7 @@ pub(super) fn is_broken(error: &RedisError) -> bool {
 
 /// Translates the error of a connection that could not be made.
 pub(super) fn connect_fault(error: RedisError) -> Fault {
-    // A refusal while a connection is set up comes without the server's code, as the detail of an error of the library.
+    // If the server refuses a command that sets up a connection, the library's error has no code, and the refusal is its detail.
     let detail = error.detail().unwrap_or_default();
     let kind = match fault(error.clone()).kind {
         _ if error.kind() == ErrorKind::InvalidClientConfig => FaultKind::Configuration,
@@ -88,7 +88,8 @@ pub(super) fn connect_fault(error: RedisError) -> Fault {
     Fault::new(kind, Sent::No, error.to_string())
 }
 
-/// Translates an error reply. The server has changed nothing then: the scripts do what can be refused before they write.
+/// Translates an error reply. After an error reply the server has changed nothing: the scripts run every command that can be
+/// refused before they write.
 fn refusal(code: &str, detail: &str) -> FaultKind {
     match code {
         "ERR" if detail.contains("user executing the script can't") => FaultKind::Permission,

@@ -28,7 +28,7 @@ impl Commands {
         Ok(T::from_redis_value((self.0)(words)?)?)
     }
 
-    /// Runs a command with many pairs of arguments, a thousand pairs at a time. An empty word is left out.
+    /// Runs a command with many pairs of arguments, a thousand pairs at a time. Empty words are left out.
     pub fn run_many(&self, command: &[&str], pairs: &[[String; 2]]) {
         for pairs in pairs.chunks(1_000) {
             let words = pairs.iter().flatten().map(String::as_str).filter(|word| !word.is_empty());
@@ -42,7 +42,7 @@ impl Commands {
         self.run(&[&["EVAL", &text, &count], keys, args].concat())
     }
 
-    /// Loads all scripts of lockkeeper. A server that asks for a password, or has renamed the command, goes without them.
+    /// Loads all scripts of lockkeeper. If the server asks for a password, or the command has another name, the scripts are not loaded.
     pub fn load_scripts(&self) {
         for script in lua::sources() {
             let _: Result<String, _> = self.try_run(&["SCRIPT", "LOAD", &script]);
@@ -98,7 +98,8 @@ impl Commands {
         self.command_stats().scripts()
     }
 
-    /// How many commands scripts ran since the server started, as long as clients send only those that no script runs.
+    /// How many commands scripts ran since the server started. The number is right only if clients send no command that a
+    /// script runs, too.
     pub fn calls_in_scripts(&self) -> u64 {
         self.command_stats().in_scripts()
     }

@@ -7,7 +7,8 @@
 //! - [`lua`] reads the scripts of lockkeeper as the crate sends them.
 //! - [`resp`] finds the ends of commands and replies in a byte stream.
 //!
-//! Every function panics when it cannot do its work: the caller is a test or a benchmark, and has no use for an error.
+//! Every function panics when it cannot do its work, because its caller is a test or a benchmark, which has no use for
+//! an error.
 
 mod commands;
 pub mod lua;

@@ -4,8 +4,8 @@ use tokio::net::TcpSocket;
 
 /// A free port of the loopback address, reserved as long as this value lives.
 ///
-/// Its socket is bound and does not listen. So the system gives the port to no other process, and a server can listen
-/// on it, also again after it was killed.
+/// The port is bound to a socket that does not listen. So the system gives the port to no other process, and a server
+/// can listen on the port, even again after it was killed.
 #[derive(Debug)]
 pub struct ReservedPort(TcpSocket);
 

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long a busy machine may need until a signal has taken effect.
+/// How long a signal can take until it has taken effect on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Sends a signal, such as `"STOP"`, and returns when it has taken effect on all threads of the process.

@@ -1,8 +1,8 @@
 //! A TCP proxy that makes the faults that a network can make, and no others.
 //!
-//! It holds bytes and delivers them late, or cuts their connection. It never drops bytes from the middle of a connection.
-//! A reply that is swallowed is held, with all that follows it, until its connection is cut. Only published messages can
-//! be dropped one by one: no command waits for them, and Redis may lose them.
+//! It holds bytes and delivers them late, or cuts their connection. It never drops bytes from the middle of a
+//! connection. To swallow a reply, it holds the reply, and all bytes that follow, until the connection is cut. Only
+//! published messages can be dropped one by one: no command waits for them, and Redis can lose them.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use crate::resp::{frame_len, words};
 
-/// A proxy before one server. Dropping it cuts its connections.
+/// A proxy in front of one server. Dropping the proxy cuts its connections.
 pub struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -96,7 +96,7 @@ enum Verdict {
 }
 
 impl Proxy {
-    /// Listens on a free port, before the server on this port.
+    /// Listens on a free port, and forwards to the server on this port.
     pub async fn to(upstream: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
@@ -141,19 +141,19 @@ impl Proxy {
         *self.shared.upstream.lock().unwrap() = upstream;
     }
 
-    /// Closes new connections at once, or no longer does.
+    /// Sets whether new connections are closed at once.
     pub fn refuse(&self, refuses: bool) {
         *self.shared.refuses.lock().unwrap() = refuses;
     }
 
-    /// Closes all existing connections. What was held on them is lost.
+    /// Closes all existing connections. The bytes that were held on them are lost.
     pub fn cut(&self) {
         for link in &*self.shared.links.lock().unwrap() {
             link.cut.send_replace(true);
         }
     }
 
-    /// Swallows the reply to the next command that matches, after `skip` others that match.
+    /// Swallows the reply to a command that matches, after it let `skip` others that match pass.
     ///
     /// The connection then passes no more replies, or is closed at once if `then_cut` is set.
     pub fn swallow(
@@ -238,7 +238,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 async fn serve(client: TcpStream, link: Arc<Link>, shared: Arc<Shared>) {
-    // Without a server on that port, the connection closes.
+    // If no server listens on that port, the connection is closed.
     let upstream = *shared.upstream.lock().unwrap();
     if let Ok(server) = TcpStream::connect(("127.0.0.1", upstream)).await {
         let _ = client.set_nodelay(true);

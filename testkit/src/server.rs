@@ -11,17 +11,17 @@ use redis::{Connection, RedisError};
 
 use crate::{Commands, ReservedPort, process};
 
-/// How long a server may take to start.
+/// The time limit for the start of a server.
 const START: Duration = Duration::from_secs(10);
 
-/// How long a command of this type may take.
+/// The time limit for a command of a test itself.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// A server process, which is killed when this value is dropped.
 ///
-/// The server keeps nothing on disk, unless its arguments say so, and knows all scripts of lockkeeper: every script runs
-/// with its first command, so a test can count commands. The program is the one that `LOCKKEEPER_SERVER` names, or
-/// `redis-server`, or `valkey-server`.
+/// The server keeps nothing on disk, unless its arguments say so. It knows all scripts of lockkeeper from the start, so
+/// each call is exactly one command, and a test can count commands. The program is the one that `LOCKKEEPER_SERVER`
+/// names, or `redis-server`, or `valkey-server`.
 #[derive(Debug)]
 pub struct Server {
     process: Option<Child>,
@@ -78,7 +78,7 @@ impl Server {
         self.load_scripts();
     }
 
-    /// Stops the server's process without ending it. Its connections stay open, and no client gets an answer.
+    /// Stops the server's process without ending it. The connections stay open, and no client gets an answer.
     pub fn freeze(&self) {
         process::signal(self.pid(), "STOP");
     }

@@ -1,6 +1,6 @@
 //! What `INFO commandstats` says about commands.
 
-/// Commands that clients send, and no script of lockkeeper.
+/// Commands that only clients send, and no script of lockkeeper.
 const NOT_IN_SCRIPTS: [&str; 10] =
     ["client", "config", "eval", "evalsha", "hello", "info", "ping", "pubsub", "subscribe", "unsubscribe"];
 

@@ -1,4 +1,4 @@
-//! A second process: this test binary again. Its test `child` reads from the environment what to do.
+//! A second process, which runs this test binary again. The test `child` in it reads from the environment what to do.
 
 use std::env;
 use std::io::{BufRead, BufReader, Read, stdin};

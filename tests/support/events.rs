@@ -23,7 +23,7 @@ impl std::io::Write for Events {
 }
 
 impl Events {
-    /// Collects the events of this thread as long as the guard lives.
+    /// Collects the events of this thread, until the guard is dropped.
     pub fn collect(&self) -> DefaultGuard {
         let events = self.clone();
         let subscriber = tracing_subscriber::fmt()

@@ -30,7 +30,7 @@ pub trait Fixture: Send + Sync + 'static {
     fn bounded(client: &LockClient, name: &str, most: Duration) -> Self::Lock;
 }
 
-/// A lock type that an `Owner` has.
+/// A lock type that an `Owner` can lend.
 pub trait Lending: Fixture {
     /// The lock of an owner.
     fn lent(owner: &mut Owner, name: &str) -> impl BaseLock;
@@ -38,7 +38,7 @@ pub trait Lending: Fixture {
     fn lent_leased(owner: &mut Owner, name: &str, lease: Duration) -> impl BaseLock;
 }
 
-/// A lock that excludes itself.
+/// A lock type whose rival is the same type.
 macro_rules! fixture {
     ($fixture:ident: $lock:ident by $method:ident, acquire in $acquire:literal, release in $release:literal) => {
         pub struct $fixture;

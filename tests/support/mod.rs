@@ -40,7 +40,7 @@ pub use store::Server;
 pub const MS: Duration = Duration::from_millis(1);
 pub const SECOND: Duration = Duration::from_secs(1);
 
-/// Limit for anything that a test waits for. It is long enough for a busy machine.
+/// The limit for every condition that a test waits for. It is long enough for a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
 /// A server for one test, and the check that nothing is left on it.
@@ -93,7 +93,7 @@ impl Scene {
         eventually("no channel is left", || self.server.channels(), Vec::is_empty).await;
     }
 
-    /// Waits until no key, channel, connection or task is left. The test has dropped its clients before.
+    /// Waits until no key, channel, connection or task is left. The test must have dropped its clients.
     pub async fn end(self) {
         self.quiet().await;
         // On a busy machine a command may time out. The client then undoes it in the background for longer than `LIMIT`.
@@ -102,12 +102,12 @@ impl Scene {
     }
 }
 
-/// Settings for tests that are not about time-outs: on a busy machine, a command may take long.
+/// Settings for tests that are not about time-outs: on a busy machine, a command can take long.
 pub fn patient() -> LockConfigBuilder {
     LockConfig::builder().command_timeout(LIMIT / 2)
 }
 
-/// Connects a client. It retries, because `connect` tries once and a busy machine may need longer.
+/// Connects a client. It retries, because `connect` tries only once, and a busy machine can need longer.
 pub async fn connect(url: impl Into<String>, config: LockConfigBuilder) -> LockClient {
     let (url, start) = (url.into(), Instant::now());
     let config = config.build().unwrap();
@@ -137,8 +137,8 @@ pub fn address(url: &str) -> String {
     .to_owned()
 }
 
-/// Opens a connection for the test itself. It waits longer than the 500 ms and one second that redis-rs waits by
-/// default for an answer and for a connection.
+/// Opens a connection for the test itself. Its time limits are longer than the defaults of redis-rs: 500 ms for an
+/// answer, and one second for a connection.
 pub async fn connection(url: &str) -> MultiplexedConnection {
     let patient =
         AsyncConnectionConfig::new().set_connection_timeout(Some(LIMIT)).set_response_timeout(Some(LIMIT));
@@ -204,7 +204,7 @@ pub async fn throughout(time: Duration, mut check: impl AsyncFnMut()) {
     }
 }
 
-/// Polls a future until a condition holds. The future must not complete before.
+/// Polls a future until a condition holds. The future must not complete before that.
 pub async fn poll_until(future: &mut (impl Future + Unpin), is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {

@@ -1,7 +1,8 @@
 //! The server of a test: a real one, or with the feature `memory` and `LOCKKEEPER_STORE=memory` one in this process.
 //!
-//! On memory the clock is paused, so that nothing takes time, if the runtime of the test allows it. A test that needs more
-//! than the in-memory server has fails there. `tests/real_only.txt` names these tests, and `scripts/test fast` leaves them out.
+//! With the in-memory server, the clock is paused, so that nothing takes time, if the runtime of the test can be
+//! paused. A test that needs more than this server has fails on it. `tests/real_only.txt` names these tests, and
+//! `scripts/test fast` leaves them out.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -165,7 +166,7 @@ impl Drop for Server {
     }
 }
 
-/// Runs a command, also those that only tests use: they are made of others.
+/// Runs a command. A command that only tests use is replaced by commands that the in-memory server has.
 fn run(server: &MemoryServer, words: &[&str]) -> Result<Value, RedisError> {
     let ask = |words: &[&str]| redis::parse_redis_value(&server.execute(words))?.extract_error();
     let text = |value: &Value| String::from_redis_value_ref(value).unwrap_or_default();

@@ -9,10 +9,10 @@ use crate::engine::hold::{EARLY, Hold};
 use crate::engine::per_member::PerMember;
 use crate::engine::scheduler::Slot;
 
-/// What this process wants to hold. It changes at once, also in a `drop`.
+/// What this process wants to hold. It changes at once, even in a `drop`.
 #[derive(Default)]
 pub(super) struct Desired {
-    /// Acquires under way. A release beside them must not take away what they are getting.
+    /// Acquires under way. A release meanwhile must not take away what the server grants to them.
     pub(super) pending: u32,
     /// The pending holds get nothing: the client was shut down while nobody polled them.
     pub(super) is_given_up: bool,
@@ -20,20 +20,20 @@ pub(super) struct Desired {
     pub(super) holds: PerMember<(Arc<Hold>, usize)>,
     /// When the leaked holds end.
     leaked: BinaryHeap<Reverse<Moment>>,
-    /// Holds that were given back, of which the server has not said yet whether it still had them.
+    /// Holds that were given back. The server has not said yet whether it still had them.
     pub(super) given_back: PerMember<Arc<Hold>>,
     /// There was a hold.
     pub(super) was_held: bool,
-    /// The server was found to have nothing of it.
+    /// The server was found to have nothing of this grant.
     pub(super) is_gone: bool,
-    /// The server may keep the lock for longer than a hold lasts.
+    /// The server can keep the lock for longer than a hold lasts.
     pub(super) outlasts: bool,
     /// When the leases are to be renewed.
     pub(super) renew_at: Option<Moment>,
-    /// The renewal under way lengthens leases. Else it only checks that nobody shortened them.
+    /// The renewal under way lengthens leases. Otherwise it only restores leases that another client shortened.
     pub(super) lengthens: bool,
     pub(super) renewal: Slot,
-    /// It has a place in the lock's queue.
+    /// This grant has a place in the lock's queue.
     pub(super) has_place: bool,
     pub(super) heartbeat: Slot,
 }
@@ -77,12 +77,12 @@ impl Desired {
         if let Some((hold, member)) = self.remove(hold)
             && hold.relies_on(member, now)
         {
-            // Not later than a waiter for its loss is told.
+            // No later than a guard would report its loss.
             self.leaked.push(Reverse(hold.deadline_of(member).minus(EARLY)));
         }
     }
 
-    /// Returns the end of the next hold that the server might keep for longer.
+    /// Returns the next end of a hold that the server can keep for longer.
     pub(super) fn next_end(&self) -> Option<Moment> {
         let end = |(hold, member): &(Arc<Hold>, usize)| {
             if hold.is_watched() { hold.ends() } else { self.outlasts.then(|| hold.deadline_of(*member)) }
@@ -91,7 +91,7 @@ impl Desired {
         self.holds.iter().filter_map(end).chain(leaked).min()
     }
 
-    /// Removes holds that have ended. They need nothing any more but a release.
+    /// Removes holds that have ended. They need nothing except a release.
     pub(super) fn forget_ended(&mut self, now: Moment) {
         self.holds.retain(|(hold, member)| hold.relies_on(*member, now));
         self.forget_leaked(now);

@@ -1,19 +1,19 @@
-//! What the server may have of a grant.
+//! The most that the server can have for a grant.
 
 use crate::engine::per_member::PerMember;
 use crate::store::Connection;
 
-/// What the server may have. It changes with replies. It is locked while a command is under way that changes the count.
+/// The most that the server can have. An attempt raises it before anything is sent, and replies correct it. It is locked while a
+/// command that changes the count is under way.
 #[derive(Default)]
 pub(super) struct Observed {
     /// The server has at most this count.
     pub(super) at_most: u32,
-    /// A full release was sent and not answered. If the next release finds nothing, that one did it.
+    /// A full release was sent and not answered. If the next release finds nothing, the unanswered one released the hold.
     pub(super) was_released: bool,
     /// A release to this count was answered, and no attempt was sent since.
     undone_to: Option<u32>,
-    /// The connections on which a first acquire was sent and no later command was answered. A copy of the acquire may still
-    /// run.
+    /// The connections on which a first acquire was sent and no later command was answered. A copy of the acquire can still run.
     unanswered: PerMember<u64>,
 }
 
@@ -27,8 +27,8 @@ impl Observed {
         }
     }
 
-    /// The attempt found the connection ended, so no copy of it is under way. An earlier one may still run on that connection.
-    /// The count stays: in theory, the server ran the attempt before the connection ended.
+    /// The attempt found the connection ended, so no copy of it is under way. A copy of an earlier attempt can still run on that
+    /// connection. The count stays: in theory, the server ran the attempt before the connection ended.
     pub(super) fn not_sent(&mut self, connection: &Connection, want: u32) {
         if want == 1
             && let Some(last) = self.unanswered.iter().rposition(|number| *number == connection.number())
@@ -37,10 +37,10 @@ impl Observed {
         }
     }
 
-    /// A command on this connection was answered. Whatever was sent on it before has run or never will.
+    /// A command on this connection was answered. Every command that was sent before on this connection has run, or never will.
     pub(super) fn answered(&mut self, connection: &Connection, at_most: u32) {
         self.unanswered.retain(|number| *number != connection.number());
-        // A first acquire that may still run on another connection may still create a hold.
+        // A first acquire that can still run on another connection can still create a hold.
         self.at_most = at_most.max(u32::from(self.may_be_copied()));
     }
 
@@ -50,12 +50,12 @@ impl Observed {
         self.undone_to = Some(keep);
     }
 
-    /// Whether the server may have more than `keep`, and was not told yet to release it.
+    /// Whether the server can have more than `keep`, and has not answered a release to `keep` yet.
     pub(super) fn owes_release(&self, keep: u32) -> bool {
         self.at_most > keep && self.undone_to.is_none_or(|to| to > keep)
     }
 
-    /// Whether a copy of a first acquire may still run.
+    /// Whether a copy of a first acquire can still run.
     pub(super) fn may_be_copied(&self) -> bool {
         !self.unanswered.is_empty()
     }

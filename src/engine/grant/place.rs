@@ -13,7 +13,7 @@ use crate::store::ConnectionIndex;
 use crate::sync::lock;
 
 impl Grant {
-    /// The server says that it has a place. `is_new`: it had none before.
+    /// Records that the server has a place of this grant. `is_new`: the server had none before.
     pub(super) fn has_place(self: &Arc<Self>, is_new: bool) {
         let heartbeats = &self.lock.engine.heartbeats;
         let mut desired = lock(&self.desired);
@@ -35,7 +35,7 @@ impl Grant {
         }
     }
 
-    /// It has no place any more, or needs none.
+    /// Records that this grant has no place any more, or needs none.
     pub(super) fn leave_queue(self: &Arc<Self>, desired: &mut Desired) {
         if std::mem::take(&mut desired.has_place) {
             let heartbeats = &self.lock.engine.heartbeats;

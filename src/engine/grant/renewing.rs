@@ -20,10 +20,10 @@ use crate::sync::lock;
 const SHORTEST: Duration = Duration::from_millis(1);
 
 impl Grant {
-    /// Sets when the watchdog has to do something next. To be called after every change of the holds.
+    /// Sets when the watchdog has to do something next. Must be called after every change of the holds.
     ///
     /// A renewal is due while there is a hold that the watchdog renews, or a hold of a shared lock. The end of a hold is due if
-    /// the server might keep it for longer.
+    /// the server can keep the hold for longer.
     pub(super) fn schedule_renewal(self: &Arc<Self>, desired: &mut Desired, now: Moment) {
         let renewals = &self.lock.engine.renewals;
         let is_shared = self.is_shared();
@@ -50,10 +50,10 @@ impl Grant {
     ) -> Result<(), Fault> {
         let connection = self.lock.connection().await?;
         let sent = clock::now();
-        // The server must not keep it beyond the longest hold.
+        // The server must not keep the lock beyond the longest hold.
         let lease = hold.ends().map_or(lease, |ends| lease.min(ends.since(sent).max(SHORTEST)));
         self.asks_for(lease);
-        // Before it is sent: if the future is dropped, the server may keep the lock for longer than the hold lasts.
+        // Before the command is sent: if the future is dropped, the server can keep the lock for longer than the hold lasts.
         self.is_outlasted();
         let call = self.script().call(millis(lease), [self.row()]);
         let reply = self.lock.run(&connection, &call).await?;
@@ -67,8 +67,8 @@ impl Grant {
         Ok(())
     }
 
-    /// The server has nothing of it. Without holds this means nothing: they were given back, and the release was faster than the
-    /// renewal.
+    /// The server has nothing of this grant. If the grant has no holds, that is no loss: they were given back, and the release
+    /// was faster than the renewal.
     fn lose_holds(self: &Arc<Self>) {
         let mut desired = lock(&self.desired);
         if desired.holds.is_empty() {
@@ -125,7 +125,7 @@ impl Renewable for Grant {
         for (hold, member) in desired.holds.iter().filter(|(hold, _)| lengthened && hold.is_watched()) {
             hold.advance(*member, now, deadline);
         }
-        // Some may have ended while this was under way, and it made the server's lease longer once more.
+        // A hold that ended during the renewal has to be released again: the renewal made the server's lease longer.
         let has_ended = desired.holds.iter().any(|(hold, member)| !hold.relies_on(*member, now));
         desired.renew_at = Some(if has_ended { now } else { next });
         self.schedule_renewal(&mut desired, now);

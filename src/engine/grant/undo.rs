@@ -1,4 +1,4 @@
-//! Reconciling a grant in the background, until nothing can come any more.
+//! Reconciling a grant in the background, until no copy of a command can run any more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -20,19 +20,19 @@ const RETRY: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_se
 /// The pauses between undos that were answered, while a copy of the attempt may still be under way.
 const UNDO_AGAIN: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
 
-/// How long after the first answer a copy of an attempt may still arrive. The server runs what it had received as soon as it
-/// continues. What the client's host had still to deliver, it gives up earlier than this.
+/// How long after the first answer a copy of an attempt can still arrive. The server runs the commands that it has received as
+/// soon as it continues. The commands that the client's host has not delivered, the host gives up earlier than this.
 const LATE_COPIES: Duration = Duration::from_secs(25);
 
-/// The same during a shutdown: only what the server had received.
+/// The same during a shutdown: enough for the commands that the server has received.
 const LATE_COPIES_AT_SHUTDOWN: Duration = Duration::from_secs(1);
 
 const PAUSE_AT_SHUTDOWN: Duration = Duration::from_millis(100);
 
-/// A server that is silent for this long after the lease ended is given up.
+/// The job gives up if the server is still silent this long after the end of the lease.
 const GIVE_UP: Duration = Duration::from_secs(600);
 
-/// The job that reconciles a grant in the background. There is one at most.
+/// The job that reconciles a grant in the background. A grant has one such job at most.
 #[derive(Default)]
 pub(super) struct Undo {
     is_running: AtomicBool,
@@ -70,7 +70,7 @@ impl Grant {
             let requests = self.undo.requests.load(Ordering::SeqCst);
             let result = self.reconcile_until_certain().await;
             self.undo.is_running.store(false, Ordering::SeqCst);
-            // A request before this line found the job running, and left it to the job.
+            // A request before this line found the job running, and left the work to the job.
             let is_done = self.undo.requests.load(Ordering::SeqCst) == requests;
             if is_done || self.undo.is_running.swap(true, Ordering::SeqCst) {
                 return result;
@@ -93,8 +93,8 @@ impl Grant {
                     again.pause()
                 }
                 Err(fault) if fault.is_transient() && Instant::now() < ends + GIVE_UP => retry.pause(),
-                // The caller was told about the attempt. The server refuses the undo as it refused the attempt, so there is
-                // most likely nothing to undo.
+                // The caller has the error of the attempt. The server refused the attempt, and now refuses the undo too. Most
+                // likely the attempt changed nothing, so there is nothing to undo.
                 Err(fault) if fault.sent == Sent::Refused && !self.was_held() => {
                     let LockId { name, key, server, .. } = self.lock.id();
                     tracing::debug!(%fault, lock = name, key, server, "a failed attempt could not be undone");

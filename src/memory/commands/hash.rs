@@ -5,7 +5,7 @@ use crate::memory::keyspace::Keyspace;
 use crate::memory::value::{Bytes, Hash};
 use crate::memory::wire::{Outcome, Reply};
 
-/// Fields that `HSCAN` returns at a time, if it is not told otherwise.
+/// How many fields `HSCAN` returns at a time without the option `COUNT`.
 const SCANNED: usize = 10;
 
 pub(super) fn get(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
@@ -53,7 +53,7 @@ pub(super) fn del(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     Ok(Reply::count(keyspace.change(&words[1], remove)?.unwrap_or(0)))
 }
 
-/// `HRANDFIELD key count [WITHVALUES]`: different fields, or all if there are no more than `count`.
+/// `HRANDFIELD key count [WITHVALUES]`: `count` different fields, or all fields if there are fewer.
 pub(super) fn random(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     let count = words.get(2).map(|word| integer(word)).transpose()?.map(usize::try_from);
     let Some(Ok(count)) = count else {
@@ -84,7 +84,7 @@ pub(super) fn random(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
 /// `HSCAN key cursor [COUNT count]`.
 pub(super) fn scan(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     let cursor = std::str::from_utf8(&words[2]).ok();
-    // Redis reads nothing as 0.
+    // Redis reads an empty cursor as 0.
     let cursor = cursor.and_then(|text| if text.is_empty() { Some(0) } else { text.parse::<u64>().ok() });
     let cursor = cursor.ok_or_else(|| "ERR invalid cursor".to_owned())?;
     let answer = |cursor: u64, found: Vec<&Bytes>| {

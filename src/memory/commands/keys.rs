@@ -55,7 +55,7 @@ pub(super) fn expire(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     let at = time.checked_add(keyspace.now_ms());
     let at = at.ok_or_else(|| "ERR invalid expire time in 'pexpire' command".to_owned())?;
     let Some(old) = keyspace.expiry(&words[1]) else { return Ok(Reply::Int(0)) };
-    // A key without an expiry counts as one that lasts for ever.
+    // A key without an expiry counts as a key that lasts for ever.
     let is_refused = match old {
         None => xx || gt,
         Some(old) => nx || (gt && at <= old) || (lt && at >= old),

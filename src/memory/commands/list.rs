@@ -55,7 +55,8 @@ pub(super) fn pop(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     })
 }
 
-/// `LREM key count value`: removes the first `count` from the front, from the back if it is negative, all if it is 0.
+/// `LREM key count value`: removes this number of equal items, from the front. If `count` is negative, from the back; if it is 0,
+/// all.
 pub(super) fn remove(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     let count = integer(&words[2])?;
     let remove = |list: &mut List| {

@@ -17,7 +17,7 @@ use super::wire::Outcome;
 #[derive(Clone, Copy)]
 pub(super) struct Command {
     pub(super) name: &'static str,
-    /// The number of its words, with its name. A negative one: at least so many.
+    /// The number of its words, with its name. A negative number: at least so many.
     arity: isize,
     run: fn(&mut Keyspace, &[Bytes]) -> Outcome,
 }
@@ -28,7 +28,7 @@ macro_rules! commands {
     };
 }
 
-// Those of the scripts, sorted by name.
+// The commands of the scripts, sorted by name.
 commands! {
     "del" -2 keys::del;
     "exists" -2 keys::exists;

@@ -10,7 +10,7 @@ pub(in crate::memory) fn wrong_number(name: &str) -> String {
     format!("ERR wrong number of arguments for '{name}' command")
 }
 
-/// Reads an integer. It must be written as Redis would write it: `01`, `+1` and ` 1` are none.
+/// Reads an integer. It must be written as Redis would write it: `01`, `+1` and ` 1` are errors.
 pub(super) fn integer(word: &[u8]) -> Result<i64, String> {
     exact(word).ok_or_else(|| NOT_INTEGER.to_owned())
 }
@@ -36,7 +36,7 @@ pub(super) fn is(word: &[u8], option: &str) -> bool {
     word.eq_ignore_ascii_case(option.as_bytes())
 }
 
-/// The part of `len` items from `start` to `stop`, which count from the end if they are negative.
+/// The part of `len` items from `start` to `stop`. A negative `start` or `stop` counts from the end.
 pub(super) fn part(len: usize, start: i64, stop: i64) -> Range<usize> {
     let signed = i64::try_from(len).unwrap_or(i64::MAX);
     let from_start = |at: i64| if at < 0 { at.saturating_add(signed) } else { at };

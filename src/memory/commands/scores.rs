@@ -73,7 +73,7 @@ pub(super) fn range(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     let Some(set) = keyspace.find::<Scores>(&words[1])? else { return Ok(Reply::List(Vec::new())) };
     let part = part(set.len(), start, stop);
     let mut found = Vec::new();
-    // `ZRANGE key -1 -1` asks for the last: do not walk over all others.
+    // `ZRANGE key -1 -1` asks for the last member only, so do not walk over all others.
     let from_end = set.len() - part.end;
     let mut members: Vec<_> = set.iter().rev().skip(from_end).take(part.len()).collect();
     members.reverse();
