@@ -6,7 +6,7 @@
   KEYS[1]  lock     hash: owner -> hold count
   KEYS[2]  queue    list: the waiters, in order
   KEYS[3]  scores   sorted set: waiter -> until when Java considers it alive, ms
-  KEYS[4]  places   hash: waiter that is not Java's -> "<alive until, ms> <Java clients before it>"
+  KEYS[4]  places   hash: waiter that is not Java's -> "<alive until, ms> <Java clients in front>"
   KEYS[5]  tickets  sorted set: waiter that is not Java's -> when it queued, µs
   KEYS[6]  channel  prefix of the channel of each waiter
 
@@ -24,11 +24,11 @@
     -3    the key is a read-write lock
     -4    queued: this owner had no place in the queue, and has one now
     -5    the key is a hash that is no lock
-    -6    dead waiters were removed, and there may be more: attempt again
+    -6    dead waiters were removed, and perhaps there are more: attempt again
   Publishes  "0" on the channel of the first waiter, if the lock is free and that waiter is another owner
-  Repeating  a copy that finds its own hold answers "granted" and adds no hold; one that finds itself in the queue
-             keeps its place; one that runs after both were released creates an orphan, which the sender releases until no
-             copy can arrive
+  Repeating  a copy that finds its own hold answers "granted" and adds no hold. A copy that finds its own place keeps
+             that place. A copy that runs after hold and place were released creates an orphan. The sender releases this
+             orphan until no copy can arrive
 ]]
 local lock, queue, scores, places, tickets, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local owner, lease_ms, allowance_ms, java_wait_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
@@ -54,7 +54,7 @@ local first, now, now_us, is_cut
 if place or not is_free or redis.call('exists', queue) == 1 then
   now, now_us = server_time()
   if place then
-    -- Before dead waiters are removed: this waiter is alive, however late it is.
+    -- This comes before dead waiters are removed: this waiter is alive, however late its record is.
     redis.call('hset', places, owner, record(now, allowance_ms, java_before(place)))
   end
   first, now, is_cut = head(queue, scores, places, tickets, now, java_wait_ms)
@@ -66,8 +66,8 @@ if place or not is_free or redis.call('exists', queue) == 1 then
   end
 end
 if is_free and (not first or first == owner) then
-  -- Changes nothing without a key. A user who may not set an expiry fails here, and not between the next two lines, which
-  -- would leave a lock without expiry.
+  -- Without a key, this changes nothing. A user without the right to set an expiry fails here. A failure between the next
+  -- two lines would leave a lock without expiry.
   redis.call('pexpire', lock, lease_ms)
   redis.call('hset', lock, owner, '1')
   redis.call('pexpire', lock, lease_ms)
@@ -86,8 +86,8 @@ if allowance_ms > 0 and not place then
   local queued, last = redis.call('llen', queue), redis.call('zrange', tickets, '-1', '-1', 'withscores')
   -- Tickets state the order, so they grow whatever the clock does.
   local ticket = string.format('%.0f', math.max(now_us, (tonumber(last[2]) or 0) + 1))
-  -- Another program may have removed keys. With a ticket, a waiter has its place, and if it is not in the list it is put
-  -- back. With a score alone, it is in the list, unless the list has fewer waiters than there are scores.
+  -- Another program may have removed keys. A waiter with a ticket has a place: if it is not in the list, it will be put
+  -- back. A waiter with only a score is in the list, unless the list has fewer waiters than there are scores.
   if redis.call('zscore', tickets, owner) or had_score and queued >= redis.call('zcard', scores) then
     redis.call('zadd', tickets, 'nx', ticket, owner)
     redis.call('hset', places, owner, record(now, allowance_ms, 0))
@@ -110,7 +110,7 @@ if allowance_ms > 0 and not place then
     redis.call('zadd', tickets, ticket, owner)
     redis.call('hset', places, owner, record(now, allowance_ms, before))
     if queued + 1 ~= redis.call('zcard', scores) then
-      -- Not as many waiters as scores: keys were removed, and it may be in the list already.
+      -- Not as many waiters as scores: keys were removed, and perhaps this waiter is in the list already.
       redis.call('lrem', queue, '0', owner)
     end
     redis.call('rpush', queue, owner)

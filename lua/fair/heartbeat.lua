@@ -6,7 +6,7 @@
   KEYS[1]  lock     hash: owner -> hold count
   KEYS[2]  queue    list: the waiters, in order
   KEYS[3]  scores   sorted set: waiter -> until when Java considers it alive, ms
-  KEYS[4]  places   hash: waiter that is not Java's -> "<alive until, ms> <Java clients before it>"
+  KEYS[4]  places   hash: waiter that is not Java's -> "<alive until, ms> <Java clients in front>"
   KEYS[5]  tickets  sorted set: waiter that is not Java's -> when it queued, µs
   KEYS[6]  channel  prefix of the channel of each waiter
 
@@ -17,8 +17,8 @@
   With  fair/shared.lua
 
   Returns
-    list  per waiter 3 (its place is kept, and there may be more dead waiters to remove: ask again), 2 (it is the first, and
-          the lock is free), 1 (its place is kept) or 0 (it no longer has one)
+    list  per waiter 3 (its place is kept, and perhaps there are more dead waiters to remove: ask again), 2 (it is the first, and
+          the lock is free), 1 (its place is kept) or 0 (it no longer has a place)
   Publishes  "0" on the channel of the first waiter, if the lock is free
   Repeating  changes only times. A copy that runs after a waiter left finds no place of it
 ]]
@@ -31,7 +31,7 @@ for owner in string.gmatch(owners, '%S+') do
   waiters[#waiters + 1] = owner
 end
 local found = redis.call('hmget', places, unpack(waiters))
--- A record without a ticket: another program removed tickets. Such a waiter has to queue again.
+-- A waiter with a record and without a ticket has to queue again: another program removed the ticket.
 local is_complete = redis.call('hlen', places) == redis.call('zcard', tickets)
 local records = {}
 for i, owner in ipairs(waiters) do
@@ -49,9 +49,9 @@ end
 
 local first, _, is_cut = head(queue, scores, places, tickets, now, java_wait_ms)
 
--- Scores exist for Java. Each Java client in front of a waiter lowers the waiter's score at most once, when it is granted the
--- lock or leaves. So a score includes one waiting time for each of them. Java clients at the head of the queue are counted;
--- for those further behind, the waiter's record has an upper limit.
+-- Scores exist for Java. Each Java client in front of a waiter lowers the waiter's score at most once, when that client is
+-- granted the lock or leaves. So a score includes one waiting time for each Java client in front. Java clients at the head
+-- of the queue are counted here. For those further back, the waiter's record has the highest possible number.
 if #records > 0 then
   local score, nearest = now + allowance_ms + SLACK_MS, first and redis.call('hget', places, first)
   if first and not nearest then
@@ -71,7 +71,7 @@ if #records > 0 then
       raised[#raised + 1] = owner
     end
   end
-  -- 'xx': a waiter that Java removed does not get a score by this.
+  -- 'xx': a waiter that Java removed must not get a score here.
   redis.call('zadd', scores, 'xx', unpack(raised))
   keep_queue(queue, scores, places, tickets, most - now, allowance_ms)
 end

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 --[[
-  Lowers an owner's hold on a fair lock to a given count. At 0, frees the lock and wakes the first waiter. For an owner that
-  waits, leaves the queue. Also undoes an attempt.
+  Lowers an owner's hold on a fair lock to a given count. At 0, frees the lock and wakes the first waiter. An owner that
+  waits leaves the queue. Also undoes an attempt.
 
   KEYS[1]  lock     hash: owner -> hold count
   KEYS[2]  queue    list: the waiters, in order
   KEYS[3]  scores   sorted set: waiter -> until when Java considers it alive, ms
-  KEYS[4]  places   hash: waiter that is not Java's -> "<alive until, ms> <Java clients before it>"
+  KEYS[4]  places   hash: waiter that is not Java's -> "<alive until, ms> <Java clients in front>"
   KEYS[5]  tickets  sorted set: waiter that is not Java's -> when it queued, µs
   KEYS[6]  channel  prefix of the channel of each waiter
 
@@ -18,12 +18,12 @@
 
   Returns
     3     released; the key keeps data that is no lock, without expiry
-    2     released or left, but no waiter could be told: this user may not look for it, or not publish
-    1     released or left: this owner no longer has a hold or a place
+    2     released, or left the queue; no waiter could be told: this user has no right to look for one, or to publish
+    1     released, or left the queue: this owner no longer has a hold or a place
     0     lowered: this owner still holds it
     -2    lost: this owner held nothing, and did not wait
   Publishes  "0" on the channel of the first waiter, if the lock is free and this owner had a hold or a place. If too many dead
-             waiters are in front, the next heartbeat does so
+             waiters are in front, the next heartbeat publishes
   Repeating  changes nothing: the count is a target, and an owner id is not used again after its count was 0
 ]]
 local lock, queue, scores, places, tickets, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -53,7 +53,7 @@ local function leave()
 end
 
 local is_data = end_hold(lock, owner)
-if is_data == nil then -- a holder has no place in the queue: the grant removed it
+if is_data == nil then -- a holder has no place in the queue: its acquire removed the place
   if not leave() then
     return -2
   end

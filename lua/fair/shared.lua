@@ -1,15 +1,16 @@
--- Shared by the scripts of a fair lock. It is inserted behind the first line of each script.
+-- Shared by the scripts of a fair lock. This file is inserted after the first line of each script.
 --
--- The queue is Redisson's list, with a score for each waiter, by which Java judges whether the waiter is alive. A waiter that is
--- not Java's also has a record, by which it is judged here, and a ticket, which states its position. Scripts work at the ends of
--- the queue, so their cost does not grow with its length. The exception is LREM, for a waiter that leaves from the middle, and
--- for repairs.
+-- The queue is Redisson's list, with a score for each waiter, by which Java judges whether the waiter is alive. A waiter
+-- that is not Java's also has a record, which says whether it is alive, and a ticket, which states its position. Scripts
+-- work at the ends of the queue, so their cost does not grow with the length of the queue. The exception is LREM, for a
+-- waiter that leaves from the middle, and for repairs.
 
--- Each grant to a Java client lowers all scores. The scores of our waiters stay this far ahead of the present.
+-- When a Java client is granted the lock, Java lowers all scores. So the scores of our waiters are at least this much later
+-- than now.
 local SLACK_MS = 60000
 
--- The list and the scores end this long after our last heartbeat, if all our waiters died. Java adds waiters and does not renew
--- the keys, so this is far longer than any Java client waits.
+-- The list and the scores expire this long after the latest score of our waiters. Java adds waiters and does not renew the
+-- keys, so this is far longer than any Java client waits.
 local KEEP_MS = 86400000
 
 -- One script removes or puts back at most CHUNKS times CHUNK waiters, so that it does not block the server.
@@ -47,7 +48,7 @@ local function forget(scores, places, tickets, waiters)
   redis.call('zrem', tickets, unpack(waiters))
 end
 
--- Sets the expiry of the queue's keys. `score_ms` is how long the latest score of our waiters lasts. After the records have
+-- Sets the expiry of the queue's keys. `score_ms` is the time until the latest score of our waiters. After the records have
 -- expired, a waiter that is still in the list is judged by its score.
 local function keep_queue(queue, scores, places, tickets, score_ms, allowance_ms)
   redis.call('pexpire', queue, score_ms + KEEP_MS)
@@ -56,7 +57,7 @@ local function keep_queue(queue, scores, places, tickets, score_ms, allowance_ms
   redis.call('pexpire', tickets, score_ms + alive_ms(allowance_ms))
 end
 
--- If only Java's waiters are left, no heartbeat refreshes the expiry of the keys that Java needs, so it is removed.
+-- If only Java's waiters are left, no heartbeat renews the expiry of the keys that Java needs. So this expiry is removed.
 local function leave_to_java(queue, scores, tickets)
   if redis.call('exists', tickets) == 0 and redis.call('exists', queue) == 1 then
     redis.call('persist', queue)
@@ -83,9 +84,9 @@ local function remove_dead(queue, scores, places, tickets, now)
   return true
 end
 
--- Puts back waiters that were removed from the front of the queue, by Java or by hand: those with smaller tickets than the
--- first waiter there, in their order. A Java client whose clock is ahead removes living waiters. Returns whether there were
--- any.
+-- Puts back waiters that were removed from the front of the queue: those with smaller tickets than the first waiter in it,
+-- in the order of their tickets. They were removed by hand, or by a Java client whose clock is ahead. Returns whether there
+-- were any.
 local function put_back(queue, scores, tickets, first, now)
   local most = first and redis.call('zscore', tickets, first)
   local missing, score = {}, now + SLACK_MS
@@ -102,8 +103,8 @@ local function put_back(queue, scores, tickets, first, now)
     missing[#missing + 1] = waiter
   end
   for i = #missing, 1, -1 do
-    -- If its ticket was removed and made anew, it may stand further back. A waiter that stands in the list twice would block the
-    -- others.
+    -- If the waiter's ticket was removed and made anew, the waiter can be further back in the list. A waiter that is in the
+    -- list twice would block the others.
     redis.call('lrem', queue, '0', missing[i])
     redis.call('lpush', queue, missing[i])
     redis.call('zadd', scores, score, missing[i])
@@ -117,15 +118,15 @@ local function is_missing(queue, scores, tickets, foremost, first)
   if not first then
     return true
   end
-  -- If the first waiter has a ticket, it queued after the foremost, so the foremost is missing. Otherwise the first waiter is
-  -- Java's. Java removes a waiter from the list and from the scores together, so a foremost without a score is missing. If there
-  -- are fewer scores than waiters, another program removed scores, and a missing score proves nothing.
+  -- If the first waiter has a ticket, it queued after the foremost, so the foremost is missing. Otherwise the first waiter
+  -- is Java's. Java removes a waiter from the list and from the scores together, so a foremost without a score is missing.
+  -- But if there are fewer scores than waiters, another program removed scores, and a missing score proves nothing.
   return redis.call('zscore', tickets, first)
     or not redis.call('zscore', scores, foremost) and redis.call('zcard', scores) >= redis.call('llen', queue)
 end
 
--- Returns the first living waiter in the queue, and the time. Removes the dead waiters in front of it. Returns nil instead of a
--- waiter if nobody waits, and a third value, true, if there were too many dead waiters for one script.
+-- Returns the first living waiter in the queue, and the time. Removes the dead waiters in front of it. If nobody waits,
+-- returns nil instead of the waiter. If there were too many dead waiters for one script, also returns true as a third value.
 local function head(queue, scores, places, tickets, now, java_wait_ms)
   for _ = 1, CHUNKS do
     local first = redis.call('lindex', queue, '0')

@@ -1,7 +1,7 @@
 #!lua
 --[[
-  Acquires a free lock for an owner that holds nothing on it, with a token that is greater than all before. The only script
-  of the fenced lock that creates a hold.
+  Acquires a free lock for an owner that holds nothing on it, with a token that is greater than all earlier ones. The only
+  script of the fenced lock that creates a hold.
 
   KEYS[1]  lock     hash: owner -> hold count
   KEYS[2]  counter  string: the token of the last grant; no expiry
@@ -18,8 +18,8 @@
     -3    the key is a read-write lock
     -5    the key is a hash that is no lock
   Publishes  nothing
-  Repeating  a copy that finds its own hold answers with its token, and adds no hold; one that runs after the hold was
-             released creates an orphan, which the sender releases until no copy can arrive
+  Repeating  a copy that finds its own hold answers with its token, and adds no hold. A copy that runs after the hold
+             was released creates an orphan. The sender releases this orphan until no copy can arrive
 ]]
 local lock, counter = KEYS[1], KEYS[2]
 local owner, lease_ms = ARGV[1], ARGV[2]
@@ -38,9 +38,9 @@ end
 
 local left_ms = redis.call('pttl', lock)
 if left_ms == -2 then
-  -- Changes nothing without a key, see rlock/acquire.
+  -- Without a key, this changes nothing, see rlock/acquire.
   redis.call('pexpire', lock, lease_ms)
-  -- Before the hold is created: if the counter cannot count, nothing is granted.
+  -- This comes before the hold is created: if the counter cannot count, nothing is granted.
   local token = next_token()
   redis.call('hset', lock, owner, '1')
   redis.call('pexpire', lock, lease_ms)

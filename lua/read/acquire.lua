@@ -6,7 +6,7 @@
   KEYS[1]  lock  hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the owner's holds
 
   ARGV[1]  owner     text: "<client uuid>:<n>", never used for an earlier hold, except by an owner that holds the write lock
-  ARGV[2]  grant     number of the grant: never used before, and greater than all earlier ones
+  ARGV[2]  grant     number of the grant: never used before, and greater than the numbers of all earlier grants
   ARGV[3]  lease_ms  milliseconds, > 0
 
   With  read/shared.lua
@@ -19,8 +19,8 @@
     -3    the key is a lock that is not a read-write lock
     -5    the key is a hash that is no lock
   Publishes  nothing
-  Repeating  a copy that finds its own hold answers "granted" and adds no hold; one that runs after the hold was released
-             creates an orphan, which the sender releases until no copy can arrive
+  Repeating  a copy that finds its own hold answers "granted" and adds no hold. A copy that runs after the hold was
+             released creates an orphan. The sender releases this orphan until no copy can arrive
 ]]
 local lock = KEYS[1]
 local owner, grant, lease_ms = ARGV[1], ARGV[2], ARGV[3]
@@ -40,15 +40,16 @@ if found == grant then
   redis.call('pexpire', lock, lease_ms, 'gt')
   return nil
 end
--- Within one write hold, an owner may acquire the read lock, release it and acquire it again. A later grant than this one
--- says that this is a late copy. An earlier one belongs to a hold that was released.
+-- Within one write hold, an owner may acquire the read lock, release it and acquire it again. If the found grant is later
+-- than this one, this call is a late copy. If it is earlier, it belongs to a hold that was released.
 if found and tonumber(found) > tonumber(grant) then
   return -2
 end
 remove(keys, 1, count)
--- Changes nothing without a lock. A user who may not set an expiry fails here, and not later, which would leave a hold.
+-- Without a lock, this changes nothing. A user without the right to set an expiry fails here. A later failure would leave a hold
+-- without expiry.
 local is_raised = redis.call('pexpire', lock, lease_ms, 'gt') == 1
--- A lock has an expiry. A hash without one may be data of another program that has a field "mode".
+-- A lock has an expiry. A hash without an expiry is perhaps data of another program that has a field "mode".
 if mode == 'read' and not is_raised and redis.call('pttl', lock) == -1
   and (redis.call('hlen', lock) == 1 or other_reader_ms(lock, owner) == -5) then
   return -5

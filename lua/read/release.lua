@@ -15,7 +15,7 @@
 
   Returns
     3     released; the key keeps data that is no lock, without expiry
-    2     released, but no waiter could be told: this user may not publish on the channel
+    2     released, but no waiter could be told: this user has no right to publish on the channel
     1     released: this owner no longer holds the read lock
     0     lowered: this owner still holds it
     -2    lost: this owner held nothing, or a later hold
@@ -31,7 +31,7 @@ local owner, grant, keep, usual_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumb
 local keys, count = hold_keys(lock, owner), count_of(lock, owner)
 local found = grant_of(keys, count)
 if count == 0 then
-  -- Another program removed the hash. The keys of the hold would stay until their lease ends.
+  -- Another program removed the hash. The keys of the hold would remain until their leases end, so they are deleted here.
   local i = 1
   while redis.call('get', keys .. i) == grant do
     redis.call('del', keys .. i)
@@ -57,8 +57,8 @@ if redis.call('hget', lock, 'mode') == 'write' then
   remove(keys, 1, count)
   return answer
 end
--- Check the other readers before this hold is removed. If the user lacks a right for that, the script fails here. A failure later
--- would leave a lock without readers.
+-- Check the other readers before this hold is removed. If the user lacks a right for this check, the script fails here. A
+-- later failure would leave a lock without readers.
 local other_ms = other_reader_ms(lock, owner)
 if other_ms == -5 then
   other_ms = reader_ms_beside_data(lock, owner)
@@ -71,9 +71,9 @@ if not other_ms then
   return found and (is_data and 3 or type(told) == 'table' and 2) or answer
 end
 -- When a reader died, Java's writers wait for the expiry of the hash. A long lease that was released early must not delay
--- them, so the expiry is lowered to the longest lease that is left. That is not worth its cost if another reader lasts
--- about as long, or if there are many readers. The 5 ms: both expiries were set together, but the clock may advance
--- within a script.
+-- them, so the expiry is lowered to the longest lease that is left. That is not worth its cost if another reader's lease is
+-- about as long, or if there are many readers. The 5 ms: both expiries were set together, but the clock can advance within a
+-- script.
 local left_ms = redis.call('pttl', lock)
 local is_too_long = left_ms > usual_ms and longest(keys, count) > left_ms - 5 and other_ms < left_ms / 2
 redis.call('hdel', lock, owner)

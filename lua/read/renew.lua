@@ -7,7 +7,7 @@
   ARGV[1]     lease_ms  milliseconds: each lease becomes at least this long, never shorter than it is
   ARGV[3i-1]  owner     text: the owner of the hold on KEYS[i]
   ARGV[3i]    grant     number of the grant that the hold belongs to
-  ARGV[3i+1]  keep_ms   milliseconds left of the hold's own lease, which Java's watchdog may have shortened: it is restored
+  ARGV[3i+1]  keep_ms   milliseconds left of the hold's own lease. If Java's watchdog shortened this lease, it is restored
 
   With  read/shared.lua
 
@@ -21,7 +21,7 @@ local lease_ms = ARGV[1]
 local renewed = {}
 for i, lock in ipairs(KEYS) do
   local owner, grant, keep_ms = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
-  -- pcall: a key that was replaced by another type must not cost the other holds their renewal.
+  -- pcall: if a key was replaced by another type, the other holds must still be renewed.
   local value = redis.pcall('hget', lock, owner)
   local keys, count = hold_keys(lock, owner), type(value) == 'string' and tonumber(value) or 0
   if grant_of(keys, count) == grant then

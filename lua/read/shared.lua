@@ -1,8 +1,8 @@
--- Shared by the scripts of a read-write lock. It is inserted behind the first line of each script.
+-- Shared by the scripts of a read-write lock. This file is inserted after the first line of each script.
 
 -- Returns the prefix of the keys of a reader's holds, with the lock's hash tag. The holds are numbered from 1, and each has
--- a key with its number. The value is the number of the grant, and the expiry is the lease. The first key lasts as long as
--- any other.
+-- a key with its number. The value is the number of the grant, and the expiry is the lease. The first key has the longest
+-- lease of all.
 local function hold_keys(lock, reader)
   local tag = string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'
   return tag .. ':' .. reader .. ':rwlock_timeout:'
@@ -20,7 +20,7 @@ local function grant_of(keys, count)
   return nil
 end
 
--- A key without expiry counts as if it had this one. Only a command of another program removes an expiry.
+-- A key without expiry counts as if it had this one. Only a command of another program can remove an expiry.
 local TEN_YEARS_MS = 315360000000
 
 -- Returns the milliseconds until the last of the keys ends, at least 1. -2: there is none.
@@ -78,8 +78,8 @@ local function written_ms(lock)
   return -5
 end
 
--- Returns the milliseconds left of the lease of a living reader other than the given one. nil: there is none. -5: a field
--- is not a holder. Dead readers found on the way are removed, so each costs once.
+-- Returns the milliseconds left of the lease of a living reader other than the given one. nil: there is none. -5: a field is
+-- not a holder. Dead readers found on the way are removed, so each dead reader costs time only once.
 local function other_reader_ms(lock, one)
   local met_dead = true
   while met_dead do
@@ -104,7 +104,7 @@ local function other_reader_ms(lock, one)
   return nil
 end
 
--- The same for a hash with fields that are not holders: checks all fields, and returns the longest lease.
+-- The same for a hash that also has fields that are not holders: checks all fields, and returns the longest lease.
 local function reader_ms_beside_data(lock, one)
   local fields, lasts_ms = redis.call('hgetall', lock), nil
   for i = 1, #fields, 2 do
@@ -121,8 +121,8 @@ local function reader_ms_beside_data(lock, one)
   return lasts_ms
 end
 
--- Removes these fields, the last of a lock that is free now. Returns whether the key keeps data of another program. That data
--- stays as it is, and loses the expiry, which was the lease. A field of another kind of lock keeps the expiry.
+-- Removes these fields, the last of a lock that is free now. Returns whether the key keeps data of another program. That
+-- data stays, but the key loses its expiry, which was the lease. A field of another kind of lock keeps the expiry.
 local function free(lock, ...)
   redis.call('hdel', lock, 'mode', ...)
   local is_data = redis.call('exists', lock) == 1 and no_read_write_lock(lock) == -5

@@ -16,16 +16,16 @@
     -3    the key is a read-write lock
     -5    the key is a hash that is no lock
   Publishes  nothing
-  Repeating  a copy that finds its own hold answers "granted" and adds no hold; one that runs after the hold
-             was released creates an orphan, which the sender releases until no copy can arrive
+  Repeating  a copy that finds its own hold answers "granted" and adds no hold. A copy that runs after the hold was
+             released creates an orphan. The sender releases this orphan until no copy can arrive
 ]]
 local lock = KEYS[1]
 local owner, lease_ms = ARGV[1], ARGV[2]
 
 local left_ms = redis.call('pttl', lock)
 if left_ms == -2 then
-  -- Changes nothing without a key. A user who may not set an expiry fails here, and not between the next two lines, which
-  -- would leave a lock without expiry.
+  -- Without a key, this changes nothing. A user without the right to set an expiry fails here. A failure between the next
+  -- two lines would leave a lock without expiry.
   redis.call('pexpire', lock, lease_ms)
   redis.call('hset', lock, owner, '1')
   redis.call('pexpire', lock, lease_ms)

@@ -21,7 +21,7 @@ local count = tonumber(redis.call('hget', lock, owner))
 if not count then
   return -2
 end
--- 0: the lease is longer already, or a command of another program removed the expiry. Then the key gets one again.
+-- 0: the lease is longer already, or another program removed the expiry. If it was removed, the key gets an expiry again.
 if redis.call('pexpire', lock, lease_ms, 'gt') == 0 then
   redis.call('pexpire', lock, lease_ms, 'nx')
 end

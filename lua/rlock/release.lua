@@ -12,7 +12,7 @@
 
   Returns
     3     released; the key keeps data that is no lock, without expiry
-    2     released, but no waiter could be told: this user may not publish on the channel
+    2     released, but no waiter could be told: this user has no right to publish on the channel
     1     released: the lock is free
     0     lowered: this owner still holds it
     -2    lost: this owner holds nothing

@@ -17,9 +17,10 @@ local lease_ms = ARGV[1]
 local renewed = {}
 for i, lock in ipairs(KEYS) do
   local owner = ARGV[1 + i]
-  -- pcall: a key that was replaced by another type must not cost the other holds their renewal.
+  -- pcall: if a key was replaced by another type, the other holds must still be renewed.
   if redis.pcall('hexists', lock, owner) == 1 then
-    -- 0: the lease is longer already, or a command of another program removed the expiry. Then the key gets one again.
+    -- 0: the lease is longer already, or another program removed the expiry. If it was removed, the key gets an expiry
+    -- again.
     if redis.call('pexpire', lock, lease_ms, 'gt') == 0 then
       redis.call('pexpire', lock, lease_ms, 'nx')
     end

@@ -1,8 +1,8 @@
--- Shared by the scripts of the locks that one owner holds alone: RLock, fair lock and fenced lock. It is inserted behind the
--- first line of each script.
+-- Shared by the scripts of the locks that one owner holds alone: RLock, fair lock and fenced lock. This file is inserted
+-- after the first line of each script.
 
 -- Called for a key that exists and is not held by the caller. Returns the reply of the script: left_ms if the hash is a lock
--- of this kind, else -3 or -5. Two fields are enough to decide, so a hash of any size costs the same.
+-- of this kind, otherwise -3 or -5. Two fields are enough to decide, so a hash of any size costs the same.
 local function in_the_way(lock, left_ms)
   local fields = redis.call('hrandfield', lock, '2', 'withvalues')
   if #fields == 2 and string.find(fields[1], '^.+:%d+$') and string.find(fields[2], '^%d+$') then
@@ -15,8 +15,8 @@ local function in_the_way(lock, left_ms)
   return -5
 end
 
--- Ends a hold. Returns nil if there was none, else whether the key keeps data of another program. That data stays as it is,
--- and loses the expiry, which was the lease. A field of another kind of lock keeps the expiry.
+-- Ends a hold. Returns nil if there was none, otherwise whether the key keeps data of another program. That data stays, but
+-- the key loses its expiry, which was the lease. A field of another kind of lock keeps the expiry.
 local function end_hold(lock, owner)
   -- Redis deletes the key with its last field.
   if redis.call('hdel', lock, owner) == 0 then

@@ -17,8 +17,8 @@
     -3    the key is a lock that is not a read-write lock
     -5    the key is a hash that is no lock, or has a field that is not a holder
   Publishes  nothing
-  Repeating  a copy that finds its own hold answers "granted" and adds no hold; one that runs after the hold was released
-             creates an orphan, which the sender releases until no copy can arrive
+  Repeating  a copy that finds its own hold answers "granted" and adds no hold. A copy that runs after the hold was
+             released creates an orphan. The sender releases this orphan until no copy can arrive
 ]]
 local lock = KEYS[1]
 local writer, lease_ms = ARGV[1], ARGV[2]
@@ -43,7 +43,7 @@ if mode == 'read' then
 elseif mode or redis.call('exists', lock) == 1 then
   return no_read_write_lock(lock, mode)
 end
--- Changes nothing without a key, see rlock/acquire.
+-- Without a key, this changes nothing, see rlock/acquire.
 redis.call('pexpire', lock, lease_ms)
 redis.call('hset', lock, 'mode', 'write', writer, '1')
 redis.call('pexpire', lock, lease_ms)
