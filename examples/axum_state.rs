@@ -43,7 +43,7 @@ async fn visit(State(app): State<App>) -> Result<String, StatusCode> {
     let before = app.visits.load(Ordering::Relaxed);
     sleep(Duration::from_millis(5)).await;
     app.visits.store(before + 1, Ordering::Relaxed);
-    // If the lock was lost before, the visit may be lost as well. So it must not be confirmed.
+    // If the lock was lost before, the visit is perhaps lost as well. So the visit must not be confirmed.
     guard.unlock().await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     Ok(format!("visit {}", before + 1))
 }

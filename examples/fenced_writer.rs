@@ -3,8 +3,8 @@
 //! A worker process acquires the lock and reads an account. It is stopped until its lease has ended. Meanwhile another
 //! process acquires the lock and writes to the account. Then the first process continues, and writes what it computed
 //! from the old balance. No lock can prevent that write. But each holder has a fencing token that is greater than all
-//! earlier ones, and the account stores the last token. Observe that it refuses the late writes. Observe that the same
-//! run without tokens loses a booking each time.
+//! earlier ones, and the account stores the last token. Observe that the account refuses the late writes. Observe that
+//! the same run without tokens loses a booking each time.
 //!
 //! ```text
 //! cargo run --example fenced_writer     # uses the Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
@@ -66,7 +66,8 @@ async fn main() -> Result<()> {
 
 /// Adds one to the balance. Returns whether the account accepted the write.
 ///
-/// It does not check its guard before the write. A check would not help: the process may be stopped right after it.
+/// It does not check its guard before the write. A check would not help: the process can be stopped right after the
+/// check.
 async fn book(
     locks: &LockClient,
     redis: &mut Redis,

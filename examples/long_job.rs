@@ -58,7 +58,7 @@ async fn job(steps: u32) -> u32 {
     steps
 }
 
-/// Removes the lock, as an operator may do. Returns when.
+/// Removes the lock, as an operator can do. Returns the time of the removal.
 async fn remove_after(locks: &LockClient, time: Duration) -> lockkeeper::Result<Instant> {
     sleep(time).await;
     locks.rlock(LOCK).force_unlock().await?;

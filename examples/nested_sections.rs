@@ -46,8 +46,8 @@ async fn transfer(owner: &mut Owner, from: &str, to: &str, amount: i64) -> Resul
     guard.unlock().await
 }
 
-/// Acquires the lock itself, because others call it without a lock. With a new handle instead of `owner`, it would be
-/// another owner, and would wait for its caller forever.
+/// Acquires the lock itself, because others call it without a lock. With a new handle instead of `owner`, this function
+/// would be another owner, and would wait for its caller forever.
 async fn enter(owner: &mut Owner, account: &str, amount: i64) -> Result<()> {
     let guard = owner.rlock(LOCK).lock().await?;
     println!("    enter: {account} {amount:+}, {} holds", guard.holds());

@@ -87,8 +87,8 @@ async fn read_for_a_while(mut lock: Lock, redis: &mut Redis) -> Result<()> {
     Ok(redis.rpush(TALLIES, &[reads, mixed]).await?)
 }
 
-/// Writes a version, and reads it again at the same time as the readers. The owner of the write lock can acquire the read
-/// lock as well. It does that before it releases the write lock, so nobody can write in between.
+/// Writes a version, and reads it again at the same time as the readers. The owner of the write lock can acquire the
+/// read lock as well. It acquires the read lock before it releases the write lock, so nobody can write in between.
 async fn refresh(lock: &mut Lock, version: usize, redis: &mut Redis) -> Result<()> {
     let Some(lock) = lock else { return write(version, redis).await };
     let writing = lock.write().lock().await?;

@@ -1,7 +1,8 @@
 //! How does a service test that it survives a lost lock and an outage, without a server?
 //!
-//! The service below takes a `LockClient`. In production that is connected to Redis or Valkey, in the tests to a server in the
-//! same process. Look at the tests at the end: the clock is paused, so a test that waits for a lease of 30 s takes no time.
+//! The service below takes a `LockClient`. In production, this client is connected to Redis or Valkey; in the tests, to
+//! a server in the same process. Look at the tests at the end: the clock is paused, so a test that waits for a lease of
+//! 30 s takes no time.
 //!
 //! ```text
 //! cargo test --features memory --example testing    # needs no server

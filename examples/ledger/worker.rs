@@ -105,7 +105,7 @@ struct Ledger(File);
 struct Last {
     job: usize,
     balance: i64,
-    /// Whether half a line was behind it.
+    /// Whether half a line followed it.
     was_repaired: bool,
 }
 
@@ -114,8 +114,8 @@ impl Ledger {
         Ok(Self(OpenOptions::new().read(true).append(true).open(path)?))
     }
 
-    /// Returns the last whole line. Half a line behind it is from a worker that died: removes it, so that its job is
-    /// done again.
+    /// Returns the last whole line. If half a line follows, a worker died while it wrote: removes this half, so that
+    /// the job is done again.
     fn last(&mut self) -> Result<Last> {
         const ENOUGH: u64 = 4_096;
         let start = self.0.metadata()?.len().saturating_sub(ENOUGH);
