@@ -25,7 +25,7 @@ use crate::protocol::AcquireReply;
 /// Back-off after a split round: several owners acquired some members each, and none acquired enough.
 const SPLITS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
 
-/// A failed round waits this long for the release of what it was granted. The background does the rest.
+/// A failed round waits this long for the release of the members that it was granted. The background does the rest.
 const GIVE_BACK: Duration = Duration::from_millis(50);
 
 /// A lock that needs all members begins to pause after this many rounds in a row that released something.
@@ -47,7 +47,7 @@ pub(super) struct Members<'a> {
 
 struct PendingMember {
     hold: PendingHold,
-    /// When the lease ends that the last round got for it.
+    /// The deadline of the lease that the last round was granted for this member.
     granted_until: Option<Moment>,
 }
 
@@ -58,10 +58,10 @@ pub(super) enum Round {
     /// Another owner holds this member.
     Refused {
         member: usize,
-        /// Its lease lasts at most for this time, if that is known.
+        /// The holder's lease lasts at most for this time, if the time is known.
         left: Option<Duration>,
     },
-    /// Too few members answered. This is the fault of one that did not.
+    /// Too few members answered. This is the fault of a member that did not answer.
     Failed { member: usize, fault: Fault },
 }
 
@@ -69,7 +69,7 @@ pub(super) enum Round {
 type Reply = Result<(AcquireReply, Moment), Fault>;
 
 impl<'a> Members<'a> {
-    /// Begins with all members. Also returns the earlier grants of this owner that the server may still have.
+    /// Begins with all members. Also returns the earlier grants of this owner that the server possibly still has.
     pub(super) fn start(handle: &'a Handle, caller: Caller) -> Result<(Self, Releasing)> {
         let (mut pending, mut ended) = (PerMember::new(), Releasing::default());
         let now = clock::now();
@@ -115,7 +115,8 @@ impl<'a> Members<'a> {
         self.pending[member].hold.grant.wake_channel()
     }
 
-    /// Attempts each member once. A waiter for one of them joins its queue on the server, if it has one.
+    /// Attempts each member once. If the call waits for a member and that member has a queue on the server, the attempt also
+    /// queues.
     pub(super) async fn round(&mut self, waits_for: Option<usize>) -> Result<Round> {
         loop {
             let replies = self.attempt(waits_for).await;
@@ -137,7 +138,7 @@ impl<'a> Members<'a> {
         let attempts = (0..all).map(|member| self.attempt_one(member, queue));
         gather(attempts, |replies| {
             let granted = replies.iter().filter(|(_, reply)| is_granted(reply)).count();
-            // Faults do not decide: the other servers have to answer whether they are enough.
+            // Faults do not decide: perhaps the answers of the other servers are enough.
             let answered = replies.iter().filter(|(_, reply)| reply.is_ok()).count();
             is_decided(granted, answered - granted, quorum, all)
         })
@@ -145,8 +146,8 @@ impl<'a> Members<'a> {
         .into()
     }
 
-    /// The order of the members is the same for all clients, so the owner that is granted the first one continues with the next.
-    /// But a member that gave no answer comes first, so that nobody holds the others while it is silent.
+    /// The order of the members is the same for all clients, so the owner that is granted the first member continues with the
+    /// next. But a member that gave no answer is attempted first, so that nobody holds the others while that member is silent.
     async fn attempt_in_order(&mut self, queue: bool) -> PerMember<(usize, Reply)> {
         let silent = self.silent.take();
         let others = (0..self.pending.len()).filter(|&member| Some(member) != silent);
@@ -168,7 +169,7 @@ impl<'a> Members<'a> {
         hold.grant.attempt(hold.want, lease, queue).await
     }
 
-    /// Decides what the replies mean. `None`: a hold that was to be re-entered is gone, so begin anew.
+    /// Decides what the replies mean. `None`: a hold that the call wanted to re-enter is gone, so begin anew.
     async fn judge(
         &mut self,
         replies: PerMember<(usize, Reply)>,
@@ -177,7 +178,7 @@ impl<'a> Members<'a> {
         let mut refused: Option<(usize, Option<Duration>)> = None;
         let mut failed: Option<(usize, Fault)> = None;
         let (mut faults, mut is_lost) = (0, false);
-        // A waiter for one member continues to wait for that one, as long as it is refused.
+        // A call that waits for one member continues to wait for that member, as long as that member refuses.
         let replaces = |known: Option<usize>, member| known.is_none() || waits_for == Some(member);
         for (member, reply) in replies {
             let lock = &self.handle.members[member].lock;
@@ -193,7 +194,7 @@ impl<'a> Members<'a> {
                 }
                 Ok((AcquireReply::OtherKind, _)) if self.handle.needs_all() => return Err(lock.other_kind()),
                 Ok((AcquireReply::NotALock, _)) if self.handle.needs_all() => return Err(lock.not_a_lock()),
-                // A majority can do without it.
+                // A majority can do without this member.
                 Ok((AcquireReply::OtherKind | AcquireReply::NotALock, _)) => {
                     Fault::new(FaultKind::WrongType, Sent::Refused, "the key is in use as something else")
                 }
@@ -235,8 +236,8 @@ impl<'a> Members<'a> {
         }))
     }
 
-    /// Releases the members that were granted in a failed round: while the owner waits for one member it keeps nothing, except
-    /// its place in that member's queue. The next attempt uses new ids, because a late copy of these releases may still run. If
+    /// Releases the members that were granted in a failed round. So while the owner waits for one member, it keeps nothing except
+    /// its place in that member's queue. The next attempt uses new ids, because a late copy of these releases can still run. If
     /// no member refused, a member that gave no answer is attempted again with the same id.
     ///
     /// A member that was re-entered stays held: with a new id, this owner would wait for itself.
@@ -258,9 +259,9 @@ impl<'a> Members<'a> {
         // The background continues with releases that take longer than this.
         let _ = timeout(GIVE_BACK, Releasing::new(granted).reconcile_but(0)).await;
         if is_split {
-            // Other owners hold the rest, and release it now. The first owner that tries again is granted all members. A lock
-            // that needs all members pauses only after several such rounds: the order of the members prevents a split if all
-            // clients use the same order.
+            // Other owners hold the other members, and release them now. The first owner that tries again is granted all members.
+            // A lock that needs all members pauses only after several such rounds: the order of the members prevents a split if
+            // all clients use the same order.
             sleep(jitter::within(self.splits.pause() * 2)).await;
         }
         Ok(())
@@ -311,7 +312,7 @@ impl<'a> Members<'a> {
         if is_given_up { Err(Error::Closed) } else { Ok(held) }
     }
 
-    /// Warns if another owner of this client holds a member: the waiter may wait for itself.
+    /// Warns if another owner of this client holds a member: perhaps this call waits for a hold of its own task.
     pub(super) fn warn_of_own_hold(&self, member: usize) {
         let LockRef { engine, name, keys, .. } = &*self.handle.members[member].lock;
         let holders = engine.renewals.items();
@@ -325,7 +326,7 @@ impl<'a> Members<'a> {
     }
 }
 
-/// An attempt that did not become a hold may block its own owner, so the owner's next acquire releases it first.
+/// An attempt that did not become a hold can block its own owner. So the owner's next acquire releases this attempt first.
 impl Drop for Members<'_> {
     fn drop(&mut self) {
         for (pending, member) in self.pending.drain(..).zip(&self.handle.members) {

@@ -1,7 +1,7 @@
 //! Acquiring: attempt, and if another owner holds the lock, wait and attempt again.
 //!
-//! Nothing here undoes anything. A pending hold that is dropped is undone, at whatever point that is. So a time limit is a
-//! dropped future, and so is a cancelled call.
+//! Nothing here undoes anything: a pending hold is undone when it is dropped, wherever that happens. So at its time limit a call
+//! only drops a future, and a cancelled call does the same.
 
 mod members;
 
@@ -41,7 +41,7 @@ pub(crate) async fn acquire(
     handle.check_names()?;
     let limits = Limits::new(patience, handle)?;
     let (members, ended) = Members::start(handle, caller)?;
-    // After the start, from which on the acquire counts as under way.
+    // After `start`: from there on, the acquire counts as under way.
     handle.check_open()?;
     if !ended.is_empty() {
         release_ended(ended, handle, limits).await;
@@ -53,9 +53,10 @@ pub(crate) async fn acquire(
 /// When a call has to end.
 #[derive(Clone, Copy)]
 struct Limits {
-    /// While another owner holds the lock.
+    /// If it is known that another owner holds the lock.
     held: Instant,
-    /// Without any answer. There is nothing to tell the caller then, so one command gets its time.
+    /// If nobody answered yet. Without an answer the caller cannot be told whether the lock is held, so the call lasts at least
+    /// for the time limit of one command.
     unanswered: Instant,
 }
 
@@ -73,9 +74,9 @@ impl<'a> Acquisition<'a> {
         let handle = self.handle;
         let mut tries = Tries::new(handle.config().retry_timeout());
         let mut pauses = Pauses::START;
-        // A waiter that waits for longer than a lease may wait for itself.
+        // A call that waits for longer than a lease perhaps waits for a hold of its own task.
         let mut suspects_at = Some(self.members.at().plus(handle.config().watchdog_lease()));
-        // Other waiters cannot be in the way of a re-entry, and a try does not wait for its turn.
+        // A re-entry need not wait for other waiters, and a try does not wait for its turn.
         let mut waits = (!self.is_try && !self.members.is_reentry()).then(|| self.join(0));
         loop {
             if let Some((_, waiter)) = &mut waits {
@@ -108,9 +109,9 @@ impl<'a> Acquisition<'a> {
                         self.members.warn_of_own_hold(member);
                     }
                 }
-                // Another owner holds another member.
+                // Refused by a member for which this call does not wait yet.
                 (Round::Refused { member, .. }, waits) => *waits = Some(self.join(member)),
-                // The waiters for one member do not wait for the server of another.
+                // The call leaves its queue: the other waiters in it must not be delayed by the server of another member.
                 (Round::Failed { member, fault }, waits @ Some(_))
                     if waits.as_ref().is_some_and(|(waits_for, _)| *waits_for != member)
                         && fault.is_transient() =>
@@ -142,7 +143,8 @@ impl<'a> Acquisition<'a> {
     /// Waits until it is time to attempt. False: the time of the call is up.
     async fn wait(&self, waiter: &mut Waiter<'_>) -> Result<bool> {
         let handle = self.handle;
-        // A majority can do without the member that is waited for, whatever keeps that one.
+        // A lock that needs only a majority also attempts at this pace: it can be granted without the member that the call waits
+        // for.
         let poll = (!handle.needs_all()).then(|| jitter::around(handle.config().safety_poll()));
         let answers = self.limits.map(|_| waiter.answers());
         let next = pin!(async {
@@ -158,7 +160,7 @@ impl<'a> Acquisition<'a> {
                 true
             }
         };
-        // A wake-up and the shutdown may come together.
+        // A wake-up and the shutdown can come together.
         if handle.is_closing() { Err(Error::Closed) } else { Ok(is_time) }
     }
 
@@ -186,8 +188,8 @@ impl<'a> Acquisition<'a> {
             return Err(self.error(fault));
         }
         if waiter.is_overdue() {
-            // The waiter in front should have attempted, and did not: perhaps it is a future that nobody polls. So this one
-            // attempts, rather than to report a lock as held that may be free.
+            // The waiter in front should have attempted, and did not: perhaps it is a future that nobody polls. So this waiter
+            // attempts: otherwise it could report a free lock as held.
             waiter.attempts();
             let config = &self.handle.members[member].lock.engine.config;
             match timeout(config.command_timeout(), self.members.round(Some(member))).await {
@@ -243,8 +245,8 @@ impl Limits {
     }
 }
 
-/// Releases what this owner held or attempted before, so that it does not block itself. After a fault, and after a while, the
-/// background continues: there has to be time for the attempt.
+/// Releases what this owner held or attempted before, so that the owner does not block itself. After a fault, or after half of
+/// `command_timeout`, the background continues the release: the call needs the rest of its time for the attempt.
 async fn release_ended(ended: Releasing, handle: &Handle, limits: Option<Limits>) {
     let enough = handle.config().command_timeout() / 2;
     let released = timeout(enough, ended.reconcile_but(handle.spare()));
