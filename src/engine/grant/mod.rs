@@ -1,14 +1,15 @@
-//! A grant: what one owner id holds, or may hold, on one lock of one server.
+//! A grant: what one owner id holds, or possibly holds, on one lock of one server.
 //!
 //! An owner that holds nothing on a name gets a new grant with a new id when it begins to acquire. Re-entries raise the grant's
-//! count and releases lower it. At zero the grant is over, and its id is never used again. So a command may be sent twice, and an
-//! old copy of it may run late: a copy names an id and a target count, so it finds either nothing or the hold that it was meant
-//! for. Only a late copy of a first acquire does harm, because it creates a hold. The background repeats [`Grant::reconcile`]
-//! until no such copy can arrive.
+//! count and releases lower it. At zero the grant is over, and its id is never used again. So it does no harm if a command is
+//! sent twice, or if an old copy of it runs late. A copy names an id and a target count, and finds either nothing or the hold
+//! that it was meant for. There is one exception: a late copy of a first acquire creates a hold. The background repeats
+//! [`Grant::reconcile`] until no such copy can arrive.
 //!
-//! There are two sides. The *desired* state says what this process wants to hold; it changes at once, also in a `drop`. The
-//! *observed* state says what the server may have; it changes with replies, and is locked while a command is under way that
-//! changes the count. Reconciling lowers the hold count on the server to the desired count.
+//! A grant has two states. The *desired* state says what this process wants to hold. It changes at once, even in a `drop`. The
+//! *observed* state says the most that the server can have. An attempt raises it before anything is sent, and replies correct it.
+//! It is locked while a command that changes the count is under way. Reconciling lowers the hold count on the server to the
+//! desired count.
 
 mod desired;
 mod observed;
@@ -39,7 +40,7 @@ use crate::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{AcquireReply, Arg, HolderRef, ReleaseReply, millis};
 use crate::sync::lock;
 
-/// What one owner id holds, or may hold, on one lock of one server.
+/// What one owner id holds, or possibly holds, on one lock of one server.
 pub(super) struct Grant {
     pub(super) lock: Arc<LockRef>,
     /// The owner, in the form of Redisson's `UUID:threadId`.
@@ -58,7 +59,7 @@ pub(super) struct Grant {
     token: AtomicU64,
 }
 
-/// A place in the program.
+/// A source location in the program that uses this crate.
 pub(crate) type Caller = &'static Location<'static>;
 
 impl Grant {
@@ -108,10 +109,10 @@ impl Grant {
         desired.is_gone && desired.was_held
     }
 
-    /// Gives a hold back: from here on nothing renews the lease for it.
+    /// Gives a hold back: from here on, the lease is not renewed for this hold.
     pub(super) fn give_back(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
         let mut desired = lock(&self.desired);
-        // A hold that was lost before was reported then.
+        // A hold that was lost already was reported when it was lost, so it is not reported again.
         if let Some((hold, member)) = desired.remove(hold)
             && hold.relies_on(member, now)
         {
@@ -129,7 +130,7 @@ impl Grant {
         self.schedule_renewal(&mut desired, now);
     }
 
-    /// Records that the server may keep the lock for longer than the holds of this grant last.
+    /// Records that the server can keep the lock for longer than the holds of this grant last.
     fn is_outlasted(self: &Arc<Self>) {
         let mut desired = lock(&self.desired);
         desired.outlasts = true;
@@ -161,7 +162,7 @@ impl Grant {
         observed.attempts(&connection, want);
         self.asks_for(lease);
         if want > 1 {
-            // Whatever becomes of the attempt, the server may keep the lock for longer than the other holds last.
+            // Whatever the outcome is, the server can keep the lock for longer than the other holds last.
             self.is_outlasted();
         }
         let call = self.lock.protocol.acquire(self.holder(), want, lease, queue);
@@ -189,12 +190,12 @@ impl Grant {
                 observed.answered(&connection, 1); // the place
                 self.has_place(*reply == AcquireReply::Queued);
             }
-            // It may have a place.
+            // This waiter perhaps has a place from an earlier attempt, so the count stays.
             Ok(AcquireReply::OtherKind | AcquireReply::NotALock) => observed.answered(&connection, before),
             Ok(_) => observed.answered(&connection, 0),
             Err(fault) => match fault.sent {
                 Sent::No => observed.not_sent(&connection, want),
-                // Where there is a queue, a part of the script may have run before the refusal.
+                // If there is a queue, perhaps a part of the script ran before the refusal.
                 Sent::Refused => observed.answered(&connection, before.max(may_queue.into())),
                 Sent::Unknown => {}
             },
@@ -203,7 +204,7 @@ impl Grant {
         result.map(|reply| (reply, lease::deadline(sent, lease, margin)))
     }
 
-    /// Waits for the command under way, but not for ever: it may belong to a future that nobody polls.
+    /// Waits for the command under way, but not for ever: perhaps it belongs to a future that nobody polls.
     async fn observed(&self) -> Result<MutexGuard<'_, Observed>, Fault> {
         if let Ok(observed) = self.observed.try_lock() {
             return Ok(observed);
@@ -215,7 +216,7 @@ impl Grant {
         timeout(limit, self.observed.lock()).await.map_err(late)
     }
 
-    /// Lowers the server to the desired state, if it may have more. `None`: there was nothing to do.
+    /// Lowers the count on the server to the desired count, if the server can have more. `None`: there was nothing to do.
     pub(super) async fn reconcile(self: &Arc<Self>) -> Result<Option<ReleaseReply>, Fault> {
         let mut observed = match self.observed.try_lock() {
             Ok(observed) => observed,
@@ -228,7 +229,7 @@ impl Grant {
             let mut desired = lock(&self.desired);
             let keep = desired.keep();
             if observed.at_most <= keep {
-                // A re-entry took their count over, so the server is not asked about them.
+                // A re-entry took over the count of the holds that were given back, so the server is not asked about those.
                 desired.given_back.clear();
                 return Ok(None);
             }
@@ -251,7 +252,7 @@ impl Grant {
         observed.released(&connection, keep, is_gone);
         let mut desired = lock(&self.desired);
         if is_gone && !was_released {
-            // One event for one lock, however many nested holds were given back.
+            // One event for the lock, however many nested holds were given back.
             let last = desired.given_back.drain(..).next_back();
             if let Some(hold) = last.filter(|_| desired.holds.is_empty()) {
                 hold.report_gone();
@@ -263,7 +264,7 @@ impl Grant {
         Ok(Some(if is_gone { ReleaseReply::Released } else { reply }))
     }
 
-    /// Lowers the server to the desired state while an attempt that nobody polls keeps the observed state locked.
+    /// Lowers the count on the server to the desired count while an attempt that nobody polls keeps the observed state locked.
     async fn release_beside_attempt(&self) -> Result<ReleaseReply, Fault> {
         let connection = self.lock.connection().await?;
         let call = self.lock.protocol.release(self.holder(), self.keep());
@@ -276,13 +277,13 @@ impl Grant {
         self.observed.try_lock().is_ok_and(|observed| observed.at_most <= self.keep())
     }
 
-    /// Whether the server may have more holds than desired, and has not answered a release of them yet. False while an undo is
-    /// only repeated because a late copy of an attempt may arrive.
+    /// Whether the server can have more holds than desired, and has not answered a release of them yet. False while an undo is
+    /// repeated only because a late copy of an attempt can arrive.
     pub(super) fn owes_release(&self) -> bool {
         self.observed.try_lock().map_or(true, |observed| observed.owes_release(self.keep()))
     }
 
-    /// Whether the server may have anything of it: a hold, or a place in a queue.
+    /// Whether the server can have anything of this grant: a hold, or a place in a queue.
     pub(super) fn may_be_known(&self) -> bool {
         self.observed.try_lock().map_or(true, |observed| observed.at_most > 0)
     }
@@ -295,13 +296,13 @@ impl Grant {
         Duration::from_millis(self.lease_ms.load(Ordering::Relaxed))
     }
 
-    /// The channel that wakes its waiter.
+    /// The channel that wakes the waiter of this grant.
     pub(super) fn wake_channel(&self) -> Arc<str> {
         let shared = || Arc::clone(&self.lock.keys.channel);
         self.lock.protocol.queue().map_or_else(shared, |queue| queue.channel(self.holder()))
     }
 
-    /// The field of the lock's hash that stands for it.
+    /// The field of the lock's hash that stands for this grant.
     pub(super) fn field(&self) -> String {
         self.lock.protocol.field(self.holder()).to_string()
     }

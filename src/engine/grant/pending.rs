@@ -10,7 +10,7 @@ use crate::engine::lock_ref::LockRef;
 use crate::engine::under_way::Pending;
 use crate::sync::lock;
 
-/// An acquire under way on a grant. If it is dropped before it became a hold, it is undone.
+/// An acquire under way on a grant. If a `PendingHold` is dropped before it became a hold, the acquire is undone.
 pub(crate) struct PendingHold {
     pub(crate) grant: Arc<Grant>,
     /// The count to ask for.
@@ -18,12 +18,12 @@ pub(crate) struct PendingHold {
     is_taken: bool,
     /// Its key among the acquires under way.
     key: usize,
-    /// The owner holds the write lock, so nobody can be in the way of this read.
+    /// The owner holds the write lock, so no other owner can block this read.
     pub(crate) nested_in_write: bool,
 }
 
 impl PendingHold {
-    /// Begins a grant. Its owner is that of `write`, a grant that is held meanwhile, or a new one.
+    /// Begins a grant. Its owner id is that of `write`, a grant that this owner holds, or a new one.
     pub(crate) fn first(target: Arc<LockRef>, write: Option<&Arc<Grant>>, caller: Caller) -> Self {
         if let Some(write) = write {
             write.is_outlasted();
@@ -33,10 +33,10 @@ impl PendingHold {
         Self::new(grant, 1, nested_in_write)
     }
 
-    /// Re-enters a grant. `None`: nothing of it is held.
+    /// Re-enters a grant. `None`: the grant has no hold.
     pub(crate) fn again(grant: &Arc<Grant>, now: Moment) -> Option<Self> {
         let mut desired = lock(&grant.desired);
-        // With the desired state locked: from here on, no release beside this goes below one.
+        // With the desired state locked: from here on, no concurrent release lowers the count below one.
         let live = desired.live(now);
         if live == 0 {
             return None;
@@ -51,7 +51,7 @@ impl PendingHold {
         Self { grant, want, is_taken: false, key, nested_in_write }
     }
 
-    /// Becomes a hold, after the server granted it. False: it was given up meanwhile.
+    /// Becomes a hold, after the server granted it. False: a shutdown gave it up meanwhile.
     pub(crate) fn take(&mut self, hold: &Arc<Hold>, member: usize, now: Moment) -> bool {
         let mut desired = lock(&self.grant.desired);
         if desired.is_given_up {
@@ -59,7 +59,7 @@ impl PendingHold {
         }
         self.is_taken = true;
         self.grant.ends_pending(&mut desired);
-        // Another hold may have made the server's lease longer than this one lasts.
+        // Perhaps another hold made the server's lease longer than this hold lasts.
         desired.outlasts |= desired.was_held;
         desired.was_held = true;
         desired.holds.push((Arc::clone(hold), member));
@@ -67,7 +67,7 @@ impl PendingHold {
         true
     }
 
-    /// Gives up what was not taken. Returns the grant if its owner has to release it before it tries again.
+    /// Gives up, if it did not become a hold. Returns the grant if the owner has to release this grant before the next attempt.
     pub(crate) fn give_up(self) -> Option<Arc<Grant>> {
         if self.is_taken {
             return None;
@@ -79,7 +79,7 @@ impl PendingHold {
 }
 
 impl Grant {
-    /// One acquire came to its end.
+    /// Records that one acquire has ended.
     fn ends_pending(self: &Arc<Self>, desired: &mut Desired) {
         desired.pending -= 1;
         self.leave_queue(desired);
@@ -107,7 +107,7 @@ impl Drop for PendingHold {
             drop(desired);
             self.grant.reconcile_later();
         }
-        // Last: a shutdown that finds no acquire under way finds the undo in the background.
+        // This comes last, so that a shutdown which finds no acquire under way finds the undo in the background.
         self.grant.lock.engine.under_way.remove(self.key);
     }
 }
