@@ -1,4 +1,4 @@
-//! A lock handle: its members, how many of them it takes, and for how long.
+//! A lock handle: its members, how many of them the lock needs, and how long a hold lasts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::protocol::Protocol;
 /// The content of every public lock handle.
 #[allow(unnameable_types, unreachable_pub, reason = "the sealed part of a public trait returns it")]
 pub struct Handle {
-    /// The names of several members.
+    /// The names of all members, if there are several.
     joined_name: Option<Arc<str>>,
     /// If all members are needed, they stand in an order that is the same for all clients.
     pub(super) members: PerMember<Member>,
-    /// How many members it takes to hold the lock.
+    /// How many members must be held to hold the lock.
     pub(super) quorum: usize,
-    /// The fixed lease. Without one, the watchdog renews.
+    /// The fixed lease. If there is none, the watchdog renews.
     fixed_lease: Option<Duration>,
     /// The longest hold, however the lease is renewed.
     max_hold: Option<Duration>,
@@ -39,7 +39,7 @@ pub(super) struct Member {
     pub(super) owner: Arc<OwnerGrants>,
 }
 
-/// How many members it takes to hold a lock of several members.
+/// How many members must be held to hold a lock of several members.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Quorum {
     All,
@@ -105,7 +105,7 @@ impl Handle {
             Quorum::Majority => members.len() / 2 + 1,
         };
         let handle = Self { joined_name, members, quorum, fixed_lease: None, max_hold: None };
-        // Another member may have a larger margin.
+        // Another member can have a larger margin.
         let check = |argument, time: Option<Duration>| {
             time.map(|time| lease::parse(argument, time, handle.margin())).transpose()
         };
@@ -147,7 +147,7 @@ impl Handle {
         self.members.len() - self.quorum
     }
 
-    /// The settings for how long a call continues. Those of the first member count.
+    /// The settings for how long a call continues: those of the first member.
     pub(super) fn config(&self) -> &LockConfig {
         &self.members[0].lock.engine.config
     }
@@ -180,7 +180,7 @@ impl Handle {
         counts[self.quorum - 1]
     }
 
-    /// Refuses what cannot be asked for.
+    /// Refuses names that cannot be used, and clients that are closed.
     pub(super) fn check(&self) -> Result<()> {
         self.check_names()?;
         self.check_open()
@@ -200,7 +200,7 @@ impl Handle {
         self.max_hold.map_or(lease, |most| most.min(lease))
     }
 
-    /// How long a hold lasts that begins now.
+    /// How long a hold lasts if it begins now.
     pub(super) fn term(&self, now: Moment) -> Term {
         // A first lease that lasts to the end of the longest hold needs no renewal.
         let needs_renewal =
@@ -243,7 +243,7 @@ impl Member {
     }
 }
 
-/// Shows the name, and locks nothing.
+/// Shows the name, and takes no mutex.
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&**self.name(), f)

@@ -70,7 +70,7 @@ impl HeldLock {
         async move { hold.lost().await }
     }
 
-    /// Releases the hold. Fails if it was gone.
+    /// Releases the hold. Fails if the hold was gone.
     pub(crate) async fn unlock(mut self) -> Result<()> {
         let (now, quorum) = (clock::now(), self.hold.quorum());
         let was_lost = self.hold.is_lost(now);
@@ -107,7 +107,7 @@ impl HeldLock {
         }
     }
 
-    /// False: the server has nothing of it.
+    /// False: the server no longer has this member's hold.
     async fn extend_member(&self, member: &MemberHold, lease: Duration) -> Result<bool, Fault> {
         let MemberHold { grant, member } = member;
         grant.lock.check_runtime()?;
@@ -131,14 +131,14 @@ impl HeldLock {
 
 impl Drop for HeldLock {
     fn drop(&mut self) {
-        // Else it was released or left already, and there is no need to read the clock.
+        // Without members, the hold was released or leaked already, and there is no need to read the clock.
         if !self.members.is_empty() {
             drop(self.give_back(clock::now()));
         }
     }
 }
 
-/// Grants that are being released. If it is dropped, the rest is done in the background.
+/// Grants that are being released. When this value is dropped, the background continues with those that are left.
 #[derive(Default)]
 pub(super) struct Releasing(PerMember<Arc<Grant>>);
 

@@ -24,7 +24,7 @@ pub(super) struct LockRef {
 /// A lock of one or several members, as errors and events name it.
 #[derive(Clone, Default)]
 pub(super) struct Subject {
-    /// As the user gave it. For several members, all their names.
+    /// The name, as the user gave it. For several members, all their names.
     pub(super) name: Arc<str>,
     pub(super) members: PerMember<Arc<LockRef>>,
 }
@@ -84,7 +84,7 @@ impl LockRef {
         Error::WrongKind { lock: self.id(), found }
     }
 
-    /// The error for a key that holds data that is no lock.
+    /// The error for a key that holds other data, and no lock.
     pub(super) fn not_a_lock(&self) -> Error {
         Error::WrongKind { lock: self.id(), found: NOT_A_LOCK }
     }

@@ -18,16 +18,16 @@ pub(crate) struct OwnerGrants(Mutex<Grants>);
 struct Grants {
     /// Of a read-write lock, the write hold.
     exclusive: Option<Arc<Grant>>,
-    /// Of a read-write lock, the read hold. An owner may have both.
+    /// Of a read-write lock, the read hold. An owner can have both.
     shared: Option<Arc<Grant>>,
-    /// Dropped attempts, which may block their own owner.
+    /// Dropped attempts, which can block their own owner.
     dropped: Vec<Arc<Grant>>,
 }
 
 /// The beginning of an acquire.
 pub(super) struct Start {
     pub(super) pending: PendingHold,
-    /// Earlier grants of this owner that the server may still have. They have to be released first.
+    /// Earlier grants of this owner that the server possibly still has. They have to be released first.
     pub(super) ended: PerMember<Arc<Grant>>,
 }
 
@@ -36,7 +36,7 @@ impl OwnerGrants {
     ///
     /// # Errors
     ///
-    /// Something that the owner holds on the name excludes this.
+    /// The owner has a hold on this name that excludes the new one.
     pub(super) fn start(&self, target: &Arc<LockRef>, now: Moment, caller: Caller) -> Result<Start> {
         let is_shared = target.protocol.is_shared();
         let mut grants = lock(&self.0);
@@ -74,7 +74,7 @@ impl OwnerGrants {
     /// Remembers a dropped attempt: the next acquire has to release it first.
     pub(super) fn add_dropped(&self, grant: Arc<Grant>) {
         let dropped = &mut lock(&self.0).dropped;
-        // Tidy each time before it would grow.
+        // Tidy each time before the list would grow.
         if dropped.len() == dropped.capacity() {
             dropped.retain(|grant| grant.owes_release());
         }
@@ -86,7 +86,7 @@ impl OwnerGrants {
         lock(&self.0).of(is_shared).as_ref().map_or(0, |grant| grant.live(now))
     }
 
-    /// Whether there is nothing here to remember.
+    /// Whether nothing here has to be remembered.
     pub(crate) fn is_idle(&self) -> bool {
         let now = clock::now();
         let grants = lock(&self.0);
@@ -114,7 +114,8 @@ impl Grants {
         }
     }
 
-    /// An owner that holds the write lock may read. An owner that holds the read lock cannot write: it would wait for itself.
+    /// An owner that holds the write lock can also read. An owner that holds the read lock cannot write: it would wait for
+    /// itself.
     fn begin(&self, target: &Arc<LockRef>, now: Moment, caller: Caller) -> Result<PendingHold> {
         let is_live = |grant: &&Arc<Grant>| grant.live(now) > 0;
         if !target.protocol.is_shared() && self.shared.as_ref().is_some_and(|grant| is_live(&grant)) {

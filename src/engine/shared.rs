@@ -65,7 +65,7 @@ impl Engine {
         self.id.to_string()
     }
 
-    /// Returns a number that is greater than all that it returned before.
+    /// Returns a number that is greater than all numbers that it returned before.
     pub(super) fn next_number(&self) -> u64 {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
@@ -100,11 +100,11 @@ impl Engine {
 
     pub(crate) async fn shutdown(&self) -> Result<()> {
         self.closing.send_replace(true);
-        // Without retries, there is still time for an answer.
+        // Even if `retry_timeout` is zero, there is time for an answer.
         let limit = self.config.retry_timeout().max(2 * self.config.command_timeout());
         let drained = timeout(limit, async {
             // Every acquire under way ends with `Closed`, and hands over what it leaves before it counts as ended. An acquire
-            // that nobody polls does not end: what it may have got is undone without it.
+            // that nobody polls does not end: what it was possibly granted is undone here.
             let _ = timeout(limit / 2, self.under_way.all_ended()).await;
             for pending in self.under_way.all() {
                 pending.give_up();
@@ -133,7 +133,7 @@ async fn open(source: Source, config: &LockConfig, wait_queues: &Arc<WaitQueues>
             Err(OpenError::Source(error)) => {
                 return Err(Error::InvalidConfig {
                     field: "url",
-                    // Not the address itself: it may contain a password.
+                    // Not the address itself: it can contain a password.
                     problem: format!(
                         "is not an address such as redis://user:password@host:6379/0: {}",
                         error.0

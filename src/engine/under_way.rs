@@ -1,4 +1,5 @@
-//! The acquires under way of a client. A shutdown waits for them: only then it knows everything that has to be undone.
+//! The acquires under way of a client. A shutdown waits until they have ended: only then it knows everything that has to be
+//! undone.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,9 +8,9 @@ use tokio::sync::Notify;
 
 use crate::sync::lock;
 
-/// What an acquire under way may have got on one lock.
+/// What an acquire under way was possibly granted on one lock.
 pub(super) trait Pending: Send + Sync {
-    /// Undoes it without the acquire, which nobody polls.
+    /// Undoes it without its acquire, which nobody polls.
     fn give_up(self: Arc<Self>);
 }
 
@@ -29,13 +30,13 @@ struct List {
 impl UnderWay {
     /// Adds what an acquire begins with. Returns the key with which it is removed.
     ///
-    /// Add first, and check then whether the client is closing. A shutdown closes first and looks at the list then, so one of
+    /// Add first, and then check whether the client is closing. A shutdown first closes, and then looks at the list. So one of
     /// the two sees the other.
     pub(super) fn add(&self, pending: Arc<dyn Pending>) -> usize {
         lock(&self.list).pending.insert(pending)
     }
 
-    /// Removes what came to its end.
+    /// Removes an acquire that has ended.
     pub(super) fn remove(&self, key: usize) {
         let mut list = lock(&self.list);
         let removed = list.pending.remove(key);
@@ -47,7 +48,7 @@ impl UnderWay {
         }
     }
 
-    /// Waits until there is none.
+    /// Waits until no acquire is under way.
     pub(super) async fn all_ended(&self) {
         loop {
             let ended = self.all_ended.notified();
