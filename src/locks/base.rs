@@ -18,11 +18,11 @@ use crate::info::RemainingLease;
 /// }
 /// ```
 ///
-/// The trait carries what all types share: renewal by the watchdog, wake-ups by messages, and the release of what was dropped.
-/// Nobody else can implement it, so there are no mocks. Its `lock`, `try_lock` and `try_lock_for` return a [`LockGuard`] for
-/// every type: for the token of a `FencedLock`, call the type's own methods.
+/// What all types share works for each implementer: renewal by the watchdog, wake-ups by messages, and the release of guards that
+/// were dropped. Other crates cannot implement this trait, so there are no mocks. Its `lock`, `try_lock` and `try_lock_for`
+/// return a [`LockGuard`] for every type: for the token of a `FencedLock`, call the type's own methods.
 ///
-/// Acquiring takes `&mut self`, because a handle is an owner: what it holds, it may acquire again. So two branches of a program
+/// Acquiring takes `&mut self`, because a handle is an owner, which can acquire again what it holds. So two branches of a program
 /// cannot share a handle:
 ///
 /// ```compile_fail,E0499

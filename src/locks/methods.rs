@@ -1,14 +1,14 @@
 //! The methods that all types of locks have, written once for [`BaseLock`](super::BaseLock) and for the types themselves.
 
-/// The methods that acquire. They return this guard, which is made from a [`LockGuard`](crate::LockGuard).
+/// The methods that acquire. They return a `$guard`, which is made from a [`LockGuard`](crate::LockGuard).
 macro_rules! acquire_methods {
     ($guard:ty, $($visibility:tt)?) => {
         /// Acquires the lock. If another owner holds it, waits as long as it takes. Asks the server.
         ///
         /// An owner that holds the lock already gets one more hold at once.
         ///
-        /// A `lock()` on a name that the *same client* holds through another handle waits for that handle. If the task that
-        /// holds it waits for this call, neither continues; after one lease a `tracing` warning says so.
+        /// A `lock()` on a name that the *same client* holds through another handle waits for that handle. If the task with that
+        /// handle waits for this call, neither continues. After one lease, a `tracing` warning says so.
         ///
         /// # Errors
         ///
@@ -17,15 +17,15 @@ macro_rules! acquire_methods {
         /// - [`UpgradeWouldDeadlock`](crate::Error::UpgradeWouldDeadlock): an owner that holds the read lock wants the write
         ///   lock.
         /// - [`OutOfMemory`](crate::Error::OutOfMemory) or [`Permission`](crate::Error::Permission): the server refuses, and
-        ///   another try would not change that.
+        ///   another try now would not change that.
         /// - A fault of server or network that lasted for `retry_timeout`.
-        /// - [`Closed`](crate::Error::Closed) or [`RuntimeGone`](crate::Error::RuntimeGone): the client has ended, before or
-        ///   meanwhile.
+        /// - [`Closed`](crate::Error::Closed) or [`RuntimeGone`](crate::Error::RuntimeGone): the client ended before the call or
+        ///   during it.
         ///
         /// # Cancel safety
         ///
-        /// Dropping the future leaves nothing behind: no hold, no subscription, no place in a queue. What it may have acquired
-        /// is released in the background.
+        /// Dropping the future leaves nothing behind: no hold, no subscription, no place in a queue. If the call acquired the
+        /// lock, it is released in the background.
         ///
         /// ```no_run
         /// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
@@ -50,8 +50,8 @@ macro_rules! acquire_methods {
         /// A guard that was *dropped* holds the lock until its release has reached the server, a moment later. Until then the
         /// `try_lock` of another handle is refused. Await [`unlock`](crate::LockGuard::unlock) where that matters.
         ///
-        /// The statement `lock.try_lock().await?;` drops the guard and so releases the lock at once: the compiler cannot warn
-        /// of that, as an `Option` may be unused. Always bind the guard.
+        /// The statement `lock.try_lock().await?;` drops the guard, and so releases the lock at once. The compiler does not warn,
+        /// because it allows an unused `Option`. Always bind the guard.
         ///
         /// # Errors
         ///
@@ -83,12 +83,12 @@ macro_rules! acquire_methods {
         /// Acquires the lock. If another owner holds it, waits, but no longer than `wait`. `None`: another owner held it all
         /// that time. Asks the server.
         ///
-        /// This call, or a call in front of it in the client's wait queue, asks the server at least once. If there is no
-        /// answer, this takes up to `command_timeout`, also with a shorter `wait`.
+        /// This call, or a call in front of it in the client's wait queue, asks the server at least once. If there is no answer,
+        /// this call takes up to `command_timeout`, even if `wait` is shorter.
         ///
         /// # Errors
         ///
-        /// As for [`lock`](Self::lock); and at the end of `wait` the fault of server or network that prevented an answer.
+        /// As for [`lock`](Self::lock). At the end of `wait`, the fault of server or network that prevented an answer.
         /// [`InvalidDuration`](crate::Error::InvalidDuration) for a `wait` that is too long for the clock.
         ///
         /// # Cancel safety
@@ -131,16 +131,16 @@ macro_rules! query_methods {
             $crate::locks::base::Lock::handle(self).name()
         }
 
-        /// Checks whether this user of the server may run every command that the lock needs. Asks the server and changes
-        /// nothing.
+        /// Checks whether this user of the server has the right to run every command that the lock needs. Asks the server and
+        /// changes nothing.
         ///
         /// Call it once when a program starts. Then a missing right is an error at the start, and not a lock that cannot be
         /// released.
         ///
         /// # Errors
         ///
-        /// [`Permission`](crate::Error::Permission) names every command and key that the user may not use. Otherwise as for
-        /// [`is_locked`](Self::is_locked).
+        /// [`Permission`](crate::Error::Permission) names every command and key that the user has no right to use. Otherwise as
+        /// for [`is_locked`](Self::is_locked).
         ///
         /// # Cancel safety
         ///
@@ -155,9 +155,10 @@ macro_rules! query_methods {
             $crate::engine::check_rights($crate::locks::base::Lock::handle(self))
         }
 
-        /// Returns whether anybody holds the lock; for a side of a read-write lock, this side. Asks the server.
+        /// Returns whether anybody holds the lock. For a side of a read-write lock: whether anybody holds this side. Asks the
+        /// server.
         ///
-        /// The answer may be outdated when it arrives. To act on a free lock, use [`try_lock`](Self::try_lock).
+        /// The answer can be outdated when it arrives. To act on a free lock, use [`try_lock`](Self::try_lock).
         ///
         /// # Errors
         ///
@@ -178,7 +179,7 @@ macro_rules! query_methods {
             $crate::engine::is_locked($crate::locks::base::Lock::handle(self))
         }
 
-        /// Returns whether this owner holds the lock, as far as it knows. Asks no server.
+        /// Returns whether this owner holds the lock, as far as this client knows. Asks no server.
         ///
         /// ```no_run
         /// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
@@ -192,7 +193,7 @@ macro_rules! query_methods {
             self.hold_count() > 0
         }
 
-        /// Returns how many holds of this owner are not lost, as far as it knows. Asks no server.
+        /// Returns how many holds of this owner are not lost, as far as this client knows. Asks no server.
         ///
         /// ```no_run
         /// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
@@ -204,8 +205,8 @@ macro_rules! query_methods {
             $crate::locks::base::Lock::handle(self).hold_count()
         }
 
-        /// Returns how long the lock stays held if nobody renews or releases it; for a side of a read-write lock, this side.
-        /// `None`: it is free. Asks the server.
+        /// Returns how long the lock stays held if nobody renews or releases it. For a side of a read-write lock: how long this
+        /// side stays held. `None`: it is free. Asks the server.
         ///
         /// # Errors
         ///
@@ -229,11 +230,10 @@ macro_rules! query_methods {
             $crate::locks::base::remaining_lease($crate::locks::base::Lock::handle(self))
         }
 
-        /// Releases the lock, whoever holds it, and wakes a waiter; for a side of a read-write lock, releases all holds of this
-        /// side. Returns whether it was held. Asks the server.
+        /// Releases the lock, whoever holds it, and wakes a waiter. For a side of a read-write lock: releases all holds of this
+        /// side. Returns whether the lock was held. Asks the server.
         ///
-        /// This is for repairs by hand. The former holder learns of it with its next renewal or release, and may work on until
-        /// then.
+        /// This is for repairs by hand. The former holder notices at its next renewal or release, and can work on until then.
         ///
         /// # Errors
         ///
@@ -241,8 +241,8 @@ macro_rules! query_methods {
         ///
         /// # Cancel safety
         ///
-        /// If the future is dropped, it is unknown whether the call releases the holds that it found; it may still do so later.
-        /// It never releases a hold that began afterwards.
+        /// If the future is dropped, it is unknown whether the call releases the holds that it found, now or later. It never
+        /// releases a hold that began afterwards.
         ///
         /// ```no_run
         /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -257,7 +257,7 @@ macro_rules! query_methods {
     };
 }
 
-/// The methods that set the lease of a handle: for a lock type, or for a type with a lock inside.
+/// The methods that set the lease of a handle. The type is a lock type, or has a lock in its field `$inner`.
 macro_rules! term_methods {
     ($($inner:ident)?) => {
         /// Sets a fixed lease: the lock is not renewed, and is lost at the end of the lease. Asks no server.
@@ -285,7 +285,7 @@ macro_rules! term_methods {
         /// Sets the longest hold: the watchdog renews the lock, but no longer than this. Then the hold is lost, and the lock is
         /// released. Asks no server.
         ///
-        /// Use it for work that may hang.
+        /// Use this for work that can hang.
         ///
         /// # Errors
         ///
