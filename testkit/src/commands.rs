@@ -1,4 +1,4 @@
-//! Commands that a test sends to its server, and what they tell.
+//! Commands that a test sends to its server, and facts about the server from their replies.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ type Execute = dyn Fn(&[&str]) -> Result<Value, RedisError> + Send + Sync;
 pub struct Commands(Box<Execute>);
 
 impl Commands {
-    /// Runs commands by this function.
+    /// Makes a value that runs commands by this function.
     pub fn new(execute: impl Fn(&[&str]) -> Result<Value, RedisError> + Send + Sync + 'static) -> Self {
         Self(Box::new(execute))
     }
@@ -23,7 +23,7 @@ impl Commands {
         self.try_run(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
-    /// Runs a command that may fail.
+    /// Runs a command that can fail.
     pub fn try_run<T: FromRedisValue>(&self, words: &[&str]) -> Result<T, RedisError> {
         Ok(T::from_redis_value((self.0)(words)?)?)
     }
@@ -42,7 +42,8 @@ impl Commands {
         self.run(&[&["EVAL", &text, &count], keys, args].concat())
     }
 
-    /// Loads all scripts of lockkeeper. If the server asks for a password, or the command has another name, the scripts are not loaded.
+    /// Loads all scripts of lockkeeper. If the server asks for a password, or the command has another name, no script
+    /// is loaded.
     pub fn load_scripts(&self) {
         for script in lua::sources() {
             let _: Result<String, _> = self.try_run(&["SCRIPT", "LOAD", &script]);
@@ -98,8 +99,8 @@ impl Commands {
         self.command_stats().scripts()
     }
 
-    /// How many commands scripts ran since the server started. The number is right only if clients send no command that a
-    /// script runs, too.
+    /// How many commands scripts ran since the server started. The number is right only if clients send no command that
+    /// a script runs, too.
     pub fn calls_in_scripts(&self) -> u64 {
         self.command_stats().in_scripts()
     }

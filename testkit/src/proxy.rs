@@ -343,7 +343,7 @@ impl Link {
 
     fn next_verdict(&self) -> Verdict {
         let mut verdicts = self.verdicts.lock().unwrap();
-        // A command to subscribe has one reply per channel, so there may be more replies than commands.
+        // A command to subscribe has one reply for each channel, so there can be more replies than commands.
         if verdicts.is_empty() { Verdict::Pass } else { verdicts.remove(0) }
     }
 }

@@ -96,7 +96,8 @@ impl Scene {
     /// Waits until no key, channel, connection or task is left. The test must have dropped its clients.
     pub async fn end(self) {
         self.quiet().await;
-        // On a busy machine a command may time out. The client then undoes it in the background for longer than `LIMIT`.
+        // On a busy machine a command can time out. Then the client undoes the attempt in the background, for longer
+        // than `LIMIT`.
         within(2 * LIMIT, "no connection is left", || self.server.clients(), Vec::is_empty).await;
         within(2 * LIMIT, "no task is left", tasks, |&left| left <= self.tasks).await;
     }
