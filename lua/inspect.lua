@@ -11,7 +11,7 @@
   Returns
     list  the cursor of the next part (0: there is none), and the mode (empty: there is none). Then four items for each field of
           the hash: its name; its value; milliseconds left of its lease (-1: no expiry, -2: a dead reader); and the number of
-          its grant (0: it is no reader). A field may be in more than one part
+          its grant (0: it is no reader). A field can be in more than one part
   Publishes  nothing
   Repeating  changes nothing
 ]]

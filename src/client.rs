@@ -83,7 +83,7 @@ impl LockClient {
 
     /// Connects to a server. Asks the server.
     ///
-    /// It tries once, or for as long as `start_timeout` says.
+    /// The call tries once, or for as long as `start_timeout` says.
     ///
     /// # Errors
     ///

@@ -86,8 +86,8 @@ if allowance_ms > 0 and not place then
   local queued, last = redis.call('llen', queue), redis.call('zrange', tickets, '-1', '-1', 'withscores')
   -- Tickets state the order, so they grow whatever the clock does.
   local ticket = string.format('%.0f', math.max(now_us, (tonumber(last[2]) or 0) + 1))
-  -- Another program may have removed keys. A waiter with a ticket has a place: if it is not in the list, it will be put
-  -- back. A waiter with only a score is in the list, unless the list has fewer waiters than there are scores.
+  -- Perhaps another program removed keys. A waiter with a ticket has a place: if it is not in the list, it will be put back.
+  -- A waiter with only a score is in the list, unless the list has fewer waiters than there are scores.
   if redis.call('zscore', tickets, owner) or had_score and queued >= redis.call('zcard', scores) then
     redis.call('zadd', tickets, 'nx', ticket, owner)
     redis.call('hset', places, owner, record(now, allowance_ms, 0))

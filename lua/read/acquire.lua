@@ -40,7 +40,7 @@ if found == grant then
   redis.call('pexpire', lock, lease_ms, 'gt')
   return nil
 end
--- Within one write hold, an owner may acquire the read lock, release it and acquire it again. If the found grant is later
+-- Within one write hold, an owner can acquire the read lock, release it and acquire it again. If the found grant is later
 -- than this one, this call is a late copy. If it is earlier, it belongs to a hold that was released.
 if found and tonumber(found) > tonumber(grant) then
   return -2

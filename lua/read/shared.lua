@@ -84,7 +84,7 @@ local function other_reader_ms(lock, one)
   local met_dead = true
   while met_dead do
     met_dead = false
-    -- Three fields, because one may be the mode and one the given reader.
+    -- Three fields, because one can be the mode and one the given reader.
     local found = redis.call('hrandfield', lock, '3', 'withvalues')
     for i = 1, #found, 2 do
       local reader, count = found[i], found[i + 1]

@@ -20,8 +20,8 @@ pub(super) const EARLY: Duration = Duration::from_millis(2);
 
 const LOST: u64 = 0;
 
-/// What a guard stands for. It has one deadline for each member of its lock, and is lost when fewer than a quorum of them lie
-/// in the future.
+/// The hold of a guard. It has one deadline for each member of its lock. The hold is lost when fewer deadlines than the quorum
+/// are still in the future.
 ///
 /// Lost is final. Code that finds that a deadline has passed stores [`LOST`] by compare-and-set. A renewal moves a deadline by
 /// compare-and-set from a value that had not passed. These two cannot both succeed: a hold that was seen as lost is never seen as

@@ -9,8 +9,8 @@ use crate::guard::LockGuard;
 ///
 /// The algorithm is [Redlock](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/), by the author of Redis.
 ///
-/// With three servers one may fail, with five servers two: acquiring, renewing and releasing continue at the pace of the others.
-/// The guard is lost when it can no longer be proven that a majority is held. [`is_locked`](Self::is_locked) and
+/// One of three servers can fail, or two of five: acquiring, renewing and releasing continue at the pace of the others. The guard
+/// is lost when it can no longer be proven that a majority is held. [`is_locked`](Self::is_locked) and
 /// [`remaining_lease`](Self::remaining_lease) count a majority of the answers. Otherwise a `RedLock` is like a
 /// [`MultiLock`](crate::MultiLock). Each client has to reach its server when the client is made.
 ///

@@ -32,7 +32,7 @@ const COMMANDS: [(&str, isize); 11] = [
     ("unsubscribe", -1),
 ];
 
-/// The commands that a connection with a subscription may send.
+/// The commands that a connection with a subscription is allowed to send.
 const OF_SUBSCRIBERS: [&str; 3] = ["ping", "subscribe", "unsubscribe"];
 
 /// Everything that the process of a server has.

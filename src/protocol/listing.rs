@@ -73,7 +73,7 @@ impl Listing {
         if !has_more {
             // No lock leaves a mode without a holder.
             self.has_other_data |= self.is_read_write && self.holders.is_empty();
-            // A field may be in more than one part.
+            // A field can be in more than one part.
             self.holders.sort_by(|a, b| a.field.cmp(&b.field));
             self.holders.dedup_by(|a, b| a.field == b.field);
         }

@@ -51,12 +51,13 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// The field of the lock's hash that stands for a hold.
+    /// The field of the lock's hash for a hold.
     fn field(&self, holder: HolderRef<'_>) -> Arg {
         holder.owner.clone()
     }
 
-    /// The owner whose hold of this type a field of the hash stands for. `None`: the field stands for no such hold.
+    /// Returns the owner of a hold of this type, from the field of the hash for this hold. `None`: the field is not for such a
+    /// hold.
     fn owner<'a>(&self, field: &'a str) -> Option<&'a str> {
         Some(field)
     }

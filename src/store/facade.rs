@@ -78,7 +78,7 @@ impl Store {
         self.server.run(self.command_timeout, connection, call).await
     }
 
-    /// Runs a script with a time limit that may be shorter than that of other commands.
+    /// Runs a script with this time limit, if it is shorter than the time limit of other commands.
     pub(crate) async fn run_at_most(
         &self,
         limit: Duration,

@@ -215,8 +215,8 @@ impl Server {
         if is_first { self.command_timeout } else { self.connect_timeout }
     }
 
-    /// Waits while a probe finds out whether the connection still works. A command sent on it meanwhile would only time out,
-    /// too.
+    /// Waits while a probe finds out whether the connection still works. A command sent on this connection meanwhile would only
+    /// time out, too.
     async fn probed(&self, index: ConnectionIndex) {
         let open = match &*lock(self.state(index)) {
             State::Open(open) => Arc::clone(open),

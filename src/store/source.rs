@@ -107,7 +107,7 @@ fn own_pool(
     Ok((pool, Some(Client::open(address)?)))
 }
 
-/// This long after a connection was given up, the host gives up what it still had to deliver.
+/// This long after a connection was given up, the host gives up the bytes that it has not delivered.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -156,7 +156,7 @@ impl From<Pool> for Source {
 }
 
 impl fmt::Debug for Source {
-    /// Shows no address: it may contain a password.
+    /// Shows no address: an address can contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             Origin::Config(_) => "Source::Config",

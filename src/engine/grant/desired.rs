@@ -16,7 +16,7 @@ pub(super) struct Desired {
     pub(super) pending: u32,
     /// The pending holds get nothing: the client was shut down while nobody polled them.
     pub(super) is_given_up: bool,
-    /// The holds that guards stand for, and which of their members this grant is.
+    /// The holds of guards, and which of their members this grant is.
     pub(super) holds: PerMember<(Arc<Hold>, usize)>,
     /// When the leaked holds end.
     leaked: BinaryHeap<Reverse<Moment>>,

@@ -302,7 +302,7 @@ impl Grant {
         self.lock.protocol.queue().map_or_else(shared, |queue| queue.channel(self.holder()))
     }
 
-    /// The field of the lock's hash that stands for this grant.
+    /// The field of the lock's hash for this grant.
     pub(super) fn field(&self) -> String {
         self.lock.protocol.field(self.holder()).to_string()
     }

@@ -17,7 +17,7 @@ use crate::jitter::Backoff;
 /// The pauses while the server gives no answer.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
 
-/// The pauses between undos that were answered, while a copy of the attempt may still be under way.
+/// The pauses between undos that were answered, while a copy of the attempt can still be under way.
 const UNDO_AGAIN: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
 
 /// How long after the first answer a copy of an attempt can still arrive. The server runs the commands that it has received as
