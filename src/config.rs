@@ -167,11 +167,11 @@ durations! {
     ///
     /// A lost message costs a waiter this time at most.
     safety_poll: 3 * SECOND, 10 * MS, HOUR;
-    /// Sets the allowance of a waiter for a fair lock: it counts as alive for 4/3 of this time after its last heartbeat. Default:
-    /// 6 s. From 100 ms to a minute.
+    /// Sets the allowance of waiters for a fair lock: a waiter counts as alive for 4/3 of this time after its last heartbeat.
+    /// Default: 6 s. From 100 ms to a minute.
     ///
-    /// Heartbeats are sent after each third of this time. So a process that died delays the waiters behind its own for 4/3 of
-    /// this time.
+    /// Heartbeats are sent after each third of this time. The waiters of a process that died delay the waiters behind them for
+    /// 4/3 of this time.
     fair_allowance: 6 * SECOND, 100 * MS, MINUTE;
     /// Sets the longest wait of any Java client for a fair lock: the time that is passed to Redisson's `tryLock`, or its
     /// `fairLockWaitTimeout`. Default: 5 minutes. From a second to a day.

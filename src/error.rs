@@ -188,7 +188,7 @@ pub struct Cause {
 }
 
 impl Error {
-    /// Returns whether it is unknown what the server did: it possibly did what the call asked for, or will still do it.
+    /// Returns whether the server possibly did what the call asked for, or will still do it.
     ///
     /// After a failed acquire you need not do anything: if the lock was acquired, it is released in the background. After a
     /// failed `unlock`, the release continues in the background.
