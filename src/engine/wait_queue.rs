@@ -53,7 +53,8 @@ pub(super) struct Turn(Arc<WaitQueue>);
 
 pub(super) struct WaitQueue {
     pub(super) key: QueueKey,
-    /// Its one permit is the turn. The semaphore is fair: first come, first served, and leaving does not disturb the others.
+    /// The one permit of this semaphore is the turn. The semaphore is fair: first come, first served. A waiter that leaves does
+    /// not disturb the others.
     turn: Semaphore,
     /// Set when the lock is perhaps free. The flag is for the waiter in front, now or later. However often it was set, it wakes
     /// once.
