@@ -151,6 +151,7 @@ async fn shutdown_undoes_an_unpolled_acquire() {
     let left = scene.server.run::<i64>(&["PTTL", "a"]);
     assert_eq!(scene.server.keys(), [""; 0], "after {shut:?}, lease {left} ms");
     drop(waiting);
+    soon(locks.shutdown()).await.unwrap(); // undoes what the future left, while the server can be reached
     drop((lock, locks, proxy));
     scene.end().await;
 }
@@ -179,6 +180,7 @@ async fn shutdown_leaves_the_queue_for_an_unpolled_waiter() {
     assert_eq!(places, 0, "after {shut:?}; another waited {waited:?} for a free lock");
     guard.unwrap().unlock().await.unwrap();
     drop(waiting);
+    soon(locks.shutdown()).await.unwrap(); // as above
     drop((lock, locks, beside, proxy));
     scene.end().await;
 }
