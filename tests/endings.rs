@@ -230,6 +230,10 @@ async fn a_lost_hold_ends_on_the_server_after_a_cancelled_extend() {
     cancel_on_the_way_back(&scene, &proxy, guard.extend(600 * SECOND)).await;
     soon(guard.lost()).await;
     is_freed::<RLocks>(&scene, &beside, "a cancelled `extend`").await;
+    drop(guard);
+    soon(locks.shutdown()).await.unwrap();
+    drop((locks, beside, proxy));
+    scene.end().await;
 }
 
 /// An `extend` of two members, of which one server does not answer.
@@ -246,6 +250,8 @@ async fn a_lost_hold_ends_on_the_server_after_an_extend_of_one_member() {
     other.thaw();
     soon(guard.lost()).await;
     is_freed::<RLocks>(&scene, &beside, "an `extend` of one member").await;
+    drop((guard, both, one, two, beside));
+    scene.end().await;
 }
 
 /// Guarantee 11. A re-entry with a longer lease is cancelled. The lock is free when the first hold ends.
@@ -270,6 +276,10 @@ async fn a_cancelled_reentry<F: Lending>(leaks: bool) {
     cancel_on_the_way_back(&scene, &proxy, F::lent_leased(&mut owner, "a", 600 * SECOND).lock()).await;
     is_freed::<F>(&scene, &beside, "a cancelled re-entry").await;
     assert!(guard.is_none_or(|guard| guard.is_lost()));
+    drop(owner);
+    soon(locks.shutdown()).await.unwrap();
+    drop((locks, beside, proxy));
+    scene.end().await;
 }
 
 /// Five nested holds were dropped, and the outer hold is lost. The log has one loss.
@@ -287,6 +297,8 @@ async fn dropped_nested_holds_and_their_outer_hold_report_one_loss() {
     scene.server.run::<()>(&["DEL", "a"]);
     assert!(outer.unlock().await.is_err());
     assert_eq!(events.lost("a").len(), 1);
+    drop((owner, locks));
+    scene.end().await;
 }
 
 for_each_lock! {

@@ -148,12 +148,12 @@ async fn shutdown_undoes_an_unpolled_acquire() {
     let mut waiting = Box::pin(lock.lock());
     poll_until(&mut waiting, || !scene.server.keys().is_empty()).await;
     let shut = soon(locks.shutdown()).await;
-    assert_eq!(
-        scene.server.keys(),
-        [""; 0],
-        "after {shut:?}, lease {} ms",
-        scene.server.run::<i64>(&["PTTL", "a"])
-    );
+    let left = scene.server.run::<i64>(&["PTTL", "a"]);
+    assert_eq!(scene.server.keys(), [""; 0], "after {shut:?}, lease {left} ms");
+    drop(waiting);
+    soon(locks.shutdown()).await.unwrap(); // undoes what the future left, while the server can be reached
+    drop((lock, locks, proxy));
+    scene.end().await;
 }
 
 /// Guarantee 11. Nobody polls the waiter, and its heartbeat is in flight.
@@ -176,8 +176,13 @@ async fn shutdown_leaves_the_queue_for_an_unpolled_waiter() {
     let shut = soon(locks.shutdown()).await;
     let places = scene.server.run::<usize>(&["LLEN", "redisson_lock_queue:{a}"]);
     guard.unlock().await.unwrap();
-    let (_guard, waited) = timed(beside.fair_lock("a").lock()).await;
+    let (guard, waited) = timed(beside.fair_lock("a").lock()).await;
     assert_eq!(places, 0, "after {shut:?}; another waited {waited:?} for a free lock");
+    guard.unwrap().unlock().await.unwrap();
+    drop(waiting);
+    soon(locks.shutdown()).await.unwrap(); // as above
+    drop((lock, locks, beside, proxy));
+    scene.end().await;
 }
 
 /// With `retry_timeout` zero ("do not retry") a healthy server gets no time to answer.
@@ -189,4 +194,6 @@ async fn shutdown_without_retries_still_waits_for_an_answer() {
     let shut = locks.shutdown().await;
     let keys = scene.server.keys();
     assert!(shut.is_ok() && keys.is_empty(), "{shut:?}, left {keys:?}");
+    drop(locks);
+    scene.end().await;
 }
