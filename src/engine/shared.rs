@@ -19,6 +19,7 @@ use super::wait_queue::WaitQueues;
 use crate::config::LockConfig;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind, Sent};
+use crate::jitter;
 use crate::report::Limit;
 use crate::store::{OpenError, Source, Store};
 use crate::sync::lock;
@@ -61,7 +62,7 @@ impl Engine {
         let wait_queues = Arc::new(WaitQueues::default());
         let store = Arc::new(open(source, &config, &wait_queues).await?);
         Ok(Arc::new(Self {
-            id: Uuid::new_v4(),
+            id: jitter::new_id(),
             next_number: AtomicU64::new(1),
             wait_queues,
             queue_names: QueueNames::default(),
@@ -156,8 +157,10 @@ impl Engine {
             // Every acquire under way ends with `Closed`, and hands over what it leaves before it counts as ended. An acquire
             // that nobody polls does not end: what it may have got is undone without it.
             let _ = timeout(limit / 2, self.acquires_ended()).await;
-            let pending: Vec<_> = lock(&self.pending).values().cloned().collect();
-            for pending in pending {
+            let mut pending: Vec<_> =
+                lock(&self.pending).iter().map(|(&number, p)| (number, Arc::clone(p))).collect();
+            pending.sort_unstable_by_key(|(number, _)| *number);
+            for (_, pending) in pending {
                 pending.give_up();
             }
             self.background.drain().await

@@ -165,7 +165,8 @@ impl Listener for WaitQueues {
     }
 
     fn disconnected(&self) {
-        let queues: Vec<_> = lock(&self.0).values().flatten().map(Arc::clone).collect();
+        let mut queues: Vec<_> = lock(&self.0).values().flatten().map(Arc::clone).collect();
+        queues.sort_by(|a, b| a.key.channel.cmp(&b.key.channel));
         for queue in queues {
             if lock(&queue.state).has_messages {
                 queue.has_messages(false);

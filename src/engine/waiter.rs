@@ -94,6 +94,7 @@ impl<'a> Waiter<'a> {
         self.queues.subscribe(&self.queue, self.store);
         let pause = self.queue.pause(self.config);
         tokio::select! {
+            biased;
             () = self.queue.wake.notified() => {}
             () = sleep(poll.map_or(pause, |poll| poll.min(pause))) => {}
         }

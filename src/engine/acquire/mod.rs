@@ -150,6 +150,7 @@ impl<'a> Acquisition<'a> {
         let answers = self.limits.map(|_| waiter.answers());
         let next = async {
             tokio::select! {
+                biased;
                 () = waiter.next(poll) => {}
                 () = handle.closing() => {}
             }

@@ -123,6 +123,7 @@ impl Grant {
         let engine = &self.lock.engine;
         if !engine.is_closing() {
             tokio::select! {
+                biased;
                 () = sleep(pause) => return,
                 () = self.undo.stir.notified() => return,
                 () = engine.closing() => {}
