@@ -113,6 +113,7 @@ impl Connection {
                 biased;
                 _ = is_over => {}
                 () = read => {}
+                () = sleep(UNDELIVERED) => {}
             }
         }
     }

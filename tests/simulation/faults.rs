@@ -30,7 +30,8 @@ pub async fn run(world: Arc<World>) {
         }
         let kind = one(&mut rng, &plan.faults);
         let (server, process) = (rng.usize(..plan.servers), rng.usize(..plan.processes));
-        let time = (2 * MS).max(up_to(&mut rng, plan.longest_fault));
+        let left = plan.faults_end - world.now();
+        let time = (2 * MS).max(up_to(&mut rng, plan.longest_fault)).min(left);
         let age = up_to(&mut rng, 2 * SECOND);
         let fault = make(Arc::clone(&world), kind, server, process, time, age);
         match plan.mode {
@@ -98,7 +99,8 @@ async fn make(
                 }),
             }
             // Only the old connections are silent, so it may last for long.
-            sleep(if kind == HoldExisting { time * 4 } else { time }).await;
+            let left = world.plan.faults_end.saturating_sub(world.now());
+            sleep(if kind == HoldExisting { left.min(time * 4) } else { time }).await;
             set(|_| {});
         }
         Cut => network.cut(),

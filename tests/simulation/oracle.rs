@@ -140,8 +140,7 @@ impl Oracle {
 
     /// Since when there has been no fault, and no effect of one.
     pub fn calm_from(&self, now: Duration) -> Duration {
-        let ends = self.faults.iter().filter(|fault| fault.kind.is_some()).map(|fault| fault.end);
-        match ends.max() {
+        match self.faults.iter().map(|fault| fault.end).max() {
             Some(end) if end > now => Duration::MAX,
             Some(end) => end + self.plan.settle(),
             None => Duration::ZERO,

@@ -166,6 +166,19 @@ impl Plan {
         }
     }
 
+    /// The type of lock of an `Owner`.
+    pub const fn inner(&self) -> Kind {
+        match self.seed % 3 {
+            0 => Kind::RLock,
+            1 => Kind::Fair,
+            _ => Kind::Fenced,
+        }
+    }
+
+    pub fn is_fair(&self) -> bool {
+        self.kind == Kind::Fair || (self.kind == Kind::Owner && self.inner() == Kind::Fair)
+    }
+
     pub fn config(&self) -> LockConfigBuilder {
         LockConfig::builder()
             .watchdog_lease(self.lease)
@@ -210,7 +223,9 @@ impl Plan {
 
     /// The same beside futures that nobody polls.
     pub fn hung_handover(&self) -> Duration {
-        5 * self.safety_poll + SECOND
+        // A fair waiter that nobody polls gets no more heartbeats, so its place ends.
+        let place = if self.is_fair() { 2 * self.fair_allowance } else { Duration::ZERO };
+        5 * self.safety_poll + SECOND + place
     }
 }
 

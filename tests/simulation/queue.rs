@@ -7,7 +7,14 @@ use crate::trace::Script;
 
 /// The queue of each lock on each server.
 #[derive(Default)]
-pub struct Queues(BTreeMap<(usize, String), Vec<Waiter>>);
+pub struct Queues(BTreeMap<(usize, String), Queue>);
+
+#[derive(Default)]
+struct Queue {
+    waiters: Vec<Waiter>,
+    /// The owner that was granted the lock last. A copy of its attempt is granted again.
+    holder: String,
+}
 
 struct Waiter {
     owner: String,
@@ -35,7 +42,7 @@ impl Queues {
     ) -> Option<String> {
         let verb = script.file.strip_prefix("fair/")?;
         let name = String::from_utf8_lossy(&script.keys[0]).into_owned();
-        let queue = self.0.entry((server, name)).or_default();
+        let Queue { waiters: queue, holder } = self.0.entry((server, name)).or_default();
         let owner = script.arg(0);
         match verb {
             "acquire.lua" => match reply {
@@ -44,7 +51,8 @@ impl Queues {
                     queue.retain(|waiter| waiter.owner != owner);
                     queue.push(Waiter { owner: owner.to_owned(), alive_until: now + lives(allowance) });
                 }
-                b"$-1\r\n" => {
+                b"$-1\r\n" if holder != owner => {
+                    owner.clone_into(holder);
                     let before = queue.iter().take_while(|waiter| waiter.owner != owner);
                     let passed = before.filter(|waiter| waiter.alive_until > now);
                     let passed: Vec<_> = passed.map(|waiter| waiter.owner.clone()).collect();

@@ -13,6 +13,8 @@ struct Key {
     held_until: Option<Duration>,
     is_read: bool,
     free_since: Duration,
+    /// Its lease ended, and nobody told the waiters.
+    is_expired: bool,
     /// When it was last seen held.
     last_held: Duration,
     /// Calls and guards that use it.
@@ -34,6 +36,8 @@ pub struct Waits {
     /// Since when each process runs. `None`: it does not.
     running: Vec<Option<Duration>>,
     is_read_write: bool,
+    /// How much longer a lock may stay free whose lease ended: fair waiters learn it from their heartbeat.
+    unnoticed: Duration,
     reported_orphans: bool,
 }
 
@@ -43,6 +47,7 @@ impl Waits {
             held_until: None,
             is_read: false,
             free_since: Duration::ZERO,
+            is_expired: false,
             last_held: Duration::ZERO,
             users: 0,
             unused_since: Duration::ZERO,
@@ -54,6 +59,7 @@ impl Waits {
             waits: BTreeMap::new(),
             running: vec![Some(Duration::ZERO); plan.processes],
             is_read_write: plan.kind == Kind::ReadWrite,
+            unnoticed: if plan.is_fair() { plan.fair_allowance / 2 } else { Duration::ZERO },
             reported_orphans: false,
         }
     }
@@ -72,6 +78,7 @@ impl Waits {
                 Err(_) => {
                     if key.held_until.take().is_some() {
                         key.free_since = now;
+                        key.is_expired = false;
                     }
                 }
             }
@@ -140,6 +147,12 @@ impl Waits {
             });
             let Some(free) = free.collect::<Option<Vec<_>>>() else { continue };
             let since = free.into_iter().max().unwrap_or_default().max(wait.since).max(*running).max(from);
+            let is_expired = wait.claims.iter().any(|claim| {
+                self.keys
+                    .get(&(claim.server, claim.name))
+                    .is_some_and(|key| key.is_expired || key.held_until.is_some())
+            });
+            let limit = if is_expired { limit + self.unnoticed } else { limit };
             if !wait.was_reported && now > since + limit {
                 wait.was_reported = true;
                 found.push(format!("worker {worker} waits for a free lock since {since:?}"));
@@ -184,6 +197,7 @@ impl Key {
         {
             self.held_until = None;
             self.free_since = until;
+            self.is_expired = true;
             self.last_held = until;
         }
     }

@@ -8,7 +8,7 @@ use lockkeeper::{Error, LockClient, LockGuard};
 use tokio::time::{sleep, timeout};
 
 use crate::locks::{Handle, How, Term};
-use crate::plan::{Kind, MS, Mode, SECOND, one, up_to};
+use crate::plan::{Kind, MS, SECOND, one, up_to};
 use crate::world::World;
 
 pub struct Worker {
@@ -67,7 +67,7 @@ impl Worker {
             75..88 => Term::Fixed((lease / 4).max(up_to(&mut self.rng, longest))),
             _ => Term::AtMost((lease / 4).max(up_to(&mut self.rng, longest))),
         };
-        let inner = [Kind::RLock, Kind::Fair, Kind::Fenced][(plan.seed % 3) as usize];
+        let inner = plan.inner();
         let reads = kind == Kind::ReadWrite && self.percent(55);
         Handle::new(kind, inner, &self.clients, self.rng.usize(..names), reads, term)
     }
@@ -97,8 +97,7 @@ impl Worker {
     /// Whether this call is not polled for a while.
     fn parks(&mut self) -> bool {
         let plan = &self.world.plan;
-        let may = plan.parks && (plan.mode == Mode::Hung || self.world.now() < plan.faults_end);
-        may && self.percent(8)
+        plan.parks && self.world.now() < plan.faults_end && self.percent(8)
     }
 
     async fn acquire(&mut self, handle: &mut Handle, how: How, is_first: bool) -> Outcome {
@@ -126,6 +125,7 @@ impl Worker {
     async fn unpolled(&mut self, handle: &mut Handle, how: How) -> Outcome {
         let asked_at = self.begin(handle);
         let (polled, unpolled) = (up_to(&mut self.rng, 50 * MS), up_to(&mut self.rng, 12 * SECOND));
+        let unpolled = unpolled.min(self.world.plan.faults_end - asked_at);
         let continues = self.percent(50);
         let (world, process, number) = (Arc::clone(&self.world), self.process, self.number);
         let mut call = Box::pin(handle.acquire(how));
@@ -184,7 +184,7 @@ impl Worker {
                 if let Some(token) = token
                     && !guard.is_lost()
                 {
-                    oracle.token(now, claims[0].name, token, is_first);
+                    oracle.token(now, claims[0].name, token, is_first && handle.leaked.is_empty());
                 }
                 return Outcome::Held(guard);
             }
@@ -224,7 +224,7 @@ impl Worker {
         let most = if self.percent(35) { lease * 2 } else { one(&mut self.rng, &[1, 10, 100]) * MS };
         self.work(guards.last().expect("one"), most).await;
         if self.percent(12) {
-            self.extend(guards.last().expect("one")).await;
+            self.extend(guards.last().expect("one"), handle.term).await;
             self.work(guards.last().expect("one"), most).await;
         }
         self.check_count(handle, &guards);
@@ -267,7 +267,7 @@ impl Worker {
         }
     }
 
-    async fn extend(&mut self, guard: &Arc<LockGuard>) {
+    async fn extend(&mut self, guard: &Arc<LockGuard>, term: Term) {
         let (begun, lease) = (self.world.now(), self.world.plan.lease);
         let lease = lease / 2 + up_to(&mut self.rng, lease);
         let was_lost = guard.is_lost();
@@ -276,7 +276,9 @@ impl Worker {
         let mut oracle = self.world.oracle();
         match result {
             Ok(()) if was_lost => oracle.violate(now, "b", "a lost hold was extended"),
-            Ok(()) => oracle.extended(guard, begun + lease),
+            // A longest hold stays what it is.
+            Ok(()) if !matches!(term, Term::AtMost(_)) => oracle.extended(guard, begun + lease),
+            Ok(()) => {}
             Err(Error::Lost(_)) => oracle.lost(now, guard),
             Err(error) => {
                 let release = oracle.before_release(guard);

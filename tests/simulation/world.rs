@@ -67,8 +67,11 @@ pub fn run(plan: &Plan, is_printed: bool, prepare: &Prepare<'_>) -> Report {
     let oracle = Arc::new(Mutex::new(Oracle::new(plan, is_printed)));
     runtime.block_on(live(plan, &oracle, prepare));
     drop(runtime);
-    let oracle = Arc::into_inner(oracle).expect("nobody else has it");
-    let mut oracle = oracle.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // Killed processes may keep the servers, and those their observers.
+    let mut oracle = std::mem::replace(
+        &mut *oracle.lock().unwrap_or_else(PoisonError::into_inner),
+        Oracle::new(plan, false),
+    );
     if PANICS.get() > panics {
         oracle.violate(Duration::ZERO, "panics", "something panicked");
     }
