@@ -33,8 +33,7 @@ pub struct Entry {
     pub process: usize,
     pub claims: Vec<Claim>,
     pub is_majority: bool,
-    /// When the call began that acquired it.
-    pub asked_at: Duration,
+    /// When the servers granted it.
     pub granted_at: Duration,
     /// When it ends, if it is not renewed for as long as it is wanted.
     pub ends: Option<Duration>,
@@ -58,6 +57,8 @@ pub struct Oracle {
     tokens: BTreeMap<usize, u64>,
     /// Of each owner on each server: the number of the last command that acquired, and of the last that released.
     commands: BTreeMap<(usize, String), (u64, u64)>,
+    /// When an owner was last granted a lock by a server, as that saw it.
+    grants: BTreeMap<(usize, String), Duration>,
     pub violations: Vec<String>,
     pub excused: BTreeMap<&'static str, u64>,
     pub counts: BTreeMap<&'static str, u64>,
@@ -76,6 +77,7 @@ impl Oracle {
             losses: vec![Vec::new(); plan.servers],
             tokens: BTreeMap::new(),
             commands: BTreeMap::new(),
+            grants: BTreeMap::new(),
             violations: Vec::new(),
             excused: BTreeMap::new(),
             counts: BTreeMap::new(),
@@ -181,6 +183,7 @@ impl Oracle {
         self.waits.update(now, server, ask);
         let numbers = (server, script.arg(0).to_owned());
         if script.file.ends_with("/acquire.lua") {
+            self.grants.insert(numbers.clone(), now);
             self.commands.entry(numbers).or_default().0 = self.trace.events;
         } else if script.file.ends_with("/release.lua") {
             self.commands.entry(numbers).or_default().1 = self.trace.events;
@@ -238,8 +241,8 @@ impl Oracle {
             process,
             claims: claims.to_vec(),
             is_majority,
-            asked_at,
-            granted_at: now,
+            // From then on, lost data may be that of this hold.
+            granted_at: self.server_granted_at(claims, &guard.owner_id()).unwrap_or(asked_at),
             ends,
             owner: guard.owner_id(),
             guard: Arc::downgrade(guard),
@@ -257,8 +260,8 @@ impl Oracle {
                 .filter(|old| old.worker != worker && conflict(old, &new) && self.is_valid(old, now));
             let conflicts: Vec<_> = conflicts
                 .map(|old| {
-                    let is_excused = self.lost_data_since(&old.claims, old.asked_at)
-                        || self.lost_data_since(claims, asked_at);
+                    let is_excused = self.lost_data_since(&old.claims, old.granted_at)
+                        || self.lost_data_since(claims, new.granted_at);
                     (old.worker, is_excused)
                 })
                 .collect();
@@ -274,6 +277,13 @@ impl Oracle {
         }
         self.entries.push(new);
         self.entries.len() - 1
+    }
+
+    fn server_granted_at(&self, claims: &[Claim], owners: &str) -> Option<Duration> {
+        let grants = owners.split(", ").flat_map(|owner| {
+            claims.iter().filter_map(move |claim| self.grants.get(&(claim.server, owner.to_owned())))
+        });
+        grants.min().copied()
     }
 
     /// Rule f: tokens grow.
@@ -324,7 +334,7 @@ impl Oracle {
         if entry.ends.is_some_and(|ends| ends <= now + slack) {
             return None;
         }
-        if self.lost_data_since(&entry.claims, entry.asked_at) {
+        if self.lost_data_since(&entry.claims, entry.granted_at) {
             return None;
         }
         if plan.mode == Mode::Gentle {
@@ -363,7 +373,7 @@ impl Oracle {
             worker: entry.worker,
             process: entry.process,
             claims: entry.claims.clone(),
-            asked_at: entry.asked_at,
+            granted_at: entry.granted_at,
             owner: entry.owner.clone(),
             was_lost: self.processes[entry.process].enter(|| guard.is_lost()),
             remaining: self.processes[entry.process].enter(|| guard.remaining()),
@@ -382,7 +392,7 @@ impl Oracle {
                 if is_over {
                     return;
                 }
-                if self.lost_data_since(&of.claims, of.asked_at) {
+                if self.lost_data_since(&of.claims, of.granted_at) {
                     return self.excuse("not held after data was lost");
                 }
                 self.violate(now, "c", format!("worker {} did not hold what it released", of.worker));
@@ -431,7 +441,8 @@ impl Oracle {
         claims: &[Claim],
     ) {
         self.count("refused");
-        let was_held = self.waits.was_held(claims, begun);
+        // A call behind another waiter of its process takes that waiter's answer.
+        let was_held = self.waits.was_held(claims, begun.saturating_sub(self.plan.handover()));
         let has_queue = claims.iter().any(|claim| self.queues.is_used(claim.server));
         if !was_held && !has_queue && !self.is_disturbed(process, claims, begun, now) {
             self.violate(now, "errors", format!("worker {worker} was refused a lock that nobody had"));
@@ -444,7 +455,7 @@ pub struct Releasing {
     pub worker: usize,
     pub process: usize,
     pub claims: Vec<Claim>,
-    pub asked_at: Duration,
+    pub granted_at: Duration,
     pub owner: String,
     pub was_lost: bool,
     pub remaining: Duration,

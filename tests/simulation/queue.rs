@@ -1,6 +1,6 @@
 //! The queues of fair locks, as the servers' replies tell them. Rule i: locks are granted in the order of the queue.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::trace::Script;
@@ -14,6 +14,10 @@ struct Queue {
     waiters: Vec<Waiter>,
     /// The owner that was granted the lock last. A copy of its attempt is granted again.
     holder: String,
+    /// All that ever queued.
+    seen: BTreeSet<String>,
+    /// Those that queued before data was lost: nobody knows which places were lost.
+    unknown: BTreeSet<String>,
 }
 
 struct Waiter {
@@ -29,7 +33,13 @@ impl Queues {
 
     /// The server lost data.
     pub fn forget(&mut self, server: usize) {
-        self.0.retain(|(at, _), _| *at != server);
+        for ((at, _), queue) in &mut self.0 {
+            if *at == server {
+                queue.waiters.clear();
+                queue.unknown.clone_from(&queue.seen);
+                queue.holder.clear();
+            }
+        }
     }
 
     /// Returns what is wrong with the order, if something is.
@@ -42,13 +52,14 @@ impl Queues {
     ) -> Option<String> {
         let verb = script.file.strip_prefix("fair/")?;
         let name = String::from_utf8_lossy(&script.keys[0]).into_owned();
-        let Queue { waiters: queue, holder } = self.0.entry((server, name)).or_default();
+        let Queue { waiters: queue, holder, seen, unknown } = self.0.entry((server, name)).or_default();
         let owner = script.arg(0);
         match verb {
             "acquire.lua" => match reply {
                 b":-4\r\n" => {
                     let allowance: u64 = script.arg(2).parse().unwrap_or(0);
                     queue.retain(|waiter| waiter.owner != owner);
+                    seen.insert(owner.to_owned());
                     queue.push(Waiter { owner: owner.to_owned(), alive_until: now + lives(allowance) });
                 }
                 b"$-1\r\n" if holder != owner => {
@@ -57,7 +68,7 @@ impl Queues {
                     let passed = before.filter(|waiter| waiter.alive_until > now);
                     let passed: Vec<_> = passed.map(|waiter| waiter.owner.clone()).collect();
                     queue.retain(|waiter| waiter.owner != owner);
-                    if !passed.is_empty() {
+                    if !passed.is_empty() && !unknown.contains(owner) {
                         return Some(format!("{owner} was granted the lock before {passed:?}"));
                     }
                 }

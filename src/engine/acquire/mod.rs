@@ -112,7 +112,11 @@ impl<'a> Acquisition<'a> {
                     }
                 }
                 // Another owner holds another member.
-                (Round::Refused { member, .. }, waits) => *waits = Some(self.join(member)),
+                (Round::Refused { member, left }, waits) => {
+                    let mut joined = self.join(member);
+                    joined.1.refused(left); // so it need not attempt before it is woken
+                    *waits = Some(joined);
+                }
                 // The waiters for one member do not wait for the server of another.
                 (Round::Failed { member, fault }, waits @ Some(_))
                     if waits.as_ref().is_some_and(|(waits_for, _)| *waits_for != member)
