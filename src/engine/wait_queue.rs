@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
+use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::sleep;
 
 use crate::clock::{self, Moment};
@@ -20,7 +20,7 @@ use crate::config::LockConfig;
 use crate::fault::Fault;
 use crate::jitter;
 use crate::store::{Listener, Store};
-use crate::sync::lock;
+use crate::sync::{Watched, lock};
 
 /// How often a waiter looks for itself while there are no messages.
 const POLL_WITHOUT_MESSAGES: Duration = Duration::from_millis(250);
@@ -53,8 +53,8 @@ pub(super) struct WaitQueue {
     pub(super) turn: Arc<AsyncMutex<()>>,
     /// Something may have changed. The flag is for the waiter in front, now or later. Set any number of times, it wakes once.
     pub(super) wake: Notify,
-    /// Wakes all waiters, where several owners can hold the lock together.
-    pub(super) everyone: Option<watch::Sender<()>>,
+    /// Counts the calls to all waiters, where several owners can hold the lock together.
+    pub(super) everyone: Option<Watched<u64>>,
     state: Mutex<State>,
 }
 
@@ -180,7 +180,7 @@ impl WaitQueue {
         Self {
             turn: Arc::default(),
             wake: Notify::new(),
-            everyone: key.is_shared.then(watch::Sender::default),
+            everyone: key.is_shared.then(Watched::default),
             state: Mutex::default(),
             key,
         }
@@ -284,7 +284,7 @@ impl WaitQueue {
             // All who wait can be granted it, too. The first one that finds out calls them.
             Some(everyone) if state.is_answered && !state.is_open => {
                 state.is_open = true;
-                everyone.send_replace(());
+                everyone.modify(|calls| *calls += 1);
             }
             Some(_) => {}
         }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::wait_queue::{QueueKey, WaitQueue, WaitQueues};
 use crate::config::LockConfig;
 use crate::fault::{Fault, Sent};
 use crate::store::Store;
+use crate::sync::Watched;
 
 /// An entry in a wait queue. Dropping it leaves the queue.
 pub(super) struct Waiter<'a> {
@@ -22,8 +23,8 @@ pub(super) struct Waiter<'a> {
     turn: Turn,
     /// It has the turn, and has not attempted yet.
     is_fresh: bool,
-    /// Receives the calls to everyone.
-    calls: Option<watch::Receiver<()>>,
+    /// The calls to everyone that there were so far.
+    calls: u64,
     /// It attempts without waiting for the turn.
     is_first_reader: bool,
     /// It must attempt again then: the outcome of an attempt out of turn is unknown, and nobody else finds it out.
@@ -57,7 +58,7 @@ impl<'a> Waiter<'a> {
             config,
             is_fresh: matches!(turn, Turn::Front(_)),
             turn,
-            calls: queue.everyone.as_ref().map(watch::Sender::subscribe),
+            calls: queue.everyone.as_ref().map_or(0, Watched::get),
             is_first_reader: queue.key.is_shared && !queue.is_closed(),
             must_attempt_at: None,
             is_granted: false,
@@ -80,7 +81,10 @@ impl<'a> Waiter<'a> {
                 biased;
                 turn = turn => turn,
                 () = self.queue.overlooked(self.config.safety_poll() * 2) => return,
-                () = called(&mut self.calls) => return,
+                calls = called(&self.queue, self.calls) => {
+                    self.calls = calls;
+                    return;
+                }
                 () = elapsed(self.must_attempt_at) => return,
             };
             self.turn = Turn::Front(turn);
@@ -166,11 +170,13 @@ impl Answers {
     }
 }
 
-/// Waits for a call to everyone. Never ends where only one owner can hold the lock.
-async fn called(calls: &mut Option<watch::Receiver<()>>) {
-    match calls {
-        // Fails only without the queue, which the waiter keeps.
-        Some(calls) => drop(calls.changed().await),
+/// Waits for another call to everyone, and returns their number. Never ends where only one owner can hold the lock.
+async fn called(queue: &WaitQueue, so_far: u64) -> u64 {
+    match &queue.everyone {
+        Some(everyone) => {
+            everyone.until(|calls| *calls != so_far).await;
+            everyone.get()
+        }
         None => pending().await,
     }
 }

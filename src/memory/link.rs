@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use fastrand::Rng;
-use tokio::sync::watch;
-
 use super::channels::ClientId;
+use crate::sync::Watched;
+use fastrand::Rng;
 
 /// What a network does. For lockkeeper's own tests.
 ///
@@ -32,7 +31,7 @@ pub struct Network {
 /// The network between one process and a server.
 #[derive(Debug)]
 pub(super) struct Link {
-    state: watch::Sender<LinkState>,
+    state: Watched<LinkState>,
     seed: u64,
 }
 
@@ -61,19 +60,19 @@ impl Link {
     pub(super) fn new(seed: u64) -> Self {
         let state =
             LinkState { network: Network::default(), last_held: ClientId::MAX, cuts: 0, delivers: false };
-        Self { state: watch::Sender::new(state), seed }
+        Self { state: Watched::new(state), seed }
     }
 
     /// Changes the network. The server's last connection so far has the number `last`.
     pub(super) fn set(&self, network: Network, last: ClientId) {
-        self.state.send_modify(|state| {
+        self.state.modify(|state| {
             state.network = network;
             state.last_held = if network.holds_existing { last } else { ClientId::MAX };
         });
     }
 
     pub(super) fn hold(&self, is_held: bool) {
-        let network = self.state.borrow().network;
+        let network = self.state.get().network;
         let network =
             Network { holds_requests: is_held, holds_replies: is_held, holds_existing: false, ..network };
         self.set(network, 0);
@@ -81,41 +80,37 @@ impl Link {
 
     /// Closes all connections. `delivers`: what clients had sent still arrives.
     pub(super) fn cut(&self, delivers: bool) {
-        self.state.send_modify(|state| {
+        self.state.modify(|state| {
             state.cuts += 1;
             state.delivers = delivers;
         });
     }
 
     pub(super) fn refuses(&self) -> bool {
-        self.state.borrow().network.refuses
+        self.state.get().network.refuses
     }
 
     pub(super) fn cuts(&self) -> u64 {
-        self.state.borrow().cuts
+        self.state.get().cuts
     }
 
     /// Waits for a cut after so many. Returns whether what was sent still arrives.
     pub(super) async fn cut_after(&self, cuts: u64) -> bool {
         self.changed(|state| state.cuts != cuts).await;
-        self.state.borrow().delivers
+        self.state.get().delivers
     }
 
     pub(super) fn holds_requests(&self, client: ClientId) -> bool {
-        self.state.borrow().holds_requests(client)
+        self.state.get().holds_requests(client)
     }
 
     /// Waits until the state of the network is such.
     pub(super) async fn changed(&self, is: impl Fn(&LinkState) -> bool) {
-        if is(&self.state.borrow()) {
-            return;
-        }
-        // Fails only without the sender, which `self` has.
-        let _ = self.state.subscribe().wait_for(is).await;
+        self.state.until(is).await;
     }
 
     pub(super) fn delay(&self, random: &mut Rng) -> Duration {
-        let most = self.state.borrow().network.most_delay;
+        let most = self.state.get().network.most_delay;
         if most.is_zero() { most } else { most.mul_f64(random.f64()) }
     }
 

@@ -18,7 +18,7 @@ use super::link::Link;
 use super::state::State;
 use super::wire::{Reply, take_command};
 use crate::process::{self, Process};
-use crate::sync::lock;
+use crate::sync::{Watched, lock};
 
 /// Bytes that are under way in one direction at most. Who sends more waits.
 const BUFFER: usize = 256 * 1024;
@@ -41,7 +41,7 @@ pub(super) struct Conditions {
 /// A server.
 pub(super) struct Shared {
     pub(super) state: Mutex<State>,
-    pub(super) conditions: watch::Sender<Conditions>,
+    pub(super) conditions: Watched<Conditions>,
 }
 
 /// The client's end of a connection.
@@ -59,7 +59,7 @@ pub(crate) struct Stream {
 ///
 /// The server does not run, or the network refuses.
 pub(super) fn connect(shared: &Arc<Shared>, link: &Arc<Link>) -> io::Result<Stream> {
-    let at_start = *shared.conditions.borrow();
+    let at_start = shared.conditions.get();
     if !at_start.is_running || link.refuses() {
         return Err(io::Error::new(
             io::ErrorKind::ConnectionRefused,
@@ -96,13 +96,12 @@ struct Connection {
 impl Connection {
     async fn serve(self, stream: DuplexStream, outbox: UnboundedReceiver<Vec<u8>>) {
         let (from_client, mut to_client) = split(stream);
-        let mut conditions = self.shared.conditions.subscribe();
-        let mut is_over =
-            std::pin::pin!(conditions.wait_for(|now| !now.is_running || now.starts != self.starts));
+        let is_over = self.shared.conditions.until(|now| !now.is_running || now.starts != self.starts);
+        let mut is_over = std::pin::pin!(is_over);
         let mut read = std::pin::pin!(self.read(from_client));
         let is_delivered = tokio::select! {
             biased;
-            _ = &mut is_over => false,
+            () = &mut is_over => false,
             is_delivered = self.link.cut_after(self.cuts) => is_delivered,
             () = &mut read => false,
             () = self.write(&mut to_client, outbox) => false,
@@ -111,7 +110,7 @@ impl Connection {
             let _ = to_client.shutdown().await;
             tokio::select! {
                 biased;
-                _ = is_over => {}
+                () = is_over => {}
                 () = read => {}
                 () = sleep(UNDELIVERED) => {}
             }
@@ -138,7 +137,7 @@ impl Connection {
                 if !self.may_run().await {
                     return;
                 }
-                let slowness = self.shared.conditions.borrow().slowness;
+                let slowness = self.shared.conditions.get().slowness;
                 pass(slowness.mul_f64(random.f64())).await;
                 let mut state = lock(&self.shared.state);
                 match command {
@@ -162,14 +161,12 @@ impl Connection {
                     () = self.undeliverable() => return false,
                 }
             }
-            if !self.shared.conditions.borrow().is_frozen {
+            if !self.shared.conditions.get().is_frozen {
                 return true;
             }
-            let mut conditions = self.shared.conditions.subscribe();
             tokio::select! {
                 biased;
-                // Fails only without a server, which `self` has.
-                _ = conditions.wait_for(|now| !now.is_frozen) => {}
+                () = self.shared.conditions.until(|now| !now.is_frozen) => {}
                 () = self.link.changed(|link| link.holds_requests(self.client)) => {}
             }
         }

@@ -5,15 +5,13 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use super::link::Link;
 use super::look;
 use super::net::{self, Conditions, Shared, Stream};
 use super::state::State;
 use super::value::Bytes;
 use crate::clock::WallClock;
-use crate::sync::lock;
+use crate::sync::{Watched, lock};
 
 /// A server in this process, for tests. It needs the feature `memory`.
 ///
@@ -100,7 +98,7 @@ impl MemoryServer {
         let conditions =
             Conditions { is_frozen: false, is_running: true, starts: 0, slowness: Duration::ZERO };
         let shared =
-            Shared { state: Mutex::new(State::new(clock, seed)), conditions: watch::Sender::new(conditions) };
+            Shared { state: Mutex::new(State::new(clock, seed)), conditions: Watched::new(conditions) };
         Self { shared: Arc::new(shared), link: Arc::new(Link::new(0)) }
     }
 
@@ -265,7 +263,7 @@ impl MemoryServer {
     }
 
     pub(super) fn change(&self, change: impl FnOnce(&mut Conditions)) {
-        self.shared.conditions.send_modify(change);
+        self.shared.conditions.modify(change);
     }
 }
 
@@ -277,6 +275,6 @@ impl Default for MemoryServer {
 
 impl fmt::Debug for MemoryServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("MemoryServer").field(&*self.shared.conditions.borrow()).finish()
+        f.debug_tuple("MemoryServer").field(&self.shared.conditions.get()).finish()
     }
 }
