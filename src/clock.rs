@@ -49,7 +49,7 @@ pub(crate) fn now() -> Moment {
 }
 
 #[cfg(feature = "memory")]
-pub(crate) use virtual_time::{WallClock, follow_tokio};
+pub(crate) use virtual_time::{ProcessClock, WallClock, follow_tokio};
 
 #[cfg(unix)]
 fn real_now() -> Moment {
@@ -91,6 +91,9 @@ mod virtual_time {
     thread_local! {
         /// Whether this thread's time is tokio's.
         static FOLLOWS: Cell<bool> = const { Cell::new(false) };
+
+        /// The clock of the simulated process that runs.
+        static OF_PROCESS: Cell<Option<ProcessClock>> = const { Cell::new(None) };
     }
 
     /// One point of time, by both clocks. While tokio's clock is not paused, the two clocks differ only by the time of suspends.
@@ -106,6 +109,9 @@ mod virtual_time {
     }
 
     pub(super) fn now() -> Option<Moment> {
+        if let Some(clock) = OF_PROCESS.get() {
+            return Some(clock.now());
+        }
         FOLLOWS.get().then(|| {
             let (now, (anchor, moment)) = (Instant::now().into_std(), *ANCHOR);
             let now = moment
@@ -113,6 +119,38 @@ mod virtual_time {
                 .minus(anchor.saturating_duration_since(now));
             Moment(now.as_nanos().max(1))
         })
+    }
+
+    /// The clock of a simulated process.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct ProcessClock {
+        start: Instant,
+        at_start: Moment,
+        /// How much faster than tokio's it is, in parts of a million.
+        drift: i32,
+    }
+
+    impl ProcessClock {
+        pub(crate) fn start(uptime: Duration, drift: i32) -> Self {
+            Self { start: Instant::now(), at_start: Moment::PAST.plus(uptime), drift }
+        }
+
+        /// Makes it the clock of this thread. Returns the clock before, to which [`leave`](Self::leave) returns.
+        pub(crate) fn enter(self) -> Option<Self> {
+            OF_PROCESS.replace(Some(self))
+        }
+
+        pub(crate) fn leave(before: Option<Self>) {
+            OF_PROCESS.set(before);
+        }
+
+        fn now(self) -> Moment {
+            let elapsed = self.start.elapsed();
+            let drift = elapsed / 1_000_000 * self.drift.unsigned_abs();
+            let now = self.at_start.plus(elapsed);
+            let now = if self.drift < 0 { now.minus(drift) } else { now.plus(drift) };
+            Moment(now.as_nanos().max(1))
+        }
     }
 
     /// The time since 1970, which passes as tokio's clock does.

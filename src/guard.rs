@@ -110,8 +110,9 @@ impl LockGuard {
 
     /// Waits until the hold is lost. Asks no server.
     ///
-    /// A timer completes the future before the deadline, without waiting for the server. An answer of the server can complete it
-    /// earlier. If the guard is released, the future still completes when the lease would have ended.
+    /// A timer completes the future a moment before the deadline, because timers can fire late. It does not wait for the server.
+    /// An answer of the server can complete it earlier. If the guard is released, the future still completes when the lease would
+    /// have ended.
     ///
     /// # Cancel safety
     ///
@@ -158,7 +159,7 @@ impl LockGuard {
     /// the last step. Only `unlock`, which asks the server, tells whether the lock was held until the end.
     ///
     /// If `work` itself can fail, write `guard.run(work).await??`: the first `?` is for [`Lost`], the second for the error of
-    /// the work. Inner sections run inside as well: `guard.run(inner(&mut owner))`.
+    /// the work. The work can also re-enter the lock with the same owner: `guard.run(inner(&mut owner))`.
     ///
     /// `run` can only stop work that returns to the runtime at an `.await`. It cannot stop a closure in `spawn_blocking`, a task
     /// that `work` spawned, or code that blocks its thread: check [`is_lost`](Self::is_lost) there, between the steps. An
@@ -187,7 +188,8 @@ impl LockGuard {
         let mut lost = pin!(self.lost());
         let mut work = pin!(work);
         poll_fn(|context| {
-            // By the clock, and not only by the timer: after a pause of this process, the timer and `work` can be ready together.
+            // The check reads the clock and does not rely on the timer alone: after a pause of this process, the timer and `work`
+            // can be ready together.
             if self.is_lost() || lost.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Err(Lost { lock: self.0.lock() }));
             }
@@ -202,8 +204,8 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`Lost`](crate::Error::Lost) if the hold is lost, [`InvalidDuration`](crate::Error::InvalidDuration) for a lease that cannot
-    /// be held, or a fault of server or network that lasted for `retry_timeout`.
+    /// [`Lost`](crate::Error::Lost) if the hold is lost, [`InvalidDuration`](crate::Error::InvalidDuration) for a lease that
+    /// cannot be held, or a fault of server or network that lasted for `retry_timeout`.
     ///
     /// # Cancel safety
     ///

@@ -14,10 +14,13 @@ mod locks;
 #[cfg(feature = "memory")]
 pub mod memory;
 mod owner;
+#[cfg(feature = "memory")]
+mod process;
 mod protocol;
 mod report;
 mod store;
 mod sync;
+mod task;
 mod token;
 
 pub use client::LockClient;

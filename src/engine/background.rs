@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::fault::Fault;
+use crate::task;
 
 /// The task that runs jobs.
 pub(super) struct Background(UnboundedSender<Order>);
@@ -33,7 +34,7 @@ enum Order {
 impl Background {
     pub(super) fn start() -> Self {
         let (sender, orders) = unbounded_channel();
-        tokio::spawn(run(orders));
+        task::spawn(run(orders));
         Self(sender)
     }
 

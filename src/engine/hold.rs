@@ -170,6 +170,7 @@ impl Hold {
             }
             let left = self.deadline().since(soon);
             tokio::select! {
+                biased;
                 () = told => {}
                 () = sleep(left.min(LOOK)) => {}
             }

@@ -15,6 +15,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::clock::{self, Moment};
 use crate::sync::lock;
+use crate::task;
 
 /// Items for each command.
 const BATCH_SIZE: usize = 100;
@@ -93,7 +94,7 @@ impl<D: Duty> Scheduler<D> {
     pub(super) fn start(duty: D) -> Self {
         let list = List { due: BTreeMap::new(), next: 0, is_resting: false, is_closed: false };
         let shared = Arc::new(Shared { duty, list: Mutex::new(list), stir: Notify::new() });
-        tokio::spawn(run(Arc::clone(&shared)));
+        task::spawn(run(Arc::clone(&shared)));
         Self(shared)
     }
 
@@ -197,6 +198,7 @@ async fn run<D: Duty>(shared: Arc<Shared<D>>) {
     let mut running = FuturesUnordered::new();
     loop {
         tokio::select! {
+            biased;
             _ = ticks.tick() => {
                 let due = shared.take_due(clock::now());
                 running.extend(shared.batches(due).into_iter().map(|(group, batch)| shared.duty.run(group, batch)));

@@ -19,6 +19,7 @@ use super::wait_queue::WaitQueues;
 use crate::config::LockConfig;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind, Sent};
+use crate::jitter;
 use crate::report::Limit;
 use crate::store::{OpenError, Source, Store};
 
@@ -46,7 +47,7 @@ impl Engine {
         let wait_queues = Arc::new(WaitQueues::default());
         let store = Arc::new(open(source, &config, &wait_queues).await?);
         Ok(Arc::new(Self {
-            id: Uuid::new_v4(),
+            id: jitter::new_id(),
             next_number: AtomicU64::new(1),
             wait_queues,
             queue_names: QueueNames::default(),

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::sleep;
 
 use crate::clock::{self, Moment};
@@ -21,7 +21,7 @@ use crate::config::LockConfig;
 use crate::fault::Fault;
 use crate::jitter;
 use crate::store::{Listener, Store};
-use crate::sync::lock;
+use crate::sync::{Watched, lock};
 
 /// How often a waiter attempts by itself while there are no messages.
 const POLL_WITHOUT_MESSAGES: Duration = Duration::from_millis(250);
@@ -56,11 +56,11 @@ pub(super) struct WaitQueue {
     /// The one permit of this semaphore is the turn. The semaphore is fair: first come, first served. A waiter that leaves does
     /// not disturb the others.
     turn: Semaphore,
-    /// Set when the lock is perhaps free. The flag is for the waiter in front, now or later. However often it was set, it wakes
-    /// once.
+    /// Set when the lock is perhaps free. The flag wakes the waiter in front. If none waits at that moment, the flag stays set
+    /// for the next one. However often it was set, it wakes once.
     pub(super) wake: Notify,
-    /// Wakes all waiters, where several owners can hold the lock together.
-    pub(super) everyone: Option<watch::Sender<()>>,
+    /// Counts the calls to all waiters, where several owners can hold the lock together.
+    pub(super) everyone: Option<Watched<u64>>,
     state: Mutex<State>,
 }
 
@@ -69,7 +69,7 @@ struct State {
     waiters: usize,
     /// A waiter was refused, so it is known that the lock is held.
     is_answered: bool,
-    /// Owners share the lock, and one of them is from this queue.
+    /// Several owners can hold the lock together, and a waiter of this queue was granted it.
     is_open: bool,
     is_subscribed: bool,
     /// Messages arrive.
@@ -135,7 +135,8 @@ impl WaitQueues {
         let others = on_channel.get_mut();
         others.retain(|other| !Arc::ptr_eq(other, queue));
         if state.is_subscribed && !others.iter().any(|other| lock(&other.state).is_subscribed) {
-            // With the queues locked: another waiter on this channel subscribes after this, not before.
+            // The map of queues is locked here: another waiter on this channel subscribes only after this line, so this does not
+            // end its subscription.
             store.unsubscribe(channel);
         }
         if others.is_empty() {
@@ -171,7 +172,8 @@ impl Listener for WaitQueues {
     }
 
     fn disconnected(&self) {
-        let queues: Vec<_> = lock(&self.0).values().flatten().map(Arc::clone).collect();
+        let mut queues: Vec<_> = lock(&self.0).values().flatten().map(Arc::clone).collect();
+        queues.sort_by(|a, b| a.key.channel.cmp(&b.key.channel));
         for queue in queues {
             if lock(&queue.state).has_messages {
                 queue.has_messages(false);
@@ -185,7 +187,7 @@ impl WaitQueue {
         Self {
             turn: Semaphore::new(1),
             wake: Notify::new(),
-            everyone: key.is_shared.then(watch::Sender::default),
+            everyone: key.is_shared.then(Watched::default),
             state: Mutex::default(),
             key,
         }
@@ -206,7 +208,8 @@ impl WaitQueue {
     fn has_messages(&self, has_messages: bool) {
         let mut state = lock(&self.state);
         state.has_messages = has_messages;
-        // A waiter with a place on the server attempts when its turn comes, so it is not late if it does not attempt now.
+        // A waiter with a place on the server attempts only when its turn comes. It need not attempt now, so nothing records that
+        // it was woken.
         if !self.key.has_place {
             state.woken_at.get_or_insert_with(clock::now);
         }
@@ -300,7 +303,7 @@ impl WaitQueue {
             // All waiters can be granted the lock, too. The first waiter that finds out calls the others.
             Some(everyone) if state.is_answered && !state.is_open => {
                 state.is_open = true;
-                everyone.send_replace(());
+                everyone.modify(|calls| *calls += 1);
             }
             Some(_) => {}
         }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::wait_queue::{QueueKey, Turn, WaitQueue, WaitQueues};
 use crate::config::LockConfig;
 use crate::fault::{Fault, Sent};
 use crate::store::Store;
+use crate::sync::Watched;
 
 /// An entry in a wait queue. Dropping it leaves the queue.
 pub(super) struct Waiter<'a> {
@@ -22,8 +22,8 @@ pub(super) struct Waiter<'a> {
     position: Position,
     /// It has the turn, and has not attempted since it got the turn.
     is_fresh: bool,
-    /// Receives the calls to everyone.
-    calls: Option<watch::Receiver<()>>,
+    /// The calls to everyone that there were so far.
+    calls: u64,
     /// It attempts without waiting for the turn.
     is_first_reader: bool,
     /// When it must attempt again: the outcome of its attempt out of turn is unknown, and no other waiter finds it out.
@@ -56,7 +56,7 @@ impl<'a> Waiter<'a> {
             config,
             is_fresh: matches!(position, Position::Front(_)),
             position,
-            calls: queue.everyone.as_ref().map(watch::Sender::subscribe),
+            calls: queue.everyone.as_ref().map_or(0, Watched::get),
             is_first_reader: queue.key.is_shared && !queue.is_closed(),
             must_attempt_at: None,
             is_granted: false,
@@ -79,7 +79,10 @@ impl<'a> Waiter<'a> {
                 biased;
                 turn = turn => turn,
                 () = self.queue.overlooked(self.config.safety_poll() * 2) => return,
-                () = called(&mut self.calls) => return,
+                calls = called(&self.queue, self.calls) => {
+                    self.calls = calls;
+                    return;
+                }
                 () = elapsed(self.must_attempt_at) => return,
             };
             self.position = Position::Front(turn);
@@ -94,6 +97,7 @@ impl<'a> Waiter<'a> {
         self.queues.subscribe(&self.queue, self.store);
         let pause = self.queue.pause(self.config);
         tokio::select! {
+            biased;
             () = self.queue.wake.notified() => {}
             () = sleep(poll.map_or(pause, |poll| poll.min(pause))) => {}
         }
@@ -165,11 +169,13 @@ impl Answers {
     }
 }
 
-/// Waits for a call to everyone. Never ends where only one owner can hold the lock.
-async fn called(calls: &mut Option<watch::Receiver<()>>) {
-    match calls {
-        // Fails only without the queue, which the waiter keeps.
-        Some(calls) => drop(calls.changed().await),
+/// Waits for another call to everyone, and returns their number. Never ends where only one owner can hold the lock.
+async fn called(queue: &WaitQueue, so_far: u64) -> u64 {
+    match &queue.everyone {
+        Some(everyone) => {
+            everyone.until(|calls| *calls != so_far).await;
+            everyone.get()
+        }
         None => pending().await,
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Keyspace {
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+pub(super) struct Entry {
     value: Value,
     /// Milliseconds since 1970.
     expires: Option<i64>,
@@ -71,6 +71,16 @@ impl Keyspace {
 
     pub(super) fn remove(&mut self, key: &[u8]) -> bool {
         self.live(key).is_some() && self.entries.remove(key).is_some()
+    }
+
+    /// A copy of all keys.
+    pub(super) fn copy(&self) -> HashMap<Bytes, Entry> {
+        self.entries.clone()
+    }
+
+    /// Returns to an earlier copy.
+    pub(super) fn restore(&mut self, entries: HashMap<Bytes, Entry>) {
+        self.entries = entries;
     }
 
     pub(super) fn clear(&mut self) {

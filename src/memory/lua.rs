@@ -22,9 +22,13 @@ pub(super) trait Host {
     fn knows(&self, name: &str) -> bool;
 }
 
+/// The text and what it was compiled to.
+type Compiled = (Box<[u8]>, Function);
+
 struct Machine {
     lua: Lua,
-    compiled: RefCell<HashMap<String, Function>>,
+    /// By the hash, with the text: a simulation may replace the text.
+    compiled: RefCell<HashMap<String, Compiled>>,
 }
 
 thread_local! {
@@ -86,7 +90,9 @@ impl Machine {
     }
 
     fn compile(&self, hash: &str, source: &[u8]) -> Result<Function, String> {
-        if let Some(function) = self.compiled.borrow().get(hash) {
+        if let Some((text, function)) = self.compiled.borrow().get(hash)
+            && **text == *source
+        {
             return Ok(function.clone());
         }
         let function = self.lua.load(body(source)?).set_name("@user_script").into_function();
@@ -95,7 +101,7 @@ impl Machine {
             let text = text.split_once("user_script:").map_or(&*text, |(_, text)| text);
             format!("ERR Error compiling script (new function): user_script:{text}")
         })?;
-        self.compiled.borrow_mut().insert(hash.to_owned(), function.clone());
+        self.compiled.borrow_mut().insert(hash.to_owned(), (source.into(), function.clone()));
         Ok(function)
     }
 
@@ -141,6 +147,12 @@ impl Machine {
             Ok(from_lua(&function.call(())?))
         })
     }
+}
+
+/// Whether the first line of a script lets it run without memory.
+pub(super) fn allows_oom(source: &[u8]) -> bool {
+    let line = source.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    line.ends_with(b"flags=allow-oom")
 }
 
 /// The script without its first line, such as `#!lua flags=allow-oom`. The line stays as an empty one, so that lines keep their

@@ -6,14 +6,22 @@
 
 mod channels;
 mod commands;
+mod history;
 mod keyspace;
+mod link;
 mod look;
 mod lua;
 mod net;
 mod number;
+mod scripts;
 mod server;
+mod simulated;
 mod state;
 mod value;
 mod wire;
 
+#[doc(hidden)]
+pub use crate::process::Process;
+#[doc(hidden)]
+pub use link::Network;
 pub use server::{Data, MemoryServer};

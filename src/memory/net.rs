@@ -14,9 +14,11 @@ use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use super::channels::ClientId;
+use super::link::Link;
 use super::state::State;
 use super::wire::{Reply, take_command};
-use crate::sync::lock;
+use crate::process::{self, Process};
+use crate::sync::{Watched, lock};
 
 /// How many bytes can be under way in one direction. A sender of more bytes waits.
 const BUFFER: usize = 256 * 1024;
@@ -24,28 +26,29 @@ const BUFFER: usize = 256 * 1024;
 /// This long after a client left a connection, its host gives up the bytes that have not arrived yet.
 const UNDELIVERED: Duration = Duration::from_secs(10);
 
-/// The state of the server's process and of the network.
+/// The state of the server's process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Conditions {
     /// The process is stopped. It gets commands and runs them later.
     pub(super) is_frozen: bool,
-    /// Nothing arrives, in either direction.
-    pub(super) is_held: bool,
     pub(super) is_running: bool,
-    /// How often the connections were cut.
-    pub(super) cuts: u64,
+    /// How often the process was started.
+    pub(super) starts: u64,
+    /// A command takes up to this long.
+    pub(super) slowness: Duration,
 }
 
-/// A server and the network to it.
+/// A server.
 pub(super) struct Shared {
     pub(super) state: Mutex<State>,
-    pub(super) conditions: watch::Sender<Conditions>,
+    pub(super) conditions: Watched<Conditions>,
 }
 
 /// The client's end of a connection.
 #[derive(Debug)]
 pub(crate) struct Stream {
     bytes: DuplexStream,
+    process: Option<Process>,
     /// Ends with the stream. So the server learns that the client has left.
     _left: watch::Sender<()>,
 }
@@ -54,11 +57,10 @@ pub(crate) struct Stream {
 ///
 /// # Errors
 ///
-/// The server does not run.
-pub(super) fn connect(shared: &Arc<Shared>) -> io::Result<Stream> {
-    let conditions = shared.conditions.subscribe();
-    let at_start = *conditions.borrow();
-    if !at_start.is_running {
+/// The server does not run, or the network refuses.
+pub(super) fn connect(shared: &Arc<Shared>, link: &Arc<Link>) -> io::Result<Stream> {
+    let at_start = shared.conditions.get();
+    if !at_start.is_running || link.refuses() {
         return Err(io::Error::new(
             io::ErrorKind::ConnectionRefused,
             "connection refused: the in-memory server is stopped",
@@ -67,17 +69,25 @@ pub(super) fn connect(shared: &Arc<Shared>) -> io::Result<Stream> {
     let (bytes, server_end) = duplex(BUFFER);
     let (left, has_left) = watch::channel(());
     let (client, outbox) = lock(&shared.state).connect();
-    let connection =
-        Connection { shared: Arc::clone(shared), client, conditions, cuts: at_start.cuts, has_left };
+    let connection = Connection {
+        shared: Arc::clone(shared),
+        client,
+        starts: at_start.starts,
+        cuts: link.cuts(),
+        link: Arc::clone(link),
+        has_left,
+    };
     tokio::spawn(connection.serve(server_end, outbox));
-    Ok(Stream { bytes, _left: left })
+    Ok(Stream { bytes, process: process::current(), _left: left })
 }
 
 /// The server's end of a connection.
 struct Connection {
     shared: Arc<Shared>,
     client: ClientId,
-    conditions: watch::Receiver<Conditions>,
+    /// The number of starts of the server before this connection was made.
+    starts: u64,
+    link: Arc<Link>,
     /// The number of cuts before this connection was made.
     cuts: u64,
     has_left: watch::Receiver<()>,
@@ -85,27 +95,39 @@ struct Connection {
 
 impl Connection {
     async fn serve(self, stream: DuplexStream, outbox: UnboundedReceiver<Vec<u8>>) {
-        let (from_client, to_client) = split(stream);
-        let mut conditions = self.conditions.clone();
-        let is_cut = conditions.wait_for(|now| !now.is_running || now.cuts != self.cuts);
-        tokio::select! {
+        let (from_client, mut to_client) = split(stream);
+        let is_over = self.shared.conditions.until(|now| !now.is_running || now.starts != self.starts);
+        let mut is_over = std::pin::pin!(is_over);
+        let mut read = std::pin::pin!(self.read(from_client));
+        let is_delivered = tokio::select! {
             biased;
-            _ = is_cut => {}
-            () = self.read(from_client) => {}
-            () = self.write(to_client, outbox) => {}
+            () = &mut is_over => false,
+            is_delivered = self.link.cut_after(self.cuts) => is_delivered,
+            () = &mut read => false,
+            () = self.write(&mut to_client, outbox) => false,
+        };
+        if is_delivered {
+            let _ = to_client.shutdown().await;
+            tokio::select! {
+                biased;
+                () = is_over => {}
+                () = read => {}
+                () = sleep(UNDELIVERED) => {}
+            }
         }
     }
 
     /// Runs commands until the client has left.
     async fn read(&self, mut from: impl AsyncRead + Unpin) {
         let mut bytes = Vec::new();
-        let mut random = Rng::with_seed(self.client);
+        let mut random = Rng::with_seed(self.link.seed(self.client));
         while from.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
             // Connections overtake each other, as on a network. If each command were answered at once and the clock is paused,
             // clients that wait for each other could repeat the same steps for ever.
             if random.bool() {
                 yield_now().await;
             }
+            pass(self.link.delay(&mut random)).await;
             loop {
                 let command = take_command(&mut bytes);
                 if matches!(command, Ok(None)) {
@@ -115,6 +137,8 @@ impl Connection {
                 if !self.may_run().await {
                     return;
                 }
+                let slowness = self.shared.conditions.get().slowness;
+                pass(slowness.mul_f64(random.f64())).await;
                 let mut state = lock(&self.shared.state);
                 match command {
                     Ok(words) => state.serve(self.client, &words.unwrap_or_default()),
@@ -129,17 +153,21 @@ impl Connection {
 
     /// Waits until a command that was sent can run. False: it was given up before it arrived.
     async fn may_run(&self) -> bool {
-        let mut conditions = self.conditions.clone();
         loop {
+            if self.link.holds_requests(self.client) {
+                tokio::select! {
+                    biased;
+                    () = self.link.changed(|link| !link.holds_requests(self.client)) => {}
+                    () = self.undeliverable() => return false,
+                }
+            }
+            if !self.shared.conditions.get().is_frozen {
+                return true;
+            }
             tokio::select! {
                 biased;
-                // Fails only without a server, which `self` has.
-                _ = conditions.wait_for(|now| !now.is_held) => {}
-                () = self.undeliverable() => return false,
-            }
-            let changed = conditions.wait_for(|now| now.is_held || !now.is_frozen).await;
-            if changed.is_ok_and(|now| !now.is_held) {
-                return true;
+                () = self.shared.conditions.until(|now| !now.is_frozen) => {}
+                () = self.link.changed(|link| link.holds_requests(self.client)) => {}
             }
         }
     }
@@ -152,14 +180,24 @@ impl Connection {
 
     /// Sends replies and messages. It never ends: what the client sent before it left still runs.
     async fn write(&self, mut to: impl AsyncWrite + Unpin, mut outbox: UnboundedReceiver<Vec<u8>>) {
-        let mut conditions = self.conditions.clone();
-        while let Some(bytes) = outbox.recv().await {
-            let _ = conditions.wait_for(|now| !now.is_held).await;
+        let mut random = Rng::with_seed(!self.link.seed(self.client));
+        while let Some(mut bytes) = outbox.recv().await {
+            pass(self.link.delay(&mut random)).await;
+            while let Ok(more) = outbox.try_recv() {
+                bytes.extend(more);
+            }
+            self.link.changed(|link| !link.holds_replies(self.client)).await;
             if to.write_all(&bytes).await.is_err() {
                 break;
             }
         }
         std::future::pending().await
+    }
+}
+
+async fn pass(time: Duration) {
+    if time > Duration::ZERO {
+        sleep(time).await;
     }
 }
 
@@ -170,18 +208,31 @@ impl Drop for Connection {
     }
 }
 
+impl Stream {
+    /// A process that is stopped receives and sends nothing.
+    fn is_running(&self, context: &Context<'_>) -> bool {
+        self.process.as_ref().is_none_or(|process| process.is_running(context))
+    }
+}
+
 impl AsyncRead for Stream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.is_running(cx) {
+            return Poll::Pending;
+        }
         Pin::new(&mut self.bytes).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if !self.is_running(cx) {
+            return Poll::Pending;
+        }
         Pin::new(&mut self.bytes).poll_write(cx, buf)
     }
 

@@ -5,14 +5,13 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::watch;
-
+use super::link::Link;
 use super::look;
 use super::net::{self, Conditions, Shared, Stream};
 use super::state::State;
 use super::value::Bytes;
 use crate::clock::WallClock;
-use crate::sync::lock;
+use crate::sync::{Watched, lock};
 
 /// A server in this process, for tests. It needs the feature `memory`.
 ///
@@ -39,7 +38,10 @@ use crate::sync::lock;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct MemoryServer(Arc<Shared>);
+pub struct MemoryServer {
+    pub(super) shared: Arc<Shared>,
+    pub(super) link: Arc<Link>,
+}
 
 /// How much of its data a server still has when it starts.
 ///
@@ -93,11 +95,11 @@ impl MemoryServer {
     }
 
     fn with(clock: WallClock, seed: u64) -> Self {
-        let conditions = Conditions { is_frozen: false, is_held: false, is_running: true, cuts: 0 };
-        Self(Arc::new(Shared {
-            state: Mutex::new(State::new(clock, seed)),
-            conditions: watch::Sender::new(conditions),
-        }))
+        let conditions =
+            Conditions { is_frozen: false, is_running: true, starts: 0, slowness: Duration::ZERO };
+        let shared =
+            Shared { state: Mutex::new(State::new(clock, seed)), conditions: Watched::new(conditions) };
+        Self { shared: Arc::new(shared), link: Arc::new(Link::new(0)) }
     }
 
     /// Ends the lock with this key, as if its lease were over. Returns whether there was one.
@@ -120,7 +122,7 @@ impl MemoryServer {
     /// # Ok(()) }
     /// ```
     pub fn expire(&self, key: impl AsRef<str>) -> bool {
-        lock(&self.0.state).expire(key.as_ref().as_bytes())
+        lock(&self.shared.state).expire(key.as_ref().as_bytes())
     }
 
     /// Stops the process of the server without ending it, or lets it continue.
@@ -178,16 +180,10 @@ impl MemoryServer {
     /// # Ok(()) }
     /// ```
     pub fn start(&self, data: Data) {
-        let mut state = lock(&self.0.state);
-        state.restart();
-        if data == Data::Lost {
-            state.data.keyspace.clear();
-        }
-        drop(state);
-        self.change(|conditions| {
-            conditions.cuts += 1;
-            conditions.is_running = true;
-            conditions.is_frozen = false;
+        self.restart(|state| {
+            if data == Data::Lost {
+                state.data.keyspace.clear();
+            }
         });
     }
 
@@ -210,7 +206,7 @@ impl MemoryServer {
     /// # Ok(()) }
     /// ```
     pub fn hold(&self, is_held: bool) {
-        self.change(|conditions| conditions.is_held = is_held);
+        self.link.hold(is_held);
     }
 
     /// Closes all connections. Commands and replies under way on them are lost. Clients can connect again at once.
@@ -228,7 +224,7 @@ impl MemoryServer {
     /// # Ok(()) }
     /// ```
     pub fn cut(&self) {
-        self.change(|conditions| conditions.cuts += 1);
+        self.link.cut(false);
     }
 
     /// Runs a command, and returns the reply in the form of version 2 of the Redis protocol. For lockkeeper's own tests.
@@ -240,7 +236,7 @@ impl MemoryServer {
     #[doc(hidden)]
     pub fn execute<W: AsRef<[u8]>>(&self, words: &[W]) -> Vec<u8> {
         let words: Vec<Bytes> = words.iter().map(|word| word.as_ref().into()).collect();
-        let mut state = lock(&self.0.state);
+        let mut state = lock(&self.shared.state);
         state.update_time();
         let replies =
             look::look(&state.data, &words).map_or_else(|| state.replies(None, &words), |reply| vec![reply]);
@@ -251,11 +247,23 @@ impl MemoryServer {
 
     /// Opens a connection.
     pub(crate) fn connect(&self) -> io::Result<Stream> {
-        net::connect(&self.0)
+        net::connect(&self.shared, &self.link)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Conditions)) {
-        self.0.conditions.send_modify(change);
+    pub(super) fn restart(&self, change: impl FnOnce(&mut State)) {
+        let mut state = lock(&self.shared.state);
+        state.restart();
+        change(&mut state);
+        drop(state);
+        self.change(|conditions| {
+            conditions.starts += 1;
+            conditions.is_running = true;
+            conditions.is_frozen = false;
+        });
+    }
+
+    pub(super) fn change(&self, change: impl FnOnce(&mut Conditions)) {
+        self.shared.conditions.modify(change);
     }
 }
 
@@ -267,6 +275,6 @@ impl Default for MemoryServer {
 
 impl fmt::Debug for MemoryServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("MemoryServer").field(&*self.0.conditions.borrow()).finish()
+        f.debug_tuple("MemoryServer").field(&self.shared.conditions.get()).finish()
     }
 }

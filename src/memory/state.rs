@@ -1,15 +1,16 @@
 //! The state of a server, and the commands that need more than its keys.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use redis::Script;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::channels::{Channels, ClientId};
 use super::commands::{find, takes, wrong_number};
+use super::history::History;
 use super::keyspace::Keyspace;
-use super::lua::{self, Host};
+use super::lua::Host;
+use super::scripts::Scripts;
 use super::value::{Bytes, Hash};
 use super::wire::{Outcome, Reply};
 use crate::clock::WallClock;
@@ -38,11 +39,18 @@ const OF_SUBSCRIBERS: [&str; 3] = ["ping", "subscribe", "unsubscribe"];
 /// Everything that the process of a server has.
 pub(super) struct State {
     pub(super) data: Data,
-    scripts: HashMap<String, Bytes>,
+    pub(super) scripts: Scripts,
+    /// Earlier states of the keys, if they are kept.
+    pub(super) history: Option<History>,
+    pub(super) observer: Option<Observer>,
     next_client: ClientId,
     run_id: String,
     clock: WallClock,
 }
+
+/// Sees each command of a connection and its reply, and can ask the server.
+pub(super) type Observer =
+    Box<dyn FnMut(ClientId, &[Bytes], &[u8], &mut dyn FnMut(&[&str]) -> Vec<u8>) + Send>;
 
 /// What scripts can use.
 pub(super) struct Data {
@@ -66,7 +74,15 @@ impl State {
             clients: BTreeMap::new(),
             calls: BTreeMap::new(),
         };
-        Self { data, scripts: HashMap::new(), next_client: 0, run_id: new_run_id(), clock }
+        Self {
+            data,
+            scripts: Scripts::default(),
+            history: None,
+            observer: None,
+            next_client: 0,
+            run_id: new_run_id(),
+            clock,
+        }
     }
 
     /// Adds a connection. Returns its number and what the server sends to it.
@@ -84,7 +100,7 @@ impl State {
 
     /// Starts the server's process again. The keys stay.
     pub(super) fn restart(&mut self) {
-        self.scripts.clear();
+        self.scripts.forget();
         self.run_id = new_run_id();
     }
 
@@ -110,7 +126,23 @@ impl State {
     /// Runs a command of a connection, and sends the reply.
     pub(super) fn serve(&mut self, client: ClientId, words: &[Bytes]) {
         let replies = self.replies(Some(client), words);
+        if let Some(history) = &mut self.history {
+            history.keep(&self.data.keyspace);
+        }
+        if let Some(mut observer) = self.observer.take() {
+            let mut ask = |question: &[&str]| {
+                let question: Vec<Bytes> = question.iter().map(|word| word.as_bytes().into()).collect();
+                bytes(&self.replies(None, &question))
+            };
+            observer(client, words, &bytes(&replies), &mut ask);
+            self.observer = Some(observer);
+        }
         self.data.send(client, &replies);
+    }
+
+    /// The number of the last connection.
+    pub(super) const fn last_client(&self) -> ClientId {
+        self.next_client
     }
 
     /// Runs a command, and returns its replies: more than one if it subscribes to more than one channel.
@@ -139,8 +171,8 @@ impl State {
             ("unsubscribe", Some(client)) => return self.unsubscribe(client, &words[1..]),
             ("subscribe" | "unsubscribe", None) => Err("ERR only a connection subscribes".to_owned()),
             ("client", _) => client_command(words),
-            ("eval", _) => self.eval(words),
-            ("evalsha", _) => self.eval_hash(words),
+            ("eval", _) => self.scripts.eval(words, self.data.ticked()),
+            ("evalsha", _) => self.scripts.eval_hash(words, self.data.ticked()),
             ("hello", _) => self.hello(words, client),
             ("info", _) => self.info(words),
             ("ping", _) => self.ping(words, client),
@@ -227,41 +259,21 @@ impl State {
 
     fn script(&mut self, words: &[Bytes]) -> Outcome {
         match &words[1..] {
-            [load, source] if load.eq_ignore_ascii_case(b"load") => self.load(source).map(Reply::bulk),
+            [load, source] if load.eq_ignore_ascii_case(b"load") => {
+                self.scripts.load(source).map(Reply::bulk)
+            }
             _ => Err(unknown_subcommand(words)),
         }
-    }
-
-    /// Keeps a script. Returns its hash.
-    fn load(&mut self, source: &Bytes) -> Result<String, String> {
-        let hash = Script::new(&String::from_utf8_lossy(source)).get_hash().to_owned();
-        lua::check(&hash, source)?;
-        self.scripts.insert(hash.clone(), Arc::clone(source));
-        Ok(hash)
-    }
-
-    fn eval(&mut self, words: &[Bytes]) -> Outcome {
-        let (keys, args) = parameters(words)?;
-        let hash = self.load(&words[1])?;
-        self.data.keyspace.tick();
-        Ok(lua::run(&hash, &words[1], keys, args, &mut self.data))
-    }
-
-    fn eval_hash(&mut self, words: &[Bytes]) -> Outcome {
-        const UNKNOWN: &str = "NOSCRIPT No matching script. Please use EVAL.";
-        const LEN: usize = 40;
-        let hash = String::from_utf8_lossy(&words[1]).to_ascii_lowercase();
-        if hash.len() != LEN {
-            return Err(UNKNOWN.to_owned());
-        }
-        let (keys, args) = parameters(words)?;
-        let source = self.scripts.get(&hash).ok_or_else(|| UNKNOWN.to_owned())?;
-        self.data.keyspace.tick();
-        Ok(lua::run(&hash, source, keys, args, &mut self.data))
     }
 }
 
 impl Data {
+    /// Time passes before a script.
+    fn ticked(&mut self) -> &mut Self {
+        self.keyspace.tick();
+        self
+    }
+
     fn count_call(&mut self, name: &'static str) {
         *self.calls.entry(name).or_default() += 1;
     }
@@ -290,11 +302,9 @@ impl Data {
     }
 
     pub(super) fn send(&self, client: ClientId, replies: &[Reply]) {
-        let mut bytes = Vec::new();
-        replies.iter().for_each(|reply| reply.write(&mut bytes));
         // Fails if the connection is about to be removed.
         if let Some(client) = self.clients.get(&client) {
-            let _ = client.send(bytes);
+            let _ = client.send(bytes(replies));
         }
     }
 }
@@ -323,20 +333,17 @@ impl Host for Data {
     }
 }
 
+fn bytes(replies: &[Reply]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    replies.iter().for_each(|reply| reply.write(&mut bytes));
+    bytes
+}
+
 /// Whether this is the key of a read hold on the lock with this key.
 fn is_read_hold(lock: &[u8], key: &[u8]) -> bool {
     let (lock, key) = (String::from_utf8_lossy(lock), String::from_utf8_lossy(key));
     let tag = if lock.contains('{') { lock.into_owned() } else { format!("{{{lock}}}") };
     key.strip_prefix(&*tag).is_some_and(|rest| rest.starts_with(':') && rest.contains(":rwlock_timeout:"))
-}
-
-/// The keys and the arguments of a script.
-fn parameters(words: &[Bytes]) -> Result<(&[Bytes], &[Bytes]), String> {
-    let keys = std::str::from_utf8(&words[2]).ok().and_then(|text| text.parse::<i64>().ok());
-    let keys = keys.ok_or_else(|| "ERR value is not an integer or out of range".to_owned())?;
-    let keys = usize::try_from(keys).map_err(|_| "ERR Number of keys can't be negative".to_owned())?;
-    let parameters = words[3..].split_at_checked(keys);
-    parameters.ok_or_else(|| "ERR Number of keys can't be greater than number of args".to_owned())
 }
 
 fn client_command(words: &[Bytes]) -> Outcome {

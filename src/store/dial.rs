@@ -65,6 +65,7 @@ mod memory {
     use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisResult};
 
     use crate::memory::MemoryServer;
+    use crate::task;
 
     pub(super) async fn commands(server: &MemoryServer) -> RedisResult<MultiplexedConnection> {
         // The store sets the time limit of every command.
@@ -72,7 +73,7 @@ mod memory {
         let info = RedisConnectionInfo::default();
         let (connection, driver) =
             MultiplexedConnection::new_with_config(&info, server.connect()?, config).await?;
-        tokio::spawn(driver);
+        task::spawn(driver);
         Ok(connection)
     }
 

@@ -31,6 +31,7 @@ use crate::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{self, Arg, Call, Reply};
 use crate::report::Limit;
 use crate::sync::lock;
+use crate::task;
 
 /// A connection on which a command timed out has this long to answer a `PING`. Otherwise it is replaced.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
@@ -232,7 +233,7 @@ impl Server {
 
     fn begin(self: &Arc<Self>, index: ConnectionIndex) -> Connecting {
         let server = Arc::clone(self);
-        let task = self.runtime.spawn(async move {
+        let task = task::spawn_on(&self.runtime, async move {
             // A pool runs code of the application, which can panic.
             let opened = AssertUnwindSafe(server.open()).catch_unwind().await;
             let result = opened.unwrap_or_else(|_| Err(server.unreachable("the pool panicked")));
@@ -299,7 +300,7 @@ impl Server {
             return;
         }
         let (server, connection) = (Arc::clone(self), connection.clone());
-        self.runtime.spawn(async move {
+        task::spawn_on(&self.runtime, async move {
             let mut multiplexed = connection.open.connection.clone();
             match timeout(PROBE_TIMEOUT, wire::send(&mut multiplexed, &cmd("PING"))).await {
                 Ok(Ok(_)) => {}

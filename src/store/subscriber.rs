@@ -3,7 +3,7 @@
 //! Nobody waits for this task. It receives orders, and tells its [`Listener`] what happens. It sends one command at a time,
 //! without a pause in receiving messages. Orders that arrive meanwhile go out together in the next command.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use super::listener::Listener;
 use crate::config::LockConfig;
 use crate::jitter::Backoff;
 use crate::report::Limit;
+use crate::task;
 
 /// While there is a subscription, the task sends a `PING` this often.
 const PING_EVERY: Duration = Duration::from_secs(1);
@@ -54,13 +55,13 @@ impl Subscriber {
             disconnects: Limit::default(),
             listener,
             orders,
-            wanted: HashSet::new(),
-            changed: HashSet::new(),
+            wanted: BTreeSet::new(),
+            changed: BTreeSet::new(),
             alone: Vec::new(),
             command_timeout: config.command_timeout(),
             backoff: RECONNECT,
         };
-        tokio::spawn(task.run());
+        task::spawn(task.run());
         Self { orders: Some(sender) }
     }
 
@@ -89,9 +90,9 @@ struct Task {
     listener: Arc<dyn Listener>,
     orders: UnboundedReceiver<Order>,
     /// Channels that somebody wants.
-    wanted: HashSet<Arc<str>>,
+    wanted: BTreeSet<Arc<str>>,
     /// Channels whose subscription perhaps has to change.
-    changed: HashSet<Arc<str>>,
+    changed: BTreeSet<Arc<str>>,
     /// Channels of a command that the server refused, perhaps because of only one channel. Each is subscribed alone.
     alone: Vec<Arc<str>>,
     command_timeout: Duration,
@@ -151,7 +152,7 @@ impl Task {
 
     /// Uses one connection until it ends.
     async fn serve(&mut self, sink: PubSubSink, mut stream: PubSubStream) -> End {
-        let mut active = HashSet::new();
+        let mut active = BTreeSet::new();
         self.changed.clone_from(&self.wanted);
         self.alone.clear();
         let mut command: Option<Command> = None;
@@ -162,12 +163,8 @@ impl Task {
                 command = self.next_command(&sink, &active);
             }
             tokio::select! {
-                message = stream.next() => match message {
-                    Some(message) => {
-                        self.listener.message(message.get_channel_name());
-                    }
-                    None => return End::Broken("the connection ended".to_owned()),
-                },
+                // Messages last: there may be so many that nothing else would have a turn.
+                biased;
                 done = running(&mut command) => match done {
                     Ok(Ok(done)) => self.finish(done, &mut active),
                     Ok(Err(error)) => return End::Broken(error.to_string()),
@@ -181,15 +178,21 @@ impl Task {
                     let pong = async move { sink.ping::<redis::Value>().await.map(|_| Done::Pinged) };
                     command = Some(timeout(self.command_timeout, pong).boxed());
                 }
+                message = stream.next() => match message {
+                    Some(message) => {
+                        self.listener.message(message.get_channel_name());
+                    }
+                    None => return End::Broken("the connection ended".to_owned()),
+                },
             }
         }
     }
 
     /// Returns one SUBSCRIBE or UNSUBSCRIBE for everything that changed since the last one.
-    fn next_command(&mut self, sink: &PubSubSink, active: &HashSet<Arc<str>>) -> Option<Command> {
+    fn next_command(&mut self, sink: &PubSubSink, active: &BTreeSet<Arc<str>>) -> Option<Command> {
         let mut subscribe = Vec::new();
         let mut unsubscribe = Vec::new();
-        for channel in self.changed.drain() {
+        for channel in std::mem::take(&mut self.changed) {
             match (self.wanted.contains(&channel), active.contains(&channel)) {
                 (true, false) => subscribe.push(channel),
                 (false, true) => unsubscribe.push(channel),
@@ -226,7 +229,7 @@ impl Task {
         Some(timeout(run, work).boxed())
     }
 
-    fn finish(&mut self, done: Done, active: &mut HashSet<Arc<str>>) {
+    fn finish(&mut self, done: Done, active: &mut BTreeSet<Arc<str>>) {
         match done {
             Done::Pinged => {}
             Done::Refused(channels, error) => match &channels[..] {
@@ -276,6 +279,7 @@ impl Task {
         tokio::pin!(sleep);
         loop {
             tokio::select! {
+                biased;
                 () = &mut sleep => return true,
                 open = self.take_orders() => if !open {
                     return false;

@@ -1,6 +1,7 @@
 //! The events that lockkeeper reports through `tracing`.
 
-use std::sync::{Arc, Mutex};
+use std::io::sink;
+use std::sync::{Arc, Mutex, Once};
 
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::filter::LevelFilter;
@@ -25,6 +26,12 @@ impl std::io::Write for Events {
 impl Events {
     /// Collects the events of this thread, until the guard is dropped.
     pub fn collect(&self) -> DefaultGuard {
+        // Other threads get a subscriber that wants the same events. Without one, a thread that is the first to reach an event
+        // can turn the event off for all threads.
+        static OTHER_THREADS: Once = Once::new();
+        OTHER_THREADS.call_once(|| {
+            tracing_subscriber::fmt().with_max_level(LevelFilter::INFO).with_writer(sink).init();
+        });
         let events = self.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_ansi(false)

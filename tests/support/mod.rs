@@ -128,7 +128,7 @@ pub fn source(url: &str) -> Source {
     url.into()
 }
 
-/// The address that errors of a client name, by the URL of a test's server.
+/// Returns the address of a test's server, given its URL, as the errors of a client state it.
 pub fn address(url: &str) -> String {
     if url.starts_with("memory:") {
         "memory"
@@ -138,8 +138,8 @@ pub fn address(url: &str) -> String {
     .to_owned()
 }
 
-/// Opens a connection for the test itself. Its time limits are longer than the defaults of redis-rs: 500 ms for an
-/// answer, and one second for a connection.
+/// Opens a connection for the test itself. Its time limits are longer than those of redis-rs, which are 500 ms for an answer and
+/// one second for a connection.
 pub async fn connection(url: &str) -> MultiplexedConnection {
     let patient =
         AsyncConnectionConfig::new().set_connection_timeout(Some(LIMIT)).set_response_timeout(Some(LIMIT));
@@ -177,8 +177,9 @@ pub async fn within<T: Debug>(
 
 /// Waits until the lease of a hold is renewed.
 pub async fn renewed(guard: &LockGuard) {
-    // Each call reads two clocks, one after the other. The order makes the first deadline too late rather than too early,
-    // and the later ones too early.
+    // Each call reads two clocks, one after the other. Each deadline comes from two clocks that are read one after the other. The
+    // first deadline can only be too late, and the later ones too early: if a later one is greater, the hold was certainly
+    // renewed.
     let left = guard.remaining();
     let before = Instant::now() + left;
     eventually("it is renewed", || Instant::now() + guard.remaining(), |&now| now > before + MS).await;

@@ -28,7 +28,7 @@ const SPLITS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_mi
 /// A failed round waits this long for the release of the members that it was granted. The background does the rest.
 const GIVE_BACK: Duration = Duration::from_millis(50);
 
-/// A lock that needs all members begins to pause after this many rounds in a row that released something.
+/// If this many rounds in a row released something, a lock that needs all members pauses after each further such round.
 const PATIENT: u32 = 3;
 
 /// The members of a lock, while one owner acquires them.

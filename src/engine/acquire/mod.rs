@@ -110,7 +110,11 @@ impl<'a> Acquisition<'a> {
                     }
                 }
                 // Refused by a member for which this call does not wait yet.
-                (Round::Refused { member, .. }, waits) => *waits = Some(self.join(member)),
+                (Round::Refused { member, left }, waits) => {
+                    let (member, mut waiter) = self.join(member);
+                    waiter.refused(left); // so it need not attempt before it is woken
+                    *waits = Some((member, waiter));
+                }
                 // The call leaves its queue: the other waiters in it must not be delayed by the server of another member.
                 (Round::Failed { member, fault }, waits @ Some(_))
                     if waits.as_ref().is_some_and(|(waits_for, _)| *waits_for != member)
@@ -149,6 +153,7 @@ impl<'a> Acquisition<'a> {
         let answers = self.limits.map(|_| waiter.answers());
         let next = pin!(async {
             tokio::select! {
+                biased;
                 () = waiter.next(poll) => {}
                 () = handle.closing() => {}
             }

@@ -20,8 +20,8 @@ const RETRY: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_se
 /// The pauses between undos that were answered, while a copy of the attempt can still be under way.
 const UNDO_AGAIN: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
 
-/// How long after the first answer a copy of an attempt can still arrive. The server runs the commands that it has received as
-/// soon as it continues. The commands that the client's host has not delivered, the host gives up earlier than this.
+/// How long after the first answer a copy of an attempt can still arrive. A server that was stopped runs the commands that it had
+/// received as soon as it continues. The client's host gives up sooner than this on commands that it could not deliver.
 const LATE_COPIES: Duration = Duration::from_secs(25);
 
 /// The same during a shutdown: enough for the commands that the server has received.
@@ -123,6 +123,7 @@ impl Grant {
         let engine = &self.lock.engine;
         if !engine.is_closing() {
             tokio::select! {
+                biased;
                 () = sleep(pause) => return,
                 () = self.undo.stir.notified() => return,
                 () = engine.closing() => {}

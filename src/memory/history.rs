@@ -1,0 +1,38 @@
+//! Earlier states of the keys: a server that writes its data to disk once a second may start with those.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use super::keyspace::{Entry, Keyspace};
+use super::value::Bytes;
+
+/// Time between two states that are kept.
+const STEP: Duration = Duration::from_millis(100);
+
+/// States that are kept.
+const MOST: usize = 25;
+
+#[derive(Default)]
+pub(super) struct History(VecDeque<(Duration, HashMap<Bytes, Entry>)>);
+
+impl History {
+    /// Keeps the present state, if there is none of about this time.
+    pub(super) fn keep(&mut self, keyspace: &Keyspace) {
+        if self.0.back().is_some_and(|(at, _)| keyspace.now() < *at + STEP) {
+            return;
+        }
+        self.0.push_back((keyspace.now(), keyspace.copy()));
+        if self.0.len() > MOST {
+            self.0.pop_front();
+        }
+    }
+
+    /// Returns to the last state that is at least this old, or to none.
+    pub(super) fn return_to(&mut self, age: Duration, keyspace: &mut Keyspace) {
+        let time = keyspace.now().saturating_sub(age);
+        while self.0.back().is_some_and(|(at, _)| *at > time) {
+            self.0.pop_back();
+        }
+        keyspace.restore(self.0.back().map(|(_, entries)| entries.clone()).unwrap_or_default());
+    }
+}

@@ -1,0 +1,144 @@
+//! Makes the faults of a world.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use lockkeeper::memory::{Data, Network};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::plan::{FaultKind, MS, Mode, SECOND, one, up_to};
+use crate::world::World;
+
+/// Makes faults until their time is over.
+pub async fn run(world: Arc<World>) {
+    let plan = &world.plan;
+    let mut rng = Rng::with_seed(plan.seed.wrapping_mul(131).wrapping_add(7));
+    let mut running = JoinSet::new();
+    if plan.faults.is_empty() {
+        return;
+    }
+    loop {
+        let pause = match plan.mode {
+            Mode::Gentle => plan.lease + up_to(&mut rng, plan.lease),
+            _ => up_to(&mut rng, 2 * plan.fault_pause),
+        };
+        sleep(pause).await;
+        if world.now() >= plan.faults_end {
+            break;
+        }
+        let kind = one(&mut rng, &plan.faults);
+        let (server, process) = (rng.usize(..plan.servers), rng.usize(..plan.processes));
+        let left = plan.faults_end - world.now();
+        let time = (2 * MS).max(up_to(&mut rng, plan.longest_fault)).min(left);
+        let age = up_to(&mut rng, 2 * SECOND);
+        let fault = make(Arc::clone(&world), kind, server, process, time, age);
+        match plan.mode {
+            Mode::Gentle => fault.await,
+            _ => drop(running.spawn(fault)),
+        }
+    }
+    while running.join_next().await.is_some() {}
+}
+
+async fn make(
+    world: Arc<World>,
+    kind: FaultKind,
+    server: usize,
+    process: usize,
+    time: Duration,
+    age: Duration,
+) {
+    use FaultKind::*;
+    let is_network =
+        matches!(kind, Hold | HoldRequests | HoldReplies | HoldExisting | Cut | CutLate | Refuse);
+    let is_process = matches!(kind, StopProcess | KillProcess);
+    // One at a time for each target, as each ends what it began.
+    let target = if is_network {
+        (0, process, server)
+    } else if is_process {
+        (1, process, 0)
+    } else {
+        (2, 0, server)
+    };
+    if !world.is_free(target) || (is_process && !world.oracle().waits.is_running(process)) {
+        return;
+    }
+    if kind == KillProcess && world.alive() == 1 {
+        return world.frees(target);
+    }
+    let of_process = (is_network || is_process).then_some(process);
+    let of_server = (!is_process).then_some(server);
+    let now = world.now();
+    let number = world.oracle().begin_fault(now, Some(kind), of_process, of_server);
+    let (node, network) = (&world.servers[server], &world.networks[process][server]);
+    let set = |change: fn(&mut Network)| {
+        let mut state = Network { most_delay: world.plan.most_delay, ..Network::default() };
+        change(&mut state);
+        network.set_network(state);
+    };
+    match kind {
+        Freeze => {
+            node.freeze(true);
+            sleep(time).await;
+            node.freeze(false);
+        }
+        Hold | HoldRequests | HoldReplies | HoldExisting | Refuse => {
+            match kind {
+                Hold => set(|network| (network.holds_requests, network.holds_replies) = (true, true)),
+                HoldRequests => set(|network| network.holds_requests = true),
+                HoldReplies => set(|network| network.holds_replies = true),
+                Refuse => {
+                    set(|network| network.refuses = true);
+                    network.cut();
+                }
+                _ => set(|network| {
+                    (network.holds_requests, network.holds_replies) = (true, true);
+                    network.holds_existing = true;
+                }),
+            }
+            // Only the old connections are silent, so it may last for long.
+            let left = world.plan.faults_end.saturating_sub(world.now());
+            sleep(if kind == HoldExisting { left.min(time * 4) } else { time }).await;
+            set(|_| {});
+        }
+        Cut => network.cut(),
+        CutLate => network.cut_after_delivery(),
+        Restart | RestartLost | RestartOld => {
+            node.stop();
+            sleep(time / 4).await;
+            match kind {
+                Restart => node.start(Data::Kept),
+                RestartLost => node.start(Data::Lost),
+                _ => node.start_as_of(age),
+            }
+        }
+        Full => {
+            node.fill(true);
+            sleep(time).await;
+            node.fill(false);
+        }
+        Slow => {
+            node.slow_down(20 * MS);
+            sleep(time).await;
+            node.slow_down(Duration::ZERO);
+        }
+        StopProcess => {
+            let now = world.now();
+            world.oracle().waits.runs(process, None);
+            world.processes[process].stop();
+            world.say("process", format_args!("{process} is stopped at {now:?}"));
+            sleep(time).await;
+            world.processes[process].go_on();
+            let now = world.now();
+            world.oracle().waits.runs(process, Some(now));
+        }
+        KillProcess => world.kill(process),
+    }
+    let now = world.now();
+    world.oracle().end_fault(now, number);
+    if kind != KillProcess {
+        world.frees(target);
+    }
+}

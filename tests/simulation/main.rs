@@ -1,0 +1,14 @@
+//! The whole engine, simulated: thousands of worlds with faults, each repeatable by its seed. `scripts/simulate` runs more of them.
+
+#![allow(missing_docs, unreachable_pub, reason = "a test")]
+
+mod faults;
+mod locks;
+mod oracle;
+mod plan;
+mod queue;
+mod run;
+mod trace;
+mod waits;
+mod worker;
+mod world;

@@ -1,0 +1,239 @@
+//! What a seed stands for: the locks, the settings, the workers and the faults of one world.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use lockkeeper::{LockConfig, LockConfigBuilder};
+
+pub const MS: Duration = Duration::from_millis(1);
+pub const SECOND: Duration = Duration::from_secs(1);
+
+macro_rules! named {
+    ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $variant:ident = $text:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum $name { $($(#[$of])* $variant),* }
+
+        impl $name {
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            pub const fn text(self) -> &'static str {
+                match self { $(Self::$variant => $text),* }
+            }
+
+            pub fn parse(text: &str) -> Self {
+                let found = Self::ALL.iter().find(|one| one.text() == text);
+                *found.unwrap_or_else(|| panic!("{} has no `{text}`", stringify!($name)))
+            }
+        }
+    };
+}
+
+named! {
+    /// The locks of a world.
+    Kind {
+        RLock = "rlock", Fair = "fair", ReadWrite = "rw", Fenced = "fenced", Multi = "multi", Red = "red", Owner = "owner",
+    }
+}
+
+named! {
+    /// How hard a world is.
+    Mode {
+        /// Faults of several kinds, also at the same time.
+        Chaos = "chaos",
+        /// Single faults, which must cost no hold that is renewed.
+        Gentle = "gentle",
+        /// No faults, but futures that nobody polls.
+        Hung = "hung",
+    }
+}
+
+named! {
+    FaultKind {
+        Freeze = "freeze", Hold = "hold", HoldRequests = "hold-requests", HoldReplies = "hold-replies",
+        HoldExisting = "hold-existing", Cut = "cut", CutLate = "cut-late", Refuse = "refuse", Restart = "restart",
+        RestartLost = "restart-lost", RestartOld = "restart-old", Full = "full", Slow = "slow", StopProcess = "stop",
+        KillProcess = "kill",
+    }
+}
+
+/// The faults that cost no hold, if they are shorter than a third of the lease.
+const GENTLE: &[FaultKind] = &[
+    FaultKind::Freeze,
+    FaultKind::Hold,
+    FaultKind::HoldExisting,
+    FaultKind::Cut,
+    FaultKind::CutLate,
+    FaultKind::Refuse,
+    FaultKind::Restart,
+];
+
+/// Limits what seeds stand for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub kinds: Vec<Kind>,
+    pub mode: Option<Mode>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { kinds: Kind::ALL.to_vec(), mode: None }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    pub kind: Kind,
+    pub mode: Mode,
+    pub servers: usize,
+    pub processes: usize,
+    pub workers: usize,
+    pub names: usize,
+    pub lease: Duration,
+    pub margin: Duration,
+    pub safety_poll: Duration,
+    pub fair_allowance: Duration,
+    pub command_timeout: Duration,
+    pub retry_timeout: Duration,
+    pub connections: usize,
+    pub most_delay: Duration,
+    pub drifts: Vec<i32>,
+    pub faults: Vec<FaultKind>,
+    pub fault_pause: Duration,
+    pub longest_fault: Duration,
+    pub parks: bool,
+    /// Workers pause this long between two locks at most.
+    pub pause: Duration,
+    /// Faults happen until then.
+    pub faults_end: Duration,
+}
+
+impl Plan {
+    pub fn draw(seed: u64, options: &Options) -> Self {
+        let mut rng = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5eed);
+        let rng = &mut rng;
+        let kind = one(rng, &options.kinds);
+        let drawn = match rng.u32(..100) {
+            0..60 => Mode::Chaos,
+            60..80 => Mode::Gentle,
+            _ => Mode::Hung,
+        };
+        let mode = options.mode.unwrap_or(drawn);
+        let lease = match mode {
+            Mode::Gentle => one(rng, &[3_000, 5_000, 9_000]),
+            _ => one(rng, &[1_500, 2_000, 3_000, 5_000, 9_000]),
+        } * MS;
+        let servers = match kind {
+            Kind::Red => 3,
+            Kind::Multi => rng.usize(1..=2),
+            _ => 1,
+        };
+        let count = rng.usize(1..=6);
+        let faults: Vec<_> = (0..count).map(|_| one(rng, FaultKind::ALL)).collect();
+        let mut longest_fault = one(rng, &[300, 1_000, 3_000, 8_000]) * MS;
+        let faults = match mode {
+            Mode::Chaos => faults,
+            Mode::Gentle => {
+                longest_fault = lease / 3;
+                faults.into_iter().map(|_| one(rng, GENTLE)).collect()
+            }
+            Mode::Hung => Vec::new(),
+        };
+        Self {
+            seed,
+            kind,
+            mode,
+            servers,
+            processes: rng.usize(1..=3),
+            workers: rng.usize(3..=7),
+            names: rng.usize(1..=2),
+            lease,
+            margin: 10 * MS,
+            safety_poll: one(rng, &[500, 1_000, 3_000]) * MS,
+            fair_allowance: one(rng, &[1_500, 3_000, 6_000]) * MS,
+            command_timeout: one(rng, &[200, 500, 800, 1_000]) * MS,
+            retry_timeout: one(rng, &[1_000, 3_000, 10_000]) * MS,
+            connections: rng.usize(1..=3),
+            most_delay: one(rng, &[500, 1_000, 2_000]) * MS / 1_000,
+            drifts: (0..3).map(|_| rng.i32(-800..=800)).collect(),
+            faults,
+            fault_pause: one(rng, &[500, 2_000, 6_000]) * MS,
+            longest_fault,
+            parks: mode == Mode::Hung || (mode == Mode::Chaos && rng.u32(..100) < 20),
+            pause: one(rng, &[5, 50, 400]) * MS,
+            faults_end: 45 * SECOND,
+        }
+    }
+
+    /// The type of lock of an `Owner`.
+    pub const fn inner(&self) -> Kind {
+        match self.seed % 3 {
+            0 => Kind::RLock,
+            1 => Kind::Fair,
+            _ => Kind::Fenced,
+        }
+    }
+
+    pub fn is_fair(&self) -> bool {
+        self.kind == Kind::Fair || (self.kind == Kind::Owner && self.inner() == Kind::Fair)
+    }
+
+    pub fn config(&self) -> LockConfigBuilder {
+        LockConfig::builder()
+            .watchdog_lease(self.lease)
+            .margin(self.margin)
+            .safety_poll(self.safety_poll)
+            .fair_allowance(self.fair_allowance)
+            .command_timeout(self.command_timeout)
+            .retry_timeout(self.retry_timeout)
+            .connections(self.connections)
+    }
+
+    /// How long after a fault its effects may last.
+    pub fn settle(&self) -> Duration {
+        // Bytes die 10 s after their connection, undos pause for up to 6 s, holds of dead processes end with their lease.
+        self.longest_lease() + 2 * self.fair_allowance + 12 * SECOND
+    }
+
+    /// The longest lease that a worker asks for.
+    pub fn longest_lease(&self) -> Duration {
+        2 * self.lease
+    }
+
+    /// From then on everything is calm.
+    pub fn calm_from(&self) -> Duration {
+        self.faults_end + self.settle()
+    }
+
+    /// Workers begin nothing after this.
+    pub fn end(&self) -> Duration {
+        self.calm_from() + 15 * SECOND
+    }
+
+    /// How long a lock may stay free although somebody waits, or held although nobody has it, without any fault.
+    pub fn handover(&self) -> Duration {
+        let once = 14 * self.most_delay.max(MS) + 60 * MS;
+        match self.kind {
+            Kind::Multi => 3 * once,
+            Kind::Red => 6 * once + SECOND,
+            _ => once,
+        }
+    }
+
+    /// The same beside futures that nobody polls.
+    pub fn hung_handover(&self) -> Duration {
+        // A fair waiter that nobody polls gets no more heartbeats, so its place ends.
+        let place = if self.is_fair() { 2 * self.fair_allowance } else { Duration::ZERO };
+        5 * self.safety_poll + SECOND + place
+    }
+}
+
+pub fn one<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
+    of[rng.usize(..of.len())]
+}
+
+/// Draws a time up to `most`. Short times are as likely as long ones on each scale.
+pub fn up_to(rng: &mut Rng, most: Duration) -> Duration {
+    most.mul_f64(rng.f64() * rng.f64())
+}

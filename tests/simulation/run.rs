@@ -1,0 +1,133 @@
+//! Runs seeds on all cores, and prints what they came to.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::plan::{Kind, Mode, Options, Plan};
+use crate::world::{self, Report};
+
+#[derive(Default)]
+struct Sum {
+    seeds: u64,
+    events: u64,
+    counts: BTreeMap<&'static str, u64>,
+    excused: BTreeMap<&'static str, u64>,
+    hashes: BTreeMap<u64, u64>,
+    failed: BTreeMap<u64, Vec<String>>,
+}
+
+struct Task {
+    from: u64,
+    count: u64,
+    /// Begins no seed after this.
+    limit: Duration,
+    options: Options,
+    is_printed: bool,
+    stops_at_failure: bool,
+    threads: usize,
+}
+
+fn run(task: &Task) -> Sum {
+    let (next, is_over, sum) =
+        (AtomicU64::new(task.from), AtomicBool::new(false), Mutex::new(Sum::default()));
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..task.threads {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) && start.elapsed() < task.limit {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= task.from + task.count {
+                        break;
+                    }
+                    let report = world::run(&Plan::draw(seed, &task.options), task.is_printed, &|_| {});
+                    let mut sum = sum.lock().expect("no thread panics");
+                    sum.add(report, &task.options);
+                    if task.stops_at_failure && !sum.failed.is_empty() {
+                        is_over.store(true, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    sum.into_inner().expect("no thread panics")
+}
+
+impl Sum {
+    fn add(&mut self, report: Report, options: &Options) {
+        let Report { plan, hash, oracle } = report;
+        self.seeds += 1;
+        self.events += oracle.trace.events;
+        self.hashes.insert(plan.seed, hash);
+        for (what, count) in oracle.counts {
+            *self.counts.entry(what).or_default() += count;
+        }
+        for (what, count) in oracle.excused {
+            *self.excused.entry(what).or_default() += count;
+        }
+        if !oracle.violations.is_empty() {
+            let kinds: Vec<_> = options.kinds.iter().map(|kind| kind.text()).collect();
+            let mode = options.mode.map_or_else(String::new, |mode| format!(" --mode {}", mode.text()));
+            println!(
+                "seed {} ({}, {}) fails: scripts/simulate --from {} --count 1 --kinds {}{mode} --trace",
+                plan.seed,
+                plan.kind.text(),
+                plan.mode.text(),
+                plan.seed,
+                kinds.join(",")
+            );
+            for violation in &oracle.violations {
+                println!("    {violation}");
+            }
+            self.failed.insert(plan.seed, oracle.violations);
+        }
+    }
+}
+
+fn variable<T: std::str::FromStr>(name: &str, default: T) -> T {
+    match std::env::var(format!("SIMULATE_{name}")) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("SIMULATE_{name}={text} is not understood")),
+        Err(_) => default,
+    }
+}
+
+/// `scripts/simulate` runs this.
+#[test]
+#[ignore = "scripts/simulate runs it"]
+fn simulate() {
+    world::count_panics();
+    let kinds: String = variable("KINDS", String::new());
+    let kinds =
+        if kinds.is_empty() { Kind::ALL.to_vec() } else { kinds.split(',').map(Kind::parse).collect() };
+    let mode: String = variable("MODE", String::new());
+    let mode = (!mode.is_empty()).then(|| Mode::parse(&mode));
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let task = Task {
+        from: variable("FROM", 0),
+        count: variable("COUNT", 1_000),
+        limit: Duration::from_secs(variable("SECONDS", u64::MAX / 2)),
+        options: Options { kinds, mode },
+        is_printed: variable("TRACE", false),
+        stops_at_failure: variable("STOP", false),
+        threads: variable("THREADS", cores),
+    };
+    let start = Instant::now();
+    let sum = run(&task);
+    let took = start.elapsed().as_secs_f64();
+    println!(
+        "{} seeds in {took:.1} s, {:.1} seeds/s, {} events",
+        sum.seeds,
+        sum.seeds as f64 / took,
+        sum.events
+    );
+    println!("counts: {:?}", sum.counts);
+    println!("excused: {:?}", sum.excused);
+    if variable("HASHES", false) {
+        for (seed, hash) in &sum.hashes {
+            println!("hash {seed} {hash:016x}");
+        }
+    }
+    assert!(sum.failed.is_empty(), "{} seeds fail: {:?}", sum.failed.len(), sum.failed.keys());
+}

@@ -1,0 +1,118 @@
+//! Everything that happens in a world, as a hash and, if it is asked for, as text.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use lockkeeper_testkit::lua;
+
+/// The scripts that tell the oracle something, and those that a reader of a trace wants to know.
+const FILES: [&str; 18] = [
+    "check.lua",
+    "fair/acquire.lua",
+    "fair/heartbeat.lua",
+    "fair/release.lua",
+    "fenced/acquire.lua",
+    "inspect.lua",
+    "read/acquire.lua",
+    "read/reenter.lua",
+    "read/release.lua",
+    "read/renew.lua",
+    "read/state.lua",
+    "rlock/acquire.lua",
+    "rlock/reenter.lua",
+    "rlock/release.lua",
+    "rlock/renew.lua",
+    "write/acquire.lua",
+    "write/release.lua",
+    "write/state.lua",
+];
+
+static SCRIPTS: LazyLock<HashMap<String, &'static str>> =
+    LazyLock::new(|| FILES.iter().map(|file| (lua::hash(file), *file)).collect());
+
+/// A call of a script, as the server saw it.
+pub struct Script<'a> {
+    pub file: &'static str,
+    pub keys: &'a [Arc<[u8]>],
+    pub args: &'a [Arc<[u8]>],
+}
+
+impl<'a> Script<'a> {
+    pub fn of(words: &'a [Arc<[u8]>]) -> Option<Self> {
+        let [name, hash, count, rest @ ..] = words else { return None };
+        let file = match &**name {
+            b"EVALSHA" => SCRIPTS.get(std::str::from_utf8(hash).ok()?),
+            b"EVAL" => SCRIPTS.get(redis::Script::new(std::str::from_utf8(hash).ok()?).get_hash()),
+            _ => return None,
+        };
+        let count: usize = std::str::from_utf8(count).ok()?.parse().ok()?;
+        let (keys, args) = rest.split_at(count);
+        Some(Self { file: file.copied().unwrap_or("an unknown script"), keys, args })
+    }
+
+    pub fn arg(&self, index: usize) -> &str {
+        self.args.get(index).and_then(|arg| std::str::from_utf8(arg).ok()).unwrap_or("")
+    }
+}
+
+pub struct Trace {
+    hash: DefaultHasher,
+    pub events: u64,
+    is_printed: bool,
+}
+
+impl Trace {
+    pub fn new(is_printed: bool) -> Self {
+        Self { hash: DefaultHasher::new(), events: 0, is_printed }
+    }
+
+    pub fn hash(&self) -> u64 {
+        self.hash.clone().finish()
+    }
+
+    pub fn event(&mut self, now: Duration, who: &dyn Display, text: &dyn Display) {
+        self.events += 1;
+        now.hash(&mut self.hash);
+        if self.is_printed {
+            println!("{:>11.6} {who}: {text}", now.as_secs_f64());
+        } else {
+            // Without the cost of a text.
+            self.events.hash(&mut self.hash);
+        }
+    }
+
+    pub fn command(
+        &mut self,
+        now: Duration,
+        server: usize,
+        client: u64,
+        words: &[Arc<[u8]>],
+        script: Option<&Script<'_>>,
+        reply: &[u8],
+    ) {
+        self.events += 1;
+        (now, client).hash(&mut self.hash);
+        let words = match script {
+            Some(script) => {
+                script.file.hash(&mut self.hash);
+                &words[2..]
+            }
+            None => words,
+        };
+        words.hash(&mut self.hash);
+        reply.hash(&mut self.hash);
+        if self.is_printed {
+            let texts: Vec<_> = words.iter().map(|word| String::from_utf8_lossy(word)).collect();
+            let file = script.map_or("", |script| script.file);
+            let reply = String::from_utf8_lossy(reply).replace("\r\n", " ");
+            println!(
+                "{:>11.6} server {server}, connection {client}: {file} {} -> {reply}",
+                now.as_secs_f64(),
+                texts.join(" ")
+            );
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Which locks are free, who waits for them, and which of them are held.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::locks::{Claim, NAMES};
+use crate::plan::{Kind, MS, Plan};
+
+/// A lock on a server, as its keys say.
+#[derive(Clone, Debug)]
+struct Key {
+    /// It is held until then, unless something happens. `None`: it is free.
+    held_until: Option<Duration>,
+    is_read: bool,
+    free_since: Duration,
+    /// Its lease ended, and nobody told the waiters.
+    is_expired: bool,
+    /// When it was last seen held.
+    last_held: Duration,
+    /// Calls and guards that use it.
+    users: usize,
+    /// Since when nobody uses it, and nobody left anything behind.
+    unused_since: Duration,
+}
+
+struct Wait {
+    process: usize,
+    claims: Vec<Claim>,
+    since: Duration,
+    was_reported: bool,
+}
+
+pub struct Waits {
+    keys: BTreeMap<(usize, usize), Key>,
+    waits: BTreeMap<usize, Wait>,
+    /// Since when each process runs. `None`: it does not.
+    running: Vec<Option<Duration>>,
+    is_read_write: bool,
+    /// How much longer a lock may stay free whose lease ended: fair waiters learn it from their heartbeat.
+    unnoticed: Duration,
+    reported_orphans: bool,
+}
+
+impl Waits {
+    pub fn new(plan: &Plan) -> Self {
+        let key = Key {
+            held_until: None,
+            is_read: false,
+            free_since: Duration::ZERO,
+            is_expired: false,
+            last_held: Duration::ZERO,
+            users: 0,
+            unused_since: Duration::ZERO,
+        };
+        let names = if plan.kind == Kind::Multi { 3 } else { plan.names };
+        let all = (0..plan.servers).flat_map(|server| (0..names).map(move |name| (server, name)));
+        Self {
+            keys: all.map(|one| (one, key.clone())).collect(),
+            waits: BTreeMap::new(),
+            running: vec![Some(Duration::ZERO); plan.processes],
+            is_read_write: plan.kind == Kind::ReadWrite,
+            unnoticed: if plan.is_fair() { plan.fair_allowance / 2 } else { Duration::ZERO },
+            reported_orphans: false,
+        }
+    }
+
+    /// Asks a server about its keys, after a command.
+    pub fn update(&mut self, now: Duration, server: usize, ask: &mut dyn FnMut(&[&str]) -> Vec<u8>) {
+        for ((at, name), key) in &mut self.keys {
+            if *at != server {
+                continue;
+            }
+            key.expire(now);
+            let left = number(&ask(&["PTTL", NAMES[*name]]));
+            match u64::try_from(left) {
+                Ok(left) => key.held_until = Some(now + Duration::from_millis(left + 1)),
+                Err(_) if left == -1 => key.held_until = Some(Duration::MAX),
+                Err(_) => {
+                    if key.held_until.take().is_some() {
+                        key.free_since = now;
+                        key.is_expired = false;
+                    }
+                }
+            }
+            if key.held_until.is_some() {
+                key.last_held = now;
+                if self.is_read_write {
+                    key.is_read = ask(&["HGET", NAMES[*name], "mode"]) == b"$4\r\nread\r\n";
+                }
+            }
+        }
+    }
+
+    pub fn begin(&mut self, now: Duration, worker: usize, process: usize, claims: &[Claim]) {
+        let wait = Wait { process, claims: claims.to_vec(), since: now, was_reported: false };
+        self.waits.insert(worker, wait);
+    }
+
+    pub fn end(&mut self, worker: usize) {
+        self.waits.remove(&worker);
+    }
+
+    /// A worker begins or ends to use a lock, by a call or a guard.
+    pub fn uses(&mut self, claims: &[Claim]) {
+        for claim in claims {
+            if let Some(key) = self.keys.get_mut(&(claim.server, claim.name)) {
+                key.users += 1;
+            }
+        }
+    }
+
+    pub fn used(&mut self, now: Duration, claims: &[Claim]) {
+        for claim in claims {
+            if let Some(key) = self.keys.get_mut(&(claim.server, claim.name)) {
+                key.users -= 1;
+                key.unused_since = key.unused_since.max(now);
+            }
+        }
+    }
+
+    /// Something is left behind on these locks, which ends by itself then.
+    pub fn leaked(&mut self, claims: &[Claim], until: Duration) {
+        for claim in claims {
+            if let Some(key) = self.keys.get_mut(&(claim.server, claim.name)) {
+                key.unused_since = key.unused_since.max(until);
+            }
+        }
+    }
+
+    pub fn runs(&mut self, process: usize, since: Option<Duration>) {
+        self.running[process] = since;
+    }
+
+    pub fn is_running(&self, process: usize) -> bool {
+        self.running[process].is_some()
+    }
+
+    /// Waiters that wait for longer than `limit` for a lock that is free.
+    pub fn overdue(&mut self, now: Duration, from: Duration, limit: Duration) -> Vec<String> {
+        let mut found = Vec::new();
+        for (worker, wait) in &mut self.waits {
+            let Some(Some(running)) = self.running.get(wait.process) else { continue };
+            let free = wait.claims.iter().map(|claim| {
+                self.keys
+                    .get(&(claim.server, claim.name))
+                    .and_then(|key| key.free_since(now, claim.is_shared))
+            });
+            let Some(free) = free.collect::<Option<Vec<_>>>() else { continue };
+            let since = free.into_iter().max().unwrap_or_default().max(wait.since).max(*running).max(from);
+            let is_expired = wait.claims.iter().any(|claim| {
+                self.keys
+                    .get(&(claim.server, claim.name))
+                    .is_some_and(|key| key.is_expired || key.held_until.is_some())
+            });
+            let limit = if is_expired { limit + self.unnoticed } else { limit };
+            if !wait.was_reported && now > since + limit {
+                wait.was_reported = true;
+                found.push(format!("worker {worker} waits for a free lock since {since:?}"));
+            }
+        }
+        found
+    }
+
+    /// Locks that are held for longer than `limit` although nobody has them.
+    pub fn orphans(&mut self, now: Duration, from: Duration, limit: Duration) -> Vec<String> {
+        if self.reported_orphans {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        for ((server, name), key) in &self.keys {
+            let is_held = key.held_until.is_some_and(|until| now < until);
+            let since = key.unused_since.max(from);
+            if key.users == 0 && is_held && now > since + limit {
+                found.push(format!(
+                    "nobody has {} on server {server} since {since:?}, and it is held",
+                    NAMES[*name]
+                ));
+            }
+        }
+        self.reported_orphans = !found.is_empty();
+        found
+    }
+
+    /// Whether one of these locks was held at or after this time.
+    pub fn was_held(&self, claims: &[Claim], since: Duration) -> bool {
+        claims.iter().any(|claim| {
+            let key = self.keys.get(&(claim.server, claim.name));
+            key.is_some_and(|key| key.held_until.unwrap_or(key.last_held.max(key.free_since)) >= since)
+        })
+    }
+}
+
+impl Key {
+    fn expire(&mut self, now: Duration) {
+        if let Some(until) = self.held_until
+            && until < now
+        {
+            self.held_until = None;
+            self.free_since = until;
+            self.is_expired = true;
+            self.last_held = until;
+        }
+    }
+
+    fn free_since(&self, now: Duration, is_shared: bool) -> Option<Duration> {
+        match self.held_until {
+            // Readers are admitted beside readers. Since when is not known, so it does not count.
+            Some(until) if now <= until + MS => {
+                let _ = (is_shared, self.is_read);
+                None
+            }
+            Some(until) => Some(until),
+            None => Some(self.free_since),
+        }
+    }
+}
+
+fn number(reply: &[u8]) -> i64 {
+    let text = std::str::from_utf8(reply).unwrap_or("").trim_start_matches(':').trim_end();
+    text.parse().unwrap_or_else(|_| panic!("not a number: {text}"))
+}

@@ -1,0 +1,346 @@
+//! A worker: it acquires locks in all ways, does something, and releases them in all ways.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use lockkeeper::{Error, LockClient, LockGuard};
+use tokio::time::{sleep, timeout};
+
+use crate::locks::{Handle, How, Term};
+use crate::plan::{Kind, MS, SECOND, one, up_to};
+use crate::world::World;
+
+pub struct Worker {
+    pub number: usize,
+    pub process: usize,
+    pub world: Arc<World>,
+    pub clients: Vec<LockClient>,
+    rng: Rng,
+}
+
+/// What a call came to.
+enum Outcome {
+    Held(Arc<LockGuard>),
+    Nothing,
+}
+
+impl Worker {
+    pub fn new(number: usize, process: usize, world: &Arc<World>, clients: &[LockClient]) -> Self {
+        let seed = world.plan.seed.wrapping_mul(31).wrapping_add(number as u64 + 1);
+        Self {
+            number,
+            process,
+            world: Arc::clone(world),
+            clients: clients.to_vec(),
+            rng: Rng::with_seed(seed),
+        }
+    }
+
+    pub async fn run(mut self) {
+        let mut handle = self.handle();
+        while !self.world.is_over() {
+            let most = if self.percent(10) { 2 * SECOND } else { self.world.plan.pause };
+            self.pause(most).await;
+            if self.percent(30) {
+                handle = self.handle();
+            }
+            self.section(&mut handle).await;
+        }
+        self.world.say(format_args!("worker {}", self.number), format_args!("is done"));
+    }
+
+    fn percent(&mut self, percent: u32) -> bool {
+        self.rng.u32(..100) < percent
+    }
+
+    async fn pause(&mut self, most: Duration) {
+        sleep(up_to(&mut self.rng, most)).await;
+    }
+
+    fn handle(&mut self) -> Handle {
+        let plan = &self.world.plan;
+        let (kind, lease, longest) = (plan.kind, plan.lease, plan.longest_lease());
+        let names = if kind == Kind::Multi { 3 } else { plan.names };
+        let term = match self.rng.u32(..100) {
+            0..75 => Term::Renewed,
+            75..88 => Term::Fixed((lease / 4).max(up_to(&mut self.rng, longest))),
+            _ => Term::AtMost((lease / 4).max(up_to(&mut self.rng, longest))),
+        };
+        let inner = plan.inner();
+        let reads = kind == Kind::ReadWrite && self.percent(55);
+        Handle::new(kind, inner, &self.clients, self.rng.usize(..names), reads, term)
+    }
+
+    /// Acquires, works and releases.
+    async fn section(&mut self, handle: &mut Handle) {
+        let how = match self.rng.u32(..100) {
+            0..62 => How::Lock,
+            62..75 => How::Try,
+            _ => How::For(up_to(&mut self.rng, 3 * SECOND)),
+        };
+        self.world.oracle().waits.uses(&handle.claims);
+        let outcome = if self.percent(15) {
+            self.cancelled(handle, how).await
+        } else if self.parks() {
+            self.unpolled(handle, how).await
+        } else {
+            self.acquire(handle, how, true).await
+        };
+        if let Outcome::Held(guard) = outcome {
+            self.hold(handle, guard).await;
+        }
+        let now = self.world.now();
+        self.world.oracle().waits.used(now, &handle.claims);
+    }
+
+    /// Whether this call is not polled for a while.
+    fn parks(&mut self) -> bool {
+        let plan = &self.world.plan;
+        plan.parks && self.world.now() < plan.faults_end && self.percent(8)
+    }
+
+    async fn acquire(&mut self, handle: &mut Handle, how: How, is_first: bool) -> Outcome {
+        let asked_at = self.begin(handle);
+        let result = handle.acquire(how).await;
+        self.end(handle, asked_at, result, is_first)
+    }
+
+    /// A call whose future is dropped after a while.
+    async fn cancelled(&mut self, handle: &mut Handle, how: How) -> Outcome {
+        let most = one(&mut self.rng, &[3, 20, 500, 3_000]) * MS;
+        let limit = up_to(&mut self.rng, most);
+        let asked_at = self.begin(handle);
+        match timeout(limit, handle.acquire(how)).await {
+            Ok(result) => self.end(handle, asked_at, result, true),
+            Err(_) => {
+                self.world.oracle().count("cancelled");
+                self.world.oracle().waits.end(self.number);
+                Outcome::Nothing
+            }
+        }
+    }
+
+    /// A call whose future is polled for a while, and then not.
+    async fn unpolled(&mut self, handle: &mut Handle, how: How) -> Outcome {
+        let asked_at = self.begin(handle);
+        let (polled, unpolled) = (up_to(&mut self.rng, 50 * MS), up_to(&mut self.rng, 12 * SECOND));
+        let unpolled = unpolled.min(self.world.plan.faults_end - asked_at);
+        let continues = self.percent(50);
+        let (world, process, number) = (Arc::clone(&self.world), self.process, self.number);
+        let mut call = Box::pin(handle.acquire(how));
+        let result = match timeout(polled, &mut call).await {
+            Ok(result) => Some(result),
+            Err(_) => {
+                world.oracle().waits.end(number);
+                let now = world.now();
+                let fault = world.oracle().begin_fault(now, None, Some(process), None);
+                sleep(unpolled).await;
+                let now = world.now();
+                world.oracle().end_fault(now, fault);
+                if continues { Some(call.as_mut().await) } else { None }
+            }
+        };
+        drop(call);
+        match result {
+            Some(result) => self.end(handle, asked_at, result, true),
+            None => Outcome::Nothing,
+        }
+    }
+
+    fn begin(&self, handle: &Handle) -> Duration {
+        let now = self.world.now();
+        let mut oracle = self.world.oracle();
+        oracle.waits.begin(now, self.number, self.process, &handle.claims);
+        oracle.say(now, format_args!("worker {}", self.number), format_args!("asks for {:?}", handle.claims));
+        now
+    }
+
+    fn end(
+        &self,
+        handle: &Handle,
+        asked_at: Duration,
+        result: lockkeeper::Result<Option<(LockGuard, Option<u64>)>>,
+        is_first: bool,
+    ) -> Outcome {
+        let now = self.world.now();
+        let mut oracle = self.world.oracle();
+        oracle.check_waits(now);
+        oracle.waits.end(self.number);
+        match result {
+            Ok(Some((guard, token))) => {
+                let guard = Arc::new(guard);
+                let ends = match handle.term {
+                    Term::Renewed => None,
+                    Term::Fixed(time) | Term::AtMost(time) => Some(now + time),
+                };
+                let (claims, is_majority) = (&handle.claims, handle.is_majority);
+                oracle.say(
+                    now,
+                    format_args!("worker {}", self.number),
+                    format_args!("holds {claims:?} as {}", guard.owner_id()),
+                );
+                oracle.granted(now, self.number, self.process, claims, is_majority, asked_at, ends, &guard);
+                if let Some(token) = token
+                    && !guard.is_lost()
+                {
+                    oracle.token(now, claims[0].name, token, is_first && handle.leaked.is_empty());
+                }
+                return Outcome::Held(guard);
+            }
+            Ok(None) => oracle.refused(now, asked_at, self.number, self.process, &handle.claims),
+            Err(error) => {
+                oracle.failed(now, asked_at, self.number, self.process, &handle.claims, &error);
+            }
+        }
+        Outcome::Nothing
+    }
+
+    async fn hold(&mut self, handle: &mut Handle, guard: Arc<LockGuard>) {
+        let mut guards = vec![guard];
+        let again = if self.percent(25) { self.rng.usize(1..=2) } else { 0 };
+        for _ in 0..again {
+            self.work(guards.last().expect("one"), 20 * MS).await;
+            let how = if self.percent(50) { How::Lock } else { How::Try };
+            if guards.len() == 1 && self.percent(25) {
+                // A release beside a re-entry.
+                let guard = guards.pop().expect("one");
+                let asked_at = self.begin(handle);
+                let release = self.release_of(&guard);
+                let guard = Arc::try_unwrap(guard).expect("nobody else has it");
+                let (released, acquired) = tokio::join!(guard.unlock(), handle.acquire(how));
+                self.released(&release, asked_at, released);
+                if let Outcome::Held(guard) = self.end(handle, asked_at, acquired, false) {
+                    guards.push(guard);
+                } else {
+                    return;
+                }
+            } else if let Outcome::Held(guard) = self.acquire(handle, how, false).await {
+                guards.push(guard);
+                self.check_count(handle, &guards);
+            }
+        }
+        let lease = self.world.plan.lease;
+        let most = if self.percent(35) { lease * 2 } else { one(&mut self.rng, &[1, 10, 100]) * MS };
+        self.work(guards.last().expect("one"), most).await;
+        if self.percent(12) {
+            self.extend(guards.last().expect("one"), handle.term).await;
+            self.work(guards.last().expect("one"), most).await;
+        }
+        self.check_count(handle, &guards);
+        while let Some(guard) = guards.pop() {
+            let is_last = guards.is_empty();
+            self.give_back(handle, guard, is_last).await;
+        }
+    }
+
+    /// Rule b: `holds` counts the guards of the owner that are not lost.
+    fn check_count(&self, handle: &Handle, guards: &[Arc<LockGuard>]) {
+        let last = guards.last().expect("one");
+        if handle.is_majority {
+            return;
+        }
+        let owner = last.owner_id();
+        let live = guards.iter().filter(|guard| guard.owner_id() == owner && !guard.is_lost()).count();
+        let now = self.world.now();
+        let leaked = handle.leaked.iter().filter(|until| now < **until).count();
+        if !(live..=live + leaked).contains(&(last.holds() as usize)) {
+            let text =
+                format!("worker {}: holds() is {}, and there are {live} guards", self.number, last.holds());
+            self.world.oracle().violate(now, "b", text);
+        }
+    }
+
+    async fn work(&mut self, guard: &Arc<LockGuard>, most: Duration) {
+        let time = up_to(&mut self.rng, most);
+        let is_lost = if self.percent(50) {
+            guard.run(sleep(time)).await.is_err()
+        } else {
+            sleep(time / 2).await;
+            let was_lost = guard.is_lost();
+            sleep(time / 2).await;
+            was_lost || guard.is_lost()
+        };
+        let now = self.world.now();
+        if is_lost || guard.is_lost() {
+            self.world.oracle().lost(now, guard);
+        }
+    }
+
+    async fn extend(&mut self, guard: &Arc<LockGuard>, term: Term) {
+        let (begun, lease) = (self.world.now(), self.world.plan.lease);
+        let lease = lease / 2 + up_to(&mut self.rng, lease);
+        let was_lost = guard.is_lost();
+        let result = guard.extend(lease).await;
+        let now = self.world.now();
+        let mut oracle = self.world.oracle();
+        match result {
+            Ok(()) if was_lost => oracle.violate(now, "b", "a lost hold was extended"),
+            // A longest hold stays what it is.
+            Ok(()) if !matches!(term, Term::AtMost(_)) => oracle.extended(guard, begun + lease),
+            Ok(()) => {}
+            Err(Error::Lost(_)) => oracle.lost(now, guard),
+            Err(error) => {
+                let release = oracle.before_release(guard);
+                oracle.failed(now, begun, self.number, self.process, &release.claims, &error);
+            }
+        }
+    }
+
+    async fn give_back(&mut self, handle: &mut Handle, guard: Arc<LockGuard>, is_last: bool) {
+        let begun = self.world.now();
+        let release = self.release_of(&guard);
+        let way = self.rng.u32(..100);
+        // Other holds of the owner would keep a leaked one company.
+        let leaks = is_last && (93..98).contains(&way) && !handle.is_majority;
+        if leaks {
+            let now = self.world.now();
+            let remaining = guard.remaining();
+            self.world.oracle().leaks(&guard, now + remaining.mul_f64(0.98));
+            handle.leaked.push(now + remaining.mul_f64(1.02));
+        }
+        let guard = Arc::try_unwrap(guard).expect("nobody else has it");
+        match way {
+            _ if leaks => guard.leak(),
+            0..80 => {
+                let result = guard.unlock().await;
+                let is_ok = result.is_ok();
+                self.released(&release, begun, result);
+                let has_leaked = handle.leaked.iter().any(|until| begun < *until);
+                if is_last && is_ok && !handle.is_majority && !has_leaked {
+                    self.check_nothing_left(&release.owner, &release.claims);
+                }
+            }
+            80..98 => drop(guard),
+            _ => drop(timeout(up_to(&mut self.rng, 5 * MS), guard.unlock()).await),
+        }
+    }
+
+    fn release_of(&self, guard: &Arc<LockGuard>) -> crate::oracle::Releasing {
+        let now = self.world.now();
+        let mut oracle = self.world.oracle();
+        oracle.say(
+            now,
+            format_args!("worker {}", self.number),
+            format_args!("releases {}", guard.owner_id()),
+        );
+        if guard.is_lost() {
+            oracle.lost(now, guard);
+        }
+        oracle.before_release(guard)
+    }
+
+    fn released(&self, release: &crate::oracle::Releasing, begun: Duration, result: Result<(), Error>) {
+        let now = self.world.now();
+        self.world.oracle().released(now, begun, release, &result);
+    }
+
+    fn check_nothing_left(&self, owners: &str, claims: &[crate::locks::Claim]) {
+        for (owner, claim) in owners.split(", ").zip(claims) {
+            if self.world.has_field(claim, owner) {
+                let now = self.world.now();
+                self.world.oracle().is_left_behind(now, claim.server, owner);
+            }
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! One world: servers, processes, workers and faults on one thread, from the beginning to the end.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::fmt::{Arguments, Display};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lockkeeper::LockClient;
+use lockkeeper::memory::{MemoryServer, Network, Process};
+use tokio::runtime::{Builder, Handle};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::faults;
+use crate::locks::Claim;
+use crate::oracle::Oracle;
+use crate::plan::{Plan, SECOND};
+use crate::worker::Worker;
+
+/// Workers end what they do within this time.
+const FINISH: Duration = Duration::from_secs(120);
+
+pub struct World {
+    pub plan: Plan,
+    start: Instant,
+    pub servers: Vec<MemoryServer>,
+    pub processes: Vec<Process>,
+    /// The network between each process and each server.
+    pub networks: Vec<Vec<MemoryServer>>,
+    oracle: Arc<Mutex<Oracle>>,
+    /// The targets of faults that go on.
+    targets: Mutex<BTreeSet<(u8, usize, usize)>>,
+    killed: Mutex<BTreeSet<usize>>,
+    is_over: AtomicBool,
+}
+
+/// What became of a seed.
+pub struct Report {
+    pub plan: Plan,
+    pub hash: u64,
+    pub oracle: Oracle,
+}
+
+thread_local! {
+    static PANICS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts panics of this thread, also those of tasks, whose panics tokio catches.
+pub fn count_panics() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        PANICS.set(PANICS.get() + 1);
+        before(info);
+    }));
+}
+
+/// What is done to the servers before they start, such as to replace a text in their scripts.
+pub type Prepare<'a> = dyn Fn(&MemoryServer) + Sync + 'a;
+
+/// Runs a world from the beginning to the end.
+pub fn run(plan: &Plan, is_printed: bool, prepare: &Prepare<'_>) -> Report {
+    fastrand::seed(plan.seed);
+    let panics = PANICS.get();
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
+    let oracle = Arc::new(Mutex::new(Oracle::new(plan, is_printed)));
+    runtime.block_on(live(plan, &oracle, prepare));
+    drop(runtime);
+    // Killed processes may keep the servers, and those their observers.
+    let mut oracle = std::mem::replace(
+        &mut *oracle.lock().unwrap_or_else(PoisonError::into_inner),
+        Oracle::new(plan, false),
+    );
+    if PANICS.get() > panics {
+        oracle.violate(Duration::ZERO, "panics", "something panicked");
+    }
+    Report { plan: plan.clone(), hash: oracle.trace.hash(), oracle }
+}
+
+async fn live(plan: &Plan, oracle: &Arc<Mutex<Oracle>>, prepare: &Prepare<'_>) {
+    let world = Arc::new(World::new(plan, oracle, prepare));
+    let mut clients = Vec::new();
+    for process in 0..plan.processes {
+        clients.push(world.connect(process).await);
+    }
+    let mut workers: Vec<JoinHandle<()>> = Vec::new();
+    for number in 0..plan.workers {
+        let process = number % plan.processes;
+        let worker = Worker::new(number, process, &world, &clients[process]);
+        workers.push(tokio::spawn(world.processes[process].run(worker.run())));
+    }
+    let faults = tokio::spawn(faults::run(Arc::clone(&world)));
+    while world.now() < plan.end() {
+        sleep(SECOND).await;
+        let now = world.now();
+        world.oracle().check_waits(now);
+        world.oracle().check_lost_is_final(now);
+    }
+    world.is_over.store(true, Ordering::Relaxed);
+    let _ = faults.await;
+    for (number, worker) in workers.into_iter().enumerate() {
+        if world.is_killed(number % plan.processes) {
+            continue;
+        }
+        if timeout(FINISH, worker).await.is_err() {
+            let now = world.now();
+            world.oracle().violate(now, "h", format!("worker {number} does not end"));
+            return;
+        }
+    }
+    world.check_end(clients).await;
+}
+
+impl World {
+    fn new(plan: &Plan, oracle: &Arc<Mutex<Oracle>>, prepare: &Prepare<'_>) -> Self {
+        let start = Instant::now();
+        let since_1970 = Duration::from_secs(1_700_000_000 + plan.seed % 1_000);
+        let servers: Vec<_> = (0..plan.servers)
+            .map(|number| {
+                let server = MemoryServer::simulated(since_1970, plan.seed ^ number as u64);
+                prepare(&server);
+                server.keep_history();
+                let oracle = Arc::clone(oracle);
+                server.observe(move |client, words, reply, ask| {
+                    let mut oracle = oracle.lock().unwrap_or_else(PoisonError::into_inner);
+                    oracle.command(start.elapsed(), number, client, words, reply, ask);
+                });
+                server
+            })
+            .collect();
+        let uptime = |number: usize| Duration::from_millis(60_000 + 7_919 * number as u64);
+        let processes: Vec<_> =
+            (0..plan.processes).map(|number| Process::new(uptime(number), plan.drifts[number])).collect();
+        let network = |process: usize, server: usize| {
+            let seed = plan.seed.wrapping_mul(1_000).wrapping_add((process * 10 + server) as u64);
+            let network = servers[server].over_network(seed);
+            network.set_network(Network { most_delay: plan.most_delay, ..Network::default() });
+            network
+        };
+        let networks = (0..plan.processes)
+            .map(|process| (0..plan.servers).map(|server| network(process, server)).collect())
+            .collect();
+        oracle.lock().unwrap_or_else(PoisonError::into_inner).processes.clone_from(&processes);
+        Self {
+            plan: plan.clone(),
+            start,
+            networks,
+            servers,
+            processes,
+            oracle: Arc::clone(oracle),
+            targets: Mutex::default(),
+            killed: Mutex::default(),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    async fn connect(&self, process: usize) -> Vec<LockClient> {
+        let config = self.plan.config().build().expect("valid");
+        let networks = self.networks[process].clone();
+        let connecting = async move {
+            let mut clients = Vec::new();
+            for network in &networks {
+                clients.push(LockClient::connect_with(network, config.clone()).await.expect("no fault yet"));
+            }
+            clients
+        };
+        self.processes[process].run(connecting).await
+    }
+
+    pub fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    pub fn oracle(&self) -> MutexGuard<'_, Oracle> {
+        self.oracle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn say(&self, who: impl Display, text: Arguments<'_>) {
+        let now = self.now();
+        self.oracle().say(now, who, text);
+    }
+
+    /// Takes the target of a fault, if no other fault has it.
+    pub fn is_free(&self, target: (u8, usize, usize)) -> bool {
+        self.targets.lock().unwrap_or_else(PoisonError::into_inner).insert(target)
+    }
+
+    pub fn frees(&self, target: (u8, usize, usize)) {
+        self.targets.lock().unwrap_or_else(PoisonError::into_inner).remove(&target);
+    }
+
+    pub fn alive(&self) -> usize {
+        self.plan.processes - self.killed.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    fn is_killed(&self, process: usize) -> bool {
+        self.killed.lock().unwrap_or_else(PoisonError::into_inner).contains(&process)
+    }
+
+    pub fn kill(&self, process: usize) {
+        self.killed.lock().unwrap_or_else(PoisonError::into_inner).insert(process);
+        self.processes[process].kill();
+        for network in &self.networks[process] {
+            network.cut_after_delivery();
+        }
+        self.oracle().waits.runs(process, None);
+    }
+
+    /// Whether the server has a hold of this owner.
+    pub fn has_field(&self, claim: &Claim, owner: &str) -> bool {
+        let key = crate::locks::NAMES[claim.name];
+        self.servers[claim.server].execute(&["HEXISTS", key, owner]) == b":1\r\n"
+    }
+
+    /// Rule h: nothing is left.
+    async fn check_end(&self, clients: Vec<Vec<LockClient>>) {
+        // Holds that nobody renews end, and undos of late copies.
+        sleep(self.plan.longest_lease() + 12 * SECOND).await;
+        self.check_keys(
+            "at the end",
+            &["redisson_lock_token", "redisson_lock_queue", "redisson_lock_timeout", "lockkeeper_fair"],
+        );
+        let killed: Vec<_> = (0..self.plan.processes).filter(|process| self.is_killed(*process)).collect();
+        for (process, clients) in clients.into_iter().enumerate() {
+            self.processes[process].enter(|| drop(clients));
+        }
+        sleep(40 * SECOND).await;
+        let now = self.now();
+        let tasks = Handle::current().metrics().num_alive_tasks();
+        if killed.is_empty() && tasks > 0 {
+            self.oracle().violate(now, "h", format!("{tasks} tasks are left"));
+        }
+        for server in &self.servers {
+            let connections =
+                String::from_utf8_lossy(&server.execute(&["CLIENT", "LIST"])).matches("id=").count();
+            if killed.is_empty() && connections > 0 {
+                self.oracle().violate(now, "h", format!("{connections} connections are left"));
+            }
+            if server.execute(&["PUBSUB", "CHANNELS"]) != b"*0\r\n" {
+                self.oracle().violate(now, "h", "channels are left");
+            }
+        }
+        sleep_until(Instant::now() + 25 * 3_600 * SECOND).await;
+        self.check_keys("a day later", &["redisson_lock_token"]);
+    }
+
+    /// Checks that the servers have no other keys than such.
+    fn check_keys(&self, when: &str, but: &[&str]) {
+        for (number, server) in self.servers.iter().enumerate() {
+            let keys = String::from_utf8_lossy(&server.execute(&["KEYS", "*"])).into_owned();
+            let mut keys: Vec<_> =
+                keys.split("\r\n").filter(|line| !line.starts_with(['*', '$']) && !line.is_empty()).collect();
+            keys.retain(|key| !but.iter().any(|but| key.starts_with(but)));
+            if !keys.is_empty() {
+                let now = self.now();
+                self.oracle().violate(now, "h", format!("{when}, server {number} has {keys:?}"));
+            }
+        }
+    }
+}
