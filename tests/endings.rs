@@ -166,12 +166,12 @@ async fn an_outage_is_reported_with_few_events() {
     for number in 0..300 {
         guards.push(locks.rlock(format!("{number}")).lock().await.unwrap());
     }
-    let before = events.text().lines().count();
     proxy.set(Faults::black_hole());
+    events.tell("leases were not renewed").await;
     soon(guards[0].lost()).await;
-    let lines: Vec<String> = events.text().lines().skip(before).map(str::to_owned).collect();
-    let others: Vec<_> = lines.iter().filter(|line| !line.contains("a lock was lost")).collect();
-    assert!(lines.iter().any(|line| line.contains("leases were not renewed")), "{lines:?}");
+    // On a busy machine, a renewal may have been late before. What was reported then is not reported again, so it counts, too.
+    let text = events.text();
+    let others: Vec<_> = text.lines().filter(|line| !line.contains("a lock was lost")).collect();
     assert!(others.len() <= 4, "{others:?}");
     proxy.set(Faults::default());
     drop(guards);

@@ -86,8 +86,8 @@ async fn a_cancelled_attempt_does_not_block_its_owner<F: Fixture>() {
     scene.end().await;
 }
 
-/// A task that drops its guard and locks again queues behind the waiters: each of them acquires the lock once in
-/// between.
+/// A task that drops its guard and locks again queues behind the waiters: each of them acquires the lock at least once
+/// in between.
 #[tokio::test]
 async fn drop_and_lock_again_does_not_overtake() {
     const OTHERS: usize = 3;
@@ -122,7 +122,8 @@ async fn drop_and_lock_again_does_not_overtake() {
     }
     ended.store(true, Ordering::Relaxed);
     let counts: Vec<usize> = sections.iter().map(|count| count.load(Ordering::Relaxed)).collect();
-    assert_eq!(counts, [ROUNDS; OTHERS], "sections of the other tasks");
+    // More than once, if it acquires again before this task has released and queued.
+    assert!(counts.iter().all(|&count| count >= ROUNDS), "{counts:?} sections in {ROUNDS} rounds");
     drop(guard);
     soon(tasks.join_all()).await;
     drop((lock, locks));

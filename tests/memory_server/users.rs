@@ -45,12 +45,15 @@ async fn two_clients_exclude_each_other_on_the_real_clock() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_tasks_on_many_threads_lose_no_update() {
     let (server, _) = start().await;
+    // On the real clock, a busy machine may be slow.
+    let patient = LockConfig::builder().command_timeout(20 * SECOND).build().unwrap();
     let counter = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
     let tasks: Vec<_> = (0..8)
         .map(|_| {
-            let (server, counter) = (server.clone(), std::sync::Arc::clone(&counter));
+            let (server, patient) = (server.clone(), patient.clone());
+            let counter = std::sync::Arc::clone(&counter);
             tokio::spawn(async move {
-                let locks = LockClient::connect(&server).await.unwrap();
+                let locks = LockClient::connect_with(&server, patient).await.unwrap();
                 for _ in 0..10 {
                     let guard = locks.rlock(KEY).lock().await.unwrap();
                     let before = counter.load(std::sync::atomic::Ordering::Relaxed);
