@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::dial::MessageDial;
 use super::error::OpenError;
 use super::listener::Listener;
+use super::self_test::examine;
 use super::server::{Connection, ConnectionIndex, Server};
 use super::source::Source;
 use super::subscriber::Subscriber;
@@ -38,11 +39,16 @@ impl Store {
             .map_or_else(|| "the server of a pool".into(), |messages| messages.address().into());
         let database = messages.as_ref().map(MessageDial::database);
         let server = Arc::new(Server::new(commands, Arc::clone(&address), config));
-        server.check_version().await?;
-        server.try_script().await.map_err(OpenError::Fault)?;
-        let run_id = server.run_id().await.map_err(OpenError::Fault)?;
+        let facts = examine(&server, config.name_prefix()).await?;
         let subscriber = Subscriber::start(messages, Arc::clone(&address), config, listener);
-        Ok(Self { server, subscriber, command_timeout: config.command_timeout(), run_id, database, address })
+        Ok(Self {
+            server,
+            subscriber,
+            command_timeout: config.command_timeout(),
+            run_id: facts.run_id,
+            database,
+            address,
+        })
     }
 
     /// The run id that the server reported when this store was opened: it identifies the server whatever its address is. `None`:

@@ -5,6 +5,7 @@ mod dial;
 mod error;
 mod facade;
 mod listener;
+mod self_test;
 mod server;
 mod source;
 mod subscriber;

@@ -88,11 +88,17 @@ pub(super) fn connect_fault(error: RedisError) -> Fault {
     Fault::new(kind, Sent::No, error.to_string())
 }
 
+/// How a server says that the user may not run a command of a script. The error has no code of its own.
+const SCRIPT_REFUSALS: [&str; 2] = [
+    "user executing the script can't", // Redis 7, Valkey 7
+    "ACL failure in script",           // Redis 8, Valkey 8
+];
+
 /// Translates an error reply. After an error reply the server has changed nothing: the scripts run every command that can be
 /// refused before they write.
 fn refusal(code: &str, detail: &str) -> FaultKind {
     match code {
-        "ERR" if detail.contains("user executing the script can't") => FaultKind::Permission,
+        "ERR" if SCRIPT_REFUSALS.iter().any(|words| detail.contains(words)) => FaultKind::Permission,
         "NOAUTH" | "WRONGPASS" => FaultKind::Authentication,
         "NOPERM" => FaultKind::Permission,
         "OOM" => FaultKind::OutOfMemory,
