@@ -155,7 +155,12 @@ async fn a_refusal_at_connect_is_a_typed_error() {
     assert!(matches!(error, Error::Permission(_)) && !error.is_transient(), "{error:?}");
     assert!(error.to_string().contains(&format!("127.0.0.1:{port}")), "{error}");
 
-    #[cfg(not(any(feature = "tls-native-tls", feature = "tls-rustls")))]
+    #[cfg(not(any(
+        feature = "tls-native-tls",
+        feature = "tls-rustls",
+        feature = "tokio-native-tls-comp",
+        feature = "tokio-rustls-comp"
+    )))]
     {
         let error = LockClient::connect(format!("rediss://127.0.0.1:{port}/")).await.unwrap_err();
         assert!(matches!(error, Error::InvalidConfig { field: "url", .. }), "{error:?}");

@@ -6,7 +6,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use deadpool_redis::PoolError;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value, cmd};
@@ -118,6 +117,23 @@ impl Server {
         self.send(self.command_timeout, &connection, async |c| wire::send(c, command).await).await
     }
 
+    /// Sends a command on every connection that is open or being made. Returns the last fault.
+    pub(super) async fn send_to_all(self: &Arc<Self>, command: &Cmd) -> Result<(), Fault> {
+        let mut result = Ok(());
+        for index in (0..self.connections.len()).map(ConnectionIndex) {
+            let opened = match &*lock(self.state(index)) {
+                State::Closed(_) => continue,
+                State::Connecting(connecting) => connecting.clone().left_future(),
+                State::Open(open) => ready(Ok(Arc::clone(open))).right_future(),
+            };
+            let Ok(open) = opened.await else { continue };
+            let connection = Connection { open, index };
+            let sent = self.send(self.command_timeout, &connection, async |c| wire::send(c, command).await);
+            result = sent.await.map(drop).and(result);
+        }
+        result
+    }
+
     /// Runs a script that is about no lock.
     pub(super) async fn run_first(self: &Arc<Self>, call: &Call) -> Result<Reply, Fault> {
         let connection = self.connection(FIRST).await?;
@@ -206,9 +222,9 @@ impl Server {
     fn begin(self: &Arc<Self>, index: ConnectionIndex) -> Connecting {
         let server = Arc::clone(self);
         let task = self.runtime.spawn(async move {
-            // A pool runs code of the application, which can panic.
+            // A pool runs code of the application, which can panic. So does rustls if it does not know which provider to use.
             let opened = AssertUnwindSafe(server.open()).catch_unwind().await;
-            let result = opened.unwrap_or_else(|_| Err(server.unreachable("the pool panicked")));
+            let result = opened.unwrap_or_else(|panic| Err(wire::panic_fault(&*panic).at(&server.address)));
             *lock(server.state(index)) = match &result {
                 Ok(open) => State::Open(Arc::clone(open)),
                 Err(fault) => State::Closed(Some((Instant::now(), fault.clone()))),
@@ -222,8 +238,7 @@ impl Server {
     async fn open(&self) -> Result<Arc<Open>, Fault> {
         let connection = match timeout(self.connect_limit(), self.dial.connect()).await {
             Ok(Ok(connection)) => connection,
-            Ok(Err(PoolError::Backend(error))) => return Err(wire::connect_fault(error).at(&self.address)),
-            Ok(Err(error)) => return Err(self.unreachable(error)),
+            Ok(Err(fault)) => return Err(fault.at(&self.address)),
             Err(_) => return Err(self.unreachable("no connection in time")),
         };
         let number = self.made.fetch_add(1, Ordering::Relaxed);
