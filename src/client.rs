@@ -89,7 +89,8 @@ impl LockClient {
     ///
     /// - [`InvalidConfig`](crate::Error::InvalidConfig): the source is no address, names a database that the server does not have,
     ///   or needs TLS without the feature.
-    /// - [`UnsupportedServer`](crate::Error::UnsupportedServer): the server is older than Redis 7.0 or Valkey 7.2.
+    /// - [`UnsupportedServer`](crate::Error::UnsupportedServer): the server is older than Redis 7.0 or Valkey 7.2, or lacks
+    ///   something that the scripts need.
     /// - [`Authentication`](crate::Error::Authentication) or [`Permission`](crate::Error::Permission): the server refuses the
     ///   credentials, or does not allow this user to run scripts.
     /// - A fault of server or network.

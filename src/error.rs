@@ -108,14 +108,16 @@ pub enum Error {
     /// No connection could be made, or it broke.
     #[error("the server cannot be reached{0}")]
     Unreachable(Cause),
-    /// The server is older than Redis 7.0 or Valkey 7.2.
+    /// The server is older than Redis 7.0 or Valkey 7.2, or lacks something that lockkeeper's scripts need.
     #[non_exhaustive]
-    #[error("the server {server} has {version}; Redis 7.0, Valkey 7.2 or newer is needed")]
+    #[error("the server {server}, which reports {version}, cannot be used: {problem}")]
     UnsupportedServer {
         /// The version that the server reported, or `an unknown version`.
         version: String,
         /// The address of the server.
         server: String,
+        /// What is missing.
+        problem: String,
     },
     /// An owner that holds the read lock wants the write lock. It would wait for itself: it has to release the read lock
     /// first.

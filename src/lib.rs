@@ -4,6 +4,7 @@
 mod client;
 mod clock;
 mod config;
+mod credentials;
 mod engine;
 mod error;
 mod fault;
@@ -25,6 +26,7 @@ mod token;
 
 pub use client::LockClient;
 pub use config::{LockConfig, LockConfigBuilder};
+pub use credentials::Credentials;
 pub use error::{Cause, Error, LockId, Lost, Result};
 pub use guard::{FencedGuard, LockGuard};
 pub use info::{Holder, LockInfo, RemainingLease};

@@ -155,7 +155,12 @@ async fn a_refusal_at_connect_is_a_typed_error() {
     assert!(matches!(error, Error::Permission(_)) && !error.is_transient(), "{error:?}");
     assert!(error.to_string().contains(&format!("127.0.0.1:{port}")), "{error}");
 
-    #[cfg(not(any(feature = "tls-native-tls", feature = "tls-rustls")))]
+    #[cfg(not(any(
+        feature = "tls-native-tls",
+        feature = "tls-rustls",
+        feature = "tokio-native-tls-comp",
+        feature = "tokio-rustls-comp"
+    )))]
     {
         let error = LockClient::connect(format!("rediss://127.0.0.1:{port}/")).await.unwrap_err();
         assert!(matches!(error, Error::InvalidConfig { field: "url", .. }), "{error:?}");
@@ -190,9 +195,7 @@ async fn an_error_names_the_lock_the_key_the_server_and_the_cause() {
     let guard = locks.rlock("orders").lock().await.unwrap();
     scene.server.run::<()>(&["DEL", "shop:orders"]);
     let gone = guard.unlock().await.unwrap_err();
-    for (error, cause) in
-        [(refused, "can't run this command"), (other, "another type"), (gone, "no longer held")]
-    {
+    for (error, cause) in [(refused, "@user_script"), (other, "another type"), (gone, "no longer held")] {
         let text = error.to_string();
         for part in ["`orders`", "`shop:orders`", &format!("127.0.0.1:{}", scene.server.port()), cause] {
             assert!(text.contains(part), "{part} is missing: {text}");

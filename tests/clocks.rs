@@ -24,6 +24,7 @@ async fn use_all<F: Lending>(locks: &LockClient, proxy: &Proxy) {
     assert!(lock.is_locked().await.unwrap() && lock.remaining_lease().await.unwrap().is_some());
     assert!(locks.inspect("a").await.unwrap().is_some());
     assert!(F::rival(locks, "a").try_lock().await.unwrap().is_none());
+    lock.check().await.unwrap();
     inner.unlock().await.unwrap();
 
     let mut rival = F::rival(locks, "a");

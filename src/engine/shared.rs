@@ -141,8 +141,8 @@ async fn open(source: Source, config: &LockConfig, wait_queues: &Arc<WaitQueues>
                     ),
                 });
             }
-            Err(OpenError::Unsupported { version, server }) => {
-                return Err(Error::UnsupportedServer { version, server });
+            Err(OpenError::Unsupported { version, server, problem }) => {
+                return Err(Error::UnsupportedServer { version, server, problem });
             }
             Ok(store) => return Ok(store),
         }

@@ -23,5 +23,5 @@ pub(crate) use read_write::{Read, Write};
 pub(crate) use reply::{AcquireReply, PlaceReply, ReleaseReply, StateReply, parse_heartbeat, parse_renewal};
 
 pub(crate) use script::{Arg, Batch, Call, Reply, Row, Script};
-pub(crate) use scripts::{check, inspect};
+pub(crate) use scripts::{check, inspect, self_test};
 pub(crate) use traits::{HolderRef, Protocol, millis};

@@ -90,6 +90,7 @@ scripts! {
         rlock_reenter("rlock/reenter.lua"; lock; owner, want, lease_ms);
         rlock_release("rlock/release.lua" with "rlock/shared.lua"; lock, channel; owner, keep);
         rlock_state("rlock/state.lua" with "rlock/shared.lua"; lock; );
+        self_test("self_test.lua"; ; key);
         write_acquire("write/acquire.lua" with "read/shared.lua"; lock; writer, lease_ms);
         write_release("write/release.lua" with "read/shared.lua"; lock, channel; writer, keep);
         write_state("write/state.lua" with "read/shared.lua"; lock; );

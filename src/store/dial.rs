@@ -1,25 +1,44 @@
 //! How connections to a server are made.
 
 use deadpool_redis::{Connection as Pooled, Pool, PoolError};
+use redis::RedisError;
 use redis::aio::{MultiplexedConnection, PubSub};
-use redis::{Client, RedisError};
+use tokio::sync::watch;
 
+use super::endpoint::Endpoint;
+use super::wire;
+use crate::credentials::Login;
+use crate::fault::{Fault, FaultKind, Sent};
 #[cfg(feature = "memory")]
 use crate::memory::MemoryServer;
 
 /// Makes the connections for commands.
 pub(super) enum CommandDial {
+    Endpoint(Box<Endpoint>),
     #[cfg(feature = "memory")]
     Memory(MemoryServer),
     Pool(Pool),
 }
 
 impl CommandDial {
-    pub(super) async fn connect(&self) -> Result<MultiplexedConnection, PoolError> {
+    pub(super) async fn connect(&self) -> Result<MultiplexedConnection, Fault> {
         match self {
+            Self::Endpoint(endpoint) => endpoint.commands().await.map_err(wire::connect_fault),
             #[cfg(feature = "memory")]
-            Self::Memory(server) => memory::commands(server).await.map_err(PoolError::Backend),
-            Self::Pool(pool) => pool.get().await.map(Pooled::take),
+            Self::Memory(server) => memory::commands(server).await.map_err(wire::connect_fault),
+            Self::Pool(pool) => match pool.get().await {
+                Ok(connection) => Ok(Pooled::take(connection)),
+                Err(PoolError::Backend(error)) => Err(wire::connect_fault(error)),
+                Err(error) => Err(Fault::new(FaultKind::Unreachable, Sent::No, error)),
+            },
+        }
+    }
+
+    /// The changes of the credentials, if they can change.
+    pub(super) fn logins(&self) -> Option<watch::Receiver<Login>> {
+        match self {
+            Self::Endpoint(endpoint) => endpoint.logins(),
+            _ => None,
         }
     }
 }
@@ -28,7 +47,7 @@ impl CommandDial {
 pub(super) enum MessageDial {
     #[cfg(feature = "memory")]
     Memory(MemoryServer),
-    Server(Box<Client>),
+    Endpoint(Box<Endpoint>),
 }
 
 impl MessageDial {
@@ -36,7 +55,7 @@ impl MessageDial {
         match self {
             #[cfg(feature = "memory")]
             Self::Memory(server) => memory::messages(server).await,
-            Self::Server(client) => client.get_async_pubsub().await,
+            Self::Endpoint(endpoint) => endpoint.messages().await,
         }
     }
 
@@ -45,7 +64,7 @@ impl MessageDial {
         match self {
             #[cfg(feature = "memory")]
             Self::Memory(_) => "memory".to_owned(),
-            Self::Server(client) => client.get_connection_info().addr().to_string(),
+            Self::Endpoint(endpoint) => endpoint.address(),
         }
     }
 
@@ -54,8 +73,29 @@ impl MessageDial {
         match self {
             #[cfg(feature = "memory")]
             Self::Memory(_) => 0,
-            Self::Server(client) => client.get_connection_info().redis_settings().db(),
+            Self::Endpoint(endpoint) => endpoint.database(),
         }
+    }
+
+    /// The changes of the credentials, if they can change.
+    pub(super) fn logins(&self) -> Option<watch::Receiver<Login>> {
+        match self {
+            Self::Endpoint(endpoint) => endpoint.logins(),
+            #[cfg(feature = "memory")]
+            Self::Memory(_) => None,
+        }
+    }
+}
+
+impl From<Endpoint> for CommandDial {
+    fn from(endpoint: Endpoint) -> Self {
+        Self::Endpoint(Box::new(endpoint))
+    }
+}
+
+impl From<Endpoint> for MessageDial {
+    fn from(endpoint: Endpoint) -> Self {
+        Self::Endpoint(Box::new(endpoint))
     }
 }
 

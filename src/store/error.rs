@@ -7,10 +7,11 @@ pub(crate) enum OpenError {
     Fault(Fault),
     /// The source is no usable address.
     Source(SourceError),
-    /// The server is too old.
+    /// The server is too old, or lacks something.
     Unsupported {
         version: String,
         server: String,
+        problem: String,
     },
 }
 

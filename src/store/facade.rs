@@ -7,9 +7,12 @@ use std::time::Duration;
 use super::dial::MessageDial;
 use super::error::OpenError;
 use super::listener::Listener;
+use super::login;
+use super::self_test::examine;
 use super::server::{Connection, ConnectionIndex, Server};
 use super::source::Source;
 use super::subscriber::Subscriber;
+use super::task::Task;
 use crate::config::LockConfig;
 use crate::fault::Fault;
 use crate::protocol::{Call, Reply};
@@ -23,6 +26,8 @@ pub(crate) struct Store {
     database: Option<i64>,
     /// Host and port. Never a password.
     address: Arc<str>,
+    /// Authenticates the connections when the credentials change.
+    _login: Option<Task>,
 }
 
 impl Store {
@@ -37,12 +42,19 @@ impl Store {
             .as_ref()
             .map_or_else(|| "the server of a pool".into(), |messages| messages.address().into());
         let database = messages.as_ref().map(MessageDial::database);
+        let logins = commands.logins();
         let server = Arc::new(Server::new(commands, Arc::clone(&address), config));
-        server.check_version().await?;
-        server.try_script().await.map_err(OpenError::Fault)?;
-        let run_id = server.run_id().await.map_err(OpenError::Fault)?;
+        let facts = examine(&server, config.name_prefix()).await?;
         let subscriber = Subscriber::start(messages, Arc::clone(&address), config, listener);
-        Ok(Self { server, subscriber, command_timeout: config.command_timeout(), run_id, database, address })
+        Ok(Self {
+            subscriber,
+            command_timeout: config.command_timeout(),
+            run_id: facts.run_id,
+            database,
+            address,
+            _login: logins.map(|logins| login::follow(&server, logins)),
+            server,
+        })
     }
 
     /// The run id that the server reported when this store was opened: it identifies the server whatever its address is. `None`:

@@ -2,12 +2,16 @@
 //! back.
 
 mod dial;
+mod endpoint;
 mod error;
 mod facade;
 mod listener;
+mod login;
+mod self_test;
 mod server;
 mod source;
 mod subscriber;
+mod task;
 mod wire;
 
 pub(crate) use error::OpenError;

@@ -4,10 +4,9 @@
 //! commands about one lock stay in order. Nothing checks a connection before it is used: that would cost every command a round
 //! trip. Instead, a connection is replaced after an error or a silence.
 
-use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -15,20 +14,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use deadpool_redis::PoolError;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, FromRedisValue, Value, cmd};
+use redis::{Cmd, Value, cmd};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::dial::CommandDial;
-use super::error::OpenError;
 use super::wire;
 use crate::config::LockConfig;
 use crate::fault::{Fault, FaultKind, Sent};
-use crate::protocol::{self, Arg, Call, Reply};
+use crate::protocol::{Call, Reply};
 use crate::report::Limit;
 use crate::sync::lock;
 use crate::task;
@@ -42,9 +39,6 @@ const LEAST_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Callers that find the server unreachable within this time share one try.
 const SHARED_FAILURE: Duration = Duration::from_millis(20);
-
-/// The first version with `#!lua` script flags. Every Valkey has them.
-const OLDEST_MAJOR: u64 = 7;
 
 pub(super) struct Server {
     dial: CommandDial,
@@ -113,43 +107,38 @@ impl Server {
         }
     }
 
-    pub(super) async fn check_version(self: &Arc<Self>) -> Result<(), OpenError> {
-        let reply = match self.ask(&cmd("HELLO")).await {
-            // Redis 5 and older do not know the command.
-            Err(fault) if fault.kind == FaultKind::Rejected && fault.sent == Sent::Refused => Value::Nil,
-            reply => reply.map_err(OpenError::Fault)?,
-        };
-        let facts: HashMap<String, Value> = FromRedisValue::from_redis_value(reply).unwrap_or_default();
-        let version = facts.get("version").and_then(|version| String::from_redis_value_ref(version).ok());
-        let version = version.unwrap_or_else(|| "an unknown version".to_owned());
-        let major = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
-        if major < OLDEST_MAJOR {
-            return Err(OpenError::Unsupported { version, server: self.address.to_string() });
-        }
-        Ok(())
+    /// The address, for errors and events.
+    pub(super) fn address(&self) -> &str {
+        &self.address
     }
 
-    /// Runs a script that does nothing: a user without the right to run scripts gets the error now, and not with the first lock.
-    pub(super) async fn try_script(self: &Arc<Self>) -> Result<(), Fault> {
-        let connection = self.connection(FIRST).await?;
-        let nothing = || Arg::Text("".into());
-        let call = protocol::check(nothing(), nothing());
-        self.run(self.command_timeout, &connection, &call).await.map(drop)
-    }
-
-    /// The id of this run of the server. `None`: this user has no right to ask.
-    pub(super) async fn run_id(self: &Arc<Self>) -> Result<Option<Box<str>>, Fault> {
-        let facts = match self.ask(cmd("INFO").arg("server")).await {
-            Err(fault) if fault.sent == Sent::Refused => return Ok(None),
-            reply => String::from_redis_value(reply?).unwrap_or_default(),
-        };
-        let id = facts.lines().find_map(|line| line.strip_prefix("run_id:"));
-        Ok(id.filter(|id| !id.is_empty()).map(Into::into))
-    }
-
-    async fn ask(self: &Arc<Self>, command: &Cmd) -> Result<Value, Fault> {
+    /// Sends a command other than a script.
+    pub(super) async fn ask(self: &Arc<Self>, command: &Cmd) -> Result<Value, Fault> {
         let connection = self.connection(FIRST).await?;
         self.send(self.command_timeout, &connection, async |c| wire::send(c, command).await).await
+    }
+
+    /// Sends a command on every connection that is open or being made. Returns the last fault.
+    pub(super) async fn send_to_all(self: &Arc<Self>, command: &Cmd) -> Result<(), Fault> {
+        let mut result = Ok(());
+        for index in (0..self.connections.len()).map(ConnectionIndex) {
+            let opened = match &*lock(self.state(index)) {
+                State::Closed(_) => continue,
+                State::Connecting(connecting) => connecting.clone().left_future(),
+                State::Open(open) => ready(Ok(Arc::clone(open))).right_future(),
+            };
+            let Ok(open) = opened.await else { continue };
+            let connection = Connection { open, index };
+            let sent = self.send(self.command_timeout, &connection, async |c| wire::send(c, command).await);
+            result = sent.await.map(drop).and(result);
+        }
+        result
+    }
+
+    /// Runs a script that is about no lock.
+    pub(super) async fn run_first(self: &Arc<Self>, call: &Call) -> Result<Reply, Fault> {
+        let connection = self.connection(FIRST).await?;
+        self.run(self.command_timeout, &connection, call).await
     }
 
     pub(super) fn connection_index(&self, key: &str) -> ConnectionIndex {
@@ -234,9 +223,9 @@ impl Server {
     fn begin(self: &Arc<Self>, index: ConnectionIndex) -> Connecting {
         let server = Arc::clone(self);
         let task = task::spawn_on(&self.runtime, async move {
-            // A pool runs code of the application, which can panic.
+            // A pool runs code of the application, which can panic. So does rustls if it does not know which provider to use.
             let opened = AssertUnwindSafe(server.open()).catch_unwind().await;
-            let result = opened.unwrap_or_else(|_| Err(server.unreachable("the pool panicked")));
+            let result = opened.unwrap_or_else(|panic| Err(wire::panic_fault(&*panic).at(&server.address)));
             *lock(server.state(index)) = match &result {
                 Ok(open) => State::Open(Arc::clone(open)),
                 Err(fault) => State::Closed(Some((Instant::now(), fault.clone()))),
@@ -250,8 +239,7 @@ impl Server {
     async fn open(&self) -> Result<Arc<Open>, Fault> {
         let connection = match timeout(self.connect_limit(), self.dial.connect()).await {
             Ok(Ok(connection)) => connection,
-            Ok(Err(PoolError::Backend(error))) => return Err(wire::connect_fault(error).at(&self.address)),
-            Ok(Err(error)) => return Err(self.unreachable(error)),
+            Ok(Err(fault)) => return Err(fault.at(&self.address)),
             Err(_) => return Err(self.unreachable("no connection in time")),
         };
         let number = self.made.fetch_add(1, Ordering::Relaxed);

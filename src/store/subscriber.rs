@@ -12,11 +12,13 @@ use futures_util::future::{BoxFuture, FutureExt};
 use redis::RedisError;
 use redis::aio::{PubSubSink, PubSubStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, error::Elapsed, interval_at, sleep, timeout};
 
 use super::dial::MessageDial;
 use super::listener::Listener;
 use crate::config::LockConfig;
+use crate::credentials::Login;
 use crate::jitter::Backoff;
 use crate::report::Limit;
 use crate::task;
@@ -49,6 +51,7 @@ impl Subscriber {
             return Self { orders: None };
         };
         let (sender, orders) = unbounded_channel();
+        let logins = dial.logins();
         let task = Task {
             dial,
             address,
@@ -61,7 +64,7 @@ impl Subscriber {
             command_timeout: config.command_timeout(),
             backoff: RECONNECT,
         };
-        task::spawn(task.run());
+        task::spawn(task.run(logins));
         Self { orders: Some(sender) }
     }
 
@@ -106,6 +109,8 @@ enum End {
     Closed,
     /// The connection is gone.
     Broken(String),
+    /// The credentials changed.
+    NewLogin,
 }
 
 enum Done {
@@ -116,10 +121,13 @@ enum Done {
     Unsubscribed(Vec<Arc<str>>),
 }
 
+/// The changes of the credentials, if they can change.
+type Logins = Option<watch::Receiver<Login>>;
+
 type Command = BoxFuture<'static, Result<Result<Done, RedisError>, Elapsed>>;
 
 impl Task {
-    async fn run(mut self) {
+    async fn run(mut self, mut logins: Logins) {
         loop {
             self.changed.clear(); // a new connection subscribes to all that is wanted
             while self.wanted.is_empty() {
@@ -127,11 +135,19 @@ impl Task {
                     return;
                 }
             }
+            if let Some(logins) = &mut logins {
+                logins.mark_unchanged(); // the connection uses the latest
+            }
             let reason = match timeout(self.command_timeout, self.dial.connect()).await {
                 Ok(Ok(connection)) => {
                     let (sink, stream) = connection.split();
-                    let End::Broken(reason) = self.serve(sink, stream).await else { return };
+                    let end = self.serve(sink, stream, &mut logins).await;
+                    if matches!(end, End::Closed) {
+                        return;
+                    }
                     self.listener.disconnected();
+                    // Subscribers of RESP2 cannot authenticate again.
+                    let End::Broken(reason) = end else { continue };
                     reason
                 }
                 Ok(Err(error)) => error.to_string(),
@@ -151,7 +167,7 @@ impl Task {
     }
 
     /// Uses one connection until it ends.
-    async fn serve(&mut self, sink: PubSubSink, mut stream: PubSubStream) -> End {
+    async fn serve(&mut self, sink: PubSubSink, mut stream: PubSubStream, logins: &mut Logins) -> End {
         let mut active = BTreeSet::new();
         self.changed.clone_from(&self.wanted);
         self.alone.clear();
@@ -173,6 +189,7 @@ impl Task {
                 open = self.take_orders() => if !open {
                     return End::Closed;
                 },
+                () = changed(logins) => return End::NewLogin,
                 _ = ping.tick(), if command.is_none() && !active.is_empty() => {
                     let mut sink = sink.clone();
                     let pong = async move { sink.ping::<redis::Value>().await.map(|_| Done::Pinged) };
@@ -298,6 +315,17 @@ async fn running(command: &mut Option<Command>) -> Result<Result<Done, RedisErro
             done
         }
         None => std::future::pending().await,
+    }
+}
+
+/// Waits for a change. Never ends if there can be none.
+async fn changed(logins: &mut Logins) {
+    let is_over = match logins {
+        Some(logins) => logins.changed().await.is_err(),
+        None => true,
+    };
+    if is_over {
+        std::future::pending().await
     }
 }
 

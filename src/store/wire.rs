@@ -1,5 +1,7 @@
 //! Calls, replies and errors in the terms of the `redis` crate.
 
+use std::any::Any;
+
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, RedisWrite, ServerErrorKind, Value};
 
@@ -83,16 +85,49 @@ pub(super) fn connect_fault(error: RedisError) -> Fault {
         _ if detail.contains("DB index") => FaultKind::Configuration,
         _ if detail.contains("no permissions") => FaultKind::Permission,
         kind @ (FaultKind::Authentication | FaultKind::Permission) => kind,
+        _ if is_tls_refusal(&error.to_string()) => FaultKind::Configuration,
         _ => FaultKind::Unreachable,
     };
     Fault::new(kind, Sent::No, error.to_string())
 }
 
+/// Whether client and server do not accept each other's certificates, or only one of them uses TLS. The library hides the types of
+/// these errors, so their text decides.
+fn is_tls_refusal(text: &str) -> bool {
+    const RUSTLS: [&str; 2] = ["invalid peer certificate", "received corrupt message"];
+    const OPENSSL: [&str; 2] = ["certificate verify failed", "wrong version number"];
+    // How a server refuses the client's certificate, or the lack of one.
+    const ALERTS: [&str; 6] =
+        ["certificate", "unknownca", "unknown ca", "accessdenied", "handshake", "protocol version"];
+    let small = text.to_ascii_lowercase();
+    RUSTLS.iter().chain(&OPENSSL).any(|words| text.contains(words))
+        || (small.contains("alert") && ALERTS.iter().any(|words| small.contains(words)))
+}
+
+/// Translates the panic of a connection that could not be made.
+pub(super) fn panic_fault(panic: &(dyn Any + Send)) -> Fault {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref().copied());
+    match text {
+        Some(text) if text.contains("CryptoProvider") => Fault::new(
+            FaultKind::Configuration,
+            Sent::No,
+            "rustls does not know which crypto provider to use: call `install_default` of one when the program starts",
+        ),
+        _ => Fault::new(FaultKind::Unreachable, Sent::No, "the pool panicked"),
+    }
+}
+
+/// How a server says that the user may not run a command of a script. The error has no code of its own.
+const SCRIPT_REFUSALS: [&str; 2] = [
+    "user executing the script can't", // Redis 7, Valkey 7
+    "ACL failure in script",           // Redis 8, Valkey 8
+];
+
 /// Translates an error reply. After an error reply the server has changed nothing: the scripts run every command that can be
 /// refused before they write.
 fn refusal(code: &str, detail: &str) -> FaultKind {
     match code {
-        "ERR" if detail.contains("user executing the script can't") => FaultKind::Permission,
+        "ERR" if SCRIPT_REFUSALS.iter().any(|words| detail.contains(words)) => FaultKind::Permission,
         "NOAUTH" | "WRONGPASS" => FaultKind::Authentication,
         "NOPERM" => FaultKind::Permission,
         "OOM" => FaultKind::OutOfMemory,

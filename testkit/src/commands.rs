@@ -89,6 +89,11 @@ impl Commands {
         self.command_stats().of(command, "calls")
     }
 
+    /// How often the server refused a command of a client, such as one without the right to it.
+    pub fn refusals(&self, command: &str) -> u64 {
+        self.command_stats().of(command, "rejected_calls")
+    }
+
     /// Microseconds that the server spent on a command since it started.
     pub fn micros(&self, command: &str) -> u64 {
         self.command_stats().of(command, "usec")

@@ -2,6 +2,7 @@
 //!
 //! - [`Server`] runs a Redis or Valkey server of its own on a free port, and stops it when it is dropped. It can be
 //!   frozen, killed and started again.
+//! - [`Certificates`] are for servers and clients that speak TLS.
 //! - [`Commands`] are what tests and benchmarks run on a server, and what they read from it.
 //! - [`Proxy`] stands between a client and a server, and makes the faults that a network can make.
 //! - [`lua`] reads the scripts of lockkeeper as the crate sends them.
@@ -10,6 +11,7 @@
 //! Every function panics when it cannot do its work, because its caller is a test or a benchmark, which has no use for
 //! an error.
 
+mod certificates;
 mod commands;
 pub mod lua;
 mod port;
@@ -19,6 +21,7 @@ pub mod resp;
 mod server;
 mod stats;
 
+pub use certificates::Certificates;
 pub use commands::Commands;
 pub use port::ReservedPort;
 pub use process::signal;

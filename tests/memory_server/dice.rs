@@ -235,7 +235,7 @@ impl Dice {
             "allowance_ms" => self.pick(&["0", "1", "100", "6000"]).to_owned(),
             "java_wait_ms" => self.pick(&["1000", "300000"]).to_owned(),
             "lease_ms" | "usual_ms" | "keep_ms" => self.lease(),
-            "name" => self.key(),
+            "key" | "name" => self.key(),
             "commands" => self.pick(&["hset", "publish subscribe", "pexpire hdel", "nothing"]).to_owned(),
             _ => panic!("what is {name}?"),
         }

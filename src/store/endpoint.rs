@@ -1,0 +1,91 @@
+//! The address of one server, and how this client connects to it.
+
+use std::time::Duration;
+
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, IntoConnectionInfo, RedisError, cmd};
+use tokio::sync::watch;
+
+use crate::credentials::{Credentials, Login};
+
+/// This long after a connection was given up, the host gives up what it still had to deliver.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const USER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The address of one server, and how this client connects to it.
+#[derive(Clone)]
+pub(super) struct Endpoint {
+    info: ConnectionInfo,
+    /// They count instead of those in the address.
+    pub(super) credentials: Option<Credentials>,
+    /// The time limit of a new connection.
+    limit: Duration,
+}
+
+impl Endpoint {
+    pub(super) fn new(
+        address: impl IntoConnectionInfo,
+        credentials: Option<Credentials>,
+        limit: Duration,
+    ) -> Result<Self, RedisError> {
+        let info = with_tcp_settings(address)?;
+        Client::open(info.clone())?; // refuses TLS without the feature
+        Ok(Self { info, credentials, limit })
+    }
+
+    /// Opens a connection for commands.
+    pub(super) async fn commands(&self) -> Result<MultiplexedConnection, RedisError> {
+        // `server.rs` sets the time limit of every command, for all kinds of sources.
+        let config =
+            AsyncConnectionConfig::new().set_connection_timeout(Some(self.limit)).set_response_timeout(None);
+        self.client()?.get_multiplexed_async_connection_with_config(&config).await
+    }
+
+    /// Opens a connection for messages.
+    pub(super) async fn messages(&self) -> Result<PubSub, RedisError> {
+        self.client()?.get_async_pubsub().await
+    }
+
+    /// Host and port.
+    pub(super) fn address(&self) -> String {
+        self.info.addr().to_string()
+    }
+
+    /// The number of the database.
+    pub(super) fn database(&self) -> i64 {
+        self.info.redis_settings().db()
+    }
+
+    /// The changes of the credentials, if they can change.
+    pub(super) fn logins(&self) -> Option<watch::Receiver<Login>> {
+        self.credentials.as_ref().map(Credentials::changes)
+    }
+
+    fn client(&self) -> Result<Client, RedisError> {
+        let Some(credentials) = &self.credentials else { return Client::open(self.info.clone()) };
+        let Login { user, password } = credentials.current();
+        let mut settings = self.info.redis_settings().clone().set_password(password);
+        if !user.is_empty() {
+            settings = settings.set_username(user);
+        }
+        Client::open(self.info.clone().set_redis_settings(settings))
+    }
+}
+
+/// The command that authenticates an open connection again.
+pub(super) fn authenticate(Login { user, password }: &Login) -> Cmd {
+    let mut command = cmd("AUTH");
+    if !user.is_empty() {
+        command.arg(&**user);
+    }
+    command.arg(&**password);
+    command
+}
+
+pub(super) fn with_tcp_settings(address: impl IntoConnectionInfo) -> Result<ConnectionInfo, RedisError> {
+    let tcp = TcpSettings::default().set_nodelay(true);
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let tcp = tcp.set_user_timeout(USER_TIMEOUT);
+    Ok(address.into_connection_info()?.set_tcp_settings(tcp))
+}

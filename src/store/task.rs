@@ -1,0 +1,20 @@
+//! A task that ends with its owner.
+
+use tokio::task::AbortHandle;
+
+use crate::task;
+
+/// A task. Dropping the value ends the task.
+pub(super) struct Task(AbortHandle);
+
+impl Task {
+    pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(task::spawn(work).abort_handle())
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,91 @@
+//! What `connect` asks a server, and what it says about a server that lacks something.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use lockkeeper::{Error, LockClient};
+use lockkeeper_testkit::resp::{frame_len, words};
+use support::events::Events;
+use support::{Scene, patient};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Starts a server that gives these replies to commands with these names, and `+OK` to all others. Returns its URL.
+async fn server_with(replies: &'static [(&'static str, &'static str)]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(answer(stream, replies));
+        }
+    });
+    url
+}
+
+async fn answer(mut stream: TcpStream, replies: &'static [(&'static str, &'static str)]) {
+    let mut received = Vec::new();
+    while stream.read_buf(&mut received).await.is_ok_and(|count| count > 0) {
+        while let Some(len) = frame_len(&received) {
+            let command: Vec<u8> = received.drain(..len).collect();
+            let name = words(&command).remove(0).to_uppercase();
+            let found = replies.iter().find(|(of, _)| *of == name);
+            let reply = found.map_or("+OK", |(_, reply)| reply);
+            if stream.write_all(format!("{reply}\r\n").as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+const HELLO: (&str, &str) = ("HELLO", "*2\r\n+version\r\n+7.4.0");
+
+#[tokio::test]
+async fn a_server_without_script_flags_is_refused_by_name() {
+    const REFUSAL: &str =
+        "-ERR Error compiling script (new function): user_script:1: unexpected symbol near '#'";
+    let url = server_with(&[HELLO, ("EVALSHA", REFUSAL)]).await;
+    let error = LockClient::connect_with(url, patient().build().unwrap()).await.unwrap_err();
+    assert!(matches!(&error, Error::UnsupportedServer { version, .. } if version == "7.4.0"), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("a script that begins with `#!lua flags=allow-oom`"), "{text}");
+    assert!(text.contains("unexpected symbol near '#'") && !error.is_transient(), "{text}");
+}
+
+#[tokio::test]
+async fn a_server_without_pexpire_gt_is_refused_by_name() {
+    let url = server_with(&[HELLO, ("EVALSHA", "$25\r\nERR Unsupported option gt")]).await;
+    let error = LockClient::connect_with(url, patient().build().unwrap()).await.unwrap_err();
+    assert!(matches!(error, Error::UnsupportedServer { .. }), "{error:?}");
+    assert!(error.to_string().contains("the option GT of PEXPIRE: ERR Unsupported option gt"), "{error}");
+}
+
+/// The self-test changes no key, even one that somebody gave its name.
+#[tokio::test]
+async fn the_self_test_changes_nothing() {
+    let scene = Scene::start();
+    let key = "shop:lockkeeper:self-test";
+    for words in [&["SET", key, "x"][..], &["SET", key, "x", "PX", "60000"]] {
+        scene.server.run::<()>(words);
+        let before: i64 = scene.server.run(&["PTTL", key]);
+        drop(scene.client_with(patient().name_prefix("shop:")).await);
+        assert_eq!(scene.server.keys(), [key]);
+        let after: i64 = scene.server.run(&["PTTL", key]);
+        assert!(after > 1_000 || before == after, "{before} {after}");
+    }
+    scene.server.run::<()>(&["DEL", key]);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_evicts_keys_is_reported() {
+    let scene = Scene::start();
+    let events = Events::default();
+    let _collecting = events.collect();
+    drop(scene.client().await);
+    assert!(!events.text().contains("maxmemory-policy"), "{}", events.text());
+    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory-policy", "volatile-lru"]);
+    drop(scene.client().await);
+    events.tell("policy=\"volatile-lru\"").await;
+    scene.end().await;
+}
