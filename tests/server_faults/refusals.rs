@@ -79,9 +79,9 @@ pub async fn a_replica_grants_nothing<F: Fixture>() {
     eventually("it is refused again and again", || proxy.errors("READONLY"), |&now| now >= before + 3).await;
     scene.server.run::<()>(&["REPLICAOF", "NO", "ONE"]);
     soon(waiting).await.unwrap().unwrap().expect("the lock is free").unlock().await.unwrap();
-    drop((lock, locks));
     scene.quiet().await; // the background releases the remaining holds
-    drop(proxy);
+    soon(locks.shutdown()).await.unwrap();
+    drop((lock, locks, proxy));
     scene.end().await;
 }
 
