@@ -22,14 +22,14 @@ pub(super) trait Host {
     fn knows(&self, name: &str) -> bool;
 }
 
-/// The text and what it was compiled to.
-type Compiled = (Box<[u8]>, Function);
-
 struct Machine {
     lua: Lua,
     /// By the hash, with the text: a simulation may replace the text.
     compiled: RefCell<HashMap<String, Compiled>>,
 }
+
+/// The text of a script, and what it was compiled to.
+type Compiled = (Box<[u8]>, Function);
 
 thread_local! {
     static MACHINE: Machine = Machine::new().expect("Lua starts");

@@ -4,10 +4,12 @@
 
 mod faults;
 mod locks;
+mod mutants;
 mod oracle;
 mod plan;
 mod queue;
 mod run;
+mod seeds;
 mod trace;
 mod waits;
 mod worker;

@@ -1,7 +1,7 @@
 //! What must be true of a world. It knows guards, the faults, the calls of the workers, and the keys of the servers; it shares no
 //! code with the engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Arguments, Display};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -55,6 +55,10 @@ pub struct Oracle {
     /// When each server lost data.
     losses: Vec<Vec<Duration>>,
     tokens: BTreeMap<usize, u64>,
+    /// Holds that late copies created.
+    late: Vec<Late>,
+    /// The owners of all guards that there were.
+    owners: BTreeSet<String>,
     /// Of each owner on each server: the number of the last command that acquired, and of the last that released.
     commands: BTreeMap<(usize, String), (u64, u64)>,
     /// When an owner was last granted a lock by a server, as that saw it.
@@ -76,6 +80,8 @@ impl Oracle {
             entries: Vec::new(),
             losses: vec![Vec::new(); plan.servers],
             tokens: BTreeMap::new(),
+            late: Vec::new(),
+            owners: BTreeSet::new(),
             commands: BTreeMap::new(),
             grants: BTreeMap::new(),
             violations: Vec::new(),
@@ -150,10 +156,20 @@ impl Oracle {
     }
 
     /// Whether a fault of this process or of these servers explains what happened between two times.
-    fn is_disturbed(&self, process: usize, claims: &[Claim], from: Duration, to: Duration) -> bool {
+    ///
+    /// A server without memory explains a refused lock, and nothing else.
+    fn is_disturbed(
+        &self,
+        process: usize,
+        claims: &[Claim],
+        from: Duration,
+        to: Duration,
+        by_full: bool,
+    ) -> bool {
         let tail = 2 * self.plan.command_timeout + 2 * SECOND;
         self.faults.iter().any(|fault| {
-            fault.start <= to
+            (by_full || fault.kind != Some(FaultKind::Full))
+                && fault.start <= to
                 && from <= fault.end.saturating_add(tail)
                 && fault.process.is_none_or(|one| one == process)
                 && fault.server.is_none_or(|one| claims.iter().any(|claim| claim.server == one))
@@ -162,6 +178,15 @@ impl Oracle {
 
     fn lost_data_since(&self, claims: &[Claim], since: Duration) -> bool {
         claims.iter().any(|claim| self.losses[claim.server].iter().any(|at| *at >= since))
+    }
+
+    /// Whether a hold may not have noticed yet that its server lost data. It notices with its next renewal, or its lease ends.
+    fn may_be_void(&self, entry: &Entry, now: Duration) -> bool {
+        let latest = match entry.ends {
+            Some(ends) => now.saturating_sub(ends.saturating_sub(entry.granted_at)),
+            None => now.saturating_sub(self.plan.lease + self.plan.command_timeout),
+        };
+        self.lost_data_since(&entry.claims, entry.granted_at.max(latest))
     }
 
     // --- commands ------------------------------------------------------------------------------------------------------
@@ -180,17 +205,43 @@ impl Oracle {
         self.trace.command(now, server, client, words, script.as_ref(), reply);
         self.check_waits(now);
         let Some(script) = script else { return };
-        self.waits.update(now, server, ask);
+        if self.waits.update(now, server, ask) {
+            self.violate(now, "d", "a lock is held without expiry");
+        }
         let numbers = (server, script.arg(0).to_owned());
         if script.file.ends_with("/acquire.lua") {
+            let is_granted = reply.starts_with(b"$");
+            if is_granted {
+                let key = String::from_utf8_lossy(&script.keys[0]).into_owned();
+                let is_late = self.commands.get(&numbers).is_some_and(|(_, released)| *released > 0);
+                self.late.push(Late { server, key, owner: numbers.1.clone(), at: now, is_late });
+            }
             self.grants.insert(numbers.clone(), now);
             self.commands.entry(numbers).or_default().0 = self.trace.events;
-        } else if script.file.ends_with("/release.lua") {
+        } else if script.file.ends_with("/release.lua")
+            && script.arg(if script.file.starts_with("read/") { 2 } else { 1 }) == "0"
+        {
             self.commands.entry(numbers).or_default().1 = self.trace.events;
         }
         if let Some(problem) = self.queues.command(now, server, &script, reply) {
             self.violate(now, "i", problem);
         }
+    }
+
+    /// Rule j: a hold of which no guard knows, such as that of a late copy, lasts for seconds, and not for a lease. Returns what
+    /// lasts too long, if it is still there.
+    pub fn late(&mut self, now: Duration) -> Vec<Late> {
+        let (old, late) =
+            std::mem::take(&mut self.late).into_iter().partition(|late| late.at + LONGEST_LATE < now);
+        self.late = late;
+        let is_quiet = |late: &Late| {
+            self.faults.iter().all(|fault| {
+                fault.end <= late.at && fault.kind != Some(FaultKind::KillProcess) || fault.start > now
+            })
+        };
+        let is_unknown = |late: &Late| late.is_late || !self.owners.contains(&late.owner);
+        let old: Vec<Late> = old;
+        old.into_iter().filter(is_quiet).filter(is_unknown).collect()
     }
 
     /// Rules d and g: a free lock is acquired, and a key that nobody has is removed.
@@ -236,6 +287,7 @@ impl Oracle {
         guard: &Arc<LockGuard>,
     ) -> usize {
         self.count("holds");
+        self.owners.extend(guard.owner_id().split(", ").map(str::to_owned));
         let new = Entry {
             worker,
             process,
@@ -260,8 +312,7 @@ impl Oracle {
                 .filter(|old| old.worker != worker && conflict(old, &new) && self.is_valid(old, now));
             let conflicts: Vec<_> = conflicts
                 .map(|old| {
-                    let is_excused = self.lost_data_since(&old.claims, old.granted_at)
-                        || self.lost_data_since(claims, new.granted_at);
+                    let is_excused = self.may_be_void(old, now) || self.may_be_void(&new, now);
                     (old.worker, is_excused)
                 })
                 .collect();
@@ -287,8 +338,18 @@ impl Oracle {
     }
 
     /// Rule f: tokens grow.
-    pub fn token(&mut self, now: Duration, name: usize, token: u64, is_first: bool) {
-        let before = self.tokens.insert(name, token);
+    pub fn token(
+        &mut self,
+        now: Duration,
+        claims: &[Claim],
+        token: u64,
+        is_first: bool,
+        guard: &Arc<LockGuard>,
+    ) {
+        if self.lost_data_since(claims, self.entry(guard).granted_at) {
+            return self.excuse("a token that came after data was lost");
+        }
+        let before = self.tokens.insert(claims[0].name, token);
         if before.is_some_and(|before| if is_first { token <= before } else { token < before }) {
             self.violate(now, "f", format!("token {token} after {before:?}"));
         }
@@ -337,11 +398,14 @@ impl Oracle {
         if self.lost_data_since(&entry.claims, entry.granted_at) {
             return None;
         }
-        if plan.mode == Mode::Gentle {
+        // The deadline counts from before the attempt was sent. If that was delayed, little of the lease may be left to renew it.
+        let sent = entry.granted_at.saturating_sub(plan.command_timeout);
+        let was_delayed = |fault: &Fault| fault.start <= entry.granted_at && sent <= fault.end + 20 * MS;
+        if plan.mode == Mode::Gentle && !self.faults.iter().any(was_delayed) {
             return Some(("e", format!("worker {worker} lost a hold that was renewed")));
         }
         let from = now.saturating_sub(2 * plan.longest_lease());
-        if self.is_disturbed(entry.process, &entry.claims, from, now) {
+        if self.is_disturbed(entry.process, &entry.claims, from, now, false) {
             return None;
         }
         Some(("c", format!("worker {worker} lost a hold without a cause")))
@@ -397,7 +461,7 @@ impl Oracle {
                 }
                 self.violate(now, "c", format!("worker {} did not hold what it released", of.worker));
             }
-            Err(error) => self.failed(now, begun, of.worker, of.process, &of.claims, error),
+            Err(error) => self.failed_with_a_hold(now, begun, of, error),
         }
     }
 
@@ -405,11 +469,23 @@ impl Oracle {
     pub fn is_left_behind(&mut self, now: Duration, server: usize, owner: &str) {
         let (acquired, released) =
             self.commands.get(&(server, owner.to_owned())).copied().unwrap_or_default();
-        if acquired > released {
+        // A server that returns to earlier data has the hold again.
+        let recently = now.saturating_sub(self.plan.command_timeout + SECOND);
+        if self.losses[server].iter().any(|at| *at >= recently) {
+            self.excuse("a released hold is back after data was lost");
+        } else if acquired > released {
             self.excuse("a late copy acquired after the release");
         } else {
             self.violate(now, "c", format!("the server has {owner} after its release"));
         }
+    }
+
+    /// A release or an extension failed. Neither needs memory, and single faults are ridden out.
+    pub fn failed_with_a_hold(&mut self, now: Duration, begun: Duration, of: &Releasing, error: &Error) {
+        if matches!(error, Error::OutOfMemory(_)) || self.plan.mode == Mode::Gentle {
+            self.violate(now, "e", format!("worker {}: {error:?}", of.worker));
+        }
+        self.failed(now, begun, of.worker, of.process, &of.claims, error);
     }
 
     /// A call failed. A fault must explain that.
@@ -426,7 +502,7 @@ impl Oracle {
         self.say(now, format_args!("worker {worker}"), format_args!("failed: {error}"));
         if !error.is_transient() {
             self.violate(now, "errors", format!("worker {worker}: {error:?}"));
-        } else if !self.is_disturbed(process, claims, begun, now) {
+        } else if !self.is_disturbed(process, claims, begun, now, true) {
             self.violate(now, "errors", format!("worker {worker}, without a fault: {error:?}"));
         }
     }
@@ -444,10 +520,23 @@ impl Oracle {
         // A call behind another waiter of its process takes that waiter's answer.
         let was_held = self.waits.was_held(claims, begun.saturating_sub(self.plan.handover()));
         let has_queue = claims.iter().any(|claim| self.queues.is_used(claim.server));
-        if !was_held && !has_queue && !self.is_disturbed(process, claims, begun, now) {
+        if !was_held && !has_queue && !self.is_disturbed(process, claims, begun, now, true) {
             self.violate(now, "errors", format!("worker {worker} was refused a lock that nobody had"));
         }
     }
+}
+
+/// Pauses between undos are up to 6 s.
+const LONGEST_LATE: Duration = Duration::from_secs(8);
+
+/// A hold that a server granted.
+pub struct Late {
+    pub server: usize,
+    pub key: String,
+    pub owner: String,
+    at: Duration,
+    /// Its owner had released the lock before.
+    is_late: bool,
 }
 
 /// A guard while it is released.

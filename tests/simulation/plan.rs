@@ -21,6 +21,7 @@ macro_rules! named {
                 match self { $(Self::$variant => $text),* }
             }
 
+            #[allow(dead_code, reason = "not all of them are options")]
             pub fn parse(text: &str) -> Self {
                 let found = Self::ALL.iter().find(|one| one.text() == text);
                 *found.unwrap_or_else(|| panic!("{} has no `{text}`", stringify!($name)))
@@ -152,8 +153,8 @@ impl Plan {
             margin: 10 * MS,
             safety_poll: one(rng, &[500, 1_000, 3_000]) * MS,
             fair_allowance: one(rng, &[1_500, 3_000, 6_000]) * MS,
-            command_timeout: one(rng, &[200, 500, 800, 1_000]) * MS,
-            retry_timeout: one(rng, &[1_000, 3_000, 10_000]) * MS,
+            command_timeout: one(rng, &[200, 500, 800, 1_000, 3_000]) * MS,
+            retry_timeout: if mode == Mode::Gentle { 30_000 } else { one(rng, &[1_000, 3_000, 10_000]) } * MS,
             connections: rng.usize(1..=3),
             most_delay: one(rng, &[500, 1_000, 2_000]) * MS / 1_000,
             drifts: (0..3).map(|_| rng.i32(-800..=800)).collect(),
@@ -215,7 +216,8 @@ impl Plan {
     pub fn handover(&self) -> Duration {
         let once = 14 * self.most_delay.max(MS) + 60 * MS;
         match self.kind {
-            Kind::Multi => 3 * once,
+            // After several rounds that were refused, it pauses.
+            Kind::Multi => 3 * once + SECOND / 2,
             Kind::Red => 6 * once + SECOND,
             _ => once,
         }

@@ -14,9 +14,9 @@ struct Queue {
     waiters: Vec<Waiter>,
     /// The owner that was granted the lock last. A copy of its attempt is granted again.
     holder: String,
-    /// All that ever queued.
+    /// All that ever queued or were granted the lock.
     seen: BTreeSet<String>,
-    /// Those that queued before data was lost: nobody knows which places were lost.
+    /// The same before data was lost: nobody knows which places and holds were lost.
     unknown: BTreeSet<String>,
 }
 
@@ -64,6 +64,7 @@ impl Queues {
                 }
                 b"$-1\r\n" if holder != owner => {
                     owner.clone_into(holder);
+                    seen.insert(owner.to_owned());
                     let before = queue.iter().take_while(|waiter| waiter.owner != owner);
                     let passed = before.filter(|waiter| waiter.alive_until > now);
                     let passed: Vec<_> = passed.map(|waiter| waiter.owner.clone()).collect();
@@ -75,7 +76,7 @@ impl Queues {
                 _ => {}
             },
             "release.lua" if script.arg(1) == "0" => queue.retain(|waiter| waiter.owner != owner),
-            "heartbeat.lua" => {
+            "heartbeat.lua" if reply.starts_with(b"*") => {
                 let allowance: u64 = script.arg(0).parse().unwrap_or(0);
                 let replies = String::from_utf8_lossy(reply);
                 let replies = replies.split("\r\n").skip(1);

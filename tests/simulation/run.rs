@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lockkeeper::memory::MemoryServer;
+
+use crate::mutants::Mutant;
 use crate::plan::{Kind, Mode, Options, Plan};
 use crate::world::{self, Report};
 
@@ -25,8 +28,8 @@ struct Task {
     /// Begins no seed after this.
     limit: Duration,
     options: Options,
+    mutant: Option<Mutant>,
     is_printed: bool,
-    stops_at_failure: bool,
     threads: usize,
 }
 
@@ -42,10 +45,13 @@ fn run(task: &Task) -> Sum {
                     if seed >= task.from + task.count {
                         break;
                     }
-                    let report = world::run(&Plan::draw(seed, &task.options), task.is_printed, &|_| {});
+                    let prepare = |server: &MemoryServer| {
+                        task.mutant.iter().for_each(|mutant| mutant.prepare(server));
+                    };
+                    let report = world::run(&Plan::draw(seed, &task.options), task.is_printed, &prepare);
                     let mut sum = sum.lock().expect("no thread panics");
                     sum.add(report, &task.options);
-                    if task.stops_at_failure && !sum.failed.is_empty() {
+                    if task.mutant.is_some() && !sum.failed.is_empty() {
                         is_over.store(true, Ordering::Relaxed);
                     }
                 }
@@ -98,19 +104,21 @@ fn variable<T: std::str::FromStr>(name: &str, default: T) -> T {
 #[ignore = "scripts/simulate runs it"]
 fn simulate() {
     world::count_panics();
-    let kinds: String = variable("KINDS", String::new());
+    let mutant: Option<Mutant> = std::env::var("SIMULATE_MUTANT").ok().map(|name| Mutant::find(&name));
+    let drawn = mutant.as_ref().map_or(("", "", 0), |mutant| (&*mutant.kinds, &*mutant.mode, mutant.seed));
+    let kinds: String = variable("KINDS", drawn.0.to_owned());
     let kinds =
         if kinds.is_empty() { Kind::ALL.to_vec() } else { kinds.split(',').map(Kind::parse).collect() };
-    let mode: String = variable("MODE", String::new());
+    let mode: String = variable("MODE", drawn.1.to_owned());
     let mode = (!mode.is_empty()).then(|| Mode::parse(&mode));
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let task = Task {
-        from: variable("FROM", 0),
+        from: variable("FROM", drawn.2),
         count: variable("COUNT", 1_000),
         limit: Duration::from_secs(variable("SECONDS", u64::MAX / 2)),
         options: Options { kinds, mode },
         is_printed: variable("TRACE", false),
-        stops_at_failure: variable("STOP", false),
+        mutant,
         threads: variable("THREADS", cores),
     };
     let start = Instant::now();
@@ -122,6 +130,12 @@ fn simulate() {
         sum.seeds as f64 / took,
         sum.events
     );
+    if task.mutant.is_some() {
+        let (seed, rules) = sum.failed.first_key_value().expect("no seed notices the mutant");
+        let rule = rules[0].split(": ").nth(1).unwrap_or_default();
+        println!("noticed: {} | seed {seed}, {rule}", sum.seeds);
+        return;
+    }
     println!("counts: {:?}", sum.counts);
     println!("excused: {:?}", sum.excused);
     if variable("HASHES", false) {

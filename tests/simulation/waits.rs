@@ -1,4 +1,4 @@
-//! Which locks are free, who waits for them, and which of them are held.
+//! Which locks are free, which workers wait for them, and which use them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use crate::plan::{Kind, MS, Plan};
 struct Key {
     /// It is held until then, unless something happens. `None`: it is free.
     held_until: Option<Duration>,
-    is_read: bool,
+    /// Since when readers hold it.
+    read_since: Option<Duration>,
     free_since: Duration,
     /// Its lease ended, and nobody told the waiters.
     is_expired: bool,
@@ -22,6 +23,9 @@ struct Key {
     /// Since when nobody uses it, and nobody left anything behind.
     unused_since: Duration,
 }
+
+/// Longer than any world.
+const FOR_EVER: Duration = Duration::from_secs(1 << 40);
 
 struct Wait {
     process: usize,
@@ -45,7 +49,7 @@ impl Waits {
     pub fn new(plan: &Plan) -> Self {
         let key = Key {
             held_until: None,
-            is_read: false,
+            read_since: None,
             free_since: Duration::ZERO,
             is_expired: false,
             last_held: Duration::ZERO,
@@ -65,7 +69,10 @@ impl Waits {
     }
 
     /// Asks a server about its keys, after a command.
-    pub fn update(&mut self, now: Duration, server: usize, ask: &mut dyn FnMut(&[&str]) -> Vec<u8>) {
+    ///
+    /// Returns whether one is held without expiry.
+    pub fn update(&mut self, now: Duration, server: usize, ask: &mut dyn FnMut(&[&str]) -> Vec<u8>) -> bool {
+        let mut has_no_expiry = false;
         for ((at, name), key) in &mut self.keys {
             if *at != server {
                 continue;
@@ -74,21 +81,27 @@ impl Waits {
             let left = number(&ask(&["PTTL", NAMES[*name]]));
             match u64::try_from(left) {
                 Ok(left) => key.held_until = Some(now + Duration::from_millis(left + 1)),
-                Err(_) if left == -1 => key.held_until = Some(Duration::MAX),
+                Err(_) if left == -1 => {
+                    key.held_until = Some(FOR_EVER);
+                    has_no_expiry = true;
+                }
                 Err(_) => {
-                    if key.held_until.take().is_some() {
+                    key.read_since = None;
+                    if let Some(until) = key.held_until.take() {
                         key.free_since = now;
-                        key.is_expired = false;
+                        key.is_expired = until <= now + 2 * MS;
                     }
                 }
             }
             if key.held_until.is_some() {
                 key.last_held = now;
                 if self.is_read_write {
-                    key.is_read = ask(&["HGET", NAMES[*name], "mode"]) == b"$4\r\nread\r\n";
+                    let is_read = ask(&["HGET", NAMES[*name], "mode"]) == b"$4\r\nread\r\n";
+                    key.read_since = is_read.then(|| key.read_since.unwrap_or(now));
                 }
             }
         }
+        has_no_expiry
     }
 
     pub fn begin(&mut self, now: Duration, worker: usize, process: usize, claims: &[Claim]) {
@@ -185,7 +198,9 @@ impl Waits {
     pub fn was_held(&self, claims: &[Claim], since: Duration) -> bool {
         claims.iter().any(|claim| {
             let key = self.keys.get(&(claim.server, claim.name));
-            key.is_some_and(|key| key.held_until.unwrap_or(key.last_held.max(key.free_since)) >= since)
+            key.is_some_and(|key| {
+                key.held_until.unwrap_or_else(|| key.last_held.max(key.free_since)) >= since
+            })
         })
     }
 }
@@ -196,6 +211,7 @@ impl Key {
             && until < now
         {
             self.held_until = None;
+            self.read_since = None;
             self.free_since = until;
             self.is_expired = true;
             self.last_held = until;
@@ -204,11 +220,8 @@ impl Key {
 
     fn free_since(&self, now: Duration, is_shared: bool) -> Option<Duration> {
         match self.held_until {
-            // Readers are admitted beside readers. Since when is not known, so it does not count.
-            Some(until) if now <= until + MS => {
-                let _ = (is_shared, self.is_read);
-                None
-            }
+            // Readers are admitted beside readers.
+            Some(until) if now <= until + MS => self.read_since.filter(|_| is_shared),
             Some(until) => Some(until),
             None => Some(self.free_since),
         }

@@ -184,7 +184,7 @@ impl Worker {
                 if let Some(token) = token
                     && !guard.is_lost()
                 {
-                    oracle.token(now, claims[0].name, token, is_first && handle.leaked.is_empty());
+                    oracle.token(now, claims, token, is_first && handle.leaked.is_empty(), &guard);
                 }
                 return Outcome::Held(guard);
             }
@@ -200,7 +200,8 @@ impl Worker {
         let mut guards = vec![guard];
         let again = if self.percent(25) { self.rng.usize(1..=2) } else { 0 };
         for _ in 0..again {
-            self.work(guards.last().expect("one"), 20 * MS).await;
+            let time = up_to(&mut self.rng, 20 * MS);
+            self.work(guards.last().expect("one"), time).await;
             let how = if self.percent(50) { How::Lock } else { How::Try };
             if guards.len() == 1 && self.percent(25) {
                 // A release beside a re-entry.
@@ -208,7 +209,12 @@ impl Worker {
                 let asked_at = self.begin(handle);
                 let release = self.release_of(&guard);
                 let guard = Arc::try_unwrap(guard).expect("nobody else has it");
-                let (released, acquired) = tokio::join!(guard.unlock(), handle.acquire(how));
+                let (released, acquired) = if self.percent(50) {
+                    tokio::join!(guard.unlock(), handle.acquire(how))
+                } else {
+                    let (acquired, released) = tokio::join!(handle.acquire(how), guard.unlock());
+                    (released, acquired)
+                };
                 self.released(&release, asked_at, released);
                 if let Outcome::Held(guard) = self.end(handle, asked_at, acquired, false) {
                     guards.push(guard);
@@ -221,11 +227,18 @@ impl Worker {
             }
         }
         let lease = self.world.plan.lease;
-        let most = if self.percent(35) { lease * 2 } else { one(&mut self.rng, &[1, 10, 100]) * MS };
-        self.work(guards.last().expect("one"), most).await;
+        let time = match handle.term {
+            Term::Fixed(time) | Term::AtMost(time) if self.percent(25) => time.mul_f64(1.1),
+            _ if self.percent(35) => lease.mul_f64(0.1 + 1.7 * self.rng.f64()),
+            _ => {
+                let most = one(&mut self.rng, &[1, 10, 100]) * MS;
+                up_to(&mut self.rng, most)
+            }
+        };
+        self.work(guards.last().expect("one"), time).await;
         if self.percent(12) {
             self.extend(guards.last().expect("one"), handle.term).await;
-            self.work(guards.last().expect("one"), most).await;
+            self.work(guards.last().expect("one"), time).await;
         }
         self.check_count(handle, &guards);
         while let Some(guard) = guards.pop() {
@@ -251,8 +264,7 @@ impl Worker {
         }
     }
 
-    async fn work(&mut self, guard: &Arc<LockGuard>, most: Duration) {
-        let time = up_to(&mut self.rng, most);
+    async fn work(&mut self, guard: &Arc<LockGuard>, time: Duration) {
         let is_lost = if self.percent(50) {
             guard.run(sleep(time)).await.is_err()
         } else {
@@ -282,7 +294,7 @@ impl Worker {
             Err(Error::Lost(_)) => oracle.lost(now, guard),
             Err(error) => {
                 let release = oracle.before_release(guard);
-                oracle.failed(now, begun, self.number, self.process, &release.claims, &error);
+                oracle.failed_with_a_hold(now, begun, &release, &error);
             }
         }
     }

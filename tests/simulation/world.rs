@@ -96,6 +96,7 @@ async fn live(plan: &Plan, oracle: &Arc<Mutex<Oracle>>, prepare: &Prepare<'_>) {
         let now = world.now();
         world.oracle().check_waits(now);
         world.oracle().check_lost_is_final(now);
+        world.check_late(now);
     }
     world.is_over.store(true, Ordering::Relaxed);
     let _ = faults.await;
@@ -215,6 +216,16 @@ impl World {
     pub fn has_field(&self, claim: &Claim, owner: &str) -> bool {
         let key = crate::locks::NAMES[claim.name];
         self.servers[claim.server].execute(&["HEXISTS", key, owner]) == b":1\r\n"
+    }
+
+    fn check_late(&self, now: Duration) {
+        let late = self.oracle().late(now);
+        for late in late {
+            if self.servers[late.server].execute(&["HEXISTS", &late.key, &late.owner]) == b":1\r\n" {
+                let text = format!("a late copy keeps {} for {}", late.key, late.owner);
+                self.oracle().violate(now, "j", text);
+            }
+        }
     }
 
     /// Rule h: nothing is left.

@@ -1,0 +1,110 @@
+//! Mutants: faults in the engine and in the scripts, which the simulation must notice.
+//!
+//! Those in Lua are made by the in-memory server. For those in Rust, `scripts/mutants` builds a copy of this repository in which
+//! all of them can be switched on.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use lockkeeper::memory::MemoryServer;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct File {
+    mutant: Vec<Mutant>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mutant {
+    pub name: String,
+    file: String,
+    find: String,
+    replace: String,
+    #[serde(default)]
+    pub kinds: String,
+    #[serde(default)]
+    pub mode: String,
+    /// No world has noticed it so far.
+    #[serde(default)]
+    unnoticed: bool,
+    /// The world with which to begin.
+    #[serde(default)]
+    pub seed: u64,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn all() -> Vec<Mutant> {
+    let text = fs::read_to_string(root().join("tests/simulation/mutants.toml")).unwrap();
+    toml::from_str::<File>(&text).unwrap().mutant
+}
+
+impl Mutant {
+    pub fn find(name: &str) -> Self {
+        all().into_iter().find(|mutant| mutant.name == name).unwrap_or_else(|| panic!("no mutant `{name}`"))
+    }
+
+    fn is_lua(&self) -> bool {
+        self.file.ends_with(".lua")
+    }
+
+    /// Changes the scripts of a server.
+    pub fn prepare(&self, server: &MemoryServer) {
+        if self.is_lua() {
+            server.replace_in_scripts(&self.find, &self.replace);
+        }
+    }
+}
+
+#[test]
+fn each_mutant_replaces_a_text_that_occurs_once() {
+    let mutants = all();
+    let names: BTreeSet<_> = mutants.iter().map(|mutant| &mutant.name).collect();
+    assert!(names.len() == mutants.len() && names.len() >= 40);
+    for mutant in &mutants {
+        let text = fs::read_to_string(root().join(&mutant.file)).unwrap();
+        assert_eq!(text.matches(&mutant.find).count(), 1, "{} in {}", mutant.name, mutant.file);
+        let is_switched = mutant.replace.contains("MUTANT");
+        assert_ne!(mutant.is_lua(), is_switched, "{}", mutant.name);
+    }
+}
+
+/// Writes the source files with all mutants of Rust into the folder `SIMULATE_COPY`. `scripts/mutants` runs this.
+#[test]
+#[ignore = "scripts/mutants runs it"]
+fn write_copy() {
+    let copy = PathBuf::from(std::env::var_os("SIMULATE_COPY").expect("a folder"));
+    for mutant in all().iter().filter(|mutant| !mutant.is_lua()) {
+        let path = copy.join(&mutant.file);
+        let text = fs::read_to_string(&path).unwrap();
+        let switch = format!("crate::mutant({:?})", mutant.name);
+        assert_eq!(text.matches(&mutant.find).count(), 1, "{} beside the others", mutant.name);
+        let replaced = text.replace(&mutant.find, &mutant.replace.replace("MUTANT", &switch));
+        fs::write(&path, replaced).unwrap();
+    }
+    let lib = copy.join("src/lib.rs");
+    let text = fs::read_to_string(&lib).unwrap();
+    fs::write(lib, text + SWITCH).unwrap();
+}
+
+/// What the copy has in addition.
+const SWITCH: &str = "
+/// Whether this mutant is switched on.
+pub(crate) fn mutant(name: &str) -> bool {
+    static ON: std::sync::LazyLock<Option<String>> = std::sync::LazyLock::new(|| std::env::var(\"SIMULATE_MUTANT\").ok());
+    ON.as_deref() == Some(name)
+}
+";
+
+/// Prints the names. `scripts/mutants` runs this.
+#[test]
+#[ignore = "scripts/mutants runs it"]
+fn list() {
+    for mutant in all().iter().filter(|mutant| !mutant.unnoticed) {
+        println!("mutant: {}", mutant.name);
+    }
+}

@@ -1,0 +1,42 @@
+//! Seeds that every test run tries: that they repeat, and those that found something in the engine.
+
+use crate::plan::{Kind, Mode, Options, Plan};
+use crate::world;
+
+fn run(seed: u64, kind: Kind, mode: Option<Mode>) -> world::Report {
+    let options = Options { kinds: vec![kind], mode };
+    world::run(&Plan::draw(seed, &options), false, &|_| {})
+}
+
+fn assert_holds(seed: u64, kind: Kind, mode: Option<Mode>) {
+    let report = run(seed, kind, mode);
+    assert!(report.oracle.violations.is_empty(), "seed {seed}, {kind:?}: {:#?}", report.oracle.violations);
+}
+
+/// Also with another order of seeds on the same thread, which keeps its scripts.
+#[test]
+fn the_same_seed_has_the_same_trace() {
+    let all = Kind::ALL.iter().flat_map(|kind| [(0, *kind), (1, *kind), (2, *kind)]);
+    let first: Vec<_> = all.map(|(seed, kind)| (seed, kind, run(seed, kind, None).hash)).collect();
+    for (seed, kind, hash) in first.into_iter().rev() {
+        assert_eq!(run(seed, kind, None).hash, hash, "seed {seed}, {kind:?}");
+    }
+}
+
+#[test]
+fn worlds_of_each_kind_and_mode_keep_the_rules() {
+    for kind in Kind::ALL {
+        for mode in Mode::ALL {
+            assert_holds(7, *kind, Some(*mode));
+        }
+    }
+}
+
+/// A timed `MultiLock` whose member was refused reported that no server had answered. And waiters of several processes kept
+/// acquiring and releasing the free members, without a pause.
+#[test]
+fn a_refused_multi_lock_waits_and_reports_that_it_was_refused() {
+    for seed in [5, 97] {
+        assert_holds(seed, Kind::Multi, None);
+    }
+}
