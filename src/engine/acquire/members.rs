@@ -111,6 +111,11 @@ impl<'a> Members<'a> {
         }
     }
 
+    /// Whether the last round was granted this member.
+    pub(super) fn is_granted(&self, member: usize) -> bool {
+        self.pending[member].granted_until.is_some()
+    }
+
     pub(super) fn wake_channel(&self, member: usize) -> Arc<str> {
         self.pending[member].hold.grant.wake_channel()
     }

@@ -93,8 +93,7 @@ impl<'a> Acquisition<'a> {
             match (round, &mut waits) {
                 (Round::Granted, waits) => {
                     if let Some((member, waiter)) = waits.take() {
-                        let config = &handle.members[member].lock.engine.config;
-                        waiter.granted(handle.lease(config));
+                        self.leave_granted(member, waiter);
                     }
                     return self.members.take().map(Some);
                 }
@@ -120,7 +119,11 @@ impl<'a> Acquisition<'a> {
                     if waits.as_ref().is_some_and(|(waits_for, _)| *waits_for != member)
                         && fault.is_transient() =>
                 {
-                    *waits = Some(self.join(member));
+                    let (member, mut waiter) = self.join(member);
+                    // The outcome is perhaps unknown. Behind other waiters, which perhaps wait for what this attempt was granted,
+                    // it has to attempt again by itself.
+                    waiter.failed(&fault, pauses.after(&fault));
+                    *waits = Some((member, waiter));
                 }
                 (Round::Failed { fault, .. }, Some((_, waiter))) => {
                     let failing = waiter.failed(&fault, pauses.after(&fault));
@@ -142,6 +145,17 @@ impl<'a> Acquisition<'a> {
         let engine = &self.handle.members[member].lock.engine;
         let key = self.members.queue_key(member);
         (member, Waiter::join(&engine.wait_queues, key, &engine.store, &engine.config))
+    }
+
+    /// Leaves the queue for a member after the lock was granted.
+    ///
+    /// A majority is possibly granted without this member. Then no release of this hold wakes the queue, so the next waiter in it
+    /// attempts at once, as after a waiter that gave up: it finds out for which member to wait.
+    fn leave_granted(&self, member: usize, waiter: Waiter<'_>) {
+        if self.members.is_granted(member) {
+            let config = &self.handle.members[member].lock.engine.config;
+            waiter.granted(self.handle.lease(config));
+        }
     }
 
     /// Waits until it is time to attempt. False: the time of the call is up.
@@ -200,7 +214,7 @@ impl<'a> Acquisition<'a> {
             match timeout(config.command_timeout(), self.members.round(Some(member))).await {
                 Ok(round) => match round? {
                     Round::Granted => {
-                        waiter.granted(self.handle.lease(config));
+                        self.leave_granted(member, waiter);
                         return self.members.take().map(Some);
                     }
                     Round::Refused { left, .. } => waiter.refused(left),
