@@ -29,6 +29,11 @@ for i = 1, #found, 2 do
   if is_read_write and field ~= 'mode' and not is_writer(field) and is_holder(field, value) then
     local keys, count = hold_keys(lock, field), tonumber(value)
     lasts_ms, grant = longest(keys, count), grant_of(keys, count) or '0'
+    if lasts_ms == -2 then
+      -- Perhaps the slot of the lock moves, and this server has the hash, but not the key of a living reader. Then it refuses
+      -- a command with both.
+      redis.call('exists', lock, keys .. '1')
+    end
   end
   local row = #answer
   answer[row + 1], answer[row + 2], answer[row + 3], answer[row + 4] = field, value, lasts_ms, grant

@@ -8,6 +8,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 temp=
 server_pid=
 group_pid=
+beside_pid=
 blocks_services=
 
 say() {
@@ -35,6 +36,7 @@ clean_up() {
     local code=$?
     trap '' HUP INT TERM
     end_group "$group_pid"
+    end_group "$beside_pid"
     end_group "$server_pid"
     allow_services
     [ -z "$temp" ] || rm -rf "$temp"
@@ -50,6 +52,23 @@ in_group() {
     set +m
     wait "$group_pid" || code=$?
     group_pid=
+    return "$code"
+}
+
+# Runs a command beside others, at the lowest priority.
+start_beside() {
+    set -m
+    nice -n 19 "$@" </dev/null >"$temp/beside" 2>&1 &
+    beside_pid=$!
+    set +m
+}
+
+# Waits for that command, and shows what it printed.
+wait_beside() {
+    local code=0
+    wait "$beside_pid" || code=$?
+    beside_pid=
+    cat "$temp/beside"
     return "$code"
 }
 

@@ -1,17 +1,17 @@
-//! The client: a connection to one server, from which locks are made.
+//! The client, from which locks are made.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::config::LockConfig;
-use crate::engine::{Engine, inspect};
+use crate::engine::{self, Engine, inspect};
 use crate::error::Result;
 use crate::info::LockInfo;
 use crate::locks::{FairLock, FencedLock, RLock, ReadWriteLock};
 use crate::owner::Owner;
 use crate::store::Source;
 
-/// A connection to one Redis or Valkey server, from which locks are made.
+/// A client of a Redis or Valkey server, of a master and its replicas, or of a cluster. Locks are made from it.
 ///
 /// A client is cheap to clone, and all clones share their connections, subscription and watchdog. Share the *client* wherever
 /// locks are needed, and make a handle where it is used: a handle is an owner, so each task that shares a handle could re-enter.
@@ -88,7 +88,7 @@ impl LockClient {
     /// # Errors
     ///
     /// - [`InvalidConfig`](crate::Error::InvalidConfig): the source is no address, names a database that the server does not have,
-    ///   or needs TLS without the feature.
+    ///   needs TLS without the feature, or has certificates that do not fit.
     /// - [`UnsupportedServer`](crate::Error::UnsupportedServer): the server is older than Redis 7.0 or Valkey 7.2, or lacks
     ///   something that the scripts need.
     /// - [`Authentication`](crate::Error::Authentication) or [`Permission`](crate::Error::Permission): the server refuses the
@@ -108,7 +108,7 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub async fn connect_with(source: impl Into<Source>, config: LockConfig) -> Result<Self> {
-        Engine::start(source.into(), config).await.map(Self)
+        engine::start(source.into(), config).await.map(Self)
     }
 
     /// Makes a handle for the reentrant lock with this name. The handle is a new owner. Asks no server.

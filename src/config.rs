@@ -1,5 +1,8 @@
 //! The settings of a client.
 
+mod sharded_messages;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::time::Duration;
@@ -9,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use text::Text;
 
+pub use sharded_messages::ShardedMessages;
+
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -16,6 +21,14 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
 const MOST_CONNECTIONS: usize = 64;
+const MOST_REPLICAS: u32 = 16;
+
+/// How many replicas must have a hold, and how long an acquire waits for them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replication {
+    pub(crate) replicas: u32,
+    pub(crate) timeout: Duration,
+}
 
 /// The settings of a [`LockClient`](crate::LockClient). A `LockConfig` that exists is valid.
 ///
@@ -45,6 +58,9 @@ const MOST_CONNECTIONS: usize = 64;
 /// | `command_timeout` | `1s` | the time limit of a command, and of a new connection |
 /// | `retry_timeout` | `10s` | a call without a time limit keeps retrying for this long after the first fault of server or network |
 /// | `start_timeout` | `0s` | `connect` keeps retrying for this long while the server is unreachable or not ready |
+/// | `sync_timeout` | `1s` | how long an acquire waits for the replicas, with `sync_replicas` |
+/// | `sync_replicas` | `0` | the number of replicas that must have a hold before the call returns it |
+/// | `sharded_messages` | `auto` | whether messages stay in their slots of a cluster: `auto`, `on` or `off` (Redisson's `shardedSubscriptionMode`) |
 /// | `connections` | `2` | connections for commands; the name of a lock selects one |
 /// | `name_prefix` | none | a prefix of every lock's key (Redisson's `NameMapper`) |
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +79,8 @@ pub struct LockConfig(LockConfigBuilder);
 #[must_use = "a builder does nothing until `build`"]
 pub struct LockConfigBuilder {
     durations: Durations,
+    sync_replicas: u32,
+    sharded_messages: ShardedMessages,
     connections: usize,
     name_prefix: String,
 }
@@ -115,6 +133,8 @@ macro_rules! durations {
         #[serde(default, deny_unknown_fields)]
         struct Fields {
             $( $field: Option<Text>, )*
+            sync_replicas: Option<Text>,
+            sharded_messages: Option<Text>,
             connections: Option<Text>,
             name_prefix: Option<Text>,
         }
@@ -124,6 +144,8 @@ macro_rules! durations {
                 let text = |time: Duration| Some(Text::new(humantime::format_duration(time).to_string()));
                 Self {
                     $( $field: text(values.durations.$field), )*
+                    sync_replicas: Some(Text::new(values.sync_replicas.to_string())),
+                    sharded_messages: Some(Text::new(values.sharded_messages.text())),
                     connections: Some(Text::new(values.connections.to_string())),
                     name_prefix: Some(Text::new(values.name_prefix)),
                 }
@@ -140,6 +162,12 @@ macro_rules! durations {
                         values.durations.$field = text.duration(stringify!($field))?;
                     }
                 )*
+                if let Some(text) = fields.sync_replicas {
+                    values.sync_replicas = text.number("sync_replicas")?;
+                }
+                if let Some(text) = fields.sharded_messages {
+                    values.sharded_messages = ShardedMessages::parse(text)?;
+                }
                 if let Some(text) = fields.connections {
                     values.connections = text.number("connections")?;
                 }
@@ -196,6 +224,10 @@ durations! {
     ///
     /// Set this in a process that can start before its server.
     start_timeout: Duration::ZERO, Duration::ZERO, DAY;
+    /// Sets how long an acquire waits until enough replicas have the hold, see
+    /// [`sync_replicas`](LockConfigBuilder::sync_replicas). Default: 1 s. From 1 ms to a minute, and shorter than
+    /// `watchdog_lease`.
+    sync_timeout: SECOND, MS, MINUTE;
 }
 
 impl LockConfig {
@@ -221,6 +253,16 @@ impl LockConfig {
         self.0.clone()
     }
 
+    /// How many replicas must have a hold, and how long an acquire waits for them. `None`: no replica needs it.
+    pub(crate) fn sync(&self) -> Option<Replication> {
+        let replicas = self.0.sync_replicas;
+        (replicas > 0).then(|| Replication { replicas, timeout: self.sync_timeout() })
+    }
+
+    pub(crate) const fn sharded_messages(&self) -> ShardedMessages {
+        self.0.sharded_messages
+    }
+
     pub(crate) const fn connections(&self) -> usize {
         self.0.connections
     }
@@ -232,11 +274,49 @@ impl LockConfig {
 
 impl Default for LockConfigBuilder {
     fn default() -> Self {
-        Self { durations: Durations::default(), connections: 2, name_prefix: String::new() }
+        Self {
+            durations: Durations::default(),
+            sync_replicas: 0,
+            sharded_messages: ShardedMessages::Auto,
+            connections: 2,
+            name_prefix: String::new(),
+        }
     }
 }
 
 impl LockConfigBuilder {
+    /// Sets the number of replicas that must have a hold before the call returns it. Default: 0, calls do not wait for replicas. Up
+    /// to 16.
+    ///
+    /// With 1, a hold survives the failure of the master if the promoted replica has the hold. Each acquire also waits for the
+    /// replication, so it is slower, and the throughput falls. A connection that waits runs nothing else, so acquires have as many
+    /// connections of their own as [`connections`](Self::connections). Renewals, releases and re-entries do not wait.
+    ///
+    /// If too few replicas have the hold within `sync_timeout`, the client releases it and tries again, until the time limit of the
+    /// call is up. Another owner can acquire the lock in between. Then the call fails with [`Error::TooFewReplicas`].
+    ///
+    /// ```
+    /// # use lockkeeper::LockConfig;
+    /// let config = LockConfig::builder().sync_replicas(1).build()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
+    pub const fn sync_replicas(mut self, sync_replicas: u32) -> Self {
+        self.sync_replicas = sync_replicas;
+        self
+    }
+
+    /// Sets whether messages stay in their slots of a cluster. Default: [`ShardedMessages::Auto`].
+    ///
+    /// ```
+    /// # use lockkeeper::{LockConfig, ShardedMessages};
+    /// let config = LockConfig::builder().sharded_messages(ShardedMessages::On).build()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
+    pub const fn sharded_messages(mut self, sharded_messages: ShardedMessages) -> Self {
+        self.sharded_messages = sharded_messages;
+        self
+    }
+
     /// Sets the number of connections for commands. The name of a lock selects one. Default: 2. From 1 to 64.
     ///
     /// ```
@@ -277,6 +357,12 @@ impl LockConfigBuilder {
         if self.durations.margin * 4 > self.durations.watchdog_lease {
             return Err(Error::invalid_config("margin", "must be at most a quarter of `watchdog_lease`"));
         }
+        if self.sync_replicas > MOST_REPLICAS {
+            return Err(Error::invalid_config("sync_replicas", format!("must be from 0 to {MOST_REPLICAS}")));
+        }
+        if self.sync_replicas > 0 && self.durations.sync_timeout >= self.durations.watchdog_lease {
+            return Err(Error::invalid_config("sync_timeout", "must be shorter than `watchdog_lease`"));
+        }
         if !(1..=MOST_CONNECTIONS).contains(&self.connections) {
             return Err(Error::invalid_config(
                 "connections",
@@ -293,67 +379,4 @@ fn within(field: &'static str, value: Duration, least: Duration, most: Duration)
     }
     let [value, least, most] = [value, least, most].map(humantime::format_duration);
     Err(Error::invalid_config(field, format!("must be from {least} to {most}, not {value}")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(json: &str) -> std::result::Result<LockConfig, String> {
-        serde_json::from_str(json).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn a_config_that_was_written_is_read_back() {
-        let config = LockConfig::builder()
-            .watchdog_lease(Duration::from_millis(1_500))
-            .margin(20 * MS)
-            .safety_poll(HOUR)
-            .command_timeout(500 * MS)
-            .retry_timeout(Duration::ZERO)
-            .start_timeout(HOUR)
-            .connections(3)
-            .name_prefix("a:")
-            .build()
-            .expect("valid");
-        let json = serde_json::to_string(&config).expect("plain data");
-        assert!(json.contains(r#""watchdog_lease":"1s 500ms""#), "{json}");
-        assert_eq!(read(&json), Ok(config));
-        assert_eq!(read("{}"), Ok(LockConfig::default()));
-        assert_eq!(read(r#"{"connections": 3}"#), read(r#"{"connections": "3"}"#));
-    }
-
-    #[test]
-    fn the_defaults_are_valid_and_those_of_the_table() {
-        assert_eq!(LockConfig::builder().build().expect("valid"), LockConfig::default());
-        let json = serde_json::to_value(LockConfig::default()).expect("plain data");
-        let (text, _) = include_str!("config.rs").split_once("pub struct LockConfig(").expect("it is there");
-        for (field, value) in json.as_object().expect("an object") {
-            let value = value.as_str().expect("text");
-            let value = if value.is_empty() { "none".to_owned() } else { format!("`{value}`") };
-            assert!(text.contains(&format!("/// | `{field}` | {value} |")), "{field} = {value}");
-        }
-    }
-
-    #[test]
-    fn an_error_names_the_field() {
-        for (json, field, detail) in [
-            (r#"{"watchdog_lease": "3 bananas"}"#, "watchdog_lease", "3 bananas"),
-            (r#"{"watchdog_lease": 30}"#, "watchdog_lease", "`30`"),
-            (r#"{"watchdog_lease": "0s"}"#, "watchdog_lease", "from 100ms to 1day"),
-            (r#"{"watchdog_lease": "200ms", "margin": "51ms"}"#, "margin", "a quarter of `watchdog_lease`"),
-            (r#"{"margin": "1h"}"#, "margin", "not 1h"),
-            (r#"{"safety_poll": true}"#, "safety_poll", "`true`"),
-            (r#"{"safety_poll": "1ms"}"#, "safety_poll", "from 10ms"),
-            (r#"{"command_timeout": -1.5}"#, "command_timeout", "`-1.5`"),
-            (r#"{"command_timeout": "2h"}"#, "command_timeout", "to 1m"),
-            (r#"{"retry_timeout": "1day"}"#, "retry_timeout", "to 1h"),
-            (r#"{"connections": 0}"#, "connections", "from 1 to 64"),
-            (r#"{"connections": "many"}"#, "connections", "`many` is not a number"),
-            (r#"{"lease": "1s"}"#, "`lease`", "unknown field"),
-        ] {
-            let error = read(json).expect_err(json);
-            assert!(error.contains(field) && error.contains(detail), "{json}: {error}");
-        }
-    }
 }

@@ -102,6 +102,18 @@ pub enum Error {
     /// The server did not answer in time.
     #[error("the server did not answer in time{0}")]
     TimedOut(Cause),
+    /// The server granted the lock, but too few replicas had the hold within `sync_timeout`. The lock was released. See
+    /// [`LockConfigBuilder::sync_replicas`](crate::LockConfigBuilder::sync_replicas).
+    #[non_exhaustive]
+    #[error("the lock was granted, but {acknowledged} of {wanted} replicas have it{lock}")]
+    TooFewReplicas {
+        /// The lock.
+        lock: LockId,
+        /// How many replicas had the hold.
+        acknowledged: u32,
+        /// How many replicas need to have it: `sync_replicas`.
+        wanted: u32,
+    },
     /// The server cannot work now: it loads its data, runs a long script, or its cluster is down.
     #[error("the server cannot work now{0}")]
     Unavailable(Cause),
@@ -225,6 +237,7 @@ impl Error {
             Self::OutOfMemory(_)
                 | Self::ReadOnly(_)
                 | Self::TimedOut(_)
+                | Self::TooFewReplicas { .. }
                 | Self::Unavailable(_)
                 | Self::Unreachable(_)
         )
@@ -252,6 +265,9 @@ impl Error {
     pub(crate) fn of_lock(lock: LockId, fault: Fault) -> Self {
         match fault.kind {
             FaultKind::WrongType => Self::WrongKind { lock, found: "a key of another type" },
+            FaultKind::TooFewReplicas { acknowledged, wanted } => {
+                Self::TooFewReplicas { lock, acknowledged, wanted }
+            }
             _ => Self::new(Some(Box::new(lock)), fault),
         }
     }
@@ -269,7 +285,7 @@ impl Error {
             FaultKind::Rejected | FaultKind::WrongType => Self::Server,
             FaultKind::RuntimeGone => return Self::RuntimeGone,
             FaultKind::TimedOut => Self::TimedOut,
-            FaultKind::Unavailable => Self::Unavailable,
+            FaultKind::Split | FaultKind::TooFewReplicas { .. } | FaultKind::Unavailable => Self::Unavailable,
         };
         variant(Cause { fault, lock })
     }

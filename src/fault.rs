@@ -33,8 +33,12 @@ pub(crate) enum FaultKind {
     Rejected,
     /// The runtime of the client is gone.
     RuntimeGone,
+    /// Some keys of the command are at this server of a cluster, and others can be elsewhere.
+    Split,
     /// There was no answer in time.
     TimedOut,
+    /// The server granted the lock, and too few replicas have the hold.
+    TooFewReplicas { acknowledged: u32, wanted: u32 },
     /// The server runs and cannot work now: it loads its data, runs a long script, or its cluster is down.
     Unavailable,
     /// No connection could be made.
@@ -51,11 +55,23 @@ pub(crate) struct Fault {
     cause: Arc<dyn Error + Send + Sync>,
     /// The address of the server.
     server: Option<Arc<str>>,
+    /// Where the command has to be sent instead.
+    pub(crate) redirect: Option<Arc<Redirect>>,
+}
+
+/// What a node of a cluster says about a slot that it does not have.
+#[derive(Debug)]
+pub(crate) struct Redirect {
+    pub(crate) slot: u16,
+    /// The node that has it: host and port.
+    pub(crate) address: String,
+    /// The slot is being moved to that node. Only this command is to be sent there.
+    pub(crate) is_for_once: bool,
 }
 
 impl Fault {
     pub(crate) fn new(kind: FaultKind, sent: Sent, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { kind, sent, cause: cause.into().into(), server: None }
+        Self { kind, sent, cause: cause.into().into(), server: None, redirect: None }
     }
 
     /// A reply that the header of the script does not announce.
@@ -75,8 +91,11 @@ impl Fault {
 
     /// Whether the same command can succeed a moment later, if nobody changes anything.
     pub(crate) const fn is_transient(&self) -> bool {
-        use FaultKind::{Broken, ReadOnly, TimedOut, Unavailable, Unreachable};
-        matches!(self.kind, Broken | ReadOnly | TimedOut | Unavailable | Unreachable)
+        use FaultKind::{Broken, ReadOnly, Split, TimedOut, TooFewReplicas, Unavailable, Unreachable};
+        matches!(
+            self.kind,
+            Broken | ReadOnly | Split | TimedOut | TooFewReplicas { .. } | Unavailable | Unreachable
+        )
     }
 }
 

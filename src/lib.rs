@@ -25,7 +25,7 @@ mod task;
 mod token;
 
 pub use client::LockClient;
-pub use config::{LockConfig, LockConfigBuilder};
+pub use config::{LockConfig, LockConfigBuilder, ShardedMessages};
 pub use credentials::Credentials;
 pub use error::{Cause, Error, LockId, Lost, Result};
 pub use guard::{FencedGuard, LockGuard};

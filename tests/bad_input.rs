@@ -165,6 +165,10 @@ async fn a_refusal_at_connect_is_a_typed_error() {
         let error = LockClient::connect(format!("rediss://127.0.0.1:{port}/")).await.unwrap_err();
         assert!(matches!(error, Error::InvalidConfig { field: "url", .. }), "{error:?}");
         assert!(error.to_string().contains("TLS"), "{error}");
+        let any = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let file = format!("urls = [\"rediss://127.0.0.1/\"]\nroot_cert = {any:?}");
+        let error = toml::from_str::<lockkeeper::Source>(&file).unwrap_err();
+        assert!(error.to_string().contains("TLS"), "{error}");
     }
     scene.end().await;
 }

@@ -10,8 +10,8 @@ use support::events::Events;
 use support::{SECOND, Scene, eventually, patient, renewed, soon};
 
 /// The rights that docs/operations.md grants for every lock.
-const FEWEST: &str = "~shop:* ~redisson_lock__channel:* &redisson_lock__channel:* +evalsha +eval +hello +ping +select \
-                      +exists +hdel +hexists +hget +hrandfield +hscan +hset +persist +pexpire +pttl +publish +subscribe \
+const FEWEST: &str = "~shop:* &redisson_lock__channel:* +evalsha +eval +hello +ping +select +exists \
+                      +hdel +hexists +hget +hrandfield +hscan +hset +persist +pexpire +pttl +publish +subscribe \
                       +unsubscribe";
 
 fn add_user(scene: &Scene, name: &str, password: &str) {

@@ -4,18 +4,11 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use std::time::Duration;
-
 use lockkeeper::{BaseLock, LockClient, LockConfig, RemainingLease};
 use support::fixture::{Fixture, for_each_lock};
-use support::{
-    Faults, LIMIT, MS, Proxy, SECOND, Scene, calls_of, connect, eventually, script_hash, soon, throughout,
-    timed,
-};
+use support::late::{ORPHAN_LIMIT, calls, deliver, log_all_commands, stuck};
+use support::{LIMIT, MS, Proxy, SECOND, Scene, calls_of, connect, eventually, soon, throughout, timed};
 use tokio::time::{Instant, sleep};
-
-/// An orphan must be gone after this time: undos are repeated every few seconds at least. A lease is 30 s.
-const SECONDS: Duration = Duration::from_secs(12);
 
 /// A client behind a proxy that soon notices a silent connection, and a client without a proxy.
 async fn clients(scene: &Scene) -> (Proxy, LockClient, LockClient) {
@@ -85,45 +78,20 @@ async fn a_command_whose_reply_is_lost_is_sent_again_and_counted_once<F: Fixture
     scene.end().await;
 }
 
-/// Keeps what is sent from now on in the network, until [`deliver`].
-fn stuck(proxy: &Proxy) {
-    proxy.set_existing(Faults { hold_requests: true, ..Faults::default() });
-}
-
-/// Lets the stuck connections deliver what they held, although the client has abandoned them. Returns when `copies`
-/// more calls of the script ran.
-async fn deliver(scene: &Scene, proxy: &Proxy, script: &str, copies: u64) {
-    let before = calls(scene, script);
-    proxy.set_existing(Faults::default());
-    eventually("the late copy runs", || calls(scene, script), |&now| now >= before + copies).await;
-}
-
-/// Returns how often a script was called, by the server's slow log.
-fn calls(scene: &Scene, script: &str) -> u64 {
-    let hash = script_hash(script);
-    let log: Vec<redis::Value> = scene.server.run(&["SLOWLOG", "GET", "-1"]);
-    log.iter().filter(|entry| format!("{entry:?}").contains(&hash)).count() as u64
-}
-
-fn log_all_commands(scene: &Scene) {
-    scene.server.run::<()>(&["CONFIG", "SET", "slowlog-max-len", "100000"]);
-    scene.server.run::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
-}
-
 /// Guarantee 3.
 async fn a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease<F: Fixture>() {
     let scene = Scene::start();
-    log_all_commands(&scene);
+    log_all_commands(&scene.server);
     let (proxy, locks, beside) = clients(&scene).await;
 
     // The copy runs while the lock is free: it creates an orphan, which is undone.
     stuck(&proxy);
     let guard = soon(F::lock(&locks, "a").lock()).await.unwrap();
     soon(guard.unlock()).await.unwrap();
-    eventually("several undos ran", || calls(&scene, F::RELEASE), |&sent| sent > 4).await;
-    deliver(&scene, &proxy, F::ACQUIRE, 1).await;
+    eventually("several undos ran", || calls(&scene.server, F::RELEASE), |&sent| sent > 4).await;
+    deliver(&scene.server, &proxy, F::ACQUIRE, 1).await;
     let (rival, waited) = timed(async { F::rival(&beside, "a").lock().await }).await;
-    assert!(waited < SECONDS, "the orphan lived for {waited:?}");
+    assert!(waited < ORPHAN_LIMIT, "the orphan lived for {waited:?}");
     rival.unwrap().unlock().await.unwrap();
 
     // The copy runs while another owner holds the lock: that hold is not touched.
@@ -131,14 +99,14 @@ async fn a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease<F: Fi
     let guard = soon(F::lock(&locks, "b").lock()).await.unwrap();
     soon(guard.unlock()).await.unwrap();
     let theirs = F::rival(&beside, "b").lock().await.unwrap();
-    deliver(&scene, &proxy, F::ACQUIRE, 1).await;
+    deliver(&scene.server, &proxy, F::ACQUIRE, 1).await;
     assert_eq!(holds(&beside, "b").await, 1);
     theirs.unlock().await.expect("the lock was held throughout");
 
     // The copy runs while the same owner holds the lock through the repeated command: one hold, and it stays.
     stuck(&proxy);
     let guard = soon(F::lock(&locks, "c").lock()).await.unwrap();
-    deliver(&scene, &proxy, F::ACQUIRE, 1).await;
+    deliver(&scene.server, &proxy, F::ACQUIRE, 1).await;
     assert_eq!(holds(&beside, "c").await, 1);
     soon(guard.unlock()).await.unwrap();
     assert_eq!(holds(&beside, "c").await, 0);
@@ -146,9 +114,9 @@ async fn a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease<F: Fi
     // The caller has timed out before the copy runs: it creates an orphan, which is undone.
     stuck(&proxy);
     assert!(F::lock(&locks, "d").try_lock_for(10 * MS).await.is_err());
-    deliver(&scene, &proxy, F::ACQUIRE, 1).await;
+    deliver(&scene.server, &proxy, F::ACQUIRE, 1).await;
     let (rival, waited) = timed(async { F::rival(&beside, "d").lock().await }).await;
-    assert!(waited < SECONDS, "the orphan lived for {waited:?}");
+    assert!(waited < ORPHAN_LIMIT, "the orphan lived for {waited:?}");
     rival.unwrap().unlock().await.unwrap();
 
     locks.shutdown().await.unwrap();
@@ -159,14 +127,14 @@ async fn a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease<F: Fi
 /// Guarantees 2 and 3.
 async fn a_late_release_ends_no_other_hold<F: Fixture>() {
     let scene = Scene::start();
-    log_all_commands(&scene);
+    log_all_commands(&scene.server);
     let (proxy, locks, beside) = clients(&scene).await;
     let mut lock = F::lock(&locks, "a");
     let guard = lock.lock().await.unwrap();
     stuck(&proxy);
     soon(guard.unlock()).await.unwrap();
     let theirs = F::rival(&beside, "a").lock().await.unwrap();
-    deliver(&scene, &proxy, F::RELEASE, 1).await;
+    deliver(&scene.server, &proxy, F::RELEASE, 1).await;
     assert_eq!(holds(&beside, "a").await, 1);
     theirs.unlock().await.expect("the lock was held throughout");
 
@@ -176,11 +144,11 @@ async fn a_late_release_ends_no_other_hold<F: Fixture>() {
     soon(guard.unlock()).await.unwrap();
     let outer = soon(lock.lock()).await.unwrap();
     let inner = soon(lock.lock()).await.unwrap();
-    deliver(&scene, &proxy, F::RELEASE, 1).await;
+    deliver(&scene.server, &proxy, F::RELEASE, 1).await;
     assert_eq!(holds(&beside, "a").await, 2);
     stuck(&proxy);
     soon(inner.unlock()).await.unwrap();
-    deliver(&scene, &proxy, F::RELEASE, 1).await;
+    deliver(&scene.server, &proxy, F::RELEASE, 1).await;
     assert_eq!(holds(&beside, "a").await, 1);
     soon(outer.unlock()).await.unwrap();
     locks.shutdown().await.unwrap();
@@ -191,7 +159,7 @@ async fn a_late_release_ends_no_other_hold<F: Fixture>() {
 /// Guarantee 3.
 async fn a_late_reentry_or_renewal_revives_nothing<F: Fixture>() {
     let scene = Scene::start();
-    log_all_commands(&scene);
+    log_all_commands(&scene.server);
     let (proxy, locks, beside) = clients(&scene).await;
     let mut lock = F::lock(&locks, "a");
     let outer = lock.lock().await.unwrap();
@@ -199,7 +167,7 @@ async fn a_late_reentry_or_renewal_revives_nothing<F: Fixture>() {
     let inner = soon(lock.lock()).await.unwrap();
     soon(inner.unlock()).await.unwrap();
     soon(outer.unlock()).await.unwrap();
-    deliver(&scene, &proxy, F::REENTER, 1).await;
+    deliver(&scene.server, &proxy, F::REENTER, 1).await;
     assert_eq!(holds(&beside, "a").await, 0, "a late re-entry creates nothing");
 
     let outer = lock.lock().await.unwrap();
@@ -207,7 +175,7 @@ async fn a_late_reentry_or_renewal_revives_nothing<F: Fixture>() {
     soon(outer.extend(100 * SECOND)).await.unwrap();
     soon(outer.unlock()).await.unwrap();
     let theirs = F::leased(&beside, "a", LIMIT).lock().await.unwrap();
-    deliver(&scene, &proxy, F::RENEW, 1).await;
+    deliver(&scene.server, &proxy, F::RENEW, 1).await;
     let left = F::lock(&beside, "a").remaining_lease().await.unwrap().and_then(RemainingLease::duration);
     assert!(left.is_some_and(|left| left <= LIMIT), "a late renewal must not renew another hold: {left:?}");
     theirs.unlock().await.unwrap();
@@ -221,7 +189,7 @@ async fn a_late_reentry_or_renewal_revives_nothing<F: Fixture>() {
 async fn copies_left_in_a_stopped_server_do_no_harm<F: Fixture>() {
     const ROUNDS: usize = 12;
     let scene = Scene::start();
-    log_all_commands(&scene);
+    log_all_commands(&scene.server);
     let config = LockConfig::builder().command_timeout(60 * MS).connections(1);
     let locks = scene.client_with(config).await;
     let beside = scene.client().await;
@@ -241,11 +209,11 @@ async fn copies_left_in_a_stopped_server_do_no_harm<F: Fixture>() {
 
         let start = Instant::now();
         let theirs = soon(F::rival(&beside, "a").lock()).await.unwrap();
-        assert!(start.elapsed() < SECONDS, "round {round}: an orphan lived for {:?}", start.elapsed());
+        assert!(start.elapsed() < ORPHAN_LIMIT, "round {round}: an orphan lived for {:?}", start.elapsed());
         throughout(20 * MS, async || assert_eq!(holds(&beside, "a").await, 1, "round {round}")).await;
         theirs.unlock().await.unwrap_or_else(|error| panic!("round {round}: a live hold was ended: {error}"));
     }
-    let sent = calls(&scene, F::ACQUIRE);
+    let sent = calls(&scene.server, F::ACQUIRE);
     let answered = if F::IS_SHARED { ROUNDS } else { 2 * ROUNDS }; // the rival's acquire may run the same script
     assert!(sent > answered as u64, "{sent} acquires: no copy ran from an abandoned connection");
     locks.shutdown().await.unwrap();

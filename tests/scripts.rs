@@ -72,7 +72,7 @@ impl Entry {
             names.iter().enumerate().map(|(i, name)| format!("{list}[{}] {name}", index(i))).collect()
         };
         let first = |i: usize| (i + 1).to_string();
-        let each = |i: usize| if i == 0 { "i".to_owned() } else { format!("i+{i}") };
+        let each = |i: usize| self.key_index(i).replace([' ', '*'], "");
         let mut all = lines("KEYS", &self.keys, if self.is_batch() { &each } else { &first });
         all.extend(lines("ARGV", &self.args, &first));
         all.extend(lines("ARGV", &self.row_args, &|i| self.row_index(i).replace([' ', '*'], "")));
@@ -88,6 +88,26 @@ impl Entry {
             (_, place) if place == columns => format!("{columns} * i"),
             (_, place) => format!("{columns} * i + {}", place - columns),
         }
+    }
+
+    /// The index of a key of row `i`, as the body writes it.
+    fn key_index(&self, key: usize) -> String {
+        match (self.keys.len(), key + 1) {
+            (1, _) => "i".to_owned(),
+            (columns, place) if place < columns => format!("{columns} * i - {}", columns - place),
+            (columns, _) => format!("{columns} * i"),
+        }
+    }
+
+    /// The lines with which the body of a batch goes over its rows, and binds the keys of a row.
+    fn rows(&self) -> Vec<String> {
+        let names = self.keys.join(", ");
+        let columns = self.keys.len();
+        if columns == 1 {
+            return vec![format!("for i, {names} in ipairs(KEYS) do")];
+        }
+        let indices: Vec<String> = (0..columns).map(|i| format!("KEYS[{}]", self.key_index(i))).collect();
+        vec![format!("for i = 1, #KEYS / {columns} do"), format!("local {names} = {}", indices.join(", "))]
     }
 
     /// Returns the first difference between the table, the header and the body.
@@ -120,6 +140,7 @@ impl Entry {
         if header.contains("  Publishes  nothing") == body.contains("'publish'") {
             return Err("header and body disagree about what is published".to_owned());
         }
+        check_commands(header, body)?;
         self.check_body(body)
     }
 
@@ -135,7 +156,7 @@ impl Entry {
             expected.push(format!("local {} = {}", self.args.join(", "), numbered("ARGV", self.args.len())));
         }
         if self.is_batch() {
-            expected.push(format!("for i, {} in ipairs(KEYS) do", self.keys.join(", ")));
+            expected.extend(self.rows());
             let indices: Vec<String> =
                 (0..self.row_args.len()).map(|i| format!("ARGV[{}]", self.row_index(i))).collect();
             expected.push(format!("local {} = {}", self.row_args.join(", "), indices.join(", ")));
@@ -150,6 +171,31 @@ impl Entry {
         }
         Ok(())
     }
+}
+
+/// In a cluster, `'publish'` is replaced in the whole text. So it has to stand wherever a script publishes, and nowhere else: it
+/// is the name of a command, and each command is called by a name in quotes.
+fn check_commands(comment: &str, body: &str) -> Result<(), String> {
+    let (mut code, mut comments) = (String::new(), comment.to_owned());
+    for line in body.lines() {
+        let (before, after) = line.split_once("--").unwrap_or((line, ""));
+        code.extend([before, "\n"]);
+        comments.extend([after, "\n"]);
+    }
+    let calls = |start: &str| code.matches(start).count();
+    let publishes = calls("redis.call('publish', ") + calls("redis.pcall('publish', ");
+    if code.to_lowercase().matches("publish").count() != publishes {
+        return Err("something else than a command is called `publish`".to_owned());
+    }
+    if comments.contains("'publish'") {
+        return Err("a comment has `'publish'` in quotes".to_owned());
+    }
+    let named = calls("redis.call('") + calls("redis.pcall('");
+    let others = calls("redis.acl_check_cmd(");
+    if calls("redis") != named + others {
+        return Err("a command is not called by a name in quotes".to_owned());
+    }
+    Ok(())
 }
 
 /// Removes `tonumber(…)`, through which a script binds the numbers that it calculates with.
@@ -191,8 +237,40 @@ fn a_script_that_disagrees_with_the_table_is_found() {
         ("  With  rlock/shared.lua", "  With  fair/shared.lua"),
         ("#!lua\n", "#!lua flags=allow-stale\n"),
         ("redis.call('pttl', lock)", "redis.call('pttl', KEYS[1])"),
+        ("redis.call('pttl', lock)", "redis.call(PTTL, lock)"),
+        ("redis.call('pttl', lock)", "redis.call('PUBLISH', lock)"),
+        ("redis.call('pttl', lock)", "redis.call('pttl', lock) -- not 'publish'"),
+        ("local left_ms", "local call = redis.call\nlocal left_ms"),
     ] {
         assert!(changed(from, to).check().is_err(), "not found: {to}");
+    }
+}
+
+/// Shared files have no header, and publish nothing: only the header of a script says what it publishes.
+#[test]
+fn shared_files_call_commands_by_name_and_publish_nothing() {
+    let shared: BTreeSet<String> = table().into_iter().flat_map(|entry| entry.shared).collect();
+    for file in shared {
+        let text = read(&format!("lua/{file}"));
+        assert_eq!(check_commands("", &text), Ok(()), "{file}");
+        assert!(!text.contains("'publish'"), "{file}");
+    }
+}
+
+/// While a slot moves, keys of one lock can be on two servers. If a script names a key that never exists, such as a channel,
+/// beside another, both servers refuse the script. So a script needs it in `KEYS` if it derives keys, and must not have it if it
+/// has to work meanwhile.
+#[test]
+fn scripts_that_look_for_read_holds_declare_the_channel() {
+    for entry in table() {
+        let has_channel = entry.keys.iter().any(|key| key == "channel");
+        let derives_keys = entry.shared.iter().any(|file| file == "read/shared.lua");
+        let expected = match entry.file.as_str() {
+            // `inspect` does not know the type of the lock, so it checks this by itself. `write/state` looks at the hash alone.
+            "inspect.lua" | "write/state.lua" => false,
+            file => derives_keys || file.starts_with("fair/"),
+        };
+        assert_eq!(has_channel, expected, "{}", entry.file);
     }
 }
 

@@ -4,23 +4,37 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use lockkeeper::{Error, LockClient};
+use lockkeeper::{Error, LockClient, Source};
 use support::{ReservedPort, patient, soon};
 
 #[tokio::test]
 async fn a_missing_crypto_provider_is_invalid_config() {
     let port = ReservedPort::new();
     let listener = std::net::TcpListener::bind(("127.0.0.1", port.number())).unwrap();
-    let connect = async || {
-        let url = format!("rediss://127.0.0.1:{}/", port.number());
-        soon(LockClient::connect_with(url, patient().build().unwrap())).await.unwrap_err()
+    let url = &*format!("rediss://127.0.0.1:{}/", port.number());
+    let sources = || {
+        [
+            Source::url(url),
+            Source::cluster([url]),
+            Source::replicated([url]),
+            Source::sentinel("a", [url], url),
+        ]
     };
-    let error = connect().await;
-    assert!(matches!(error, Error::InvalidConfig { field: "url", .. }) && !error.is_transient(), "{error:?}");
-    assert!(error.to_string().contains("`install_default`"), "{error}");
+    let refusal =
+        async |source| soon(LockClient::connect_with(source, patient().build().unwrap())).await.unwrap_err();
+    for source in sources() {
+        let error = refusal(source).await;
+        assert!(
+            matches!(error, Error::InvalidConfig { field: "url", .. }) && !error.is_transient(),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains("`install_default`"), "{error}");
+    }
     drop(listener);
 
     rustls::crypto::ring::default_provider().install_default().expect("there was none");
-    let error = connect().await;
-    assert!(matches!(error, Error::Unreachable(_)), "nobody listens any more: {error:?}");
+    for source in sources() {
+        let error = refusal(source).await;
+        assert!(matches!(error, Error::Unreachable(_)), "nobody listens any more: {error:?}");
+    }
 }

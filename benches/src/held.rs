@@ -16,7 +16,10 @@ use crate::redisson::{self, Jvm};
 use crate::report::{Report, Table, number, percent};
 use crate::rounds::Effort;
 
-const LOCKS: usize = 10_000;
+/// How many locks are held. Fewer in a quick run: its leases are short, and its programs slow.
+fn locks(effort: Effort) -> usize {
+    if effort.is_quick() { 1_000 } else { 10_000 }
+}
 
 /// What the server and the client did so far; or per second.
 struct Work {
@@ -29,9 +32,9 @@ struct Work {
 }
 
 pub fn measure(url: &str, jvm: &Rc<Jvm>, effort: Effort, report: &mut Report) {
-    let lease = effort.lease();
+    let (lease, locks) = (effort.lease(), locks(effort));
     report.section(
-        format!("{LOCKS} held locks"),
+        format!("{locks} held locks"),
         format!(
             "The work per second, over one lease of {} s. Each lock is renewed three times in it. 100 % CPU is one core.",
             lease.as_secs()
@@ -39,8 +42,8 @@ pub fn measure(url: &str, jvm: &Rc<Jvm>, effort: Effort, report: &mut Report) {
     );
     let runtime = Flavor::CurrentThread.runtime();
     let candidates = [
-        ("lockkeeper", runtime.block_on(hold(url, lease))),
-        (redisson::NAME, runtime.block_on(hold_in_java(url, jvm, lease))),
+        ("lockkeeper", runtime.block_on(hold(url, lease, locks))),
+        (redisson::NAME, runtime.block_on(hold_in_java(url, jvm, lease, locks))),
     ];
     let mut table = Table::new([
         "candidate",
@@ -63,18 +66,18 @@ pub fn measure(url: &str, jvm: &Rc<Jvm>, effort: Effort, report: &mut Report) {
     report.table(table);
 }
 
-async fn hold(url: &str, lease: Duration) -> Work {
+async fn hold(url: &str, lease: Duration, count: usize) -> Work {
     let config = LockConfig::builder().watchdog_lease(lease).build().expect("a valid lease");
     let client = LockClient::connect_with(url, config).await.expect("a client");
-    let mut locks: Vec<_> = (0..LOCKS).map(|number| client.rlock(format!("held:{number}"))).collect();
+    let mut locks: Vec<_> = (0..count).map(|number| client.rlock(format!("held:{number}"))).collect();
     let guards = try_join_all(locks.iter_mut().map(|lock| lock.lock())).await.expect("free locks");
     let work = watch(url, lease, clock::cpu_time).await;
     try_join_all(guards.into_iter().map(|guard| guard.unlock())).await.expect("no lock was lost");
     work
 }
 
-async fn hold_in_java(url: &str, jvm: &Jvm, lease: Duration) -> Work {
-    jvm.order("hold", "rlock", "held", &[LOCKS as u128]);
+async fn hold_in_java(url: &str, jvm: &Jvm, lease: Duration, count: usize) -> Work {
+    jvm.order("hold", "rlock", "held", &[count as u128]);
     let work = watch(url, lease, || jvm.cpu_time()).await;
     jvm.order("let_go", "rlock", "held", &[]);
     work

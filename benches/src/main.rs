@@ -6,6 +6,7 @@
 
 mod bare;
 mod clock;
+mod cluster;
 mod commands;
 mod connection;
 mod contended;
@@ -24,6 +25,7 @@ mod profile;
 mod read;
 mod red;
 mod redisson;
+mod replicas;
 mod report;
 mod rounds;
 mod scale;
@@ -52,13 +54,15 @@ enum Part {
 }
 use Part::{BesideJava, Here, InValgrind};
 
-const PARTS: [(&str, Part); 13] = [
+const PARTS: [(&str, Part); 15] = [
     ("free", BesideJava(free::measure)),
     ("floor", Here(floor::measure)),
     ("handoff", BesideJava(handoff::measure)),
     ("contended", BesideJava(contended::measure)),
     ("waiters", BesideJava(waiters::measure)),
     ("red", Here(|_, effort, report| red::measure(effort, report))),
+    ("replicas", Here(|_, effort, report| replicas::measure(effort, report))),
+    ("cluster", Here(|_, effort, report| cluster::measure(effort, report))),
     ("read", BesideJava(read::measure)),
     ("server", Here(share::measure)),
     ("scale", Here(|_, effort, report| scale::measure(effort, report))),

@@ -3,7 +3,8 @@
   Acquires the read lock for an owner that does not hold it, if no other owner holds the write lock. The only script that
   creates a read hold.
 
-  KEYS[1]  lock  hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the owner's holds
+  KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the owner's holds
+  KEYS[2]  channel  where the waiters of this lock listen. Declared so that the script is refused while the slot moves
 
   ARGV[1]  owner     text: "<client uuid>:<n>", never used for an earlier hold, except by an owner that holds the write lock
   ARGV[2]  grant     number of the grant: never used before, and greater than the numbers of all earlier grants
@@ -22,7 +23,7 @@
   Repeating  a copy that finds its own hold answers "granted" and adds no hold. A copy that runs after the hold was
              released creates an orphan. The sender releases this orphan until no copy can arrive
 ]]
-local lock = KEYS[1]
+local lock, channel = KEYS[1], KEYS[2]
 local owner, grant, lease_ms = ARGV[1], ARGV[2], ARGV[3]
 
 local mode = redis.call('hget', lock, 'mode')

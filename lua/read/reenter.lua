@@ -2,7 +2,8 @@
 --[[
   Raises an existing read hold to a given count. Never creates one: an owner that lost its hold has to acquire again.
 
-  KEYS[1]  lock  hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the owner's holds
+  KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the owner's holds
+  KEYS[2]  channel  where the waiters of this lock listen. Declared so that the script is refused while the slot moves
 
   ARGV[1]  owner     text: the owner of the hold
   ARGV[2]  grant     number of the grant that the hold belongs to
@@ -17,7 +18,7 @@
   Publishes  nothing
   Repeating  changes nothing: the count is a target. A copy that runs after the hold ended answers "lost"
 ]]
-local lock = KEYS[1]
+local lock, channel = KEYS[1], KEYS[2]
 local owner, grant, want, lease_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local keys, count = hold_keys(lock, owner), count_of(lock, owner)

@@ -2,10 +2,11 @@
 --[[
   Renews the leases of many read holds in one command, and with them the leases of their locks.
 
-  KEYS[i]    lock  hash: "mode" -> "read" or "write", owner -> hold count; one per hold. And the keys of the holds
+  KEYS[2i-1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; one per hold. And the keys of the holds
+  KEYS[2i]    channel  where the waiters of this lock listen. Declared so that the script is refused while the slot moves
 
   ARGV[1]     lease_ms  milliseconds: each lease becomes at least this long, never shorter than it is
-  ARGV[3i-1]  owner     text: the owner of the hold on KEYS[i]
+  ARGV[3i-1]  owner     text: the owner of the hold on KEYS[2i-1]
   ARGV[3i]    grant     number of the grant that the hold belongs to
   ARGV[3i+1]  keep_ms   milliseconds left of the hold's own lease. If Java's watchdog shortened this lease, it is restored
 
@@ -19,7 +20,8 @@
 local lease_ms = ARGV[1]
 
 local renewed = {}
-for i, lock in ipairs(KEYS) do
+for i = 1, #KEYS / 2 do
+  local lock, channel = KEYS[2 * i - 1], KEYS[2 * i]
   local owner, grant, keep_ms = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
   -- pcall: if a key was replaced by another type, the other holds must still be renewed.
   local value = redis.pcall('hget', lock, owner)

@@ -2,7 +2,8 @@
 --[[
   Returns whether an owner holds the read lock.
 
-  KEYS[1]  lock  hash: "mode" -> "read" or "write", owner -> hold count; and the keys of readers' holds
+  KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of readers' holds
+  KEYS[2]  channel  where the waiters of this lock listen. Declared so that the script is refused while the slot moves
 
   With  read/shared.lua
 
@@ -14,7 +15,7 @@
   Publishes  nothing
   Repeating  changes nothing
 ]]
-local lock = KEYS[1]
+local lock, channel = KEYS[1], KEYS[2]
 
 local mode = redis.call('hget', lock, 'mode')
 if mode ~= 'read' and mode ~= 'write' then

@@ -3,10 +3,10 @@
   Lowers an owner's hold to a given count. At 0, frees the lock and wakes a waiter. Also undoes an attempt.
 
   KEYS[1]  lock     hash: owner -> hold count
-  KEYS[2]  channel  where the waiters of this lock listen
 
-  ARGV[1]  owner  text: the owner of the hold
-  ARGV[2]  keep   the target count, >= 0; what is left keeps its lease
+  ARGV[1]  owner    text: the owner of the hold
+  ARGV[2]  keep     the target count, >= 0; what is left keeps its lease
+  ARGV[3]  channel  where the waiters of this lock listen. Not in KEYS: then a lock could not be released while its slot moves
 
   With  rlock/shared.lua
 
@@ -19,8 +19,8 @@
   Publishes  "0" on channel, if the lock became free
   Repeating  changes nothing: the count is a target, and an owner id is not used again after its count was 0
 ]]
-local lock, channel = KEYS[1], KEYS[2]
-local owner, keep = ARGV[1], ARGV[2]
+local lock = KEYS[1]
+local owner, keep, channel = ARGV[1], ARGV[2], ARGV[3]
 
 if keep ~= '0' then
   local count = tonumber(redis.call('hget', lock, owner))

@@ -4,7 +4,7 @@
 
   KEYS[i]    lock      hash: owner -> hold count; one per hold
 
-  ARGV[1]    lease_ms  milliseconds: each lease becomes at least this long, never shorter than it is
+  ARGV[1]    lease_ms  milliseconds: each lease becomes at least this long, never shorter than it is; 0: no lease changes
   ARGV[1+i]  owner     text: the owner of the hold on KEYS[i]
 
   Returns
@@ -21,7 +21,7 @@ for i, lock in ipairs(KEYS) do
   if redis.pcall('hexists', lock, owner) == 1 then
     -- 0: the lease is longer already, or another program removed the expiry. If it was removed, the key gets an expiry
     -- again.
-    if redis.call('pexpire', lock, lease_ms, 'gt') == 0 then
+    if lease_ms ~= '0' and redis.call('pexpire', lock, lease_ms, 'gt') == 0 then
       redis.call('pexpire', lock, lease_ms, 'nx')
     end
     renewed[i] = 1

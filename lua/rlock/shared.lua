@@ -22,7 +22,8 @@ local function end_hold(lock, owner)
   if redis.call('hdel', lock, owner) == 0 then
     return nil
   end
-  local is_data = redis.call('exists', lock) == 1 and in_the_way(lock, 0) == -5
+  -- pcall: while the slot of the lock moves, a server refuses every command on a key that it does not have.
+  local is_data = redis.pcall('exists', lock) == 1 and in_the_way(lock, 0) == -5
   if is_data then
     redis.call('persist', lock)
   end

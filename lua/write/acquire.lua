@@ -3,7 +3,8 @@
   Acquires the write lock for an owner that holds nothing on it, if the lock is free or all readers are dead. The only
   script that creates a write hold.
 
-  KEYS[1]  lock  hash: "mode" -> "read" or "write", owner -> hold count; and the keys of readers' holds
+  KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of readers' holds
+  KEYS[2]  channel  where the waiters of this lock listen. Declared so that the script is refused while the slot moves
 
   ARGV[1]  writer    text: "<client uuid>:<n>:write", never used for an earlier hold
   ARGV[2]  lease_ms  milliseconds, > 0
@@ -20,7 +21,7 @@
   Repeating  a copy that finds its own hold answers "granted" and adds no hold. A copy that runs after the hold was
              released creates an orphan. The sender releases this orphan until no copy can arrive
 ]]
-local lock = KEYS[1]
+local lock, channel = KEYS[1], KEYS[2]
 local writer, lease_ms = ARGV[1], ARGV[2]
 
 local mode = redis.call('hget', lock, 'mode')

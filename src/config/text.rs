@@ -1,6 +1,8 @@
 //! A value in a configuration file.
 
 use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::de::{self, Visitor};
@@ -28,10 +30,11 @@ impl Text {
         })
     }
 
-    pub(super) fn number(self, field: &'static str) -> Result<usize> {
+    pub(super) fn number<T: FromStr<Err = ParseIntError>>(self, field: &'static str) -> Result<T> {
         let Self(text) = self;
-        text.parse()
-            .map_err(|error| Error::invalid_config(field, format!("`{text}` is not a number: {error}")))
+        text.parse().map_err(|error: ParseIntError| {
+            Error::invalid_config(field, format!("`{text}` is not a number: {error}"))
+        })
     }
 }
 

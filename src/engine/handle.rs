@@ -17,6 +17,7 @@ use crate::clock::{self, Moment};
 use crate::config::LockConfig;
 use crate::error::{Error, LockId, Result};
 use crate::protocol::Protocol;
+use crate::store::Identity;
 
 /// The content of every public lock handle.
 #[allow(unnameable_types, unreachable_pub, reason = "the sealed part of a public trait returns it")]
@@ -84,16 +85,16 @@ impl Handle {
                 return invalid("one lock is among them twice");
             }
             (Quorum::All, _) if any_pair(Member::may_be_same_lock) => {
-                return invalid("two with the same key may be one lock: a server did not tell its run id");
+                return invalid("two with the same key may be one lock: a server did not tell its ids");
             }
             (Quorum::All, _) => {}
             (Quorum::Majority, 2) => {
                 return invalid("a majority of two is both, so one failed server stops the lock");
             }
-            (Quorum::Majority, _) if members.iter().any(|member| member.run_id().is_none()) => {
-                return invalid("a server did not tell its run id: the user may not call INFO");
+            (Quorum::Majority, _) if members.iter().any(|member| !member.identity().is_known()) => {
+                return invalid("a server did not tell its ids: the user may not call INFO");
             }
-            (Quorum::Majority, _) if any_pair(|a, b| a.run_id() == b.run_id()) => {
+            (Quorum::Majority, _) if any_pair(|a, b| a.identity().meets(&b.identity())) => {
                 return invalid("two are on one server, so they are lost together");
             }
             (Quorum::Majority, _) => {}
@@ -218,27 +219,24 @@ impl Member {
         self.owner.live(self.lock.protocol.is_shared(), now)
     }
 
-    /// Identifies the server, if that is known.
-    fn run_id(&self) -> Option<&str> {
-        self.lock.engine.store.run_id()
+    fn identity(&self) -> Identity {
+        self.lock.engine.store.identity()
     }
 
     /// All clients put the members of a lock into this order.
-    fn order(&self) -> (&str, Option<&str>) {
-        (&self.lock.keys.lock, self.run_id())
+    fn order(&self) -> (&str, Identity) {
+        (&self.lock.keys.lock, self.identity())
     }
 
     fn may_be_same_lock(&self, other: &Self) -> bool {
-        let is_known = self.run_id().is_some() && other.run_id().is_some();
+        let is_known = self.identity().is_known() && other.identity().is_known();
         !is_known && self.lock.keys.lock == other.lock.keys.lock
     }
 
     fn is_same_lock(&self, other: &Self) -> bool {
         let (one, two) = (&self.lock.engine, &other.lock.engine);
         let is_same_store = Arc::ptr_eq(one, two)
-            || (self.run_id().is_some()
-                && self.run_id() == other.run_id()
-                && one.store.database() == two.store.database());
+            || (self.identity().meets(&other.identity()) && one.store.database() == two.store.database());
         is_same_store && self.lock.keys.lock == other.lock.keys.lock
     }
 }

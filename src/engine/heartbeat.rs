@@ -14,7 +14,7 @@ use crate::fault::Fault;
 use crate::jitter;
 use crate::protocol::{Call, PlaceReply, parse_heartbeat};
 use crate::report::Limit;
-use crate::store::{ConnectionIndex, Store};
+use crate::store::{Route, Store};
 
 /// Ticks for each period.
 const TICKS: u32 = 16;
@@ -27,7 +27,7 @@ pub(super) trait Place: Send + Sync {
     /// Begins what is due. False: there is no place to keep, or its waiter was woken and does not attempt.
     fn begin(self: Arc<Self>, key: Key, period: Duration) -> bool;
 
-    fn connection_index(&self) -> ConnectionIndex;
+    fn route(&self) -> Route;
 
     /// The key of the lock.
     fn lock(&self) -> &Arc<str>;
@@ -69,7 +69,7 @@ impl Heartbeat {
     async fn beat(&self, places: &[Arc<dyn Place>]) -> Result<(Moment, Vec<PlaceReply>), Fault> {
         let waiters: Vec<String> = places.iter().map(|place| place.waiter()).collect();
         let call = places[0].heartbeat(waiters.join(" "));
-        let connection = self.store.connection(places[0].connection_index()).await?;
+        let connection = self.store.connection(places[0].route()).await?;
         let sent = clock::now();
         let reply = self.store.run_at_most(self.limit, &connection, &call).await?;
         Ok((sent, parse_heartbeat(&reply, places.len())?))
@@ -106,7 +106,7 @@ impl Duty for Heartbeat {
             Err(fault) => {
                 if let Some(unreported) = self.failures.ask() {
                     tracing::warn!(
-                        %fault, key = &*lock, server = self.store.address(), places = places.len(), unreported,
+                        %fault, key = &*lock, server = &*self.store.address(places[0].route()), places = places.len(), unreported,
                         "places in a queue were not kept, trying again"
                     );
                 }

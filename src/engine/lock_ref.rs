@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::per_member::PerMember;
 use super::shared::Engine;
+use crate::config::Replication;
 use crate::error::{Error, LockId, Result};
 use crate::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{Arg, Call, HolderRef, LockKeys, Protocol, Reply};
-use crate::store::{Connection, ConnectionIndex};
+use crate::store::{Connection, Route};
 
 /// One lock on one server.
 pub(super) struct LockRef {
@@ -16,7 +17,7 @@ pub(super) struct LockRef {
     /// The name, as the user gave it.
     pub(super) name: Arc<str>,
     pub(super) keys: LockKeys,
-    pub(super) connection_index: ConnectionIndex,
+    pub(super) route: Route,
     /// Another lock that uses the same queue on the server.
     queue_taken_by: Option<Arc<str>>,
 }
@@ -31,14 +32,14 @@ pub(super) struct Subject {
 
 impl Subject {
     pub(super) fn id(&self) -> LockId {
-        let all = |of: fn(&LockRef) -> &str| {
-            let texts: Vec<&str> = self.members.iter().map(|member| of(member)).collect();
+        let all = |of: fn(&LockRef) -> Arc<str>| {
+            let texts: Vec<Arc<str>> = self.members.iter().map(|member| of(member)).collect();
             texts.join(", ")
         };
         LockId {
             name: self.name.to_string(),
-            key: all(|member| &member.keys.lock),
-            server: all(|member| member.engine.store.address()),
+            key: all(|member| Arc::clone(&member.keys.lock)),
+            server: all(|member| member.engine.store.address(member.route)),
         }
     }
 }
@@ -47,32 +48,33 @@ impl LockRef {
     pub(super) fn new(engine: &Arc<Engine>, protocol: &'static dyn Protocol, name: &str) -> Self {
         let key = engine.key(name);
         let name = if *key == *name { Arc::clone(&key) } else { name.into() };
-        let connection_index = engine.store.connection_index(&key);
+        let route = engine.store.route(&key);
         let keys = protocol.keys(key);
         let queue = protocol.queue();
         let queue_taken_by = queue.and_then(|queue| engine.queue_names.join(queue.key(&keys), &keys.lock));
-        Self { engine: Arc::clone(engine), protocol, name, keys, connection_index, queue_taken_by }
+        Self { engine: Arc::clone(engine), protocol, name, keys, route, queue_taken_by }
     }
 
     pub(super) fn id(&self) -> LockId {
         LockId {
             name: self.name.to_string(),
             key: self.keys.lock.to_string(),
-            server: self.engine.store.address().to_owned(),
+            server: self.engine.store.address(self.route).to_string(),
         }
     }
 
     /// Refuses a name that cannot be used.
     pub(super) fn check_name(&self) -> Result<()> {
         check_name(&self.name)?;
+        let invalid = |problem| Err(Error::InvalidName { name: self.name.to_string(), problem });
+        let key = &self.keys.lock;
+        if self.engine.store.is_cluster() && !self.keys.are_in_one_slot() {
+            return invalid(format!("a cluster has its key `{key}` in another slot than its channel"));
+        }
         match &self.queue_taken_by {
-            Some(other) => Err(Error::InvalidName {
-                name: self.name.to_string(),
-                problem: format!(
-                    "its key `{}` has the same queue as the fair lock with the key `{other}`, which this client uses",
-                    self.keys.lock
-                ),
-            }),
+            Some(other) => invalid(format!(
+                "its key `{key}` has the same queue as the fair lock with the key `{other}`, which this client uses"
+            )),
             None => Ok(()),
         }
     }
@@ -100,11 +102,36 @@ impl LockRef {
 
     /// The connection for commands about this lock.
     pub(super) async fn connection(&self) -> Result<Connection, Fault> {
-        self.engine.store.connection(self.connection_index).await
+        self.engine.store.connection(self.route).await
+    }
+
+    /// The connection for acquires that wait for replicas.
+    pub(super) async fn connection_of_acquires(&self) -> Result<Connection, Fault> {
+        self.engine.store.connection_of_acquires(self.route).await
     }
 
     pub(super) async fn run(&self, connection: &Connection, call: &Call) -> Result<Reply, Fault> {
         self.engine.store.run(connection, call).await
+    }
+
+    /// Runs a script that can create a hold. `hops` learns each further connection before the script is sent on it.
+    pub(super) async fn run_first_acquire(
+        &self,
+        connection: &Connection,
+        call: &Call,
+        hops: &mut (dyn FnMut(&Connection) + Send),
+    ) -> Result<Reply, Fault> {
+        self.engine.store.run_first_acquire(connection, call, hops).await
+    }
+
+    /// Also returns how many replicas have what the script wrote.
+    pub(super) async fn run_on_replicas(
+        &self,
+        connection: &Connection,
+        call: &Call,
+        sync: Replication,
+    ) -> Result<(Reply, u32), Fault> {
+        self.engine.store.run_on_replicas(connection, call, sync).await
     }
 
     pub(super) fn holder<'a>(&'a self, owner: &'a Arg, grant: u64) -> HolderRef<'a> {

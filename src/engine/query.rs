@@ -19,8 +19,11 @@ pub(crate) async fn inspect(engine: &Engine, name: &str) -> Result<Option<Listin
     check_name(name)?;
     engine.check_runtime()?;
     let key = engine.key(name);
-    let lock =
-        || LockId { name: name.to_owned(), key: key.to_string(), server: engine.store.address().to_owned() };
+    let lock = || LockId {
+        name: name.to_owned(),
+        key: key.to_string(),
+        server: engine.store.address(engine.store.route(&key)).to_string(),
+    };
     let listing = list(engine, &key).await.map_err(|fault| Error::of_lock(lock(), fault))?;
     if listing.has_other_data {
         return Err(Error::WrongKind { lock: lock(), found: NOT_A_LOCK });
@@ -83,6 +86,7 @@ async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), F
     let owner = Arg::Text(owner.into());
     let call = lock.protocol.release(lock.holder(&owner, holding.grant), 0);
     let reply = run(&lock.engine, &lock.keys.lock, &call).await?;
+    // Not kept for a switch to another master: a Java thread uses the same owner again for its next hold.
     report_release(ReleaseReply::parse(&reply)?, lock);
     Ok(())
 }
@@ -102,7 +106,15 @@ pub(crate) async fn check_rights(handle: &Handle) -> Result<()> {
 
 async fn refused_rights(lock: &LockRef) -> Result<Vec<String>, Fault> {
     let mut refused = Vec::new();
-    for (name, commands) in lock.protocol.rights(&lock.keys) {
+    let mut rights = lock.protocol.rights(&lock.keys);
+    if lock.engine.store.is_sharded() {
+        rights = protocol::sharded(rights);
+    }
+    if lock.engine.store.is_cluster() {
+        // For commands about keys that are under way.
+        rights.push((Arc::clone(&lock.keys.lock), "asking"));
+    }
+    for (name, commands) in rights {
         let call = protocol::check(Arg::Text(Arc::clone(&name)), Arg::Text(commands.into()));
         let reply = run(&lock.engine, &lock.keys.lock, &call).await?;
         let Reply::List(commands) = &reply else { return Err(Fault::unexpected(&reply)) };
@@ -171,5 +183,5 @@ async fn run(engine: &Engine, key: &str, call: &Call) -> Result<Reply, Fault> {
 
 async fn run_once(engine: &Engine, key: &str, call: &Call) -> Result<Reply, Fault> {
     let store = &engine.store;
-    store.run(&store.connection(store.connection_index(key)).await?, call).await
+    store.run(&store.connection(store.route(key)).await?, call).await
 }

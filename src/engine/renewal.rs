@@ -3,17 +3,20 @@
 //! A hold that the watchdog renews is due after each third of its lease. The first time is drawn at random, so that locks that
 //! were acquired together are not renewed together.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+
+use futures_util::future::join_all;
 
 use super::scheduler::{Duty, Key};
 use crate::clock::{self, Moment};
 use crate::config::LockConfig;
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind};
 use crate::jitter;
 use crate::protocol::{Batch, Row, millis, parse_renewal};
 use crate::report::Limit;
-use crate::store::{ConnectionIndex, Store};
+use crate::store::{Route, Store};
 
 /// Ticks for each period.
 const TICKS: u32 = 16;
@@ -27,7 +30,7 @@ pub(super) trait Renewable: Send + Sync {
     /// nothing to renew.
     fn begin(self: Arc<Self>, key: Key, now: Moment) -> Option<Duration>;
 
-    fn connection_index(&self) -> ConnectionIndex;
+    fn route(&self) -> Route;
 
     /// The script that renews it.
     fn script(&self) -> &'static Batch;
@@ -51,6 +54,9 @@ pub(super) trait Renewable: Send + Sync {
     fn holder_of(&self, lock: &str) -> Option<String>;
 }
 
+/// The holds that one command renews.
+type Items = Vec<Arc<dyn Renewable>>;
+
 /// The duty of renewing leases.
 pub(super) struct Renewal {
     store: Arc<Store>,
@@ -72,23 +78,77 @@ impl Renewal {
         if is_shared { self.shared_period } else { self.period }
     }
 
-    async fn renew(
+    /// Renews, and once again if another server became the master meanwhile: its answer is the one that counts.
+    async fn renew_on_master(
         &self,
-        items: &[Arc<dyn Renewable>],
+        batches: &[Items],
         lease: Duration,
-    ) -> Result<(Moment, Vec<bool>), Fault> {
-        let call = items[0].script().call(millis(lease), items.iter().map(|item| item.row()));
-        let connection = self.store.connection(items[0].connection_index()).await?;
+    ) -> (Moment, Vec<Result<Vec<bool>, Fault>>) {
+        let switches = self.store.switch_count();
+        let result = self.renew(batches, lease).await;
+        if switches == self.store.switch_count() { result } else { self.renew(batches, lease).await }
+    }
+
+    /// Sends a command for each batch, all in one write. Returns when, and the result of each.
+    async fn renew(&self, batches: &[Items], lease: Duration) -> (Moment, Vec<Result<Vec<bool>, Fault>>) {
+        let rows = |items: &Items| items.iter().map(|item| item.row()).collect::<Vec<_>>();
+        let call = |items: &Items| items[0].script().call(millis(lease), rows(items));
+        let calls: Vec<_> = batches.iter().map(call).collect();
+        let connection = self.store.connection(batches[0][0].route()).await;
         let sent = clock::now();
-        // A silent connection must not cost a lease: there has to be time for another try.
-        let reply = self.store.run_at_most(self.lease / 6, &connection, &call).await?;
-        Ok((sent, parse_renewal(&reply, items.len())?))
+        let replies = match connection {
+            // A silent connection must not cost a lease: there has to be time for another try.
+            Ok(connection) => self.store.run_together(self.lease / 6, &connection, &calls).await,
+            Err(fault) => calls.iter().map(|_| Err(fault.clone())).collect(),
+        };
+        let renewed = batches.iter().zip(replies).map(|(items, reply)| parse_renewal(&reply?, items.len()));
+        (sent, renewed.collect())
+    }
+
+    /// Renews these batches of one server. Returns those that can only be renewed one by one.
+    async fn serve(&self, lease: Duration, batches: Vec<Items>) -> Items {
+        let (sent, results) = self.renew_on_master(&batches, lease).await;
+        let mut split = Vec::new();
+        for (items, result) in batches.into_iter().zip(results) {
+            match result {
+                Ok(renewed) => self.renewed(items, sent, renewed),
+                Err(fault) if fault.kind == FaultKind::Split && items.len() > 1 => split.extend(items),
+                Err(fault) => self.failed(items, &fault),
+            }
+        }
+        split
+    }
+
+    fn renewed(&self, items: Items, sent: Moment, renewed: Vec<bool>) {
+        for (item, renewed) in items.into_iter().zip(renewed) {
+            if renewed {
+                let next = sent.plus(self.period(item.is_shared()));
+                item.renewed(sent, next);
+            } else {
+                item.gone();
+            }
+        }
+    }
+
+    fn failed(&self, items: Items, fault: &Fault) {
+        if let Some(unreported) = self.failures.ask() {
+            tracing::warn!(
+                %fault, server = &*self.store.address(items[0].route()), locks = items.len(), unreported,
+                "leases were not renewed, trying again"
+            );
+        }
+        for item in items {
+            // A renewal that is refused is not sent more often than one that succeeds.
+            let period = self.period(item.is_shared());
+            let pause = if fault.is_transient() { period / RETRY } else { period };
+            item.failed(clock::now().plus(jitter::around(pause)));
+        }
     }
 }
 
 impl Duty for Renewal {
     type Item = dyn Renewable;
-    type Group = (&'static str, Duration);
+    type Group = (Arc<str>, &'static str, Duration);
 
     fn tick(&self) -> Duration {
         self.shared_period / TICKS
@@ -100,35 +160,21 @@ impl Duty for Renewal {
 
     fn begin(&self, item: &Arc<dyn Renewable>, key: Key) -> Option<Self::Group> {
         let lease = Arc::clone(item).begin(key, clock::now())?;
-        Some((item.script().file(), lease))
+        Some((self.store.address(item.route()), item.script().file(), lease))
     }
 
-    async fn run(&self, (_, lease): Self::Group, items: Vec<Arc<dyn Renewable>>) {
-        match self.renew(&items, lease).await {
-            Ok((sent, renewed)) => {
-                for (item, renewed) in items.into_iter().zip(renewed) {
-                    if renewed {
-                        let next = sent.plus(self.period(item.is_shared()));
-                        item.renewed(sent, next);
-                    } else {
-                        item.gone();
-                    }
-                }
-            }
-            Err(fault) => {
-                if let Some(unreported) = self.failures.ask() {
-                    tracing::warn!(
-                        %fault, server = self.store.address(), locks = items.len(), unreported,
-                        "leases were not renewed, trying again"
-                    );
-                }
-                for item in items {
-                    // A renewal that is refused is not sent more often than one that succeeds.
-                    let period = self.period(item.is_shared());
-                    let pause = if fault.is_transient() { period / RETRY } else { period };
-                    item.failed(clock::now().plus(jitter::around(pause)));
-                }
-            }
-        }
+    async fn run(&self, (.., lease): Self::Group, items: Vec<Arc<dyn Renewable>>) {
+        let split = self.serve(lease, by_slot(items)).await;
+        // Each alone goes where its key is.
+        join_all(split.into_iter().map(|item| self.serve(lease, vec![vec![item]]))).await;
     }
+}
+
+/// One command renews holds of one slot.
+fn by_slot(items: Items) -> Vec<Items> {
+    let mut batches = BTreeMap::<u16, Items>::new();
+    for item in items {
+        batches.entry(item.route().slot()).or_default().push(item);
+    }
+    batches.into_values().collect()
 }

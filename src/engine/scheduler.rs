@@ -11,14 +11,18 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::clock::{self, Moment};
+use crate::jitter;
 use crate::sync::lock;
 use crate::task;
 
 /// Items for each command.
 const BATCH_SIZE: usize = 100;
+
+/// When everything is to be run at once, it is spread over this time.
+const RUSH: Duration = Duration::from_millis(100);
 
 /// What is done for items, again and again.
 pub(super) trait Duty: Send + Sync + 'static {
@@ -53,6 +57,8 @@ struct List<T: ?Sized> {
     /// Distinguishes items that are due in the same nanosecond.
     next: u64,
     is_resting: bool,
+    /// Everything in the list is to be run now.
+    is_rushed: bool,
     is_closed: bool,
 }
 
@@ -92,7 +98,8 @@ impl Slot {
 
 impl<D: Duty> Scheduler<D> {
     pub(super) fn start(duty: D) -> Self {
-        let list = List { due: BTreeMap::new(), next: 0, is_resting: false, is_closed: false };
+        let list =
+            List { due: BTreeMap::new(), next: 0, is_resting: false, is_rushed: false, is_closed: false };
         let shared = Arc::new(Shared { duty, list: Mutex::new(list), stir: Notify::new() });
         task::spawn(run(Arc::clone(&shared)));
         Self(shared)
@@ -113,6 +120,12 @@ impl<D: Duty> Scheduler<D> {
             let _removed = lock(&self.0.list).due.remove(&key);
         }
         slot.due = due.map(|due| self.insert(due, item()));
+    }
+
+    /// Runs everything in the list now, spread over a short time.
+    pub(super) fn rush(&self) {
+        lock(&self.0.list).is_rushed = true;
+        self.0.stir.notify_one();
     }
 
     /// Returns all items in the list.
@@ -179,6 +192,21 @@ impl<D: Duty> Shared<D> {
         (0..take).filter_map(|_| list.due.pop_first()).collect()
     }
 
+    /// Takes everything off the list, if it is to be run now.
+    fn take_rushed(&self) -> Vec<(Key, Arc<D::Item>)> {
+        let mut list = lock(&self.list);
+        let is_rushed = std::mem::take(&mut list.is_rushed);
+        if is_rushed { std::mem::take(&mut list.due).into_iter().collect() } else { Vec::new() }
+    }
+
+    /// Runs a batch after a pause.
+    async fn run(&self, (group, batch): Batch<D>, pause: Option<Duration>) {
+        if let Some(pause) = pause {
+            sleep(pause).await;
+        }
+        self.duty.run(group, batch).await;
+    }
+
     /// Rests while the list is empty.
     async fn rest_if_idle(&self) {
         let is_resting = {
@@ -201,7 +229,7 @@ async fn run<D: Duty>(shared: Arc<Shared<D>>) {
             biased;
             _ = ticks.tick() => {
                 let due = shared.take_due(clock::now());
-                running.extend(shared.batches(due).into_iter().map(|(group, batch)| shared.duty.run(group, batch)));
+                running.extend(shared.batches(due).into_iter().map(|batch| shared.run(batch, None)));
                 if running.is_empty() {
                     shared.rest_if_idle().await;
                 }
@@ -212,6 +240,8 @@ async fn run<D: Duty>(shared: Arc<Shared<D>>) {
         if lock(&shared.list).is_closed {
             return;
         }
+        let rushed = shared.batches(shared.take_rushed());
+        running.extend(rushed.into_iter().map(|batch| shared.run(batch, Some(jitter::within(RUSH)))));
     }
 }
 

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::background::Background;
 use super::heartbeat::Heartbeat;
 use super::queue_names::QueueNames;
+use super::releases::Releases;
 use super::renewal::Renewal;
 use super::retry::Tries;
 use super::scheduler::Scheduler;
@@ -21,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind, Sent};
 use crate::jitter;
 use crate::report::Limit;
-use crate::store::{OpenError, Source, Store};
+use crate::store::{OpenError, Source, SourceError, Store};
 
 /// What all handles and guards of one client share.
 pub(crate) struct Engine {
@@ -38,12 +39,13 @@ pub(crate) struct Engine {
     /// Limits the reports of releases that failed.
     pub(super) failed_releases: Limit,
     pub(super) under_way: UnderWay,
+    pub(super) releases: Releases,
     /// True from the shutdown on.
     closing: watch::Sender<bool>,
 }
 
 impl Engine {
-    pub(crate) async fn start(source: Source, config: LockConfig) -> Result<Arc<Self>> {
+    pub(super) async fn start(source: Source, config: LockConfig) -> Result<Arc<Self>> {
         let wait_queues = Arc::new(WaitQueues::default());
         let store = Arc::new(open(source, &config, &wait_queues).await?);
         Ok(Arc::new(Self {
@@ -56,6 +58,7 @@ impl Engine {
             background: Background::start(),
             failed_releases: Limit::default(),
             under_way: UnderWay::default(),
+            releases: Releases::new(&store),
             closing: watch::Sender::new(false),
             store,
             config,
@@ -131,15 +134,8 @@ async fn open(source: Source, config: &LockConfig, wait_queues: &Arc<WaitQueues>
                 tries.again(fault).await?;
                 tracing::info!(server, cause, "cannot connect yet");
             }
-            Err(OpenError::Source(error)) => {
-                return Err(Error::InvalidConfig {
-                    field: "url",
-                    // Not the address itself: it can contain a password.
-                    problem: format!(
-                        "is not an address such as redis://user:password@host:6379/0: {}",
-                        error.0
-                    ),
-                });
+            Err(OpenError::Source(SourceError { field, problem })) => {
+                return Err(Error::InvalidConfig { field, problem });
             }
             Err(OpenError::Unsupported { version, server, problem }) => {
                 return Err(Error::UnsupportedServer { version, server, problem });

@@ -7,6 +7,7 @@
 //! Readers and writers of a read-write lock form two queues. A reader attempts at once, and waits for the turn only if it is
 //! refused. When one reader is granted the lock, all readers in the queue attempt at once.
 
+use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
@@ -94,6 +95,13 @@ impl WaitQueues {
         }
     }
 
+    /// Wakes the waiters of all channels.
+    pub(super) fn wake_all(&self) {
+        for queue in self.all() {
+            queue.wake_up();
+        }
+    }
+
     /// Whether the waiter of a channel was woken longer than `patience` ago, and did not attempt since.
     pub(super) fn ignores_a_wake(&self, channel: &str, patience: Duration) -> bool {
         let queues = self.on(channel);
@@ -156,6 +164,13 @@ impl WaitQueues {
     fn on(&self, channel: &str) -> OnChannel {
         lock(&self.0).get(channel).cloned().unwrap_or_default()
     }
+
+    /// All queues, in an order that is always the same.
+    fn all(&self) -> Vec<Arc<WaitQueue>> {
+        let mut queues: Vec<_> = lock(&self.0).values().flatten().map(Arc::clone).collect();
+        queues.sort_by(|a, b| a.key.channel.cmp(&b.key.channel));
+        queues
+    }
 }
 
 impl Listener for WaitQueues {
@@ -171,10 +186,8 @@ impl Listener for WaitQueues {
         self.wake(channel);
     }
 
-    fn disconnected(&self) {
-        let mut queues: Vec<_> = lock(&self.0).values().flatten().map(Arc::clone).collect();
-        queues.sort_by(|a, b| a.key.channel.cmp(&b.key.channel));
-        for queue in queues {
+    fn disconnected(&self, channels: &BTreeSet<Arc<str>>) {
+        for queue in channels.iter().flat_map(|channel| self.on(channel)) {
             if lock(&queue.state).has_messages {
                 queue.has_messages(false);
             }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::wait_queue::{QueueKey, Turn, WaitQueue, WaitQueues};
 use crate::config::LockConfig;
-use crate::fault::{Fault, Sent};
+use crate::fault::Fault;
 use crate::store::Store;
 use crate::sync::Watched;
 
@@ -26,7 +26,8 @@ pub(super) struct Waiter<'a> {
     calls: u64,
     /// It attempts without waiting for the turn.
     is_first_reader: bool,
-    /// When it must attempt again: the outcome of its attempt out of turn is unknown, and no other waiter finds it out.
+    /// When it must attempt again although another has the turn: perhaps the server has granted it the lock, or will do so with a
+    /// late copy of its attempt, and no other waiter finds that out.
     must_attempt_at: Option<Instant>,
     /// It was granted the lock, so it has no wake-up to pass on.
     is_granted: bool,
@@ -129,9 +130,10 @@ impl<'a> Waiter<'a> {
         self.queue.fault()
     }
 
-    /// Another owner holds the lock. The holder's lease lasts at most for the time `left`, if that is known.
-    pub(super) fn refused(&mut self, left: Option<Duration>) {
-        self.must_attempt_at = None;
+    /// Another owner holds the lock. The holder's lease lasts at most for the time `left`, if that is known. `may_be_copied`: a
+    /// copy of an earlier attempt can still run.
+    pub(super) fn refused(&mut self, left: Option<Duration>, may_be_copied: bool) {
+        self.attempts_again(may_be_copied, self.config.safety_poll());
         self.queue.refused(left);
     }
 
@@ -141,12 +143,17 @@ impl<'a> Waiter<'a> {
         self.queue.granted(lease);
     }
 
-    /// Its attempt failed, and is retried after a pause. Returns for how long attempts have been failing.
-    pub(super) fn failed(&mut self, fault: &Fault, pause: Duration) -> Duration {
-        // The waiter in front retries anyway.
-        let must_retry = fault.sent == Sent::Unknown && matches!(self.position, Position::Behind(_));
-        self.must_attempt_at = must_retry.then(|| Instant::now() + pause);
+    /// Its attempt failed, and is retried after a pause. Returns for how long attempts have been failing. `may_be_copied`: this or
+    /// an earlier attempt possibly ran, or a copy of it can still run.
+    pub(super) fn failed(&mut self, fault: &Fault, pause: Duration, may_be_copied: bool) -> Duration {
+        self.attempts_again(may_be_copied, pause);
         self.queue.failed(fault, pause)
+    }
+
+    /// The waiter in front attempts again anyway.
+    fn attempts_again(&mut self, may_be_copied: bool, pause: Duration) {
+        let must_attempt = may_be_copied && matches!(self.position, Position::Behind(_));
+        self.must_attempt_at = must_attempt.then(|| Instant::now() + pause);
     }
 }
 

@@ -42,8 +42,8 @@ impl RedLock {
     ///
     /// # Errors
     ///
-    /// [`InvalidMembers`](crate::Error::InvalidMembers): there are none, or two; two of them are on one server, by whatever
-    /// address; a server did not tell its run id, because the user has no right to call `INFO`; or their leases differ.
+    /// [`InvalidMembers`](crate::Error::InvalidMembers): there are none, or two; two of them are on one server or in one
+    /// cluster, by whatever address; a server did not tell its ids, because the user has no right to call `INFO`; or their leases differ.
     ///
     /// ```no_run
     /// # use lockkeeper::{LockClient, RedLock};

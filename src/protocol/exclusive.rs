@@ -8,7 +8,7 @@ use smallvec::smallvec;
 
 use super::keys::{LockKeys, lock_channel};
 use super::rights::{self, Right};
-use super::script::{Batch, Call, Row};
+use super::script::{Arg, Batch, Call, Row};
 use super::scripts;
 use super::traits::{HolderRef, Protocol, millis};
 
@@ -58,7 +58,8 @@ pub(super) fn reenter(holder: HolderRef<'_>, want: u32, lease: Duration) -> Call
 }
 
 pub(super) fn release(holder: HolderRef<'_>, keep: u32) -> Call {
-    scripts::rlock_release(&holder.keys.lock, &holder.keys.channel, holder.owner, keep)
+    let channel = Arg::Text(Arc::clone(&holder.keys.channel));
+    scripts::rlock_release(&holder.keys.lock, holder.owner, keep, channel)
 }
 
 pub(super) fn renewal_row(holder: HolderRef<'_>) -> Row {

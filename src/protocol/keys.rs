@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::slot::hashed_part;
+
 /// The keys and channels of one lock, derived once for each handle.
 #[derive(Debug)]
 pub(crate) struct LockKeys {
@@ -26,6 +28,15 @@ impl LockKeys {
     ) -> Self {
         let (channel, more) = (channel(&lock), more.into_iter().map(|key| key(&lock)).collect());
         Self { lock, channel, more }
+    }
+
+    /// Whether a cluster keeps all keys and channels of the lock in one slot. It does not if braces in the name are not a hash
+    /// tag, as in `a{b`, `a}b`, `a{}b`, `{}x` and `}{`.
+    ///
+    /// Keys of read holds, and channels of waiters, begin like the keys here, up to the end of the tag.
+    pub(crate) fn are_in_one_slot(&self) -> bool {
+        let tag = hashed_part(&self.lock);
+        self.more.iter().chain([&self.channel]).all(|key| hashed_part(key) == tag)
     }
 }
 
@@ -76,7 +87,10 @@ fn prefixed(prefix: &str, name: &str) -> Arc<str> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::protocol::{Fair, Fenced, Protocol, Read, Reentrant, Write};
 
     #[test]
     fn channels_equal_redissons() {
@@ -87,6 +101,47 @@ mod tests {
             ("a}b", "redisson_lock__channel:{a}b}"),
         ] {
             assert_eq!(&*lock_channel(name), channel);
+        }
+    }
+
+    /// All keys and channels of a lock of any type with this name, without the main key.
+    fn derived(name: &str) -> Vec<Arc<str>> {
+        const OWNER: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:77";
+        let protocols: [&dyn Protocol; 5] = [&Reentrant, &Fair, &Fenced, &Read, &Write];
+        let mut all = vec![read_hold(name, OWNER, 1), format!("{}:{OWNER}", lock_channel(name)).into()];
+        for keys in protocols.map(|protocol| protocol.keys(name.into())) {
+            all.push(keys.channel);
+            all.extend(keys.more);
+        }
+        all
+    }
+
+    /// Whether a lock of each type with this name is in one slot. All types have to agree.
+    fn is_in_one_slot(name: &str) -> bool {
+        let protocols: [&dyn Protocol; 5] = [&Reentrant, &Fair, &Fenced, &Read, &Write];
+        let answers = protocols.map(|protocol| protocol.keys(name.into()).are_in_one_slot());
+        assert!(answers.iter().all(|answer| *answer == answers[0]), "{name}: {answers:?}");
+        answers[0]
+    }
+
+    #[test]
+    fn names_whose_braces_are_no_tag_are_not_in_one_slot() {
+        for name in ["a{b", "a}b", "a{}b", "{}x", "}{", "{", "}", "{}", "a{", "}a", "shop:a}b", "x{}{a}"] {
+            assert!(!is_in_one_slot(name), "{name}");
+        }
+        for name in
+            ["a", "a b", "ключ", "{g}:a", "a:{g}", "{g}", "a{b}c", "a{b}{}", "}{a}", "{{a}}", "shop:{g}"]
+        {
+            assert!(is_in_one_slot(name), "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_lock_in_one_slot_has_all_of_its_keys_there(name in "[{}a-c:]{1,9}") {
+            // Different parts can have the same slot by chance.
+            let all_equal = derived(&name).iter().all(|key| hashed_part(key) == hashed_part(&name));
+            prop_assert_eq!(is_in_one_slot(&name), all_equal, "{:?}", derived(&name));
         }
     }
 

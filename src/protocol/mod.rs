@@ -12,6 +12,7 @@ mod reply;
 mod rights;
 mod script;
 mod scripts;
+mod slot;
 mod traits;
 
 pub(crate) use exclusive::Reentrant;
@@ -22,6 +23,8 @@ pub(crate) use listing::{Holding, LeaseLeft, Listing};
 pub(crate) use read_write::{Read, Write};
 pub(crate) use reply::{AcquireReply, PlaceReply, ReleaseReply, StateReply, parse_heartbeat, parse_renewal};
 
-pub(crate) use script::{Arg, Batch, Call, Reply, Row, Script};
+pub(crate) use rights::sharded;
+pub(crate) use script::{Arg, Batch, Call, Form, Reply, Row};
 pub(crate) use scripts::{check, inspect, self_test};
+pub(crate) use slot::slot;
 pub(crate) use traits::{HolderRef, Protocol, millis};

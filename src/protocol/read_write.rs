@@ -43,8 +43,8 @@ impl Protocol for Read {
     fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, _queue: bool) -> Call {
         let HolderRef { keys, owner, grant, .. } = holder;
         match want {
-            1 => scripts::read_acquire(&keys.lock, owner, grant, millis(lease)),
-            _ => scripts::read_reenter(&keys.lock, owner, grant, want, millis(lease)),
+            1 => scripts::read_acquire(&keys.lock, &keys.channel, owner, grant, millis(lease)),
+            _ => scripts::read_reenter(&keys.lock, &keys.channel, owner, grant, want, millis(lease)),
         }
     }
 
@@ -61,13 +61,13 @@ impl Protocol for Read {
     fn renewal_row(&self, holder: HolderRef<'_>, left: Duration) -> Row {
         let HolderRef { keys, owner, grant, .. } = holder;
         Row {
-            keys: smallvec![Arc::clone(&keys.lock)],
+            keys: smallvec![Arc::clone(&keys.lock), Arc::clone(&keys.channel)],
             args: smallvec![owner.into(), grant.into(), millis(left).into()],
         }
     }
 
     fn state(&self, keys: &LockKeys) -> Call {
-        scripts::read_state(&keys.lock)
+        scripts::read_state(&keys.lock, &keys.channel)
     }
 
     fn rights(&self, keys: &LockKeys) -> Vec<Right> {
@@ -97,9 +97,9 @@ impl Protocol for Write {
     }
 
     fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, _queue: bool) -> Call {
-        let lock = &holder.keys.lock;
+        let LockKeys { lock, channel, .. } = holder.keys;
         match want {
-            1 => scripts::write_acquire(lock, writer(holder), millis(lease)),
+            1 => scripts::write_acquire(lock, channel, writer(holder), millis(lease)),
             _ => scripts::rlock_reenter(lock, writer(holder), want, millis(lease)),
         }
     }

@@ -12,6 +12,9 @@ const OWNER: &str = "00000000-0000-0000-0000-000000000000:0";
 
 const CHANNEL: &str = "publish subscribe unsubscribe";
 
+/// The same in a cluster whose messages are sharded.
+const SHARDED_CHANNEL: &str = "spublish ssubscribe sunsubscribe";
+
 /// The channel is among the keys of a script, so the server also checks the user's right to a key with this name.
 const CHANNEL_AS_KEY: &str = "exists";
 
@@ -19,11 +22,7 @@ const LOCK: &str = "exists hdel hexists hget hrandfield hscan hset persist pexpi
 
 /// The rights for a lock that one owner holds alone.
 pub(super) fn exclusive(keys: &LockKeys) -> Vec<Right> {
-    vec![
-        (Arc::clone(&keys.lock), LOCK),
-        (Arc::clone(&keys.channel), CHANNEL),
-        (Arc::clone(&keys.channel), CHANNEL_AS_KEY),
-    ]
+    vec![(Arc::clone(&keys.lock), LOCK), (Arc::clone(&keys.channel), CHANNEL)]
 }
 
 /// The rights for a fair lock with these keys of its queue.
@@ -58,6 +57,12 @@ pub(super) fn read_write(keys: &LockKeys) -> Vec<Right> {
         (Arc::clone(&keys.channel), CHANNEL),
         (Arc::clone(&keys.channel), CHANNEL_AS_KEY),
     ]
+}
+
+/// The same rights in a cluster whose messages are sharded.
+pub(crate) fn sharded(rights: Vec<Right>) -> Vec<Right> {
+    let sharded = |commands| if commands == CHANNEL { SHARDED_CHANNEL } else { commands };
+    rights.into_iter().map(|(name, commands)| (name, sharded(commands))).collect()
 }
 
 #[cfg(test)]
@@ -100,6 +105,18 @@ mod tests {
             found.entry(name.to_owned()).or_default().extend(commands.map(str::to_owned));
         }
         found
+    }
+
+    #[test]
+    fn a_cluster_with_sharded_messages_needs_the_rights_to_them_instead() {
+        let plain = Fair.rights(&Fair.keys("a".into()));
+        let sharded = sharded(plain.clone());
+        let changed: Vec<_> =
+            plain.iter().zip(&sharded).filter(|(plain, sharded)| plain != sharded).collect();
+        let channel = format!("redisson_lock__channel:{{a}}:{OWNER}");
+        let ((from, commands), (to, instead)) = changed[0];
+        assert_eq!((&**from, &**to, changed.len()), (&*channel, &*channel, 1));
+        assert_eq!((*commands, *instead), (CHANNEL, SHARDED_CHANNEL));
     }
 
     #[test]

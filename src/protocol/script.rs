@@ -1,19 +1,54 @@
 //! A script, a call of it and its reply, as plain data.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use smallvec::{SmallVec, smallvec};
 use uuid::Uuid;
 
-/// A Lua script.
+/// A Lua script, in two forms.
 #[derive(Debug)]
 pub(crate) struct Script {
     /// Its path below `lua/`.
     pub(crate) file: &'static str,
-    pub(crate) source: &'static str,
+    plain: Form,
+    sharded: OnceLock<Form>,
+}
+
+/// A script as a server gets it.
+#[derive(Debug)]
+pub(crate) struct Form {
+    pub(crate) source: Cow<'static, str>,
     /// The name by which the server knows the script. The store computes it.
     pub(crate) hash: OnceLock<String>,
+}
+
+/// How the scripts name the command that publishes. `tests/scripts.rs` checks that they name it in no other way.
+const PUBLISH: &str = "'publish'";
+
+/// The command that publishes in one slot of a cluster.
+const SHARDED_PUBLISH: &str = "'spublish'";
+
+impl Script {
+    pub(super) const fn new(file: &'static str, source: &'static str) -> Self {
+        Self { file, plain: Form::new(Cow::Borrowed(source)), sharded: OnceLock::new() }
+    }
+
+    /// Returns the form that publishes with `SPUBLISH` if `sharded`, otherwise the one that publishes with `PUBLISH`.
+    pub(crate) fn form(&self, sharded: bool) -> &Form {
+        if !sharded {
+            return &self.plain;
+        }
+        let replaced = || self.plain.source.replace(PUBLISH, SHARDED_PUBLISH);
+        self.sharded.get_or_init(|| Form::new(Cow::Owned(replaced())))
+    }
+}
+
+impl Form {
+    const fn new(source: Cow<'static, str>) -> Self {
+        Self { source, hash: OnceLock::new() }
+    }
 }
 
 /// One call of a script.
@@ -82,7 +117,7 @@ pub(crate) struct Batch(pub(super) Script);
 /// The keys and arguments that one row adds to a [`Batch`].
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    pub(crate) keys: SmallVec<[Arc<str>; 1]>,
+    pub(crate) keys: SmallVec<[Arc<str>; 2]>,
     pub(crate) args: SmallVec<[Arg; 3]>,
 }
 
@@ -100,5 +135,40 @@ impl Batch {
             call.args.extend(row.args);
         }
         call
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LockConfig;
+    use crate::protocol::{Fair, HolderRef, Protocol, Read, Reentrant, Write};
+
+    #[test]
+    fn the_sharded_form_publishes_with_spublish_and_differs_in_nothing_else() {
+        let (owner, config) = (Arg::Text("a:1".into()), LockConfig::default());
+        let protocols: [&dyn Protocol; 4] = [&Reentrant, &Fair, &Read, &Write];
+        for protocol in protocols {
+            let keys = protocol.keys("a".into());
+            let holder = HolderRef { keys: &keys, owner: &owner, grant: 1, config: &config };
+            let script = protocol.release(holder, 0).script;
+            let (plain, sharded) = (script.form(false), script.form(true));
+            assert_eq!(plain.source.matches("redis.pcall('publish', channel").count(), 1, "{}", script.file);
+            assert_eq!(
+                sharded.source.matches("redis.pcall('spublish', channel").count(),
+                1,
+                "{}",
+                script.file
+            );
+            assert_eq!(sharded.source.replace("'spublish'", "'publish'"), plain.source);
+            assert_ne!(sharded.source, plain.source);
+        }
+    }
+
+    #[test]
+    fn a_script_that_publishes_nothing_has_one_text() {
+        let keys = Reentrant.keys("a".into());
+        let script = Reentrant.state(&keys).script;
+        assert_eq!(script.form(true).source, script.form(false).source);
     }
 }

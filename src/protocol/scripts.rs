@@ -3,7 +3,7 @@
 //! Each is a file under `lua/`, embedded when the crate is compiled. The table below names its keys and arguments, as the
 //! parameters of the function that builds the call. `tests/scripts.rs` compares them with the file's header and body.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use smallvec::smallvec;
 
@@ -17,7 +17,7 @@ macro_rules! source {
 
 macro_rules! script {
     ($file:literal) => {
-        Script { file: $file, source: source!($file), hash: OnceLock::new() }
+        Script::new($file, source!($file))
     };
     ($file:literal with $($shared:literal)+) => {{
         const LEN: usize = source!($file).len() $(+ source!($shared).len())+;
@@ -26,7 +26,7 @@ macro_rules! script {
             Ok(source) => source,
             Err(_) => unreachable!(),
         };
-        Script { file: $file, source: SOURCE, hash: OnceLock::new() }
+        Script::new($file, SOURCE)
     }};
 }
 
@@ -82,21 +82,21 @@ scripts! {
         fair_release("fair/release.lua" with "rlock/shared.lua" "fair/shared.lua"; lock, queue, scores, places, tickets, channel; owner, keep, java_wait_ms);
         fenced_acquire("fenced/acquire.lua" with "rlock/shared.lua"; lock, counter; owner, lease_ms);
         inspect("inspect.lua" with "read/shared.lua"; lock; cursor);
-        read_acquire("read/acquire.lua" with "read/shared.lua"; lock; owner, grant, lease_ms);
-        read_reenter("read/reenter.lua" with "read/shared.lua"; lock; owner, grant, want, lease_ms);
+        read_acquire("read/acquire.lua" with "read/shared.lua"; lock, channel; owner, grant, lease_ms);
+        read_reenter("read/reenter.lua" with "read/shared.lua"; lock, channel; owner, grant, want, lease_ms);
         read_release("read/release.lua" with "read/shared.lua"; lock, channel; owner, grant, keep, usual_ms);
-        read_state("read/state.lua" with "read/shared.lua"; lock; );
+        read_state("read/state.lua" with "read/shared.lua"; lock, channel; );
         rlock_acquire("rlock/acquire.lua" with "rlock/shared.lua"; lock; owner, lease_ms);
         rlock_reenter("rlock/reenter.lua"; lock; owner, want, lease_ms);
-        rlock_release("rlock/release.lua" with "rlock/shared.lua"; lock, channel; owner, keep);
+        rlock_release("rlock/release.lua" with "rlock/shared.lua"; lock; owner, keep, channel);
         rlock_state("rlock/state.lua" with "rlock/shared.lua"; lock; );
         self_test("self_test.lua"; ; key);
-        write_acquire("write/acquire.lua" with "read/shared.lua"; lock; writer, lease_ms);
+        write_acquire("write/acquire.lua" with "read/shared.lua"; lock, channel; writer, lease_ms);
         write_release("write/release.lua" with "read/shared.lua"; lock, channel; writer, keep);
         write_state("write/state.lua" with "read/shared.lua"; lock; );
     }
     batches {
-        READ_RENEW("read/renew.lua" with "read/shared.lua"; lock; lease_ms; owner, grant, keep_ms);
+        READ_RENEW("read/renew.lua" with "read/shared.lua"; lock, channel; lease_ms; owner, grant, keep_ms);
         RLOCK_RENEW("rlock/renew.lua"; lock; lease_ms; owner);
     }
 }

@@ -1,11 +1,18 @@
 //! How connections to a server are made.
 
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
 use deadpool_redis::{Connection as Pooled, Pool, PoolError};
-use redis::RedisError;
-use redis::aio::{MultiplexedConnection, PubSub};
+use futures_util::FutureExt;
+use redis::aio::MultiplexedConnection;
+use redis::{RedisError, cmd};
 use tokio::sync::watch;
 
 use super::endpoint::Endpoint;
+use super::master::Master;
+use super::membership::Membership;
+use super::messages::Messages;
 use super::wire;
 use crate::credentials::Login;
 use crate::fault::{Fault, FaultKind, Sent};
@@ -15,6 +22,8 @@ use crate::memory::MemoryServer;
 /// Makes the connections for commands.
 pub(super) enum CommandDial {
     Endpoint(Box<Endpoint>),
+    /// A server that is used only while it is a master.
+    Master(Box<Endpoint>),
     #[cfg(feature = "memory")]
     Memory(MemoryServer),
     Pool(Pool),
@@ -23,7 +32,8 @@ pub(super) enum CommandDial {
 impl CommandDial {
     pub(super) async fn connect(&self) -> Result<MultiplexedConnection, Fault> {
         match self {
-            Self::Endpoint(endpoint) => endpoint.commands().await.map_err(wire::connect_fault),
+            Self::Endpoint(endpoint) => connect(endpoint).await,
+            Self::Master(endpoint) => master(endpoint).await,
             #[cfg(feature = "memory")]
             Self::Memory(server) => memory::commands(server).await.map_err(wire::connect_fault),
             Self::Pool(pool) => match pool.get().await {
@@ -34,12 +44,40 @@ impl CommandDial {
         }
     }
 
-    /// The changes of the credentials, if they can change.
-    pub(super) fn logins(&self) -> Option<watch::Receiver<Login>> {
+    /// `None`: only a pool knows how to connect, or the server is in this process.
+    pub(super) fn endpoint(&self) -> Option<&Endpoint> {
         match self {
-            Self::Endpoint(endpoint) => endpoint.logins(),
+            Self::Endpoint(endpoint) | Self::Master(endpoint) => Some(endpoint),
             _ => None,
         }
+    }
+
+    /// The changes of the credentials, if they can change.
+    pub(super) fn logins(&self) -> Option<watch::Receiver<Login>> {
+        self.endpoint()?.logins()
+    }
+}
+
+/// Connects to a server.
+pub(super) async fn connect(endpoint: &Endpoint) -> Result<MultiplexedConnection, Fault> {
+    // rustls panics if it does not know which provider to use.
+    match AssertUnwindSafe(endpoint.commands()).catch_unwind().await {
+        Ok(connected) => connected.map_err(wire::connect_fault),
+        Err(panic) => Err(wire::panic_fault(&*panic)),
+    }
+}
+
+/// Connects to a server, and checks that it is a master.
+pub(super) async fn master(endpoint: &Endpoint) -> Result<MultiplexedConnection, Fault> {
+    let mut connection = connect(endpoint).await?;
+    let reply = wire::send(&mut connection, &cmd("HELLO")).await.map_err(wire::connect_fault)?;
+    match wire::hello_fact(&reply, "role") {
+        Some(role) if role != "master" => Err(Fault::new(
+            FaultKind::ReadOnly,
+            Sent::No,
+            format!("the server is a {role}, and not a master"),
+        )),
+        _ => Ok(connection),
     }
 }
 
@@ -48,14 +86,21 @@ pub(super) enum MessageDial {
     #[cfg(feature = "memory")]
     Memory(MemoryServer),
     Endpoint(Box<Endpoint>),
+    /// To the server that is the master at that time.
+    Master(Arc<Master>),
+    /// To one master of a cluster, for messages of its slots.
+    Shard(Box<Endpoint>, Membership),
 }
 
 impl MessageDial {
-    pub(super) async fn connect(&self) -> Result<PubSub, RedisError> {
+    pub(super) async fn connect(&self) -> Result<Messages, RedisError> {
         match self {
             #[cfg(feature = "memory")]
-            Self::Memory(server) => memory::messages(server).await,
-            Self::Endpoint(endpoint) => endpoint.messages().await,
+            Self::Memory(server) => memory::messages(server).await.map(Messages::from),
+            Self::Endpoint(endpoint) => endpoint.messages().await.map(Messages::from),
+            Self::Master(master) => master.endpoint().messages().await.map(Messages::from),
+            Self::Shard(endpoint, membership) if membership.is_sharded() => endpoint.sharded_messages().await,
+            Self::Shard(endpoint, _) => endpoint.messages().await.map(Messages::from),
         }
     }
 
@@ -64,7 +109,8 @@ impl MessageDial {
         match self {
             #[cfg(feature = "memory")]
             Self::Memory(_) => "memory".to_owned(),
-            Self::Endpoint(endpoint) => endpoint.address(),
+            Self::Endpoint(endpoint) | Self::Shard(endpoint, _) => endpoint.address(),
+            Self::Master(master) => master.endpoint().address(),
         }
     }
 
@@ -73,16 +119,33 @@ impl MessageDial {
         match self {
             #[cfg(feature = "memory")]
             Self::Memory(_) => 0,
-            Self::Endpoint(endpoint) => endpoint.database(),
+            Self::Endpoint(endpoint) | Self::Shard(endpoint, _) => endpoint.database(),
+            Self::Master(master) => master.endpoint().database(),
         }
     }
 
     /// The changes of the credentials, if they can change.
     pub(super) fn logins(&self) -> Option<watch::Receiver<Login>> {
         match self {
-            Self::Endpoint(endpoint) => endpoint.logins(),
+            Self::Endpoint(endpoint) | Self::Shard(endpoint, _) => endpoint.logins(),
             #[cfg(feature = "memory")]
             Self::Memory(_) => None,
+            Self::Master(master) => master.endpoint().logins(),
+        }
+    }
+
+    /// Some slots are not where they were.
+    pub(super) fn complain(&self) {
+        if let Self::Shard(_, membership) = self {
+            membership.complain();
+        }
+    }
+
+    /// What tells when the connection has to lead to another server. `None`: never.
+    pub(super) const fn master(&self) -> Option<&Arc<Master>> {
+        match self {
+            Self::Master(master) => Some(master),
+            _ => None,
         }
     }
 }

@@ -4,9 +4,16 @@ use std::time::Duration;
 
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, IntoConnectionInfo, RedisError, cmd};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    RedisError, cmd,
+};
+use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::watch;
 
+use super::certificates::{self, Certificates};
+use super::error::SourceError;
+use super::messages::Messages;
 use crate::credentials::{Credentials, Login};
 
 /// This long after a connection was given up, the host gives up what it still had to deliver.
@@ -34,6 +41,46 @@ impl Endpoint {
         Ok(Self { info, credentials, limit })
     }
 
+    /// Uses these certificates, for other servers at which it is used as well.
+    pub(super) fn secured(self, certificates: Option<&Certificates>) -> Result<Self, SourceError> {
+        match certificates {
+            None => Ok(self),
+            Some(_) if !self.is_tls() => {
+                Err(SourceError::field("certificates", "are only for addresses that begin with `rediss://`"))
+            }
+            Some(certificates) => Ok(Self { info: certificates::add(certificates, &self.info)?, ..self }),
+        }
+    }
+
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
+    }
+
+    /// The same settings for another server. The name that the server announced also counts for TLS.
+    pub(super) fn at(&self, host: &str, port: u16) -> Self {
+        let address = match self.info.addr().clone() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure, tls_params }
+            }
+            _ => ConnectionAddr::Tcp(host.to_owned(), port),
+        };
+        Self { info: self.info.clone().set_addr(address), ..self.clone() }
+    }
+
+    pub(super) const fn info(&self) -> &ConnectionInfo {
+        &self.info
+    }
+
+    /// Host and port, if it has these.
+    pub(super) fn host_and_port(&self) -> Option<(String, u16)> {
+        match self.info.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                Some((host.clone(), *port))
+            }
+            _ => None,
+        }
+    }
+
     /// Opens a connection for commands.
     pub(super) async fn commands(&self) -> Result<MultiplexedConnection, RedisError> {
         // `server.rs` sets the time limit of every command, for all kinds of sources.
@@ -45,6 +92,20 @@ impl Endpoint {
     /// Opens a connection for messages.
     pub(super) async fn messages(&self) -> Result<PubSub, RedisError> {
         self.client()?.get_async_pubsub().await
+    }
+
+    /// Opens a connection for messages in single slots of a cluster.
+    pub(super) async fn sharded_messages(&self) -> Result<Messages, RedisError> {
+        let (pushes, received) = unbounded_channel();
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.limit))
+            .set_response_timeout(None)
+            .set_push_sender(pushes);
+        let client = self.client()?.get_connection_info().clone();
+        let settings = client.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let client = Client::open(client.set_redis_settings(settings))?;
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        Ok(Messages::Sharded(connection, received))
     }
 
     /// Host and port.

@@ -5,7 +5,7 @@ use crate::fault::Fault;
 #[derive(Debug)]
 pub(crate) enum OpenError {
     Fault(Fault),
-    /// The source is no usable address.
+    /// The source cannot be used.
     Source(SourceError),
     /// The server is too old, or lacks something.
     Unsupported {
@@ -15,12 +15,29 @@ pub(crate) enum OpenError {
     },
 }
 
-/// The source is no usable address.
+/// What in the source cannot be used.
 #[derive(Debug)]
-pub(crate) struct SourceError(pub(crate) Box<dyn std::error::Error + Send + Sync>);
+pub(crate) struct SourceError {
+    pub(crate) field: &'static str,
+    pub(crate) problem: String,
+}
+
+impl SourceError {
+    pub(super) fn field(field: &'static str, problem: impl Into<String>) -> Self {
+        Self { field, problem: problem.into() }
+    }
+}
+
+impl From<SourceError> for OpenError {
+    fn from(error: SourceError) -> Self {
+        Self::Source(error)
+    }
+}
 
 impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for SourceError {
+    /// An address. The problem does not repeat it: it can contain a password.
     fn from(error: E) -> Self {
-        Self(error.into())
+        let error = error.into();
+        Self::field("url", format!("is not an address such as redis://user:password@host:6379/0: {error}"))
     }
 }

@@ -1,33 +1,61 @@
-//! One server, as the engine sees it.
+//! The server of a client, as the engine sees it.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
+use super::connection_index::ConnectionIndex;
 use super::dial::MessageDial;
 use super::error::OpenError;
+use super::identity::Identity;
 use super::listener::Listener;
 use super::login;
-use super::self_test::examine;
-use super::server::{Connection, ConnectionIndex, Server};
-use super::source::Source;
+use super::master::Master;
+use super::route::Route;
+use super::self_test::{self, Examined, examine};
+use super::server::{Connection, Server};
+use super::source::{Opened, Source};
 use super::subscriber::Subscriber;
+use super::subscriptions::Subscriptions;
 use super::task::Task;
-use crate::config::LockConfig;
-use crate::fault::Fault;
-use crate::protocol::{Call, Reply};
+use super::topology::Topology;
+use crate::config::{LockConfig, Replication};
+use crate::fault::{Fault, FaultKind, Sent};
+use crate::protocol::{Call, Reply, slot};
+use crate::sync::lock;
 
-/// One Redis server.
+/// One Redis server, or several of which some are masters.
 pub(crate) struct Store {
-    server: Arc<Server>,
-    subscriber: Subscriber,
+    servers: Servers,
+    connections: usize,
+    subscriptions: Subscriptions,
     command_timeout: Duration,
-    run_id: Option<Box<str>>,
+    identity: Mutex<Identity>,
     database: Option<i64>,
-    /// Host and port. Never a password.
-    address: Arc<str>,
-    /// Authenticates the connections when the credentials change.
-    _login: Option<Task>,
+    /// Authenticates the connections when the credentials change, or looks for the master.
+    _task: Option<Task>,
+}
+
+enum Servers {
+    One(Arc<Server>),
+    Several(Arc<Topology>),
+}
+
+/// Tells when another server becomes the master.
+pub(crate) struct Switches {
+    master: Arc<Master>,
+    seen: u64,
+}
+
+impl Switches {
+    /// Waits for the next switch. False: the store is gone.
+    pub(crate) async fn next(&mut self) -> bool {
+        let next = self.master.switched(self.seen).await;
+        self.seen = next.unwrap_or(self.seen);
+        next.is_some()
+    }
 }
 
 impl Store {
@@ -37,35 +65,104 @@ impl Store {
         config: &LockConfig,
         listener: Arc<dyn Listener>,
     ) -> Result<Self, OpenError> {
-        let (commands, messages) = source.open(config).map_err(OpenError::Source)?;
-        let address: Arc<str> = messages
-            .as_ref()
-            .map_or_else(|| "the server of a pool".into(), |messages| messages.address().into());
+        let (servers, messages, task) = match source.open(config)? {
+            Opened::One(commands, messages) => {
+                let address = messages.as_ref().map(|messages| messages.address().into());
+                let address = address.unwrap_or_else(|| "the server of a pool".into());
+                let logins = commands.logins();
+                let server = Arc::new(Server::new(commands, address, config, None));
+                let task = logins.map(|logins| login::follow(&server, logins));
+                (Servers::One(server), messages, task)
+            }
+            Opened::Several(group) => {
+                let (topology, task) = Topology::open(group, config).await?;
+                let messages = MessageDial::Master(Arc::clone(topology.master()));
+                (Servers::Several(topology), Some(messages), Some(task))
+            }
+        };
+        let server = servers.examined(config).map_err(OpenError::Fault)?;
+        let Examined { identity, is_sharded } = examine(&server, config, servers.is_cluster()).await?;
         let database = messages.as_ref().map(MessageDial::database);
-        let logins = commands.logins();
-        let server = Arc::new(Server::new(commands, Arc::clone(&address), config));
-        let facts = examine(&server, config.name_prefix()).await?;
-        let subscriber = Subscriber::start(messages, Arc::clone(&address), config, listener);
+        let subscriptions = match &servers {
+            Servers::Several(topology) if topology.is_cluster() => {
+                if is_sharded {
+                    topology.membership().shard_messages();
+                }
+                Subscriptions::sharded(topology, config, listener)
+            }
+            _ => {
+                let address = Arc::clone(server.address());
+                Subscriptions::One(Subscriber::start(messages, address, config, listener))
+            }
+        };
         Ok(Self {
-            subscriber,
+            subscriptions,
+            servers,
+            connections: config.connections(),
             command_timeout: config.command_timeout(),
-            run_id: facts.run_id,
+            identity: Mutex::new(identity),
             database,
-            address,
-            _login: logins.map(|logins| login::follow(&server, logins)),
-            server,
+            _task: task,
         })
     }
 
-    /// The run id that the server reported when this store was opened: it identifies the server whatever its address is. `None`:
-    /// this user has no right to ask.
-    pub(crate) fn run_id(&self) -> Option<&str> {
-        self.run_id.as_deref()
+    /// Tells when another server becomes the master. `None`: that cannot be.
+    pub(crate) fn switches(&self) -> Option<Switches> {
+        let Servers::Several(topology) = &self.servers else { return None };
+        let master = Arc::clone(topology.master());
+        Some(Switches { seen: master.switches(), master })
     }
 
-    /// The address of the server, for errors and events.
-    pub(crate) fn address(&self) -> &str {
-        &self.address
+    /// How often another server became the master.
+    pub(crate) fn switch_count(&self) -> u64 {
+        match &self.servers {
+            Servers::One(_) => 0,
+            Servers::Several(topology) => topology.master().switches(),
+        }
+    }
+
+    /// Whether another server can become the master, perhaps without the last writes.
+    pub(crate) const fn can_switch(&self) -> bool {
+        matches!(self.servers, Servers::Several(_))
+    }
+
+    /// What identifies the server whatever its address is.
+    pub(crate) fn identity(&self) -> Identity {
+        lock(&self.identity).clone()
+    }
+
+    /// Examines the server that became the master, like the one with which this store was opened.
+    pub(crate) async fn examine_master(&self, config: &LockConfig) {
+        let examined = async {
+            let master = self.servers.examined(config).map_err(OpenError::Fault)?;
+            examine(&master, config, self.is_cluster()).await
+        };
+        match examined.await {
+            Ok(Examined { identity, .. }) => lock(&self.identity).add(identity),
+            Err(OpenError::Unsupported { version, server, problem }) => {
+                tracing::error!(server, version, problem, "the new master cannot run lockkeeper's scripts");
+            }
+            Err(error) => tracing::debug!(?error, "the new master was not examined"),
+        }
+    }
+
+    /// Whether all keys of a command must be in one slot.
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.servers.is_cluster()
+    }
+
+    /// Whether messages stay in their slots.
+    pub(crate) fn is_sharded(&self) -> bool {
+        match &self.servers {
+            Servers::One(_) => false,
+            Servers::Several(topology) => topology.membership().is_sharded(),
+        }
+    }
+
+    /// The address of the server of these keys, for errors and events.
+    pub(crate) fn address(&self, route: Route) -> Arc<str> {
+        let server = self.servers.master(route.slot);
+        server.map_or_else(|| "a slot without a server".into(), |server| Arc::clone(server.address()))
     }
 
     /// The number of the database, if it is known.
@@ -73,21 +170,66 @@ impl Store {
         self.database
     }
 
-    /// Selects the connection for commands about a key.
-    pub(crate) fn connection_index(&self, key: &str) -> ConnectionIndex {
-        self.server.connection_index(key)
+    /// Finds out where the commands about a key go.
+    pub(crate) fn route(&self, key: &str) -> Route {
+        let slot = if self.is_cluster() { slot(key) } else { 0 };
+        Route { slot, index: ConnectionIndex::of(key, self.connections) }
     }
 
-    /// Returns the connection with this index. Makes it if there is none.
-    pub(crate) async fn connection(&self, index: ConnectionIndex) -> Result<Connection, Fault> {
-        self.server.connection(index).await
+    /// Returns the connection for acquires that wait for replicas, beside the one for other commands.
+    pub(crate) async fn connection_of_acquires(&self, route: Route) -> Result<Connection, Fault> {
+        let index = route.index.beside(self.connections);
+        self.connection(Route { index, ..route }).await
+    }
+
+    /// Returns the connection for commands about a key. Makes it if there is none.
+    pub(crate) async fn connection(&self, route: Route) -> Result<Connection, Fault> {
+        match &self.servers {
+            Servers::One(server) => server.connection(route.index).await,
+            // Boxed: its size would burden every call.
+            Servers::Several(topology) => Box::pin(topology.connection(route)).await,
+        }
     }
 
     /// Runs a script on a connection. The server receives the calls on one connection in the order in which they were first
     /// polled. If the future of a call is dropped, it is unknown whether the call runs. But it never runs after a later call on
     /// the same connection.
-    pub(crate) async fn run(&self, connection: &Connection, call: &Call) -> Result<Reply, Fault> {
-        self.server.run(self.command_timeout, connection, call).await
+    pub(crate) fn run<'a>(
+        &'a self,
+        connection: &'a Connection,
+        call: &'a Call,
+    ) -> impl Future<Output = Result<Reply, Fault>> + 'a {
+        self.run_at_most(self.command_timeout, connection, call)
+    }
+
+    /// Runs a script, and waits until so many replicas have what it wrote. Also returns how many have it. If the future is dropped
+    /// before the script was sent, it is not sent.
+    pub(crate) async fn run_on_replicas(
+        &self,
+        connection: &Connection,
+        call: &Call,
+        sync: Replication,
+    ) -> Result<(Reply, u32), Fault> {
+        match &self.servers {
+            Servers::One(server) => server.run_on_replicas(connection, call, sync).await,
+            Servers::Several(topology) => topology.run_on_replicas(connection, call, sync).await,
+        }
+    }
+
+    /// Runs a script that can create a hold. `hops` learns each further connection before the script is sent on it: another server can
+    /// have the key by now.
+    pub(crate) async fn run_first_acquire(
+        &self,
+        connection: &Connection,
+        call: &Call,
+        hops: &mut (dyn FnMut(&Connection) + Send),
+    ) -> Result<Reply, Fault> {
+        match &self.servers {
+            Servers::One(server) => server.run(self.command_timeout, connection, call).await,
+            Servers::Several(topology) => {
+                Box::pin(topology.run(self.command_timeout, connection, call, hops)).await
+            }
+        }
     }
 
     /// Runs a script with this time limit, if it is shorter than the time limit of other commands.
@@ -97,21 +239,75 @@ impl Store {
         connection: &Connection,
         call: &Call,
     ) -> Result<Reply, Fault> {
-        self.server.run(limit.min(self.command_timeout), connection, call).await
+        let limit = limit.min(self.command_timeout);
+        match &self.servers {
+            Servers::One(server) => server.run(limit, connection, call).await,
+            // Boxed: its size would burden every call.
+            Servers::Several(topology) => Box::pin(topology.run(limit, connection, call, &mut |_| {})).await,
+        }
+    }
+
+    /// Runs scripts whose keys have the same master, in one write. Returns the result of each. What the server refuses is sent once
+    /// again by itself, which follows redirects. So these must be scripts that can run twice.
+    pub(crate) async fn run_together(
+        &self,
+        limit: Duration,
+        connection: &Connection,
+        calls: &[Call],
+    ) -> Vec<Result<Reply, Fault>> {
+        let limit = limit.min(self.command_timeout);
+        let one = async |call| self.run_at_most(limit, connection, call).await;
+        let (Some(server), [_, _, ..]) = (connection.server(), calls) else {
+            return join_all(calls.iter().map(one)).await;
+        };
+        match server.run_together(limit, connection, calls).await {
+            Ok(mut results) => {
+                let is_refused =
+                    |result: &Result<_, Fault>| matches!(result, Err(fault) if fault.sent == Sent::Refused);
+                let refused = calls.iter().zip(&mut results).filter(|(_, result)| is_refused(result));
+                join_all(refused.map(async |(call, result)| *result = one(call).await)).await;
+                results
+            }
+            Err(fault) => calls.iter().map(|_| Err(fault.clone())).collect(),
+        }
     }
 
     /// Begins to subscribe to a channel. [`Listener::subscribed`] tells when the subscription is active.
     pub(crate) fn subscribe(&self, channel: &Arc<str>) {
-        self.subscriber.subscribe(channel);
+        self.subscriptions.subscribe(channel);
     }
 
     pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
-        self.subscriber.unsubscribe(channel);
+        self.subscriptions.unsubscribe(channel);
+    }
+}
+
+impl Servers {
+    /// The server that is the master of a slot, if that is known.
+    fn master(&self, slot: u16) -> Option<Arc<Server>> {
+        match self {
+            Self::One(server) => Some(Arc::clone(server)),
+            Self::Several(topology) => topology.server(slot),
+        }
+    }
+
+    /// The server that can run the self-test.
+    fn examined(&self, config: &LockConfig) -> Result<Arc<Server>, Fault> {
+        let slot = if self.is_cluster() { slot(&self_test::key(config)) } else { 0 };
+        let none = || Fault::new(FaultKind::Unavailable, Sent::No, "no server has the slot of the self-test");
+        self.master(slot).ok_or_else(none)
+    }
+
+    fn is_cluster(&self) -> bool {
+        match self {
+            Self::One(_) => false,
+            Self::Several(topology) => topology.is_cluster(),
+        }
     }
 }
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Store({})", self.address)
+        f.write_str("Store")
     }
 }

@@ -1,5 +1,8 @@
 //! What a store reports about channels.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 /// Learns what happens on the channels that a store was asked to subscribe to. The store calls a listener from the task that
 /// receives messages, so a listener must not block.
 pub(crate) trait Listener: Send + Sync + 'static {
@@ -9,6 +12,6 @@ pub(crate) trait Listener: Send + Sync + 'static {
     /// Somebody published on the channel.
     fn message(&self, channel: &str);
 
-    /// The connection is gone: messages on all channels can be missed, until [`Self::subscribed`].
-    fn disconnected(&self);
+    /// Their connection is gone: messages on these channels can be missed, until [`Self::subscribed`].
+    fn disconnected(&self, channels: &BTreeSet<Arc<str>>);
 }

@@ -19,7 +19,7 @@ pub(super) fn follow(server: &Arc<Server>, mut logins: watch::Receiver<Login>) -
             let Some(server) = server.upgrade() else { return };
             if let Err(fault) = server.send_to_all(&authenticate(&login)).await {
                 tracing::warn!(
-                    %fault, server = server.address(), user = &*login.user,
+                    %fault, server = %server.address(), user = &*login.user,
                     "the server refuses the new credentials, so the connections stay as they are"
                 );
             }

@@ -4,30 +4,35 @@
 //! commands about one lock stay in order. Nothing checks a connection before it is used: that would cost every command a round
 //! trip. Instead, a connection is replaced after an error or a silence.
 
+mod on_replicas;
+mod together;
+
 use std::error::Error;
 use std::fmt;
 use std::future::{poll_fn, ready};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value, cmd};
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout};
 
+use super::connection_index::ConnectionIndex;
 use super::dial::CommandDial;
-use super::wire;
+use super::membership::Membership;
+use super::wire::{self, Beside};
 use crate::config::LockConfig;
 use crate::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{Call, Reply};
 use crate::report::Limit;
-use crate::sync::lock;
+use crate::sync::{Watched, lock};
 use crate::task;
 
 /// A connection on which a command timed out has this long to answer a `PING`. Otherwise it is replaced.
@@ -41,7 +46,7 @@ const LEAST_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 const SHARED_FAILURE: Duration = Duration::from_millis(20);
 
 pub(super) struct Server {
-    dial: CommandDial,
+    pub(super) dial: CommandDial,
     address: Arc<str>,
     connections: Box<[Mutex<State>]>,
     command_timeout: Duration,
@@ -49,13 +54,15 @@ pub(super) struct Server {
     /// The runtime on which the client was made. The runtime of a caller can end earlier.
     runtime: Handle,
     /// Connections made so far: the number of the next one.
-    made: AtomicU64,
+    made: Arc<AtomicU64>,
     replaced: Limit,
+    /// The turn on each connection that waits for replicas.
+    turns: Box<[Semaphore]>,
+    /// `None`: no other server can take its place.
+    membership: Option<Membership>,
+    /// Another server has taken its place.
+    has_left: Watched<bool>,
 }
-
-/// Selects one of the connections to a server.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ConnectionIndex(usize);
 
 enum State {
     /// There is no connection. The last try failed with this fault.
@@ -69,6 +76,7 @@ enum State {
 type Connecting = Shared<BoxFuture<'static, Result<Arc<Open>, Fault>>>;
 
 struct Open {
+    server: Weak<Server>,
     number: u64,
     connection: MultiplexedConnection,
     /// A command timed out, and a probe asks whether the connection still works.
@@ -82,6 +90,8 @@ struct Open {
 pub(crate) struct Connection {
     open: Arc<Open>,
     index: ConnectionIndex,
+    /// For a command that another node of the cluster sent here.
+    is_asking: bool,
 }
 
 impl Connection {
@@ -89,27 +99,59 @@ impl Connection {
     pub(crate) fn number(&self) -> u64 {
         self.open.number
     }
+
+    pub(super) const fn index(&self) -> ConnectionIndex {
+        self.index
+    }
+
+    pub(super) fn asking(self, is_asking: bool) -> Self {
+        Self { is_asking, ..self }
+    }
+
+    /// The server to which it leads.
+    pub(super) fn server(&self) -> Option<Arc<Server>> {
+        self.open.server.upgrade()
+    }
 }
 
 impl Server {
-    pub(super) fn new(dial: CommandDial, address: Arc<str>, config: &LockConfig) -> Self {
+    pub(super) fn new(
+        dial: CommandDial,
+        address: Arc<str>,
+        config: &LockConfig,
+        membership: Option<Membership>,
+    ) -> Self {
         let command_timeout = config.command_timeout();
         let part_of_lease = LEAST_CONNECT_TIMEOUT.max(config.watchdog_lease() / 6);
         Self {
             dial,
             address,
-            connections: (0..config.connections()).map(|_| Mutex::new(State::Closed(None))).collect(),
+            connections: (0..ConnectionIndex::count(config))
+                .map(|_| Mutex::new(State::Closed(None)))
+                .collect(),
             command_timeout,
             connect_timeout: command_timeout.min(part_of_lease),
             runtime: Handle::current(),
-            made: AtomicU64::new(0),
+            made: membership.as_ref().map(|membership| Arc::clone(&membership.made)).unwrap_or_default(),
             replaced: Limit::default(),
+            turns: (0..ConnectionIndex::count(config)).map(|_| Semaphore::new(1)).collect(),
+            membership,
+            has_left: Watched::default(),
         }
     }
 
     /// The address, for errors and events.
-    pub(super) fn address(&self) -> &str {
+    pub(super) const fn address(&self) -> &Arc<str> {
         &self.address
+    }
+
+    /// Another server has taken its place. Commands in flight fail at once, and it is unknown whether they ran. No command is sent
+    /// any more.
+    pub(super) fn leave(&self) {
+        self.has_left.modify(|has_left| *has_left = true);
+        for state in &self.connections {
+            *lock(state) = State::Closed(None);
+        }
     }
 
     /// Sends a command other than a script.
@@ -128,7 +170,7 @@ impl Server {
                 State::Open(open) => ready(Ok(Arc::clone(open))).right_future(),
             };
             let Ok(open) = opened.await else { continue };
-            let connection = Connection { open, index };
+            let connection = Connection { open, index, is_asking: false };
             let sent = self.send(self.command_timeout, &connection, async |c| wire::send(c, command).await);
             result = sent.await.map(drop).and(result);
         }
@@ -141,13 +183,6 @@ impl Server {
         self.run(self.command_timeout, &connection, call).await
     }
 
-    pub(super) fn connection_index(&self, key: &str) -> ConnectionIndex {
-        let mut hasher = DefaultHasher::new();
-        key.hash(&mut hasher);
-        let connections = self.connections.len() as u64;
-        ConnectionIndex(usize::try_from(hasher.finish() % connections).unwrap_or(0))
-    }
-
     pub(super) async fn run(
         self: &Arc<Self>,
         limit: Duration,
@@ -155,8 +190,15 @@ impl Server {
         call: &Call,
     ) -> Result<Reply, Fault> {
         tracing::trace!(script = call.script.file, connection = connection.number(), "running a script");
-        let value = self.send(limit, connection, async |c| wire::evaluate(c, call).await).await?;
+        let is_sharded = self.is_sharded();
+        let beside = if connection.is_asking { Beside::Asking } else { Beside::Nothing };
+        let value =
+            self.send(limit, connection, async |c| wire::evaluate(c, call, beside, is_sharded).await).await?;
         wire::reply(value)
+    }
+
+    fn is_sharded(&self) -> bool {
+        self.membership.as_ref().is_some_and(Membership::is_sharded)
     }
 
     pub(super) async fn connection(self: &Arc<Self>, index: ConnectionIndex) -> Result<Connection, Fault> {
@@ -165,9 +207,12 @@ impl Server {
             _ => None,
         };
         match open {
-            Some(open) => Ok(Connection { open, index }),
+            Some(open) => Ok(Connection { open, index, is_asking: false }),
             // Boxed: this is rare, and its size would burden every call.
-            None => Box::pin(self.connect(index)).await.map(|open| Connection { open, index }),
+            None => {
+                let open = Box::pin(self.connect(index)).await?;
+                Ok(Connection { open, index, is_asking: false })
+            }
         }
     }
 
@@ -176,6 +221,9 @@ impl Server {
     }
 
     async fn connect(self: &Arc<Self>, index: ConnectionIndex) -> Result<Arc<Open>, Fault> {
+        if self.has_left.get() {
+            return Err(self.unreachable(LEFT));
+        }
         // Both steps are done by tasks on the client's runtime, which have time limits of their own. The limits here are for a
         // runtime that nobody drives.
         timeout(2 * PROBE_TIMEOUT, self.probed(index)).await.map_err(|_| self.runtime_stands_still())?;
@@ -223,7 +271,7 @@ impl Server {
     fn begin(self: &Arc<Self>, index: ConnectionIndex) -> Connecting {
         let server = Arc::clone(self);
         let task = task::spawn_on(&self.runtime, async move {
-            // A pool runs code of the application, which can panic. So does rustls if it does not know which provider to use.
+            // A pool runs code of the application, which can panic.
             let opened = AssertUnwindSafe(server.open()).catch_unwind().await;
             let result = opened.unwrap_or_else(|panic| Err(wire::panic_fault(&*panic).at(&server.address)));
             *lock(server.state(index)) = match &result {
@@ -236,7 +284,7 @@ impl Server {
         task.map(move |result| result.unwrap_or_else(|error| Err(server.unreachable(error)))).boxed().shared()
     }
 
-    async fn open(&self) -> Result<Arc<Open>, Fault> {
+    async fn open(self: &Arc<Self>) -> Result<Arc<Open>, Fault> {
         let connection = match timeout(self.connect_limit(), self.dial.connect()).await {
             Ok(Ok(connection)) => connection,
             Ok(Err(fault)) => return Err(fault.at(&self.address)),
@@ -244,7 +292,8 @@ impl Server {
         };
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(server = %self.address, connection = number, "connected");
-        Ok(Arc::new(Open { number, connection, is_probed: AtomicBool::new(false), probed: Notify::new() }))
+        let (server, is_probed) = (Arc::downgrade(self), AtomicBool::new(false));
+        Ok(Arc::new(Open { server, number, connection, is_probed, probed: Notify::new() }))
     }
 
     /// Sends one command. If the command fails, handles its connection.
@@ -257,9 +306,12 @@ impl Server {
         let mut multiplexed = connection.open.connection.clone();
         let mut running = pin!(command(&mut multiplexed));
         let mut polls = 0_u32;
+        let mut left = self.membership.as_ref().map(|_| Box::pin(self.has_left.until(|has_left| *has_left)));
         let counted = poll_fn(|context| {
             polls += 1;
-            running.as_mut().poll(context)
+            // Before the reply: from the moment when the server was left, no reply of it counts.
+            let has_left = left.as_mut().is_some_and(|left| left.as_mut().poll(context).is_ready());
+            if has_left { Poll::Ready(Err(wire::broken(LEFT))) } else { running.as_mut().poll(context) }
         });
         let fault = match timeout(limit, counted).await {
             Ok(Ok(value)) => return Ok(value),
@@ -278,6 +330,11 @@ impl Server {
             FaultKind::ReadOnly => self.discard(connection, "it leads to a replica"),
             FaultKind::TimedOut => self.probe(connection),
             _ => {}
+        }
+        if fault.is_transient()
+            && let Some(membership) = &self.membership
+        {
+            membership.complain();
         }
         Err(fault)
     }
@@ -321,6 +378,9 @@ impl Server {
         Fault::new(FaultKind::Unreachable, Sent::No, cause).at(&self.address)
     }
 }
+
+/// Why a command was not sent, or its reply does not count.
+const LEFT: &str = "another server is the master now";
 
 /// The connection for questions while a client starts.
 const FIRST: ConnectionIndex = ConnectionIndex(0);

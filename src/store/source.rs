@@ -1,26 +1,37 @@
 //! Where connections come from.
 
+mod file;
+mod origin;
+
 use std::fmt;
 
-use deadpool_redis::{Manager, Pool, PoolConfig, Runtime};
-use redis::{AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo};
+use deadpool_redis::Pool;
+use redis::Client;
+#[cfg(any(feature = "tls-native-tls", feature = "tls-rustls"))]
+use redis::TlsCertificates;
 use serde::Deserialize;
 
-use super::dial::{CommandDial, MessageDial};
-use super::endpoint::{Endpoint, with_tcp_settings};
+use super::certificates::Certificates;
 use super::error::SourceError;
 use crate::config::LockConfig;
 use crate::credentials::Credentials;
 use crate::error::Error;
 #[cfg(feature = "memory")]
 use crate::memory::MemoryServer;
+use file::Fields;
+use origin::Origin;
 
-/// The server that a [`LockClient`](crate::LockClient) connects to.
+pub(super) use origin::Opened;
+
+/// The server that a [`LockClient`](crate::LockClient) connects to, or several servers of which one is the master.
 ///
 /// A source is made from
 ///
 /// - a URL: `redis://user:password@host:6379/0`, or `rediss://` for TLS,
-/// - a [`redis::Client`](Client), which can have client certificates and a certificate authority of its own,
+/// - sentinels, which know the master: [`Source::sentinel`],
+/// - the URLs of a master and its replicas: [`Source::replicated`],
+/// - the URLs of some nodes of a cluster: [`Source::cluster`],
+/// - a [`redis::Client`](Client),
 /// - a [`Config`](deadpool_redis::Config) of deadpool-redis, which is read with serde,
 /// - a [`Pool`] that the application already has.
 ///
@@ -35,44 +46,32 @@ use crate::memory::MemoryServer;
 /// # Ok(()) }
 /// ```
 ///
-/// A source is also read with serde, from the field `urls`:
+/// A source is also read with serde. Its `kind` is `single` (the default), `sentinel`, `replicated` or `cluster`:
 ///
 /// ```
 /// # use lockkeeper::Source;
-/// let source: Source = toml::from_str(r#"urls = ["redis://127.0.0.1/"]"#)?;
+/// let single: Source = toml::from_str(r#"urls = ["redis://127.0.0.1/"]"#)?;
+/// let sentinel: Source = toml::from_str(r#"
+///     kind = "sentinel"
+///     master = "mymaster"
+///     sentinels = ["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/", "redis://10.0.0.3:26379/"]
+///     urls = ["redis://app:secret@mymaster/0"]
+/// "#)?;
+/// let replicated: Source = toml::from_str(r#"
+///     kind = "replicated"
+///     urls = ["redis://10.0.0.1/", "redis://10.0.0.2/"]
+/// "#)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// For TLS, it can also name files in the PEM format, which are read at once: `root_cert` with the certificates of the
+/// authorities that the client trusts instead of those of the system, `client_cert` and `client_key`.
 #[derive(Clone, Deserialize)]
 #[serde(try_from = "Fields")]
 pub struct Source {
     origin: Origin,
     credentials: Option<Credentials>,
-}
-
-#[derive(Clone)]
-enum Origin {
-    Client(Box<ConnectionInfo>),
-    Config(Box<deadpool_redis::Config>),
-    #[cfg(feature = "memory")]
-    Memory(MemoryServer),
-    Pool(Pool, Option<String>),
-    Url(String),
-}
-
-/// A source as it is in a file.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Fields {
-    #[serde(default)]
-    kind: Kind,
-    urls: Vec<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Kind {
-    #[default]
-    Single,
+    certificates: Option<Certificates>,
 }
 
 impl Source {
@@ -88,10 +87,72 @@ impl Source {
         Origin::Url(url.into()).into()
     }
 
+    /// A master and its replicas, which sentinels watch. `master` is the name by which the sentinels know the master.
+    ///
+    /// Name all sentinels, by their URLs: `redis://10.0.0.1:26379/`. A sentinel that needs credentials or TLS has them in its URL.
+    /// `server_url` says how to connect to the servers that the sentinels name: with which user, password, database, and whether
+    /// with TLS. Its host and port are not used.
+    ///
+    /// The client follows the master: docs/operations.md says what a failover costs.
+    ///
+    /// ```no_run
+    /// # use lockkeeper::{LockClient, Source};
+    /// # async fn demo() -> lockkeeper::Result<()> {
+    /// let sentinels = ["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/", "redis://10.0.0.3:26379/"];
+    /// let source = Source::sentinel("mymaster", sentinels, "redis://app:secret@mymaster/0");
+    /// let locks = LockClient::connect(source).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn sentinel<S: Into<String>>(
+        master: impl Into<String>,
+        sentinels: impl IntoIterator<Item = S>,
+        server_url: impl Into<String>,
+    ) -> Self {
+        let sentinels = sentinels.into_iter().map(Into::into).collect();
+        Origin::Sentinel { master: master.into(), sentinels, server: server_url.into() }.into()
+    }
+
+    /// A master and its replicas, by the URLs of all of them. The client asks each which role it has.
+    ///
+    /// This fits services that promote a replica by themselves, and have no sentinels. All URLs must name the same database.
+    ///
+    /// ```no_run
+    /// # use lockkeeper::{LockClient, Source};
+    /// # async fn demo() -> lockkeeper::Result<()> {
+    /// let source = Source::replicated(["redis://10.0.0.1/", "redis://10.0.0.2/"]);
+    /// let locks = LockClient::connect(source).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn replicated<S: Into<String>>(urls: impl IntoIterator<Item = S>) -> Self {
+        Origin::Replicated(urls.into_iter().map(Into::into).collect()).into()
+    }
+
+    /// A Redis Cluster or Valkey Cluster, by the URLs of some of its nodes.
+    ///
+    /// The client asks these nodes, and all that they name, which of them is the master of which slot. Name several, so that one that
+    /// is down keeps no program from starting. The first URL says how to connect to the nodes that others name: with which user and
+    /// password, and whether with TLS.
+    ///
+    /// The client follows failovers and moved slots: docs/operations.md says what they cost. All keys of one lock are in one slot.
+    /// Names for which that cannot be, such as `a{b`, are an [`InvalidName`](crate::Error::InvalidName).
+    ///
+    /// ```no_run
+    /// # use lockkeeper::{LockClient, Source};
+    /// # async fn demo() -> lockkeeper::Result<()> {
+    /// let source = Source::cluster(["redis://10.0.0.1:6379/", "redis://10.0.0.2:6379/"]);
+    /// let locks = LockClient::connect(source).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn cluster<S: Into<String>>(urls: impl IntoIterator<Item = S>) -> Self {
+        Origin::Cluster(urls.into_iter().map(Into::into).collect()).into()
+    }
+
     /// Authenticates with credentials that can change, instead of those in the address.
     ///
     /// When they change, each connection for commands is authenticated again. The connection for messages is replaced, and the
     /// waiters attempt once, so that no message is missed.
+    ///
+    /// The credentials are for the servers that keep the locks. Sentinels have their own, in their URLs.
     ///
     /// A pool authenticates its connections itself: with a [`Pool`], `connect` fails with
     /// [`InvalidConfig`](crate::Error::InvalidConfig).
@@ -107,6 +168,37 @@ impl Source {
     #[must_use]
     pub fn with_credentials(self, credentials: &Credentials) -> Self {
         Self { credentials: Some(credentials.clone()), ..self }
+    }
+
+    /// Uses these certificates: those of a private authority, which the client trusts, or the one by which servers know the client.
+    ///
+    /// They are for all connections to the servers of this source: also to those that the client finds later, and for messages. All
+    /// addresses must begin with `rediss://`. Sentinels may have no TLS; the certificates are also for those that do.
+    ///
+    /// Certificates that cannot be read, another kind of address, and a pool, which makes its connections itself, are
+    /// [`InvalidConfig`](crate::Error::InvalidConfig) when the client connects. So are certificates that client and server do not
+    /// accept from each other.
+    ///
+    /// ```no_run
+    /// # use lockkeeper::{LockClient, Source};
+    /// use lockkeeper::deadpool_redis::redis::{ClientTlsConfig, TlsCertificates};
+    ///
+    /// # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
+    /// let certificates = TlsCertificates {
+    ///     client_tls: Some(ClientTlsConfig {
+    ///         client_cert: std::fs::read("client.crt")?,
+    ///         client_key: std::fs::read("client.key")?,
+    ///     }),
+    ///     root_cert: Some(std::fs::read("ca.crt")?),
+    /// };
+    /// let nodes = ["rediss://10.0.0.1:6379/", "rediss://10.0.0.2:6379/"];
+    /// let locks = LockClient::connect(Source::cluster(nodes).with_certificates(certificates)).await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(any(feature = "tls-native-tls", feature = "tls-rustls"))]
+    #[must_use]
+    pub fn with_certificates(self, certificates: TlsCertificates) -> Self {
+        Self { certificates: Some(certificates), ..self }
     }
 
     /// Sends commands through `pool`, and opens the connection for messages to `url`, which is the same server.
@@ -132,77 +224,25 @@ impl Source {
     }
 
     /// Returns what makes the connections for commands, and the one for messages if the address is known.
-    pub(super) fn open(self, config: &LockConfig) -> Result<(CommandDial, Option<MessageDial>), SourceError> {
-        let Self { origin, credentials } = self;
-        let limit = config.command_timeout();
-        match origin {
-            #[cfg(feature = "memory")]
-            Origin::Memory(server) => {
-                crate::clock::follow_tokio();
-                Ok((CommandDial::Memory(server.clone()), Some(MessageDial::Memory(server))))
-            }
-            Origin::Pool(..) if credentials.is_some() => {
-                Err("a pool authenticates its connections itself: use another source with credentials".into())
-            }
-            Origin::Pool(pool, url) => {
-                let messages = url.map(|url| Endpoint::new(url, None, limit)).transpose()?;
-                Ok((CommandDial::Pool(pool), messages.map(MessageDial::from)))
-            }
-            Origin::Url(url) => Ok(dials(Endpoint::new(url, credentials, limit)?)),
-            Origin::Client(info) => Ok(dials(Endpoint::new(*info, credentials, limit)?)),
-            Origin::Config(pool) => {
-                let settings = pool.pool;
-                let info = match (pool.url, pool.connection) {
-                    (Some(_), Some(_)) => return Err("give `url` or `connection`, not both".into()),
-                    (Some(url), None) => with_tcp_settings(url)?,
-                    (None, connection) => with_tcp_settings(connection.unwrap_or_default())?,
-                };
-                let endpoint = Endpoint::new(info.clone(), credentials, limit)?;
-                match settings {
-                    Some(settings) if endpoint.credentials.is_none() => {
-                        Ok((own_pool(info, settings, config)?, Some(endpoint.into())))
-                    }
-                    _ => Ok(dials(endpoint)),
-                }
-            }
-        }
+    pub(super) fn open(self, config: &LockConfig) -> Result<Opened, SourceError> {
+        self.origin.open(self.credentials, self.certificates.as_ref(), config)
     }
-}
-
-fn dials(endpoint: Endpoint) -> (CommandDial, Option<MessageDial>) {
-    (endpoint.clone().into(), Some(endpoint.into()))
-}
-
-fn own_pool(
-    address: impl IntoConnectionInfo,
-    settings: PoolConfig,
-    config: &LockConfig,
-) -> Result<CommandDial, SourceError> {
-    // `server.rs` sets the time limit of every command, for all kinds of sources.
-    let connections = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(config.command_timeout()))
-        .set_response_timeout(None);
-    let manager = Manager::new_with_config(address, connections)?;
-    Ok(CommandDial::Pool(Pool::builder(manager).config(settings).runtime(Runtime::Tokio1).build()?))
 }
 
 impl TryFrom<Fields> for Source {
     type Error = Error;
 
     fn try_from(fields: Fields) -> Result<Self, Error> {
-        let Fields { kind: Kind::Single, urls } = fields;
-        match <[String; 1]>::try_from(urls) {
-            Ok([url]) => Ok(Self::url(url)),
-            Err(urls) => {
-                Err(Error::invalid_config("urls", format!("must be one address, not {}", urls.len())))
-            }
-        }
+        let read = fields.read();
+        let (origin, certificates) =
+            read.map_err(|SourceError { field, problem }| Error::invalid_config(field, problem))?;
+        Ok(Self { origin, credentials: None, certificates })
     }
 }
 
 impl From<Origin> for Source {
     fn from(origin: Origin) -> Self {
-        Self { origin, credentials: None }
+        Self { origin, credentials: None, certificates: None }
     }
 }
 
@@ -253,14 +293,6 @@ impl From<Pool> for Source {
 impl fmt::Debug for Source {
     /// Shows no address: an address can contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match &self.origin {
-            Origin::Client(_) => "Source::Client",
-            Origin::Config(_) => "Source::Config",
-            #[cfg(feature = "memory")]
-            Origin::Memory(_) => "Source::Memory",
-            Origin::Pool(_, None) => "Source::Pool",
-            Origin::Pool(_, Some(_)) => "Source::Pool with an address",
-            Origin::Url(_) => "Source::Url",
-        })
+        f.write_str(self.origin.kind())
     }
 }

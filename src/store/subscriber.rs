@@ -1,22 +1,23 @@
-//! The connection for messages, and the task that owns it.
+//! A connection for messages, and the task that owns it.
 //!
 //! Nobody waits for this task. It receives orders, and tells its [`Listener`] what happens. It sends one command at a time,
 //! without a pause in receiving messages. Orders that arrive meanwhile go out together in the next command.
 
 use std::collections::BTreeSet;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
 use redis::RedisError;
-use redis::aio::{PubSubSink, PubSubStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, error::Elapsed, interval_at, sleep, timeout};
 
 use super::dial::MessageDial;
 use super::listener::Listener;
+use super::master::Master;
+use super::messages::{Received, Sink, Stream, Subscribed, Unsubscribed};
 use crate::config::LockConfig;
 use crate::credentials::Login;
 use crate::jitter::Backoff;
@@ -51,7 +52,7 @@ impl Subscriber {
             return Self { orders: None };
         };
         let (sender, orders) = unbounded_channel();
-        let logins = dial.logins();
+        let changes = Changes { logins: dial.logins(), switches: 0 };
         let task = Task {
             dial,
             address,
@@ -61,10 +62,11 @@ impl Subscriber {
             wanted: BTreeSet::new(),
             changed: BTreeSet::new(),
             alone: Vec::new(),
+            elsewhere: Vec::new(),
             command_timeout: config.command_timeout(),
             backoff: RECONNECT,
         };
-        task::spawn(task.run(logins));
+        task::spawn(task.run(changes));
         Self { orders: Some(sender) }
     }
 
@@ -98,6 +100,9 @@ struct Task {
     changed: BTreeSet<Arc<str>>,
     /// Channels of a command that the server refused, perhaps because of only one channel. Each is subscribed alone.
     alone: Vec<Arc<str>>,
+    /// Channels whose subscription could not change: another server has their slots, or the slots are under way, or the cluster is
+    /// down. Soon somebody says where they are. Otherwise this server is asked again with the next `PING`.
+    elsewhere: Vec<Arc<str>>,
     command_timeout: Duration,
     /// Starts anew with each subscription that succeeds, and not with each connection: the server can still refuse the
     /// subscription.
@@ -109,25 +114,28 @@ enum End {
     Closed,
     /// The connection is gone.
     Broken(String),
-    /// The credentials changed.
-    NewLogin,
+    /// The credentials changed, or another server is the master.
+    Changed,
 }
 
 enum Done {
     Pinged,
-    /// The server refused a command for these channels, perhaps because of only one channel.
-    Refused(Vec<Arc<str>>, RedisError),
-    Subscribed(Vec<Arc<str>>),
-    Unsubscribed(Vec<Arc<str>>),
+    Subscribed(Subscribed),
+    Unsubscribed(Unsubscribed),
 }
 
-/// The changes of the credentials, if they can change.
-type Logins = Option<watch::Receiver<Login>>;
+/// What a new connection is needed for.
+struct Changes {
+    /// The changes of the credentials, if they can change.
+    logins: Option<watch::Receiver<Login>>,
+    /// How many switches to another master the connection knows of.
+    switches: u64,
+}
 
 type Command = BoxFuture<'static, Result<Result<Done, RedisError>, Elapsed>>;
 
 impl Task {
-    async fn run(mut self, mut logins: Logins) {
+    async fn run(mut self, mut changes: Changes) {
         loop {
             self.changed.clear(); // a new connection subscribes to all that is wanted
             while self.wanted.is_empty() {
@@ -135,24 +143,22 @@ impl Task {
                     return;
                 }
             }
-            if let Some(logins) = &mut logins {
-                logins.mark_unchanged(); // the connection uses the latest
-            }
-            let reason = match timeout(self.command_timeout, self.dial.connect()).await {
+            changes.seen_by(&self.dial); // the connection uses the latest
+            let failed = match timeout(self.command_timeout, self.dial.connect()).await {
                 Ok(Ok(connection)) => {
                     let (sink, stream) = connection.split();
-                    let end = self.serve(sink, stream, &mut logins).await;
-                    if matches!(end, End::Closed) {
-                        return;
+                    match self.serve(sink, stream, &mut changes).await {
+                        End::Closed => return,
+                        End::Broken(reason) => Some(reason),
+                        // Subscribers of RESP2 cannot authenticate again.
+                        End::Changed => None,
                     }
-                    self.listener.disconnected();
-                    // Subscribers of RESP2 cannot authenticate again.
-                    let End::Broken(reason) = end else { continue };
-                    reason
                 }
-                Ok(Err(error)) => error.to_string(),
-                Err(elapsed) => elapsed.to_string(),
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(elapsed) => Some(elapsed.to_string()),
             };
+            self.has_no_messages(self.wanted.clone());
+            let Some(reason) = failed else { continue };
             if let Some(unreported) = self.disconnects.ask() {
                 tracing::info!(
                     reason, server = %self.address, channels = self.wanted.len(), unreported,
@@ -160,23 +166,25 @@ impl Task {
                 );
             }
             let pause = self.backoff.pause();
-            if !self.pause(pause).await {
+            if !self.pause(pause, &mut changes).await {
                 return;
             }
         }
     }
 
     /// Uses one connection until it ends.
-    async fn serve(&mut self, sink: PubSubSink, mut stream: PubSubStream, logins: &mut Logins) -> End {
-        let mut active = BTreeSet::new();
+    async fn serve(&mut self, sink: Sink, mut stream: Stream, changes: &mut Changes) -> End {
+        let (mut active, mut leaving) = (BTreeSet::new(), BTreeSet::new());
+        let master = self.dial.master().map(Arc::clone);
         self.changed.clone_from(&self.wanted);
         self.alone.clear();
+        self.elsewhere.clear();
         let mut command: Option<Command> = None;
         let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             if command.is_none() {
-                command = self.next_command(&sink, &active);
+                command = self.next_command(&sink, &active, &mut leaving);
             }
             tokio::select! {
                 // Messages last: there may be so many that nothing else would have a turn.
@@ -189,24 +197,33 @@ impl Task {
                 open = self.take_orders() => if !open {
                     return End::Closed;
                 },
-                () = changed(logins) => return End::NewLogin,
-                _ = ping.tick(), if command.is_none() && !active.is_empty() => {
+                () = changes.next(master.as_ref()) => return End::Changed,
+                _ = ping.tick(), if command.is_none() && !(active.is_empty() && self.elsewhere.is_empty()) => {
+                    self.changed.extend(self.elsewhere.drain(..));
                     let mut sink = sink.clone();
-                    let pong = async move { sink.ping::<redis::Value>().await.map(|_| Done::Pinged) };
+                    let pong = async move { sink.ping().await.map(|()| Done::Pinged) };
                     command = Some(timeout(self.command_timeout, pong).boxed());
                 }
-                message = stream.next() => match message {
-                    Some(message) => {
-                        self.listener.message(message.get_channel_name());
+                received = stream.next() => match received {
+                    Received::Message(channel) => self.listener.message(&channel),
+                    // The slot has moved away. The library perhaps took this for the reply of a command.
+                    Received::Left(channel) if !leaving.remove(&*channel) => {
+                        return End::Broken("a subscription has ended".to_owned());
                     }
-                    None => return End::Broken("the connection ended".to_owned()),
+                    Received::Left(_) | Received::Other => {}
+                    Received::End => return End::Broken("the connection ended".to_owned()),
                 },
             }
         }
     }
 
     /// Returns one SUBSCRIBE or UNSUBSCRIBE for everything that changed since the last one.
-    fn next_command(&mut self, sink: &PubSubSink, active: &BTreeSet<Arc<str>>) -> Option<Command> {
+    fn next_command(
+        &mut self,
+        sink: &Sink,
+        active: &BTreeSet<Arc<str>>,
+        leaving: &mut BTreeSet<Arc<str>>,
+    ) -> Option<Command> {
         let mut subscribe = Vec::new();
         let mut unsubscribe = Vec::new();
         for channel in std::mem::take(&mut self.changed) {
@@ -214,7 +231,10 @@ impl Task {
                 (true, false) => subscribe.push(channel),
                 (false, true) => unsubscribe.push(channel),
                 // Somebody wants the channel again before it was unsubscribed, so the subscription was active all the time.
-                (true, true) => self.listener.subscribed(&channel),
+                (true, true) => {
+                    leaving.remove(&channel);
+                    self.listener.subscribed(&channel);
+                }
                 (false, false) => {}
             }
         }
@@ -227,81 +247,133 @@ impl Task {
         let run = self.command_timeout;
         if !subscribe.is_empty() {
             self.changed.extend(unsubscribe); // next
-            let work = async move {
-                match sink.subscribe(names(&subscribe)).await {
-                    // Other refusals are temporary, such as a busy server. A new connection asks again.
-                    Err(error) if error.code() == Some("NOPERM") => Ok(Done::Refused(subscribe, error)),
-                    result => result.map(|()| Done::Subscribed(subscribe)),
-                }
-            };
+            let work = async move { sink.subscribe(subscribe).await.map(Done::Subscribed) };
             return Some(timeout(run, work).boxed());
         }
         if unsubscribe.is_empty() {
             return None;
         }
-        let work = async move {
-            sink.unsubscribe(names(&unsubscribe)).await?;
-            Ok(Done::Unsubscribed(unsubscribe))
-        };
+        if sink.tells_what_it_leaves() {
+            leaving.extend(unsubscribe.iter().map(Arc::clone));
+        }
+        let work = async move { sink.unsubscribe(unsubscribe).await.map(Done::Unsubscribed) };
         Some(timeout(run, work).boxed())
     }
 
     fn finish(&mut self, done: Done, active: &mut BTreeSet<Arc<str>>) {
         match done {
             Done::Pinged => {}
-            Done::Refused(channels, error) => match &channels[..] {
-                [channel] => {
-                    tracing::warn!(%channel, server = %self.address, %error, "the server refuses a subscription: the waiters of this channel poll")
+            Done::Subscribed(Subscribed { active: channels, refused, elsewhere }) => {
+                if !channels.is_empty() {
+                    self.backoff = RECONNECT;
                 }
-                _ => self.alone.extend(channels),
-            },
-            Done::Subscribed(channels) => {
-                self.backoff = RECONNECT;
                 for channel in channels {
                     self.listener.subscribed(&channel);
                     active.insert(channel);
                 }
-            }
-            Done::Unsubscribed(channels) => {
-                for channel in channels {
-                    active.remove(&channel);
+                if !elsewhere.is_empty() {
+                    self.dial.complain();
+                    self.has_no_messages(elsewhere.iter().map(Arc::clone).collect());
+                    self.elsewhere.extend(elsewhere);
+                }
+                match refused {
+                    Some((channels, error)) if channels.len() == 1 => {
+                        let channel = &channels[0];
+                        self.has_no_messages(BTreeSet::from([Arc::clone(channel)]));
+                        tracing::warn!(%channel, server = %self.address, %error, "the server refuses a subscription: the waiters of this channel poll");
+                    }
+                    refused => self.alone.extend(refused.into_iter().flat_map(|(channels, _)| channels)),
                 }
             }
+            Done::Unsubscribed(Unsubscribed { ended, refused }) => {
+                for channel in ended {
+                    active.remove(&channel);
+                }
+                self.elsewhere.extend(refused);
+            }
         }
+    }
+
+    /// Tells that no messages arrive on these channels. In a cluster, slots move: perhaps another connection was subscribed before.
+    fn has_no_messages(&mut self, mut channels: BTreeSet<Arc<str>>) {
+        // A channel that is no longer wanted here is perhaps subscribed on another connection by now.
+        while let Ok(order) = self.orders.try_recv() {
+            self.take(order);
+        }
+        channels.retain(|channel| self.wanted.contains(channel));
+        self.listener.disconnected(&channels);
     }
 
     /// Waits for orders and takes all that there are. False: there will be no more orders.
     async fn take_orders(&mut self) -> bool {
         let mut orders = Vec::new();
         let open = self.orders.recv_many(&mut orders, 1_024).await > 0;
-        for order in orders {
-            let channel = match order {
-                Order::Subscribe(channel) => {
-                    self.wanted.insert(Arc::clone(&channel));
-                    channel
-                }
-                Order::Unsubscribe(channel) => {
-                    self.wanted.remove(&channel);
-                    channel
-                }
-            };
-            self.changed.insert(channel);
-        }
+        orders.into_iter().for_each(|order| self.take(order));
         open
     }
 
-    /// Sleeps, and takes orders meanwhile. False: there will be no more orders.
-    async fn pause(&mut self, time: Duration) -> bool {
+    fn take(&mut self, order: Order) {
+        let channel = match order {
+            Order::Subscribe(channel) => {
+                self.wanted.insert(Arc::clone(&channel));
+                channel
+            }
+            Order::Unsubscribe(channel) => {
+                self.wanted.remove(&channel);
+                channel
+            }
+        };
+        self.changed.insert(channel);
+    }
+
+    /// Sleeps, and takes orders meanwhile. A change ends the pause. False: there will be no more orders.
+    async fn pause(&mut self, time: Duration, changes: &mut Changes) -> bool {
         let sleep = sleep(time);
         tokio::pin!(sleep);
+        let master = self.dial.master().map(Arc::clone);
         loop {
             tokio::select! {
                 biased;
                 () = &mut sleep => return true,
+                () = changes.next(master.as_ref()) => return true,
                 open = self.take_orders() => if !open {
                     return false;
                 },
             }
+        }
+    }
+}
+
+impl Changes {
+    /// A new connection is about to use the latest credentials, and to lead to the present master.
+    fn seen_by(&mut self, dial: &MessageDial) {
+        if let Some(logins) = &mut self.logins {
+            logins.mark_unchanged();
+        }
+        self.switches = dial.master().map_or(0, |master| master.switches());
+    }
+
+    /// Waits for a change. Never ends if there can be none.
+    async fn next(&mut self, master: Option<&Arc<Master>>) {
+        let login = async {
+            let is_over = match &mut self.logins {
+                Some(logins) => logins.changed().await.is_err(),
+                None => true,
+            };
+            if is_over {
+                pending().await
+            }
+        };
+        let switch = async {
+            match master {
+                Some(master) if master.switched(self.switches).await.is_some() => {}
+                _ => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = login => {}
+            () = switch => {}
         }
     }
 }
@@ -314,21 +386,9 @@ async fn running(command: &mut Option<Command>) -> Result<Result<Done, RedisErro
             *command = None;
             done
         }
-        None => std::future::pending().await,
+        None => pending().await,
     }
 }
 
-/// Waits for a change. Never ends if there can be none.
-async fn changed(logins: &mut Logins) {
-    let is_over = match logins {
-        Some(logins) => logins.changed().await.is_err(),
-        None => true,
-    };
-    if is_over {
-        std::future::pending().await
-    }
-}
-
-fn names(channels: &[Arc<str>]) -> Vec<&str> {
-    channels.iter().map(|channel| &**channel).collect()
-}
+#[cfg(test)]
+mod tests;

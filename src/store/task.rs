@@ -1,5 +1,6 @@
 //! A task that ends with its owner.
 
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::task;
@@ -10,6 +11,10 @@ pub(super) struct Task(AbortHandle);
 impl Task {
     pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Self {
         Self(task::spawn(work).abort_handle())
+    }
+
+    pub(super) fn spawn_on(runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(task::spawn_on(runtime, work).abort_handle())
     }
 }
 

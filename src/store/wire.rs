@@ -1,30 +1,106 @@
 //! Calls, replies and errors in the terms of the `redis` crate.
 
 use std::any::Any;
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, RedisError, RedisResult, RedisWrite, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, RedisWrite, ServerErrorKind, Value};
 
-use crate::fault::{Fault, FaultKind, Sent};
-use crate::protocol::{Arg, Call, Reply, Script};
+use crate::config::Replication;
+use crate::fault::{Fault, FaultKind, Redirect, Sent};
+use crate::protocol::{Arg, Call, Form, Reply, millis};
 
 /// Runs a script by its hash. If the server does not know the hash, sends the text, which loads the script.
-pub(super) async fn evaluate(connection: &mut MultiplexedConnection, call: &Call) -> RedisResult<Value> {
-    match send(connection, &command("EVALSHA", hash(call.script), call)).await {
+///
+/// If messages are sharded, the script publishes those. With [`Beside::Wait`], the reply is a list: that of the script, and the number of replicas that have what this connection wrote.
+pub(super) async fn evaluate(
+    connection: &mut MultiplexedConnection,
+    call: &Call,
+    beside: Beside,
+    is_sharded: bool,
+) -> RedisResult<Value> {
+    let form = call.script.form(is_sharded);
+    match send_beside(connection, &command("EVALSHA", hash(form), call), beside).await {
         Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+            let text = command("EVAL", &form.source, call);
             // Boxed: this is rare, and its size would burden every call.
-            Box::pin(async { send(connection, &command("EVAL", call.script.source, call)).await }).await
+            Box::pin(send_beside(connection, &text, beside)).await
         }
         result => result,
     }
+}
+
+/// Runs scripts by their hashes, which are sent in one write. The reply is a list of their replies, and each of these can be an error.
+pub(super) async fn evaluate_together(
+    connection: &mut MultiplexedConnection,
+    calls: &[Call],
+    is_sharded: bool,
+) -> RedisResult<Value> {
+    let mut all = redis::Pipeline::with_capacity(calls.len());
+    for call in calls {
+        all.add_command(command("EVALSHA", hash(call.script.form(is_sharded)), call));
+    }
+    connection.send_packed_commands(&all, 0, calls.len()).await.map(Value::Array)
+}
+
+/// What is sent in the same write as a script.
+#[derive(Clone, Copy)]
+pub(super) enum Beside {
+    Nothing,
+    /// Before it: the node can run it, although the slot of its key is still under way to that node.
+    Asking,
+    /// After it: the server answers when so many replicas have what the script wrote.
+    Wait(Replication),
+}
+
+async fn send_beside(
+    connection: &mut MultiplexedConnection,
+    script: &Cmd,
+    beside: Beside,
+) -> RedisResult<Value> {
+    match beside {
+        Beside::Nothing => send(connection, script).await,
+        Beside::Asking => Box::pin(ask_and_send(connection, script)).await,
+        Beside::Wait(sync) => Box::pin(send_and_wait(connection, script, sync)).await,
+    }
+}
+
+async fn ask_and_send(connection: &mut MultiplexedConnection, script: &Cmd) -> RedisResult<Value> {
+    let mut both = redis::pipe();
+    both.cmd("ASKING").add_command(script.clone());
+    let mut replies = connection.send_packed_commands(&both, 0, 2).await?;
+    replies.pop().unwrap_or(Value::Nil).extract_error()
+}
+
+async fn send_and_wait(
+    connection: &mut MultiplexedConnection,
+    script: &Cmd,
+    sync: Replication,
+) -> RedisResult<Value> {
+    let mut both = redis::pipe();
+    both.add_command(script.clone());
+    both.cmd("WAIT").arg(sync.replicas).arg(millis(sync.timeout));
+    let mut replies = connection.send_packed_commands(&both, 0, 2).await?;
+    // An error of the second command must not hide that the first one ran.
+    let replicas = replies.pop().filter(|reply| matches!(reply, Value::Int(_))).unwrap_or(Value::Int(0));
+    let reply = replies.pop().unwrap_or(Value::Nil).extract_error()?;
+    Ok(Value::Array(vec![reply, replicas]))
 }
 
 pub(super) async fn send(connection: &mut MultiplexedConnection, command: &Cmd) -> RedisResult<Value> {
     connection.send_packed_command(command).await?.extract_error()
 }
 
-fn hash(script: &'static Script) -> &'static str {
-    script.hash.get_or_init(|| redis::Script::new(script.source).get_hash().to_owned())
+/// A fact in the reply of `HELLO`.
+pub(super) fn hello_fact(reply: &Value, fact: &str) -> Option<String> {
+    let facts: HashMap<String, Value> = FromRedisValue::from_redis_value_ref(reply).ok()?;
+    String::from_redis_value_ref(facts.get(fact)?).ok()
+}
+
+fn hash(form: &Form) -> &str {
+    form.hash.get_or_init(|| redis::Script::new(&form.source).get_hash().to_owned())
 }
 
 fn command(name: &str, script: &str, call: &Call) -> Cmd {
@@ -60,7 +136,16 @@ pub(super) fn reply(value: Value) -> Result<Reply, Fault> {
 
 /// Translates the error of a command that a connection took.
 pub(super) fn fault(error: RedisError) -> Fault {
+    let redirect = error.redirect_node().map(|(address, slot)| Redirect {
+        slot,
+        address: address.to_owned(),
+        is_for_once: error.code() == Some("ASK"),
+    });
     let (kind, sent) = match (error.kind(), error.code()) {
+        // The script began, and was at another node than its keys.
+        (_, Some("ERR")) if is_split(error.detail().unwrap_or_default()) => {
+            (FaultKind::Unavailable, Sent::Unknown)
+        }
         (_, Some(code)) => (refusal(code, error.detail().unwrap_or_default()), Sent::Refused),
         (ErrorKind::AuthenticationFailed, _) => (FaultKind::Authentication, Sent::Refused),
         (ErrorKind::Io, _) if error.is_timeout() => (FaultKind::TimedOut, Sent::Unknown),
@@ -68,12 +153,19 @@ pub(super) fn fault(error: RedisError) -> Fault {
         _ => (FaultKind::Rejected, Sent::Unknown),
     };
     // As text: an error of the library repeats its source, and its type must not be visible to users.
-    Fault::new(kind, sent, error.to_string())
+    let mut fault = Fault::new(kind, sent, error.to_string());
+    fault.redirect = redirect.map(Arc::new);
+    fault
 }
 
 /// Whether the connection is gone.
 pub(super) fn is_broken(error: &RedisError) -> bool {
     error.code().is_none() && !error.is_timeout() && matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse)
+}
+
+/// The error of a connection that is given up.
+pub(super) fn broken(cause: &'static str) -> RedisError {
+    io::Error::new(io::ErrorKind::BrokenPipe, cause).into()
 }
 
 /// Translates the error of a connection that could not be made.
@@ -123,6 +215,16 @@ const SCRIPT_REFUSALS: [&str; 2] = [
     "ACL failure in script",           // Redis 8, Valkey 8
 ];
 
+/// How a server says that a script needs keys which the server lacks while their slot moves.
+const SPLIT: [&str; 2] = [
+    "non local key",                 // Redis 7, Valkey
+    "undeclared keys were accessed", // Redis 8
+];
+
+fn is_split(detail: &str) -> bool {
+    SPLIT.iter().any(|words| detail.contains(words))
+}
+
 /// Translates an error reply. After an error reply the server has changed nothing: the scripts run every command that can be
 /// refused before they write.
 fn refusal(code: &str, detail: &str) -> FaultKind {
@@ -133,8 +235,29 @@ fn refusal(code: &str, detail: &str) -> FaultKind {
         "OOM" => FaultKind::OutOfMemory,
         "READONLY" => FaultKind::ReadOnly,
         "WRONGTYPE" => FaultKind::WrongType,
-        "ASK" | "BUSY" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "MISCONF" | "MOVED" | "NOREPLICAS"
-        | "TRYAGAIN" => FaultKind::Unavailable,
+        "ASK" | "CROSSSLOT" | "TRYAGAIN" => FaultKind::Split,
+        "BUSY" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "MISCONF" | "MOVED" | "NOREPLICAS" => {
+            FaultKind::Unavailable
+        }
         _ => FaultKind::Rejected,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::{Value, parse_redis_value};
+
+    use super::*;
+
+    #[test]
+    fn keys_that_are_under_way_are_an_outage() {
+        for words in [
+            "Script attempted to access a non local key in a cluster node",
+            "Unable to execute command 'exists' in script because undeclared keys were accessed during rehashing of the slot",
+        ] {
+            let reply = parse_redis_value(format!("-ERR {words} script: 58adf597\r\n").as_bytes()).unwrap();
+            let fault = fault(Value::extract_error(reply).unwrap_err());
+            assert_eq!((fault.kind, fault.sent), (FaultKind::Unavailable, Sent::Unknown), "{words}");
+        }
     }
 }

@@ -27,14 +27,16 @@ impl Certificates {
         all
     }
 
-    /// The arguments of a server that speaks TLS on this port. `asks`: it accepts only clients with a certificate.
-    pub fn server_args(&self, port: u16, asks: bool) -> Vec<String> {
+    /// The arguments of a server that speaks TLS on this port, and with other servers. `asks`: it accepts only clients with a
+    /// certificate.
+    pub(crate) fn server_args(&self, port: u16, asks: bool) -> Vec<String> {
         let files = ["ca.crt", "server.crt", "server.key"].map(|file| self.text_path(file));
         let asks = if asks { "yes" } else { "no" };
         let args =
             ["--tls-port", &port.to_string(), "--tls-auth-clients", asks, "--tls-ca-cert-file", &files[0]];
         let more = ["--tls-cert-file", &files[1], "--tls-key-file", &files[2]];
-        args.iter().chain(&more).map(|arg| (*arg).to_owned()).collect()
+        let others = ["--tls-replication", "yes", "--tls-cluster", "yes"];
+        args.iter().chain(&more).chain(&others).map(|arg| (*arg).to_owned()).collect()
     }
 
     /// The content of a file: `ca.crt`, `client.crt` or `client.key`.
@@ -64,7 +66,8 @@ impl Certificates {
         assert!(status.success(), "openssl made no certificate {name}");
     }
 
-    fn path(&self, file: &str) -> PathBuf {
+    /// The path of a file.
+    pub fn path(&self, file: &str) -> PathBuf {
         Path::new(&self.0).join(file)
     }
 

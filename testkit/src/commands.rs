@@ -67,15 +67,19 @@ impl Commands {
         keys
     }
 
-    /// All channels that have a subscriber.
+    /// All channels that have a subscriber, except that of sentinels. On a server of a cluster, those of the shard, too.
     pub fn channels(&self) -> Vec<String> {
-        self.run(&["PUBSUB", "CHANNELS"])
+        let mut channels: Vec<String> = self.run(&["PUBSUB", "CHANNELS"]);
+        channels.extend(self.try_run::<Vec<String>>(&["PUBSUB", "SHARDCHANNELS"]).unwrap_or_default());
+        channels.retain(|channel| channel != "__sentinel__:hello");
+        channels
     }
 
-    /// The connected clients as `CLIENT LIST` describes them, without the connection that asks.
+    /// The connected clients as `CLIENT LIST` describes them, without sentinels and the connection that asks.
     pub fn clients(&self) -> Vec<String> {
         let list: String = self.run(&["CLIENT", "LIST"]);
-        list.lines().filter(|line| !line.contains("cmd=client|list")).map(str::to_owned).collect()
+        let is_other = |line: &&str| line.contains("cmd=client|list") || line.contains("name=sentinel-");
+        list.lines().filter(|line| !is_other(line)).map(str::to_owned).collect()
     }
 
     /// Milliseconds since 1970 by the server's clock.
@@ -92,6 +96,14 @@ impl Commands {
     /// How often the server refused a command of a client, such as one without the right to it.
     pub fn refusals(&self, command: &str) -> u64 {
         self.command_stats().of(command, "rejected_calls")
+    }
+
+    /// How many errors with this code the server answered since it started, such as `"MOVED"`.
+    pub fn errors(&self, code: &str) -> u64 {
+        let info: String = self.run(&["INFO", "errorstats"]);
+        let prefix = format!("errorstat_{code}:count=");
+        let count = info.lines().find_map(|line| line.strip_prefix(&prefix));
+        count.map_or(0, |count| count.trim_end().parse().expect("a number"))
     }
 
     /// Microseconds that the server spent on a command since it started.

@@ -2,6 +2,8 @@
 //!
 //! - [`Server`] runs a Redis or Valkey server of its own on a free port, and stops it when it is dropped. It can be
 //!   frozen, killed and started again.
+//! - [`Sentinels`] are three sentinels that watch a master and two replicas.
+//! - [`Cluster`] is a group of masters that share the slots, with replicas. Slots can be moved, and nodes added.
 //! - [`Certificates`] are for servers and clients that speak TLS.
 //! - [`Commands`] are what tests and benchmarks run on a server, and what they read from it.
 //! - [`Proxy`] stands between a client and a server, and makes the faults that a network can make.
@@ -12,18 +14,23 @@
 //! an error.
 
 mod certificates;
+mod clusters;
 mod commands;
 pub mod lua;
 mod port;
 mod process;
 mod proxy;
 pub mod resp;
+mod sentinels;
 mod server;
 mod stats;
+mod turn;
 
 pub use certificates::Certificates;
+pub use clusters::Cluster;
 pub use commands::Commands;
 pub use port::ReservedPort;
 pub use process::signal;
 pub use proxy::{Faults, Proxy};
+pub use sentinels::{MASTER, Sentinels};
 pub use server::Server;

@@ -17,6 +17,16 @@ pub fn hash(file: &str) -> String {
     redis::Script::new(&source(file)).get_hash().to_owned()
 }
 
+/// The text of a script as the crate sends it to a cluster: it publishes only within the shard.
+pub fn sharded(source: &str) -> String {
+    source.replace("'publish'", "'spublish'")
+}
+
+/// The name under which a server of a cluster calls a script.
+pub fn sharded_hash(file: &str) -> String {
+    redis::Script::new(&sharded(&source(file))).get_hash().to_owned()
+}
+
 /// The texts of all scripts.
 pub fn sources() -> Vec<String> {
     let mut sources = Vec::new();

@@ -123,6 +123,11 @@ impl Proxy {
         format!("redis://{}/", self.address)
     }
 
+    /// The port on which it listens, of the address 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
     /// Sets the faults of all connections, existing and new.
     pub fn set(&self, faults: Faults) {
         *self.shared.new.lock().unwrap() = faults;

@@ -3,13 +3,14 @@
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use redis::{Connection, RedisError};
 
-use crate::{Commands, ReservedPort, process};
+use crate::{Certificates, Commands, ReservedPort, lua, process};
 
 /// The time limit for the start of a server.
 const START: Duration = Duration::from_secs(10);
@@ -26,10 +27,17 @@ const ANSWER: Duration = Duration::from_secs(5);
 pub struct Server {
     process: Option<Child>,
     port: ReservedPort,
+    /// The port for TLS. Commands of the test itself use the other one.
+    tls: Option<ReservedPort>,
     /// Each command runs on a connection of its own.
     commands: Commands,
     dir: PathBuf,
+    /// The file of a sentinel, which keeps its state there.
+    file: Option<PathBuf>,
+    /// The port for the other servers of a cluster.
+    bus: Option<ReservedPort>,
     args: Vec<String>,
+    is_frozen: AtomicBool,
 }
 
 /// Starting and stopping.
@@ -41,6 +49,49 @@ impl Server {
 
     /// Starts a server with further arguments, such as `["--maxmemory", "1mb"]`.
     pub fn with(args: &[&str]) -> Self {
+        let mut server = Self::prepared(args);
+        server.begin();
+        server
+    }
+
+    /// Starts a server that speaks TLS with clients. `asks`: it accepts only clients with a certificate.
+    pub fn secured(certificates: &Certificates, asks: bool, args: &[&str]) -> Self {
+        let mut server = Self::prepared(args).with_tls(certificates, asks);
+        server.begin();
+        server
+    }
+
+    /// Starts a sentinel with these settings.
+    pub fn sentinel(settings: &str) -> Self {
+        Self::sentinel_with(settings, None)
+    }
+
+    /// Starts a sentinel that speaks TLS if there are certificates.
+    pub(crate) fn sentinel_with(settings: &str, certificates: Option<&Certificates>) -> Self {
+        let mut server = Self::prepared(&["--sentinel"]);
+        if let Some(certificates) = certificates {
+            server = server.with_tls(certificates, true);
+        }
+        server.file = Some(server.write("sentinel.conf", settings));
+        server.begin();
+        server
+    }
+
+    /// Returns a server of a cluster. It does not run yet.
+    pub(crate) fn of_cluster(args: &[&str], certificates: Option<&Certificates>) -> Self {
+        let mut server = Self::prepared(args);
+        if let Some(certificates) = certificates {
+            server = server.with_tls(certificates, true);
+        }
+        let bus = ReservedPort::new();
+        let port = bus.number().to_string();
+        server.args.extend(["--cluster-enabled", "yes", "--cluster-port", &port].map(str::to_owned));
+        server.bus = Some(bus);
+        server
+    }
+
+    /// Returns a server with a port and a directory. It does not run yet.
+    fn prepared(args: &[&str]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("lockkeeper-{}-{number}", std::process::id()));
@@ -51,11 +102,29 @@ impl Server {
         let number = port.number();
         let commands =
             Commands::new(move |words| redis::cmd(words[0]).arg(&words[1..]).query(&mut connect(number)?));
-        let mut server = Self { process: None, port, commands, dir, args };
-        let started = (0..5).any(|_| server.launch());
+        let is_frozen = AtomicBool::new(false);
+        Self { process: None, port, tls: None, commands, dir, file: None, bus: None, args, is_frozen }
+    }
+
+    fn with_tls(mut self, certificates: &Certificates, asks: bool) -> Self {
+        let port = ReservedPort::new();
+        self.args.extend(certificates.server_args(port.number(), asks));
+        self.tls = Some(port);
+        self
+    }
+
+    /// Writes a file into the directory of the server.
+    pub(crate) fn write(&self, file: &str, text: &str) -> PathBuf {
+        let path = self.dir.join(file);
+        std::fs::write(&path, text).expect("a file for the server");
+        path
+    }
+
+    /// Starts the server for the first time.
+    pub(crate) fn begin(&mut self) {
+        let started = (0..5).any(|_| self.launch());
         assert!(started, "no server could be started");
-        server.load_scripts();
-        server
+        self.load_all_scripts();
     }
 
     /// Kills the server and starts it again on the same port.
@@ -70,22 +139,34 @@ impl Server {
             let _ = process.kill();
             let _ = process.wait();
         }
+        self.is_frozen.store(false, Ordering::Relaxed);
     }
 
     /// Starts a killed server again on the same port.
     pub fn start_again(&mut self) {
         assert!(self.launch(), "the server does not start again");
+        self.load_all_scripts();
+    }
+
+    fn load_all_scripts(&self) {
         self.load_scripts();
+        if self.bus.is_some() {
+            for script in lua::sources() {
+                let _: Result<String, _> = self.try_run(&["SCRIPT", "LOAD", &lua::sharded(&script)]);
+            }
+        }
     }
 
     /// Stops the server's process without ending it. The connections stay open, and no client gets an answer.
     pub fn freeze(&self) {
+        self.is_frozen.store(true, Ordering::Relaxed);
         process::signal(self.pid(), "STOP");
     }
 
     /// Lets a frozen server run on.
     pub fn thaw(&self) {
         process::signal(self.pid(), "CONT");
+        self.is_frozen.store(false, Ordering::Relaxed);
     }
 
     /// From its next start on, the server takes this long to load each key. It must have been started with
@@ -99,6 +180,7 @@ impl Server {
 
     fn launch(&mut self) -> bool {
         let mut process = Command::new(program())
+            .args(&self.file)
             .args(["--port", &self.port().to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--loglevel", "warning"])
             .arg("--dir")
@@ -132,14 +214,32 @@ impl Server {
 
 /// Addresses.
 impl Server {
-    /// The port on which it listens, of the address 127.0.0.1.
+    /// The port on which it listens without TLS, of the address 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
+    /// The port for clients and other servers: that for TLS, if it speaks TLS.
+    pub fn public_port(&self) -> u16 {
+        self.tls.as_ref().unwrap_or(&self.port).number()
+    }
+
+    /// The port for the other servers of its cluster.
+    pub(crate) fn bus_port(&self) -> u16 {
+        self.bus.as_ref().expect("a server of a cluster").number()
+    }
+
+    /// Whether it runs, and is not frozen.
+    pub fn answers(&self) -> bool {
+        self.process.is_some() && !self.is_frozen.load(Ordering::Relaxed)
+    }
+
     /// The URL for clients.
     pub fn url(&self) -> String {
-        url(self.port())
+        match &self.tls {
+            Some(port) => format!("rediss://127.0.0.1:{}/", port.number()),
+            None => url(self.port()),
+        }
     }
 
     /// The id of its process.
@@ -177,6 +277,16 @@ fn connect(port: u16) -> Result<Connection, RedisError> {
     connection.set_read_timeout(Some(ANSWER))?;
     Ok(connection)
 }
+
+/// The first two numbers of the version of the servers that are started.
+pub(crate) static RELEASE: LazyLock<[u32; 2]> = LazyLock::new(|| {
+    let shown =
+        Command::new(program()).arg("--version").output().expect("the server tells its version").stdout;
+    let shown = String::from_utf8_lossy(&shown);
+    let (_, version) = shown.split_once("v=").expect("a version");
+    let mut numbers = version.split('.').map(|number| number.parse().expect("a number"));
+    [numbers.next(), numbers.next()].map(|number| number.expect("two numbers"))
+});
 
 fn program() -> String {
     let runs = |program: &&str| Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();

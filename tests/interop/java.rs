@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::str::FromStr;
 use std::time::Duration;
 
+use lockkeeper_testkit::Commands;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
@@ -55,9 +56,14 @@ impl Java {
 
     /// With settings of `Settings.java`, as in `["watchdog=3000"]`.
     pub async fn with(scene: &Scene, settings: &[&str]) -> Self {
+        Self::at(&scene.server.url(), settings).await
+    }
+
+    /// At this address. Several addresses, with commas, are those of a cluster.
+    pub async fn at(address: &str, settings: &[&str]) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"];
-        let mut process = Command::from(jvm::command(root, &options, &scene.server.url()))
+        let mut process = Command::from(jvm::command(root, &options, address))
             .arg("small")
             .args(settings)
             .stdin(Stdio::piped())
@@ -91,13 +97,20 @@ impl Java {
     }
 
     /// Redisson closes its connections. Its keys that would expire later are deleted.
-    pub async fn end(mut self, scene: &Scene) {
+    pub async fn end(self, scene: &Scene) {
+        self.end_on(&[&scene.server]).await;
+    }
+
+    /// The same for a client of several servers.
+    pub async fn end_on(mut self, servers: &[&Commands]) {
         let _ = self.orders.send(None);
         let status =
             timeout(PATIENCE, self.process.wait()).await.expect("the JVM ends when its input ends").unwrap();
         assert!(status.success(), "{status}");
-        for latch in scene.server.run::<Vec<String>>(&["KEYS", &format!("{LATCH}*")]) {
-            scene.server.run::<()>(&["DEL", &latch]);
+        for server in servers {
+            for latch in server.run::<Vec<String>>(&["KEYS", &format!("{LATCH}*")]) {
+                server.run::<()>(&["DEL", &latch]);
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ async fn a_spin_lock_excludes_and_is_found_free_by_polling() {
     spin.lock("a").await.unwrap();
     assert!(locks.rlock("a").try_lock().await.unwrap().is_none());
     let mut waiter = locks.rlock("a");
-    let found = waiting::<rlock::Row, _>(&scene, async move { waiter.lock().await.unwrap() }).await;
+    let found = waiting::<rlock::Row, _>(&scene.server, async move { waiter.lock().await.unwrap() }).await;
     spin.unlock("a").await.unwrap();
     assert_eq!(scene.server.calls("publish"), 0);
     let (guard, took) = timed(found).await;

@@ -1,4 +1,4 @@
-//! Redisson and lockkeeper on the same locks of one server.
+//! Redisson and lockkeeper on the same locks of one server, or of a cluster.
 //!
 //! A type of lock takes part through a row at the end of this file.
 
@@ -7,6 +7,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cluster;
 mod java;
 mod jvm;
 mod kinds;
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 use java::{Actor, Java};
 use lockkeeper::{BaseLock, LockClient, LockConfig, LockConfigBuilder};
+use lockkeeper_testkit::Commands;
 use support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
 use support::{SECOND, Scene, child};
 use tokio::task::JoinHandle;
@@ -80,18 +82,18 @@ impl Stage {
 /// Starts a Rust waiter. Returns when it has attempted, subscribed and attempted again: from here on only a message
 /// wakes it.
 async fn waiting<R: Row, T: Send + 'static>(
-    scene: &Scene,
+    server: &Commands,
     waiter: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {
     let attempts = || match R::Rust::IS_READ_WRITE {
         // Only the acquire scripts call it.
-        false => scene.server.calls("pttl"),
+        false => server.calls("pttl"),
         // No command is specific to acquires. If a renewal was counted, the waiter may still attempt when this returns.
-        true => scene.server.scripts(),
+        true => server.scripts(),
     };
     let before = attempts();
     let waiting = tokio::spawn(waiter);
-    let looks = || (attempts() - before, scene.server.channels());
+    let looks = || (attempts() - before, server.channels());
     support::eventually("the waiter has attempted twice", looks, |(made, channels)| {
         *made >= 2 && !channels.is_empty()
     })
@@ -102,14 +104,14 @@ async fn waiting<R: Row, T: Send + 'static>(
 
 /// The same for a Java actor: it sleeps until it is woken.
 async fn java_waiting(
-    scene: &Scene,
+    server: &Commands,
     actor: &Actor,
     waiter: impl Future<Output = ()> + Send + 'static,
 ) -> JoinHandle<()> {
     let waiting = tokio::spawn(waiter);
     actor.asleep().await;
     assert!(!waiting.is_finished());
-    assert!(!scene.server.channels().is_empty(), "the waiter has subscribed");
+    assert!(!server.channels().is_empty(), "the waiter has subscribed");
     waiting
 }
 

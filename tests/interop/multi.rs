@@ -58,7 +58,7 @@ async fn waits(scene: &Scene, locks: &LockClient, names: &str, members: u64) -> 
 
 async fn java_waits(scene: &Scene, actor: &Actor, names: &str) -> JoinHandle<()> {
     let (waiter, names) = (actor.clone(), names.to_owned());
-    java_waiting(scene, actor, async move { waiter.lock(&names).await.unwrap() }).await
+    java_waiting(&scene.server, actor, async move { waiter.lock(&names).await.unwrap() }).await
 }
 
 /// Java waits for three seconds at most and then starts again, so only a message is faster than this.

@@ -21,7 +21,7 @@ pub async fn a_name_mapper_is_a_name_prefix<R: Row>() {
     let guard = R::Rust::lock(&locks, "a").lock().await.unwrap();
     let keys: Vec<String> = scene.server.run(&["KEYS", "*"]);
     assert!(keys.contains(&"app:a".to_owned()) && keys.iter().all(|key| key.contains("app:a")), "{keys:?}");
-    hand_over(&scene, guard, &rival::<R>(&java, "waiter"), "a").await;
+    hand_over(&scene.server, guard, &rival::<R>(&java, "waiter"), "a").await;
 
     let holder = actor::<R>(&java, "holder");
     holder.lock("a").await.unwrap();
@@ -37,13 +37,14 @@ pub async fn names_with_braces_mean_the_same_lock<R: Row>() {
     let stage = Stage::start().await;
     for name in ["{grp}:a", "a}b", "a{b", "ü:ß", "锁"] {
         let guard = R::Rust::lock(&stage.locks, name).lock().await.unwrap();
-        hand_over(&stage.scene, guard, &rival::<R>(&stage.java, "waiter"), name).await;
+        hand_over(&stage.scene.server, guard, &rival::<R>(&stage.java, "waiter"), name).await;
 
         let holder = actor::<R>(&stage.java, "holder");
         holder.lock(name).await.unwrap();
         let mut waiter = R::Rust::rival(&stage.locks, name);
         let woken =
-            waiting::<R, _>(&stage.scene, async move { waiter.lock().await.unwrap().unlock().await }).await;
+            waiting::<R, _>(&stage.scene.server, async move { waiter.lock().await.unwrap().unlock().await })
+                .await;
         holder.unlock(name).await.unwrap();
         timeout(HAND_OFF, woken).await.expect("a message wakes the waiter").unwrap().unwrap();
         eventually("no subscription is left", || stage.scene.server.channels(), Vec::is_empty).await;

@@ -61,7 +61,7 @@ async fn nobody_listens(scene: &Scene) {
 
 /// Starts a Rust waiter, which releases what it acquires.
 async fn rust_waits(scene: &Scene, mut lock: impl BaseLock + 'static) -> JoinHandle<()> {
-    crate::waiting::<write::Row, _>(scene, async move {
+    crate::waiting::<write::Row, _>(&scene.server, async move {
         lock.lock().await.unwrap().unlock().await.unwrap();
     })
     .await
@@ -73,7 +73,7 @@ async fn java_waits(scene: &Scene, actor: &Actor) -> JoinHandle<()> {
         waiter.lock("a").await.unwrap();
         waiter.unlock("a").await.unwrap();
     };
-    crate::java_waiting(scene, actor, lock).await
+    crate::java_waiting(&scene.server, actor, lock).await
 }
 
 async fn gets_in(waiters: impl IntoIterator<Item = JoinHandle<()>>) {

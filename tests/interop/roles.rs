@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, Error, LockConfig, LockGuard};
+use lockkeeper::{BaseLock, Error, LockClient, LockConfig, LockGuard};
+use lockkeeper_testkit::Commands;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -20,34 +21,39 @@ pub const LEASE: Duration = Duration::from_secs(6);
 pub const HAND_OFF: Duration = Duration::from_secs(6);
 
 /// Rust releases, Java acquires.
-pub async fn hand_over(scene: &Scene, guard: LockGuard, waiter: &Actor, name: &str) {
-    let woken = waits(scene, waiter, name).await;
+pub async fn hand_over(server: &Commands, guard: LockGuard, waiter: &Actor, name: &str) {
+    let woken = waits(server, waiter, name).await;
     assert!(guard.remaining() > HAND_OFF + SECOND / 2, "the lease must be longer than a hand-off");
     guard.unlock().await.unwrap();
     timeout(HAND_OFF, woken).await.expect("a message wakes the waiter").unwrap();
     assert!(waiter.is_held(name).await.unwrap());
     waiter.unlock(name).await.unwrap();
-    eventually("no subscription is left", || scene.server.channels(), Vec::is_empty).await;
+    eventually("no subscription is left", || server.channels(), Vec::is_empty).await;
 }
 
-async fn left(holder: &Actor) -> Duration {
-    Duration::from_millis(holder.remaining("a").await.unwrap().try_into().expect("the lock is held"))
+async fn left(holder: &Actor, name: &str) -> Duration {
+    Duration::from_millis(holder.remaining(name).await.unwrap().try_into().expect("the lock is held"))
 }
 
 /// Starts a Java waiter, whose task ends when it holds the lock.
-async fn waits(scene: &Scene, waiter: &Actor, name: &str) -> JoinHandle<()> {
+pub async fn waits(server: &Commands, waiter: &Actor, name: &str) -> JoinHandle<()> {
     let (waiter, name) = (waiter.clone(), name.to_owned());
-    java_waiting(scene, &waiter.clone(), async move { waiter.lock(&name).await.unwrap() }).await
+    java_waiting(server, &waiter.clone(), async move { waiter.lock(&name).await.unwrap() }).await
 }
 
 /// Java releases, Rust acquires.
 async fn hand_back<R: Row>(stage: &Stage, holder: &Actor) {
-    let mut waiter = stage.rival::<R>();
-    let woken = waiting::<R, _>(&stage.scene, async move { waiter.lock().await.unwrap() }).await;
-    assert!(left(holder).await > HAND_OFF + SECOND / 2, "the lease must be longer than a hand-off");
-    holder.unlock("a").await.unwrap();
+    hand_back_on::<R>(&stage.scene.server, &stage.locks, holder, "a").await;
+}
+
+/// Java releases, Rust acquires.
+pub async fn hand_back_on<R: Row>(server: &Commands, locks: &LockClient, holder: &Actor, name: &str) {
+    let mut waiter = R::Rust::rival(locks, name);
+    let woken = waiting::<R, _>(server, async move { waiter.lock().await.unwrap() }).await;
+    assert!(left(holder, name).await > HAND_OFF + SECOND / 2, "the lease must be longer than a hand-off");
+    holder.unlock(name).await.unwrap();
     let guard = timeout(HAND_OFF, woken).await.expect("a message wakes the waiter").unwrap();
-    assert!(!holder.is_held("a").await.unwrap());
+    assert!(!holder.is_held(name).await.unwrap());
     guard.unlock().await.unwrap();
 }
 
@@ -72,7 +78,7 @@ pub async fn java_waits_for_rust<R: Row>() {
     let guard = stage.lock::<R>().lock().await.unwrap();
     let waiter = rival::<R>(&stage.java, "waiter");
     assert!(!waiter.try_lock("a").await.unwrap());
-    hand_over(&stage.scene, guard, &waiter, "a").await;
+    hand_over(&stage.scene.server, guard, &waiter, "a").await;
     stage.end().await;
 }
 
@@ -95,7 +101,7 @@ pub async fn java_waits_for_a_reentrant_rust_holder<R: Row>() {
     assert!(!waiter.try_lock("a").await.unwrap());
     inner.unlock().await.unwrap();
     assert!(!waiter.try_lock("a").await.unwrap(), "one hold is left");
-    hand_over(&stage.scene, outer, &waiter, "a").await;
+    hand_over(&stage.scene.server, outer, &waiter, "a").await;
     drop(lock);
     stage.end().await;
 }
@@ -128,7 +134,7 @@ pub async fn a_java_waiter_that_gives_up_leaves_nothing<R: Row>() {
     assert!(!got.unwrap() && took > 450 * MS && took < HAND_OFF, "{took:?}");
     eventually("no subscription is left", || stage.scene.server.channels(), Vec::is_empty).await;
     assert_eq!(keys(&stage.scene), before);
-    hand_over(&stage.scene, guard, &waiter, "a").await;
+    hand_over(&stage.scene.server, guard, &waiter, "a").await;
     stage.end().await;
 }
 
@@ -189,7 +195,7 @@ pub async fn rust_gets_the_lock_of_a_killed_jvm<R: Row>() {
     actor::<R>(&java, "holder").lock("a").await.unwrap();
     scene.raised("a").await;
     let mut waiter = R::Rust::rival(&locks, "a");
-    let waiting = waiting::<R, _>(&scene, async move { waiter.lock().await.unwrap() }).await;
+    let waiting = waiting::<R, _>(&scene.server, async move { waiter.lock().await.unwrap() }).await;
     let (start, left) = lease_left(&scene);
     java.kill().await;
     let guard = soon(waiting).await;
@@ -206,7 +212,7 @@ pub async fn java_gets_the_lock_of_a_killed_rust_process<R: Row>() {
     holder.read_until("held");
     scene.raised("a").await;
     let waiter = rival::<R>(&java, "waiter");
-    let waiting = waits(&scene, &waiter, "a").await;
+    let waiting = waits(&scene.server, &waiter, "a").await;
     let (start, left) = lease_left(&scene);
     holder.kill();
     soon(waiting).await.unwrap();
@@ -251,7 +257,7 @@ pub async fn java_force_unlocks_a_rust_holder<R: Row>() {
     let stage = Stage::with_watchdog(lease).await;
     let guard = stage.lock::<R>().lock().await.unwrap();
     let waiter = rival::<R>(&stage.java, "waiter");
-    let woken = waits(&stage.scene, &waiter, "a").await;
+    let woken = waits(&stage.scene.server, &waiter, "a").await;
     let ends = Instant::now() + guard.remaining();
     assert!(actor::<R>(&stage.java, "repair").force_unlock("a").await.unwrap());
     timeout(HAND_OFF, woken).await.expect("a message wakes the waiter").unwrap();
@@ -264,7 +270,7 @@ pub async fn java_force_unlocks_a_rust_holder<R: Row>() {
 
     let guard = stage.lock::<R>().lock().await.unwrap();
     let mut waiter = stage.rival::<R>();
-    let woken = waiting::<R, _>(&stage.scene, async move { waiter.lock().await.unwrap() }).await;
+    let woken = waiting::<R, _>(&stage.scene.server, async move { waiter.lock().await.unwrap() }).await;
     assert!(actor::<R>(&stage.java, "repair").force_unlock("a").await.unwrap());
     let next = timeout(HAND_OFF, woken).await.expect("a message wakes the waiter").unwrap();
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
@@ -278,7 +284,7 @@ pub async fn rust_force_unlocks_a_java_holder<R: Row>() {
     let holder = actor::<R>(&stage.java, "holder");
     holder.lock("a").await.unwrap();
     let waiter = rival::<R>(&stage.java, "waiter");
-    let woken = waits(&stage.scene, &waiter, "a").await;
+    let woken = waits(&stage.scene.server, &waiter, "a").await;
     assert!(stage.lock::<R>().force_unlock().await.unwrap());
     timeout(HAND_OFF, woken).await.expect("a message wakes the waiter").unwrap();
     assert!(not_the_owner(&holder.unlock("a").await));
@@ -288,7 +294,7 @@ pub async fn rust_force_unlocks_a_java_holder<R: Row>() {
 
     holder.lock("a").await.unwrap();
     let mut waiter = stage.rival::<R>();
-    let woken = waiting::<R, _>(&stage.scene, async move { waiter.lock().await.unwrap() }).await;
+    let woken = waiting::<R, _>(&stage.scene.server, async move { waiter.lock().await.unwrap() }).await;
     assert!(stage.lock::<R>().force_unlock().await.unwrap());
     let next = timeout(HAND_OFF, woken).await.expect("a message wakes the waiter").unwrap();
     assert!(not_the_owner(&holder.unlock("a").await));
@@ -301,7 +307,7 @@ pub async fn a_dropped_guard_wakes_java<R: Row>() {
     let stage = Stage::start().await;
     let guard = stage.lock::<R>().lock().await.unwrap();
     let waiter = rival::<R>(&stage.java, "waiter");
-    let woken = waits(&stage.scene, &waiter, "a").await;
+    let woken = waits(&stage.scene.server, &waiter, "a").await;
     drop(guard);
     timeout(HAND_OFF, woken).await.expect("a message wakes the waiter").unwrap();
     // A dropped Rust waiter takes nothing from the holder, and leaves no subscription.
@@ -345,13 +351,13 @@ pub async fn the_lock_is_handed_back_and_forth<R: Row>() {
     let mut slowest = Duration::ZERO;
     let mut guard = soon(ours.lock()).await.unwrap();
     for _ in 0..50 {
-        let woken = waits(&stage.scene, &java, "a").await;
+        let woken = waits(&stage.scene.server, &java, "a").await;
         guard.unlock().await.unwrap();
         let (woken, to) = timed(woken).await;
         woken.unwrap();
 
         let mut lock = stage.rival::<R>();
-        let next = waiting::<R, _>(&stage.scene, async move { lock.lock().await.unwrap() }).await;
+        let next = waiting::<R, _>(&stage.scene.server, async move { lock.lock().await.unwrap() }).await;
         java.unlock("a").await.unwrap();
         let (next, fro) = timed(next).await;
         guard = next.unwrap();

@@ -145,7 +145,7 @@ async fn a_later_holder_has_the_greater_token() {
 
     let mut waiter = stage.locks.fenced_lock("a");
     let lock = async move { waiter.lock().await.unwrap() };
-    let waiting = crate::waiting::<fenced::Row, _>(&stage.scene, lock).await;
+    let waiting = crate::waiting::<fenced::Row, _>(&stage.scene.server, lock).await;
     assert!(java.force_unlock("a").await.unwrap());
     let guard = soon(waiting).await.unwrap();
     assert!(guard.token().get() > next);

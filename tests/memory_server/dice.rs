@@ -151,7 +151,7 @@ impl Dice {
                 list_of(&["HRANDFIELD", &hash, count, "WITHVALUES"][..3 + usize::from(self.rng.bool())])
             }
             11 => {
-                let cursor = self.pick(&["0", "0", "0", "x", ""]);
+                let cursor = self.pick(&["0", "0", "0", "x"]);
                 list_of(&["HSCAN", &hash, cursor, "count", &one][..if self.rng.bool() { 5 } else { 3 }])
             }
             12..=15 => list_of(&["HSET", &hash, &field, &value]),
@@ -209,7 +209,8 @@ impl Dice {
         if self.scripts[index].is_batch {
             found_args.push(self.argument(&args[0]));
             for _ in 0..self.rng.usize(1..3) {
-                found_keys.push(if self.rng.u8(..6) == 0 { self.key() } else { LOCK.to_owned() });
+                let mut key = |name: &String| if self.rng.u8(..6) == 0 { self.key() } else { name.clone() };
+                found_keys.extend(keys.iter().map(&mut key).collect::<Vec<_>>());
                 found_args.extend(args[1..].iter().map(|arg| self.argument(arg)).collect::<Vec<_>>());
             }
         } else {
@@ -232,6 +233,7 @@ impl Dice {
             "keep" => self.pick(&["0", "0", "1", "2"]).to_owned(),
             "want" => self.pick(&["2", "3"]).to_owned(),
             "cursor" => "0".to_owned(),
+            "channel" => "channel".to_owned(),
             "allowance_ms" => self.pick(&["0", "1", "100", "6000"]).to_owned(),
             "java_wait_ms" => self.pick(&["1000", "300000"]).to_owned(),
             "lease_ms" | "usual_ms" | "keep_ms" => self.lease(),
@@ -266,7 +268,7 @@ fn scripts() -> Vec<Script> {
             let lines = text.lines().filter_map(|line| line.strip_prefix("  ")?.strip_prefix(list));
             lines.map(|line| line.split_whitespace().nth(1).unwrap().to_owned()).collect()
         };
-        let is_batch = text.contains("  KEYS[i]");
+        let is_batch = ["  KEYS[i]", "  KEYS[2i]"].iter().any(|key| text.contains(key));
         let keys = names("KEYS[").into_iter().map(|name| if name == "lock" { LOCK.to_owned() } else { name });
         let shared = text.lines().filter_map(|line| line.strip_prefix("  With  "));
         let shared: String = shared

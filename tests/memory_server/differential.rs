@@ -132,6 +132,12 @@ struct Slack {
     us: u64,
     /// Of others, which may be milliseconds.
     ms: u64,
+    /// The code of an error is enough: the in-memory server has the texts of Redis 7.
+    by_code: bool,
+}
+
+fn code(error: &str) -> Option<&str> {
+    error.split_whitespace().next()
 }
 
 impl Slack {
@@ -166,6 +172,7 @@ impl Slack {
                     || *one >= 0 && *other >= 0 && self.allows(one.unsigned_abs(), other.unsigned_abs())
             }
             (Reply::List(Some(one)), Reply::List(Some(other))) => self.allows_lists(one, other),
+            (Reply::Error(one), Reply::Error(other)) if self.by_code => code(one) == code(other),
             _ => one == other,
         }
     }
@@ -210,6 +217,7 @@ struct Counts {
     by_another_choice: u64,
     by_another_millisecond: u64,
     within_a_millisecond: u64,
+    swept: u64,
 }
 
 /// Whether the in-memory server could have done what the real one did.
@@ -218,10 +226,11 @@ async fn explain(
     before: &State,
     times: [u64; 3],
     real: &Outcome,
+    by_code: bool,
     counts: &mut Counts,
 ) -> Result<(), Outcome> {
     let [earliest, latest, asked] = times;
-    let strict = Slack { us: latest - earliest + 100, ms: 0 };
+    let strict = Slack { us: latest - earliest + 100, ms: 0, by_code };
     let asked_ms = i64::try_from(asked / 1_000).unwrap();
     let first = run_in_memory(command, before, earliest, 0).await;
     if strict.allows_outcomes(real, &first, asked_ms) {
@@ -230,6 +239,20 @@ async fn explain(
     }
     let milliseconds = (earliest / 1_000 + 1..=latest / 1_000).map(|ms| ms * 1_000);
     let times: Vec<u64> = [earliest].into_iter().chain(milliseconds).collect();
+    // A real server also looks for expired keys by itself, and deletes them in the millisecond in which a command still finds them.
+    let lasts = |expires: i64| expires < 0 || expires.unsigned_abs() > latest / 1_000;
+    let swept: State = before
+        .iter()
+        .filter(|(_, (expires, _))| lasts(*expires))
+        .map(|(key, held)| (key.clone(), held.clone()))
+        .collect();
+    if swept.len() < before.len() {
+        let memory = run_in_memory(command, &swept, earliest, 0).await;
+        if strict.allows_outcomes(real, &memory, asked_ms) {
+            counts.swept += 1;
+            return Ok(());
+        }
+    }
     for at in &times {
         for seed in 0..CHOICES {
             let memory = run_in_memory(command, before, *at, seed.wrapping_mul(SPREAD)).await;
@@ -255,6 +278,7 @@ async fn explain(
 async fn the_same_commands_and_scripts_have_the_same_outcomes() {
     let server = Server::start();
     let mut real = Real::connect(server.port());
+    let by_code = !real.is_redis_7();
     let (steps, seed) = (setting("LOCKKEEPER_STEPS", 10_000), setting("LOCKKEEPER_SEED", 1));
     let mut dice = Dice::new(seed);
     let mut before = State::new();
@@ -280,7 +304,7 @@ async fn the_same_commands_and_scripts_have_the_same_outcomes() {
         }
         *calls.entry(name.clone()).or_default() += 1;
         let (times, outcome) = run_real(&mut real, &command);
-        if let Err(memory) = explain(&command, &before, times, &outcome, &mut counts).await {
+        if let Err(memory) = explain(&command, &before, times, &outcome, by_code, &mut counts).await {
             let parameters = if command[0] == "EVAL" { &command[2..] } else { &command[1..] };
             unexplained.push(format!(
                 "step {step}, {name} {parameters:?}\non {before:?}\nreal:   {:?} {:?}\nmemory: {:?} {:?}\n",
@@ -304,6 +328,7 @@ async fn the_same_commands_and_scripts_have_the_same_outcomes() {
 async fn the_rest_has_the_same_replies() {
     let server = Server::start();
     let mut real = Real::connect(server.port());
+    let by_code = !real.is_redis_7();
     let memory = MemoryServer::new();
     let commands: [&[&str]; 34] = [
         &["PING"],
@@ -329,7 +354,7 @@ async fn the_rest_has_the_same_replies() {
         &["EVAL", "return redis.call('get', {})", "0"],
         &["EVAL", "return redis.pcall('nosuch')", "0"],
         &["EVAL", "return redis.call('set', 'a', 1.5)", "0"],
-        &["EVAL", "return redis.call('set', 'a', 1e17 + 2^60)", "0"],
+        &["EVAL", "return redis.call('set', 'a', 2^53)", "0"],
         &["EVAL", "return redis.call('get', 'a')", "0"],
         &["EVAL", "return redis.call('hget', 'a', 'b')", "0"],
         &["EVAL", "#!lua\n\nreturn redis.call('hget', 'a', 'b')", "0"],
@@ -341,12 +366,17 @@ async fn the_rest_has_the_same_replies() {
         &["EVAL", "return {ok = 'fine'}", "0"],
         &["SCRIPT", "LOAD", "return 5"],
     ];
+    // Newer servers write out such a number. No script uses one.
+    let long_numbers: [&[&str]; 2] = [
+        &["EVAL", "return redis.call('set', 'a', 1e17 + 2^60)", "0"],
+        &["EVAL", "return redis.call('get', 'a')", "0"],
+    ];
     let mut different = Vec::new();
-    for command in commands {
+    for command in commands.into_iter().chain(long_numbers.into_iter().filter(|_| !by_code)) {
         let words: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
         let real = real.run(std::slice::from_ref(&words)).remove(0);
         let memory = run(&memory, &words);
-        if memory != real {
+        if !(Slack { us: 0, ms: 0, by_code }).allows_replies(&real, &memory) {
             different.push(format!("{command:?}\nreal:   {real:?}\nmemory: {memory:?}\n"));
         }
     }

@@ -73,6 +73,11 @@ impl Real {
         Self(BufReader::new(stream))
     }
 
+    pub fn is_redis_7(&mut self) -> bool {
+        let info = self.run(&[vec!["INFO".to_owned(), "server".to_owned()]]).remove(0).text();
+        info.contains("redis_version:7.0") && !info.contains("valkey")
+    }
+
     /// Sends commands together.
     pub fn run(&mut self, commands: &[Vec<String>]) -> Vec<Reply> {
         let mut bytes = Vec::new();

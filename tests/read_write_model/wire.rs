@@ -6,7 +6,7 @@ use std::time::Instant;
 use proptest::test_runner::TestCaseError;
 use redis::{Connection, PubSub, Value};
 
-use crate::command::{Command, Owner, Side, What};
+use crate::command::{Command, Owner, Side};
 use crate::state::{Hash, Key, State};
 use crate::support::{SECOND, Server, script_hash};
 
@@ -70,10 +70,11 @@ impl<'a> Wire<'a> {
         let script = command.script();
         let hash = self.hashes.entry(script).or_insert_with(|| script_hash(script)).clone();
         let mut words = vec!["EVALSHA".to_owned(), hash];
-        if matches!(command.what, What::Release { .. }) {
-            words.extend(["2".to_owned(), self.name.to_owned(), self.channel.clone()]);
-        } else {
+        // The other scripts look for read holds.
+        if script.starts_with("rlock/") {
             words.extend(["1".to_owned(), self.name.to_owned()]);
+        } else {
+            words.extend(["2".to_owned(), self.name.to_owned(), self.channel.clone()]);
         }
         words.extend(command.args());
         words

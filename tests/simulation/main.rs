@@ -6,6 +6,7 @@ mod faults;
 mod locks;
 mod mutants;
 mod oracle;
+mod out_of_turn;
 mod plan;
 mod queue;
 mod run;

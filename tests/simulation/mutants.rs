@@ -26,9 +26,9 @@ pub struct Mutant {
     pub kinds: String,
     #[serde(default)]
     pub mode: String,
-    /// No world has noticed it so far.
+    /// The binary and the name of the test that notices it. Empty: worlds do.
     #[serde(default)]
-    unnoticed: bool,
+    test: String,
     /// The world with which to begin.
     #[serde(default)]
     pub seed: u64,
@@ -100,11 +100,11 @@ pub(crate) fn mutant(name: &str) -> bool {
 }
 ";
 
-/// Prints the names. `scripts/mutants` runs this.
+/// Prints the names, and the tests that notice them. `scripts/mutants` runs this.
 #[test]
 #[ignore = "scripts/mutants runs it"]
 fn list() {
-    for mutant in all().iter().filter(|mutant| !mutant.unnoticed) {
-        println!("mutant: {}", mutant.name);
+    for Mutant { name, test, .. } in all() {
+        println!("mutant: {name}|{test}");
     }
 }

@@ -133,7 +133,7 @@ fn simulate() {
     if task.mutant.is_some() {
         let (seed, rules) = sum.failed.first_key_value().expect("no seed notices the mutant");
         let rule = rules[0].split(": ").nth(1).unwrap_or_default();
-        println!("noticed: {} | seed {seed}, {rule}", sum.seeds);
+        println!("noticed: | seed {seed}, {rule} |");
         return;
     }
     println!("counts: {:?}", sum.counts);

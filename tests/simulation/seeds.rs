@@ -57,6 +57,13 @@ fn a_multi_lock_behind_others_finds_out_what_its_attempt_was_granted() {
     assert_drawn_holds(111_138);
 }
 
+/// A `MultiLock` whose other member was on a server without memory told this to the queue for the first member. Timed calls for the
+/// first member alone, on a server with memory, then failed with `OutOfMemory`.
+#[test]
+fn the_fault_of_another_member_is_not_reported_by_others() {
+    assert_drawn_holds(235_598);
+}
+
 /// A majority was granted without the member for which the owner had waited. Its release did not wake the others that waited for
 /// this member.
 #[test]

@@ -40,7 +40,8 @@ pub struct Waits {
     /// Since when each process runs. `None`: it does not.
     running: Vec<Option<Duration>>,
     is_read_write: bool,
-    /// How much longer a lock may stay free whose lease ended: fair waiters learn it from their heartbeat.
+    /// How much longer a lock may stay free whose lease ended. Fair waiters learn it from their heartbeat. A writer waits for the
+    /// reader whose lease ends last. If that reader releases, only the safety poll tells the writer that the others have ended.
     unnoticed: Duration,
     reported_orphans: bool,
 }
@@ -63,7 +64,11 @@ impl Waits {
             waits: BTreeMap::new(),
             running: vec![Some(Duration::ZERO); plan.processes],
             is_read_write: plan.kind == Kind::ReadWrite,
-            unnoticed: if plan.is_fair() { plan.fair_allowance / 2 } else { Duration::ZERO },
+            unnoticed: match plan.kind {
+                Kind::ReadWrite => plan.safety_poll.mul_f64(1.2),
+                _ if plan.is_fair() => plan.fair_allowance / 2,
+                _ => Duration::ZERO,
+            },
             reported_orphans: false,
         }
     }
@@ -165,7 +170,8 @@ impl Waits {
                     .get(&(claim.server, claim.name))
                     .is_some_and(|key| key.is_expired || key.held_until.is_some())
             });
-            let limit = if is_expired { limit + self.unnoticed } else { limit };
+            let is_told = !is_expired || wait.claims.iter().all(|claim| claim.is_shared);
+            let limit = if is_told { limit } else { limit + self.unnoticed };
             if !wait.was_reported && now > since + limit {
                 wait.was_reported = true;
                 found.push(format!("worker {worker} waits for a free lock since {since:?}"));

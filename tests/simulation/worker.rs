@@ -8,6 +8,7 @@ use lockkeeper::{Error, LockClient, LockGuard};
 use tokio::time::{sleep, timeout};
 
 use crate::locks::{Handle, How, Term};
+use crate::oracle::Releasing;
 use crate::plan::{Kind, MS, SECOND, one, up_to};
 use crate::world::World;
 
@@ -328,7 +329,7 @@ impl Worker {
         }
     }
 
-    fn release_of(&self, guard: &Arc<LockGuard>) -> crate::oracle::Releasing {
+    fn release_of(&self, guard: &Arc<LockGuard>) -> Releasing {
         let now = self.world.now();
         let mut oracle = self.world.oracle();
         oracle.say(
@@ -342,7 +343,7 @@ impl Worker {
         oracle.before_release(guard)
     }
 
-    fn released(&self, release: &crate::oracle::Releasing, begun: Duration, result: Result<(), Error>) {
+    fn released(&self, release: &Releasing, begun: Duration, result: Result<(), Error>) {
         let now = self.world.now();
         self.world.oracle().released(now, begun, release, &result);
     }

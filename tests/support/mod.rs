@@ -13,8 +13,12 @@
 pub mod child;
 pub mod events;
 pub mod fixture;
+pub mod late;
+pub mod load;
+pub mod sentinel;
 #[cfg(feature = "memory")]
 pub mod store;
+pub mod waiter;
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -22,7 +26,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use lockkeeper::{LockClient, LockConfig, LockConfigBuilder, LockGuard, Source};
+use lockkeeper::{Error, LockClient, LockConfig, LockConfigBuilder, LockGuard, RedLock, Source};
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
@@ -33,9 +37,11 @@ pub use child::Child;
 #[cfg(not(feature = "memory"))]
 pub use lockkeeper_testkit::Server;
 pub use lockkeeper_testkit::lua::hash as script_hash;
-pub use lockkeeper_testkit::{Faults, Proxy, ReservedPort};
+pub use lockkeeper_testkit::{Commands, Faults, Proxy, ReservedPort, lua};
+pub use sentinel::Sentinel;
 #[cfg(feature = "memory")]
 pub use store::Server;
+pub use waiter::{waiter, woken_by_message};
 
 pub const MS: Duration = Duration::from_millis(1);
 pub const SECOND: Duration = Duration::from_secs(1);
@@ -43,9 +49,31 @@ pub const SECOND: Duration = Duration::from_secs(1);
 /// The limit for every condition that a test waits for. It is long enough for a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
+/// How the clients of the conformance suite find their server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Url,
+    Sentinel,
+    /// Each server is a cluster by itself.
+    Cluster,
+}
+
+impl Way {
+    /// What `LOCKKEEPER_SOURCE` says.
+    pub fn wanted() -> Self {
+        match std::env::var("LOCKKEEPER_SOURCE").as_deref() {
+            Ok("url") | Err(_) => Self::Url,
+            Ok("sentinel") => Self::Sentinel,
+            Ok("cluster") => Self::Cluster,
+            Ok(other) => panic!("LOCKKEEPER_SOURCE is {other}, and not url, sentinel or cluster"),
+        }
+    }
+}
+
 /// A server for one test, and the check that nothing is left on it.
 pub struct Scene {
     pub server: Server,
+    _sentinel: Option<Sentinel>,
     tasks: usize,
 }
 
@@ -55,7 +83,7 @@ impl Scene {
     }
 
     pub fn with(server: Server) -> Self {
-        Self { server, tasks: tasks() }
+        Self { _sentinel: Sentinel::if_wanted(&server), server, tasks: tasks() }
     }
 
     pub async fn client(&self) -> LockClient {
@@ -72,10 +100,7 @@ impl Scene {
 
     /// Waits until the lease of a key is renewed.
     pub async fn raised(&self, key: &str) {
-        let left = || self.server.run::<i64>(&["PTTL", key]);
-        let mut before = left();
-        let is_longer = || std::mem::replace(&mut before, left()) < before;
-        eventually("it is renewed", is_longer, |&longer| longer).await;
+        raised(&self.server, key).await;
     }
 
     /// Closes the connections on which clients send commands. Returns when the clients have noticed: the task of each
@@ -89,8 +114,7 @@ impl Scene {
 
     /// Waits until no lock is held and no client listens.
     pub async fn quiet(&self) {
-        eventually("no key is left", || self.server.keys(), Vec::is_empty).await;
-        eventually("no channel is left", || self.server.channels(), Vec::is_empty).await;
+        nothing_is_left(|| self.server.keys(), || self.server.channels()).await;
     }
 
     /// Waits until no key, channel, connection or task is left. The test must have dropped its clients.
@@ -122,6 +146,12 @@ pub async fn connect(url: impl Into<String>, config: LockConfigBuilder) -> LockC
 
 /// What a client connects to, by the URL of a test's server.
 pub fn source(url: &str) -> Source {
+    if let Some(source) = sentinel::source(url) {
+        return source;
+    }
+    if Way::wanted() == Way::Cluster {
+        return Source::cluster([url]);
+    }
     #[cfg(feature = "memory")]
     return store::source(url);
     #[cfg(not(feature = "memory"))]
@@ -175,6 +205,50 @@ pub async fn within<T: Debug>(
     }
 }
 
+/// Waits until there is no key and no channel.
+pub async fn nothing_is_left(keys: impl FnMut() -> Vec<String>, channels: impl FnMut() -> Vec<String>) {
+    eventually("no key is left", keys, Vec::is_empty).await;
+    eventually("no channel is left", channels, Vec::is_empty).await;
+}
+
+/// Waits until clients use this server.
+pub async fn works(server: &Commands) {
+    let before = server.scripts();
+    eventually("the server works", || server.scripts(), |scripts| *scripts > before + 50).await;
+}
+
+/// Waits until so many replicas have all that this server has. `WAIT` does not: it counts what its own connection wrote.
+pub async fn replicated(master: &Commands, replicas: usize) {
+    let info = || master.run::<String>(&["INFO", "replication"]);
+    let number = |text: &str, name: &str| -> Option<u64> { text.trim().strip_prefix(name)?.parse().ok() };
+    let written = info().lines().find_map(|line| number(line, "master_repl_offset:"));
+    let has_all = |line: &&str| line.split(',').any(|fact| number(fact, "offset=") >= written);
+    let count = || info().lines().filter(|line| line.starts_with("slave")).filter(has_all).count();
+    eventually("the replicas have it", count, |count| *count >= replicas).await;
+}
+
+/// Waits until a waiter is subscribed on this server.
+pub async fn listens(server: &Commands) {
+    eventually("a waiter subscribes", || server.channels(), |channels| !channels.is_empty()).await;
+}
+
+/// Whether these clients use three servers, so that a `RedLock` accepts them.
+pub fn are_apart(clients: [&LockClient; 3]) -> bool {
+    match RedLock::new(clients.map(|client| client.rlock("a"))) {
+        Ok(_) => true,
+        Err(Error::InvalidMembers { .. }) => false,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// Waits until the lease of a key is renewed.
+pub async fn raised(server: &Commands, key: &str) {
+    let left = || server.run::<i64>(&["PTTL", key]);
+    let mut before = left();
+    let is_longer = || std::mem::replace(&mut before, left()) < before;
+    eventually("it is renewed", is_longer, |&longer| longer).await;
+}
+
 /// Waits until the lease of a hold is renewed.
 pub async fn renewed(guard: &LockGuard) {
     // Each call reads two clocks, one after the other. Each deadline comes from two clocks that are read one after the other. The
@@ -183,6 +257,8 @@ pub async fn renewed(guard: &LockGuard) {
     let left = guard.remaining();
     let before = Instant::now() + left;
     eventually("it is renewed", || Instant::now() + guard.remaining(), |&now| now > before + MS).await;
+    // The deadline of a lost hold is always now, so it grows as well.
+    assert!(!guard.is_lost(), "{} was lost, and not renewed", guard.name());
 }
 
 /// Checks that only the guard of this name is lost, and that the others are renewed.
@@ -254,6 +330,14 @@ pub async fn timed<F: Future>(future: F) -> (F::Output, Duration) {
 
 /// Matches the calls of one script in a [`Proxy`].
 pub fn calls_of(file: &str) -> impl Fn(&[String]) -> bool + Send + Sync + 'static {
-    let hash = script_hash(file);
-    move |command| command.first().is_some_and(|word| word == "EVALSHA") && command.get(1) == Some(&hash)
+    let hashes = hashes_of(file);
+    move |command| {
+        command.first().is_some_and(|word| word == "EVALSHA")
+            && command.get(1).is_some_and(|hash| hashes.contains(hash))
+    }
+}
+
+/// The hashes of one script: on a single server, and in a cluster.
+fn hashes_of(file: &str) -> [String; 2] {
+    [script_hash(file), lua::sharded_hash(file)]
 }

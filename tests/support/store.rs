@@ -1,4 +1,5 @@
-//! The server of a test: a real one, or with the feature `memory` and `LOCKKEEPER_STORE=memory` one in this process.
+//! The server of a test: a real one, or with the feature `memory` and `LOCKKEEPER_STORE=memory` one in this process. With
+//! `LOCKKEEPER_SOURCE=cluster`, a real one that is a cluster by itself.
 //!
 //! With the in-memory server, the clock is paused, so that nothing takes time, if the runtime of the test can be
 //! paused. A test that needs more than this server has fails on it. `tests/real_only.txt` names these tests, and
@@ -14,6 +15,8 @@ use lockkeeper::memory::{Data, MemoryServer};
 use lockkeeper_testkit::{Commands, Server as RealServer};
 use redis::{Connection, FromRedisValue, RedisError, Value};
 use tokio::runtime::{Handle, RuntimeFlavor};
+
+use super::Way;
 
 const REAL_ONLY: &str = "this test needs a real server: add it to tests/real_only.txt";
 
@@ -54,6 +57,9 @@ fn pause_clock() {
 
 impl Server {
     pub fn start() -> Self {
+        if Way::wanted() == Way::Cluster {
+            return Self::Real(RealServer::cluster_of_one());
+        }
         if !is_memory() {
             return Self::Real(RealServer::start());
         }

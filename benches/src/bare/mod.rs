@@ -168,7 +168,10 @@ impl BareLock {
                 command.arg(6).arg(&self.name).arg(queue).arg(&self.channel);
                 command.arg(id).arg(LEASE_MS).arg(ALLOWANCE_MS).arg(JAVA_WAIT_MS)
             }
-            Form::Read => command.arg(1).arg(&self.name).arg(id).arg(number).arg(LEASE_MS),
+            Form::Read => {
+                command.arg(2).arg(&self.name).arg(&self.channel);
+                command.arg(id).arg(number).arg(LEASE_MS)
+            }
             Form::Redisson => command.arg(1).arg(&self.name).arg(LEASE_MS).arg(id),
         };
         let left: Option<i64> = run(&mut self.connection, &command).await;
@@ -179,7 +182,7 @@ impl BareLock {
         let mut command = cmd("EVALSHA");
         command.arg(&self.bare.0.release);
         match &self.form {
-            Form::Plain => command.arg(2).arg(&self.name).arg(&self.channel).arg(id).arg(0),
+            Form::Plain => command.arg(1).arg(&self.name).arg(id).arg(0).arg(&self.channel),
             Form::Fair(queue) => {
                 command.arg(6).arg(&self.name).arg(queue).arg(&self.channel);
                 command.arg(id).arg(0).arg(JAVA_WAIT_MS)

@@ -1,7 +1,7 @@
 //! This crate.
 
 use futures_util::future::join_all;
-use lockkeeper::{FairLock, LockClient, LockGuard, RLock, ReadLock, RedLock};
+use lockkeeper::{FairLock, LockClient, LockConfig, LockGuard, RLock, ReadLock, RedLock, Source};
 
 use super::traits::{Lock, Peer};
 
@@ -50,6 +50,38 @@ impl Peer for Fair {
 
     fn lock(&self, name: &str) -> FairLock {
         self.0.fair_lock(name)
+    }
+}
+
+/// Lockkeeper, where a replica must have a hold before it is granted.
+pub struct Synced(LockClient);
+
+impl Peer for Synced {
+    type Lock = RLock;
+
+    async fn connect(url: &str) -> Self {
+        let config = LockConfig::builder().sync_replicas(1).build().expect("valid");
+        Self(LockClient::connect_with(url, config).await.expect("a server"))
+    }
+
+    fn lock(&self, name: &str) -> RLock {
+        self.0.rlock(name)
+    }
+}
+
+/// Lockkeeper on a cluster.
+pub struct Clustered(LockClient);
+
+impl Peer for Clustered {
+    type Lock = RLock;
+
+    async fn connect(urls: &str) -> Self {
+        let source = Source::cluster(urls.split(' '));
+        Self(LockClient::connect_with(source, LockConfig::default()).await.expect("a cluster"))
+    }
+
+    fn lock(&self, name: &str) -> RLock {
+        self.0.rlock(name)
     }
 }
 

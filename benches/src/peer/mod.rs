@@ -10,7 +10,7 @@ mod traits;
 
 pub use self::async_redis_lock::AsyncRedisLock;
 pub use self::distkit::Distkit;
-pub use self::lockkeeper::{Fair, NewHandles, Read, Red, Together};
+pub use self::lockkeeper::{Clustered, Fair, NewHandles, Read, Red, Synced, Together};
 pub use self::relock::Relock;
 pub use self::rlock::Rlock;
 pub use self::rslock::Rslock;

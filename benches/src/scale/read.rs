@@ -22,21 +22,21 @@ pub fn operations() -> Vec<Operation> {
     vec![
         operation("read, acquire", "read/acquire.lua", |lock, readers| {
             let restore = vec![command(["HDEL", lock, CALLER]), command(["DEL", &hold(lock, CALLER)])];
-            prepared(lock, readers, restore, &[lock], &[CALLER, GRANT, LEASE_MS], "nil")
+            prepared(lock, readers, restore, &[lock, &channel(lock)], &[CALLER, GRANT, LEASE_MS], "nil")
         }),
         operation("read, release", "read/release.lua", |lock, readers| release(lock, readers, LEASE_MS)),
         operation("read, release, longest lease", "read/release.lua", |lock, readers| {
             release(lock, readers, LONG_LEASE_MS)
         }),
         operation("read, state", "read/state.lua", |lock, readers| {
-            prepared(lock, readers, Vec::new(), &[lock], &[], "int(6")
+            prepared(lock, readers, Vec::new(), &[lock, &channel(lock)], &[], "int(6")
         }),
         operation("write, state", "write/state.lua", |lock, readers| {
             prepared(lock, readers, Vec::new(), &[lock], &[], "int(-2)")
         }),
         operation("write, acquire, refused", "write/acquire.lua", |lock, readers| {
             let writer = format!("{CALLER}:write");
-            prepared(lock, readers, Vec::new(), &[lock], &[&writer, LEASE_MS], "int(6")
+            prepared(lock, readers, Vec::new(), &[lock, &channel(lock)], &[&writer, LEASE_MS], "int(6")
         }),
         operation("inspect, first page", "inspect.lua", |lock, readers| {
             prepared(lock, readers, Vec::new(), &[lock], &["0"], "array(")
@@ -46,9 +46,12 @@ pub fn operations() -> Vec<Operation> {
 
 /// The caller is one of the readers.
 fn release(lock: &str, readers: usize, lease_ms: &str) -> Prepared {
-    let channel = format!("redisson_rwlock:{{{lock}}}");
     let args = [CALLER, GRANT, "0", USUAL_MS];
-    prepared(lock, readers - 1, read_by(lock, CALLER, lease_ms), &[lock, &channel], &args, "int(1)")
+    prepared(lock, readers - 1, read_by(lock, CALLER, lease_ms), &[lock, &channel(lock)], &args, "int(1)")
+}
+
+fn channel(lock: &str) -> String {
+    format!("redisson_rwlock:{{{lock}}}")
 }
 
 fn prepared(

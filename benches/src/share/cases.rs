@@ -50,7 +50,7 @@ pub const CASES: [Case; 19] = [
     },
     Case {
         what: "RLock, release",
-        lockkeeper: call("rlock/release.lua", HELD, "2 l c OWNER 0", "int(1)"),
+        lockkeeper: call("rlock/release.lua", HELD, "1 l OWNER 0 c", "int(1)"),
         redisson: Some(call("rlock/unlock.lua", HELD, "3 l c x 0 30000 OWNER publish 20000", "int(1)")),
     },
     Case {
@@ -100,7 +100,7 @@ pub const CASES: [Case; 19] = [
     },
     Case {
         what: "read, acquire",
-        lockkeeper: call("read/acquire.lua", UNREAD, "1 l OWNER 1 30000", "nil"),
+        lockkeeper: call("read/acquire.lua", UNREAD, "2 l c OWNER 1 30000", "nil"),
         redisson: Some(call(
             "read/acquire.lua",
             UNREAD,
@@ -110,7 +110,7 @@ pub const CASES: [Case; 19] = [
     },
     Case {
         what: "read, re-enter",
-        lockkeeper: call("read/reenter.lua", READ, "1 l OWNER 1 2 30000", "nil"),
+        lockkeeper: call("read/reenter.lua", READ, "2 l c OWNER 1 2 30000", "nil"),
         redisson: Some(call(
             "read/acquire.lua",
             READ,
@@ -130,22 +130,22 @@ pub const CASES: [Case; 19] = [
     },
     Case {
         what: "read, renew",
-        lockkeeper: call("read/renew.lua", READ, "1 l 30000 OWNER 1 30000", "array([int(1)"),
+        lockkeeper: call("read/renew.lua", READ, "2 l c 30000 OWNER 1 30000", "array([int(1)"),
         redisson: Some(call("read/renew.lua", READ, "2 l {l} 30000 1 OWNER", "array([int(1)")),
     },
     Case {
         what: "write, acquire",
-        lockkeeper: call("write/acquire.lua", UNREAD, "1 l OWNER:write 30000", "nil"),
+        lockkeeper: call("write/acquire.lua", UNREAD, "2 l c OWNER:write 30000", "nil"),
         redisson: Some(call("write/acquire.lua", UNREAD, "1 l 30000 OWNER:write", "nil")),
     },
     Case {
         what: "write, acquire, another owner reads",
-        lockkeeper: call("write/acquire.lua", READ, "1 l ANOTHER:write 30000", "int(2"),
+        lockkeeper: call("write/acquire.lua", READ, "2 l c ANOTHER:write 30000", "int(2"),
         redisson: Some(call("write/acquire.lua", READ, "1 l 30000 ANOTHER:write", "int(2")),
     },
     Case {
         what: "read, acquire, another owner writes",
-        lockkeeper: call("read/acquire.lua", WRITTEN, "1 l ANOTHER 1 30000", "int(2"),
+        lockkeeper: call("read/acquire.lua", WRITTEN, "2 l c ANOTHER 1 30000", "int(2"),
         redisson: Some(call(
             "read/acquire.lua",
             WRITTEN,

@@ -49,6 +49,8 @@ struct PendingMember {
     hold: PendingHold,
     /// The deadline of the lease that the last round was granted for this member.
     granted_until: Option<Moment>,
+    /// The last round was granted it, and too few replicas have the hold: too little to rely on.
+    is_unreplicated: bool,
 }
 
 /// The outcome of one attempt on each member.
@@ -75,7 +77,7 @@ impl<'a> Members<'a> {
         let now = clock::now();
         for member in &handle.members {
             let start = member.owner.start(&member.lock, now, caller)?;
-            pending.push(PendingMember { hold: start.pending, granted_until: None });
+            pending.push(PendingMember { hold: start.pending, granted_until: None, is_unreplicated: false });
             ended.extend(start.ended);
         }
         let is_foreign = |member: &PendingMember| member.hold.want > 1 && member.hold.grant.is_foreign();
@@ -114,6 +116,11 @@ impl<'a> Members<'a> {
     /// Whether the last round was granted this member.
     pub(super) fn is_granted(&self, member: usize) -> bool {
         self.pending[member].granted_until.is_some()
+    }
+
+    /// Whether a copy of a first acquire can still run, or an attempt has an unknown outcome.
+    pub(super) fn may_be_copied(&self) -> bool {
+        self.pending.iter().any(|member| member.hold.grant.may_be_copied())
     }
 
     pub(super) fn wake_channel(&self, member: usize) -> Arc<str> {
@@ -212,6 +219,7 @@ impl<'a> Members<'a> {
                 }
                 Err(fault) => fault,
             };
+            self.pending[member].is_unreplicated = matches!(fault.kind, FaultKind::TooFewReplicas { .. });
             faults += 1;
             if replaces(failed.as_ref().map(|(known, _)| *known), member) {
                 failed = Some((member, fault));
@@ -249,8 +257,9 @@ impl<'a> Members<'a> {
     async fn give_back(&mut self, waits_for: Option<usize>) -> Result<()> {
         let mut granted = Vec::new();
         for member in 0..self.pending.len() {
-            let PendingMember { hold, granted_until } = &mut self.pending[member];
-            let was_granted = granted_until.take().is_some();
+            let PendingMember { hold, granted_until, is_unreplicated } = &mut self.pending[member];
+            // A hold that too few replicas have is released, too. Then the next attempt writes again: `WAIT` waits only for writes.
+            let was_granted = granted_until.take().is_some() || std::mem::take(is_unreplicated);
             let may_be_held = waits_for.is_some_and(|other| other != member) && hold.grant.may_be_known();
             if hold.want == 1 && (was_granted || may_be_held) {
                 let given_up = self.begin_anew(member)?;
@@ -319,11 +328,11 @@ impl<'a> Members<'a> {
 
     /// Warns if another owner of this client holds a member: perhaps this call waits for a hold of its own task.
     pub(super) fn warn_of_own_hold(&self, member: usize) {
-        let LockRef { engine, name, keys, .. } = &*self.handle.members[member].lock;
+        let LockRef { engine, name, keys, route, .. } = &*self.handle.members[member].lock;
         let holders = engine.renewals.items();
         if let Some(holder) = holders.iter().find_map(|item| item.holder_of(&keys.lock)) {
             tracing::warn!(
-                lock = &**name, key = &*keys.lock, server = engine.store.address(), holder, waits_at = %self.caller,
+                lock = &**name, key = &*keys.lock, server = &*engine.store.address(*route), holder, waits_at = %self.caller,
                 "a waiter has waited for longer than a lease for a lock that this client holds: if the holder waits for the \
                  waiter, neither continues"
             );

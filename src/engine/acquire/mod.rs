@@ -90,6 +90,7 @@ impl<'a> Acquisition<'a> {
             let Some(round) = self.attempt(waits_for, answers).await? else {
                 return self.end_of_time(waits).await;
             };
+            let may_be_copied = self.members.may_be_copied();
             match (round, &mut waits) {
                 (Round::Granted, waits) => {
                     if let Some((member, waiter)) = waits.take() {
@@ -101,7 +102,7 @@ impl<'a> Acquisition<'a> {
                 (Round::Refused { member, left }, Some((waits_for, waiter)))
                     if *waits_for == member && waiter.is_woken_by(&self.members.wake_channel(member)) =>
                 {
-                    waiter.refused(left);
+                    waiter.refused(left, may_be_copied);
                     pauses = Pauses::START;
                     if suspects_at.is_some_and(|at| at < clock::now()) {
                         suspects_at = None;
@@ -111,22 +112,23 @@ impl<'a> Acquisition<'a> {
                 // Refused by a member for which this call does not wait yet.
                 (Round::Refused { member, left }, waits) => {
                     let (member, mut waiter) = self.join(member);
-                    waiter.refused(left); // so it need not attempt before it is woken
+                    waiter.refused(left, may_be_copied); // so it need not attempt before it is woken
                     *waits = Some((member, waiter));
                 }
-                // The call leaves its queue: the other waiters in it must not be delayed by the server of another member.
+                // The call leaves its queue: the other waiters in it must neither be delayed by the server of another member, nor
+                // report its fault as theirs.
                 (Round::Failed { member, fault }, waits @ Some(_))
-                    if waits.as_ref().is_some_and(|(waits_for, _)| *waits_for != member)
-                        && fault.is_transient() =>
+                    if waits.as_ref().is_some_and(|(waits_for, _)| *waits_for != member) =>
                 {
+                    if !fault.is_transient() {
+                        return Err(self.error(fault));
+                    }
                     let (member, mut waiter) = self.join(member);
-                    // The outcome is perhaps unknown. Behind other waiters, which perhaps wait for what this attempt was granted,
-                    // it has to attempt again by itself.
-                    waiter.failed(&fault, pauses.after(&fault));
+                    waiter.failed(&fault, pauses.after(&fault), may_be_copied);
                     *waits = Some((member, waiter));
                 }
                 (Round::Failed { fault, .. }, Some((_, waiter))) => {
-                    let failing = waiter.failed(&fault, pauses.after(&fault));
+                    let failing = waiter.failed(&fault, pauses.after(&fault), may_be_copied);
                     let gives_up = self.limits.is_none() && failing > handle.config().retry_timeout();
                     if gives_up || !fault.is_transient() {
                         return Err(self.error(fault));
@@ -217,7 +219,7 @@ impl<'a> Acquisition<'a> {
                         self.leave_granted(member, waiter);
                         return self.members.take().map(Some);
                     }
-                    Round::Refused { left, .. } => waiter.refused(left),
+                    Round::Refused { left, .. } => waiter.refused(left, false), // it leaves
                     Round::Failed { fault, .. } => return Err(self.error(fault)),
                 },
                 Err(_) => return Err(self.error(late())),
@@ -247,7 +249,9 @@ impl Limits {
             problem: "is longer than the clock can count".to_owned(),
         };
         let held = start.checked_add(wait).ok_or_else(too_long)?;
-        Ok(Some(Self { held, unanswered: start + handle.config().command_timeout() }))
+        let config = handle.config();
+        let of_replicas = config.sync().map_or(Duration::ZERO, |sync| sync.timeout);
+        Ok(Some(Self { held, unanswered: start + config.command_timeout() + of_replicas }))
     }
 
     /// Runs a step until the time is up.

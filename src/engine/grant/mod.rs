@@ -35,9 +35,11 @@ use super::hold::Hold;
 use super::lease;
 use super::lock_ref::LockRef;
 use crate::clock::{self, Moment};
+use crate::config::Replication;
 use crate::error::LockId;
 use crate::fault::{Fault, FaultKind, Sent};
-use crate::protocol::{AcquireReply, Arg, HolderRef, ReleaseReply, millis};
+use crate::protocol::{AcquireReply, Arg, Call, HolderRef, ReleaseReply, millis};
+use crate::store::Connection;
 use crate::sync::lock;
 
 /// What one owner id holds, or possibly holds, on one lock of one server.
@@ -57,6 +59,8 @@ pub(super) struct Grant {
     lease_ms: AtomicU64,
     /// The fencing token; 0: none.
     token: AtomicU64,
+    /// How many switches to another master there had been when the last attempt was sent.
+    switches: AtomicU64,
 }
 
 /// A source location in the program that uses this crate.
@@ -77,6 +81,7 @@ impl Grant {
             undo: Undo::default(),
             lease_ms: AtomicU64::new(0),
             token: AtomicU64::new(0),
+            switches: AtomicU64::new(0),
         }
     }
 
@@ -88,6 +93,11 @@ impl Grant {
     /// Counts the holds that can be relied on now.
     pub(super) fn live(&self, now: Moment) -> u32 {
         lock(&self.desired).live(now)
+    }
+
+    /// Whether another server became the master since the last attempt was sent: perhaps the new master lacks the hold.
+    fn is_of_earlier_master(&self) -> bool {
+        self.switches.load(Ordering::Relaxed) != self.lock.engine.store.switch_count()
     }
 
     fn keep(&self) -> u32 {
@@ -154,7 +164,12 @@ impl Grant {
         queue: bool,
     ) -> Result<(AcquireReply, Moment), Fault> {
         let mut observed = self.observed().await?;
-        let connection = self.lock.connection().await?;
+        self.switches.store(self.lock.engine.store.switch_count(), Ordering::Relaxed);
+        let sync = self.lock.engine.config.sync().filter(|_| want == 1);
+        let mut connection = match sync {
+            None => self.lock.connection().await?,
+            Some(_) => self.lock.connection_of_acquires().await?,
+        };
         // Before anything is sent: the server counts the lease from a later time.
         let sent = clock::now();
         let before = observed.at_most;
@@ -166,8 +181,29 @@ impl Grant {
             self.is_outlasted();
         }
         let call = self.lock.protocol.acquire(self.holder(), want, lease, queue);
+        let mut acknowledged = 0;
         let result = loop {
-            match self.lock.run(&connection, &call).await.and_then(|reply| AcquireReply::parse(&reply)) {
+            let mut last_hop = None;
+            let reply = match sync {
+                None => {
+                    let hops = &mut |hop: &Connection| {
+                        observed.not_sent(last_hop.as_ref().unwrap_or(&connection), want);
+                        observed.attempts(hop, want);
+                        last_hop = Some(hop.clone());
+                    };
+                    self.lock.run_first_acquire(&connection, &call, hops).await
+                }
+                // Boxed: this is rare, and its size would burden every call.
+                Some(sync) => {
+                    let running = Box::pin(self.lock.run_on_replicas(&connection, &call, sync));
+                    running.await.map(|(reply, replicas)| {
+                        acknowledged = replicas;
+                        reply
+                    })
+                }
+            };
+            connection = last_hop.unwrap_or(connection);
+            match reply.and_then(|reply| AcquireReply::parse(&reply)) {
                 Ok(AcquireReply::AttemptAgain) => {}
                 result => break result,
             }
@@ -199,6 +235,12 @@ impl Grant {
                 Sent::Refused => observed.answered(&connection, before.max(may_queue.into())),
                 Sent::Unknown => {}
             },
+        }
+        if let (Ok(AcquireReply::Granted(_)), Some(Replication { replicas, .. })) = (&result, sync)
+            && acknowledged < replicas
+        {
+            let kind = FaultKind::TooFewReplicas { acknowledged, wanted: replicas };
+            return Err(Fault::new(kind, Sent::Unknown, "too few replicas have the hold"));
         }
         let margin = self.lock.engine.config.margin();
         result.map(|reply| (reply, lease::deadline(sent, lease, margin)))
@@ -247,6 +289,7 @@ impl Grant {
                 return Err(fault);
             }
         };
+        self.keep_release(keep, call);
         report_release(reply, &self.lock);
         let is_gone = reply == ReleaseReply::Gone;
         observed.released(&connection, keep, is_gone);
@@ -267,8 +310,18 @@ impl Grant {
     /// Lowers the count on the server to the desired count while an attempt that nobody polls keeps the observed state locked.
     async fn release_beside_attempt(&self) -> Result<ReleaseReply, Fault> {
         let connection = self.lock.connection().await?;
-        let call = self.lock.protocol.release(self.holder(), self.keep());
-        ReleaseReply::parse(&self.lock.run(&connection, &call).await?)
+        let target = self.keep();
+        let call = self.lock.protocol.release(self.holder(), target);
+        let reply = ReleaseReply::parse(&self.lock.run(&connection, &call).await?)?;
+        self.keep_release(target, call);
+        Ok(reply)
+    }
+
+    /// Keeps a full release that was confirmed, in case another master lacks it. After a partial one, the lock stays held.
+    fn keep_release(&self, keep: u32, call: Call) {
+        if keep == 0 {
+            self.lock.engine.releases.keep(self.lock.route, call);
+        }
     }
 
     /// Whether the server has no more holds than desired, and no late copy of a command can add one. False while a command is
@@ -286,6 +339,11 @@ impl Grant {
     /// Whether the server can have anything of this grant: a hold, or a place in a queue.
     pub(super) fn may_be_known(&self) -> bool {
         self.observed.try_lock().map_or(true, |observed| observed.at_most > 0)
+    }
+
+    /// Whether a first acquire possibly ran without an answer, or a copy of it can still run.
+    pub(super) fn may_be_copied(&self) -> bool {
+        self.observed.try_lock().map_or(true, |observed| observed.may_be_copied())
     }
 
     fn asks_for(&self, lease: Duration) {

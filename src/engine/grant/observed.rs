@@ -27,8 +27,8 @@ impl Observed {
         }
     }
 
-    /// The attempt found the connection ended, so no copy of it is under way. A copy of an earlier attempt can still run on that
-    /// connection. The count stays: in theory, the server ran the attempt before the connection ended.
+    /// The attempt found the connection ended, or another server has the key. So no copy of it is under way. A copy of an earlier
+    /// attempt can still run on that connection. The count stays: in theory, the server ran the attempt before the connection ended.
     pub(super) fn not_sent(&mut self, connection: &Connection, want: u32) {
         if want == 1
             && let Some(last) = self.unanswered.iter().rposition(|number| *number == connection.number())

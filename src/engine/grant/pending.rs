@@ -64,6 +64,10 @@ impl PendingHold {
         desired.was_held = true;
         desired.holds.push((Arc::clone(hold), member));
         self.grant.schedule_renewal(&mut desired, now);
+        if self.grant.is_of_earlier_master() {
+            // The renewals of the switch perhaps came before this hold was scheduled.
+            self.grant.lock.engine.renewals.rush();
+        }
         true
     }
 

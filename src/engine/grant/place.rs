@@ -9,7 +9,7 @@ use crate::clock::{self, Moment};
 use crate::engine::heartbeat::Place;
 use crate::engine::scheduler::Key;
 use crate::protocol::Call;
-use crate::store::ConnectionIndex;
+use crate::store::Route;
 use crate::sync::lock;
 
 impl Grant {
@@ -61,8 +61,8 @@ impl Place for Grant {
         !ignores
     }
 
-    fn connection_index(&self) -> ConnectionIndex {
-        self.lock.connection_index
+    fn route(&self) -> Route {
+        self.lock.route
     }
 
     fn lock(&self) -> &Arc<str> {

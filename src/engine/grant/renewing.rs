@@ -13,7 +13,7 @@ use crate::engine::scheduler::Key;
 use crate::fault::Fault;
 use crate::jitter;
 use crate::protocol::{Batch, Row, millis, parse_renewal};
-use crate::store::ConnectionIndex;
+use crate::store::Route;
 use crate::sync::lock;
 
 /// The shortest time that Redis can count.
@@ -22,12 +22,12 @@ const SHORTEST: Duration = Duration::from_millis(1);
 impl Grant {
     /// Sets when the watchdog has to do something next. Must be called after every change of the holds.
     ///
-    /// A renewal is due while there is a hold that the watchdog renews, or a hold of a shared lock. The end of a hold is due if
-    /// the server can keep the hold for longer.
+    /// A renewal is due while there is a hold that the watchdog renews, or a hold whose lease can change without this client. The
+    /// end of a hold is due if the server can keep the hold for longer.
     pub(super) fn schedule_renewal(self: &Arc<Self>, desired: &mut Desired, now: Moment) {
         let renewals = &self.lock.engine.renewals;
-        let is_shared = self.is_shared();
-        if desired.holds.iter().any(|(hold, _)| hold.is_watched() || is_shared) {
+        let (is_shared, is_checked) = (self.is_shared(), self.is_checked());
+        if desired.holds.iter().any(|(hold, _)| hold.is_watched() || is_checked) {
             let first = || now.plus(jitter::within(renewals.duty().period(is_shared)));
             desired.renew_at.get_or_insert_with(first);
         } else {
@@ -35,6 +35,11 @@ impl Grant {
         }
         let due = desired.renew_at.into_iter().chain(desired.next_end()).min();
         renewals.set(&mut desired.renewal, due, || Arc::<Self>::clone(self));
+    }
+
+    /// Whether a fixed lease is looked after, too: another client can shorten it, or another master can lack the hold.
+    fn is_checked(&self) -> bool {
+        self.is_shared() || self.lock.engine.store.can_switch()
     }
 
     fn lease_to_renew(&self, desired: &Desired) -> Duration {
@@ -87,7 +92,7 @@ impl Renewable for Grant {
         }
         desired.forget_ended(now);
         desired.lengthens = desired.holds.iter().any(|(hold, _)| hold.is_watched());
-        if desired.lengthens || (self.is_shared() && !desired.holds.is_empty()) {
+        if desired.lengthens || (self.is_checked() && !desired.holds.is_empty()) {
             return Some(self.lease_to_renew(&desired));
         }
         desired.renewal.end();
@@ -98,8 +103,8 @@ impl Renewable for Grant {
         None
     }
 
-    fn connection_index(&self) -> ConnectionIndex {
-        self.lock.connection_index
+    fn route(&self) -> Route {
+        self.lock.route
     }
 
     fn script(&self) -> &'static Batch {

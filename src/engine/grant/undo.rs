@@ -66,9 +66,10 @@ impl Grant {
     }
 
     async fn run_undo(self: Arc<Self>) -> Result<(), Failure> {
+        let mut answered = None;
         loop {
             let requests = self.undo.requests.load(Ordering::SeqCst);
-            let result = self.reconcile_until_certain().await;
+            let result = self.reconcile_until_certain(&mut answered).await;
             self.undo.is_running.store(false, Ordering::SeqCst);
             // A request before this line found the job running, and left the work to the job.
             let is_done = self.undo.requests.load(Ordering::SeqCst) == requests;
@@ -78,12 +79,18 @@ impl Grant {
         }
     }
 
-    async fn reconcile_until_certain(self: &Arc<Self>) -> Result<(), Failure> {
+    /// `answered`: when the server first answered an undo of the last attempt.
+    async fn reconcile_until_certain(
+        self: &Arc<Self>,
+        answered: &mut Option<Instant>,
+    ) -> Result<(), Failure> {
         let engine = &self.lock.engine;
         let ends = Instant::now() + self.longest_lease();
-        let mut answered: Option<Instant> = None;
         let (mut retry, mut again) = (RETRY, UNDO_AGAIN);
         while !self.is_reconciled() {
+            if self.owes_release() {
+                *answered = None;
+            }
             let pause = match self.reconcile().await {
                 Ok(_) => {
                     let late = if engine.is_closing() { LATE_COPIES_AT_SHUTDOWN } else { LATE_COPIES };

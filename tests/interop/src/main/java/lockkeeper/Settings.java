@@ -5,6 +5,8 @@ import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
 import java.util.Arrays;
 import org.redisson.client.codec.StringCodec;
+import org.redisson.config.BaseConfig;
+import org.redisson.config.ClusterServersConfig;
 import org.redisson.config.Config;
 import org.redisson.config.SingleServerConfig;
 
@@ -12,16 +14,20 @@ import org.redisson.config.SingleServerConfig;
 final class Settings {
     private Settings() {}
 
-    /** The first argument is the address. */
+    /** The first argument is the address. Several addresses, with commas, are those of a cluster. */
     static Config of(String[] arguments) {
         Config config = new Config();
-        SingleServerConfig server = config.useSingleServer().setAddress(arguments[0]);
+        String[] addresses = arguments[0].split(",");
+        BaseConfig<?> server = addresses.length == 1
+                ? config.useSingleServer().setAddress(arguments[0])
+                : config.useClusterServers().addNodeAddress(addresses);
         for (String argument : Arrays.asList(arguments).subList(1, arguments.length)) {
             String[] setting = argument.split("=", 2);
             switch (setting[0]) {
                 case "small" -> small(config, server);
                 case "watchdog" -> config.setLockWatchdogTimeout(Long.parseLong(setting[1]));
                 case "prefix" -> prefix(setting[1], config, server);
+                case "sharded" -> sharded(setting[1], (ClusterServersConfig) server);
                 case "text" -> config.setCodec(StringCodec.INSTANCE); // instead of Kryo
                 default -> throw new IllegalArgumentException(argument);
             }
@@ -30,11 +36,16 @@ final class Settings {
     }
 
     /** For many of these programs side by side on one machine. */
-    private static void small(Config config, SingleServerConfig server) {
+    private static void small(Config config, BaseConfig<?> server) {
         config.setThreads(4).setNettyThreads(2);
         // Three seconds otherwise; and a lock that was not answered in time is an error.
         server.setTimeout(20_000);
-        server.setConnectionMinimumIdleSize(1).setSubscriptionConnectionMinimumIdleSize(1);
+        if (server instanceof SingleServerConfig single) {
+            single.setConnectionMinimumIdleSize(1).setSubscriptionConnectionMinimumIdleSize(1);
+        } else if (server instanceof ClusterServersConfig cluster) {
+            cluster.setMasterConnectionMinimumIdleSize(1).setSlaveConnectionMinimumIdleSize(1);
+            cluster.setSubscriptionConnectionMinimumIdleSize(1);
+        }
     }
 
     /** Version 4 moved the interface to another package, and later its setter to another class. */
@@ -53,6 +64,21 @@ final class Settings {
                 }
             }
         }
+    }
+
+    /** Versions before 3.22 do not have it. */
+    private static void sharded(String mode, ClusterServersConfig cluster) {
+        for (Method setter : cluster.getClass().getMethods()) {
+            if (setter.getName().equals("setShardedSubscriptionMode")) {
+                for (Object value : setter.getParameterTypes()[0].getEnumConstants()) {
+                    if (value.toString().equals(mode)) {
+                        invoke(setter, cluster, value);
+                        return;
+                    }
+                }
+            }
+        }
+        throw new IllegalArgumentException("sharded=" + mode);
     }
 
     private static void invoke(Method setter, Object config, Object value) {

@@ -1,0 +1,251 @@
+//! Asking servers who the master is. Each kind of source asks in its own way.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, FromRedisValue, Value, cmd};
+use tokio::time::timeout;
+
+use super::address::Address;
+use super::map::{Rank, Vote, is_decided, votes_of_servers};
+use super::slots::{Map, Range};
+use crate::fault::{Fault, FaultKind, Sent};
+use crate::store::dial;
+use crate::store::endpoint::Endpoint;
+use crate::store::wire;
+
+/// When more than half agree, the others have this long. Then a server that is silent delays nothing, and the connection to a
+/// server that answers a little later is kept.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// How to ask.
+#[derive(Clone)]
+pub(super) enum Way {
+    /// Each node of a cluster tells who the master of each slot is.
+    Cluster,
+    /// Each data server tells its own role.
+    Replicated,
+    /// Each sentinel tells who the master of this name is. The endpoint says how to connect to data servers.
+    Sentinel { master: String, server: Box<Endpoint> },
+}
+
+impl Way {
+    fn votes(&self, answers: &[(Address, Vote)]) -> Vec<Vote> {
+        match self {
+            Self::Replicated => votes_of_servers(answers),
+            Self::Cluster | Self::Sentinel { .. } => answers.iter().map(|(_, vote)| vote.clone()).collect(),
+        }
+    }
+
+    /// Whether these answers are enough, of so many who were asked: the others would hardly change the result.
+    fn is_decided(&self, answers: &[(Address, Vote)], asked: usize) -> bool {
+        match self {
+            Self::Cluster => answers.len() * 2 > asked,
+            _ => is_decided(&self.votes(answers), asked),
+        }
+    }
+}
+
+/// Those who are asked.
+pub(super) struct Asked {
+    way: Way,
+    /// At least one.
+    servers: Vec<Server>,
+    /// Who was asked last when only one was asked.
+    turn: usize,
+}
+
+struct Server {
+    endpoint: Endpoint,
+    address: Address,
+    connection: Option<MultiplexedConnection>,
+}
+
+impl Asked {
+    pub(super) fn new(way: Way, servers: Vec<(Address, Endpoint)>) -> Self {
+        let mut asked = Self { way, servers: Vec::new(), turn: 0 };
+        asked.replace(servers);
+        asked
+    }
+
+    /// Asks these from now on.
+    pub(super) fn replace(&mut self, servers: Vec<(Address, Endpoint)>) {
+        let mut before = std::mem::take(&mut self.servers);
+        let server = |(address, endpoint): (Address, Endpoint)| {
+            let known = before.iter().position(|server| server.address == address);
+            known.map_or(Server { endpoint, address, connection: None }, |known| before.swap_remove(known))
+        };
+        self.servers = servers.into_iter().map(server).collect();
+    }
+
+    /// Asks all at once, with this time limit. Returns their votes, and the fault of each that gave no answer.
+    pub(super) async fn ask(&mut self, limit: Duration) -> (Vec<Vote>, Vec<Fault>) {
+        let (way, all) = (&self.way, self.servers.len());
+        let (mut answers, mut faults) = (Vec::new(), Vec::new());
+        let mut asking: FuturesUnordered<_> =
+            self.servers.iter_mut().map(|server| server.ask_in_time(limit, way)).collect();
+        loop {
+            let next = asking.next();
+            let answer = if way.is_decided(&answers, all) {
+                timeout(GRACE, next).await.unwrap_or_default()
+            } else {
+                next.await
+            };
+            match answer {
+                Some(Ok(answer)) => answers.push(answer),
+                Some(Err(fault)) => faults.push(fault),
+                None => return (way.votes(&answers), faults),
+            }
+        }
+    }
+
+    /// Asks the one whose turn it is.
+    pub(super) async fn ask_next(&mut self, limit: Duration) -> Result<Vote, Fault> {
+        self.turn = (self.turn + 1) % self.servers.len();
+        self.servers[self.turn].ask_in_time(limit, &self.way).await.map(|(_, vote)| vote)
+    }
+
+    /// Closes the connections, so that the next question is asked with the latest credentials.
+    pub(super) fn disconnect(&mut self) {
+        self.servers.iter_mut().for_each(|server| server.connection = None);
+    }
+}
+
+impl Server {
+    async fn ask_in_time(&mut self, limit: Duration, way: &Way) -> Result<(Address, Vote), Fault> {
+        let late = |_| Fault::new(FaultKind::TimedOut, Sent::Unknown, "no answer in time");
+        let vote = timeout(limit, self.ask(way)).await.map_err(late)??;
+        Ok((self.address.clone(), vote))
+    }
+
+    async fn ask(&mut self, way: &Way) -> Result<Vote, Fault> {
+        match way {
+            Way::Cluster => self.ask_cluster().await,
+            Way::Replicated => {
+                let role = self.send(&cmd("ROLE")).await?;
+                let master = master_of(&role, &self.address).ok_or_else(|| Fault::unexpected(&role))?;
+                Ok(Vote::one(Rank::default(), master))
+            }
+            Way::Sentinel { master, server } => self.ask_sentinel(master, server).await,
+        }
+    }
+
+    async fn ask_cluster(&mut self) -> Result<Vote, Fault> {
+        let nodes = self.send(cmd("CLUSTER").arg("NODES")).await?;
+        let nodes = String::from_redis_value(nodes).map_err(|error| Fault::unexpected(&error))?;
+        let slots = self.send(cmd("CLUSTER").arg("SLOTS")).await?;
+        vote_of_node(&nodes, &slots, &self.address).ok_or_else(|| Fault::unexpected(&slots))
+    }
+
+    async fn ask_sentinel(&mut self, master: &str, server: &Endpoint) -> Result<Vote, Fault> {
+        let facts = match self.send(cmd("SENTINEL").arg("MASTER").arg(master)).await {
+            Err(fault) if fault.to_string().contains("No such master") => {
+                let problem = format!("the sentinels know no master `{master}`");
+                return Err(Fault::new(FaultKind::Configuration, Sent::Refused, problem));
+            }
+            reply => Facts::of(reply?)?,
+        };
+        let failover = facts.text("config-epoch").parse().unwrap_or_default();
+        if facts.has_flag("failover_in_progress")
+            && let Some(promoted) = self.promoted(master, server).await?
+        {
+            return Ok(Vote::one(Rank { failover, is_promotion: true }, promoted));
+        }
+        let named = facts.address(&self.address)?;
+        Ok(Vote::one(Rank { failover, is_promotion: false }, named))
+    }
+
+    /// The replica that the sentinel promotes at this moment, if it is a master already. The sentinel itself finds that out up to a
+    /// second later.
+    async fn promoted(&mut self, master: &str, server: &Endpoint) -> Result<Option<Address>, Fault> {
+        let replicas = self.send(cmd("SENTINEL").arg("REPLICAS").arg(master)).await?;
+        let replicas: Vec<Value> =
+            FromRedisValue::from_redis_value_ref(&replicas).map_err(|_| Fault::unexpected(&replicas))?;
+        for replica in replicas {
+            let facts = Facts::of(replica)?;
+            if facts.has_flag("promoted") {
+                let promoted = facts.address(&self.address)?;
+                let is_master = dial::master(&server.at(&promoted.host, promoted.port)).await.is_ok();
+                return Ok(Some(promoted).filter(|_| is_master));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn send(&mut self, command: &Cmd) -> Result<Value, Fault> {
+        // Taken out: if the question fails or is dropped, the connection is not used again.
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => dial::connect(&self.endpoint).await?,
+        };
+        let value = wire::send(&mut connection, command).await.map_err(wire::fault)?;
+        self.connection = Some(connection);
+        Ok(value)
+    }
+}
+
+/// What a sentinel says about one server.
+struct Facts(HashMap<String, String>);
+
+impl Facts {
+    fn of(reply: Value) -> Result<Self, Fault> {
+        FromRedisValue::from_redis_value_ref(&reply).map(Self).map_err(|_| Fault::unexpected(&reply))
+    }
+
+    fn text(&self, fact: &str) -> &str {
+        self.0.get(fact).map_or("", String::as_str)
+    }
+
+    fn has_flag(&self, flag: &str) -> bool {
+        self.text("flags").split(',').any(|other| other == flag)
+    }
+
+    fn address(&self, asked: &Address) -> Result<Address, Fault> {
+        let port = self.text("port").parse().map_err(|_| Fault::unexpected(&self.0))?;
+        Ok(Address::announced(self.text("ip").to_owned(), port, asked))
+    }
+}
+
+/// Reads the reply of `ROLE`: the master is the server itself, or the one that it copies.
+fn master_of(role: &Value, asked: &Address) -> Option<Address> {
+    let Value::Array(facts) = role else { return None };
+    match (&*String::from_redis_value_ref(facts.first()?).ok()?, &facts[1..]) {
+        ("master", _) => Some(asked.clone()),
+        ("slave", [host, port, ..]) => {
+            let host = String::from_redis_value_ref(host).ok()?;
+            Some(Address::announced(host, u16::from_redis_value_ref(port).ok()?, asked))
+        }
+        _ => None,
+    }
+}
+
+/// Reads the replies of `CLUSTER NODES`, which has the epochs, and of `CLUSTER SLOTS`, which has the addresses for clients.
+fn vote_of_node(nodes: &str, slots: &Value, asked: &Address) -> Option<Vote> {
+    let fields = nodes.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let epochs: HashMap<String, u64> =
+        fields.filter_map(|node| Some(((*node.first()?).to_owned(), node.get(6)?.parse().ok()?))).collect();
+    let Value::Array(slots) = slots else { return None };
+    let (mut ranges, mut others) = (Vec::new(), Vec::new());
+    for range in slots {
+        let Value::Array(range) = range else { return None };
+        let [first, last, servers @ ..] = &range[..] else { return None };
+        let number = |value| u16::from_redis_value_ref(value).ok();
+        for (index, server) in servers.iter().enumerate() {
+            let Value::Array(server) = server else { return None };
+            let [host, port, id, ..] = &server[..] else { return None };
+            let host = Option::<String>::from_redis_value_ref(host).ok()?.unwrap_or_default();
+            let address = Address::announced(host, number(port)?, asked);
+            if index == 0 {
+                let id = String::from_redis_value_ref(id).ok()?;
+                let epoch = epochs.get(&id).copied().unwrap_or_default();
+                ranges.push(Range::new(number(first)?, number(last)?, epoch, address)?);
+            } else if !others.contains(&address) {
+                others.push(address);
+            }
+        }
+    }
+    Some(Vote { rank: Rank::default(), map: Map::of_ranges(ranges), others })
+}

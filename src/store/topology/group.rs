@@ -1,0 +1,155 @@
+//! Servers of which one is the master, as a source describes them.
+
+use std::time::Duration;
+
+use super::address::Address;
+use super::ask::Way;
+use crate::credentials::Credentials;
+use crate::fault::{Fault, FaultKind, Sent};
+use crate::store::certificates::Certificates;
+use crate::store::endpoint::Endpoint;
+use crate::store::error::{OpenError, SourceError};
+
+#[derive(Clone)]
+pub(in crate::store) struct Group {
+    pub(super) way: Way,
+    /// Those who are asked: sentinels, or the servers themselves.
+    pub(super) asked: Vec<(Address, Endpoint)>,
+}
+
+impl Group {
+    pub(in crate::store) fn cluster(
+        urls: Vec<String>,
+        credentials: Option<&Credentials>,
+        limit: Duration,
+    ) -> Result<Self, SourceError> {
+        let group = Self::of_servers(Way::Cluster, urls, credentials, limit)?;
+        if group.databases().any(|database| database != 0) {
+            return Err(SourceError::field("urls", "must name no database but 0: a cluster has no other"));
+        }
+        Ok(group)
+    }
+
+    pub(in crate::store) fn replicated(
+        urls: Vec<String>,
+        credentials: Option<&Credentials>,
+        limit: Duration,
+    ) -> Result<Self, SourceError> {
+        let group = Self::of_servers(Way::Replicated, urls, credentials, limit)?;
+        if group.databases().any(|database| Some(database) != group.databases().next()) {
+            return Err(SourceError::field("urls", "must name the same database"));
+        }
+        Ok(group)
+    }
+
+    /// The servers themselves are asked.
+    fn of_servers(
+        way: Way,
+        urls: Vec<String>,
+        credentials: Option<&Credentials>,
+        limit: Duration,
+    ) -> Result<Self, SourceError> {
+        Self::check_servers(&urls)?;
+        Ok(Self { way, asked: asked("urls", urls, credentials, limit)? })
+    }
+
+    fn databases(&self) -> impl Iterator<Item = i64> {
+        self.asked.iter().map(|(_, server)| server.database())
+    }
+
+    pub(in crate::store) fn sentinel(
+        master: String,
+        sentinels: Vec<String>,
+        server: Box<Endpoint>,
+        limit: Duration,
+    ) -> Result<Self, SourceError> {
+        Self::check_sentinel(&master, &sentinels)?;
+        let asked = asked("sentinels", sentinels, None, limit)?;
+        Ok(Self { way: Way::Sentinel { master, server }, asked })
+    }
+
+    /// Uses these certificates for all servers, and for the sentinels that have TLS.
+    pub(in crate::store) fn secured(
+        mut self,
+        certificates: Option<&Certificates>,
+    ) -> Result<Self, SourceError> {
+        if let Way::Sentinel { server, .. } = &mut self.way {
+            **server = server.clone().secured(certificates)?;
+        }
+        let need_tls = !matches!(self.way, Way::Sentinel { .. });
+        for (_, asked) in &mut self.asked {
+            if need_tls || asked.is_tls() {
+                *asked = asked.clone().secured(certificates)?;
+            }
+        }
+        Ok(self)
+    }
+
+    pub(in crate::store) fn check_servers(urls: &[String]) -> Result<(), SourceError> {
+        if urls.is_empty() {
+            Err(SourceError::field("urls", "must name at least one server"))
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(in crate::store) fn check_sentinel(master: &str, sentinels: &[String]) -> Result<(), SourceError> {
+        if master.is_empty() {
+            Err(SourceError::field("master", "must be the name by which the sentinels know the master"))
+        } else if sentinels.is_empty() {
+            Err(SourceError::field("sentinels", "must name at least one sentinel"))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// How to connect to a data server.
+    pub(super) fn endpoint(&self, address: &Address) -> Endpoint {
+        let at = |server: &Endpoint| server.at(&address.host, address.port);
+        match &self.way {
+            Way::Cluster | Way::Replicated => {
+                let own = self.asked.iter().find(|(asked, _)| asked == address);
+                own.map_or_else(|| at(&self.asked[0].1), |(_, server)| server.clone())
+            }
+            Way::Sentinel { server, .. } => at(server),
+        }
+    }
+
+    /// Why nobody named a master.
+    pub(super) fn explain(&self, faults: Vec<Fault>) -> OpenError {
+        let none = || Fault::new(FaultKind::ReadOnly, Sent::No, "none of the servers is a master");
+        let lasting = faults.iter().find(|fault| !fault.is_transient()).or_else(|| faults.first());
+        let fault = lasting.cloned().unwrap_or_else(none);
+        match (&self.way, fault.kind) {
+            (Way::Sentinel { .. }, FaultKind::Configuration) if fault.sent == Sent::Refused => {
+                SourceError::field("master", format!("is unknown: {fault}")).into()
+            }
+            (Way::Cluster, FaultKind::Rejected) => SourceError::field(
+                "urls",
+                format!("must be nodes of a cluster, or use `Source::url`: {fault}"),
+            )
+            .into(),
+            (Way::Sentinel { .. }, FaultKind::Rejected) => {
+                SourceError::field("sentinels", format!("must be addresses of sentinels: {fault}")).into()
+            }
+            _ => OpenError::Fault(fault),
+        }
+    }
+}
+
+/// The servers that are asked who the master is.
+fn asked(
+    field: &'static str,
+    urls: Vec<String>,
+    credentials: Option<&Credentials>,
+    limit: Duration,
+) -> Result<Vec<(Address, Endpoint)>, SourceError> {
+    let server = |url| {
+        let endpoint = Endpoint::new(url, credentials.cloned(), limit)
+            .map_err(|error| SourceError { field, ..error.into() })?;
+        let address =
+            Address::of(&endpoint).ok_or_else(|| SourceError::field(field, "must have a host and a port"))?;
+        Ok((address, endpoint))
+    };
+    urls.into_iter().map(server).collect()
+}

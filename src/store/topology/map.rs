@@ -1,0 +1,129 @@
+//! Which server is the master, from what several servers say. Pure: asks nobody.
+
+use std::collections::BTreeMap;
+
+use super::address::Address;
+use super::slots::Map;
+
+/// Which of two answers is the later one. Sentinels number their failovers, and most of them have to agree to each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank {
+    /// The number of the last failover that is complete.
+    pub(super) failover: u64,
+    /// The next failover has begun, and its new master is a master by now.
+    pub(super) is_promotion: bool,
+}
+
+/// What one of those who were asked says.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Vote {
+    pub(super) rank: Rank,
+    pub(super) map: Map,
+    /// Who else can be asked.
+    pub(super) others: Vec<Address>,
+}
+
+impl Vote {
+    /// One server is the master of everything.
+    pub(super) fn one(rank: Rank, master: Address) -> Self {
+        Self { rank, map: Map::of_one(master), others: Vec::new() }
+    }
+}
+
+/// The votes that count among servers that know only their own role. A master votes for itself, and a replica for the master that
+/// it copies. Only a server that votes for itself can win: a replica also names a master that is dead.
+pub(super) fn votes_of_servers(answers: &[(Address, Vote)]) -> Vec<Vote> {
+    let is_master = |map: &Map| answers.iter().any(|(by, vote)| vote.map == *map && map.has(by));
+    answers.iter().map(|(_, vote)| vote).filter(|vote| is_master(&vote.map)).cloned().collect()
+}
+
+/// Of the latest votes, the most frequent one. In a tie, the present map stays. `None`: there is no vote.
+pub(super) fn elect(votes: &[Vote], present: Option<&Map>) -> Option<Vote> {
+    let latest = votes.iter().map(|vote| vote.rank).max()?;
+    let mut counts: BTreeMap<&Vote, usize> = BTreeMap::new();
+    for vote in votes.iter().filter(|vote| vote.rank == latest) {
+        *counts.entry(vote).or_default() += 1;
+    }
+    let winner = counts.into_iter().max_by_key(|(vote, count)| (*count, present == Some(&vote.map)));
+    winner.map(|(vote, _)| vote.clone())
+}
+
+/// Whether more than half of those who were asked agree.
+pub(super) fn is_decided(votes: &[Vote], asked: usize) -> bool {
+    votes.iter().any(|vote| has_majority(vote, votes, asked))
+}
+
+/// Whether more than half of those who were asked say this.
+pub(super) fn has_majority(vote: &Vote, votes: &[Vote], asked: usize) -> bool {
+    votes.iter().filter(|other| *other == vote).count() * 2 > asked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(host: &str) -> Address {
+        Address { host: host.to_owned(), port: 6379 }
+    }
+
+    fn map(host: &str) -> Map {
+        Map::of_one(at(host))
+    }
+
+    fn vote(master: &str) -> Vote {
+        Vote::one(Rank::default(), at(master))
+    }
+
+    fn vote_in(failover: u64, is_promotion: bool, master: &str) -> Vote {
+        Vote::one(Rank { failover, is_promotion }, at(master))
+    }
+
+    fn elected(votes: &[Vote], present: &str) -> Option<Map> {
+        elect(votes, Some(&map(present))).map(|vote| vote.map)
+    }
+
+    #[test]
+    fn the_majority_of_those_that_answer_wins() {
+        assert_eq!(elected(&[vote("a"), vote("b"), vote("b")], "a"), Some(map("b")));
+        assert_eq!(elected(&[vote("b")], "a"), Some(map("b")));
+        assert_eq!(elected(&[], "a"), None);
+    }
+
+    #[test]
+    fn in_a_tie_the_present_master_stays() {
+        for present in ["a", "b"] {
+            assert_eq!(elected(&[vote("a"), vote("b")], present), Some(map(present)));
+        }
+    }
+
+    #[test]
+    fn a_later_failover_outweighs_those_who_have_not_heard_of_it() {
+        let (old, promoted, new) = (vote_in(3, false, "a"), vote_in(3, true, "b"), vote_in(4, false, "b"));
+        for later in [promoted.clone(), new.clone()] {
+            assert_eq!(elect(&[old.clone(), later.clone(), old.clone()], Some(&map("a"))), Some(later));
+        }
+        assert!(old.rank < promoted.rank && promoted.rank < new.rank);
+    }
+
+    #[test]
+    fn more_than_half_of_all_decide() {
+        assert!(!is_decided(&[vote("a"), vote("b")], 3));
+        assert!(is_decided(&[vote("a"), vote("b"), vote("b")], 3));
+        assert!(!is_decided(&[vote("a")], 2));
+        assert!(is_decided(&[vote("a")], 1));
+    }
+
+    #[test]
+    fn a_dead_master_is_not_elected_however_many_replicas_name_it() {
+        let replicas = [(at("b"), vote("a")), (at("c"), vote("a"))];
+        assert_eq!(votes_of_servers(&replicas), []);
+        let promoted = [(at("b"), vote("b")), (at("c"), vote("a"))];
+        assert_eq!(elected(&votes_of_servers(&promoted), "a"), Some(map("b")));
+    }
+
+    #[test]
+    fn of_two_masters_the_one_with_replicas_wins() {
+        let answers = [(at("a"), vote("a")), (at("b"), vote("b")), (at("c"), vote("b"))];
+        assert_eq!(elected(&votes_of_servers(&answers), "a"), Some(map("b")));
+    }
+}

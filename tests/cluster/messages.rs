@@ -1,0 +1,147 @@
+//! Messages that stay in their slots, and those that do not: `sharded_messages`.
+
+use lockkeeper::{BaseLock, Error, LockClient, LockConfigBuilder, ShardedMessages, Source};
+use lockkeeper_testkit::Cluster;
+
+use crate::support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
+use crate::support::{SECOND, eventually, listens, patient, soon, waiter};
+use crate::{client_with, end};
+
+/// A message wakes a waiter, or it sleeps on.
+fn config(mode: ShardedMessages) -> LockConfigBuilder {
+    patient().retry_timeout(60 * SECOND).safety_poll(3_600 * SECOND).sharded_messages(mode)
+}
+
+/// Two clients with plain messages.
+async fn plain_clients(group: &Cluster) -> [LockClient; 2] {
+    let client = async || client_with(group, config(ShardedMessages::Off)).await;
+    [client().await, client().await]
+}
+
+async fn is_handed_over<F: Fixture>(group: &Cluster, [ours, theirs]: &[LockClient; 2], name: &str) {
+    let guard = F::lock(ours, name).lock().await.unwrap();
+    F::lock(ours, name).check().await.unwrap();
+    let mut rival = F::rival(theirs, name);
+    let waiting = tokio::spawn(async move { rival.lock().await.unwrap().unlock().await.unwrap() });
+    listens(&group.servers[group.master_of_key(name)]).await;
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap();
+}
+
+fn calls(group: &Cluster, command: &str) -> u64 {
+    group.servers.iter().map(|server| server.calls(command)).sum()
+}
+
+/// Guarantee 8.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plain_messages_wake_the_waiters_of_every_master() {
+    let group = Cluster::start(3, 0);
+    for server in &group.servers {
+        server.run::<()>(&["ACL", "SETUSER", "default", "-spublish", "-ssubscribe", "-sunsubscribe"]);
+    }
+    let clients = plain_clients(&group).await;
+    for index in 0..3 {
+        let name = |text| group.name_on(index, text);
+        is_handed_over::<FairLocks>(&group, &clients, &name("fair")).await;
+        is_handed_over::<FencedLocks>(&group, &clients, &name("fenced")).await;
+        is_handed_over::<ReadLocks>(&group, &clients, &name("read")).await;
+        is_handed_over::<RLocks>(&group, &clients, &name("rlock")).await;
+        is_handed_over::<WriteLocks>(&group, &clients, &name("write")).await;
+    }
+    assert!(calls(&group, "publish") >= 15 && calls(&group, "subscribe") >= 15);
+    assert_eq!((calls(&group, "spublish"), calls(&group, "ssubscribe")), (0, 0));
+    end(&group, &clients).await;
+}
+
+/// Guarantee 8.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plain_messages_wake_waiters_whose_slot_moved() {
+    let group = Cluster::start(3, 0);
+    let [ours, theirs] = plain_clients(&group).await;
+    let slot = group.slot_of("a");
+    for has_moved_on in [false, true, false] {
+        let guard = ours.rlock("a").lock().await.unwrap();
+        let mut rival = theirs.rlock("a");
+        let waiting = tokio::spawn(async move { rival.lock().await.unwrap().unlock().await.unwrap() });
+        let from = group.master_of(slot);
+        listens(&group.servers[from]).await;
+        let to = (from + 1) % 3;
+        group.move_slot(slot, to);
+        // The waiter subscribes there. Until then, the old master passes messages on.
+        if has_moved_on {
+            let channels = || group.servers[from].channels();
+            eventually("the waiter leaves the old master", channels, Vec::is_empty).await;
+            listens(&group.servers[to]).await;
+        }
+        guard.unlock().await.unwrap();
+        soon(waiting).await.unwrap();
+    }
+    end(&group, [&ours, &theirs]).await;
+}
+
+/// Guarantee 8.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plain_messages_wake_waiters_after_a_failover() {
+    let group = Cluster::start(3, 1);
+    let [ours, theirs] = plain_clients(&group).await;
+    let guard = ours.rlock("a").lock().await.unwrap();
+    let mut rival = theirs.rlock("a");
+    let waiting = tokio::spawn(async move { rival.lock().await.unwrap().unlock().await.unwrap() });
+    listens(&group.servers[group.master_of_key("a")]).await;
+    let after = group.fail_over(group.slot_of("a"));
+    listens(&group.servers[after]).await;
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap();
+    end(&group, [&ours, &theirs]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auto_is_off_and_on_is_refused_if_the_servers_lack_sharded_messages() {
+    let group = Cluster::with(1, 0, 60 * SECOND, &["--rename-command", "SPUBLISH", ""]);
+    let connect = async |mode| {
+        LockClient::connect_with(Source::cluster(group.urls()), config(mode).build().unwrap()).await
+    };
+    let error = connect(ShardedMessages::On).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::UnsupportedServer { problem, .. } if problem.contains("SPUBLISH")),
+        "{error}"
+    );
+    let clients =
+        [connect(ShardedMessages::Auto).await.unwrap(), connect(ShardedMessages::Off).await.unwrap()];
+    is_handed_over::<RLocks>(&group, &clients, "a").await;
+    assert_eq!(calls(&group, "ssubscribe"), 0);
+    end(&group, &clients).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn auto_equals_on_if_the_servers_have_sharded_messages() {
+    let group = Cluster::start(1, 0);
+    let clients = [
+        client_with(&group, config(ShardedMessages::Auto)).await,
+        client_with(&group, config(ShardedMessages::On)).await,
+    ];
+    is_handed_over::<RLocks>(&group, &clients, "a").await;
+    assert!(calls(&group, "spublish") > 0 && calls(&group, "ssubscribe") > 0);
+    assert_eq!((calls(&group, "publish"), calls(&group, "subscribe")), (0, 0));
+    end(&group, &clients).await;
+}
+
+/// Redis 8 refuses to end a subscription while its slot is under way, or while the cluster has no majority. Here, the user has no right
+/// to end it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_whose_end_is_refused_ends_later() {
+    let group = Cluster::start(1, 0);
+    let locks = client_with(&group, config(ShardedMessages::Auto)).await;
+    let guard = locks.rlock("a").lock().await.unwrap();
+    let waiting = waiter(locks.rlock("a"));
+    let server = &group.servers[0];
+    listens(server).await;
+    server.run::<()>(&["ACL", "SETUSER", "default", "-sunsubscribe"]);
+    waiting.abort();
+    eventually("the server refuses", || group.errors("NOPERM"), |&count| count > 0).await;
+    assert_eq!(server.channels().len(), 1, "it keeps the subscription");
+    server.run::<()>(&["ACL", "SETUSER", "default", "+sunsubscribe"]);
+    eventually("the subscription ends", || server.channels(), Vec::is_empty).await;
+    guard.unlock().await.unwrap();
+    end(&group, [&locks]).await;
+}

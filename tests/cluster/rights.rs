@@ -1,0 +1,78 @@
+//! A user with the rights that docs/operations.md names.
+
+use lockkeeper::{BaseLock, Error, LockClient, Source};
+use lockkeeper_testkit::Cluster;
+
+use crate::support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
+use crate::support::{SECOND, listens, patient, soon, waiter};
+use crate::{client, end};
+
+/// Makes the user on each node: nodes do not share users.
+fn grant(group: &Cluster) {
+    let page = include_str!("../../docs/operations.md");
+    let rules = page.match_indices("ACL SETUSER locker").map(|(start, _)| &page[start..]);
+    for rule in rules.map(|rule| rule.split("```").next().unwrap()) {
+        let words: Vec<&str> = rule.split_whitespace().collect();
+        group.servers.iter().for_each(|server| server.run::<()>(&words));
+    }
+    for server in &group.servers {
+        server.run::<()>(&["ACL", "SETUSER", "locker", "+info", "-publish", "-subscribe", "-unsubscribe"]);
+        // Older servers do not know it.
+        let _ = server.try_run::<()>(&["ACL", "SETUSER", "locker", "+client|setinfo"]);
+    }
+}
+
+async fn is_handed_over<F: Fixture>(group: &Cluster, [ours, theirs]: [&LockClient; 2], name: &str) {
+    let guard = F::lock(ours, name).lock().await.unwrap();
+    F::lock(ours, name).check().await.unwrap();
+    let waiting = waiter(F::rival(theirs, name));
+    listens(&group.servers[group.master_of_key(name)]).await;
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unlock().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_documented_rights_are_enough_in_a_cluster() {
+    let group = Cluster::start(3, 0);
+    grant(&group);
+    let connect = async || {
+        let url = format!("redis://locker:secret@127.0.0.1:{}/", group.servers[0].port());
+        let config = patient().safety_poll(60 * SECOND).build().unwrap();
+        LockClient::connect_with(Source::cluster([url]), config).await.unwrap()
+    };
+    let (ours, theirs) = (connect().await, connect().await);
+    let both = [&ours, &theirs];
+    is_handed_over::<FairLocks>(&group, both, "shop:fair").await;
+    is_handed_over::<FencedLocks>(&group, both, "shop:fenced").await;
+    is_handed_over::<ReadLocks>(&group, both, "shop:read").await;
+    is_handed_over::<RLocks>(&group, both, "shop:rlock").await;
+    is_handed_over::<WriteLocks>(&group, both, "shop:write").await;
+
+    let slot = group.slot_of("shop:a");
+    let to = (group.master_of(slot) + 1) % 3;
+    group.open_slot(slot, to);
+    let guard = ours.rlock("shop:a").lock().await.unwrap();
+    assert!(group.servers[to].calls("asking") > 0, "the call was sent on");
+    group.close_slot(slot, to);
+    guard.unlock().await.unwrap();
+    for server in &group.servers {
+        let refused: Vec<redis::Value> = server.run(&["ACL", "LOG"]);
+        assert!(refused.is_empty(), "{refused:?}");
+    }
+    end(&group, both).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_names_the_right_to_follow_keys_that_are_under_way() {
+    let group = Cluster::start(1, 0);
+    let locks = client(&group).await;
+    let lock = locks.rlock("a");
+    lock.check().await.unwrap();
+    group.servers[0].run::<()>(&["ACL", "SETUSER", "default", "-asking"]);
+    let error = lock.check().await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Permission(error) if error.to_string().contains("`asking`")),
+        "{error:?}"
+    );
+    end(&group, [&locks]).await;
+}

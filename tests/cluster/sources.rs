@@ -1,0 +1,114 @@
+//! Sources and names that a cluster cannot use, and seeds that are enough.
+
+use lockkeeper::{BaseLock, Error, LockClient, Source};
+use lockkeeper_testkit::{Cluster, Server};
+
+use crate::support::fixture::{
+    FairLocks, FencedLocks, Fixture, MultiLocks, RLocks, ReadLocks, SingleRedLocks, WriteLocks,
+};
+use crate::support::{ReservedPort, patient};
+use crate::{client, end};
+
+async fn refusal(source: Source) -> (&'static str, String) {
+    match LockClient::connect(source).await {
+        Err(Error::InvalidConfig { field, problem, .. }) => (field, problem),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_does_not_fit_the_server_names_the_right_one() {
+    let (node, single) = (Server::cluster_of_one(), Server::start());
+    let (_, problem) = refusal(Source::url(node.url())).await;
+    assert!(problem.contains("Source::cluster"), "{problem}");
+    let (_, problem) = refusal(Source::cluster([single.url()])).await;
+    assert!(problem.contains("Source::url"), "{problem}");
+}
+
+#[tokio::test]
+async fn addresses_that_cannot_be_used_are_invalid() {
+    let none: [&str; 0] = [];
+    let url = "redis://127.0.0.1/";
+    for source in [
+        Source::cluster(none),
+        Source::cluster(["nonsense"]),
+        Source::cluster([url, "redis://127.0.0.1/1"]), // a cluster has only one database
+    ] {
+        let (field, problem) = refusal(source).await;
+        assert_eq!(field, "urls", "{problem}");
+    }
+    for (file, field) in [
+        ("kind = \"cluster\"\nurls = []", "urls"),
+        ("kind = \"cluster\"\nurls = [\"redis://127.0.0.1/1\"]", "urls"),
+        ("kind = \"cluster\"\nurls = [\"redis://127.0.0.1/\"]\nmaster = \"a\"", "master"),
+    ] {
+        let error = toml::from_str::<Source>(file).unwrap_err().to_string();
+        assert!(error.contains(&format!("`{field}`")), "{file}: {error}");
+    }
+}
+
+/// The other servers are found, also if the only seed that answers is a replica.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_seed_is_enough() {
+    let group = Cluster::start(3, 1);
+    let nobody = ReservedPort::new();
+    let seeds = [format!("redis://127.0.0.1:{}/", nobody.number()), group.servers[5].url()];
+    assert!(!group.is_master(5));
+    let file = format!("kind = \"cluster\"\nurls = {seeds:?}");
+    let locks =
+        LockClient::connect_with(toml::from_str::<Source>(&file).unwrap(), patient().build().unwrap())
+            .await
+            .unwrap();
+    for index in 0..3 {
+        let guard = locks.rlock(group.name_on(index, "a")).lock().await.unwrap();
+        assert_eq!(group.servers[index].keys(), [guard.name()]);
+        guard.unlock().await.unwrap();
+    }
+    end(&group, [&locks]).await;
+}
+
+async fn is_refused<F: Fixture>(locks: &LockClient, name: &str) {
+    match F::lock(locks, name).try_lock().await {
+        Err(Error::InvalidName { name: found, .. }) => assert!(found.contains(name), "{found}"),
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+/// The key and the channel of such a name have different slots.
+#[tokio::test]
+async fn names_with_a_channel_in_another_slot_are_invalid() {
+    let server = Server::cluster_of_one();
+    let connect = async |prefix: &str| {
+        let config = patient().name_prefix(prefix).build().unwrap();
+        LockClient::connect_with(Source::cluster([server.url()]), config).await.unwrap()
+    };
+    let locks = connect("").await;
+    let scripts = server.scripts();
+    for name in ["a{b", "a}b", "a{}b", "{}x", "}{"] {
+        is_refused::<FairLocks>(&locks, name).await;
+        is_refused::<FencedLocks>(&locks, name).await;
+        is_refused::<MultiLocks>(&locks, name).await;
+        is_refused::<ReadLocks>(&locks, name).await;
+        is_refused::<RLocks>(&locks, name).await;
+        is_refused::<SingleRedLocks>(&locks, name).await;
+        is_refused::<WriteLocks>(&locks, name).await;
+    }
+    assert_eq!(server.scripts(), scripts, "nothing was sent");
+    let prefixed = connect("a{").await;
+    is_refused::<RLocks>(&prefixed, "b").await;
+    for (locks, name) in [(&locks, "{a}b"), (&locks, "a{b}c"), (&locks, "a{b}{c"), (&prefixed, "b}c")] {
+        RLocks::lock(locks, name).lock().await.unwrap().unlock().await.unwrap();
+    }
+}
+
+/// A lock's keys and channels are in one slot, whatever its type is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_with_a_tag_of_its_own_is_locked_where_the_tag_says() {
+    let group = Cluster::start(3, 0);
+    let locks = client(&group).await;
+    let master = group.master_of_key("tag");
+    let guard = locks.rlock("a{tag}b").lock().await.unwrap();
+    assert_eq!(group.servers[master].keys(), ["a{tag}b"]);
+    guard.unlock().await.unwrap();
+    end(&group, [&locks]).await;
+}

@@ -1,0 +1,228 @@
+//! Both languages on the same locks of a cluster. A message stays in the slot of its lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lockkeeper::{BaseLock, LockClient, LockGuard, ShardedMessages, Source};
+use lockkeeper_testkit::{Cluster, Commands};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::java::Actor;
+use crate::roles::{HAND_OFF, hand_back_on, hand_over, waits};
+use crate::support::fixture::Fixture;
+use crate::support::{MS, SECOND, nothing_is_left, patient, raised, renewed};
+use crate::{Java, Row, actor, fair, fenced, read, rival, rlock, waiting, write};
+
+/// All names with this tag have the same slot.
+const TAG: &str = "{tag}";
+
+/// After a renewal, at least two thirds of it remain: longer than a hand-off.
+const LEASE: Duration = Duration::from_secs(2 * HAND_OFF.as_secs());
+
+/// Calls a generic function for each type of lock, one after the other.
+macro_rules! of_each_type {
+    ($function:ident($($argument:expr),*)) => {
+        [
+            $function::<fair::Row>($($argument),*).await,
+            $function::<fenced::Row>($($argument),*).await,
+            $function::<read::Row>($($argument),*).await,
+            $function::<rlock::Row>($($argument),*).await,
+            $function::<write::Row>($($argument),*).await,
+        ]
+    };
+}
+
+/// A cluster of three masters with one client of each language.
+struct Ground {
+    group: Cluster,
+    java: Java,
+    locks: LockClient,
+}
+
+impl Ground {
+    async fn start(replicas_of_each: usize, lease: Duration) -> Self {
+        Self::with(replicas_of_each, lease, &[], ShardedMessages::default()).await
+    }
+
+    async fn with(
+        replicas_of_each: usize,
+        lease: Duration,
+        settings: &[&str],
+        sharded_messages: ShardedMessages,
+    ) -> Self {
+        let group = Cluster::start(3, replicas_of_each);
+        let watchdog = format!("watchdog={}", lease.as_millis());
+        let java = Java::at(&group.urls().join(","), &[&[&*watchdog], settings].concat()).await;
+        let config = patient()
+            .sharded_messages(sharded_messages)
+            .watchdog_lease(lease)
+            .retry_timeout(60 * SECOND)
+            .safety_poll(3_600 * SECOND) // a message wakes a waiter, or it sleeps on
+            .build();
+        let locks = LockClient::connect_with(Source::cluster(group.urls()), config.unwrap()).await.unwrap();
+        Self { group, java, locks }
+    }
+
+    /// The master that has the slot of this name.
+    fn server(&self, name: &str) -> &Commands {
+        &self.group.servers[self.group.master_of_key(name)]
+    }
+
+    async fn end(self) {
+        self.locks.shutdown().await.unwrap();
+        let masters: Vec<&Commands> =
+            self.group.masters().into_iter().map(|index| &*self.group.servers[index]).collect();
+        self.java.end_on(&masters).await;
+        nothing_is_left(|| self.group.keys(), || self.group.channels()).await;
+    }
+}
+
+/// Guarantees 1 and 8.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_excludes_and_wakes_the_other_on_every_master() {
+    let ground = Ground::start(0, 30 * SECOND).await;
+    for index in 0..3 {
+        let tag = format!("{{{}}}", ground.group.name_on(index, "tag"));
+        of_each_type!(excludes_and_wakes(&ground, &tag));
+        let server = &ground.group.servers[index];
+        assert!(server.calls("spublish") > 0 && server.calls("publish") == 0);
+    }
+    ground.end().await;
+}
+
+/// Guarantees 1 and 8.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_wakes_the_other_by_messages_that_do_not_stay_in_their_slots() {
+    let ground = Ground::with(0, 30 * SECOND, &["sharded=OFF"], ShardedMessages::Off).await;
+    for index in 0..3 {
+        let tag = format!("{{{}}}", ground.group.name_on(index, "tag"));
+        of_each_type!(excludes_and_wakes(&ground, &tag));
+        let server = &ground.group.servers[index];
+        assert!(server.calls("publish") > 0 && server.calls("spublish") == 0);
+    }
+    ground.end().await;
+}
+
+async fn excludes_and_wakes<R: Row>(ground: &Ground, tag: &str) {
+    let Ground { java, locks, .. } = ground;
+    let (name, server) = (format!("{}{tag}", R::NAME), ground.server(tag));
+    let guard = R::Rust::lock(locks, &name).lock().await.unwrap();
+    let waiter = rival::<R>(java, "waiter");
+    assert!(!waiter.try_lock(&name).await.unwrap());
+    hand_over(server, guard, &waiter, &name).await;
+
+    let holder = actor::<R>(java, "holder");
+    holder.lock(&name).await.unwrap();
+    assert!(R::Rust::rival(locks, &name).try_lock().await.unwrap().is_none());
+    hand_back_on::<R>(server, locks, &holder, &name).await;
+}
+
+/// Guarantees 1, 7 and 8.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holders_and_waiters_of_both_sides_follow_their_slot() {
+    let ground = Ground::start(0, LEASE).await;
+    let held = of_each_type!(hold(&ground));
+    let slot = ground.group.slot_of(TAG);
+    let from = ground.group.master_of(slot);
+    ground.group.move_slot(slot, (from + 1) % 3);
+    assert!(ground.group.servers[from].keys().is_empty());
+    // The server ends the subscriptions in a slot that moves, and Redisson 4.7.0 does not subscribe again. So the Java waiters
+    // attempt at the end of the lease that they know of.
+    release_all(ground, held, LEASE + HAND_OFF).await;
+}
+
+/// Guarantees 1, 7 and 8.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holders_and_waiters_of_both_sides_follow_a_failover() {
+    let ground = Ground::start(1, LEASE).await;
+    let held = of_each_type!(hold(&ground));
+    let slot = ground.group.slot_of(TAG);
+    let before = ground.group.master_of(slot);
+    assert_ne!(ground.group.fail_over(slot), before);
+    release_all(ground, held, HAND_OFF).await;
+}
+
+/// Releases what both sides hold where their slot is now, and locks once more.
+async fn release_all(ground: Ground, held: [Held; 5], java_acquires_within: Duration) {
+    join_all(held.into_iter().map(|held| held.release(&ground, java_acquires_within))).await;
+    of_each_type!(excludes_and_wakes(&ground, TAG));
+    ground.end().await;
+}
+
+/// Two locks of one type, one for each language, which holds it. The other language waits for it, and also tries to acquire it
+/// all the time.
+struct Held {
+    ours: String,
+    guard: LockGuard,
+    java_waiter: Actor,
+    java_waits: JoinHandle<()>,
+
+    theirs: String,
+    java_holder: Actor,
+    rust_waits: JoinHandle<LockGuard>,
+
+    tries: [JoinHandle<()>; 2],
+    is_over: Arc<AtomicBool>,
+}
+
+async fn hold<R: Row>(ground: &Ground) -> Held {
+    let Ground { java, locks, .. } = ground;
+    let [ours, theirs] = ["rust", "java"].map(|holder| format!("{}:{holder}{TAG}", R::NAME));
+    let [waits_as, holds_as, tries_as] =
+        ["waiter", "holder", "other"].map(|role| format!("{}-{role}", R::NAME));
+    let server = ground.server(TAG);
+
+    let guard = R::Rust::lock(locks, &ours).lock().await.unwrap();
+    let java_waiter = rival::<R>(java, &waits_as);
+    let java_waits = waits(server, &java_waiter, &ours).await;
+
+    let java_holder = actor::<R>(java, &holds_as);
+    java_holder.lock(&theirs).await.unwrap();
+    let mut waiter = R::Rust::rival(locks, &theirs);
+    let rust_waits = waiting::<R, _>(server, async move { waiter.lock().await.unwrap() }).await;
+
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (other, mut rust) = (rival::<R>(java, &tries_as), R::Rust::rival(locks, &theirs));
+    let java_tries = tokio::spawn({
+        let (is_over, name) = (Arc::clone(&is_over), ours.clone());
+        async move {
+            while !is_over.load(Ordering::SeqCst) {
+                assert!(!other.try_lock(&name).await.unwrap(), "Rust holds {name}");
+                sleep(20 * MS).await;
+            }
+        }
+    });
+    let rust_tries = tokio::spawn({
+        let is_over = Arc::clone(&is_over);
+        async move {
+            while !is_over.load(Ordering::SeqCst) {
+                assert!(rust.try_lock().await.unwrap().is_none(), "Java holds {}", rust.name());
+                sleep(20 * MS).await;
+            }
+        }
+    });
+    let tries = [java_tries, rust_tries];
+    Held { ours, guard, java_waiter, java_waits, theirs, java_holder, rust_waits, tries, is_over }
+}
+
+impl Held {
+    /// Waits until both are renewed where they are now, and releases them.
+    async fn release(self, ground: &Ground, java_acquires_within: Duration) {
+        renewed(&self.guard).await;
+        raised(ground.server(TAG), &self.theirs).await;
+        assert!(!self.java_waits.is_finished() && !self.rust_waits.is_finished() && !self.guard.is_lost());
+        self.is_over.store(true, Ordering::SeqCst);
+        for tries in self.tries {
+            tries.await.unwrap();
+        }
+        self.java_holder.unlock(&self.theirs).await.unwrap();
+        let guard = timeout(HAND_OFF, self.rust_waits).await.expect("a message wakes Rust").unwrap();
+        guard.unlock().await.unwrap();
+        self.guard.unlock().await.unwrap();
+        timeout(java_acquires_within, self.java_waits).await.expect("Java acquires it").unwrap();
+        self.java_waiter.unlock(&self.ours).await.unwrap();
+    }
+}

@@ -1,0 +1,205 @@
+//! The scripts in a cluster while a slot moves: some keys of a lock are on the old server, and some on the new one.
+
+use std::time::Duration;
+
+use lockkeeper_testkit::{Cluster, lua};
+use redis::{Connection, RedisError, Value, cmd};
+
+const OWNER: &str = "11111111-2222-3333-4444-555555555555:1";
+const OTHER: &str = "11111111-2222-3333-4444-555555555555:2";
+const LEASE: &str = "60000";
+
+/// Two masters. The slot of the lock `a` is on the old one, and can be moved to the new one.
+struct Scene {
+    group: Cluster,
+    slot: u16,
+    old: usize,
+    new: usize,
+}
+
+/// A script with its keys and arguments.
+type Call<'a> = (&'a str, &'a [&'a str], &'a [&'a str]);
+
+impl Scene {
+    fn start() -> Self {
+        let group = Cluster::start(2, 0);
+        let slot = group.slot_of("a");
+        let old = group.master_of(slot);
+        Self { group, slot, old, new: 1 - old }
+    }
+
+    fn open(&self) {
+        self.group.open_slot(self.slot, self.new);
+    }
+
+    fn close(&self) {
+        self.group.close_slot(self.slot, self.new);
+    }
+
+    fn on_old(&self, call: Call<'_>) -> Result<Value, RedisError> {
+        evaluate(&mut self.group.servers[self.old].connect().unwrap(), call)
+    }
+
+    /// On the new server, as a client that follows an `ASK`.
+    fn on_new(&self, call: Call<'_>) -> Result<Value, RedisError> {
+        let mut connection = self.group.servers[self.new].connect().unwrap();
+        cmd("ASKING").exec(&mut connection).unwrap();
+        evaluate(&mut connection, call)
+    }
+}
+
+fn evaluate(connection: &mut Connection, (file, keys, args): Call<'_>) -> Result<Value, RedisError> {
+    cmd("EVAL").arg(lua::sharded(&lua::source(file))).arg(keys.len()).arg(keys).arg(args).query(connection)
+}
+
+fn is_refused(reply: Result<Value, RedisError>, codes: &[&str]) -> bool {
+    let error = reply.expect_err("a refusal");
+    let is_expected = error.code().is_some_and(|code| codes.contains(&code));
+    assert!(is_expected, "{error}");
+    is_expected
+}
+
+fn is_split(reply: Result<Value, RedisError>) -> bool {
+    let error = reply.expect_err("a refusal").to_string();
+    let is_known =
+        ["non local key", "undeclared keys were accessed"].iter().any(|words| error.contains(words));
+    assert!(is_known, "{error}");
+    true
+}
+
+/// What one server replies to the operations of an owner that holds the `RLock`, up to its release.
+fn use_rlock(key: &str, run: &dyn Fn(Call<'_>) -> Result<Value, RedisError>) {
+    let channel = channel_of(key);
+    let keys: &[&str] = &[key];
+    assert_eq!(run(("rlock/reenter.lua", keys, &[OWNER, "2", LEASE])).unwrap(), Value::Nil);
+    assert_eq!(run(("rlock/renew.lua", keys, &[LEASE, OWNER])).unwrap(), list(&[1]));
+    assert!(matches!(run(("rlock/state.lua", keys, &[])).unwrap(), Value::Int(1..)));
+    let Value::Array(listed) = run(("inspect.lua", keys, &["0"])).unwrap() else { panic!("a list") };
+    assert_eq!(listed.len(), 6);
+    assert_eq!(run(("rlock/release.lua", keys, &[OWNER, "1", &channel])).unwrap(), Value::Int(0));
+    assert_eq!(run(("rlock/release.lua", keys, &[OWNER, "0", &channel])).unwrap(), Value::Int(1));
+}
+
+fn channel_of(key: &str) -> String {
+    if key.contains('{') {
+        format!("redisson_lock__channel:{key}")
+    } else {
+        format!("redisson_lock__channel:{{{key}}}")
+    }
+}
+
+fn list(numbers: &[i64]) -> Value {
+    Value::Array(numbers.iter().copied().map(Value::Int).collect())
+}
+
+#[test]
+fn an_rlock_is_held_and_released_on_both_servers_while_its_slot_moves() {
+    const MOVED: &str = "{a}:moved";
+    let scene = Scene::start();
+    for key in ["a", MOVED] {
+        let acquire: Call<'_> = ("rlock/acquire.lua", &[key], &[OWNER, LEASE]);
+        assert_eq!(scene.on_old(acquire).unwrap(), Value::Nil);
+    }
+    let mut listening = scene.group.servers[scene.old].connect().unwrap();
+    listening.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    cmd("SSUBSCRIBE").arg(channel_of("a")).exec(&mut listening).unwrap();
+    scene.open();
+    scene.group.move_key(MOVED, scene.new);
+
+    use_rlock("a", &|call| scene.on_old(call));
+    let message: (String, String, String) =
+        redis::from_redis_value(listening.recv_response().unwrap()).unwrap();
+    assert_eq!(message, ("smessage".to_owned(), channel_of("a"), "0".to_owned()));
+
+    for key in ["a", MOVED] {
+        let acquire: Call<'_> = ("rlock/acquire.lua", &[key], &[OWNER, LEASE]);
+        assert!(is_refused(scene.on_old(acquire), &["ASK"]));
+        assert_eq!(scene.on_new(acquire).unwrap(), Value::Nil);
+        use_rlock(key, &|call| scene.on_new(call));
+    }
+    let published = |server: usize| scene.group.servers[server].calls("spublish");
+    assert_eq!((published(scene.old), published(scene.new)), (1, 2));
+}
+
+#[test]
+fn a_write_lock_is_renewed_and_looked_at_on_both_servers_while_its_slot_moves() {
+    let scene = Scene::start();
+    let writer = format!("{OWNER}:write");
+    let acquire: Call<'_> = ("write/acquire.lua", &["a", "redisson_rwlock:{a}"], &[&writer, LEASE]);
+    assert_eq!(scene.on_old(acquire).unwrap(), Value::Nil);
+    let holds = |run: &dyn Fn(Call<'_>) -> Result<Value, RedisError>| {
+        assert_eq!(run(("rlock/reenter.lua", &["a"], &[&writer, "2", LEASE])).unwrap(), Value::Nil);
+        assert_eq!(run(("rlock/renew.lua", &["a"], &[LEASE, &writer])).unwrap(), list(&[1]));
+        assert!(matches!(run(("write/state.lua", &["a"], &[])).unwrap(), Value::Int(1..)));
+    };
+    scene.open();
+    holds(&|call| scene.on_old(call));
+    scene.group.move_key("a", scene.new);
+    holds(&|call| scene.on_new(call));
+    scene.close();
+}
+
+/// The hash is on one server, and the key of the reader on the other.
+#[test]
+fn a_living_reader_is_never_treated_as_dead_while_its_slot_moves() {
+    let hold = format!("{{a}}:{OWNER}:rwlock_timeout:1");
+    for moved in ["a", hold.as_str()] {
+        let scene = Scene::start();
+        let keys: &[&str] = &["a", "redisson_rwlock:{a}"];
+        let (reader, writer) = (format!("{OTHER}:write"), format!("{OWNER}:write"));
+        assert_eq!(scene.on_old(("read/acquire.lua", keys, &[OWNER, "1", LEASE])).unwrap(), Value::Nil);
+        scene.open();
+        scene.group.move_key(moved, scene.new);
+
+        let calls: [Call<'_>; 8] = [
+            ("read/acquire.lua", keys, &[OTHER, "2", LEASE]),
+            ("read/reenter.lua", keys, &[OWNER, "1", "2", LEASE]),
+            ("read/release.lua", keys, &[OWNER, "1", "0", LEASE]),
+            ("read/renew.lua", keys, &[LEASE, OWNER, "1", LEASE]),
+            ("read/state.lua", keys, &[]),
+            ("write/acquire.lua", keys, &[&reader, LEASE]),
+            ("write/acquire.lua", keys, &[&writer, LEASE]),
+            ("write/release.lua", keys, &[&writer, "0"]),
+        ];
+        for call in calls {
+            assert!(is_refused(scene.on_old(call), &["TRYAGAIN", "ASK"]), "{}", call.0);
+            assert!(is_refused(scene.on_new(call), &["TRYAGAIN"]), "{}", call.0);
+        }
+        let inspect: Call<'_> = ("inspect.lua", &["a"], &["0"]);
+        if moved == "a" {
+            assert!(is_refused(scene.on_old(inspect), &["ASK"]) && is_split(scene.on_new(inspect)));
+        } else {
+            assert!(is_split(scene.on_old(inspect)));
+        }
+
+        scene.close();
+        assert!(matches!(scene.on_new(("read/state.lua", keys, &[])).unwrap(), Value::Int(1..)));
+        let write: Call<'_> = ("write/acquire.lua", keys, &[&writer, LEASE]);
+        assert!(matches!(scene.on_new(write).unwrap(), Value::Int(1..)), "the reader still holds the lock");
+        let release: Call<'_> = ("read/release.lua", keys, &[OWNER, "1", "0", LEASE]);
+        assert_eq!(scene.on_new(release).unwrap(), Value::Int(1));
+        assert_eq!(scene.on_new(write).unwrap(), Value::Nil);
+    }
+}
+
+#[test]
+fn a_fair_lock_is_refused_as_a_whole_while_its_slot_moves() {
+    let scene = Scene::start();
+    let of_queue =
+        ["redisson_lock_queue", "redisson_lock_timeout", "lockkeeper_fair", "lockkeeper_fair_tickets"];
+    let of_queue = of_queue.map(|key| format!("{key}:{{a}}"));
+    let channel = channel_of("a");
+    let mut keys = vec!["a"];
+    keys.extend(of_queue.iter().map(String::as_str));
+    keys.push(&channel);
+    let acquire = |owner| scene.on_old(("fair/acquire.lua", &keys, &[owner, LEASE, "6000", "300000"]));
+    assert_eq!(acquire(OWNER).unwrap(), Value::Nil);
+    assert_eq!(acquire(OTHER).unwrap(), Value::Int(-4));
+    scene.open();
+    // All five keys are on the old server. A script that removes the last waiter would fail half-way.
+    let release: Call<'_> = ("fair/release.lua", &keys, &[OTHER, "0", "300000"]);
+    assert!(is_refused(scene.on_old(release), &["TRYAGAIN"]));
+    assert_eq!(scene.on_old(("rlock/renew.lua", &["a"], &[LEASE, OWNER])).unwrap(), list(&[1]));
+    scene.close();
+    assert_eq!(scene.on_new(release).unwrap(), Value::Int(1));
+}

@@ -1,0 +1,105 @@
+//! Servers and sentinels that have not heard of the last switch.
+
+use lockkeeper_testkit::Sentinels;
+use tokio::time::sleep;
+
+use crate::support::{MS, SECOND, eventually, replicated, throughout, timed, within};
+use crate::{client, is_asked, pair};
+
+/// Another program's owner can use its id again, as a Java thread does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forced_release_does_not_end_a_later_hold_of_the_same_java_thread() {
+    const JAVA: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:1";
+    let (mut old, new, locks) = pair().await;
+    let java_locks = || {
+        old.run::<()>(&["HSET", "a", JAVA, "1"]);
+        old.run::<()>(&["PEXPIRE", "a", "60000"]);
+    };
+    java_locks();
+    assert!(locks.rlock("a").force_unlock().await.unwrap());
+    java_locks();
+    replicated(&old, 1).await;
+    new.run::<()>(&["REPLICAOF", "NO", "ONE"]);
+    old.kill();
+    let guard = locks.rlock("b").lock().await.unwrap();
+    assert!(new.run::<bool>(&["EXISTS", "b"]), "the client follows");
+    let is_held = async || assert!(new.run::<bool>(&["EXISTS", "a"]), "the Java thread holds it");
+    throughout(SECOND, is_held).await;
+    guard.unlock().await.unwrap();
+    locks.shutdown().await.unwrap();
+}
+
+/// One sentinel that was cut off with the old master has not heard of the failover.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_that_missed_the_failover_does_not_outvote_those_that_are_silent() {
+    let mut group = Sentinels::start(SECOND);
+    let locks = client(&group).await;
+    let old = group.master();
+    // A part of the network with the first sentinel and the master is cut off.
+    group.sentinels[0].kill();
+    group.servers[old].freeze();
+    let others: Vec<usize> = (0..3).filter(|index| *index != old).collect();
+    let promoted = || others.iter().find(|index| group.is_master(**index)).copied();
+    within(60 * SECOND, "a replica is promoted", promoted, Option::is_some).await;
+    let new = promoted().unwrap();
+    let guard = locks.rlock("a").lock().await.unwrap();
+    assert!(group.servers[new].run::<bool>(&["EXISTS", "a"]));
+    sleep(12 * SECOND).await; // until the client takes earlier news again
+    // The network changes: this client reaches the part that was cut off, and the other sentinels no more.
+    group.sentinels[1].freeze();
+    group.sentinels[2].freeze();
+    group.servers[old].thaw();
+    group.sentinels[0].start_again();
+    let clients = || group.sentinels[0].run::<String>(&["CLIENT", "LIST"]);
+    let is_asked = |clients: &String| clients.contains("cmd=sentinel|master");
+    eventually("the client asks this sentinel alone", clients, is_asked).await;
+    throughout(2 * SECOND, async || {
+        let beside = locks.rlock("a").try_lock().await.unwrap();
+        assert!(beside.is_none(), "granted by the old master, while the new one has the hold");
+    })
+    .await;
+    assert!(group.is_master(old) && group.is_master(new), "nobody told the old master");
+    guard.unlock().await.unwrap();
+    locks.shutdown().await.unwrap();
+}
+
+/// A call that makes a connection to a silent master does not wait for it any longer when another server is the master.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_connects_to_a_silent_master_goes_on_at_the_switch() {
+    let (old, new, locks) = pair().await;
+    old.run::<()>(&["CLIENT", "KILL", "TYPE", "normal"]);
+    old.freeze();
+    let locking = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.rlock("a").lock().await }
+    });
+    sleep(300 * MS).await; // it connects meanwhile: a stopped server cannot tell
+    new.run::<()>(&["REPLICAOF", "NO", "ONE"]);
+    let (guard, took) = timed(locking).await;
+    assert!(took < 2 * SECOND, "{took:?}");
+    guard.unwrap().unwrap().unlock().await.unwrap();
+    locks.shutdown().await.unwrap();
+}
+
+/// The old master came back and still calls itself a master. Then the new one is silent for a moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_master_is_not_used_again_because_the_new_one_is_silent_for_a_moment() {
+    let (mut old, new, locks) = pair().await;
+    new.run::<()>(&["REPLICAOF", "NO", "ONE"]);
+    old.kill();
+    let guard = locks.rlock("a").lock().await.unwrap();
+    assert!(new.run::<bool>(&["EXISTS", "a"]));
+    old.start_again();
+    is_asked(&old).await;
+    new.freeze();
+    is_asked(&old).await; // it alone answers
+    new.thaw();
+    let beside = locks.rlock("a").try_lock().await.unwrap();
+    assert!(
+        beside.is_none(),
+        "granted by the old master, while the new one has the hold: {}",
+        guard.is_lost()
+    );
+    guard.unlock().await.unwrap();
+    locks.shutdown().await.unwrap();
+}

@@ -1,0 +1,102 @@
+//! The faults of a world, and what they explain.
+
+use std::time::Duration;
+
+use super::Oracle;
+use super::guards::Entry;
+use crate::locks::Claim;
+use crate::plan::{FaultKind, SECOND};
+
+/// Something that went wrong outside of the engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    pub kind: Option<FaultKind>,
+    /// `None`: all.
+    pub process: Option<usize>,
+    pub server: Option<usize>,
+    pub start: Duration,
+    /// `Duration::MAX`: it goes on.
+    pub end: Duration,
+}
+
+impl Oracle {
+    /// Returns a number for [`Self::end_fault`].
+    pub fn begin_fault(
+        &mut self,
+        now: Duration,
+        kind: Option<FaultKind>,
+        process: Option<usize>,
+        server: Option<usize>,
+    ) -> usize {
+        let name = kind.map_or("unpolled", FaultKind::text);
+        self.say(now, "fault", format_args!("{name} begins, process {process:?}, server {server:?}"));
+        self.count(name);
+        self.faults.push(Fault { kind, process, server, start: now, end: Duration::MAX });
+        if matches!(kind, Some(FaultKind::RestartLost | FaultKind::RestartOld))
+            && let Some(server) = server
+        {
+            self.losses[server].push(now);
+            self.queues.forget(server);
+        }
+        self.faults.len() - 1
+    }
+
+    pub fn end_fault(&mut self, now: Duration, number: usize) {
+        let fault = &mut self.faults[number];
+        fault.end = now;
+        let kind = fault.kind;
+        if matches!(kind, Some(FaultKind::RestartLost | FaultKind::RestartOld))
+            && let Some(server) = fault.server
+        {
+            self.losses[server].push(now);
+            self.queues.forget(server);
+        }
+        self.say(now, "fault", format_args!("{} ends", kind.map_or("unpolled", FaultKind::text)));
+    }
+
+    /// Since when there has been no fault, and no effect of one.
+    pub fn calm_from(&self, now: Duration) -> Duration {
+        match self.faults.iter().map(|fault| fault.end).max() {
+            Some(end) if end > now => Duration::MAX,
+            Some(end) => end + self.plan.settle(),
+            None => Duration::ZERO,
+        }
+    }
+
+    /// Whether a fault of this process or of these servers explains what happened between two times.
+    ///
+    /// A server without memory explains a refused lock, and nothing else.
+    pub(super) fn is_disturbed(
+        &self,
+        process: usize,
+        claims: &[Claim],
+        from: Duration,
+        to: Duration,
+        by_full: bool,
+    ) -> bool {
+        let tail = 2 * self.plan.command_timeout + 2 * SECOND;
+        self.faults.iter().any(|fault| {
+            (by_full || fault.kind != Some(FaultKind::Full))
+                && fault.start <= to
+                && from <= fault.end.saturating_add(tail)
+                && fault.process.is_none_or(|one| one == process)
+                && fault.server.is_none_or(|one| claims.iter().any(|claim| claim.server == one))
+        })
+    }
+
+    pub(super) fn lost_data_since(&self, claims: &[Claim], since: Duration) -> bool {
+        claims.iter().any(|claim| self.losses[claim.server].iter().any(|at| *at >= since))
+    }
+
+    /// Whether a hold may not have noticed yet that its server lost data. It notices with its next renewal, or its lease ends.
+    pub(super) fn may_be_void(&self, entry: &Entry, now: Duration) -> bool {
+        let latest = match entry.ends {
+            Some(ends) => now.saturating_sub(ends.saturating_sub(entry.granted_at)),
+            None if entry.was_extended => {
+                now.saturating_sub(self.plan.longest_lease() + self.plan.command_timeout)
+            }
+            None => now.saturating_sub(self.plan.lease + self.plan.command_timeout),
+        };
+        self.lost_data_since(&entry.claims, entry.granted_at.max(latest))
+    }
+}

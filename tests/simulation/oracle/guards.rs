@@ -1,0 +1,210 @@
+//! What the guards say: that they exclude each other, and what is lost.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use lockkeeper::LockGuard;
+
+use super::Oracle;
+use super::faults::Fault;
+use crate::locks::Claim;
+use crate::plan::{MS, Mode};
+
+/// A guard, or what was one.
+pub struct Entry {
+    pub worker: usize,
+    pub process: usize,
+    pub claims: Vec<Claim>,
+    pub is_majority: bool,
+    /// When the servers granted it.
+    pub granted_at: Duration,
+    /// When it ends, if it is not renewed for as long as it is wanted.
+    pub ends: Option<Duration>,
+    pub owner: String,
+    pub guard: Weak<LockGuard>,
+    /// It was leaked: others may acquire the lock from then on.
+    pub(super) leaked_until: Option<Duration>,
+    pub(super) was_lost: bool,
+    /// Once it was extended by a lease of its own.
+    pub(super) was_extended: bool,
+}
+
+impl Oracle {
+    pub(super) fn is_valid(&self, entry: &Entry, now: Duration) -> bool {
+        match (entry.leaked_until, entry.guard.upgrade()) {
+            (Some(until), _) => now < until,
+            (None, Some(guard)) => self.processes[entry.process].enter(|| !guard.is_lost()),
+            (None, None) => false,
+        }
+    }
+
+    /// A worker got a guard. Returns its number.
+    #[allow(clippy::too_many_arguments, reason = "it is what a grant is")]
+    pub fn granted(
+        &mut self,
+        now: Duration,
+        worker: usize,
+        process: usize,
+        claims: &[Claim],
+        is_majority: bool,
+        asked_at: Duration,
+        ends: Option<Duration>,
+        guard: &Arc<LockGuard>,
+    ) -> usize {
+        self.count("holds");
+        self.owners.extend(guard.owner_id().split(", ").map(str::to_owned));
+        let new = Entry {
+            worker,
+            process,
+            claims: claims.to_vec(),
+            is_majority,
+            // From then on, lost data may be that of this hold.
+            granted_at: self.server_granted_at(claims, &guard.owner_id()).unwrap_or(asked_at),
+            ends,
+            owner: guard.owner_id(),
+            guard: Arc::downgrade(guard),
+            leaked_until: None,
+            was_lost: false,
+            was_extended: false,
+        };
+        self.check_lost_is_final(now);
+        self.entries.retain(|entry| {
+            entry.leaked_until.is_some_and(|until| now < until) || entry.guard.strong_count() > 0
+        });
+        if self.is_valid(&new, now) {
+            let conflicts = self
+                .entries
+                .iter()
+                .filter(|old| old.worker != worker && conflict(old, &new) && self.is_valid(old, now));
+            let conflicts: Vec<_> = conflicts
+                .map(|old| {
+                    let is_excused = self.may_be_void(old, now) || self.may_be_void(&new, now);
+                    (old.worker, is_excused)
+                })
+                .collect();
+            for (other, is_excused) in conflicts {
+                if is_excused {
+                    self.excuse("overlap after data was lost");
+                } else {
+                    self.violate(now, "a", format!("workers {worker} and {other} both hold the lock"));
+                }
+            }
+        } else {
+            self.excuse("a guard was lost when it came");
+        }
+        self.entries.push(new);
+        self.entries.len() - 1
+    }
+
+    pub(super) fn server_granted_at(&self, claims: &[Claim], owners: &str) -> Option<Duration> {
+        let grants = owners.split(", ").flat_map(|owner| {
+            claims.iter().filter_map(move |claim| self.grants.get(&(claim.server, owner.to_owned())))
+        });
+        grants.min().copied()
+    }
+
+    /// Rule f: tokens grow.
+    pub fn token(
+        &mut self,
+        now: Duration,
+        claims: &[Claim],
+        token: u64,
+        is_first: bool,
+        guard: &Arc<LockGuard>,
+    ) {
+        if self.lost_data_since(claims, self.entry(guard).granted_at) {
+            return self.excuse("a token that came after data was lost");
+        }
+        let before = self.tokens.insert(claims[0].name, token);
+        if before.is_some_and(|before| if is_first { token <= before } else { token < before }) {
+            self.violate(now, "f", format!("token {token} after {before:?}"));
+        }
+    }
+
+    /// Rule b: a hold that was lost stays lost.
+    pub fn check_lost_is_final(&mut self, now: Duration) {
+        let mut revived = Vec::new();
+        for index in 0..self.entries.len() {
+            let entry = &self.entries[index];
+            let Some(guard) = entry.guard.upgrade() else { continue };
+            let is_lost = self.processes[entry.process].enter(|| guard.is_lost());
+            if entry.was_lost && !is_lost {
+                revived.push(entry.worker);
+            }
+            self.entries[index].was_lost |= is_lost;
+        }
+        for worker in revived {
+            self.violate(now, "b", format!("a lost hold of worker {worker} is held again"));
+        }
+    }
+
+    pub(super) fn entry(&self, guard: &Arc<LockGuard>) -> &Entry {
+        let found = self.entries.iter().rev().find(|entry| entry.guard.as_ptr() == Arc::as_ptr(guard));
+        found.expect("each guard is recorded")
+    }
+
+    /// A guard was found lost. Something must explain that.
+    pub fn lost(&mut self, now: Duration, guard: &Arc<LockGuard>) {
+        self.count("lost");
+        let problem = self.unexplained_loss(self.entry(guard), now);
+        self.check_lost_is_final(now);
+        if let Some((rule, problem)) = problem {
+            self.violate(now, rule, problem);
+        }
+    }
+
+    pub(super) fn unexplained_loss(&self, entry: &Entry, now: Duration) -> Option<(&'static str, String)> {
+        let plan = &self.plan;
+        // Timers and answers are a little late, and drift.
+        let slack = plan.margin + plan.lease / 30 + plan.command_timeout + 20 * MS;
+        let worker = entry.worker;
+        if entry.ends.is_some_and(|ends| ends <= now + slack) {
+            return None;
+        }
+        if self.lost_data_since(&entry.claims, entry.granted_at) {
+            return None;
+        }
+        // The deadline counts from before the attempt was sent. If that was delayed, little of the lease may be left to renew it.
+        let sent = entry.granted_at.saturating_sub(plan.command_timeout);
+        let was_delayed = |fault: &Fault| fault.start <= entry.granted_at && sent <= fault.end + 20 * MS;
+        if plan.mode == Mode::Gentle && !self.faults.iter().any(was_delayed) {
+            return Some(("e", format!("worker {worker} lost a hold that was renewed")));
+        }
+        let from = now.saturating_sub(2 * plan.longest_lease());
+        if self.is_disturbed(entry.process, &entry.claims, from, now, false) {
+            return None;
+        }
+        Some(("c", format!("worker {worker} lost a hold without a cause")))
+    }
+
+    /// The lease was extended to end at this time at the earliest.
+    pub fn extended(&mut self, guard: &Arc<LockGuard>, ends: Duration) {
+        let index = self.entries.iter().position(|entry| entry.guard.as_ptr() == Arc::as_ptr(guard));
+        let entry = &mut self.entries[index.expect("each guard is recorded")];
+        entry.was_extended = true;
+        if let Some(before) = &mut entry.ends {
+            *before = ends.max(*before);
+        }
+    }
+
+    /// The guard is leaked: the lock stays held until `until`.
+    pub fn leaks(&mut self, guard: &Arc<LockGuard>, until: Duration) {
+        let index = self.entries.iter().position(|entry| entry.guard.as_ptr() == Arc::as_ptr(guard));
+        let entry = &mut self.entries[index.expect("each guard is recorded")];
+        entry.leaked_until = Some(until);
+        entry.guard = Weak::new();
+        let (claims, lasts) = (entry.claims.clone(), until);
+        self.waits.leaked(&claims, lasts + self.plan.lease);
+    }
+}
+
+fn conflict(one: &Entry, other: &Entry) -> bool {
+    if one.is_majority || other.is_majority {
+        return one.claims[0].name == other.claims[0].name;
+    }
+    one.claims.iter().any(|one| {
+        other.claims.iter().any(|other| {
+            (one.server, one.name) == (other.server, other.name) && !(one.is_shared && other.is_shared)
+        })
+    })
+}

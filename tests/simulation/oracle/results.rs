@@ -1,0 +1,155 @@
+//! What calls returned. Each refusal and each error needs an explanation.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::{Error, LockGuard};
+
+use super::Oracle;
+use crate::locks::Claim;
+use crate::plan::{FaultKind, Kind, Mode, SECOND};
+
+/// A guard while it is released.
+pub struct Releasing {
+    pub worker: usize,
+    pub process: usize,
+    pub claims: Vec<Claim>,
+    pub granted_at: Duration,
+    pub owner: String,
+    pub was_lost: bool,
+    pub remaining: Duration,
+}
+
+impl Oracle {
+    /// Describes a guard before it is released.
+    pub fn before_release(&self, guard: &Arc<LockGuard>) -> Releasing {
+        let entry = self.entry(guard);
+        Releasing {
+            worker: entry.worker,
+            process: entry.process,
+            claims: entry.claims.clone(),
+            granted_at: entry.granted_at,
+            owner: entry.owner.clone(),
+            was_lost: self.processes[entry.process].enter(|| guard.is_lost()),
+            remaining: self.processes[entry.process].enter(|| guard.remaining()),
+        }
+    }
+
+    /// Rule c: what `unlock` says is true. `is_last`: the owner has no other hold.
+    pub fn released(&mut self, now: Duration, begun: Duration, of: &Releasing, result: &Result<(), Error>) {
+        match result {
+            Ok(()) if of.was_lost => self.violate(now, "c", "a lost hold was released"),
+            Ok(()) => self.count("released"),
+            Err(Error::NotHeld(_)) => {
+                self.count("not held");
+                let took = now - begun;
+                let is_over = of.was_lost || of.remaining <= took + took / 50 + self.plan.margin;
+                if is_over {
+                    return;
+                }
+                if self.lost_data_since(&of.claims, of.granted_at) {
+                    return self.excuse("not held after data was lost");
+                }
+                self.violate(now, "c", format!("worker {} did not hold what it released", of.worker));
+            }
+            Err(error) => self.failed_with_a_hold(now, begun, of, error),
+        }
+    }
+
+    /// Rule c: after a release the server has nothing of the owner, except from a late copy.
+    pub fn is_left_behind(&mut self, now: Duration, server: usize, owner: &str) {
+        let (acquired, released) =
+            self.commands.get(&(server, owner.to_owned())).copied().unwrap_or_default();
+        // A server that returns to earlier data has the hold again.
+        let recently = now.saturating_sub(self.plan.command_timeout + SECOND);
+        if self.losses[server].iter().any(|at| *at >= recently) {
+            self.excuse("a released hold is back after data was lost");
+        } else if acquired > released {
+            self.excuse("a late copy acquired after the release");
+        } else {
+            self.violate(now, "c", format!("the server has {owner} after its release"));
+        }
+    }
+
+    /// A release or an extension failed. Neither needs memory, and single faults are ridden out.
+    pub fn failed_with_a_hold(&mut self, now: Duration, begun: Duration, of: &Releasing, error: &Error) {
+        if matches!(error, Error::OutOfMemory(_)) || self.plan.mode == Mode::Gentle {
+            self.violate(now, "e", format!("worker {}: {error:?}", of.worker));
+        }
+        self.failed(now, begun, of.worker, of.process, &of.claims, error);
+    }
+
+    /// A call failed. A fault must explain that.
+    pub fn failed(
+        &mut self,
+        now: Duration,
+        begun: Duration,
+        worker: usize,
+        process: usize,
+        claims: &[Claim],
+        error: &Error,
+    ) {
+        self.count("failed");
+        self.say(now, format_args!("worker {worker}"), format_args!("failed: {error}"));
+        if !error.is_transient() {
+            return self.violate(now, "errors", format!("worker {worker}: {error:?}"));
+        }
+        if self.is_disturbed(process, claims, begun, now, true) {
+            return;
+        }
+        if self.is_behind_a_disturbed_one(process, begun, now, error) {
+            self.excuse("a call got no answer, as the one in front of it waited for another server");
+        } else if self.had_an_idle_connection(process, claims, now, error) {
+            self.excuse("a connection that broke while it was idle was used at the end of a call");
+        } else {
+            self.violate(now, "errors", format!("worker {worker}, without a fault: {error:?}"));
+        }
+    }
+
+    /// In front of the call waited perhaps one for several locks, and one of these is on a server with a fault.
+    fn is_behind_a_disturbed_one(
+        &self,
+        process: usize,
+        begun: Duration,
+        now: Duration,
+        error: &Error,
+    ) -> bool {
+        let on = |server| Claim { server, name: 0, is_shared: false };
+        let all: Vec<Claim> = (0..self.plan.servers).map(on).collect();
+        self.plan.kind == Kind::Multi
+            && matches!(error, Error::TimedOut(_))
+            && self.is_disturbed(process, &all, begun, now, true)
+    }
+
+    /// A call for several locks waits for one of them for long, so nobody notices that the connection for another one broke.
+    fn had_an_idle_connection(&self, process: usize, claims: &[Claim], now: Duration, error: &Error) -> bool {
+        use FaultKind::{Cut, CutLate, Refuse, Restart, RestartLost, RestartOld};
+        let breaks = [Cut, CutLate, Refuse, Restart, RestartLost, RestartOld];
+        self.plan.kind == Kind::Multi
+            && matches!(error, Error::Unreachable(_))
+            && self.faults.iter().any(|fault| {
+                fault.kind.is_some_and(|kind| breaks.contains(&kind))
+                    && fault.start <= now
+                    && fault.process.is_none_or(|one| one == process)
+                    && fault.server.is_none_or(|one| claims.iter().any(|claim| claim.server == one))
+            })
+    }
+
+    /// A call did not get the lock. Another owner must have had it, or waited before.
+    pub fn refused(
+        &mut self,
+        now: Duration,
+        begun: Duration,
+        worker: usize,
+        process: usize,
+        claims: &[Claim],
+    ) {
+        self.count("refused");
+        // A call behind another waiter of its process takes that waiter's answer.
+        let was_held = self.waits.was_held(claims, begun.saturating_sub(self.plan.handover()));
+        let has_queue = claims.iter().any(|claim| self.queues.is_used(claim.server));
+        if !was_held && !has_queue && !self.is_disturbed(process, claims, begun, now, true) {
+            self.violate(now, "errors", format!("worker {worker} was refused a lock that nobody had"));
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Tasks that wait for a lock.
+
+use lockkeeper::{BaseLock, LockGuard};
+use tokio::task::JoinHandle;
+
+use super::{SECOND, timed};
+
+/// Starts a task that acquires a lock.
+pub fn waiter(mut lock: impl BaseLock + 'static) -> JoinHandle<LockGuard> {
+    tokio::spawn(async move { lock.lock().await.unwrap() })
+}
+
+/// Waits until a message wakes the waiter, and returns its guard.
+pub async fn woken_by_message(waiter: JoinHandle<LockGuard>) -> LockGuard {
+    let (guard, waited) = timed(waiter).await;
+    // A safety poll would come after three seconds.
+    assert!(waited < 2 * SECOND, "{waited:?}");
+    guard.unwrap()
+}

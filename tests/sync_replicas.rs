@@ -1,0 +1,159 @@
+//! Guarantee 17, with `sync_replicas`: a hold that too few replicas have is not granted.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use futures_util::FutureExt;
+use lockkeeper::{BaseLock, Error, LockClient, LockConfig, LockConfigBuilder};
+use support::fixture::{Fixture, for_each_lock};
+use support::{LIMIT, MS, SECOND, Scene, Server, connect, eventually, poll_until, soon, timed};
+
+/// A server with one replica.
+struct Pair {
+    scene: Scene,
+    replica: Server,
+}
+
+impl Pair {
+    async fn start() -> Self {
+        let scene = Scene::with(Server::with(&["--repl-diskless-sync-delay", "0"]));
+        let replica = Server::start();
+        replica.run::<()>(&["REPLICAOF", "127.0.0.1", &scene.server.port().to_string()]);
+        let replication = || scene.server.run::<String>(&["INFO", "replication"]);
+        eventually("the replica follows", replication, |text| text.contains("state=online")).await;
+        Self { scene, replica }
+    }
+
+    async fn client(&self, config: LockConfigBuilder) -> LockClient {
+        connect(self.scene.server.url(), config.sync_replicas(1)).await
+    }
+
+    async fn end(self) {
+        self.replica.run::<()>(&["REPLICAOF", "NO", "ONE"]);
+        drop(self.replica);
+        self.scene.end().await;
+    }
+}
+
+/// It waits for seconds longer than anything here may take, unless it waits for the replica.
+fn slow() -> LockConfigBuilder {
+    LockConfig::builder().connections(1).command_timeout(LIMIT / 4).sync_timeout(LIMIT / 2)
+}
+
+async fn a_hold_that_no_replica_has_is_not_granted<F: Fixture>() {
+    let pair = Pair::start().await;
+    let config = LockConfig::builder().sync_timeout(200 * MS).retry_timeout(SECOND);
+    let locks = pair.client(config).await;
+    pair.replica.freeze();
+    let mut lock = F::lock(&locks, "a");
+    let (refused, took) = timed(async { lock.lock().await }).await;
+    let error = refused.unwrap_err();
+    assert!(matches!(error, Error::TooFewReplicas { acknowledged: 0, wanted: 1, .. }), "{error:?}");
+    assert!(error.is_transient() && error.to_string().contains("0 of 1 replicas have it"), "{error}");
+    assert!(took >= 400 * MS, "it was not acquired anew: {took:?}");
+    let refused = soon(lock.try_lock_for(500 * MS)).await;
+    assert!(matches!(refused, Err(Error::TooFewReplicas { .. } | Error::TimedOut(_))), "{refused:?}");
+    let is_free = || !pair.scene.server.run::<bool>(&["EXISTS", "a"]);
+    eventually("nothing is left of it", is_free, |&is_free| is_free).await;
+
+    pair.replica.thaw();
+    for _ in 0..20 {
+        let guard = soon(lock.lock()).await.unwrap();
+        assert!(pair.replica.run::<bool>(&["EXISTS", "a"]), "the replica has it when it is granted");
+        guard.unlock().await.unwrap();
+    }
+    locks.shutdown().await.unwrap();
+    drop((lock, locks));
+    pair.end().await;
+}
+
+async fn reentries_renewals_and_releases_do_not_wait_for_replicas<F: Fixture>() {
+    let pair = Pair::start().await;
+    let locks = pair.client(slow()).await;
+    let mut lock = F::lock(&locks, "a");
+    let guard = soon(lock.lock()).await.unwrap();
+    pair.replica.freeze();
+    let acquiring = tokio::spawn({
+        let locks = locks.clone();
+        async move { F::lock(&locks, "b").lock().await }
+    });
+    let waiting = || pair.scene.server.run::<String>(&["INFO", "clients"]);
+    eventually("an acquire waits", waiting, |text| text.contains("blocked_clients:1")).await;
+    let in_time = async {
+        let inner = lock.lock().await.unwrap();
+        inner.extend(60 * SECOND).await.unwrap();
+        inner.unlock().await.unwrap();
+        guard.unlock().await.unwrap();
+    };
+    let ((), took) = timed(in_time).await;
+    assert!(took < LIMIT / 4, "{took:?}");
+    assert!(!acquiring.is_finished(), "it waits for the replica");
+    pair.replica.thaw();
+    soon(acquiring).await.unwrap().unwrap().unlock().await.unwrap();
+    locks.shutdown().await.unwrap();
+    drop((lock, locks));
+    pair.end().await;
+}
+
+/// Each waits for its own replicas only. A call that has to wait for others gets no time-out for that.
+#[tokio::test]
+async fn all_acquires_report_that_replicas_are_missing() {
+    let pair = Pair::start().await;
+    let config = LockConfig::builder().connections(2).sync_timeout(300 * MS).retry_timeout(2 * SECOND);
+    let locks = pair.client(config).await;
+    locks.rlock("first").lock().await.unwrap().unlock().await.unwrap();
+    pair.replica.freeze();
+    let lock = |number| {
+        let locks = locks.clone();
+        tokio::spawn(async move { locks.rlock(format!("a:{number}")).lock().await })
+    };
+    let acquiring: Vec<_> = (0..12).map(lock).collect();
+    for call in acquiring {
+        let refused = soon(call).await.unwrap();
+        assert!(matches!(refused, Err(Error::TooFewReplicas { .. })), "{refused:?}");
+    }
+    eventually("nothing is left", || pair.scene.server.keys(), Vec::is_empty).await;
+    pair.replica.thaw();
+    locks.shutdown().await.unwrap();
+    drop(locks);
+    pair.end().await;
+}
+
+/// Guarantee 8. The call has sent its acquire, or waits behind others, when nobody polls it any more.
+#[tokio::test]
+async fn an_unpolled_call_does_not_keep_others_from_acquiring() {
+    let pair = Pair::start().await;
+    let locks = pair.client(slow()).await;
+    locks.rlock("first").lock().await.unwrap().unlock().await.unwrap();
+    let (mut sent, mut behind) = (locks.rlock("a"), locks.rlock("b"));
+    let (mut sending, mut waiting) = (Box::pin(sent.lock()), Box::pin(behind.lock()));
+    pair.replica.freeze();
+    let blocked = || pair.scene.server.run::<String>(&["INFO", "clients"]).contains("blocked_clients:1");
+    poll_until(&mut sending, blocked).await;
+    assert!(waiting.as_mut().now_or_never().is_none());
+    pair.replica.thaw();
+    soon(locks.rlock("c").lock()).await.unwrap().unlock().await.unwrap();
+    drop((sending, waiting));
+    drop((sent, behind));
+    locks.shutdown().await.unwrap();
+    drop(locks);
+    pair.end().await;
+}
+
+/// A server without replicas grants nothing: that is better than a setting without effect.
+#[tokio::test]
+async fn without_replicas_nothing_is_granted() {
+    let scene = Scene::start();
+    let config = LockConfig::builder().sync_replicas(2).sync_timeout(20 * MS).retry_timeout(100 * MS);
+    let locks = connect(scene.server.url(), config).await;
+    let refused = locks.rlock("a").lock().await;
+    assert!(matches!(refused, Err(Error::TooFewReplicas { acknowledged: 0, wanted: 2, .. })), "{refused:?}");
+    locks.shutdown().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+for_each_lock! {
+    a_hold_that_no_replica_has_is_not_granted
+    reentries_renewals_and_releases_do_not_wait_for_replicas
+}

@@ -1,0 +1,69 @@
+//! TLS: private certificate authorities, certificates of clients, and what `connect` says about those that do not fit.
+
+#![allow(unreachable_pub, reason = "a test")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod cluster;
+mod invalid;
+mod replicated;
+mod sentinel;
+mod single;
+
+use lockkeeper::{BaseLock, Error, LockClient, Source};
+use lockkeeper_testkit::Certificates;
+use redis::{ClientTlsConfig, TlsCertificates};
+use support::fixture::Fixture;
+use support::{SECOND, eventually, patient, soon};
+
+/// Makes certificates, and tells rustls which crypto provider to use.
+fn certificates() -> Certificates {
+    let _ = rustls::crypto::ring::default_provider().install_default(); // another test was faster
+    Certificates::new()
+}
+
+/// A client trusts the authority of `root`, and shows the certificate of `own`.
+fn client_side(root: &Certificates, own: Option<&Certificates>) -> TlsCertificates {
+    let client_tls = own.map(|own| ClientTlsConfig {
+        client_cert: own.read("client.crt"),
+        client_key: own.read("client.key"),
+    });
+    TlsCertificates { client_tls, root_cert: Some(root.read("ca.crt")) }
+}
+
+async fn connect(source: Source) -> lockkeeper::Result<LockClient> {
+    // On a busy machine, a replica can need several tries to become a master. A message wakes a waiter, or it sleeps on.
+    let config = patient().retry_timeout(60 * SECOND).safety_poll(3_600 * SECOND);
+    soon(LockClient::connect_with(source, config.build().unwrap())).await
+}
+
+/// A lock is handed over, which takes a message.
+async fn is_handed_over<F: Fixture>(
+    [ours, theirs]: [&LockClient; 2],
+    name: &str,
+    channels: impl Fn() -> Vec<String>,
+) {
+    let guard = F::lock(ours, name).lock().await.unwrap();
+    let mut rival = F::rival(theirs, name);
+    let waiting = tokio::spawn(async move { rival.lock().await.unwrap().unlock().await.unwrap() });
+    eventually("the waiter subscribes", channels, |channels| !channels.is_empty()).await;
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap();
+}
+
+fn is_refused(result: lockkeeper::Result<LockClient>, cause: &str) {
+    let error = result.expect_err("the certificates do not fit");
+    assert!(matches!(error, Error::InvalidConfig { field: "url", .. }), "{error:?}");
+    assert!(!error.is_transient() && error.to_string().to_lowercase().contains(cause), "{error}");
+}
+
+/// Checks that clients with other certificates are refused, whatever kind of source they have.
+async fn refuses_all_others(source: Source, right: &Certificates) {
+    let wrong = Certificates::new();
+    let connect_with = async |certificates| connect(source.clone().with_certificates(certificates)).await;
+    is_refused(connect(source.clone()).await, "certificate");
+    is_refused(connect_with(client_side(&wrong, Some(right))).await, "certificate");
+    is_refused(connect_with(client_side(right, None)).await, "certificate");
+    is_refused(connect_with(client_side(right, Some(&wrong))).await, "");
+}
