@@ -37,7 +37,7 @@ async fn work_goes_on_after_a_master_was_killed_and_when_it_is_back() {
     work_goes_on(Server::kill, Server::start_again).await;
 }
 
-/// Its connections stay open, and nothing is refused.
+/// Its connections stay open, and it refuses nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_goes_on_when_a_master_is_silent_and_when_it_runs_on() {
     work_goes_on(|server| server.freeze(), |server| server.thaw()).await;
