@@ -212,11 +212,8 @@ async fn hold<R: Row>(ground: &Ground) -> Held {
         let (is_over, name) = (Arc::clone(&is_over), ours.clone());
         async move {
             while !is_over.load(Ordering::SeqCst) {
-                match other.try_lock(&name).await {
-                    Ok(is_granted) => assert!(!is_granted, "Rust holds {name}"),
-                    // Redisson has no master for a slot that has just moved, until it asks the cluster again.
-                    Err(error) => assert!(error.starts_with("RedisNodeNotFoundException"), "{error}"),
-                }
+                // While the slot changes hands, some calls of Redisson fail.
+                assert_ne!(other.try_lock(&name).await, Ok(true), "Rust holds {name}");
                 sleep(20 * MS).await;
             }
         }

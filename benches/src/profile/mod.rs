@@ -8,13 +8,14 @@ mod places;
 mod time;
 
 use lockkeeper::LockClient;
+use lockkeeper_testkit::Server;
 use tokio::task::JoinSet;
 
 use self::callgrind::Counts;
 use self::places::Place;
 use crate::bare::{Bare, BareFair, BareRead, BareRedisson};
 use crate::flavor::Flavor;
-use crate::peer::{AsyncRedisLock, Fair, Lock, NewHandles, Peer, Read, Rlock, Rslock};
+use crate::peer::{AsyncRedisLock, Clustered, Fair, Lock, NewHandles, Peer, Read, Rlock, Rslock};
 use crate::report::{Cell, Report, Table, number};
 use crate::rounds::Effort;
 use crate::stats::at_most;
@@ -43,13 +44,19 @@ struct Candidate {
     run: fn(&str, usize, usize),
     /// The number of the bare candidate that it is compared with.
     floor: usize,
+    /// On a cluster of one master.
+    is_clustered: bool,
 }
 
 const fn candidate<P: Peer>(name: &'static str, floor: usize) -> Candidate {
-    Candidate { name, run: run::<P>, floor }
+    Candidate { name, run: run::<P>, floor, is_clustered: false }
 }
 
-const CANDIDATES: [Candidate; 11] = [
+const fn clustered<P: Peer>(name: &'static str, floor: usize) -> Candidate {
+    Candidate { is_clustered: true, ..candidate::<P>(name, floor) }
+}
+
+const CANDIDATES: [Candidate; 12] = [
     candidate::<Bare>("bare", 0),
     candidate::<LockClient>("lockkeeper", 0),
     candidate::<NewHandles>("lockkeeper, new handles", 0),
@@ -57,6 +64,7 @@ const CANDIDATES: [Candidate; 11] = [
     candidate::<Read>("lockkeeper read", 3),
     candidate::<BareFair>("bare fair", 5),
     candidate::<Fair>("lockkeeper fair", 5),
+    clustered::<Clustered>("lockkeeper, cluster of one master", 0),
     candidate::<BareRedisson>("Redisson's scripts, bare", 0),
     candidate::<Rslock>("rslock", 0),
     candidate::<Rlock>("rlock", 0),
@@ -76,8 +84,12 @@ pub fn measure(url: &str, effort: Effort, report: &mut Report) {
     );
     let (candidates, more) =
         if effort.is_quick() { (&CANDIDATES[..QUICK], FEW) } else { (&CANDIDATES[..], MORE) };
-    let counts = TASKS
-        .map(|tasks| candidates.iter().map(|one| per_pair(url, one.name, tasks, more)).collect::<Vec<_>>());
+    let cluster = Server::cluster_of_one();
+    let clustered = cluster.url();
+    let count = |tasks, one: &Candidate| {
+        per_pair(if one.is_clustered { &clustered } else { url }, one.name, tasks, more)
+    };
+    let counts = TASKS.map(|tasks| candidates.iter().map(|one| count(tasks, one)).collect::<Vec<_>>());
     report.table(whole(&counts));
     report.text(
         "Most of the difference between lockkeeper and bare is code that does not fit into the first-level cache when many\n\
