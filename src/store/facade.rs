@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::time::Instant;
 
 use super::connection_index::ConnectionIndex;
 use super::dial::MessageDial;
@@ -184,9 +185,12 @@ impl Store {
 
     /// Returns the connection for commands about a key. Makes it if there is none.
     pub(crate) async fn connection(&self, route: Route) -> Result<Connection, Fault> {
+        if let Some(connection) = self.servers.opened(route) {
+            return Ok(connection);
+        }
+        // Boxed: this is rare, and its size would burden every call.
         match &self.servers {
-            Servers::One(server) => server.connection(route.index).await,
-            // Boxed: its size would burden every call.
+            Servers::One(server) => Box::pin(server.connection(route.index)).await,
             Servers::Several(topology) => Box::pin(topology.connection(route)).await,
         }
     }
@@ -224,12 +228,7 @@ impl Store {
         call: &Call,
         hops: &mut (dyn FnMut(&Connection) + Send),
     ) -> Result<Reply, Fault> {
-        match &self.servers {
-            Servers::One(server) => server.run(self.command_timeout, connection, call).await,
-            Servers::Several(topology) => {
-                Box::pin(topology.run(self.command_timeout, connection, call, hops)).await
-            }
-        }
+        self.run_and_follow(self.command_timeout, connection, call, hops).await
     }
 
     /// Runs a script with this time limit, if it is shorter than the time limit of other commands.
@@ -239,11 +238,27 @@ impl Store {
         connection: &Connection,
         call: &Call,
     ) -> Result<Reply, Fault> {
-        let limit = limit.min(self.command_timeout);
-        match &self.servers {
-            Servers::One(server) => server.run(limit, connection, call).await,
-            // Boxed: its size would burden every call.
-            Servers::Several(topology) => Box::pin(topology.run(limit, connection, call, &mut |_| {})).await,
+        self.run_and_follow(limit.min(self.command_timeout), connection, call, &mut |_| {}).await
+    }
+
+    /// Runs a script. If the server of the connection sends the caller on, runs it there.
+    async fn run_and_follow(
+        &self,
+        limit: Duration,
+        connection: &Connection,
+        call: &Call,
+        hops: &mut (dyn FnMut(&Connection) + Send),
+    ) -> Result<Reply, Fault> {
+        let follows = match &self.servers {
+            Servers::One(_) => None,
+            Servers::Several(topology) => Some((topology, Instant::now() + limit)),
+        };
+        match (connection.run(limit, call).await, follows) {
+            // Boxed: this is rare, and its size would burden every call.
+            (Err(fault), Some((topology, ends))) if fault.redirect.is_some() => {
+                Box::pin(topology.follow(fault, ends, connection, call, hops)).await
+            }
+            (result, _) => result,
         }
     }
 
@@ -296,6 +311,14 @@ impl Servers {
         let slot = if self.is_cluster() { slot(&self_test::key(config)) } else { 0 };
         let none = || Fault::new(FaultKind::Unavailable, Sent::No, "no server has the slot of the self-test");
         self.master(slot).ok_or_else(none)
+    }
+
+    /// The connection for these keys, if there is one.
+    fn opened(&self, route: Route) -> Option<Connection> {
+        match self {
+            Self::One(server) => server.opened(route.index),
+            Self::Several(topology) => topology.server(route.slot)?.opened(route.index),
+        }
     }
 
     fn is_cluster(&self) -> bool {

@@ -112,6 +112,17 @@ impl Connection {
     pub(super) fn server(&self) -> Option<Arc<Server>> {
         self.open.server.upgrade()
     }
+
+    /// The same, for a command.
+    pub(super) fn used(&self) -> Result<Arc<Server>, Fault> {
+        let gone = || Fault::new(FaultKind::Broken, Sent::No, "the server is no longer used");
+        self.server().ok_or_else(gone)
+    }
+
+    /// Runs a script.
+    pub(super) async fn run(&self, limit: Duration, call: &Call) -> Result<Reply, Fault> {
+        self.used()?.run(limit, self, call).await
+    }
 }
 
 impl Server {
@@ -201,19 +212,22 @@ impl Server {
         self.membership.as_ref().is_some_and(Membership::is_sharded)
     }
 
+    /// Returns a connection. Makes it if there is none.
     pub(super) async fn connection(self: &Arc<Self>, index: ConnectionIndex) -> Result<Connection, Fault> {
-        let open = match &*lock(self.state(index)) {
-            State::Open(open) if !open.is_probed.load(Ordering::Acquire) => Some(Arc::clone(open)),
-            _ => None,
-        };
-        match open {
-            Some(open) => Ok(Connection { open, index, is_asking: false }),
-            // Boxed: this is rare, and its size would burden every call.
-            None => {
-                let open = Box::pin(self.connect(index)).await?;
-                Ok(Connection { open, index, is_asking: false })
-            }
+        if let Some(connection) = self.opened(index) {
+            return Ok(connection);
         }
+        let open = self.connect(index).await?;
+        Ok(Connection { open, index, is_asking: false })
+    }
+
+    /// The connection, if there is one that is not being probed.
+    pub(super) fn opened(&self, index: ConnectionIndex) -> Option<Connection> {
+        let open = match &*lock(self.state(index)) {
+            State::Open(open) if !open.is_probed.load(Ordering::Acquire) => Arc::clone(open),
+            _ => return None,
+        };
+        Some(Connection { open, index, is_asking: false })
     }
 
     fn state(&self, ConnectionIndex(index): ConnectionIndex) -> &Mutex<State> {

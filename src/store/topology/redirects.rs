@@ -3,14 +3,13 @@
 //! A node that says so did not run the command.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::address::Address;
 use super::{Server, Topology};
 use crate::config::Replication;
-use crate::fault::{Fault, FaultKind, Redirect, Sent};
+use crate::fault::{Fault, Redirect};
 use crate::protocol::{Call, Reply};
 use crate::store::server::Connection;
 use crate::sync::lock;
@@ -19,33 +18,33 @@ use crate::sync::lock;
 const HOPS: usize = 5;
 
 impl Topology {
-    /// Runs a script, and follows redirects. `hops` learns each further connection before the script is sent on it.
-    pub(in crate::store) async fn run(
+    /// Runs a script that the server of this connection did not run, and sent on with this fault. `hops` learns each further connection
+    /// before the script is sent on it.
+    pub(in crate::store) async fn follow(
         &self,
-        limit: Duration,
+        mut fault: Fault,
+        ends: Instant,
         connection: &Connection,
         call: &Call,
         hops: &mut (dyn FnMut(&Connection) + Send),
     ) -> Result<Reply, Fault> {
-        let ends = Instant::now() + limit;
         let mut at = connection.clone();
         for _ in 0..HOPS {
-            let limit = ends.saturating_duration_since(Instant::now());
-            let fault = match self.run_at(&at, limit, call).await {
-                Err(fault) if fault.redirect.is_some() => fault,
-                result => return result,
-            };
             let Some(server) = self.heed(&at, &fault, call) else { return Err(fault) };
             let is_asking = fault.redirect.as_ref().is_some_and(|redirect| redirect.is_for_once);
             let next = server.connection(at.index()).await?.asking(is_asking);
-            if Instant::now() >= ends {
+            let limit = ends.saturating_duration_since(Instant::now());
+            if limit.is_zero() {
                 return Err(fault);
             }
             at = next;
             hops(&at);
+            match at.run(limit, call).await {
+                Err(next) if next.redirect.is_some() => fault = next,
+                result => return result,
+            }
         }
-        let limit = ends.saturating_duration_since(Instant::now());
-        self.run_at(&at, limit, call).await
+        Err(fault)
     }
 
     /// Runs a script, and waits for replicas. Redirects are only learned, so that the next try finds the right server.
@@ -55,12 +54,8 @@ impl Topology {
         call: &Call,
         sync: Replication,
     ) -> Result<(Reply, u32), Fault> {
-        let result = connection.server().ok_or_else(gone)?.run_on_replicas(connection, call, sync).await;
+        let result = connection.used()?.run_on_replicas(connection, call, sync).await;
         result.inspect_err(|fault| _ = self.heed(connection, fault, call))
-    }
-
-    async fn run_at(&self, connection: &Connection, limit: Duration, call: &Call) -> Result<Reply, Fault> {
-        connection.server().ok_or_else(gone)?.run(limit, connection, call).await
     }
 
     /// Learns from the fault of a call where its slot is. Returns the server to which the call can be sent instead.
@@ -96,8 +91,4 @@ impl Topology {
         }
         server
     }
-}
-
-fn gone() -> Fault {
-    Fault::new(FaultKind::Broken, Sent::No, "the server is no longer used")
 }
