@@ -9,7 +9,13 @@ use tokio::time::Instant;
 
 use crate::support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
 use crate::support::{SECOND, eventually, patient, renewed, soon};
-use crate::{client, client_with, clients, end};
+use crate::{client, client_with, end};
+
+/// Clients whose calls soon fail while no server can run them.
+async fn brief_clients(group: &Cluster) -> [LockClient; 2] {
+    let client = || client_with(group, patient().command_timeout(2 * SECOND));
+    [client().await, client().await]
+}
 
 /// Moves one half of the keys of a lock that is held, and checks that no rival is granted it.
 async fn nobody_else_is_granted<F: Fixture>(
@@ -47,7 +53,7 @@ async fn nobody_else_is_granted<F: Fixture>(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_is_not_granted_while_only_the_hash_of_a_reader_has_moved() {
     let group = Cluster::start(3, 0);
-    let [ours, theirs] = clients(&group).await;
+    let [ours, theirs] = brief_clients(&group).await;
     let refused = group.errors("ASK");
     nobody_else_is_granted::<ReadLocks>(&group, [&ours, &theirs], "a", true).await;
     assert!(group.errors("ASK") > refused, "a server has only a part of the lock");
@@ -58,7 +64,7 @@ async fn a_writer_is_not_granted_while_only_the_hash_of_a_reader_has_moved() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_lock_is_granted_twice_while_it_is_half_moved() {
     let group = Cluster::start(3, 0);
-    let [ours, theirs] = clients(&group).await;
+    let [ours, theirs] = brief_clients(&group).await;
     let both = [&ours, &theirs];
     nobody_else_is_granted::<FairLocks>(&group, both, "fair", true).await;
     nobody_else_is_granted::<FencedLocks>(&group, both, "fenced 1", true).await;
