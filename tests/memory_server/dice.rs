@@ -174,7 +174,8 @@ impl Dice {
             32 => list_of(&["SET", &text, &value]),
             33 | 34 => {
                 let time = if self.rng.u8(..4) == 0 { &one } else { &lease };
-                list_of(&["SET", &text, self.pick(&["1", "2", "3"]), "px", time])
+                let value = self.pick(&["1", "2", "3"]);
+                list_of(&["SET", &text, value, "px", time, "nx"][..5 + usize::from(self.rng.bool())])
             }
             35..=37 => {
                 let score =
