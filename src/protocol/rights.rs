@@ -137,8 +137,12 @@ mod tests {
         let run_by_scripts = run(&["rlock", "fair", "fenced"], &["inspect.lua"]);
         assert_eq!(granted(both(&Fair, &Fenced), &names), run_by_scripts);
 
-        let names =
-            [("intent", "{a}:lockkeeper_intent"), ("keys", "{a}"), ("channel", "redisson_rwlock"), ("lock", "a")];
+        let names = [
+            ("intent", "{a}:lockkeeper_intent"),
+            ("keys", "{a}"),
+            ("channel", "redisson_rwlock"),
+            ("lock", "a"),
+        ];
         let run_by_scripts =
             run(&["read", "write"], &["inspect.lua", "rlock/reenter.lua", "rlock/renew.lua"]);
         assert_eq!(granted(both(&Read, &Write), &names), run_by_scripts);

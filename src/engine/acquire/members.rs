@@ -100,7 +100,16 @@ impl<'a> Members<'a> {
                  not share it"
             );
         }
-        let members = Self { handle, caller, pending, at: now, given_back: 0, splits: SPLITS, silent: None, impatience: Impatience::None };
+        let members = Self {
+            handle,
+            caller,
+            pending,
+            at: now,
+            given_back: 0,
+            splits: SPLITS,
+            silent: None,
+            impatience: Impatience::None,
+        };
         Ok((members, ended))
     }
 
@@ -334,7 +343,8 @@ impl<'a> Members<'a> {
     /// Leaves all queues on servers, and lets readers in again. Does not wait for long.
     pub(super) async fn leave_queues(&mut self) {
         let stops_readers = matches!(self.impatience, Impatience::Shown);
-        if !stops_readers && !self.handle.members.iter().any(|member| member.lock.protocol.queue().is_some()) {
+        if !stops_readers && !self.handle.members.iter().any(|member| member.lock.protocol.queue().is_some())
+        {
             return;
         }
         let grants = self.pending.drain(..).map(|member| Arc::clone(&member.hold.grant)).collect::<Vec<_>>();
