@@ -6,6 +6,7 @@ use std::time::Duration;
 use smallvec::smallvec;
 use tokio::time::{sleep, timeout};
 
+use super::impatience::Impatience;
 use crate::clock::{self, Moment};
 use crate::engine::gather::{gather, is_decided};
 use crate::engine::grant::pending::PendingHold;
@@ -44,17 +45,6 @@ pub(super) struct Members<'a> {
     /// The member that gave no answer in the last round.
     silent: Option<usize>,
     impatience: Impatience,
-}
-
-/// How far a writer is from stopping new readers. A lock of several members stops none.
-#[derive(Clone, Copy)]
-enum Impatience {
-    /// It was not refused, or it never stops readers.
-    None,
-    /// Its patience began with the first refusal.
-    From(Moment),
-    /// It has said so with an attempt. Later attempts say it, too, because the intent can end before the wait.
-    Shown,
 }
 
 struct PendingMember {
@@ -160,7 +150,7 @@ impl<'a> Members<'a> {
     }
 
     async fn attempt(&mut self, waits_for: Option<usize>) -> PerMember<(usize, Reply)> {
-        let waits = self.waits(waits_for);
+        let waits = if waits_for.is_some() { self.impatience.waits(self.handle) } else { Waits::No };
         if let [_] = &self.pending[..] {
             return smallvec![(0, self.attempt_one(0, waits).await)];
         }
@@ -202,31 +192,9 @@ impl<'a> Members<'a> {
         hold.grant.attempt(hold.want, lease, waits).await
     }
 
-    /// What the next attempt does if another owner holds the lock.
-    fn waits(&mut self, waits_for: Option<usize>) -> Waits {
-        if waits_for.is_none() {
-            return Waits::No;
-        }
-        if self.patience_left().is_some_and(|left| left.is_zero()) {
-            self.impatience = Impatience::Shown;
-        }
-        if matches!(self.impatience, Impatience::Shown) { Waits::Long } else { Waits::Yes }
-    }
-
-    /// How long a waiting writer still lets new readers in. `None`: the time of the next attempt does not depend on that.
+    /// How long a writer still lets new readers in. `None`: the time of the next attempt does not depend on that.
     pub(super) fn patience_left(&self) -> Option<Duration> {
-        let Impatience::From(since) = self.impatience else { return None };
-        Some(self.handle.config().writer_patience().saturating_sub(clock::now().since(since)))
-    }
-
-    /// The patience of a writer begins with its first refusal.
-    fn loses_patience(&mut self) {
-        if let ([only], Impatience::None) = (&self.handle.members[..], self.impatience)
-            && only.lock.protocol.stops_readers()
-            && !self.handle.config().writer_patience().is_zero()
-        {
-            self.impatience = Impatience::From(self.at);
-        }
+        self.impatience.left(self.handle)
     }
 
     /// Decides what the replies mean. `None`: a hold that the call wanted to re-enter is gone, so begin anew.
@@ -282,7 +250,7 @@ impl<'a> Members<'a> {
             return Ok(None);
         }
         if refused.is_some() {
-            self.loses_patience();
+            self.impatience.refused(self.handle, self.at);
         }
         self.give_back(refused.map(|(member, _)| member)).await?;
         self.silent = failed.as_ref().map(|(member, _)| *member);
@@ -342,9 +310,8 @@ impl<'a> Members<'a> {
 
     /// Leaves all queues on servers, and lets readers in again. Does not wait for long.
     pub(super) async fn leave_queues(&mut self) {
-        let stops_readers = matches!(self.impatience, Impatience::Shown);
-        if !stops_readers && !self.handle.members.iter().any(|member| member.lock.protocol.queue().is_some())
-        {
+        let has_queue = self.handle.members.iter().any(|member| member.lock.protocol.queue().is_some());
+        if !has_queue && !self.impatience.is_shown() {
             return;
         }
         let grants = self.pending.drain(..).map(|member| Arc::clone(&member.hold.grant)).collect::<Vec<_>>();

@@ -3,6 +3,7 @@
 //! Nothing here undoes anything: a pending hold is undone when it is dropped, wherever that happens. So at its time limit a call
 //! only drops a future, and a cancelled call does the same.
 
+mod impatience;
 mod members;
 
 use std::pin::{Pin, pin};
