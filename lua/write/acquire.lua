@@ -9,7 +9,7 @@
 
   ARGV[1]  writer    text: "<client uuid>:<n>:write", never used for an earlier hold
   ARGV[2]  lease_ms  milliseconds, > 0
-  ARGV[3]  turn_ms   milliseconds for which living readers that refuse let no further readers in. 0: they do
+  ARGV[3]  turn_ms   milliseconds: if living readers refuse, new readers are stopped for this time. 0: they are not
 
   With  read/shared.lua
 

@@ -76,11 +76,11 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
 /// What a call does if another owner holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waits {
-    /// It does not wait, or it waits for another lock.
+    /// It does not wait.
     No,
     /// It waits, and joins the queue on the server if this type of lock has one.
     Yes,
-    /// It has waited for longer than a writer waits without stopping new readers.
+    /// It has waited for `writer_patience`: a writer stops new readers.
     Long,
 }
 
