@@ -22,7 +22,7 @@ type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Resu
 
 const READERS: usize = 4;
 const READING: Duration = Duration::from_secs(2);
-/// Between two reads of one process. Readers that never pause starve the writer: it waits until nobody reads.
+/// Between two reads of one process.
 const READ_PAUSE: Duration = Duration::from_millis(4);
 /// Between the writes of two keys, and between two versions.
 const KEY_PAUSE: Duration = Duration::from_millis(1);

@@ -55,6 +55,8 @@ pub(crate) struct Replication {
 /// | `fair_allowance` | `6s` | a waiter for a fair lock counts as alive for 4/3 of this time after its last heartbeat |
 /// | `fair_java_wait` | `5m` | the longest wait of any Java client for a fair lock |
 /// | `java_watchdog` | `30s` | the shortest `lockWatchdogTimeout` of Java clients that use the same read-write locks |
+/// | `writer_patience` | `20ms` | a writer that has waited for so long stops new readers for a turn; `0s`: never |
+/// | `writer_turn` | `1s` | how long new readers are stopped, at most once in ten such turns |
 /// | `command_timeout` | `1s` | the time limit of a command, and of a new connection |
 /// | `retry_timeout` | `10s` | a call without a time limit keeps retrying for this long after the first fault of server or network |
 /// | `start_timeout` | `0s` | `connect` keeps retrying for this long while the server is unreachable or not ready |
@@ -210,6 +212,17 @@ durations! {
     /// Java's watchdog sets the lease of the whole lock to its `lockWatchdogTimeout`, even if a reader of this client has a
     /// longer lease. So this client restores the lease after each third of this time.
     java_watchdog: 30 * SECOND, 100 * MS, DAY;
+    /// Sets how long a writer waits before it stops new readers for a [`writer_turn`](LockConfigBuilder::writer_turn). Default:
+    /// 20 ms. Up to an hour; zero: it never does.
+    ///
+    /// The first refusal begins this time. Without such a stop, readers that always overlap starve writers. The readers pay: a reader
+    /// that comes during the turn waits, or its `try_lock` returns `None`, until the writer has held the lock or gives up.
+    writer_patience: 20 * MS, Duration::ZERO, HOUR;
+    /// Sets how long a waiting writer stops new readers. Default: 1 s. From 10 ms to a minute.
+    ///
+    /// The turn should be longer than most read holds last: the writer is granted the lock when the last of them is released. After a
+    /// turn without a grant, new readers are admitted for nine turns, also if the writer has died.
+    writer_turn: SECOND, 10 * MS, MINUTE;
     /// Sets the time limit of a command, and of a new connection. Default: 1 s. From 10 ms to a minute.
     ///
     /// Some limits are shorter, so that there is time for another try before a lease or a place is lost. A renewal has at most a

@@ -125,7 +125,7 @@ fn an_rlock_is_held_and_released_on_both_servers_while_its_slot_moves() {
 fn a_write_lock_is_renewed_and_looked_at_on_both_servers_while_its_slot_moves() {
     let scene = Scene::start();
     let writer = format!("{OWNER}:write");
-    let acquire: Call<'_> = ("write/acquire.lua", &["a", "redisson_rwlock:{a}"], &[&writer, LEASE]);
+    let acquire: Call<'_> = ("write/acquire.lua", &["a", "redisson_rwlock:{a}"], &[&writer, LEASE, "0"]);
     assert_eq!(scene.on_old(acquire).unwrap(), Value::Nil);
     let holds = |run: &dyn Fn(Call<'_>) -> Result<Value, RedisError>| {
         assert_eq!(run(("rlock/reenter.lua", &["a"], &[&writer, "2", LEASE])).unwrap(), Value::Nil);
@@ -157,8 +157,8 @@ fn a_living_reader_is_never_treated_as_dead_while_its_slot_moves() {
             ("read/release.lua", keys, &[OWNER, "1", "0", LEASE]),
             ("read/renew.lua", keys, &[LEASE, OWNER, "1", LEASE]),
             ("read/state.lua", keys, &[]),
-            ("write/acquire.lua", keys, &[&reader, LEASE]),
-            ("write/acquire.lua", keys, &[&writer, LEASE]),
+            ("write/acquire.lua", keys, &[&reader, LEASE, "0"]),
+            ("write/acquire.lua", keys, &[&writer, LEASE, "0"]),
             ("write/release.lua", keys, &[&writer, "0"]),
         ];
         for call in calls {
@@ -174,7 +174,7 @@ fn a_living_reader_is_never_treated_as_dead_while_its_slot_moves() {
 
         scene.close();
         assert!(matches!(scene.on_new(("read/state.lua", keys, &[])).unwrap(), Value::Int(1..)));
-        let write: Call<'_> = ("write/acquire.lua", keys, &[&writer, LEASE]);
+        let write: Call<'_> = ("write/acquire.lua", keys, &[&writer, LEASE, "0"]);
         assert!(matches!(scene.on_new(write).unwrap(), Value::Int(1..)), "the reader still holds the lock");
         let release: Call<'_> = ("read/release.lua", keys, &[OWNER, "1", "0", LEASE]);
         assert_eq!(scene.on_new(release).unwrap(), Value::Int(1));

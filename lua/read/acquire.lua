@@ -1,9 +1,10 @@
 #!lua
 --[[
-  Acquires the read lock for an owner that does not hold it, if no other owner holds the write lock. The only script that
-  creates a read hold.
+  Acquires the read lock for an owner that does not hold it, if no other owner holds the write lock, and no intent of a
+  waiting writer stops new readers. The only script that creates a read hold.
 
-  KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the owner's holds
+  KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the owner's holds, and the
+                    intent of a writer
   KEYS[2]  channel  where the waiters of this lock listen. Declared so that the script is refused while the slot moves
 
   ARGV[1]  owner     text: "<client uuid>:<n>", never used for an earlier hold, except by an owner that holds the write lock
@@ -14,8 +15,9 @@
 
   Returns
     nil   granted
-    >= 0  another owner holds the write lock: milliseconds left of its lease
-    -1    the same, without expiry
+    >= 0  another owner holds the write lock: milliseconds left of its lease. Or a writer waits: milliseconds for which its
+          intent stops new readers
+    -1    another owner holds the write lock, without expiry
     -2    lost: this owner has a later hold
     -3    the key is a lock that is not a read-write lock
     -5    the key is a hash that is no lock
@@ -34,6 +36,19 @@ if mode == 'write' and redis.call('hexists', lock, owner .. WRITER) == 0 then
   return written_ms(lock)
 end
 
+-- Returns the milliseconds for which the intent of a writer stops new readers. 0: it does not, or there is none.
+local function stopped_ms()
+  local intent = intent_key(lock)
+  local left_ms = redis.call('pttl', intent)
+  if left_ms <= 0 then
+    return 0
+  end
+  -- pcall: a key that was replaced by another type stops nobody.
+  local value = redis.pcall('get', intent)
+  local calm_ms = type(value) == 'string' and tonumber(string.match(value, '^%d+'))
+  return calm_ms and math.max(left_ms - calm_ms, 0) or 0
+end
+
 local keys, count = hold_keys(lock, owner), mode and count_of(lock, owner) or 0
 local found = grant_of(keys, count)
 if found == grant then
@@ -45,6 +60,12 @@ end
 -- than this one, this call is a late copy. If it is earlier, it belongs to a hold that was released.
 if found and tonumber(found) > tonumber(grant) then
   return -2
+end
+if mode ~= 'write' and not found then
+  local wait_ms = stopped_ms()
+  if wait_ms > 0 then
+    return wait_ms
+  end
 end
 remove(keys, 1, count)
 -- Without a lock, this changes nothing. A user without the right to set an expiry fails here. A later failure would leave a hold

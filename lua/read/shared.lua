@@ -1,11 +1,20 @@
 -- Shared by the scripts of a read-write lock. This file is inserted after the first line of each script.
 
--- Returns the prefix of the keys of a reader's holds, with the lock's hash tag. The holds are numbered from 1, and each has
--- a key with its number. The value is the number of the grant, and the expiry is the lease. The first key has the longest
--- lease of all.
+-- Returns what every other key of a lock begins with, so that a cluster keeps them in one slot.
+local function tag_of(lock)
+  return string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'
+end
+
+-- Returns the prefix of the keys of a reader's holds. The holds are numbered from 1, and each has a key with its number. The
+-- value is the number of the grant, and the expiry is the lease. The first key has the longest lease of all.
 local function hold_keys(lock, reader)
-  local tag = string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'
-  return tag .. ':' .. reader .. ':rwlock_timeout:'
+  return tag_of(lock) .. ':' .. reader .. ':rwlock_timeout:'
+end
+
+-- Returns the key of the intent of a writer that readers kept waiting. The intent lasts for ten turns, and stops new readers
+-- during the first turn. Its value is the milliseconds of the other nine turns, a space, and the writer.
+local function intent_key(lock)
+  return tag_of(lock) .. ':lockkeeper_intent'
 end
 
 -- Returns the number of the grant that the holds belong to. nil: the reader is dead, whatever the hash says.

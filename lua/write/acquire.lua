@@ -1,13 +1,15 @@
 #!lua
 --[[
-  Acquires the write lock for an owner that holds nothing on it, if the lock is free or all readers are dead. The only
-  script that creates a write hold.
+  Acquires the write lock for an owner that holds nothing on it, if the lock is free or all readers are dead. If readers
+  refuse a writer that has waited for long, its intent stops new readers. The only script that creates a write hold.
 
-  KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of readers' holds
+  KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of readers' holds, and the intent
+                    of a writer
   KEYS[2]  channel  where the waiters of this lock listen. Declared so that the script is refused while the slot moves
 
   ARGV[1]  writer    text: "<client uuid>:<n>:write", never used for an earlier hold
   ARGV[2]  lease_ms  milliseconds, > 0
+  ARGV[3]  turn_ms   milliseconds: if living readers refuse, new readers are stopped for this time. 0: they are not
 
   With  read/shared.lua
 
@@ -19,11 +21,13 @@
     -5    the key is a hash that is no lock, or has a field that is not a holder
   Publishes  nothing
   Repeating  a copy that finds its own hold answers "granted" and adds no hold. A copy that runs after the hold was
-             released creates an orphan. The sender releases this orphan until no copy can arrive
+             released creates an orphan, or an intent. The sender releases both until no copy can arrive. An intent
+             that exists is not changed
 ]]
 local lock, channel = KEYS[1], KEYS[2]
-local writer, lease_ms = ARGV[1], ARGV[2]
+local writer, lease_ms, turn_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
+local intent = intent_key(lock)
 local mode = redis.call('hget', lock, 'mode')
 if mode == 'write' then
   if redis.call('hexists', lock, writer) == 1 then
@@ -38,12 +42,19 @@ if mode == 'read' then
   end
   local reader_ms = other_reader_ms(lock)
   if reader_ms then
+    if turn_ms > 0 then
+      -- NX: whoever waits, and whoever dies, readers are stopped for at most one turn in ten.
+      redis.call('set', intent, 9 * turn_ms .. ' ' .. writer, 'px', 10 * turn_ms, 'nx')
+    end
     return reader_ms
   end
   redis.call('del', lock)
 elseif mode or redis.call('exists', lock) == 1 then
   return no_read_write_lock(lock, mode)
 end
+-- A grant ends the intent, whichever writer set it: another writer that still waits can set its own. Before the hold is created:
+-- if the user lacks the right, the script fails here.
+redis.call('del', intent)
 -- Without a key, this changes nothing, see rlock/acquire.
 redis.call('pexpire', lock, lease_ms)
 redis.call('hset', lock, 'mode', 'write', writer, '1')

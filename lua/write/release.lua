@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
 --[[
   Lowers a write hold to a given count. At 0, frees the lock, or leaves it to the owner's own read hold, and wakes all
-  waiters. Also undoes an attempt.
+  waiters. Also undoes an attempt, and removes the intent of a writer that gave up.
 
-  KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the owner's read holds
+  KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of the owner's read holds, and the
+                    intent of a writer
   KEYS[2]  channel  where the waiters of this lock listen
 
   ARGV[1]  writer  text: the owner of the hold, "<client uuid>:<n>:write"
@@ -17,14 +18,26 @@
     1     released: this owner no longer holds the write lock
     0     lowered: this owner still holds it
     -2    lost: this owner held nothing
-  Publishes  "1" on channel, if this owner no longer holds the write lock
+  Publishes  "1" on channel, if this owner no longer holds the write lock, or its intent no longer stops readers
   Repeating  changes nothing: the count is a target, and an owner id is not used again after its count was 0
 ]]
 local lock, channel = KEYS[1], KEYS[2]
 local writer, keep = ARGV[1], ARGV[2]
 
+-- Wakes all waiters. pcall: the script has changed keys already, so a refused message must not make it fail.
+local function wake()
+  return redis.pcall('publish', channel, '1')
+end
+
 local count = count_of(lock, writer)
 if count == 0 then
+  local intent = intent_key(lock)
+  -- pcall: a key that was replaced by another type is no intent.
+  local value = redis.pcall('get', intent)
+  if type(value) == 'string' and string.match(value, '^%d+ (.*)$') == writer then
+    redis.call('del', intent)
+    wake()
+  end
   return -2
 end
 if keep ~= '0' then
@@ -43,6 +56,5 @@ if grant_of(keys, holds) then
 else
   is_data = free(lock, writer, reader)
 end
--- pcall: the lock is released already, so a refused message must not make the script fail.
-local told = redis.pcall('publish', channel, '1')
+local told = wake()
 return is_data and 3 or type(told) == 'table' and 2 or 1

@@ -12,6 +12,8 @@ fn a_config_that_was_written_is_read_back() {
         .watchdog_lease(Duration::from_millis(1_500))
         .margin(20 * MS)
         .safety_poll(HOUR)
+        .writer_patience(Duration::ZERO)
+        .writer_turn(10 * MS)
         .command_timeout(500 * MS)
         .retry_timeout(Duration::ZERO)
         .start_timeout(HOUR)
@@ -61,6 +63,9 @@ fn an_error_names_the_field() {
         (r#"{"margin": "1h"}"#, "margin", "not 1h"),
         (r#"{"safety_poll": true}"#, "safety_poll", "`true`"),
         (r#"{"safety_poll": "1ms"}"#, "safety_poll", "from 10ms"),
+        (r#"{"writer_patience": "61m"}"#, "writer_patience", "from 0s to 1h"),
+        (r#"{"writer_turn": "9ms"}"#, "writer_turn", "from 10ms to 1m"),
+        (r#"{"writer_turn": "61s"}"#, "writer_turn", "not 1m 1s"),
         (r#"{"command_timeout": -1.5}"#, "command_timeout", "`-1.5`"),
         (r#"{"command_timeout": "2h"}"#, "command_timeout", "to 1m"),
         (r#"{"retry_timeout": "1day"}"#, "retry_timeout", "to 1h"),

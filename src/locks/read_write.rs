@@ -17,7 +17,8 @@ use crate::protocol::{Read, Write};
 /// write lock, because it would wait for itself: the call returns
 /// [`Error::UpgradeWouldDeadlock`](crate::Error::UpgradeWouldDeadlock).
 ///
-/// Readers are admitted while writers wait, so continuous readers starve writers.
+/// A writer that has waited for [`writer_patience`](crate::LockConfigBuilder::writer_patience) stops new readers for a turn, so
+/// continuous readers do not starve it. A reader's `try_lock` can return `None` meanwhile.
 ///
 /// [`lease`](Self::lease) and [`max_hold`](Self::max_hold) apply to both sides. To set them for one side, take that side alone:
 /// `locks.read_write_lock("lock:cache").into_read().lease(d)?`.

@@ -10,7 +10,7 @@ use super::keys::{LockKeys, lock_channel};
 use super::rights::{self, Right};
 use super::script::{Arg, Batch, Call, Row};
 use super::scripts;
-use super::traits::{HolderRef, Protocol, millis};
+use super::traits::{HolderRef, Protocol, Waits, millis};
 
 /// The protocol of [`RLock`](crate::RLock).
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Protocol for Reentrant {
         LockKeys::new(lock, lock_channel, [])
     }
 
-    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, _queue: bool) -> Call {
+    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, _waits: Waits) -> Call {
         match want {
             1 => scripts::rlock_acquire(&holder.keys.lock, holder.owner, millis(lease)),
             _ => reenter(holder, want, lease),

@@ -8,7 +8,7 @@ use super::keys::{LockKeys, fair_places, fair_queue, fair_scores, fair_tickets, 
 use super::rights::{self, Right};
 use super::script::{Arg, Batch, Call, Row};
 use super::scripts;
-use super::traits::{HolderRef, Protocol, Queue, millis};
+use super::traits::{HolderRef, Protocol, Queue, Waits, millis};
 use crate::config::LockConfig;
 
 /// The protocol of [`FairLock`](crate::FairLock).
@@ -34,7 +34,7 @@ impl Protocol for Fair {
         LockKeys::new(lock, lock_channel, more)
     }
 
-    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, queue: bool) -> Call {
+    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, waits: Waits) -> Call {
         let HolderRef { keys, owner, config, .. } = holder;
         if want > 1 {
             return exclusive::reenter(holder, want, lease);
@@ -49,7 +49,7 @@ impl Protocol for Fair {
             &keys.channel,
             owner,
             millis(lease),
-            if queue { millis(config.fair_allowance()) } else { 0 },
+            if waits == Waits::No { 0 } else { millis(config.fair_allowance()) },
             java_wait(config),
         )
     }
@@ -88,6 +88,10 @@ impl Protocol for Fair {
 
     fn queue(&self) -> Option<&dyn Queue> {
         Some(self)
+    }
+
+    fn leaves_trace(&self, waits: Waits) -> bool {
+        waits != Waits::No
     }
 }
 

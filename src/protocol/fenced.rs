@@ -8,7 +8,7 @@ use super::keys::{LockKeys, fencing_counter, lock_channel};
 use super::rights::{self, Right};
 use super::script::{Batch, Call, Row};
 use super::scripts;
-use super::traits::{HolderRef, Protocol, millis};
+use super::traits::{HolderRef, Protocol, Waits, millis};
 
 /// The protocol of [`FencedLock`](crate::FencedLock).
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Protocol for Fenced {
         LockKeys::new(lock, lock_channel, [fencing_counter as fn(&str) -> Arc<str>])
     }
 
-    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, _queue: bool) -> Call {
+    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, _waits: Waits) -> Call {
         let HolderRef { keys, owner, .. } = holder;
         match want {
             1 => scripts::fenced_acquire(&keys.lock, counter(keys), owner, millis(lease)),

@@ -77,8 +77,16 @@ pub(super) fn fencing_counter(name: &str) -> Arc<str> {
 
 /// A key of one hold of a reader: a string.
 pub(super) fn read_hold(name: &str, owner: &str, number: u32) -> Arc<str> {
-    let tag = if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") };
-    format!("{tag}:{owner}:rwlock_timeout:{number}").into()
+    suffixed(name, &format!("{owner}:rwlock_timeout:{number}"))
+}
+
+/// The intent of a writer that readers kept waiting: a string that Redisson does not know.
+pub(super) fn writer_intent(name: &str) -> Arc<str> {
+    suffixed(name, "lockkeeper_intent")
+}
+
+fn suffixed(name: &str, suffix: &str) -> Arc<str> {
+    if name.contains('{') { [name, ":", suffix].concat() } else { ["{", name, "}:", suffix].concat() }.into()
 }
 
 fn prefixed(prefix: &str, name: &str) -> Arc<str> {
@@ -108,7 +116,8 @@ mod tests {
     fn derived(name: &str) -> Vec<Arc<str>> {
         const OWNER: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:77";
         let protocols: [&dyn Protocol; 5] = [&Reentrant, &Fair, &Fenced, &Read, &Write];
-        let mut all = vec![read_hold(name, OWNER, 1), format!("{}:{OWNER}", lock_channel(name)).into()];
+        let channel = format!("{}:{OWNER}", lock_channel(name)).into();
+        let mut all = vec![read_hold(name, OWNER, 1), writer_intent(name), channel];
         for keys in protocols.map(|protocol| protocol.keys(name.into())) {
             all.push(keys.channel);
             all.extend(keys.more);
@@ -149,5 +158,7 @@ mod tests {
     fn keys_of_read_holds_equal_redissons() {
         assert_eq!(&*read_hold("a", "x:1", 2), "{a}:x:1:rwlock_timeout:2");
         assert_eq!(&*read_hold("{g}:a", "x:1", 1), "{g}:a:x:1:rwlock_timeout:1");
+        assert_eq!(&*writer_intent("a"), "{a}:lockkeeper_intent");
+        assert_eq!(&*writer_intent("{g}:a"), "{g}:a:lockkeeper_intent");
     }
 }

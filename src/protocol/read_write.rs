@@ -1,7 +1,8 @@
 //! The protocols of the two sides of a read-write lock.
 //!
 //! Both sides use one hash: a field `mode`, a field for each reader, and for a writer the owner's id with `:write` behind it. Each
-//! hold of a reader has a key of its own, whose expiry is its lease.
+//! hold of a reader has a key of its own, whose expiry is its lease. A writer that readers kept waiting has a key that stops new
+//! readers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use super::keys::{LockKeys, read_write_channel};
 use super::rights::{self, Right};
 use super::script::{Arg, Batch, Call, Row};
 use super::scripts;
-use super::traits::{HolderRef, Protocol, millis};
+use super::traits::{HolderRef, Protocol, Waits, millis};
 
 /// The protocol of [`ReadLock`](crate::ReadLock).
 #[derive(Debug)]
@@ -40,7 +41,7 @@ impl Protocol for Read {
         LockKeys::new(lock, read_write_channel, [])
     }
 
-    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, _queue: bool) -> Call {
+    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, _waits: Waits) -> Call {
         let HolderRef { keys, owner, grant, .. } = holder;
         match want {
             1 => scripts::read_acquire(&keys.lock, &keys.channel, owner, grant, millis(lease)),
@@ -96,10 +97,11 @@ impl Protocol for Write {
         LockKeys::new(lock, read_write_channel, [])
     }
 
-    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, _queue: bool) -> Call {
+    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, waits: Waits) -> Call {
         let LockKeys { lock, channel, .. } = holder.keys;
+        let turn = if waits == Waits::Long { millis(holder.config.writer_turn()) } else { 0 };
         match want {
-            1 => scripts::write_acquire(lock, channel, writer(holder), millis(lease)),
+            1 => scripts::write_acquire(lock, channel, writer(holder), millis(lease), turn),
             _ => scripts::rlock_reenter(lock, writer(holder), want, millis(lease)),
         }
     }
@@ -122,6 +124,14 @@ impl Protocol for Write {
 
     fn rights(&self, keys: &LockKeys) -> Vec<Right> {
         rights::read_write(keys)
+    }
+
+    fn leaves_trace(&self, waits: Waits) -> bool {
+        waits == Waits::Long
+    }
+
+    fn stops_readers(&self) -> bool {
+        true
     }
 
     fn is_read_write(&self) -> bool {

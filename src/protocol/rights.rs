@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::keys::{LockKeys, read_hold};
+use super::keys::{LockKeys, read_hold, writer_intent};
 
 /// A key or a channel, and the commands on it.
 pub(crate) type Right = (Arc<str>, &'static str);
@@ -54,6 +54,7 @@ pub(super) fn read_write(keys: &LockKeys) -> Vec<Right> {
     vec![
         (Arc::clone(&keys.lock), LOCK),
         (read_hold(&keys.lock, OWNER, 1), "del get pexpire pttl set"),
+        (writer_intent(&keys.lock), "del get pttl set"),
         (Arc::clone(&keys.channel), CHANNEL),
         (Arc::clone(&keys.channel), CHANNEL_AS_KEY),
     ]
@@ -136,7 +137,12 @@ mod tests {
         let run_by_scripts = run(&["rlock", "fair", "fenced"], &["inspect.lua"]);
         assert_eq!(granted(both(&Fair, &Fenced), &names), run_by_scripts);
 
-        let names = [("keys", "{a}"), ("channel", "redisson_rwlock"), ("lock", "a")];
+        let names = [
+            ("intent", "{a}:lockkeeper_intent"),
+            ("keys", "{a}"),
+            ("channel", "redisson_rwlock"),
+            ("lock", "a"),
+        ];
         let run_by_scripts =
             run(&["read", "write"], &["inspect.lua", "rlock/reenter.lua", "rlock/renew.lua"]);
         assert_eq!(granted(both(&Read, &Write), &names), run_by_scripts);

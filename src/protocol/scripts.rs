@@ -91,7 +91,7 @@ scripts! {
         rlock_release("rlock/release.lua" with "rlock/shared.lua"; lock; owner, keep, channel);
         rlock_state("rlock/state.lua" with "rlock/shared.lua"; lock; );
         self_test("self_test.lua"; ; key);
-        write_acquire("write/acquire.lua" with "read/shared.lua"; lock, channel; writer, lease_ms);
+        write_acquire("write/acquire.lua" with "read/shared.lua"; lock, channel; writer, lease_ms, turn_ms);
         write_release("write/release.lua" with "read/shared.lua"; lock, channel; writer, keep);
         write_state("write/state.lua" with "read/shared.lua"; lock; );
     }

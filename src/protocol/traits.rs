@@ -17,11 +17,11 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     /// Derives the keys and channels from the key of the lock.
     fn keys(&self, lock: Arc<str>) -> LockKeys;
 
-    /// Acquires the lock with `want` 1, and re-enters it with a higher `want`. If another owner holds the lock and this type has
-    /// a queue, `queue` says whether to join that queue.
-    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, queue: bool) -> Call;
+    /// Acquires the lock with `want` 1, and re-enters it with a higher `want`. `waits` says what the call does if another owner
+    /// holds the lock.
+    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, waits: Waits) -> Call;
 
-    /// Lowers the hold to `keep`. With `keep` 0 this also undoes an attempt, and leaves the queue.
+    /// Lowers the hold to `keep`. With `keep` 0 this also undoes an attempt, and removes the traces of its waiter.
     fn release(&self, holder: HolderRef<'_>, keep: u32) -> Call;
 
     /// The script that renews many holds. Their shared argument is the lease in milliseconds.
@@ -39,6 +39,16 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     /// The queue in which waiters have places on the server.
     fn queue(&self) -> Option<&dyn Queue> {
         None
+    }
+
+    /// Whether a refused attempt of a call that waits leaves something on the server: a place in a queue, or an intent.
+    fn leaves_trace(&self, _waits: Waits) -> bool {
+        false
+    }
+
+    /// Whether a waiter that has waited for long stops new readers.
+    fn stops_readers(&self) -> bool {
+        false
     }
 
     /// Whether several owners can hold the lock together, each with its own lease.
@@ -61,6 +71,17 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     fn owner<'a>(&self, field: &'a str) -> Option<&'a str> {
         Some(field)
     }
+}
+
+/// What a call does if another owner holds the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// It does not wait.
+    No,
+    /// It waits, and joins the queue on the server if this type of lock has one.
+    Yes,
+    /// It has waited for `writer_patience`: a writer stops new readers.
+    Long,
 }
 
 /// The queue of a lock on the server.

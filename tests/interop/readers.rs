@@ -149,9 +149,11 @@ async fn a_writer_of_each_side_waits_for_readers_of_both() {
     stage.end().await;
 }
 
+/// Java does not know the intent of a writer in Rust, and its writers set none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_are_admitted_past_a_waiting_writer() {
-    let stage = Stage::start().await;
+async fn a_waiting_writer_in_rust_stops_readers_in_rust_and_not_in_java() {
+    let stage = Stage::with_watchdogs(30 * SECOND, LockConfig::builder().writer_turn(60 * SECOND)).await;
+    let intents = || stage.scene.server.run::<usize>(&["EXISTS", "{a}:lockkeeper_intent"]);
     let other = stage.java.actor("other", "read");
     for java_writes in [true, false] {
         let mut both = Both::enter(&stage).await;
@@ -159,14 +161,21 @@ async fn readers_are_admitted_past_a_waiting_writer() {
             true => java_waits(&stage.scene, &stage.java.actor("writer", "write")).await,
             false => rust_waits(&stage.scene, writing(&stage.locks)).await,
         };
-        let ours = reading(&stage.locks).try_lock().await.unwrap().expect("readers share the lock");
+        if !java_writes {
+            eventually("the writer sets an intent", intents, |&count| count == 1).await;
+        }
+        let ours = reading(&stage.locks).try_lock().await.unwrap();
+        assert_eq!((ours.is_some(), intents()), (java_writes, usize::from(!java_writes)));
         assert!(other.try_lock("a").await.unwrap());
         both.leave(true).await;
         both.leave(false).await;
         assert!(!waiter.is_finished());
-        ours.unlock().await.unwrap();
+        if let Some(ours) = ours {
+            ours.unlock().await.unwrap();
+        }
         other.unlock("a").await.unwrap();
         gets_in([waiter]).await;
+        assert_eq!(intents(), 0);
         nobody_listens(&stage.scene).await;
     }
     stage.end().await;

@@ -15,7 +15,8 @@ const OWNERS: [&str; 4] = ["u:1", "u:2", "u:3", "java:4"];
 /// All keys that anything here uses.
 pub fn all_keys() -> Vec<String> {
     let holds = OWNERS.iter().flat_map(|owner| (1..=3).map(move |i| hold(owner, i)));
-    [LOCK].iter().chain(&KEYS).map(|key| (*key).to_owned()).chain(holds).collect()
+    let intent = format!("{{{LOCK}}}:lockkeeper_intent");
+    [LOCK].iter().chain(&KEYS).map(|key| (*key).to_owned()).chain([intent]).chain(holds).collect()
 }
 
 fn hold(owner: &str, number: usize) -> String {
@@ -174,7 +175,8 @@ impl Dice {
             32 => list_of(&["SET", &text, &value]),
             33 | 34 => {
                 let time = if self.rng.u8(..4) == 0 { &one } else { &lease };
-                list_of(&["SET", &text, self.pick(&["1", "2", "3"]), "px", time])
+                let value = self.pick(&["1", "2", "3"]);
+                list_of(&["SET", &text, value, "px", time, "nx"][..5 + usize::from(self.rng.bool())])
             }
             35..=37 => {
                 let score =
@@ -234,6 +236,7 @@ impl Dice {
             "want" => self.pick(&["2", "3"]).to_owned(),
             "cursor" => "0".to_owned(),
             "channel" => "channel".to_owned(),
+            "turn_ms" => self.pick(&["0", "1", "100", "6000"]).to_owned(),
             "allowance_ms" => self.pick(&["0", "1", "100", "6000"]).to_owned(),
             "java_wait_ms" => self.pick(&["1000", "300000"]).to_owned(),
             "lease_ms" | "usual_ms" | "keep_ms" => self.lease(),

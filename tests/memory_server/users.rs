@@ -271,7 +271,7 @@ async fn what_the_server_does_not_know_is_an_error() {
     let server = MemoryServer::new();
     let wrong: [&[&str]; 9] = [
         &["FLUSHALL"],
-        &["SET", "b", "1", "NX"],
+        &["SET", "b", "1", "XX"],
         &["ZADD", "z", "CH", "1", "b"],
         &["HSCAN", "a", "0", "MATCH", "x"],
         &["HELLO", "3"],

@@ -12,6 +12,7 @@ mod exclusion;
 mod foreign_commands;
 mod leases;
 mod owners;
+mod patience;
 mod scale;
 mod wakes;
 

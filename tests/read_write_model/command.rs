@@ -81,7 +81,9 @@ impl Command {
             Side::Write => vec![format!("{}:write", self.owner)],
         };
         let (first, last) = match self.what {
-            What::Acquire { lease_ms } => (None, vec![lease_ms]),
+            What::Acquire { lease_ms } if self.side == Side::Read => (None, vec![lease_ms]),
+            // turn_ms is 0: the writer does not stop readers.
+            What::Acquire { lease_ms } => (None, vec![lease_ms, 0]),
             What::Reenter { want, lease_ms } => (None, vec![want.into(), lease_ms]),
             What::Release { keep } if self.side == Side::Read => (None, vec![keep.into(), USUAL_MS]),
             What::Release { keep } => (None, vec![keep.into()]),

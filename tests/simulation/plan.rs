@@ -95,6 +95,7 @@ pub struct Plan {
     pub margin: Duration,
     pub safety_poll: Duration,
     pub fair_allowance: Duration,
+    pub writer_turn: Duration,
     pub command_timeout: Duration,
     pub retry_timeout: Duration,
     pub connections: usize,
@@ -153,6 +154,8 @@ impl Plan {
             margin: 10 * MS,
             safety_poll: one(rng, &[500, 1_000, 3_000]) * MS,
             fair_allowance: one(rng, &[1_500, 3_000, 6_000]) * MS,
+            // Not drawn, so that other types of locks have the worlds that they had without it.
+            writer_turn: if seed.is_multiple_of(2) { SECOND } else { 100 * MS },
             command_timeout: one(rng, &[200, 500, 800, 1_000, 3_000]) * MS,
             retry_timeout: if mode == Mode::Gentle { 30_000 } else { one(rng, &[1_000, 3_000, 10_000]) } * MS,
             connections: rng.usize(1..=3),
@@ -186,6 +189,7 @@ impl Plan {
             .margin(self.margin)
             .safety_poll(self.safety_poll)
             .fair_allowance(self.fair_allowance)
+            .writer_turn(self.writer_turn)
             .command_timeout(self.command_timeout)
             .retry_timeout(self.retry_timeout)
             .connections(self.connections)

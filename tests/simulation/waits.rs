@@ -20,6 +20,14 @@ struct Key {
     last_held: Duration,
     /// Calls and guards that use it.
     users: usize,
+    /// Those of them that want to write.
+    writers: usize,
+    /// Since when there is an intent of a writer.
+    intent_since: Option<Duration>,
+    /// Until then, an intent stopped readers.
+    stopped_until: Duration,
+    /// Until then, readers were told to wait, if nothing wakes them.
+    told_until: Duration,
     /// Since when nobody uses it, and nobody left anything behind.
     unused_since: Duration,
 }
@@ -40,6 +48,7 @@ pub struct Waits {
     /// Since when each process runs. `None`: it does not.
     running: Vec<Option<Duration>>,
     is_read_write: bool,
+    writer_turn: Duration,
     /// How much longer a lock may stay free whose lease ended. Fair waiters learn it from their heartbeat. A writer waits for the
     /// reader whose lease ends last. If that reader releases, only the safety poll tells the writer that the others have ended.
     unnoticed: Duration,
@@ -55,6 +64,10 @@ impl Waits {
             is_expired: false,
             last_held: Duration::ZERO,
             users: 0,
+            writers: 0,
+            intent_since: None,
+            stopped_until: Duration::ZERO,
+            told_until: Duration::ZERO,
             unused_since: Duration::ZERO,
         };
         let names = if plan.kind == Kind::Multi { 3 } else { plan.names };
@@ -64,6 +77,7 @@ impl Waits {
             waits: BTreeMap::new(),
             running: vec![Some(Duration::ZERO); plan.processes],
             is_read_write: plan.kind == Kind::ReadWrite,
+            writer_turn: plan.writer_turn,
             unnoticed: match plan.kind {
                 Kind::ReadWrite => plan.safety_poll.mul_f64(1.2),
                 _ if plan.is_fair() => plan.fair_allowance / 2,
@@ -83,6 +97,10 @@ impl Waits {
                 continue;
             }
             key.expire(now);
+            if self.is_read_write {
+                let intent = format!("{{{}}}:lockkeeper_intent", NAMES[*name]);
+                key.has_intent(now, number(&ask(&["PTTL", &intent])) >= 0, self.writer_turn);
+            }
             let left = number(&ask(&["PTTL", NAMES[*name]]));
             match u64::try_from(left) {
                 Ok(left) => key.held_until = Some(now + Duration::from_millis(left + 1)),
@@ -123,6 +141,7 @@ impl Waits {
         for claim in claims {
             if let Some(key) = self.keys.get_mut(&(claim.server, claim.name)) {
                 key.users += 1;
+                key.writers += usize::from(!claim.is_shared);
             }
         }
     }
@@ -131,6 +150,8 @@ impl Waits {
         for claim in claims {
             if let Some(key) = self.keys.get_mut(&(claim.server, claim.name)) {
                 key.users -= 1;
+                key.stopped(now, self.writer_turn);
+                key.writers -= usize::from(!claim.is_shared);
                 key.unused_since = key.unused_since.max(now);
             }
         }
@@ -156,6 +177,9 @@ impl Waits {
     /// Waiters that wait for longer than `limit` for a lock that is free.
     pub fn overdue(&mut self, now: Duration, from: Duration, limit: Duration) -> Vec<String> {
         let mut found = Vec::new();
+        for key in self.keys.values_mut() {
+            key.stopped(now, self.writer_turn);
+        }
         for (worker, wait) in &mut self.waits {
             let Some(Some(running)) = self.running.get(wait.process) else { continue };
             let free = wait.claims.iter().map(|claim| {
@@ -200,12 +224,13 @@ impl Waits {
         found
     }
 
-    /// Whether one of these locks was held at or after this time.
+    /// Whether one of these locks was held at or after this time, or a writer stopped readers then.
     pub fn was_held(&self, claims: &[Claim], since: Duration) -> bool {
         claims.iter().any(|claim| {
             let key = self.keys.get(&(claim.server, claim.name));
             key.is_some_and(|key| {
-                key.held_until.unwrap_or_else(|| key.last_held.max(key.free_since)) >= since
+                claim.is_shared && key.stopped_until >= since
+                    || key.held_until.unwrap_or_else(|| key.last_held.max(key.free_since)) >= since
             })
         })
     }
@@ -224,13 +249,38 @@ impl Key {
         }
     }
 
-    fn free_since(&self, now: Duration, is_shared: bool) -> Option<Duration> {
-        match self.held_until {
-            // Readers are admitted beside readers.
-            Some(until) if now <= until + MS => self.read_since.filter(|_| is_shared),
-            Some(until) => Some(until),
-            None => Some(self.free_since),
+    /// An intent is on the server, or not. If it stays for longer than ten turns, another one followed.
+    fn has_intent(&mut self, now: Duration, is_there: bool, turn: Duration) {
+        self.stopped(now, turn);
+        let since = self.intent_since.filter(|since| is_there && now <= *since + 10 * turn);
+        self.intent_since = is_there.then(|| since.unwrap_or(now));
+        self.stopped(now, turn);
+    }
+
+    /// An intent stops readers during its first turn, and only while somebody wants to write.
+    fn stopped(&mut self, now: Duration, turn: Duration) {
+        if let Some(since) = self.intent_since
+            && self.writers > 0
+        {
+            self.told_until = since + turn + MS;
+            self.stopped_until = self.stopped_until.max(now.min(self.told_until));
         }
+    }
+
+    /// Since when a writer, or a reader if `is_shared`, can be granted it.
+    fn free_since(&self, now: Duration, is_shared: bool) -> Option<Duration> {
+        let since = match self.held_until {
+            // Readers are admitted beside readers.
+            Some(until) if now <= until + MS => self.read_since.filter(|_| is_shared)?,
+            Some(until) => until,
+            None => self.free_since,
+        };
+        if !is_shared {
+            return Some(since);
+        }
+        // Nobody told the readers that a lease ended before the turn.
+        let told = if self.is_expired { self.told_until } else { Duration::ZERO };
+        Some(since.max(self.stopped_until).max(told))
     }
 }
 

@@ -36,7 +36,7 @@ pub fn operations() -> Vec<Operation> {
         }),
         operation("write, acquire, refused", "write/acquire.lua", |lock, readers| {
             let writer = format!("{CALLER}:write");
-            prepared(lock, readers, Vec::new(), &[lock, &channel(lock)], &[&writer, LEASE_MS], "int(6")
+            prepared(lock, readers, Vec::new(), &[lock, &channel(lock)], &[&writer, LEASE_MS, "0"], "int(6")
         }),
         operation("inspect, first page", "inspect.lua", |lock, readers| {
             prepared(lock, readers, Vec::new(), &[lock], &["0"], "array(")

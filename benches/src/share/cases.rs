@@ -135,12 +135,12 @@ pub const CASES: [Case; 19] = [
     },
     Case {
         what: "write, acquire",
-        lockkeeper: call("write/acquire.lua", UNREAD, "2 l c OWNER:write 30000", "nil"),
+        lockkeeper: call("write/acquire.lua", UNREAD, "2 l c OWNER:write 30000 0", "nil"),
         redisson: Some(call("write/acquire.lua", UNREAD, "1 l 30000 OWNER:write", "nil")),
     },
     Case {
         what: "write, acquire, another owner reads",
-        lockkeeper: call("write/acquire.lua", READ, "2 l c ANOTHER:write 30000", "int(2"),
+        lockkeeper: call("write/acquire.lua", READ, "2 l c ANOTHER:write 30000 0", "int(2"),
         redisson: Some(call("write/acquire.lua", READ, "1 l 30000 ANOTHER:write", "int(2")),
     },
     Case {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use smallvec::smallvec;
 use tokio::time::{sleep, timeout};
 
+use super::impatience::Impatience;
 use crate::clock::{self, Moment};
 use crate::engine::gather::{gather, is_decided};
 use crate::engine::grant::pending::PendingHold;
@@ -20,7 +21,7 @@ use crate::engine::wait_queue::QueueKey;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind, Sent};
 use crate::jitter::{self, Backoff};
-use crate::protocol::AcquireReply;
+use crate::protocol::{AcquireReply, Waits};
 
 /// Back-off after a split round: several owners acquired some members each, and none acquired enough.
 const SPLITS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
@@ -43,6 +44,7 @@ pub(super) struct Members<'a> {
     splits: Backoff,
     /// The member that gave no answer in the last round.
     silent: Option<usize>,
+    impatience: Impatience,
 }
 
 struct PendingMember {
@@ -88,7 +90,16 @@ impl<'a> Members<'a> {
                  not share it"
             );
         }
-        let members = Self { handle, caller, pending, at: now, given_back: 0, splits: SPLITS, silent: None };
+        let members = Self {
+            handle,
+            caller,
+            pending,
+            at: now,
+            given_back: 0,
+            splits: SPLITS,
+            silent: None,
+            impatience: Impatience::None,
+        };
         Ok((members, ended))
     }
 
@@ -139,15 +150,15 @@ impl<'a> Members<'a> {
     }
 
     async fn attempt(&mut self, waits_for: Option<usize>) -> PerMember<(usize, Reply)> {
-        let queue = waits_for.is_some();
+        let waits = if waits_for.is_some() { self.impatience.waits(self.handle) } else { Waits::No };
         if let [_] = &self.pending[..] {
-            return smallvec![(0, self.attempt_one(0, queue).await)];
+            return smallvec![(0, self.attempt_one(0, waits).await)];
         }
         if self.handle.needs_all() {
-            return self.attempt_in_order(queue).await;
+            return self.attempt_in_order(waits).await;
         }
         let (all, quorum) = (self.pending.len(), self.handle.quorum);
-        let attempts = (0..all).map(|member| self.attempt_one(member, queue));
+        let attempts = (0..all).map(|member| self.attempt_one(member, waits));
         gather(attempts, |replies| {
             let granted = replies.iter().filter(|(_, reply)| is_granted(reply)).count();
             // Faults do not decide: perhaps the answers of the other servers are enough.
@@ -160,12 +171,12 @@ impl<'a> Members<'a> {
 
     /// The order of the members is the same for all clients, so the owner that is granted the first member continues with the
     /// next. But a member that gave no answer is attempted first, so that nobody holds the others while that member is silent.
-    async fn attempt_in_order(&mut self, queue: bool) -> PerMember<(usize, Reply)> {
+    async fn attempt_in_order(&mut self, waits: Waits) -> PerMember<(usize, Reply)> {
         let silent = self.silent.take();
         let others = (0..self.pending.len()).filter(|&member| Some(member) != silent);
         let mut replies = PerMember::new();
         for member in silent.into_iter().chain(others) {
-            let reply = self.attempt_one(member, queue).await;
+            let reply = self.attempt_one(member, waits).await;
             let is_granted = is_granted(&reply);
             replies.push((member, reply));
             if !is_granted {
@@ -175,10 +186,15 @@ impl<'a> Members<'a> {
         replies
     }
 
-    async fn attempt_one(&self, member: usize, queue: bool) -> Reply {
+    async fn attempt_one(&self, member: usize, waits: Waits) -> Reply {
         let hold = &self.pending[member].hold;
         let lease = self.handle.lease(&hold.grant.lock.engine.config);
-        hold.grant.attempt(hold.want, lease, queue).await
+        hold.grant.attempt(hold.want, lease, waits).await
+    }
+
+    /// How long a writer still lets new readers in. `None`: the time of the next attempt does not depend on that.
+    pub(super) fn patience_left(&self) -> Option<Duration> {
+        self.impatience.left(self.handle)
     }
 
     /// Decides what the replies mean. `None`: a hold that the call wanted to re-enter is gone, so begin anew.
@@ -232,6 +248,9 @@ impl<'a> Members<'a> {
         }
         if is_lost {
             return Ok(None);
+        }
+        if refused.is_some() {
+            self.impatience.refused(self.handle, self.at);
         }
         self.give_back(refused.map(|(member, _)| member)).await?;
         self.silent = failed.as_ref().map(|(member, _)| *member);
@@ -289,9 +308,10 @@ impl<'a> Members<'a> {
         Ok(Arc::clone(&before.grant))
     }
 
-    /// Leaves all queues on servers. Does not wait for long.
+    /// Leaves all queues on servers, and lets readers in again. Does not wait for long.
     pub(super) async fn leave_queues(&mut self) {
-        if !self.handle.members.iter().any(|member| member.lock.protocol.queue().is_some()) {
+        let has_queue = self.handle.members.iter().any(|member| member.lock.protocol.queue().is_some());
+        if !has_queue && !self.impatience.is_shown() {
             return;
         }
         let grants = self.pending.drain(..).map(|member| Arc::clone(&member.hold.grant)).collect::<Vec<_>>();

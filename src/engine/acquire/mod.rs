@@ -3,6 +3,7 @@
 //! Nothing here undoes anything: a pending hold is undone when it is dropped, wherever that happens. So at its time limit a call
 //! only drops a future, and a cancelled call does the same.
 
+mod impatience;
 mod members;
 
 use std::pin::{Pin, pin};
@@ -163,9 +164,15 @@ impl<'a> Acquisition<'a> {
     /// Waits until it is time to attempt. False: the time of the call is up.
     async fn wait(&self, waiter: &mut Waiter<'_>) -> Result<bool> {
         let handle = self.handle;
-        // A lock that needs only a majority also attempts at this pace: it can be granted without the member that the call waits
-        // for.
-        let poll = (!handle.needs_all()).then(|| jitter::around(handle.config().safety_poll()));
+        let poll = if handle.needs_all() {
+            // A writer attempts when its patience ends, so that the server learns it. The millisecond: timers can be early by the
+            // clock of the patience.
+            self.members.patience_left().map(|left| left + Duration::from_millis(1))
+        } else {
+            // A lock that needs only a majority also attempts at this pace: it can be granted without the member that the call
+            // waits for.
+            Some(jitter::around(handle.config().safety_poll()))
+        };
         let answers = self.limits.map(|_| waiter.answers());
         let next = pin!(async {
             tokio::select! {

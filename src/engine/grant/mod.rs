@@ -38,7 +38,7 @@ use crate::clock::{self, Moment};
 use crate::config::Replication;
 use crate::error::LockId;
 use crate::fault::{Fault, FaultKind, Sent};
-use crate::protocol::{AcquireReply, Arg, Call, HolderRef, ReleaseReply, millis};
+use crate::protocol::{AcquireReply, Arg, Call, HolderRef, ReleaseReply, Waits, millis};
 use crate::store::Connection;
 use crate::sync::lock;
 
@@ -161,7 +161,7 @@ impl Grant {
         self: &Arc<Self>,
         want: u32,
         lease: Duration,
-        queue: bool,
+        waits: Waits,
     ) -> Result<(AcquireReply, Moment), Fault> {
         let mut observed = self.observed().await?;
         self.switches.store(self.lock.engine.store.switch_count(), Ordering::Relaxed);
@@ -173,14 +173,14 @@ impl Grant {
         // Before anything is sent: the server counts the lease from a later time.
         let sent = clock::now();
         let before = observed.at_most;
-        let may_queue = queue && self.lock.protocol.queue().is_some();
+        let leaves_trace = self.lock.protocol.leaves_trace(waits);
         observed.attempts(&connection, want);
         self.asks_for(lease);
         if want > 1 {
             // Whatever the outcome is, the server can keep the lock for longer than the other holds last.
             self.is_outlasted();
         }
-        let call = self.lock.protocol.acquire(self.holder(), want, lease, queue);
+        let call = self.lock.protocol.acquire(self.holder(), want, lease, waits);
         let mut acknowledged = 0;
         let result = loop {
             let mut last_hop = None;
@@ -222,17 +222,19 @@ impl Grant {
                 observed.answered(&connection, 0);
                 self.lose(&mut lock(&self.desired));
             }
-            Ok(reply @ (AcquireReply::Held(_) | AcquireReply::Queued)) if may_queue => {
-                observed.answered(&connection, 1); // the place
-                self.has_place(*reply == AcquireReply::Queued);
+            Ok(reply @ (AcquireReply::Held(_) | AcquireReply::Queued)) if leaves_trace => {
+                observed.answered(&connection, 1); // the place or the intent
+                if self.lock.protocol.queue().is_some() {
+                    self.has_place(*reply == AcquireReply::Queued);
+                }
             }
-            // This waiter perhaps has a place from an earlier attempt, so the count stays.
+            // This waiter perhaps has a place or an intent from an earlier attempt, so the count stays.
             Ok(AcquireReply::OtherKind | AcquireReply::NotALock) => observed.answered(&connection, before),
             Ok(_) => observed.answered(&connection, 0),
             Err(fault) => match fault.sent {
                 Sent::No => observed.not_sent(&connection, want),
-                // If there is a queue, perhaps a part of the script ran before the refusal.
-                Sent::Refused => observed.answered(&connection, before.max(may_queue.into())),
+                // Perhaps a part of the script ran before the refusal.
+                Sent::Refused => observed.answered(&connection, before.max(leaves_trace.into())),
                 Sent::Unknown => {}
             },
         }

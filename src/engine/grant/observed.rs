@@ -7,7 +7,7 @@ use crate::store::Connection;
 /// command that changes the count is under way.
 #[derive(Default)]
 pub(super) struct Observed {
-    /// The server has at most this count.
+    /// The server has at most this count. A place in a queue or an intent counts as one.
     pub(super) at_most: u32,
     /// A full release was sent and not answered. If the next release finds nothing, the unanswered one released the hold.
     pub(super) was_released: bool,

@@ -15,11 +15,13 @@ pub(super) fn get(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     }
 }
 
-/// `SET key value [PX milliseconds]`.
+/// `SET key value [PX milliseconds] [NX]`.
 pub(super) fn set(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
-    let lasts_ms = match &words[3..] {
-        [] => None,
-        [option, time] if is(option, "px") => Some(integer(time)?),
+    let (lasts_ms, only_new) = match &words[3..] {
+        [] => (None, false),
+        [nx] if is(nx, "nx") => (None, true),
+        [option, time] if is(option, "px") => (Some(integer(time)?), false),
+        [option, time, nx] if is(option, "px") && is(nx, "nx") => (Some(integer(time)?), true),
         _ => return Err(SYNTAX.to_owned()),
     };
     let expires = match lasts_ms.map(|time| (time, time.checked_add(keyspace.now_ms()))) {
@@ -27,6 +29,9 @@ pub(super) fn set(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
         Some((1.., Some(at))) => Some(at),
         Some(_) => return Err("ERR invalid expire time in 'set' command".to_owned()),
     };
+    if only_new && keyspace.value(&words[1]).is_some() {
+        return Ok(Reply::Nil);
+    }
     keyspace.set(&words[1], Value::Text(Arc::clone(&words[2])));
     keyspace.set_expiry(&words[1], expires);
     Ok(Reply::ok())

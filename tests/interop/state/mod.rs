@@ -4,6 +4,8 @@ mod both;
 mod found;
 mod steps;
 
+use std::time::Duration;
+
 use lockkeeper::{BaseLock, LockConfig};
 
 use crate::roles::LEASE;
@@ -58,7 +60,9 @@ const WRITE_LEASES: Leases = [
 pub async fn the_same_operations_leave_the_same_state<R: Row>() {
     let (java_scene, rust_scene) = (Scene::start(), Scene::start());
     let java = Java::start(&java_scene).await;
-    let locks = rust_scene.client_with(LockConfig::builder().command_timeout(LIMIT)).await;
+    // A writer that stops readers leaves a key, and wakes them when it gives up.
+    let config = LockConfig::builder().command_timeout(LIMIT).writer_patience(Duration::ZERO);
+    let locks = rust_scene.client_with(config).await;
     let mut by_java = ByJava::new::<R>(&java);
     let mut by_rust = ByRust::<R>::new(&locks);
     let (mut java_ear, mut rust_ear) = (Ear::open(&java_scene).await, Ear::open(&rust_scene).await);
