@@ -4,11 +4,11 @@
 //! commands about one lock stay in order. Nothing checks a connection before it is used: that would cost every command a round
 //! trip. Instead, a connection is replaced after an error or a silence.
 
+mod connection;
 mod on_replicas;
 mod together;
 
 use std::error::Error;
-use std::fmt;
 use std::future::{poll_fn, ready};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -34,6 +34,8 @@ use crate::protocol::{Call, Reply};
 use crate::report::Limit;
 use crate::sync::{Watched, lock};
 use crate::task;
+
+pub(crate) use connection::Connection;
 
 /// A connection on which a command timed out has this long to answer a `PING`. Otherwise it is replaced.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
@@ -83,46 +85,6 @@ struct Open {
     is_probed: AtomicBool,
     /// Wakes the callers that wait for the end of the probe.
     probed: Notify,
-}
-
-/// An open connection.
-#[derive(Clone)]
-pub(crate) struct Connection {
-    open: Arc<Open>,
-    index: ConnectionIndex,
-    /// For a command that another node of the cluster sent here.
-    is_asking: bool,
-}
-
-impl Connection {
-    /// A number that no other connection of this client has or had.
-    pub(crate) fn number(&self) -> u64 {
-        self.open.number
-    }
-
-    pub(super) const fn index(&self) -> ConnectionIndex {
-        self.index
-    }
-
-    pub(super) fn asking(self, is_asking: bool) -> Self {
-        Self { is_asking, ..self }
-    }
-
-    /// The server to which it leads.
-    pub(super) fn server(&self) -> Option<Arc<Server>> {
-        self.open.server.upgrade()
-    }
-
-    /// The same, for a command.
-    pub(super) fn used(&self) -> Result<Arc<Server>, Fault> {
-        let gone = || Fault::new(FaultKind::Broken, Sent::No, "the server is no longer used");
-        self.server().ok_or_else(gone)
-    }
-
-    /// Runs a script.
-    pub(super) async fn run(&self, limit: Duration, call: &Call) -> Result<Reply, Fault> {
-        self.used()?.run(limit, self, call).await
-    }
 }
 
 impl Server {
@@ -401,10 +363,4 @@ const FIRST: ConnectionIndex = ConnectionIndex(0);
 
 fn no_answer(limit: Duration) -> String {
     format!("no answer within {}", humantime::format_duration(limit))
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Connection({}, number {})", self.index.0, self.number())
-    }
 }

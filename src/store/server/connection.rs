@@ -1,0 +1,56 @@
+//! An open connection to a server.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Open, Server};
+use crate::fault::{Fault, FaultKind, Sent};
+use crate::protocol::{Call, Reply};
+use crate::store::connection_index::ConnectionIndex;
+
+/// An open connection.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    pub(super) open: Arc<Open>,
+    pub(super) index: ConnectionIndex,
+    /// For a command that another node of the cluster sent here.
+    pub(super) is_asking: bool,
+}
+
+impl Connection {
+    /// A number that no other connection of this client has or had.
+    pub(crate) fn number(&self) -> u64 {
+        self.open.number
+    }
+
+    pub(in crate::store) const fn index(&self) -> ConnectionIndex {
+        self.index
+    }
+
+    pub(in crate::store) fn asking(self, is_asking: bool) -> Self {
+        Self { is_asking, ..self }
+    }
+
+    /// The server to which it leads.
+    pub(in crate::store) fn server(&self) -> Option<Arc<Server>> {
+        self.open.server.upgrade()
+    }
+
+    /// The same, for a command.
+    pub(in crate::store) fn used(&self) -> Result<Arc<Server>, Fault> {
+        let gone = || Fault::new(FaultKind::Broken, Sent::No, "the server is no longer used");
+        self.server().ok_or_else(gone)
+    }
+
+    /// Runs a script.
+    pub(in crate::store) async fn run(&self, limit: Duration, call: &Call) -> Result<Reply, Fault> {
+        self.used()?.run(limit, self, call).await
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Connection({}, number {})", self.index.0, self.number())
+    }
+}
