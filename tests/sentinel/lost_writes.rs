@@ -17,11 +17,11 @@ const TOLD: Duration = Duration::from_secs(2);
 async fn hold_one_of_each(locks: &LockClient) -> Vec<LockGuard> {
     vec![
         locks.rlock("watched").lock().await.unwrap(),
-        locks.rlock("leased").lease(60 * SECOND).unwrap().lock().await.unwrap(),
+        locks.rlock("leased").lease(300 * SECOND).unwrap().lock().await.unwrap(),
         locks.rlock("bounded").max_hold(20 * SECOND).unwrap().lock().await.unwrap(),
         locks.fair_lock("fair").lock().await.unwrap(),
         locks.read_write_lock("read").into_read().lock().await.unwrap(),
-        locks.read_write_lock("leased read").into_read().lease(60 * SECOND).unwrap().lock().await.unwrap(),
+        locks.read_write_lock("leased read").into_read().lease(300 * SECOND).unwrap().lock().await.unwrap(),
         locks.read_write_lock("write").into_write().lock().await.unwrap(),
     ]
 }
@@ -31,7 +31,7 @@ async fn hold_one_of_each(locks: &LockClient) -> Vec<LockGuard> {
 async fn holders_that_the_new_master_lacks_are_told_at_once() {
     let mut group = Sentinels::start(SECOND);
     let locks = client(&group).await;
-    let kept = locks.rlock("kept").lease(60 * SECOND).unwrap().lock().await.unwrap();
+    let kept = locks.rlock("kept").lease(300 * SECOND).unwrap().lock().await.unwrap();
     let master = group.master();
     replicated(&group.servers[master], 2).await;
     group.cut_replicas();
@@ -41,7 +41,7 @@ async fn holders_that_the_new_master_lacks_are_told_at_once() {
 
     let others: Vec<usize> = (0..3).filter(|index| *index != before).collect();
     let writable = || others.iter().any(|index| group.is_master(*index));
-    within(60 * SECOND, "a replica is promoted", writable, |is_writable| *is_writable).await;
+    within(120 * SECOND, "a replica is promoted", writable, |is_writable| *is_writable).await;
     let start = Instant::now();
     let told = join_all(guards.iter().map(|guard| async { (guard.lost().await, start.elapsed()).1 })).await;
     assert!(told.iter().all(|after| *after < TOLD), "{told:?}");

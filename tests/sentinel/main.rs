@@ -39,7 +39,7 @@ async fn is_asked(server: &Server) {
 
 async fn client(group: &Sentinels) -> LockClient {
     // On a busy machine, sentinels can need several tries.
-    client_with(group, patient().retry_timeout(60 * SECOND)).await
+    client_with(group, patient().retry_timeout(120 * SECOND)).await
 }
 
 async fn client_with(group: &Sentinels, config: LockConfigBuilder) -> LockClient {

@@ -40,7 +40,7 @@ async fn a_sentinel_that_missed_the_failover_does_not_outvote_those_that_are_sil
     group.servers[old].freeze();
     let others: Vec<usize> = (0..3).filter(|index| *index != old).collect();
     let promoted = || others.iter().find(|index| group.is_master(**index)).copied();
-    within(60 * SECOND, "a replica is promoted", promoted, Option::is_some).await;
+    within(120 * SECOND, "a replica is promoted", promoted, Option::is_some).await;
     let new = promoted().unwrap();
     let guard = locks.rlock("a").lock().await.unwrap();
     assert!(group.servers[new].run::<bool>(&["EXISTS", "a"]));
