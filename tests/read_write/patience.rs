@@ -265,3 +265,29 @@ async fn a_damaged_intent_stops_nobody() {
     drop(locks);
     scene.end().await;
 }
+
+/// Data of another program beside the readers' fields makes the attempt fail. A writer that fails stops nobody.
+#[tokio::test]
+async fn a_writer_that_finds_other_data_leaves_no_intent() {
+    let scene = Scene::start();
+    let (locks, theirs) = (scene.client().await, scene.client_with(patient().writer_patience(300 * MS)).await);
+    let first = reader(&locks).lock().await.unwrap();
+    let waiting = tokio::spawn(async move {
+        let result = writer(&theirs).lock().await.map(drop);
+        drop(theirs);
+        result
+    });
+    eventually("the writer waits", || scene.server.channels().len(), |&channels| channels == 1).await;
+    // In this order of fields, the writer finds the data before it finds a reader.
+    scene.server.run::<()>(&["HSET", "a", "data", "x"]);
+    let second = reader(&locks).lock().await.unwrap();
+    first.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unwrap_err();
+    sleep(50 * MS).await;
+    assert_eq!(intent(&scene), None);
+    assert!(can_read(&locks).await);
+    second.unlock().await.unwrap();
+    scene.server.run::<()>(&["DEL", "a"]);
+    drop(locks);
+    scene.end().await;
+}
