@@ -215,7 +215,7 @@ durations! {
     /// Sets how long a writer waits before it stops new readers for a [`writer_turn`](LockConfigBuilder::writer_turn). Default:
     /// 20 ms. Up to an hour; zero: it never does.
     ///
-    /// The first refusal begins this time. Without such a stop, readers that always overlap starve writers. The readers pay: a reader
+    /// The first refusal begins this time. If the writer is woken later and refused again, the time begins anew. Without such a stop, readers that always overlap starve writers. The readers pay: a reader
     /// that comes during the turn waits, or its `try_lock` returns `None`, until the writer has held the lock or gives up.
     writer_patience: 20 * MS, Duration::ZERO, HOUR;
     /// Sets how long a waiting writer stops new readers. Default: 1 s. From 10 ms to a minute.

@@ -195,6 +195,41 @@ async fn readers_continue_at_once_when_the_writer_gives_up() {
     scene.end().await;
 }
 
+/// Guarantee 8. A writer that was granted the lock ends the intent of all, and its release wakes all. Another writer that still waits
+/// is patient again, or it would stop the readers that were stopped before.
+#[tokio::test]
+async fn readers_that_a_writer_wakes_enter_together_although_another_writer_waits() {
+    let scene = Scene::start();
+    let config = patient().writer_turn(60 * SECOND).safety_poll(60 * SECOND);
+    let (ours, theirs) =
+        (scene.client_with(config.clone()).await, scene.client_with(config.writer_patience(SECOND)).await);
+    let guard = reader(&ours).lock().await.unwrap();
+    let waiting = tokio::spawn(async move {
+        writer(&theirs).lock().await.unwrap().unlock().await.unwrap();
+        drop(theirs);
+    });
+    stopped(&scene).await;
+    let mut reading = JoinSet::new();
+    for _ in 0..8 {
+        reading.spawn(waits_to_read(&scene, &ours).await);
+    }
+    // What the grant and the release of a third writer do.
+    const OTHER: &str = "redis.call('del', KEYS[1]) redis.call('publish', 'redisson_rwlock:{a}', '1')";
+    scene.server.run::<()>(&["EVAL", OTHER, "1", INTENT]);
+    let woken = Instant::now();
+    for at in soon(reading.join_all()).await {
+        let took = at.unwrap().saturating_duration_since(woken);
+        assert!(took < SECOND, "{took:?}");
+    }
+    stopped(&scene).await;
+    assert!(woken.elapsed() > 900 * MS, "{:?}", woken.elapsed());
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap();
+    assert_eq!(intent(&scene), None);
+    drop(ours);
+    scene.end().await;
+}
+
 /// A writer that gives up does not end what another writer set.
 #[tokio::test]
 async fn a_writer_removes_only_its_own_intent_when_it_gives_up() {
