@@ -305,7 +305,8 @@ async fn a_damaged_intent_stops_nobody() {
 #[tokio::test]
 async fn a_writer_that_finds_other_data_leaves_no_intent() {
     let scene = Scene::start();
-    let (locks, theirs) = (scene.client().await, scene.client_with(patient().writer_patience(300 * MS)).await);
+    let (locks, theirs) =
+        (scene.client().await, scene.client_with(patient().writer_patience(300 * MS)).await);
     let first = reader(&locks).lock().await.unwrap();
     let waiting = tokio::spawn(async move {
         let result = writer(&theirs).lock().await.map(drop);
