@@ -215,8 +215,9 @@ durations! {
     /// Sets how long a writer waits before it stops new readers for a [`writer_turn`](LockConfigBuilder::writer_turn). Default:
     /// 20 ms. Up to an hour; zero: it never does.
     ///
-    /// The first refusal begins this time. Without such a stop, readers that always overlap starve writers. The readers pay: a reader
-    /// that comes during the turn waits, or its `try_lock` returns `None`, until the writer has held the lock or gives up.
+    /// The first refusal begins this time. It begins anew if the writer stopped readers, and is then woken and refused. Without such a
+    /// stop, readers that always overlap starve writers. The readers pay: a reader that comes during the turn waits, or its `try_lock`
+    /// returns `None`, until the writer has held the lock or gives up, or the turn ends. A lock of several members stops no readers.
     writer_patience: 20 * MS, Duration::ZERO, HOUR;
     /// Sets how long a waiting writer stops new readers. Default: 1 s. From 10 ms to a minute.
     ///

@@ -23,6 +23,9 @@ async fn names_that_cannot_be_used() {
     assert!(matches!(lock.remaining_lease().await, Err(Error::InvalidName { .. })));
     assert!(matches!(lock.force_unlock().await, Err(Error::InvalidName { .. })));
     assert!(matches!(locks.inspect("").await, Err(Error::InvalidName { .. })));
+    // A grant of the write lock of `a` would delete it.
+    let intent = locks.rlock("{a}:lockkeeper_intent").lock().await;
+    assert!(matches!(intent, Err(Error::InvalidName { .. })), "{intent:?}");
     assert_eq!(scene.server.calls("evalsha"), before, "nothing was sent");
 
     // Everything else is a valid name.

@@ -42,7 +42,8 @@ if mode == 'read' then
   end
   local reader_ms = other_reader_ms(lock)
   if reader_ms then
-    if turn_ms > 0 then
+    -- Not beside data of another program: the sender reports an error, and does not wait.
+    if turn_ms > 0 and reader_ms > 0 then
       -- NX: whoever waits, and whoever dies, readers are stopped for at most one turn in ten.
       redis.call('set', intent, 9 * turn_ms .. ' ' .. writer, 'px', 10 * turn_ms, 'nx')
     end

@@ -18,7 +18,7 @@
     1     released: this owner no longer holds the write lock
     0     lowered: this owner still holds it
     -2    lost: this owner held nothing
-  Publishes  "1" on channel, if this owner no longer holds the write lock, or its intent no longer stops readers
+  Publishes  "1" on channel, if this owner no longer holds the write lock, or if its intent was removed
   Repeating  changes nothing: the count is a target, and an owner id is not used again after its count was 0
 ]]
 local lock, channel = KEYS[1], KEYS[2]

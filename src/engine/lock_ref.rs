@@ -68,6 +68,11 @@ impl LockRef {
         check_name(&self.name)?;
         let invalid = |problem| Err(Error::InvalidName { name: self.name.to_string(), problem });
         let key = &self.keys.lock;
+        if self.keys.can_be_intent() {
+            return invalid(format!(
+                "its key `{key}` can be that of a writer that stops the readers of another lock"
+            ));
+        }
         if self.engine.store.is_cluster() && !self.keys.are_in_one_slot() {
             return invalid(format!("a cluster has its key `{key}` in another slot than its channel"));
         }

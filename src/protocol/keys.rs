@@ -9,6 +9,9 @@ use smallvec::SmallVec;
 
 use super::slot::hashed_part;
 
+/// The end of the key of a writer's intent, and of no lock's key: a grant of a write lock deletes that key.
+const INTENT: &str = "lockkeeper_intent";
+
 /// The keys and channels of one lock, derived once for each handle.
 #[derive(Debug)]
 pub(crate) struct LockKeys {
@@ -28,6 +31,11 @@ impl LockKeys {
     ) -> Self {
         let (channel, more) = (channel(&lock), more.into_iter().map(|key| key(&lock)).collect());
         Self { lock, channel, more }
+    }
+
+    /// Whether the main key can be the intent of a writer for another lock.
+    pub(crate) fn can_be_intent(&self) -> bool {
+        self.lock.ends_with(INTENT)
     }
 
     /// Whether a cluster keeps all keys and channels of the lock in one slot. It does not if braces in the name are not a hash
@@ -82,7 +90,7 @@ pub(super) fn read_hold(name: &str, owner: &str, number: u32) -> Arc<str> {
 
 /// The intent of a writer that readers kept waiting: a string that Redisson does not know.
 pub(super) fn writer_intent(name: &str) -> Arc<str> {
-    suffixed(name, "lockkeeper_intent")
+    suffixed(name, INTENT)
 }
 
 fn suffixed(name: &str, suffix: &str) -> Arc<str> {

@@ -127,7 +127,7 @@ impl Protocol for Write {
     }
 
     fn leaves_trace(&self, waits: Waits) -> bool {
-        waits == Waits::Long
+        matches!(waits, Waits::Long | Waits::Again)
     }
 
     fn stops_readers(&self) -> bool {

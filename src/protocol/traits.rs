@@ -82,6 +82,8 @@ pub(crate) enum Waits {
     Yes,
     /// It has waited for `writer_patience`: a writer stops new readers.
     Long,
+    /// As `Yes`, after an earlier attempt of the call that stopped new readers.
+    Again,
 }
 
 /// The queue of a lock on the server.

@@ -195,6 +195,41 @@ async fn readers_continue_at_once_when_the_writer_gives_up() {
     scene.end().await;
 }
 
+/// Guarantee 8. A writer that was granted the lock ends the intent of all, and its release wakes all. Another writer that still waits
+/// is patient again, or it would stop the readers that were stopped before.
+#[tokio::test]
+async fn readers_that_a_writer_wakes_enter_together_although_another_writer_waits() {
+    let scene = Scene::start();
+    let config = patient().writer_turn(60 * SECOND).safety_poll(60 * SECOND);
+    let (ours, theirs) =
+        (scene.client_with(config.clone()).await, scene.client_with(config.writer_patience(SECOND)).await);
+    let guard = reader(&ours).lock().await.unwrap();
+    let waiting = tokio::spawn(async move {
+        writer(&theirs).lock().await.unwrap().unlock().await.unwrap();
+        drop(theirs);
+    });
+    stopped(&scene).await;
+    let mut reading = JoinSet::new();
+    for _ in 0..8 {
+        reading.spawn(waits_to_read(&scene, &ours).await);
+    }
+    // What the grant and the release of a third writer do.
+    const OTHER: &str = "redis.call('del', KEYS[1]) redis.call('publish', 'redisson_rwlock:{a}', '1')";
+    scene.server.run::<()>(&["EVAL", OTHER, "1", INTENT]);
+    let woken = Instant::now();
+    for at in soon(reading.join_all()).await {
+        let took = at.unwrap().saturating_duration_since(woken);
+        assert!(took < SECOND, "{took:?}");
+    }
+    stopped(&scene).await;
+    assert!(woken.elapsed() > 900 * MS, "{:?}", woken.elapsed());
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap();
+    assert_eq!(intent(&scene), None);
+    drop(ours);
+    scene.end().await;
+}
+
 /// A writer that gives up does not end what another writer set.
 #[tokio::test]
 async fn a_writer_removes_only_its_own_intent_when_it_gives_up() {
@@ -262,6 +297,33 @@ async fn a_damaged_intent_stops_nobody() {
         assert!(can_write(&locks).await);
         assert_eq!(left(&scene), -2);
     }
+    drop(locks);
+    scene.end().await;
+}
+
+/// Data of another program beside the readers' fields makes the attempt fail. A writer that fails stops nobody.
+#[tokio::test]
+async fn a_writer_that_finds_other_data_leaves_no_intent() {
+    let scene = Scene::start();
+    let (locks, theirs) =
+        (scene.client().await, scene.client_with(patient().writer_patience(300 * MS)).await);
+    let first = reader(&locks).lock().await.unwrap();
+    let waiting = tokio::spawn(async move {
+        let result = writer(&theirs).lock().await.map(drop);
+        drop(theirs);
+        result
+    });
+    eventually("the writer waits", || scene.server.channels().len(), |&channels| channels == 1).await;
+    // In this order of fields, the writer finds the data before it finds a reader.
+    scene.server.run::<()>(&["HSET", "a", "data", "x"]);
+    let second = reader(&locks).lock().await.unwrap();
+    first.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unwrap_err();
+    sleep(50 * MS).await;
+    assert_eq!(intent(&scene), None);
+    assert!(can_read(&locks).await);
+    second.unlock().await.unwrap();
+    scene.server.run::<()>(&["DEL", "a"]);
     drop(locks);
     scene.end().await;
 }

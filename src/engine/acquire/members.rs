@@ -98,7 +98,7 @@ impl<'a> Members<'a> {
             given_back: 0,
             splits: SPLITS,
             silent: None,
-            impatience: Impatience::None,
+            impatience: Impatience::default(),
         };
         Ok((members, ended))
     }
