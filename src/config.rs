@@ -56,7 +56,7 @@ pub(crate) struct Replication {
 /// | `fair_java_wait` | `5m` | the longest wait of any Java client for a fair lock |
 /// | `java_watchdog` | `30s` | the shortest `lockWatchdogTimeout` of Java clients that use the same read-write locks |
 /// | `writer_patience` | `20ms` | a writer that has waited for so long stops new readers for a turn; `0s`: never |
-/// | `writer_turn` | `1s` | how long new readers are stopped, at most once in ten such turns |
+/// | `writer_turn` | `1s` | a writer stops new readers for at most this time |
 /// | `command_timeout` | `1s` | the time limit of a command, and of a new connection |
 /// | `retry_timeout` | `10s` | a call without a time limit keeps retrying for this long after the first fault of server or network |
 /// | `start_timeout` | `0s` | `connect` keeps retrying for this long while the server is unreachable or not ready |

@@ -1,6 +1,6 @@
 -- Shared by the scripts of a read-write lock. This file is inserted after the first line of each script.
 
--- Returns what every other key of a lock begins with, so that a cluster keeps them in one slot.
+-- Returns the beginning of the lock's other keys. It has the lock's hash tag, so a cluster keeps all keys in one slot.
 local function tag_of(lock)
   return string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'
 end

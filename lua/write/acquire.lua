@@ -44,7 +44,7 @@ if mode == 'read' then
   if reader_ms then
     -- Not beside data of another program: the sender reports an error, and does not wait.
     if turn_ms > 0 and reader_ms > 0 then
-      -- NX: whoever waits, and whoever dies, readers are stopped for at most one turn in ten.
+      -- NX: no writer makes an intent longer. So even if all writers die, readers are stopped for at most one turn in ten.
       redis.call('set', intent, 9 * turn_ms .. ' ' .. writer, 'px', 10 * turn_ms, 'nx')
     end
     return reader_ms
