@@ -38,6 +38,10 @@ pub type Answer<T> = Result<T, String>;
 /// unlock is answered, older ones let them expire.
 pub const LATCH: &str = "redisson_unlock_latch:";
 
+/// How long a Java waiter waits that is to give up: longer than it takes to subscribe on a busy machine. If the wait ends
+/// before, Redisson cancels its subscription and then never ends it (redisson/redisson#3821).
+pub const IN_VAIN: Duration = Duration::from_secs(3);
+
 /// Limit for what the JVM does by itself, which is not under test: on a busy machine it may start slowly.
 const PATIENCE: Duration = Duration::from_secs(100);
 

@@ -2,6 +2,7 @@
 
 use lockkeeper::{Error, LockClient, LockConfig};
 
+use crate::java::IN_VAIN;
 use crate::roles::HAND_OFF;
 use crate::support::{MS, SECOND, Scene, throughout, timed};
 use crate::{Java, rlock, waiting};
@@ -90,7 +91,7 @@ async fn a_read_write_lock_in_rust_does_not_mix_with_other_kinds() {
                 true => ours.write().lock().await.unwrap(),
             };
             assert!(!holder.try_lock("a").await.unwrap(), "{kind}");
-            assert!(!holder.try_lock_within("a", 100 * MS).await.unwrap(), "{kind}");
+            assert!(!holder.try_lock_within("a", IN_VAIN).await.unwrap(), "{kind}");
             assert!(!guard.is_lost());
             guard.unlock().await.unwrap();
             assert!(holder.try_lock("a").await.unwrap(), "{kind}");

@@ -9,7 +9,7 @@ use tokio::sync::Barrier;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::java::{Actor, LATCH};
+use crate::java::{Actor, IN_VAIN, LATCH};
 use crate::roles::{LEASE, lease_left};
 use crate::support::{MS, SECOND, Scene, connection, eventually, soon};
 use crate::{Java, Stage, java_waiting};
@@ -88,7 +88,7 @@ async fn each_excludes_the_other_in_any_order() {
         let guard = lock.lock().await.unwrap();
         assert!(has_both(&stage.scene));
         assert!(!java.try_lock(theirs).await.unwrap());
-        assert!(!java.try_lock_within(theirs, 100 * MS).await.unwrap());
+        assert!(!java.try_lock_within(theirs, IN_VAIN).await.unwrap());
         assert!(has_both(&stage.scene) && has_java() == [false; 2]);
         guard.unlock().await.unwrap();
         assert!(held(&stage.scene).is_empty());

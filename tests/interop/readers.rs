@@ -6,7 +6,7 @@ use lockkeeper::{BaseLock, Error, LockClient, LockConfig, LockGuard, Owner, Read
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::java::Actor;
+use crate::java::{Actor, IN_VAIN};
 use crate::roles::{HAND_OFF, LEASE};
 use crate::support::{LIMIT, MS, SECOND, Scene, eventually, throughout, timed};
 use crate::{Java, Stage, write};
@@ -191,7 +191,7 @@ async fn a_reader_that_wants_to_write_is_refused_by_rust_and_waits_for_itself_in
 
     let (reader, writer) = (stage.java.actor("one", "read"), stage.java.actor("one", "write"));
     reader.lock("a").await.unwrap();
-    assert!(!writer.try_lock_within("a", 300 * MS).await.unwrap());
+    assert!(!writer.try_lock_within("a", IN_VAIN).await.unwrap());
     reader.unlock("a").await.unwrap();
     drop(lock);
     stage.end().await;

@@ -3,7 +3,7 @@
 use lockkeeper::{BaseLock, LockClient, LockGuard};
 use tokio::task::JoinHandle;
 
-use crate::java::Actor;
+use crate::java::{Actor, IN_VAIN};
 use crate::support::fixture::Fixture;
 use crate::support::{MS, SECOND, soon};
 use crate::{Java, Row, actor, rival};
@@ -48,7 +48,7 @@ impl ByJava {
                 self.waiting = Some(tokio::spawn(async move { other.lock("a").await.unwrap() }));
                 self.other.asleep().await;
             }
-            WaitInVain => assert!(!self.other.try_lock_within("a", 100 * MS).await.unwrap()),
+            WaitInVain => assert!(!self.other.try_lock_within("a", IN_VAIN).await.unwrap()),
             UnlockTheOther => {
                 soon(self.waiting.take().unwrap()).await.unwrap();
                 self.other.unlock("a").await.unwrap();
