@@ -17,11 +17,11 @@
   With  rlock/shared.lua fair/shared.lua
 
   Returns
-    3     released; the key keeps data that is no lock, without expiry
-    2     released, or left the queue; no waiter could be told: this user has no right to look for one, or to publish
     1     released, or left the queue: this owner no longer has a hold or a place
     0     lowered: this owner still holds it
     -2    lost: this owner held nothing, and did not wait
+    -3    released, or left the queue; no waiter could be told: this user has no right to look for one, or to publish
+    -4    released; the key keeps data that is no lock, without expiry
   Publishes  "0" on the channel of the first waiter, if the lock is free and this owner had a hold or a place. If too many dead
              waiters are in front, the next heartbeat publishes
   Repeating  changes nothing: the count is a target, and an owner id is not used again after its count was 0
@@ -64,4 +64,4 @@ end
 -- pcall, twice: the lock is free already, so a refused command must not make the script fail.
 local is_known, first = pcall(head, queue, scores, places, tickets, nil, java_wait_ms)
 local told = is_known and (not first or redis.pcall('publish', channel .. ':' .. first, '0'))
-return is_data and 3 or (told == true or type(told) == 'number') and 1 or 2
+return is_data and -4 or (told == true or type(told) == 'number') and 1 or -3

@@ -14,11 +14,11 @@
   With  read/shared.lua
 
   Returns
-    3     released; the key keeps data that is no lock, without expiry
-    2     released, but no waiter could be told: this user has no right to publish on the channel
     1     released: this owner no longer holds the read lock
     0     lowered: this owner still holds it
     -2    lost: this owner held nothing, or a later hold
+    -3    released, but no waiter could be told: this user has no right to publish on the channel
+    -4    released; the key keeps data that is no lock, without expiry
   Publishes  "0" on channel, if the lock became free
   Repeating  changes nothing: the count is a target, and the number of the grant is never used again
 ]]
@@ -68,7 +68,7 @@ if not other_ms then
   remove(keys, 1, count)
   -- pcall: the lock is free already, so a refused message must not make the script fail.
   local told = redis.pcall('publish', channel, '0')
-  return found and (is_data and 3 or type(told) == 'table' and 2) or answer
+  return found and (is_data and -4 or type(told) == 'table' and -3) or answer
 end
 -- When a reader died, Java's writers wait for the expiry of the hash. A long lease that was released early must not delay
 -- them, so the expiry is lowered to the longest lease that is left. That is not worth its cost if another reader's lease is

@@ -11,11 +11,11 @@
   With  rlock/shared.lua
 
   Returns
-    3     released; the key keeps data that is no lock, without expiry
-    2     released, but no waiter could be told: this user has no right to publish on the channel
-    1     released: the lock is free
+    >= 1  released: the lock is free. 1 + the number of connections that the message reached
     0     lowered: this owner still holds it
     -2    lost: this owner holds nothing
+    -3    released, but no waiter could be told: this user has no right to publish on the channel
+    -4    released; the key keeps data that is no lock, without expiry
   Publishes  "0" on channel, if the lock became free
   Repeating  changes nothing: the count is a target, and an owner id is not used again after its count was 0
 ]]
@@ -38,4 +38,4 @@ if is_data == nil then
 end
 -- pcall: the lock is free already, so a refused message must not make the script fail.
 local told = redis.pcall('publish', channel, '0')
-return is_data and 3 or type(told) == 'table' and 2 or 1
+return is_data and -4 or type(told) == 'table' and -3 or 1 + told

@@ -13,11 +13,11 @@
   With  read/shared.lua
 
   Returns
-    3     released; the key keeps data that is no lock, without expiry
-    2     released, but no waiter could be told: this user has no right to publish on the channel
-    1     released: this owner no longer holds the write lock
+    >= 1  released: this owner no longer holds the write lock. 1 + the number of connections that the message reached
     0     lowered: this owner still holds it
     -2    lost: this owner held nothing
+    -3    released, but no waiter could be told: this user has no right to publish on the channel
+    -4    released; the key keeps data that is no lock, without expiry
   Publishes  "1" on channel, if this owner no longer holds the write lock, or if its intent was removed
   Repeating  changes nothing: the count is a target, and an owner id is not used again after its count was 0
 ]]
@@ -57,4 +57,4 @@ else
   is_data = free(lock, writer, reader)
 end
 local told = wake()
-return is_data and 3 or type(told) == 'table' and 2 or 1
+return is_data and -4 or type(told) == 'table' and -3 or 1 + told

@@ -1,5 +1,6 @@
 //! Tests of the settings.
 
+use super::durations::{HOUR, MS};
 use super::*;
 
 fn read(json: &str) -> std::result::Result<LockConfig, String> {
@@ -12,6 +13,7 @@ fn a_config_that_was_written_is_read_back() {
         .watchdog_lease(Duration::from_millis(1_500))
         .margin(20 * MS)
         .safety_poll(HOUR)
+        .pass_time(Duration::ZERO)
         .writer_patience(Duration::ZERO)
         .writer_turn(10 * MS)
         .command_timeout(500 * MS)
@@ -63,6 +65,7 @@ fn an_error_names_the_field() {
         (r#"{"margin": "1h"}"#, "margin", "not 1h"),
         (r#"{"safety_poll": true}"#, "safety_poll", "`true`"),
         (r#"{"safety_poll": "1ms"}"#, "safety_poll", "from 10ms"),
+        (r#"{"pass_time": "2s"}"#, "pass_time", "from 0s to 1s"),
         (r#"{"writer_patience": "61m"}"#, "writer_patience", "from 0s to 1h"),
         (r#"{"writer_turn": "9ms"}"#, "writer_turn", "from 10ms to 1m"),
         (r#"{"writer_turn": "61s"}"#, "writer_turn", "not 1m 1s"),

@@ -77,7 +77,8 @@ async fn run(mut orders: UnboundedReceiver<Order>) {
                 failed = failed.into_iter().chain(result.err()).max_by_key(|failure| failure.ends);
             }
         }
-        if running.is_empty() {
+        // A job that ended now has perhaps handed over another one.
+        if running.is_empty() && orders.is_empty() {
             failed = failed.filter(|failure| Instant::now() < failure.ends);
             let result = failed.as_ref().map_or(Ok(()), |failure| Err(failure.fault.clone()));
             draining.drain(..).for_each(|done| _ = done.send(result.clone()));

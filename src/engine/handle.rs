@@ -201,6 +201,13 @@ impl Handle {
         self.max_hold.map_or(lease, |most| most.min(lease))
     }
 
+    /// Whether a waiter of this handle can take a hold of another owner over. The lease of such a hold is that of the watchdog.
+    pub(super) fn can_take_over(&self) -> bool {
+        matches!(&self.members[..], [only] if only.lock.protocol.can_be_passed_on())
+            && self.fixed_lease.is_none()
+            && self.max_hold.is_none()
+    }
+
     /// How long a hold lasts if it begins now.
     pub(super) fn term(&self, now: Moment) -> Term {
         // A first lease that lasts to the end of the longest hold needs no renewal.

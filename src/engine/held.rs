@@ -9,6 +9,7 @@ use super::hold::Hold;
 use super::lease;
 use super::per_member::PerMember;
 use super::retry::Tries;
+use super::sharing::pass::pass_on;
 use crate::clock::{self, Moment};
 use crate::error::{Error, LockId, Lost, Result};
 use crate::fault::Fault;
@@ -74,7 +75,11 @@ impl HeldLock {
     pub(crate) async fn unlock(mut self) -> Result<()> {
         let (now, quorum) = (clock::now(), self.hold.quorum());
         let was_lost = self.hold.is_lost(now);
-        let released = self.give_back(now).release(quorum).await;
+        let releasing = self.give_back(now);
+        if releasing.is_empty() {
+            return Ok(()); // passed on
+        }
+        let released = releasing.release(quorum).await;
         let was_held = released.map_err(|fault| Error::of_lock(self.lock(), fault))?;
         if was_lost || !was_held { Err(Error::NotHeld(self.lock())) } else { Ok(()) }
     }
@@ -120,8 +125,14 @@ impl HeldLock {
         }
     }
 
-    /// Removes the hold from the desired state. The result releases it on the server.
+    /// Passes the hold on, or removes it from the desired state. The result releases it on the server; it is empty if the hold was
+    /// passed on.
     fn give_back(&mut self, now: Moment) -> Releasing {
+        if let [only] = &self.members[..]
+            && pass_on(&only.grant, &self.hold, now)
+        {
+            self.members.clear();
+        }
         Releasing::new(self.members.drain(..).map(|member| {
             member.grant.give_back(&self.hold, now);
             member.grant

@@ -77,6 +77,10 @@ impl Hold {
         self.quorum
     }
 
+    pub(super) fn has_one_member(&self) -> bool {
+        self.deadlines.len() == 1
+    }
+
     pub(super) const fn is_watched(&self) -> bool {
         self.term.is_watched
     }

@@ -19,6 +19,7 @@ mod renewal;
 mod retry;
 mod scheduler;
 mod shared;
+mod sharing;
 mod switch;
 mod under_way;
 mod wait_queue;

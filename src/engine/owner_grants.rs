@@ -121,7 +121,7 @@ impl Grants {
         if !target.protocol.is_shared() && self.shared.as_ref().is_some_and(|grant| is_live(&grant)) {
             return Err(Error::UpgradeWouldDeadlock(target.id()));
         }
-        let write = self.exclusive.as_ref().filter(is_live);
+        let write = self.exclusive.as_ref().filter(|write| write.lends(now));
         Ok(PendingHold::first(Arc::clone(target), write, caller))
     }
 }

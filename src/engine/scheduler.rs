@@ -90,6 +90,10 @@ impl Slot {
         self.is_running = false;
     }
 
+    pub(super) const fn is_running(&self) -> bool {
+        self.is_running
+    }
+
     /// Whether the item is due at some time, or running.
     pub(super) const fn is_set(&self) -> bool {
         self.is_running || self.due.is_some()

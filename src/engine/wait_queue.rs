@@ -17,10 +17,13 @@ use smallvec::SmallVec;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::sleep;
 
+use super::sharing::line::{IDLE, Line};
+use super::sharing::seat::Seat;
 use crate::clock::{self, Moment};
 use crate::config::LockConfig;
 use crate::fault::Fault;
 use crate::jitter;
+use crate::protocol::LockKeys;
 use crate::store::{Listener, Store};
 use crate::sync::{Watched, lock};
 
@@ -85,6 +88,7 @@ struct State {
     retry_at: Option<Moment>,
     /// Since when attempts fail, and the fault of the last one.
     failing: Option<(Moment, Fault)>,
+    line: Line,
 }
 
 impl WaitQueues {
@@ -110,7 +114,7 @@ impl WaitQueues {
     }
 
     /// Adds a waiter to a queue.
-    pub(super) fn enter(&self, key: QueueKey) -> Arc<WaitQueue> {
+    pub(super) fn enter(&self, key: QueueKey, is_able: bool) -> Arc<WaitQueue> {
         let mut queues = lock(&self.0);
         let on_channel = queues.entry(Arc::clone(&key.channel)).or_default();
         let is_same =
@@ -123,6 +127,7 @@ impl WaitQueues {
         });
         let mut state = lock(&queue.state);
         state.waiters += 1;
+        state.line.unable += usize::from(!is_able);
         if state.waiters > 1 {
             state.attempted_at.get_or_insert_with(clock::now);
         }
@@ -131,13 +136,16 @@ impl WaitQueues {
     }
 
     /// Removes a waiter from a queue. With the last one, the queue and its subscription end.
-    pub(super) fn leave(&self, queue: &Arc<WaitQueue>, store: &Store) {
+    pub(super) fn leave(&self, queue: &Arc<WaitQueue>, is_able: bool, store: &Store) {
+        let _seat; // released after the maps are unlocked
         let mut queues = lock(&self.0);
         let mut state = lock(&queue.state);
         state.waiters -= 1;
+        state.line.unable -= usize::from(!is_able);
         if state.waiters > 0 {
             return;
         }
+        _seat = state.line.seat.take();
         let channel = &queue.key.channel;
         let Entry::Occupied(mut on_channel) = queues.entry(Arc::clone(channel)) else { return };
         let others = on_channel.get_mut();
@@ -159,6 +167,15 @@ impl WaitQueues {
             lock(&queue.state).is_subscribed = true;
             store.subscribe(&queue.key.channel);
         }
+    }
+
+    /// The waiters to which a hold of this lock can be passed on, and whether there are others here that a release wakes.
+    pub(super) fn line_of(&self, keys: &LockKeys) -> Option<(Arc<WaitQueue>, bool)> {
+        let queues = lock(&self.0);
+        let on_channel = queues.get(&keys.channel)?;
+        let is_line = |queue: &&Arc<WaitQueue>| queue.key.lock == keys.lock && !queue.key.is_shared;
+        let line = on_channel.iter().find(is_line).map(Arc::clone)?;
+        Some((line, on_channel.len() > 1))
     }
 
     fn on(&self, channel: &str) -> OnChannel {
@@ -236,6 +253,82 @@ impl WaitQueue {
         self.wake.notify_one();
     }
 
+    /// Puts a hold here, for the waiter in front. False: `hold` is to be released.
+    pub(super) fn offer(
+        &self,
+        pass_time: Duration,
+        now: Moment,
+        hold: impl FnOnce(Duration) -> Option<Seat>,
+    ) -> bool {
+        let mut state = lock(&self.state);
+        let is_polled = state.woken_at.is_none_or(|at| now.since(at) < IDLE);
+        if state.waiters == 0 || state.line.unable > 0 || state.line.seat.is_some() || !is_polled {
+            return false;
+        }
+        let Some(seat) = hold(state.line.pass_time(pass_time)) else { return false };
+        state.line.seat = Some(seat);
+        state.line.passes += 1;
+        state.woken_at.get_or_insert(now);
+        drop(state);
+        self.wake.notify_one();
+        true
+    }
+
+    pub(super) fn has_seat(&self) -> bool {
+        lock(&self.state).line.seat.is_some()
+    }
+
+    pub(super) fn take_seat(&self) -> Option<Seat> {
+        let mut state = lock(&self.state);
+        let seat = state.line.seat.take()?;
+        state.woken_at = None;
+        Some(seat)
+    }
+
+    /// Whether the caller has to watch for holds that nobody takes.
+    pub(super) fn starts_watch(&self) -> bool {
+        !std::mem::replace(&mut lock(&self.state).line.is_watched, true)
+    }
+
+    /// Takes back a hold that nobody took for `patience`: perhaps the waiter in front is a future that nobody polls.
+    pub(super) async fn take_back_what_nobody_takes(self: Arc<Self>, patience: Duration) {
+        let mut passes = 0;
+        loop {
+            sleep(patience).await;
+            let so_far = lock(&self.state).line.passes;
+            if so_far == passes {
+                break;
+            }
+            passes = so_far;
+        }
+        self.takes_back();
+    }
+
+    pub(super) fn takes_back(&self) {
+        let mut state = lock(&self.state);
+        state.line.is_watched = false;
+        let seat = state.line.seat.take();
+        drop(state);
+        drop(seat); // with the queue unlocked
+    }
+
+    /// The lock is about to be released on the server.
+    pub(super) fn releases(&self) {
+        lock(&self.state).line.releases(clock::now());
+    }
+
+    /// The lock was released on the server, and the message reached so many connections. `None`: others were perhaps told.
+    pub(super) fn released(&self, told: Option<u32>) {
+        let mut state = lock(&self.state);
+        let own = u32::from(state.has_messages);
+        state.line.released(told.is_none_or(|told| told > own), clock::now());
+    }
+
+    /// How long other clients still come first.
+    pub(super) fn yields(&self) -> Duration {
+        lock(&self.state).line.yields(clock::now())
+    }
+
     /// Whether a waiter knows that the lock is held.
     pub(super) fn is_answered(&self) -> bool {
         lock(&self.state).is_answered
@@ -306,7 +399,9 @@ impl WaitQueue {
 
     /// A waiter was granted the lock, with this lease.
     pub(super) fn granted(&self, lease: Duration) {
+        let _seat; // of a hold that the server no longer has; released after the state is unlocked
         let mut state = lock(&self.state);
+        _seat = state.line.seat.take();
         if state.waiters == 1 {
             return;
         }

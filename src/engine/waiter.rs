@@ -7,7 +7,9 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::sharing::seat::Seat;
 use super::wait_queue::{QueueKey, Turn, WaitQueue, WaitQueues};
+use crate::clock;
 use crate::config::LockConfig;
 use crate::fault::Fault;
 use crate::store::Store;
@@ -31,6 +33,8 @@ pub(super) struct Waiter<'a> {
     must_attempt_at: Option<Instant>,
     /// It was granted the lock, so it has no wake-up to pass on.
     is_granted: bool,
+    /// It can take a hold of another owner.
+    is_able: bool,
 }
 
 enum Position {
@@ -43,10 +47,11 @@ impl<'a> Waiter<'a> {
     pub(super) fn join(
         queues: &'a WaitQueues,
         key: QueueKey,
+        is_able: bool,
         store: &'a Store,
         config: &'a LockConfig,
     ) -> Self {
-        let queue = queues.enter(key);
+        let queue = queues.enter(key, is_able);
         let position = match queue.try_turn() {
             Some(turn) => Position::Front(turn),
             None => Position::Behind(Arc::clone(&queue).turn().boxed()),
@@ -61,6 +66,7 @@ impl<'a> Waiter<'a> {
             is_first_reader: queue.key.is_shared && !queue.is_closed(),
             must_attempt_at: None,
             is_granted: false,
+            is_able,
             queue,
         }
     }
@@ -70,8 +76,23 @@ impl<'a> Waiter<'a> {
         !self.queue.key.has_place || *self.queue.key.channel == *channel
     }
 
-    /// Waits until it is time to attempt. The waiter in front does not wait longer than `poll`.
+    /// Waits until it is time to attempt, or to take a hold that was passed on. The waiter in front does not wait longer than `poll`.
     pub(super) async fn next(&mut self, poll: Option<Duration>) {
+        self.turn_comes(poll).await;
+        let courtesy = self.queue.yields();
+        if !courtesy.is_zero() {
+            sleep(courtesy).await;
+        }
+    }
+
+    /// Takes the hold that was passed on to the waiter in front.
+    pub(super) fn take_seat(&mut self) -> Option<Seat> {
+        let seat = matches!(self.position, Position::Front(_)).then(|| self.queue.take_seat()).flatten()?;
+        // Otherwise it is dropped, that is, released: the waiter that it was meant for has left.
+        (self.is_able && seat.until() > clock::now()).then_some(seat)
+    }
+
+    async fn turn_comes(&mut self, poll: Option<Duration>) {
         if std::mem::take(&mut self.is_first_reader) {
             return;
         }
@@ -92,7 +113,7 @@ impl<'a> Waiter<'a> {
         // The first waiter in a queue does not know whether the lock is free. The others know that it is held, and wait to be
         // woken.
         let is_first = std::mem::take(&mut self.is_fresh) && !self.queue.is_closed();
-        if is_first || self.must_attempt_at.is_some() {
+        if is_first || self.must_attempt_at.is_some() || self.queue.has_seat() {
             return;
         }
         self.queues.subscribe(&self.queue, self.store);
@@ -163,7 +184,7 @@ impl Drop for Waiter<'_> {
         if !self.is_granted && matches!(self.position, Position::Front(_)) {
             self.queue.wake.notify_one();
         }
-        self.queues.leave(&self.queue, self.store);
+        self.queues.leave(&self.queue, self.is_able, self.store);
     }
 }
 

@@ -51,6 +51,10 @@ impl Protocol for Reentrant {
     fn rights(&self, keys: &LockKeys) -> Vec<Right> {
         rights::exclusive(keys)
     }
+
+    fn can_be_passed_on(&self) -> bool {
+        true
+    }
 }
 
 pub(super) fn reenter(holder: HolderRef<'_>, want: u32, lease: Duration) -> Call {

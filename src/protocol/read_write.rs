@@ -134,6 +134,10 @@ impl Protocol for Write {
         true
     }
 
+    fn can_be_passed_on(&self) -> bool {
+        true
+    }
+
     fn is_read_write(&self) -> bool {
         true
     }

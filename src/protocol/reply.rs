@@ -31,7 +31,8 @@ pub(crate) enum ReleaseReply {
     Gone,
     /// The owner still has holds.
     Lowered,
-    Released,
+    /// The message about it reached so many connections, if this type of lock counts them.
+    Released { told: u32 },
     /// Released, but the server did not allow the message to the waiters.
     ReleasedInSilence,
     /// Released, and the key keeps data that is no lock.
@@ -85,12 +86,14 @@ impl AcquireReply {
 
 impl ReleaseReply {
     pub(crate) fn parse(reply: &Reply) -> Result<Self, Fault> {
-        match reply {
+        match *reply {
             Reply::Int(-2) => Ok(Self::Gone),
+            Reply::Int(-3) => Ok(Self::ReleasedInSilence),
+            Reply::Int(-4) => Ok(Self::ReleasedBesideData),
             Reply::Int(0) => Ok(Self::Lowered),
-            Reply::Int(1) => Ok(Self::Released),
-            Reply::Int(2) => Ok(Self::ReleasedInSilence),
-            Reply::Int(3) => Ok(Self::ReleasedBesideData),
+            Reply::Int(told @ 1..) => {
+                Ok(Self::Released { told: u32::try_from(told - 1).unwrap_or(u32::MAX) })
+            }
             _ => Err(Fault::unexpected(reply)),
         }
     }

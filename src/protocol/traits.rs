@@ -51,6 +51,11 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// Whether an owner can pass its hold on to another owner of this client, without a command.
+    fn can_be_passed_on(&self) -> bool {
+        false
+    }
+
     /// Whether several owners can hold the lock together, each with its own lease.
     fn is_shared(&self) -> bool {
         false

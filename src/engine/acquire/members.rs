@@ -17,6 +17,7 @@ use crate::engine::hold::Hold;
 use crate::engine::lease::quorum_deadline;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::per_member::PerMember;
+use crate::engine::sharing::seat::Seat;
 use crate::engine::wait_queue::QueueKey;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind, Sent};
@@ -306,6 +307,21 @@ impl<'a> Members<'a> {
         let fresh = place.owner.begin(&place.lock, self.caller)?;
         let before = std::mem::replace(&mut self.pending[member].hold, fresh);
         Ok(Arc::clone(&before.grant))
+    }
+
+    /// Takes over a hold that another owner of this client passed on.
+    pub(super) fn take_over(&mut self, seat: Seat) {
+        let [member] = &self.handle.members[..] else {
+            unreachable!("BUG: a lock of several members takes no hold over")
+        };
+        let (until, lock) = (seat.until(), Arc::clone(&member.lock));
+        let hold = PendingHold::taken_over(lock, seat.take(), self.caller);
+        let taken = PendingMember { hold, granted_until: Some(until), is_unreplicated: false };
+        let before = std::mem::replace(&mut self.pending[0], taken);
+        if let Some(grant) = before.hold.give_up() {
+            member.owner.add_dropped(grant);
+        }
+        self.at = clock::now();
     }
 
     /// Leaves all queues on servers, and lets readers in again. Does not wait for long.

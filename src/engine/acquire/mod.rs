@@ -17,6 +17,7 @@ use super::grant::Caller;
 use super::handle::Handle;
 use super::held::{HeldLock, Releasing};
 use super::retry::{Pauses, Tries};
+use super::sharing::seat::Seat;
 use super::waiter::{Answers, Waiter};
 use crate::clock;
 use crate::error::{Error, Result};
@@ -84,6 +85,9 @@ impl<'a> Acquisition<'a> {
                 if !self.wait(waiter).await? {
                     return self.end_of_time(waits).await;
                 }
+                if let Some(seat) = waiter.take_seat() {
+                    return self.take_over(waits, seat).map(Some);
+                }
                 waiter.attempts();
             }
             let waits_for = waits.as_ref().map(|(member, _)| *member);
@@ -143,11 +147,21 @@ impl<'a> Acquisition<'a> {
         }
     }
 
+    /// Takes over a hold that another owner of this client passed on.
+    fn take_over(&mut self, waits: Option<(usize, Waiter<'_>)>, seat: Seat) -> Result<HeldLock> {
+        self.members.take_over(seat);
+        if let Some((member, waiter)) = waits {
+            self.leave_granted(member, waiter);
+        }
+        self.members.take()
+    }
+
     /// Joins the queue for a member.
     fn join(&self, member: usize) -> (usize, Waiter<'a>) {
         let engine = &self.handle.members[member].lock.engine;
         let key = self.members.queue_key(member);
-        (member, Waiter::join(&engine.wait_queues, key, &engine.store, &engine.config))
+        let is_able = self.handle.can_take_over();
+        (member, Waiter::join(&engine.wait_queues, key, is_able, &engine.store, &engine.config))
     }
 
     /// Leaves the queue for a member after the lock was granted.

@@ -24,6 +24,11 @@ pub(super) struct Desired {
     pub(super) given_back: PerMember<Arc<Hold>>,
     /// There was a hold.
     pub(super) was_held: bool,
+    /// When the server granted the lock, also if that was for a former owner.
+    pub(super) held_since: Option<Moment>,
+    /// A read hold of this owner uses the id of this grant.
+    pub(super) is_lent: bool,
+    pub(super) passing: Passing,
     /// The server was found to have nothing of this grant.
     pub(super) is_gone: bool,
     /// The server can keep the lock for longer than a hold lasts.
@@ -36,6 +41,17 @@ pub(super) struct Desired {
     /// This grant has a place in the lock's queue.
     pub(super) has_place: bool,
     pub(super) heartbeat: Slot,
+}
+
+/// Whether the last hold of a grant was passed on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Passing {
+    #[default]
+    No,
+    /// The next owner does not have it yet.
+    Offered,
+    /// What the server has is that of the next owner.
+    Succeeded,
 }
 
 impl Desired {
@@ -51,8 +67,14 @@ impl Desired {
         u32::try_from(live + self.leaked.len()).unwrap_or(u32::MAX)
     }
 
-    /// Counts what is to be left on the server: the holds that can be relied on, and those that are pending.
+    /// Counts what is to be left on the server: the holds that can be relied on, those that are pending, and one that was passed on.
     pub(super) fn keep(&mut self) -> u32 {
+        match self.passing {
+            Passing::No => {}
+            Passing::Offered => return 1,
+            // The next owner can re-enter.
+            Passing::Succeeded => return u32::MAX,
+        }
         let pending = if self.is_given_up { 0 } else { self.pending };
         // Most grants have no holds by now, and need not read the clock.
         if self.holds.is_empty() && self.leaked.is_empty() {
@@ -60,6 +82,17 @@ impl Desired {
         } else {
             self.live(clock::now()) + pending
         }
+    }
+
+    /// Whether this hold is all that there is.
+    pub(super) fn has_only(&self, hold: &Arc<Hold>) -> bool {
+        matches!(&self.holds[..], [(only, _)] if Arc::ptr_eq(only, hold))
+            && self.pending == 0
+            && self.leaked.is_empty()
+            && self.given_back.is_empty()
+            && !self.is_lent
+            && !self.is_gone
+            && !self.renewal.is_running()
     }
 
     /// Whether somebody is acquiring.

@@ -13,6 +13,7 @@
 
 mod desired;
 mod observed;
+mod passing;
 pub(super) mod pending;
 mod place;
 mod renewing;
@@ -34,6 +35,7 @@ use undo::Undo;
 use super::hold::Hold;
 use super::lease;
 use super::lock_ref::LockRef;
+use super::wait_queue::WaitQueue;
 use crate::clock::{self, Moment};
 use crate::config::Replication;
 use crate::error::LockId;
@@ -145,6 +147,19 @@ impl Grant {
         let mut desired = lock(&self.desired);
         desired.outlasts = true;
         self.schedule_renewal(&mut desired, clock::now());
+    }
+
+    /// Lends the id of this grant to a read hold of the same owner. False: this grant has no hold.
+    pub(super) fn lends(self: &Arc<Self>, now: Moment) -> bool {
+        let mut desired = lock(&self.desired);
+        // With the desired state locked: a hold whose id was lent is not passed on, and an id that was passed on is not lent.
+        let is_live = desired.live(now) > 0;
+        if is_live {
+            desired.is_lent = true;
+            desired.outlasts = true;
+            self.schedule_renewal(&mut desired, now);
+        }
+        is_live
     }
 
     /// Loses all holds of this grant, because the server has none.
@@ -280,6 +295,10 @@ impl Grant {
             (keep, desired.given_back.len())
         };
         let connection = self.lock.connection().await?;
+        let line = self.line().filter(|_| keep == 0);
+        if let Some((line, _)) = &line {
+            line.releases();
+        }
         let call = self.lock.protocol.release(self.holder(), keep);
         let was_released = std::mem::replace(&mut observed.was_released, keep == 0);
         let reply = match self.lock.run(&connection, &call).await {
@@ -292,6 +311,11 @@ impl Grant {
             }
         };
         self.keep_release(keep, call);
+        if let (Some((line, has_others)), ReleaseReply::Released { told }) = (&line, reply) {
+            // In a cluster, only those are counted that listen at the same server.
+            let is_exact = !has_others && !self.lock.engine.store.is_cluster();
+            line.released(is_exact.then_some(told));
+        }
         report_release(reply, &self.lock);
         let is_gone = reply == ReleaseReply::Gone;
         observed.released(&connection, keep, is_gone);
@@ -306,7 +330,14 @@ impl Grant {
             return Ok(Some(ReleaseReply::Gone));
         }
         desired.given_back.drain(..given_back);
-        Ok(Some(if is_gone { ReleaseReply::Released } else { reply }))
+        Ok(Some(if is_gone { ReleaseReply::Released { told: 0 } } else { reply }))
+    }
+
+    /// The waiters of this client to which a hold of this grant can be passed on.
+    fn line(&self) -> Option<(Arc<WaitQueue>, bool)> {
+        let LockRef { engine, protocol, keys, .. } = &*self.lock;
+        let can_be = protocol.can_be_passed_on() && !engine.config.pass_time().is_zero();
+        can_be.then(|| engine.wait_queues.line_of(keys)).flatten()
     }
 
     /// Lowers the count on the server to the desired count while an attempt that nobody polls keeps the observed state locked.

@@ -18,6 +18,16 @@ pub(super) struct Observed {
 }
 
 impl Observed {
+    /// The server has one hold, and every command about it was answered.
+    pub(super) fn one() -> Self {
+        Self { at_most: 1, ..Self::default() }
+    }
+
+    /// Whether the server has one hold at most, and every command about it was answered.
+    pub(super) fn is_certainly_one(&self) -> bool {
+        self.at_most == 1 && !self.was_released && !self.may_be_copied()
+    }
+
     /// An attempt to hold `want` times is about to be sent.
     pub(super) fn attempts(&mut self, connection: &Connection, want: u32) {
         self.at_most = self.at_most.max(want);

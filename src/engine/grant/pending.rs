@@ -7,6 +7,7 @@ use super::{Caller, Grant};
 use crate::clock::Moment;
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
+use crate::engine::sharing::seat::Tenure;
 use crate::engine::under_way::Pending;
 use crate::sync::lock;
 
@@ -23,11 +24,8 @@ pub(crate) struct PendingHold {
 }
 
 impl PendingHold {
-    /// Begins a grant. Its owner id is that of `write`, a grant that this owner holds, or a new one.
+    /// Begins a grant. Its owner id is that of `write`, a grant that this owner holds and that lends it, or a new one.
     pub(crate) fn first(target: Arc<LockRef>, write: Option<&Arc<Grant>>, caller: Caller) -> Self {
-        if let Some(write) = write {
-            write.is_outlasted();
-        }
         let nested_in_write = write.is_some();
         let grant = Arc::new(Grant::new(target, write.map(|write| &**write), caller));
         Self::new(grant, 1, nested_in_write)
@@ -46,6 +44,11 @@ impl PendingHold {
         Some(Self::new(Arc::clone(grant), want, false))
     }
 
+    /// Takes over a hold that another owner passed on. The server has granted it already.
+    pub(crate) fn taken_over(target: Arc<LockRef>, tenure: Tenure, caller: Caller) -> Self {
+        Self::new(Arc::new(Grant::succeed(target, tenure, caller)), 1, false)
+    }
+
     fn new(grant: Arc<Grant>, want: u32, nested_in_write: bool) -> Self {
         let key = grant.lock.engine.under_way.add(Arc::<Grant>::clone(&grant));
         Self { grant, want, is_taken: false, key, nested_in_write }
@@ -62,6 +65,7 @@ impl PendingHold {
         // Perhaps another hold made the server's lease longer than this hold lasts.
         desired.outlasts |= desired.was_held;
         desired.was_held = true;
+        desired.held_since.get_or_insert(now);
         desired.holds.push((Arc::clone(hold), member));
         self.grant.schedule_renewal(&mut desired, now);
         if self.grant.is_of_earlier_master() {

@@ -1,0 +1,94 @@
+//! How a hold moves from one owner to another: the former owner's grant ends, and the next owner's begins with the same id.
+//!
+//! For the server this is one hold all the time. An id that was passed on was not released, so the rule stays that a released id is
+//! never used again. Only a hold whose commands were all answered is passed on: then the ledger of the next grant begins with a count
+//! of one and no copies.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::task;
+
+use super::desired::{Desired, Passing};
+use super::observed::Observed;
+use super::undo::Undo;
+use super::{Caller, Grant};
+use crate::clock::Moment;
+use crate::engine::hold::Hold;
+use crate::engine::lock_ref::LockRef;
+use crate::engine::sharing::seat::{Former, Seat, Tenure};
+use crate::sync::lock;
+
+impl Grant {
+    /// Ends a hold here, for another owner. `None`: this hold has to be released.
+    pub(in crate::engine) fn pass_on(
+        self: &Arc<Self>,
+        hold: &Arc<Hold>,
+        pass_time: Duration,
+        now: Moment,
+    ) -> Option<Seat> {
+        let mut desired = lock(&self.desired);
+        let since = desired.held_since.filter(|since| now.since(*since) < pass_time)?;
+        let half = self.lock.engine.config.watchdog_lease() / 2;
+        let is_fit = desired.has_only(hold)
+            && hold.is_watched()
+            && hold.left(0, now) >= half
+            && hold.relies_on(0, now);
+        // A release under way keeps the ledger locked.
+        let is_certain = self.observed.try_lock().is_ok_and(|observed| observed.is_certainly_one());
+        if !is_fit || !is_certain || self.is_of_earlier_master() {
+            return None;
+        }
+        desired.remove(hold);
+        desired.passing = Passing::Offered;
+        // Its end is no loss from here on.
+        hold.give_back();
+        let tenure = Tenure {
+            id: self.id.clone(),
+            number: self.number,
+            since,
+            until: hold.deadline(),
+            renew_at: desired.renew_at.take(),
+            lease_ms: self.lease_ms.load(Ordering::Relaxed),
+            switches: self.switches.load(Ordering::Relaxed),
+        };
+        self.schedule_renewal(&mut desired, now);
+        Some(Seat::new(tenure, Arc::<Self>::clone(self)))
+    }
+
+    /// Begins the grant of the next owner, as an acquire that was granted already.
+    pub(super) fn succeed(lock: Arc<LockRef>, tenure: Tenure, caller: Caller) -> Self {
+        let mut desired = Desired::pending();
+        desired.was_held = true;
+        desired.held_since = Some(tenure.since);
+        desired.renew_at = tenure.renew_at;
+        // Perhaps the former owner asked for a longer lease.
+        desired.outlasts = true;
+        Self {
+            lock,
+            id: tenure.id,
+            number: tenure.number,
+            task: task::try_id(),
+            caller,
+            desired: Mutex::new(desired),
+            observed: AsyncMutex::new(Observed::one()),
+            undo: Undo::default(),
+            lease_ms: tenure.lease_ms.into(),
+            token: 0.into(),
+            switches: tenure.switches.into(),
+        }
+    }
+}
+
+impl Former for Grant {
+    fn is_succeeded(&self) {
+        lock(&self.desired).passing = Passing::Succeeded;
+    }
+
+    fn take_back(self: Arc<Self>) {
+        lock(&self.desired).passing = Passing::No;
+        self.reconcile_later();
+    }
+}

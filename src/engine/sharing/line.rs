@@ -1,0 +1,56 @@
+//! What a wait queue knows for passing on.
+
+use std::time::Duration;
+
+use super::seat::Seat;
+use crate::clock::Moment;
+
+/// After a release for other clients, the waiters here do not attempt for this time. Otherwise the client that releases mostly wins,
+/// because it needs no message.
+const COURTESY: Duration = Duration::from_millis(1);
+
+/// The same while the release is under way: a message can be faster than the reply.
+const COURTESY_BEFORE_REPLY: Duration = Duration::from_millis(10);
+
+/// A waiter in front that was woken so long ago and did nothing is perhaps a future that nobody polls.
+pub(in crate::engine) const IDLE: Duration = Duration::from_millis(10);
+
+/// What one wait queue knows for passing on.
+#[derive(Default)]
+pub(in crate::engine) struct Line {
+    /// The hold that the waiter in front is to take.
+    pub(in crate::engine) seat: Option<Seat>,
+    /// Counts the holds that were put here.
+    pub(in crate::engine) passes: u64,
+    /// Waiters that cannot take a hold of another owner. The order is first come, first served, so while there is one, nobody passes on.
+    pub(in crate::engine) unable: usize,
+    /// A job takes back what nobody takes.
+    pub(in crate::engine) is_watched: bool,
+    /// The message about the last release reached other clients.
+    pub(in crate::engine) others_wait: bool,
+    /// Until then, other clients come first.
+    yields_until: Option<Moment>,
+}
+
+impl Line {
+    /// For how long holds are passed on here.
+    pub(in crate::engine) fn pass_time(&self, most: Duration) -> Duration {
+        if self.others_wait { most * 2 / 5 } else { most }
+    }
+
+    /// The lock is about to be released on the server.
+    pub(in crate::engine) fn releases(&mut self, now: Moment) {
+        self.yields_until = self.others_wait.then(|| now.plus(COURTESY_BEFORE_REPLY));
+    }
+
+    /// The lock was released on the server.
+    pub(in crate::engine) fn released(&mut self, others_wait: bool, now: Moment) {
+        self.others_wait = others_wait;
+        self.yields_until = others_wait.then(|| now.plus(COURTESY));
+    }
+
+    /// How long other clients still come first.
+    pub(in crate::engine) fn yields(&self, now: Moment) -> Duration {
+        self.yields_until.map_or(Duration::ZERO, |until| until.since(now))
+    }
+}
