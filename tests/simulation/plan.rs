@@ -96,6 +96,7 @@ pub struct Plan {
     pub safety_poll: Duration,
     pub fair_allowance: Duration,
     pub writer_turn: Duration,
+    pub pass_time: Duration,
     pub command_timeout: Duration,
     pub retry_timeout: Duration,
     pub connections: usize,
@@ -155,6 +156,7 @@ impl Plan {
             safety_poll: one(rng, &[500, 1_000, 3_000]) * MS,
             fair_allowance: one(rng, &[1_500, 3_000, 6_000]) * MS,
             // Not drawn, so that other types of locks have the worlds that they had without it.
+            pass_time: [0, 5, 0, 300][seed as usize % 4] * MS,
             writer_turn: if seed.is_multiple_of(2) { SECOND } else { 100 * MS },
             command_timeout: one(rng, &[200, 500, 800, 1_000, 3_000]) * MS,
             retry_timeout: if mode == Mode::Gentle { 30_000 } else { one(rng, &[1_000, 3_000, 10_000]) } * MS,
@@ -189,6 +191,7 @@ impl Plan {
             .margin(self.margin)
             .safety_poll(self.safety_poll)
             .fair_allowance(self.fair_allowance)
+            .pass_time(self.pass_time)
             .writer_turn(self.writer_turn)
             .command_timeout(self.command_timeout)
             .retry_timeout(self.retry_timeout)

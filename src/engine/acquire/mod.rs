@@ -85,6 +85,13 @@ impl<'a> Acquisition<'a> {
                 if !self.wait(waiter).await? {
                     return self.end_of_time(waits).await;
                 }
+                if waiter.has_seat() {
+                    // A timer and the hold can come together. Then the next waiter gets the hold.
+                    let is_late = self.limits.is_some_and(|limits| limits.held <= Instant::now());
+                    if is_late && waiter.is_answered() {
+                        return self.end_of_time(waits).await;
+                    }
+                }
                 if let Some(seat) = waiter.take_seat() {
                     return self.take_over(waits, seat).map(Some);
                 }

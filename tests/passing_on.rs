@@ -1,0 +1,417 @@
+//! Guarantees 1, 3 and 8 where the owners of one client pass a lock on to each other: no command is sent, and nothing is lost.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use lockkeeper::{
+    BaseLock, Error, LockClient, LockConfigBuilder, LockGuard, RLock, ReadWriteLock, WriteLock,
+};
+use support::{MS, SECOND, Scene, eventually, patient, poll_until, soon, throughout, timed, waiter};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+/// Passes on for long enough that no budget ends in a test.
+fn passes() -> LockConfigBuilder {
+    patient().pass_time(SECOND)
+}
+
+/// Scripts that ran so far.
+fn scripts(scene: &Scene) -> u64 {
+    scene.server.calls("evalsha") + scene.server.calls("eval")
+}
+
+/// A task that waits for a lock which is held. It is in the queue when this returns.
+async fn queued(scene: &Scene, lock: impl BaseLock + 'static) -> JoinHandle<LockGuard> {
+    let before = scripts(scene);
+    let waiting = waiter(lock);
+    eventually("the first waiter subscribes", || scene.server.channels(), |channels| !channels.is_empty())
+        .await;
+    eventually("it was refused", || scripts(scene), |&scripts| scripts > before).await;
+    waiting
+}
+
+fn rlocks(locks: &LockClient) -> RLock {
+    locks.rlock("a")
+}
+
+fn writes(locks: &LockClient) -> WriteLock {
+    locks.read_write_lock("a").into_write()
+}
+
+/// Tasks of one client use one lock. Returns how many sections there were, and how many scripts ran for them.
+async fn contend<L: BaseLock + 'static>(
+    scene: &Scene,
+    locks: &LockClient,
+    make: impl Fn(&LockClient) -> L,
+    drops: bool,
+) -> (u64, u64) {
+    let before = scripts(scene);
+    let is_inside = Arc::new(AtomicBool::new(false));
+    let tasks = (0..8).map(|_| {
+        let (mut lock, is_inside) = (make(locks), Arc::clone(&is_inside));
+        tokio::spawn(async move {
+            for _ in 0..100 {
+                let guard = lock.lock().await.unwrap();
+                assert!(!is_inside.swap(true, Ordering::SeqCst), "two are inside");
+                assert_eq!((guard.holds(), lock.hold_count()), (1, 1));
+                tokio::task::yield_now().await;
+                assert!(is_inside.swap(false, Ordering::SeqCst));
+                if drops {
+                    drop(guard);
+                } else {
+                    guard.unlock().await.unwrap();
+                }
+                assert_eq!(lock.hold_count(), 0);
+            }
+        })
+    });
+    soon(join_all(tasks)).await.into_iter().for_each(Result::unwrap);
+    (800, scripts(scene) - before)
+}
+
+async fn taking_turns_needs_no_commands<L: BaseLock + 'static>(make: fn(&LockClient) -> L) {
+    let scene = Scene::start();
+    for drops in [false, true] {
+        let locks = scene.client_with(passes()).await;
+        let (sections, scripts) = contend(&scene, &locks, make, drops).await;
+        assert!(scripts * 4 < sections, "{scripts} scripts for {sections} sections");
+        let locks = scene.client_with(passes().pass_time(Duration::ZERO)).await;
+        let (sections, scripts) = contend(&scene, &locks, make, drops).await;
+        assert!(scripts >= 2 * sections, "{scripts} scripts for {sections} sections without passing on");
+    }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rlocks_take_turns_without_commands() {
+    taking_turns_needs_no_commands(rlocks).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_take_turns_without_commands() {
+    taking_turns_needs_no_commands(writes).await;
+}
+
+/// The server sees one holder all the time, and every owner sees its own holds only.
+#[tokio::test]
+async fn the_hold_moves_and_its_id_stays() {
+    let scene = Scene::start();
+    let locks = scene.client_with(passes()).await;
+    let (mut one, mut other) = (locks.rlock("a"), locks.rlock("a"));
+    let first = one.lock().await.unwrap();
+    let mut waiting = Box::pin(other.lock());
+    poll_until(&mut waiting, || !scene.server.channels().is_empty()).await;
+    let (id, before) = (first.owner_id(), scripts(&scene));
+    let lost = first.lost();
+    first.unlock().await.unwrap();
+    assert!(!one.is_held(), "it gave its hold away");
+    let second = soon(waiting).await.unwrap();
+    assert_eq!((second.owner_id(), second.holds(), scripts(&scene)), (id.clone(), 1, before));
+    assert!(second.remaining() > 25 * SECOND);
+    assert!(lost.now_or_never().is_none());
+
+    assert!(one.try_lock().await.unwrap().is_none(), "the former owner does not re-enter");
+    let inner = other.lock().await.unwrap();
+    assert_eq!((inner.holds(), inner.owner_id(), other.hold_count()), (2, id, 2));
+    let info = locks.inspect("a").await.unwrap().unwrap();
+    assert_eq!((info.holders.len(), info.holders[0].holds), (1, 2));
+    second.unlock().await.unwrap();
+    assert!(one.try_lock().await.unwrap().is_none());
+    inner.unlock().await.unwrap();
+    one.try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
+    drop((one, other, locks));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn it_is_passed_on_in_the_order_of_the_queue() {
+    let scene = Scene::start();
+    let locks = scene.client_with(passes()).await;
+    let first = locks.rlock("a").lock().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let waiting: Vec<_> = (0..20)
+        .map(|number| {
+            let (mut lock, order) = (locks.rlock("a"), Arc::clone(&order));
+            tokio::spawn(async move {
+                let guard = lock.lock().await.unwrap();
+                order.lock().unwrap().push(number);
+                guard.unlock().await.unwrap();
+                // It joins the end of the queue, behind all others.
+                lock.lock().await.unwrap().unlock().await.unwrap();
+                order.lock().unwrap().push(100 + number);
+            })
+        })
+        .collect();
+    eventually("they wait", || scene.server.channels(), |channels| !channels.is_empty()).await;
+    first.unlock().await.unwrap();
+    soon(join_all(waiting)).await.into_iter().for_each(Result::unwrap);
+    let expected: Vec<_> = (0..20).chain(100..120).collect();
+    assert_eq!(*order.lock().unwrap(), expected);
+    drop(locks);
+    scene.end().await;
+}
+
+/// While somebody waits who needs a command, all releases are sent, so that the order stays.
+#[tokio::test]
+async fn waiters_with_a_lease_or_a_token_are_granted_by_the_server() {
+    let scene = Scene::start();
+    let locks = scene.client_with(passes()).await;
+    let lock = || locks.rlock("a");
+    for (name, make) in [
+        (
+            "lease",
+            Box::new(|| queued(&scene, lock().lease(20 * SECOND).unwrap()).boxed_local())
+                as Box<dyn Fn() -> _>,
+        ),
+        ("max_hold", Box::new(|| queued(&scene, lock().max_hold(20 * SECOND).unwrap()).boxed_local())),
+        ("token", Box::new(|| queued(&scene, locks.fenced_lock("a")).boxed_local())),
+    ] {
+        let first = lock().lock().await.unwrap();
+        let id = first.owner_id();
+        let waiting = make().await;
+        first.unlock().await.unwrap();
+        let second = soon(waiting).await.unwrap();
+        assert_ne!(second.owner_id(), id, "{name}: the server granted it anew");
+        second.unlock().await.unwrap();
+    }
+    // Nor is a hold passed on that has a lease, or a longest hold.
+    for (name, mut first) in
+        [("lease", lock().lease(20 * SECOND).unwrap()), ("max_hold", lock().max_hold(20 * SECOND).unwrap())]
+    {
+        let first = first.lock().await.unwrap();
+        let (id, waiting) = (first.owner_id(), queued(&scene, lock()).await);
+        first.unlock().await.unwrap();
+        let second = soon(waiting).await.unwrap();
+        assert_ne!(second.owner_id(), id, "{name}");
+        second.unlock().await.unwrap();
+    }
+    drop(locks);
+    scene.end().await;
+}
+
+/// An owner that reads within its write keeps the read lock when it ends the write: a downgrade.
+#[tokio::test]
+async fn a_writer_that_also_reads_passes_nothing_on() {
+    let scene = Scene::start();
+    let locks = scene.client_with(passes()).await;
+    let mut me: ReadWriteLock = locks.read_write_lock("a");
+    let write = me.write().lock().await.unwrap();
+    let read = me.read().lock().await.unwrap();
+    let mut waiting = queued(&scene, writes(&locks)).await;
+    write.unlock().await.unwrap();
+    throughout(200 * MS, async || {
+        assert!((&mut waiting).now_or_never().is_none(), "a writer entered beside a reader");
+        sleep(5 * MS).await;
+    })
+    .await;
+    assert!(!read.is_lost());
+    read.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unlock().await.unwrap();
+    drop((me, locks));
+    scene.end().await;
+}
+
+/// Waiters are cancelled, or run out of time, at the moment at which the lock is passed on to them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_that_leave_pass_it_on() {
+    let scene = Scene::start();
+    let locks = scene.client_with(passes()).await;
+    let other = scene.client().await;
+    let is_inside = Arc::new(AtomicBool::new(false));
+    let (got, left) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let tasks = (0..8_u64).map(|number| {
+        let (mut lock, is_inside) = (locks.rlock("a"), Arc::clone(&is_inside));
+        let (got, left) = (Arc::clone(&got), Arc::clone(&left));
+        tokio::spawn(async move {
+            for round in 0..150_u64 {
+                let patience = Duration::from_micros((number * 37 + round * 101) % 900);
+                let guard = match number % 3 {
+                    0 => Some(lock.lock().await.unwrap()),
+                    1 => timeout(patience, lock.lock()).await.ok().transpose().unwrap(),
+                    _ => lock.try_lock_for(patience).await.unwrap(),
+                };
+                let Some(guard) = guard else {
+                    left.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                };
+                assert!(!is_inside.swap(true, Ordering::SeqCst), "two are inside");
+                tokio::task::yield_now().await;
+                assert!(is_inside.swap(false, Ordering::SeqCst));
+                got.fetch_add(1, Ordering::Relaxed);
+                if round % 2 == 0 {
+                    drop(guard);
+                } else {
+                    guard.unlock().await.unwrap();
+                }
+            }
+        })
+    });
+    soon(join_all(tasks)).await.into_iter().for_each(Result::unwrap);
+    let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    assert!(count(&got) > 400 && count(&left) > 20, "{got:?} sections, {left:?} left");
+    soon(other.rlock("a").lock()).await.unwrap().unlock().await.unwrap();
+    drop((locks, other));
+    scene.end().await;
+}
+
+/// The waiter in front is a future that nobody polls. The lock is released for others after a moment.
+#[tokio::test]
+async fn what_nobody_takes_is_released() {
+    let scene = Scene::start();
+    let (locks, other) = (scene.client_with(passes()).await, scene.client().await);
+    let (mut holder, mut sleeper) = (locks.rlock("a"), locks.rlock("a"));
+    let first = holder.lock().await.unwrap();
+    let mut unpolled = Box::pin(sleeper.lock());
+    poll_until(&mut unpolled, || !scene.server.channels().is_empty()).await;
+    first.unlock().await.unwrap();
+    let (guard, took) = timed(other.rlock("a").lock()).await;
+    assert!(took < 2 * SECOND, "{took:?}: without a message it would take three seconds");
+    // And the owner that passed it on is not in its own way.
+    guard.unwrap().unlock().await.unwrap();
+    soon(holder.lock()).await.unwrap().unlock().await.unwrap();
+    soon(unpolled).await.unwrap().unlock().await.unwrap();
+    drop((holder, sleeper, locks, other));
+    scene.end().await;
+}
+
+/// A waiter with a time limit does not get the lock after it.
+#[tokio::test]
+async fn a_waiter_whose_time_is_up_gets_nothing() {
+    let scene = Scene::start();
+    let locks = scene.client_with(passes()).await;
+    let mut hasty = locks.rlock("a");
+    let first = locks.rlock("a").lock().await.unwrap();
+    let mut waiting = Box::pin(hasty.try_lock_for(100 * MS));
+    poll_until(&mut waiting, || !scene.server.channels().is_empty()).await;
+    let end = Instant::now() + 110 * MS;
+    while Instant::now() < end {
+        std::hint::spin_loop(); // so the runtime polls nothing meanwhile
+    }
+    first.unlock().await.unwrap();
+    assert!(soon(waiting).await.unwrap().is_none());
+    soon(locks.rlock("a").lock()).await.unwrap().unlock().await.unwrap();
+    drop((hasty, locks));
+    scene.end().await;
+}
+
+/// A hold that was removed on the server is noticed by the release of the last owner that had it.
+#[tokio::test]
+async fn a_forced_release_ends_the_hold_whoever_has_it() {
+    let scene = Scene::start();
+    let (locks, other) = (scene.client_with(passes()).await, scene.client().await);
+    let first = locks.rlock("a").lock().await.unwrap();
+    let waiting = queued(&scene, locks.rlock("a")).await;
+    first.unlock().await.unwrap();
+    let second = soon(waiting).await.unwrap();
+    assert!(other.rlock("a").force_unlock().await.unwrap());
+    assert!(matches!(second.unlock().await, Err(Error::NotHeld(_))));
+    drop((locks, other));
+    scene.end().await;
+}
+
+/// A lost hold is not passed on.
+#[tokio::test]
+async fn a_lost_hold_is_not_passed_on() {
+    let scene = Scene::start();
+    let locks = scene.client_with(passes().watchdog_lease(500 * MS)).await;
+    let first = locks.rlock("a").lock().await.unwrap();
+    let waiting = queued(&scene, locks.rlock("a")).await;
+    let id = first.owner_id();
+    scene.server.run::<()>(&["DEL", "a"]);
+    soon(first.lost()).await;
+    let _ = first.unlock().await;
+    let second = soon(waiting).await.unwrap();
+    assert_ne!(second.owner_id(), id);
+    second.unlock().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// The hold is renewed for the owner that has it, for longer than its lease.
+#[tokio::test]
+async fn the_watchdog_renews_a_hold_that_was_passed_on() {
+    let scene = Scene::start();
+    let locks = scene.client_with(passes().watchdog_lease(500 * MS)).await;
+    let first = locks.rlock("a").lock().await.unwrap();
+    let waiting = queued(&scene, locks.rlock("a")).await;
+    first.unlock().await.unwrap();
+    let second = soon(waiting).await.unwrap();
+    let other = scene.client().await;
+    throughout(1_500 * MS, async || {
+        assert!(!second.is_lost());
+        assert!(other.rlock("a").try_lock().await.unwrap().is_none());
+        sleep(20 * MS).await;
+    })
+    .await;
+    second.unlock().await.unwrap();
+    drop((locks, other));
+    scene.end().await;
+}
+
+/// A client that shuts down releases what it was about to pass on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_leaves_nothing() {
+    let scene = Scene::start();
+    for _ in 0..20 {
+        let locks = scene.client_with(passes()).await;
+        let tasks: Vec<_> = (0..8)
+            .map(|_| {
+                let mut lock = locks.rlock("a");
+                tokio::spawn(async move {
+                    while let Ok(guard) = lock.lock().await {
+                        drop(guard);
+                    }
+                })
+            })
+            .collect();
+        eventually("they wait", || scene.server.channels(), |channels| !channels.is_empty()).await;
+        locks.shutdown().await.unwrap();
+        soon(join_all(tasks)).await.into_iter().for_each(Result::unwrap);
+        assert_eq!(scene.server.keys(), [""; 0]);
+        drop(locks);
+    }
+    scene.end().await;
+}
+
+/// Clients that wait elsewhere get their turns: the client that passes on lets them attempt first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_clients_get_their_turns() {
+    let scene = Scene::start();
+    let clients = [scene.client().await, scene.client().await];
+    let is_over = Arc::new(AtomicBool::new(false));
+    let counts = clients.clone().map(|locks| {
+        let count = Arc::new(AtomicU64::new(0));
+        let tasks: Vec<_> = (0..8)
+            .map(|_| {
+                let (mut lock, count, is_over) = (locks.rlock("a"), Arc::clone(&count), Arc::clone(&is_over));
+                tokio::spawn(async move {
+                    while !is_over.load(Ordering::Relaxed) {
+                        let guard = lock.lock().await.unwrap();
+                        count.fetch_add(1, Ordering::Relaxed);
+                        guard.unlock().await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        (count, tasks)
+    });
+    // Each of the two gets a turn again and again: a client in front of it for ever would not change its count.
+    for _ in 0..10 {
+        for (count, _) in &counts {
+            let before = count.load(Ordering::Relaxed);
+            eventually("it gets a turn", || count.load(Ordering::Relaxed), |&now| now > before + 10).await;
+        }
+    }
+    is_over.store(true, Ordering::Relaxed);
+    for (_, tasks) in counts {
+        soon(join_all(tasks)).await.into_iter().for_each(Result::unwrap);
+    }
+    drop(clients);
+    scene.end().await;
+}
