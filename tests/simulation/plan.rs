@@ -185,6 +185,12 @@ impl Plan {
         self.kind == Kind::Fair || (self.kind == Kind::Owner && self.inner() == Kind::Fair)
     }
 
+    /// Whether owners of one client can pass a lock on.
+    pub fn passes_on(&self) -> bool {
+        matches!(self.kind, Kind::RLock | Kind::ReadWrite)
+            || (self.kind == Kind::Owner && self.inner() == Kind::RLock)
+    }
+
     pub fn config(&self) -> LockConfigBuilder {
         LockConfig::builder()
             .watchdog_lease(self.lease)

@@ -352,7 +352,7 @@ impl Worker {
         for (owner, claim) in owners.split(", ").zip(claims) {
             if self.world.has_field(claim, owner) {
                 let now = self.world.now();
-                self.world.oracle().is_left_behind(now, claim.server, owner);
+                self.world.oracle().is_left_behind(now, claim, owner);
             }
         }
     }

@@ -97,6 +97,7 @@ async fn live(plan: &Plan, oracle: &Arc<Mutex<Oracle>>, prepare: &Prepare<'_>) {
         world.oracle().check_waits(now);
         world.oracle().check_lost_is_final(now);
         world.check_late(now);
+        world.check_passed(now);
     }
     world.is_over.store(true, Ordering::Relaxed);
     let _ = faults.await;
@@ -224,6 +225,15 @@ impl World {
             if self.servers[late.server].execute(&["HEXISTS", &late.key, &late.owner]) == b":1\r\n" {
                 let text = format!("a late copy keeps {} for {}", late.key, late.owner);
                 self.oracle().violate(now, "j", text);
+            }
+        }
+    }
+
+    fn check_passed(&self, now: Duration) {
+        let passed = self.oracle().not_taken(now);
+        for passed in passed {
+            if self.has_field(&passed.claim, &passed.owner) {
+                self.oracle().violate(now, "k", format!("nobody took {}", passed.owner));
             }
         }
     }

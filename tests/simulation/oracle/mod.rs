@@ -15,7 +15,7 @@ use lockkeeper::memory::Process;
 use commands::Late;
 use faults::Fault;
 use guards::Entry;
-pub use results::Releasing;
+pub use results::{Passed, Releasing};
 
 use crate::plan::Plan;
 use crate::queue::Queues;
@@ -35,6 +35,7 @@ pub struct Oracle {
     tokens: BTreeMap<usize, u64>,
     /// Holds that late copies created.
     late: Vec<Late>,
+    passed: Vec<Passed>,
     /// The owners of all guards that there were.
     owners: BTreeSet<String>,
     /// Of each owner on each server: the number of the last command that acquired, and of the last that released.
@@ -59,6 +60,7 @@ impl Oracle {
             losses: vec![Vec::new(); plan.servers],
             tokens: BTreeMap::new(),
             late: Vec::new(),
+            passed: Vec::new(),
             owners: BTreeSet::new(),
             commands: BTreeMap::new(),
             grants: BTreeMap::new(),

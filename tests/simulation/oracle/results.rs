@@ -6,8 +6,9 @@ use std::time::Duration;
 use lockkeeper::{Error, LockGuard};
 
 use super::Oracle;
+use super::guards::Entry;
 use crate::locks::Claim;
-use crate::plan::{FaultKind, Kind, Mode, SECOND};
+use crate::plan::{FaultKind, Kind, MS, Mode, SECOND};
 
 /// A guard while it is released.
 pub struct Releasing {
@@ -18,6 +19,13 @@ pub struct Releasing {
     pub owner: String,
     pub was_lost: bool,
     pub remaining: Duration,
+}
+
+/// A hold that its owner gave back without a release.
+pub struct Passed {
+    pub claim: Claim,
+    pub owner: String,
+    at: Duration,
 }
 
 impl Oracle {
@@ -56,10 +64,14 @@ impl Oracle {
         }
     }
 
-    /// Rule c: after a release the server has nothing of the owner, except from a late copy.
-    pub fn is_left_behind(&mut self, now: Duration, server: usize, owner: &str) {
+    /// Rule c: after a release the server has nothing of the owner, except from a late copy, or if the hold was passed on.
+    pub fn is_left_behind(&mut self, now: Duration, claim: &Claim, owner: &str) {
+        let server = claim.server;
         let (acquired, released) =
             self.commands.get(&(server, owner.to_owned())).copied().unwrap_or_default();
+        if released == 0 && !self.plan.pass_time.is_zero() && self.plan.passes_on() {
+            return self.is_passed_on(now, claim, owner);
+        }
         // A server that returns to earlier data has the hold again.
         let recently = now.saturating_sub(self.plan.command_timeout + SECOND);
         if self.losses[server].iter().any(|at| *at >= recently) {
@@ -69,6 +81,36 @@ impl Oracle {
         } else {
             self.violate(now, "c", format!("the server has {owner} after its release"));
         }
+    }
+
+    /// Rule k: a hold is passed on for a short time only, and somebody takes it, see [`not_taken`](Self::not_taken).
+    fn is_passed_on(&mut self, now: Duration, claim: &Claim, owner: &str) {
+        self.count("passed on");
+        let granted_at = self.grants.get(&(claim.server, owner.to_owned())).copied().unwrap_or_default();
+        // The client counts from the reply.
+        let most = self.plan.pass_time + self.plan.command_timeout + 20 * MS;
+        if now > granted_at + most {
+            self.violate(now, "k", format!("{owner} is passed on {:?} after its grant", now - granted_at));
+        }
+        self.passed.retain(|passed| passed.owner != owner);
+        self.passed.push(Passed { claim: *claim, owner: owner.to_owned(), at: now });
+    }
+
+    /// Rule k: returns the holds that nobody took in time and nobody released. They are violations if a server still has them.
+    pub fn not_taken(&mut self, now: Duration) -> Vec<Passed> {
+        let limit = SECOND + self.plan.command_timeout;
+        let (old, passed) =
+            std::mem::take(&mut self.passed).into_iter().partition(|passed| passed.at + limit < now);
+        self.passed = passed;
+        let is_calm =
+            |passed: &Passed| self.faults.iter().all(|fault| fault.end <= passed.at || fault.start > now);
+        let is_taken = |passed: &Passed| {
+            let has_it = |entry: &Entry| entry.owner == passed.owner && entry.guard.strong_count() > 0;
+            let released = self.commands.get(&(passed.claim.server, passed.owner.clone()));
+            self.entries.iter().any(has_it) || released.is_some_and(|(_, released)| *released > 0)
+        };
+        let old: Vec<Passed> = old;
+        old.into_iter().filter(|passed| is_calm(passed) && !is_taken(passed)).collect()
     }
 
     /// A release or an extension failed. Neither needs memory, and single faults are ridden out.
