@@ -18,7 +18,7 @@ use crate::token::FencingToken;
 ///
 /// # Dropping a guard
 ///
-/// Dropping a guard releases the lock in the background, a moment later. Until then another handle's `try_lock` is refused. A
+/// Dropping a guard releases the lock in the background, a moment later, or passes it on to a waiter of this client. Until then another handle's `try_lock` is refused. A
 /// drop never waits and never fails, also without a runtime; a release that fails is a `tracing` event. Use
 /// [`unlock`](Self::unlock) to know when the lock is free, and whether it was held until its release.
 ///
@@ -65,7 +65,7 @@ impl LockGuard {
     }
 
     /// Returns the owner of this hold, as the server knows it and as [`inspect`](crate::LockClient::inspect) shows it. Asks no
-    /// server.
+    /// server. A hold that was passed on within this client keeps the id of its first owner.
     ///
     /// An owner is the [id of the client](crate::LockClient::id), a colon and a number, and then `:write` for a write lock. For a
     /// lock of several members, this returns the owner of each, with commas between them.
@@ -81,14 +81,17 @@ impl LockGuard {
         self.0.owner_id()
     }
 
-    /// Releases the hold. With the last hold of its owner, the lock is free and a waiter is woken. Asks the server.
+    /// Releases the hold. With the last hold of its owner, the lock is free and a waiter is woken.
     ///
-    /// A release whose answer was lost is sent again, which does no harm.
+    /// Mostly this asks the server, and a release whose answer was lost is sent again, which does no harm. It asks no server if the
+    /// hold is passed on: another owner of this client waits for the same `RLock` or `WriteLock`, and the server granted the lock less
+    /// than [`pass_time`](crate::LockConfigBuilder::pass_time) ago. Then `Ok` says that no loss is known.
     ///
     /// # Errors
     ///
     /// [`NotHeld`](crate::Error::NotHeld): the hold was gone, so the section has been without protection since an unknown time.
-    /// Check what the section did.
+    /// Check what the section did. If holds were passed on before, also check the sections in which this client held the lock since
+    /// the server granted it.
     ///
     /// Otherwise a fault of server or network that lasted for `retry_timeout`. The release continues in the background.
     ///
@@ -156,7 +159,7 @@ impl LockGuard {
     /// Runs `work` while the lock is held, and drops it when the lock is lost. Asks no server.
     ///
     /// The hold is checked before each step of `work`, that is, each time `work` is polled. `Ok` says that no loss was known at
-    /// the last step. Only `unlock`, which asks the server, tells whether the lock was held until the end.
+    /// the last step. Only an `unlock` that asks the server tells whether the lock was held until the end.
     ///
     /// If `work` itself can fail, write `guard.run(work).await??`: the first `?` is for [`Lost`], the second for the error of
     /// the work. The work can also re-enter the lock with the same owner: `guard.run(inner(&mut owner))`.
