@@ -105,7 +105,10 @@ impl Oracle {
         let is_calm =
             |passed: &Passed| self.faults.iter().all(|fault| fault.end <= passed.at || fault.start > now);
         let is_taken = |passed: &Passed| {
-            let has_it = |entry: &Entry| entry.owner == passed.owner && entry.guard.strong_count() > 0;
+            let has_it = |entry: &Entry| {
+                let is_there = entry.guard.strong_count() > 0 || entry.leaked_until.is_some();
+                entry.owner == passed.owner && is_there
+            };
             let released = self.commands.get(&(passed.claim.server, passed.owner.clone()));
             self.entries.iter().any(has_it) || released.is_some_and(|(_, released)| *released > 0)
         };
