@@ -51,6 +51,7 @@ pub(crate) struct Replication {
 /// | `fair_java_wait` | `5m` | the longest wait of any Java client for a fair lock |
 /// | `java_watchdog` | `30s` | the shortest `lockWatchdogTimeout` of Java clients that use the same read-write locks |
 /// | `pass_time` | `5ms` | the owners of this client pass a lock on to each other for at most this time; `0s`: never |
+/// | `read_share` | `5ms` | the readers of this client share a read hold that is not older than this; `0s`: never |
 /// | `writer_patience` | `20ms` | a writer that has waited for so long stops new readers for a turn; `0s`: never |
 /// | `writer_turn` | `1s` | a writer stops new readers for at most this time |
 /// | `command_timeout` | `1s` | the time limit of a command, and of a new connection |

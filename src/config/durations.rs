@@ -145,6 +145,12 @@ durations! {
     /// The time begins when the server grants the lock. While another client waits, two fifths of it count. Passing on needs no
     /// command. The waiters of other clients pay: they wait longer by this time and one section at most.
     pass_time: 5 * MS, Duration::ZERO, SECOND;
+    /// Sets for how long after a read hold was granted other readers of this client join it without a command. Default: 5 ms. Up to a
+    /// second; zero: every reader asks the server.
+    ///
+    /// The server sees one reader. The last one that leaves releases the hold. Writers of other clients pay: they wait longer by this
+    /// time and one section at most.
+    read_share: 5 * MS, Duration::ZERO, SECOND;
     /// Sets how long a writer waits before it stops new readers for a [`writer_turn`](LockConfigBuilder::writer_turn). Default:
     /// 20 ms. Up to an hour; zero: it never does.
     ///

@@ -14,6 +14,7 @@ fn a_config_that_was_written_is_read_back() {
         .margin(20 * MS)
         .safety_poll(HOUR)
         .pass_time(Duration::ZERO)
+        .read_share(Duration::ZERO)
         .writer_patience(Duration::ZERO)
         .writer_turn(10 * MS)
         .command_timeout(500 * MS)
@@ -66,6 +67,7 @@ fn an_error_names_the_field() {
         (r#"{"safety_poll": true}"#, "safety_poll", "`true`"),
         (r#"{"safety_poll": "1ms"}"#, "safety_poll", "from 10ms"),
         (r#"{"pass_time": "2s"}"#, "pass_time", "from 0s to 1s"),
+        (r#"{"read_share": "2s"}"#, "read_share", "from 0s to 1s"),
         (r#"{"writer_patience": "61m"}"#, "writer_patience", "from 0s to 1h"),
         (r#"{"writer_turn": "9ms"}"#, "writer_turn", "from 10ms to 1m"),
         (r#"{"writer_turn": "61s"}"#, "writer_turn", "not 1m 1s"),

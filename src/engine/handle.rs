@@ -208,6 +208,14 @@ impl Handle {
             && self.max_hold.is_none()
     }
 
+    /// Whether readers of this handle share a hold with other readers of the client.
+    pub(super) fn can_share(&self) -> bool {
+        matches!(&self.members[..], [only] if only.lock.protocol.is_shared())
+            && self.fixed_lease.is_none()
+            && self.max_hold.is_none()
+            && !self.config().read_share().is_zero()
+    }
+
     /// How long a hold lasts if it begins now.
     pub(super) fn term(&self, now: Moment) -> Term {
         // A first lease that lasts to the end of the longest hold needs no renewal.

@@ -15,6 +15,7 @@ use super::releases::Releases;
 use super::renewal::Renewal;
 use super::retry::Tries;
 use super::scheduler::Scheduler;
+use super::sharing::share::Shares;
 use super::under_way::UnderWay;
 use super::wait_queue::WaitQueues;
 use crate::config::LockConfig;
@@ -40,6 +41,7 @@ pub(crate) struct Engine {
     pub(super) failed_releases: Limit,
     pub(super) under_way: UnderWay,
     pub(super) releases: Releases,
+    pub(super) shares: Arc<Shares>,
     /// True from the shutdown on.
     closing: watch::Sender<bool>,
 }
@@ -59,6 +61,7 @@ impl Engine {
             failed_releases: Limit::default(),
             under_way: UnderWay::default(),
             releases: Releases::new(&store),
+            shares: Arc::default(),
             closing: watch::Sender::new(false),
             store,
             config,

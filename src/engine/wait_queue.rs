@@ -392,6 +392,11 @@ impl WaitQueue {
         }
     }
 
+    /// Whether an attempt was sent and not answered.
+    pub(super) fn is_attempting(&self) -> bool {
+        lock(&self.state).is_attempting
+    }
+
     /// Another owner holds the lock. The holder's lease lasts at most for the time `left`, if that is known.
     pub(super) fn refused(&self, left: Option<Duration>) {
         lock(&self.state).refused(left);

@@ -15,6 +15,9 @@ use crate::fault::Fault;
 use crate::store::Store;
 use crate::sync::Watched;
 
+/// How long a reader waits for the answer to another reader's attempt.
+const ANSWER: Duration = Duration::from_millis(20);
+
 /// An entry in a wait queue. Dropping it leaves the queue.
 pub(super) struct Waiter<'a> {
     queues: &'a WaitQueues,
@@ -56,6 +59,8 @@ impl<'a> Waiter<'a> {
             Some(turn) => Position::Front(turn),
             None => Position::Behind(Arc::clone(&queue).turn().boxed()),
         };
+        // Readers share what another reader is granted. If its answer is late, they attempt by themselves.
+        let waits_for_other = queue.key.is_shared && is_able && queue.is_attempting();
         Self {
             queues,
             store,
@@ -63,8 +68,8 @@ impl<'a> Waiter<'a> {
             is_fresh: matches!(position, Position::Front(_)),
             position,
             calls: queue.everyone.as_ref().map_or(0, Watched::get),
-            is_first_reader: queue.key.is_shared && !queue.is_closed(),
-            must_attempt_at: None,
+            is_first_reader: queue.key.is_shared && !queue.is_closed() && !waits_for_other,
+            must_attempt_at: waits_for_other.then(|| Instant::now() + ANSWER),
             is_granted: false,
             is_able,
             queue,

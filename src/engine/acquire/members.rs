@@ -17,6 +17,7 @@ use crate::engine::hold::Hold;
 use crate::engine::lease::quorum_deadline;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::per_member::PerMember;
+use crate::engine::sharing::join::join;
 use crate::engine::sharing::seat::Seat;
 use crate::engine::wait_queue::QueueKey;
 use crate::error::{Error, Result};
@@ -311,11 +312,25 @@ impl<'a> Members<'a> {
 
     /// Takes over a hold that another owner of this client passed on.
     pub(super) fn take_over(&mut self, seat: Seat) {
-        let [member] = &self.handle.members[..] else {
-            unreachable!("BUG: a lock of several members takes no hold over")
-        };
-        let (until, lock) = (seat.until(), Arc::clone(&member.lock));
-        let hold = PendingHold::taken_over(lock, seat.take(), self.caller);
+        let (until, lock) = (seat.until(), Arc::clone(&self.handle.members[0].lock));
+        self.is_granted_by_others(PendingHold::taken_over(lock, seat.take(), self.caller), until);
+    }
+
+    /// Joins other readers of this client. False: there are none to join.
+    pub(super) fn join_readers(&mut self) -> bool {
+        if !self.handle.can_share() || self.is_reentry() {
+            return false;
+        }
+        let lock = &self.handle.members[0].lock;
+        let Some(share) = join(lock, clock::now()) else { return false };
+        let until = share.tenure().until;
+        self.is_granted_by_others(PendingHold::joined(Arc::clone(lock), share, self.caller), until);
+        true
+    }
+
+    /// The hold comes from another owner of this client. It needed no command.
+    fn is_granted_by_others(&mut self, hold: PendingHold, until: Moment) {
+        let member = &self.handle.members[0];
         let taken = PendingMember { hold, granted_until: Some(until), is_unreplicated: false };
         let before = std::mem::replace(&mut self.pending[0], taken);
         if let Some(grant) = before.hold.give_up() {
@@ -354,6 +369,9 @@ impl<'a> Members<'a> {
             if !pending.hold.take(&hold, member, self.at) {
                 is_given_up = true;
                 continue;
+            }
+            if handle.can_share() && pending.hold.want == 1 && !pending.hold.nested_in_write {
+                pending.hold.grant.opens_share(hold.deadline());
             }
             handle.members[member].owner.set(&pending.hold.grant);
             held.push(MemberHold { grant: Arc::clone(&pending.hold.grant), member });

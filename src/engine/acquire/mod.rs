@@ -9,6 +9,7 @@ mod members;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
+use tokio::task::consume_budget;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use members::{Members, Round};
@@ -17,7 +18,6 @@ use super::grant::Caller;
 use super::handle::Handle;
 use super::held::{HeldLock, Releasing};
 use super::retry::{Pauses, Tries};
-use super::sharing::seat::Seat;
 use super::waiter::{Answers, Waiter};
 use crate::clock;
 use crate::error::{Error, Result};
@@ -78,6 +78,11 @@ impl<'a> Acquisition<'a> {
         let mut pauses = Pauses::START;
         // A call that waits for longer than a lease perhaps waits for a hold of its own task.
         let mut suspects_at = Some(self.members.at().plus(handle.config().watchdog_lease()));
+        if self.members.join_readers() {
+            // It did not wait for anything, so it could keep other tasks of its thread waiting.
+            consume_budget().await;
+            return self.members.take().map(Some);
+        }
         // A re-entry need not wait for other waiters, and a try does not wait for its turn.
         let mut waits = (!self.is_try && !self.members.is_reentry()).then(|| self.join(0));
         loop {
@@ -93,7 +98,11 @@ impl<'a> Acquisition<'a> {
                     }
                 }
                 if let Some(seat) = waiter.take_seat() {
-                    return self.take_over(waits, seat).map(Some);
+                    self.members.take_over(seat);
+                    return self.granted(waits).map(Some);
+                }
+                if self.members.join_readers() {
+                    return self.granted(waits).map(Some);
                 }
                 waiter.attempts();
             }
@@ -104,12 +113,7 @@ impl<'a> Acquisition<'a> {
             };
             let may_be_copied = self.members.may_be_copied();
             match (round, &mut waits) {
-                (Round::Granted, waits) => {
-                    if let Some((member, waiter)) = waits.take() {
-                        self.leave_granted(member, waiter);
-                    }
-                    return self.members.take().map(Some);
-                }
+                (Round::Granted, waits) => return self.granted(waits.take()).map(Some),
                 (Round::Refused { .. }, _) if self.is_try => return Ok(None),
                 (Round::Refused { member, left }, Some((waits_for, waiter)))
                     if *waits_for == member && waiter.is_woken_by(&self.members.wake_channel(member)) =>
@@ -154,20 +158,21 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// Takes over a hold that another owner of this client passed on.
-    fn take_over(&mut self, waits: Option<(usize, Waiter<'_>)>, seat: Seat) -> Result<HeldLock> {
-        self.members.take_over(seat);
+    /// The call has the lock.
+    fn granted(&mut self, waits: Option<(usize, Waiter<'_>)>) -> Result<HeldLock> {
+        // This comes first: readers that are called find the hold that they can join.
+        let held = self.members.take();
         if let Some((member, waiter)) = waits {
             self.leave_granted(member, waiter);
         }
-        self.members.take()
+        held
     }
 
     /// Joins the queue for a member.
     fn join(&self, member: usize) -> (usize, Waiter<'a>) {
         let engine = &self.handle.members[member].lock.engine;
         let key = self.members.queue_key(member);
-        let is_able = self.handle.can_take_over();
+        let is_able = self.handle.can_take_over() || self.handle.can_share();
         (member, Waiter::join(&engine.wait_queues, key, is_able, &engine.store, &engine.config))
     }
 
@@ -243,10 +248,7 @@ impl<'a> Acquisition<'a> {
             let config = &self.handle.members[member].lock.engine.config;
             match timeout(config.command_timeout(), self.members.round(Some(member))).await {
                 Ok(round) => match round? {
-                    Round::Granted => {
-                        self.leave_granted(member, waiter);
-                        return self.members.take().map(Some);
-                    }
+                    Round::Granted => return self.granted(Some((member, waiter))).map(Some),
                     Round::Refused { left, .. } => waiter.refused(left, false), // it leaves
                     Round::Failed { fault, .. } => return Err(self.error(fault)),
                 },

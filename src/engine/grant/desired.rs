@@ -8,6 +8,7 @@ use crate::clock::{self, Moment};
 use crate::engine::hold::{EARLY, Hold};
 use crate::engine::per_member::PerMember;
 use crate::engine::scheduler::Slot;
+use crate::engine::sharing::share::Share;
 
 /// What this process wants to hold. It changes at once, even in a `drop`.
 #[derive(Default)]
@@ -29,6 +30,8 @@ pub(super) struct Desired {
     /// A read hold of this owner uses the id of this grant.
     pub(super) is_lent: bool,
     pub(super) passing: Passing,
+    /// Other readers of this client use the same hold of the server.
+    pub(super) share: Option<Arc<Share>>,
     /// The server was found to have nothing of this grant.
     pub(super) is_gone: bool,
     /// The server can keep the lock for longer than a hold lasts.
@@ -67,7 +70,8 @@ impl Desired {
         u32::try_from(live + self.leaked.len()).unwrap_or(u32::MAX)
     }
 
-    /// Counts what is to be left on the server: the holds that can be relied on, those that are pending, and one that was passed on.
+    /// Counts what is to be left on the server: the holds that can be relied on, those that are pending, and what belongs to other
+    /// owners.
     pub(super) fn keep(&mut self) -> u32 {
         match self.passing {
             Passing::No => {}
@@ -75,6 +79,22 @@ impl Desired {
             // The next owner can re-enter.
             Passing::Succeeded => return u32::MAX,
         }
+        let wanted = self.wanted();
+        let Some(share) = &self.share else { return wanted };
+        if wanted > 0 {
+            return u32::MAX; // of the others and of this one
+        }
+        let is_last = share.leave();
+        self.share = None;
+        if is_last {
+            return 0;
+        }
+        self.passing = Passing::Succeeded;
+        u32::MAX
+    }
+
+    /// Counts the holds that can be relied on, and those that are pending.
+    fn wanted(&mut self) -> u32 {
         let pending = if self.is_given_up { 0 } else { self.pending };
         // Most grants have no holds by now, and need not read the clock.
         if self.holds.is_empty() && self.leaked.is_empty() {
@@ -137,6 +157,9 @@ impl Desired {
     }
 
     pub(super) fn lose_all(&mut self) {
+        if let Some(share) = &self.share {
+            share.close();
+        }
         for (hold, member) in self.holds.drain(..) {
             hold.lose(member);
         }

@@ -19,6 +19,7 @@ use crate::clock::Moment;
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::sharing::seat::{Former, Seat, Tenure};
+use crate::engine::sharing::share::Share;
 use crate::sync::lock;
 
 impl Grant {
@@ -45,17 +46,38 @@ impl Grant {
         desired.passing = Passing::Offered;
         // Its end is no loss from here on.
         hold.give_back();
-        let tenure = Tenure {
+        let tenure = Tenure { renew_at: desired.renew_at.take(), ..self.tenure(since, hold.deadline()) };
+        self.schedule_renewal(&mut desired, now);
+        Some(Seat::new(tenure, Arc::<Self>::clone(self)))
+    }
+
+    fn tenure(&self, since: Moment, until: Moment) -> Tenure {
+        Tenure {
             id: self.id.clone(),
             number: self.number,
             since,
-            until: hold.deadline(),
-            renew_at: desired.renew_at.take(),
+            until,
+            renew_at: None,
             lease_ms: self.lease_ms.load(Ordering::Relaxed),
             switches: self.switches.load(Ordering::Relaxed),
-        };
-        self.schedule_renewal(&mut desired, now);
-        Some(Seat::new(tenure, Arc::<Self>::clone(self)))
+        }
+    }
+
+    /// Lets other readers of this client share the hold that the server granted just now.
+    pub(in crate::engine) fn opens_share(&self, until: Moment) {
+        let LockRef { engine, keys, .. } = &*self.lock;
+        let mut desired = lock(&self.desired);
+        let is_certain = self.observed.try_lock().is_ok_and(|observed| observed.is_certainly_one());
+        if let (true, None, Some(since)) = (is_certain, &desired.share, desired.held_since) {
+            desired.share = Some(engine.shares.open(&keys.lock, self.tenure(since, until)));
+        }
+    }
+
+    /// Begins the grant of a reader that joins others, as an acquire that was granted already.
+    pub(super) fn join(lock_ref: Arc<LockRef>, share: Arc<Share>, caller: Caller) -> Self {
+        let grant = Self::succeed(lock_ref, share.tenure().clone(), caller);
+        lock(&grant.desired).share = Some(share);
+        grant
     }
 
     /// Begins the grant of the next owner, as an acquire that was granted already.

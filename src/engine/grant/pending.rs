@@ -8,6 +8,7 @@ use crate::clock::Moment;
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::sharing::seat::Tenure;
+use crate::engine::sharing::share::Share;
 use crate::engine::under_way::Pending;
 use crate::sync::lock;
 
@@ -47,6 +48,11 @@ impl PendingHold {
     /// Takes over a hold that another owner passed on. The server has granted it already.
     pub(crate) fn taken_over(target: Arc<LockRef>, tenure: Tenure, caller: Caller) -> Self {
         Self::new(Arc::new(Grant::succeed(target, tenure, caller)), 1, false)
+    }
+
+    /// Joins other readers of this client. The server has granted their hold already.
+    pub(crate) fn joined(target: Arc<LockRef>, share: Arc<Share>, caller: Caller) -> Self {
+        Self::new(Arc::new(Grant::join(target, share, caller)), 1, false)
     }
 
     fn new(grant: Arc<Grant>, want: u32, nested_in_write: bool) -> Self {
