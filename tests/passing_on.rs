@@ -26,13 +26,16 @@ fn scripts(scene: &Scene) -> u64 {
     scene.server.calls("evalsha") + scene.server.calls("eval")
 }
 
+/// The first waiter of a queue attempts before it subscribes, and after that. Then it waits to be woken.
+async fn attempted_twice(scene: &Scene, before: u64) {
+    eventually("it was refused twice", || scripts(scene), |&scripts| scripts >= before + 2).await;
+}
+
 /// A task that waits for a lock which is held. It is in the queue when this returns.
 async fn queued(scene: &Scene, lock: impl BaseLock + 'static) -> JoinHandle<LockGuard> {
     let before = scripts(scene);
     let waiting = waiter(lock);
-    eventually("the first waiter subscribes", || scene.server.channels(), |channels| !channels.is_empty())
-        .await;
-    eventually("it was refused", || scripts(scene), |&scripts| scripts > before).await;
+    attempted_twice(scene, before).await;
     waiting
 }
 
@@ -105,8 +108,9 @@ async fn the_hold_moves_and_its_id_stays() {
     let locks = scene.client_with(passes()).await;
     let (mut one, mut other) = (locks.rlock("a"), locks.rlock("a"));
     let first = one.lock().await.unwrap();
+    let before = scripts(&scene);
     let mut waiting = Box::pin(other.lock());
-    poll_until(&mut waiting, || !scene.server.channels().is_empty()).await;
+    poll_until(&mut waiting, || scripts(&scene) >= before + 2).await;
     let (id, before) = (first.owner_id(), scripts(&scene));
     let lost = first.lost();
     first.unlock().await.unwrap();
@@ -267,8 +271,9 @@ async fn what_nobody_takes_is_released() {
     let (locks, other) = (scene.client_with(passes()).await, scene.client().await);
     let (mut holder, mut sleeper) = (locks.rlock("a"), locks.rlock("a"));
     let first = holder.lock().await.unwrap();
+    let before = scripts(&scene);
     let mut unpolled = Box::pin(sleeper.lock());
-    poll_until(&mut unpolled, || !scene.server.channels().is_empty()).await;
+    poll_until(&mut unpolled, || scripts(&scene) >= before + 2).await;
     first.unlock().await.unwrap();
     let (guard, took) = timed(other.rlock("a").lock()).await;
     assert!(took < 2 * SECOND, "{took:?}: without a message it would take three seconds");
@@ -287,8 +292,9 @@ async fn a_waiter_whose_time_is_up_gets_nothing() {
     let locks = scene.client_with(passes()).await;
     let mut hasty = locks.rlock("a");
     let first = locks.rlock("a").lock().await.unwrap();
+    let before = scripts(&scene);
     let mut waiting = Box::pin(hasty.try_lock_for(100 * MS));
-    poll_until(&mut waiting, || !scene.server.channels().is_empty()).await;
+    poll_until(&mut waiting, || scripts(&scene) >= before + 2).await;
     let end = Instant::now() + 110 * MS;
     while Instant::now() < end {
         std::hint::spin_loop(); // so the runtime polls nothing meanwhile

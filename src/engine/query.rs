@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::try_join_all;
 
 use super::gather::{gather, is_decided};
-use super::grant::report_release;
+use super::grant::releasing::report_release;
 use super::handle::{Handle, Member};
 use super::lock_ref::{LockRef, NOT_A_LOCK, check_name};
 use super::retry::Tries;

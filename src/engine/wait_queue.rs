@@ -17,8 +17,7 @@ use smallvec::SmallVec;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::sleep;
 
-use super::sharing::line::{IDLE, Line};
-use super::sharing::seat::Seat;
+use super::sharing::line::Line;
 use crate::clock::{self, Moment};
 use crate::config::LockConfig;
 use crate::fault::Fault;
@@ -65,30 +64,30 @@ pub(super) struct WaitQueue {
     pub(super) wake: Notify,
     /// Counts the calls to all waiters, where several owners can hold the lock together.
     pub(super) everyone: Option<Watched<u64>>,
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct State {
-    waiters: usize,
+pub(super) struct State {
+    pub(super) waiters: usize,
     /// A waiter was refused, so it is known that the lock is held.
     is_answered: bool,
     /// Several owners can hold the lock together, and a waiter of this queue was granted it.
     is_open: bool,
     is_subscribed: bool,
     /// Messages arrive.
-    has_messages: bool,
+    pub(super) has_messages: bool,
     /// When an attempt was last sent, or since when a second waiter waits. `None` with one waiter, where it is not needed.
     attempted_at: Option<Moment>,
     /// An attempt was sent, and its answer was not seen yet.
     is_attempting: bool,
     /// When the queue was woken, if no waiter attempted since.
-    woken_at: Option<Moment>,
+    pub(super) woken_at: Option<Moment>,
     /// When to attempt without a message: the lease of the holder has ended, or the pause after a fault.
     retry_at: Option<Moment>,
     /// Since when attempts fail, and the fault of the last one.
     failing: Option<(Moment, Fault)>,
-    line: Line,
+    pub(super) line: Line,
 }
 
 impl WaitQueues {
@@ -137,7 +136,7 @@ impl WaitQueues {
 
     /// Removes a waiter from a queue. With the last one, the queue and its subscription end.
     pub(super) fn leave(&self, queue: &Arc<WaitQueue>, is_able: bool, store: &Store) {
-        let _seat; // released after the maps are unlocked
+        let _left; // released after the maps are unlocked
         let mut queues = lock(&self.0);
         let mut state = lock(&queue.state);
         state.waiters -= 1;
@@ -145,7 +144,7 @@ impl WaitQueues {
         if state.waiters > 0 {
             return;
         }
-        _seat = state.line.seat.take();
+        _left = (state.line.seat.take(), state.line.claim.take());
         let channel = &queue.key.channel;
         let Entry::Occupied(mut on_channel) = queues.entry(Arc::clone(channel)) else { return };
         let others = on_channel.get_mut();
@@ -253,82 +252,6 @@ impl WaitQueue {
         self.wake.notify_one();
     }
 
-    /// Puts a hold here, for the waiter in front. False: `hold` is to be released.
-    pub(super) fn offer(
-        &self,
-        pass_time: Duration,
-        now: Moment,
-        hold: impl FnOnce(Duration) -> Option<Seat>,
-    ) -> bool {
-        let mut state = lock(&self.state);
-        let is_polled = state.woken_at.is_none_or(|at| now.since(at) < IDLE);
-        if state.waiters == 0 || state.line.unable > 0 || state.line.seat.is_some() || !is_polled {
-            return false;
-        }
-        let Some(seat) = hold(state.line.pass_time(pass_time)) else { return false };
-        state.line.seat = Some(seat);
-        state.line.passes += 1;
-        state.woken_at.get_or_insert(now);
-        drop(state);
-        self.wake.notify_one();
-        true
-    }
-
-    pub(super) fn has_seat(&self) -> bool {
-        lock(&self.state).line.seat.is_some()
-    }
-
-    pub(super) fn take_seat(&self) -> Option<Seat> {
-        let mut state = lock(&self.state);
-        let seat = state.line.seat.take()?;
-        state.woken_at = None;
-        Some(seat)
-    }
-
-    /// Whether the caller has to watch for holds that nobody takes.
-    pub(super) fn starts_watch(&self) -> bool {
-        !std::mem::replace(&mut lock(&self.state).line.is_watched, true)
-    }
-
-    /// Takes back a hold that nobody took for `patience`: perhaps the waiter in front is a future that nobody polls.
-    pub(super) async fn take_back_what_nobody_takes(self: Arc<Self>, patience: Duration) {
-        let mut passes = 0;
-        loop {
-            sleep(patience).await;
-            let so_far = lock(&self.state).line.passes;
-            if so_far == passes {
-                break;
-            }
-            passes = so_far;
-        }
-        self.takes_back();
-    }
-
-    pub(super) fn takes_back(&self) {
-        let mut state = lock(&self.state);
-        state.line.is_watched = false;
-        let seat = state.line.seat.take();
-        drop(state);
-        drop(seat); // with the queue unlocked
-    }
-
-    /// The lock is about to be released on the server.
-    pub(super) fn releases(&self) {
-        lock(&self.state).line.releases(clock::now());
-    }
-
-    /// The lock was released on the server, and the message reached so many connections. `None`: others were perhaps told.
-    pub(super) fn released(&self, told: Option<u32>) {
-        let mut state = lock(&self.state);
-        let own = u32::from(state.has_messages);
-        state.line.released(told.is_none_or(|told| told > own), clock::now());
-    }
-
-    /// How long other clients still come first.
-    pub(super) fn yields(&self) -> Duration {
-        lock(&self.state).line.yields(clock::now())
-    }
-
     /// Whether a waiter knows that the lock is held.
     pub(super) fn is_answered(&self) -> bool {
         lock(&self.state).is_answered
@@ -373,7 +296,9 @@ impl WaitQueue {
 
     /// A waiter attempts now.
     pub(super) fn attempts(&self) {
+        let _claim; // of a hold that this waiter could not join; left after the state is unlocked
         let mut state = lock(&self.state);
+        _claim = state.line.claim.take();
         state.woken_at = None;
         state.is_attempting = true;
         state.attempted_at = (state.waiters > 1).then(clock::now);

@@ -7,6 +7,9 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::background::Background;
+use super::sharing::line::Claim;
+use super::sharing::pass::watch;
 use super::sharing::seat::Seat;
 use super::wait_queue::{QueueKey, Turn, WaitQueue, WaitQueues};
 use crate::clock;
@@ -100,6 +103,19 @@ impl<'a> Waiter<'a> {
         let seat = self.has_seat().then(|| self.queue.take_seat()).flatten()?;
         // Otherwise it is dropped, that is, released: the waiter that it was meant for has left.
         (self.is_able && seat.until() > clock::now()).then_some(seat)
+    }
+
+    /// Before a reader leaves with the lock, it keeps its hold for the readers that wait behind it: they cannot join it before they are
+    /// polled, and perhaps this reader releases at once.
+    pub(super) fn keeps_for_others(&self, claim: impl FnOnce() -> Option<Claim>, background: &Background) {
+        if self.is_able
+            && self.queue.key.is_shared
+            && self.queue.has_followers()
+            && let Some(claim) = claim()
+        {
+            self.queue.keeps(claim);
+            watch(&self.queue, background);
+        }
     }
 
     async fn turn_comes(&mut self, poll: Option<Duration>) {

@@ -66,7 +66,8 @@ async fn a_lease_is_raised_to_its_longest_hold() {
 #[tokio::test]
 async fn a_removed_hold_is_lost_and_affects_no_other_hold() {
     let scene = Scene::start();
-    let locks = scene.client_with(patient().watchdog_lease(5 * SECOND)).await;
+    let config = patient().watchdog_lease(5 * SECOND).read_share(Duration::ZERO);
+    let locks = scene.client_with(config).await;
     let first = reader(&locks).lock().await.unwrap();
     let key = holds(&scene).remove(0);
     let second = reader(&locks).lock().await.unwrap();

@@ -84,7 +84,8 @@ async fn child() {
     let Some((role, url)) = child::role() else { return };
     let (what, count) = role.split_once(' ').unwrap();
     let count: usize = count.parse().unwrap();
-    let config = if what == "read" { patient() } else { patient().watchdog_lease(LEASE) };
+    let config =
+        if what == "read" { patient() } else { patient().watchdog_lease(LEASE).read_share(Duration::ZERO) };
     let locks = connect(url, config).await;
     match what {
         // All hold the lock together, or the barrier is never passed.

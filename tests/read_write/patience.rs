@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lockkeeper::LockClient;
+use lockkeeper::{LockClient, LockConfigBuilder};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
-use crate::support::{LIMIT, MS, SECOND, Scene, eventually, patient, soon, throughout, timed};
+use crate::support::{self, LIMIT, MS, SECOND, Scene, eventually, soon, throughout, timed};
 use crate::{can_read, can_write, reader, writer};
 
 const INTENT: &str = "{a}:lockkeeper_intent";
@@ -36,6 +36,11 @@ async fn stopped(scene: &Scene) {
     eventually("a writer stops readers", || intent(scene), is_living).await;
 }
 
+/// Each reader asks the server, also beside other readers of its client.
+fn patient() -> LockConfigBuilder {
+    support::patient().read_share(Duration::ZERO)
+}
+
 /// Starts a reader. Returns when it was refused and waits.
 async fn waits_to_read(scene: &Scene, locks: &LockClient) -> JoinHandle<Instant> {
     let (locks, before) = (locks.clone(), scene.server.channels().len());
@@ -58,7 +63,7 @@ async fn waits_to_read(scene: &Scene, locks: &LockClient) -> JoinHandle<Instant>
 async fn continuous_readers_do_not_starve_a_writer() {
     const READERS: u32 = 16;
     let scene = Scene::start();
-    let (readers, locks) = (scene.client().await, scene.client().await);
+    let (readers, locks) = (scene.client_with(patient()).await, scene.client_with(patient()).await);
     let is_over = Arc::new(AtomicBool::new(false));
     let mut reading = JoinSet::new();
     for number in 0..READERS {
@@ -134,7 +139,7 @@ async fn a_try_never_stops_readers() {
 async fn readers_are_stopped_for_at_most_one_turn_in_ten() {
     let scene = Scene::start();
     let config = patient().writer_patience(MS).writer_turn(60 * SECOND).safety_poll(100 * MS);
-    let (ours, theirs) = (scene.client().await, scene.client_with(config).await);
+    let (ours, theirs) = (scene.client_with(patient()).await, scene.client_with(config).await);
     let guard = reader(&ours).lock().await.unwrap();
     a_dead_writer_waits(&scene, 4_000);
     let start = Instant::now();
@@ -253,7 +258,7 @@ async fn a_writer_removes_only_its_own_intent_when_it_gives_up() {
 #[tokio::test]
 async fn an_owner_that_holds_the_lock_is_never_stopped() {
     let scene = Scene::start();
-    let locks = scene.client().await;
+    let locks = scene.client_with(patient()).await;
     let mut lock = locks.read_write_lock("a");
     let outer = lock.read().lock().await.unwrap();
     a_dead_writer_waits(&scene, 100_000);
@@ -307,7 +312,7 @@ async fn a_damaged_intent_stops_nobody() {
 async fn a_writer_that_finds_other_data_leaves_no_intent() {
     let scene = Scene::start();
     let (locks, theirs) =
-        (scene.client().await, scene.client_with(patient().writer_patience(300 * MS)).await);
+        (scene.client_with(patient()).await, scene.client_with(patient().writer_patience(300 * MS)).await);
     let first = reader(&locks).lock().await.unwrap();
     let waiting = tokio::spawn(async move {
         let result = writer(&theirs).lock().await.map(drop);

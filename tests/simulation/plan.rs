@@ -198,6 +198,7 @@ impl Plan {
             .safety_poll(self.safety_poll)
             .fair_allowance(self.fair_allowance)
             .pass_time(self.pass_time)
+            .read_share(self.pass_time)
             .writer_turn(self.writer_turn)
             .command_timeout(self.command_timeout)
             .retry_timeout(self.retry_timeout)

@@ -17,8 +17,6 @@ use crate::engine::hold::Hold;
 use crate::engine::lease::quorum_deadline;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::per_member::PerMember;
-use crate::engine::sharing::join::join;
-use crate::engine::sharing::seat::Seat;
 use crate::engine::wait_queue::QueueKey;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind, Sent};
@@ -36,11 +34,11 @@ const PATIENT: u32 = 3;
 
 /// The members of a lock, while one owner acquires them.
 pub(super) struct Members<'a> {
-    handle: &'a Handle,
-    caller: Caller,
-    pending: PerMember<PendingMember>,
+    pub(super) handle: &'a Handle,
+    pub(super) caller: Caller,
+    pub(super) pending: PerMember<PendingMember>,
     /// When the last round ended, or the first began.
-    at: Moment,
+    pub(super) at: Moment,
     /// Rounds in a row that were granted some members, and released them.
     given_back: u32,
     splits: Backoff,
@@ -49,12 +47,12 @@ pub(super) struct Members<'a> {
     impatience: Impatience,
 }
 
-struct PendingMember {
-    hold: PendingHold,
+pub(super) struct PendingMember {
+    pub(super) hold: PendingHold,
     /// The deadline of the lease that the last round was granted for this member.
-    granted_until: Option<Moment>,
+    pub(super) granted_until: Option<Moment>,
     /// The last round was granted it, and too few replicas have the hold: too little to rely on.
-    is_unreplicated: bool,
+    pub(super) is_unreplicated: bool,
 }
 
 /// The outcome of one attempt on each member.
@@ -308,35 +306,6 @@ impl<'a> Members<'a> {
         let fresh = place.owner.begin(&place.lock, self.caller)?;
         let before = std::mem::replace(&mut self.pending[member].hold, fresh);
         Ok(Arc::clone(&before.grant))
-    }
-
-    /// Takes over a hold that another owner of this client passed on.
-    pub(super) fn take_over(&mut self, seat: Seat) {
-        let (until, lock) = (seat.until(), Arc::clone(&self.handle.members[0].lock));
-        self.is_granted_by_others(PendingHold::taken_over(lock, seat.take(), self.caller), until);
-    }
-
-    /// Joins other readers of this client. False: there are none to join.
-    pub(super) fn join_readers(&mut self) -> bool {
-        if !self.handle.can_share() || self.is_reentry() {
-            return false;
-        }
-        let lock = &self.handle.members[0].lock;
-        let Some(share) = join(lock, clock::now()) else { return false };
-        let until = share.tenure().until;
-        self.is_granted_by_others(PendingHold::joined(Arc::clone(lock), share, self.caller), until);
-        true
-    }
-
-    /// The hold comes from another owner of this client. It needed no command.
-    fn is_granted_by_others(&mut self, hold: PendingHold, until: Moment) {
-        let member = &self.handle.members[0];
-        let taken = PendingMember { hold, granted_until: Some(until), is_unreplicated: false };
-        let before = std::mem::replace(&mut self.pending[0], taken);
-        if let Some(grant) = before.hold.give_up() {
-            member.owner.add_dropped(grant);
-        }
-        self.at = clock::now();
     }
 
     /// Leaves all queues on servers, and lets readers in again. Does not wait for long.

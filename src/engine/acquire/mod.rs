@@ -5,6 +5,7 @@
 
 mod impatience;
 mod members;
+mod others;
 
 use std::pin::{Pin, pin};
 use std::time::Duration;
@@ -163,6 +164,8 @@ impl<'a> Acquisition<'a> {
         // This comes first: readers that are called find the hold that they can join.
         let held = self.members.take();
         if let Some((member, waiter)) = waits {
+            let background = &self.handle.members[member].lock.engine.background;
+            waiter.keeps_for_others(|| self.members.claim(), background);
             self.leave_granted(member, waiter);
         }
         held

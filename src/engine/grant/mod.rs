@@ -16,6 +16,7 @@ mod observed;
 mod passing;
 pub(super) mod pending;
 mod place;
+pub(super) mod releasing;
 mod renewing;
 mod undo;
 
@@ -35,12 +36,10 @@ use undo::Undo;
 use super::hold::Hold;
 use super::lease;
 use super::lock_ref::LockRef;
-use super::wait_queue::WaitQueue;
 use crate::clock::{self, Moment};
 use crate::config::Replication;
-use crate::error::LockId;
 use crate::fault::{Fault, FaultKind, Sent};
-use crate::protocol::{AcquireReply, Arg, Call, HolderRef, ReleaseReply, Waits, millis};
+use crate::protocol::{AcquireReply, Arg, HolderRef, Waits, millis};
 use crate::store::Connection;
 use crate::sync::lock;
 
@@ -275,88 +274,6 @@ impl Grant {
         timeout(limit, self.observed.lock()).await.map_err(late)
     }
 
-    /// Lowers the count on the server to the desired count, if the server can have more. `None`: there was nothing to do.
-    pub(super) async fn reconcile(self: &Arc<Self>) -> Result<Option<ReleaseReply>, Fault> {
-        let mut observed = match self.observed.try_lock() {
-            Ok(observed) => observed,
-            Err(_) if lock(&self.desired).is_given_up => {
-                return self.release_beside_attempt().await.map(Some);
-            }
-            Err(_) => self.observed().await?,
-        };
-        let (keep, given_back) = {
-            let mut desired = lock(&self.desired);
-            let keep = desired.keep();
-            if observed.at_most <= keep {
-                // A re-entry took over the count of the holds that were given back, so the server is not asked about those.
-                desired.given_back.clear();
-                return Ok(None);
-            }
-            (keep, desired.given_back.len())
-        };
-        let connection = self.lock.connection().await?;
-        let line = self.line().filter(|_| keep == 0);
-        if let Some((line, _)) = &line {
-            line.releases();
-        }
-        let call = self.lock.protocol.release(self.holder(), keep);
-        let was_released = std::mem::replace(&mut observed.was_released, keep == 0);
-        let reply = match self.lock.run(&connection, &call).await {
-            Ok(reply) => ReleaseReply::parse(&reply)?,
-            // Another client overwrote the key, so the hold is gone.
-            Err(fault) if fault.kind == FaultKind::WrongType => ReleaseReply::Gone,
-            Err(fault) => {
-                observed.was_released = was_released || (keep == 0 && fault.sent == Sent::Unknown);
-                return Err(fault);
-            }
-        };
-        self.keep_release(keep, call);
-        if let (Some((line, has_others)), ReleaseReply::Released { told }) = (&line, reply) {
-            // In a cluster, only those are counted that listen at the same server.
-            let is_exact = !has_others && !self.lock.engine.store.is_cluster();
-            line.released(is_exact.then_some(told));
-        }
-        report_release(reply, &self.lock);
-        let is_gone = reply == ReleaseReply::Gone;
-        observed.released(&connection, keep, is_gone);
-        let mut desired = lock(&self.desired);
-        if is_gone && !was_released {
-            // One event for the lock, however many nested holds were given back.
-            let last = desired.given_back.drain(..).next_back();
-            if let Some(hold) = last.filter(|_| desired.holds.is_empty()) {
-                hold.report_gone();
-            }
-            self.lose(&mut desired);
-            return Ok(Some(ReleaseReply::Gone));
-        }
-        desired.given_back.drain(..given_back);
-        Ok(Some(if is_gone { ReleaseReply::Released { told: 0 } } else { reply }))
-    }
-
-    /// The waiters of this client to which a hold of this grant can be passed on.
-    fn line(&self) -> Option<(Arc<WaitQueue>, bool)> {
-        let LockRef { engine, protocol, keys, .. } = &*self.lock;
-        let can_be = protocol.can_be_passed_on() && !engine.config.pass_time().is_zero();
-        can_be.then(|| engine.wait_queues.line_of(keys)).flatten()
-    }
-
-    /// Lowers the count on the server to the desired count while an attempt that nobody polls keeps the observed state locked.
-    async fn release_beside_attempt(&self) -> Result<ReleaseReply, Fault> {
-        let connection = self.lock.connection().await?;
-        let target = self.keep();
-        let call = self.lock.protocol.release(self.holder(), target);
-        let reply = ReleaseReply::parse(&self.lock.run(&connection, &call).await?)?;
-        self.keep_release(target, call);
-        Ok(reply)
-    }
-
-    /// Keeps a full release that was confirmed, in case another master lacks it. After a partial one, the lock stays held.
-    fn keep_release(&self, keep: u32, call: Call) {
-        if keep == 0 {
-            self.lock.engine.releases.keep(self.lock.route, call);
-        }
-    }
-
     /// Whether the server has no more holds than desired, and no late copy of a command can add one. False while a command is
     /// under way.
     pub(super) fn is_reconciled(&self) -> bool {
@@ -401,19 +318,4 @@ impl Grant {
     fn holder(&self) -> HolderRef<'_> {
         self.lock.holder(&self.id, self.number)
     }
-}
-
-/// Reports what a user should know about a release that succeeded.
-pub(super) fn report_release(reply: ReleaseReply, lock: &LockRef) {
-    let notice = match reply {
-        ReleaseReply::ReleasedInSilence => {
-            "released a lock without a message to its waiters: this user may not publish on its channel"
-        }
-        ReleaseReply::ReleasedBesideData => {
-            "released a lock in whose key somebody else keeps data: the data was left there"
-        }
-        _ => return,
-    };
-    let LockId { name, key, server, .. } = lock.id();
-    tracing::warn!(lock = name, key, server, "{notice}");
 }

@@ -15,12 +15,17 @@ const COURTESY_BEFORE_REPLY: Duration = Duration::from_millis(10);
 /// A waiter in front that was woken so long ago and did nothing is perhaps a future that nobody polls.
 pub(in crate::engine) const IDLE: Duration = Duration::from_millis(10);
 
+/// A place among those who share a hold, as long as it lives.
+pub(in crate::engine) type Claim = Box<dyn Send + Sync>;
+
 /// What one wait queue knows for passing on.
 #[derive(Default)]
 pub(in crate::engine) struct Line {
     /// The hold that the waiter in front is to take.
     pub(in crate::engine) seat: Option<Seat>,
-    /// Counts the holds that were put here.
+    /// A share of the readers' hold, so that it is not released before those who wait here can join it. Dropping it leaves.
+    pub(in crate::engine) claim: Option<Claim>,
+    /// Counts the holds and claims that were put here.
     pub(in crate::engine) passes: u64,
     /// Waiters that cannot take a hold of another owner. The order is first come, first served, so while there is one, nobody passes on.
     pub(in crate::engine) unable: usize,

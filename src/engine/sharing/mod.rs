@@ -6,5 +6,6 @@
 pub(super) mod join;
 pub(super) mod line;
 pub(super) mod pass;
+mod queue;
 pub(super) mod seat;
 pub(super) mod share;

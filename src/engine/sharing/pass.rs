@@ -6,8 +6,10 @@ use futures_util::FutureExt;
 
 use super::line::IDLE;
 use crate::clock::Moment;
+use crate::engine::background::Background;
 use crate::engine::grant::Grant;
 use crate::engine::hold::Hold;
+use crate::engine::wait_queue::WaitQueue;
 
 /// Passes a hold on to the first waiter of this client for the lock. False: the hold has to be released.
 ///
@@ -23,11 +25,18 @@ pub(in crate::engine) fn pass_on(grant: &Arc<Grant>, hold: &Arc<Hold>, now: Mome
         return false;
     }
     let is_passed = queue.offer(pass_time, now, |pass_time| grant.pass_on(hold, pass_time, now));
-    if is_passed && queue.starts_watch() {
-        let watched = Arc::clone(&queue).take_back_what_nobody_takes(IDLE).map(Ok).boxed();
-        if !engine.background.run(watched) {
+    if is_passed {
+        watch(&queue, &engine.background);
+    }
+    is_passed
+}
+
+/// Takes back what nobody takes out of a queue, in the background.
+pub(in crate::engine) fn watch(queue: &Arc<WaitQueue>, background: &Background) {
+    if queue.starts_watch() {
+        let watching = Arc::clone(queue).take_back_what_nobody_takes(IDLE).map(Ok).boxed();
+        if !background.run(watching) {
             queue.takes_back();
         }
     }
-    is_passed
 }

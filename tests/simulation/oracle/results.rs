@@ -83,13 +83,13 @@ impl Oracle {
         }
     }
 
-    /// Rule k: a hold is passed on for a short time only, and somebody takes it, see [`not_taken`](Self::not_taken).
+    /// Rule k: a hold is passed on for a short time only, and somebody has it, see [`not_taken`](Self::not_taken).
     fn is_passed_on(&mut self, now: Duration, claim: &Claim, owner: &str) {
         self.count("passed on");
         let granted_at = self.grants.get(&(claim.server, owner.to_owned())).copied().unwrap_or_default();
-        // The client counts from the reply.
+        // The client counts from the reply. A read hold lasts as long as one of those who share it.
         let most = self.plan.pass_time + self.plan.command_timeout + 20 * MS;
-        if now > granted_at + most {
+        if !claim.is_shared && now > granted_at + most {
             self.violate(now, "k", format!("{owner} is passed on {:?} after its grant", now - granted_at));
         }
         self.passed.retain(|passed| passed.owner != owner);

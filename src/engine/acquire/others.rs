@@ -1,0 +1,48 @@
+//! Acquiring from other owners of the same client, without a command.
+
+use std::sync::Arc;
+
+use super::members::{Members, PendingMember};
+use crate::clock::{self, Moment};
+use crate::engine::grant::pending::PendingHold;
+use crate::engine::sharing::join::join;
+use crate::engine::sharing::line::Claim;
+use crate::engine::sharing::seat::Seat;
+
+impl Members<'_> {
+    /// Takes over a hold that another owner of this client passed on.
+    pub(super) fn take_over(&mut self, seat: Seat) {
+        let (until, lock) = (seat.until(), Arc::clone(&self.handle.members[0].lock));
+        self.is_granted_by_others(PendingHold::taken_over(lock, seat.take(), self.caller), until);
+    }
+
+    /// Joins other readers of this client. False: there are none to join.
+    pub(super) fn join_readers(&mut self) -> bool {
+        if !self.handle.can_share() || self.is_reentry() {
+            return false;
+        }
+        let lock = &self.handle.members[0].lock;
+        let Some(share) = join(lock, clock::now()) else { return false };
+        let until = share.tenure().until;
+        self.is_granted_by_others(PendingHold::joined(Arc::clone(lock), share, self.caller), until);
+        true
+    }
+
+    /// A share of the hold of the readers of this client.
+    pub(super) fn claim(&self) -> Option<Claim> {
+        let lock = &self.handle.members[0].lock;
+        let share = join(lock, clock::now())?;
+        Some(Box::new(PendingHold::joined(Arc::clone(lock), share, self.caller)))
+    }
+
+    /// The hold comes from another owner of this client. It needed no command.
+    fn is_granted_by_others(&mut self, hold: PendingHold, until: Moment) {
+        let member = &self.handle.members[0];
+        let taken = PendingMember { hold, granted_until: Some(until), is_unreplicated: false };
+        let before = std::mem::replace(&mut self.pending[0], taken);
+        if let Some(grant) = before.hold.give_up() {
+            member.owner.add_dropped(grant);
+        }
+        self.at = clock::now();
+    }
+}

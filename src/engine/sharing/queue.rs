@@ -1,0 +1,103 @@
+//! What the waiters of one queue do for each other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::line::{Claim, IDLE};
+use super::seat::Seat;
+use crate::clock::{self, Moment};
+use crate::engine::wait_queue::WaitQueue;
+use crate::sync::lock;
+
+impl WaitQueue {
+    /// Puts a hold here, for the waiter in front. False: `hold` is to be released.
+    pub(in crate::engine) fn offer(
+        &self,
+        pass_time: Duration,
+        now: Moment,
+        hold: impl FnOnce(Duration) -> Option<Seat>,
+    ) -> bool {
+        let mut state = lock(&self.state);
+        let is_polled = state.woken_at.is_none_or(|at| now.since(at) < IDLE);
+        if state.waiters == 0 || state.line.unable > 0 || state.line.seat.is_some() || !is_polled {
+            return false;
+        }
+        let Some(seat) = hold(state.line.pass_time(pass_time)) else { return false };
+        state.line.seat = Some(seat);
+        state.line.passes += 1;
+        state.woken_at.get_or_insert(now);
+        drop(state);
+        self.wake.notify_one();
+        true
+    }
+
+    pub(in crate::engine) fn has_seat(&self) -> bool {
+        lock(&self.state).line.seat.is_some()
+    }
+
+    pub(in crate::engine) fn take_seat(&self) -> Option<Seat> {
+        let mut state = lock(&self.state);
+        let seat = state.line.seat.take()?;
+        state.woken_at = None;
+        Some(seat)
+    }
+
+    /// Whether the caller has to watch for holds that nobody takes.
+    pub(in crate::engine) fn starts_watch(&self) -> bool {
+        !std::mem::replace(&mut lock(&self.state).line.is_watched, true)
+    }
+
+    /// Takes back a hold that nobody took for `patience`: perhaps the waiter in front is a future that nobody polls.
+    pub(in crate::engine) async fn take_back_what_nobody_takes(self: Arc<Self>, patience: Duration) {
+        let mut passes = 0;
+        loop {
+            sleep(patience).await;
+            let so_far = lock(&self.state).line.passes;
+            if so_far == passes {
+                break;
+            }
+            passes = so_far;
+        }
+        self.takes_back();
+    }
+
+    pub(in crate::engine) fn takes_back(&self) {
+        let _left; // released after the queue is unlocked
+        let mut state = lock(&self.state);
+        state.line.is_watched = false;
+        _left = (state.line.seat.take(), state.line.claim.take());
+    }
+
+    /// Whether others wait here than the one that asks.
+    pub(in crate::engine) fn has_followers(&self) -> bool {
+        lock(&self.state).waiters > 1
+    }
+
+    /// Keeps a hold for those who wait here, so that they can join it.
+    pub(in crate::engine) fn keeps(&self, claim: Claim) {
+        let mut state = lock(&self.state);
+        state.line.passes += 1;
+        let before = state.line.claim.replace(claim);
+        drop(state);
+        drop(before); // with the queue unlocked
+    }
+
+    /// The lock is about to be released on the server.
+    pub(in crate::engine) fn releases(&self) {
+        lock(&self.state).line.releases(clock::now());
+    }
+
+    /// The lock was released on the server, and the message reached so many connections. `None`: others were perhaps told.
+    pub(in crate::engine) fn released(&self, told: Option<u32>) {
+        let mut state = lock(&self.state);
+        let own = u32::from(state.has_messages);
+        state.line.released(told.is_none_or(|told| told > own), clock::now());
+    }
+
+    /// How long other clients still come first.
+    pub(in crate::engine) fn yields(&self) -> Duration {
+        lock(&self.state).line.yields(clock::now())
+    }
+}

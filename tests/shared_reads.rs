@@ -1,0 +1,373 @@
+//! Guarantees 1, 2, 3 and 8 where the readers of one client share one read hold of the server.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lockkeeper::{Error, LockClient, LockConfigBuilder, ReadLock, WriteLock};
+use support::{MS, SECOND, Scene, eventually, patient, soon, throughout, timed};
+use tokio::time::{sleep, timeout};
+
+/// Readers join for long enough that no test reaches the end of it.
+fn shares() -> LockConfigBuilder {
+    patient().read_share(SECOND)
+}
+
+fn reader(locks: &LockClient) -> ReadLock {
+    locks.read_write_lock("a").into_read()
+}
+
+fn writer(locks: &LockClient) -> WriteLock {
+    locks.read_write_lock("a").into_write()
+}
+
+/// Scripts that ran so far.
+fn scripts(scene: &Scene) -> u64 {
+    scene.server.calls("evalsha") + scene.server.calls("eval")
+}
+
+/// The number of readers that the server knows.
+fn known(scene: &Scene) -> i64 {
+    (scene.server.run::<i64>(&["HLEN", "a"]) - 1).max(0)
+}
+
+async fn can_write(locks: &LockClient) -> bool {
+    let guard = writer(locks).try_lock().await.unwrap();
+    let can = guard.is_some();
+    if let Some(guard) = guard {
+        guard.unlock().await.unwrap();
+    }
+    can
+}
+
+/// The server sees one reader, and the last one that leaves releases the lock, whoever acquired it.
+#[tokio::test]
+async fn readers_join_without_a_command_and_the_last_one_releases() {
+    let scene = Scene::start();
+    let (locks, other) = (scene.client_with(shares()).await, scene.client().await);
+    let (mut one, mut two, mut three) = (reader(&locks), reader(&locks), reader(&locks));
+    let first = one.lock().await.unwrap();
+    let before = scripts(&scene);
+    let second = two.lock().await.unwrap();
+    let third = three.try_lock().await.unwrap().expect("nobody writes");
+    assert_eq!((scripts(&scene), known(&scene)), (before, 1));
+    assert_eq!((first.owner_id(), second.owner_id()), (second.owner_id(), third.owner_id()));
+    for (lock, guard) in [(&one, &first), (&two, &second), (&three, &third)] {
+        assert_eq!((lock.hold_count(), guard.holds()), (1, 1), "each owner counts its own holds");
+    }
+    first.unlock().await.unwrap();
+    drop(second);
+    assert_eq!((scripts(&scene), one.hold_count(), two.hold_count()), (before, 0, 0));
+    assert!(!can_write(&other).await);
+    third.unlock().await.unwrap();
+    assert!(can_write(&other).await);
+    drop((one, two, three, locks, other));
+    scene.end().await;
+}
+
+/// With `read_share` zero, each reader asks.
+#[tokio::test]
+async fn without_sharing_each_reader_has_a_hold_of_its_own() {
+    let scene = Scene::start();
+    let locks = scene.client_with(shares().read_share(Duration::ZERO)).await;
+    let first = reader(&locks).lock().await.unwrap();
+    let second = reader(&locks).lock().await.unwrap();
+    assert_ne!(first.owner_id(), second.owner_id());
+    assert_eq!(known(&scene), 2);
+    drop((first, second, locks));
+    scene.end().await;
+}
+
+/// A reader that comes later than `read_share` after the grant asks the server.
+#[tokio::test]
+async fn a_hold_that_is_too_old_is_not_joined() {
+    let scene = Scene::start();
+    let locks = scene.client_with(shares().read_share(20 * MS)).await;
+    let first = reader(&locks).lock().await.unwrap();
+    sleep(25 * MS).await; // the time itself is what is tested
+    let second = reader(&locks).lock().await.unwrap();
+    assert_ne!(first.owner_id(), second.owner_id());
+    drop((first, second, locks));
+    scene.end().await;
+}
+
+/// Leases of their own are not shared: such a hold must end when its lease does.
+#[tokio::test]
+async fn readers_with_a_lease_of_their_own_share_nothing() {
+    let scene = Scene::start();
+    let locks = scene.client_with(shares()).await;
+    let renewed = reader(&locks).lock().await.unwrap();
+    let leased = reader(&locks).lease(20 * SECOND).unwrap().lock().await.unwrap();
+    let bounded = reader(&locks).max_hold(20 * SECOND).unwrap().lock().await.unwrap();
+    assert_eq!(known(&scene), 3);
+    drop((renewed, leased, bounded));
+    scene.quiet().await;
+    let leased = reader(&locks).lease(20 * SECOND).unwrap().lock().await.unwrap();
+    let renewed = reader(&locks).lock().await.unwrap();
+    assert_eq!(known(&scene), 2);
+    drop((renewed, leased, locks));
+    scene.end().await;
+}
+
+/// Re-entries of one owner neither end nor lengthen what the others have.
+#[tokio::test]
+async fn an_owner_that_shares_can_reenter() {
+    let scene = Scene::start();
+    let (locks, other) = (scene.client_with(shares()).await, scene.client().await);
+    let (mut one, mut two) = (reader(&locks), reader(&locks));
+    let (first, second) = (one.lock().await.unwrap(), two.lock().await.unwrap());
+    let (inner, deeper) = (one.lock().await.unwrap(), two.lock().await.unwrap());
+    assert_eq!((one.hold_count(), two.hold_count()), (2, 2));
+    inner.unlock().await.unwrap();
+    first.unlock().await.unwrap();
+    assert_eq!((one.hold_count(), two.hold_count()), (0, 2));
+    assert!(!can_write(&other).await && !second.is_lost() && !deeper.is_lost());
+    second.unlock().await.unwrap();
+    assert!(!can_write(&other).await);
+    deeper.unlock().await.unwrap();
+    assert!(can_write(&other).await);
+    drop((one, two, locks, other));
+    scene.end().await;
+}
+
+/// An owner that reads cannot write, also if the hold is not its own. Another owner waits for all that share.
+#[tokio::test]
+async fn who_shares_cannot_write() {
+    let scene = Scene::start();
+    let locks = scene.client_with(shares()).await;
+    let first = reader(&locks).lock().await.unwrap();
+    let mut me = locks.read_write_lock("a");
+    let second = me.read().lock().await.unwrap();
+    assert!(matches!(me.write().lock().await, Err(Error::UpgradeWouldDeadlock { .. })));
+    first.unlock().await.unwrap();
+    assert!(!can_write(&locks).await);
+    second.unlock().await.unwrap();
+    me.write().lock().await.unwrap().unlock().await.unwrap();
+    drop((me, locks));
+    scene.end().await;
+}
+
+/// A reader within a write uses the writer's hold. Nobody joins that.
+#[tokio::test]
+async fn nobody_joins_a_reader_that_also_writes() {
+    let scene = Scene::start();
+    let locks = scene.client_with(shares()).await;
+    let mut me = locks.read_write_lock("a");
+    let write = me.write().lock().await.unwrap();
+    let read = me.read().lock().await.unwrap();
+    assert!(reader(&locks).try_lock().await.unwrap().is_none());
+    write.unlock().await.unwrap();
+    let other = reader(&locks).lock().await.unwrap();
+    assert_eq!(known(&scene), 2);
+    assert_ne!(other.owner_id(), read.owner_id());
+    drop((read, other, me, locks));
+    scene.end().await;
+}
+
+/// While a writer of this client waits, readers do not pass it by joining.
+#[tokio::test]
+async fn nobody_joins_while_a_writer_of_the_client_waits() {
+    let scene = Scene::start();
+    let locks = scene.client_with(shares().writer_patience(MS)).await;
+    let first = reader(&locks).lock().await.unwrap();
+    let mut waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { writer(&locks).lock().await.unwrap() }
+    });
+    eventually(
+        "it stops readers",
+        || scene.server.keys(),
+        |keys| keys.iter().any(|key| key.contains("intent")),
+    )
+    .await;
+    assert!(reader(&locks).try_lock().await.unwrap().is_none());
+    first.unlock().await.unwrap();
+    soon(&mut waiting).await.unwrap().unlock().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// The hold is renewed for the one that is left, for longer than its lease.
+#[tokio::test]
+async fn the_watchdog_renews_for_those_who_joined() {
+    let scene = Scene::start();
+    let (locks, other) = (scene.client_with(shares().watchdog_lease(500 * MS)).await, scene.client().await);
+    let first = reader(&locks).lock().await.unwrap();
+    let second = reader(&locks).lock().await.unwrap();
+    first.unlock().await.unwrap();
+    throughout(1_500 * MS, async || {
+        assert!(!second.is_lost() && !can_write(&other).await);
+        sleep(20 * MS).await;
+    })
+    .await;
+    second.unlock().await.unwrap();
+    assert!(can_write(&other).await);
+    drop((locks, other));
+    scene.end().await;
+}
+
+/// All who share learn that the server has lost the hold. Nobody joins it any more.
+#[tokio::test]
+async fn all_who_share_lose_together() {
+    let scene = Scene::start();
+    let locks = scene.client_with(shares().watchdog_lease(500 * MS)).await;
+    let first = reader(&locks).lock().await.unwrap();
+    let second = reader(&locks).lock().await.unwrap();
+    let keys = scene.server.keys();
+    keys.iter().for_each(|key| scene.server.run::<()>(&["DEL", key]));
+    soon(first.lost()).await;
+    soon(second.lost()).await;
+    let third = reader(&locks).lock().await.unwrap();
+    assert_ne!(third.owner_id(), first.owner_id());
+    assert!(matches!(first.unlock().await, Err(Error::NotHeld { .. })));
+    assert!(matches!(second.unlock().await, Err(Error::NotHeld { .. })));
+    third.unlock().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// The end of a hold that is left to itself is the end of its share, too.
+#[tokio::test]
+async fn a_leaked_hold_ends_its_share() {
+    let scene = Scene::start();
+    let (locks, other) = (scene.client_with(shares().watchdog_lease(500 * MS)).await, scene.client().await);
+    let first = reader(&locks).lock().await.unwrap();
+    let second = reader(&locks).lock().await.unwrap();
+    first.leak();
+    second.unlock().await.unwrap();
+    assert!(!can_write(&other).await, "the leaked hold counts until its lease ends");
+    let (_, took) = timed(async {
+        while !can_write(&other).await {
+            sleep(10 * MS).await;
+        }
+    })
+    .await;
+    assert!(took < 3 * SECOND, "{took:?}");
+    drop((locks, other));
+    scene.end().await;
+}
+
+/// Readers of two clients and a writer, at random: nobody reads while somebody writes, and nothing is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_that_share_exclude_writers() {
+    let scene = Scene::start();
+    let clients = [scene.client().await, scene.client_with(shares()).await];
+    // The number of readers inside; -1: a writer.
+    let inside = Arc::new(AtomicI64::new(0));
+    let (reads, writes) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let reading = (0..8_u64).map(|number| {
+        let mut lock = reader(&clients[(number % 2) as usize]);
+        let (inside, reads, is_over) = (Arc::clone(&inside), Arc::clone(&reads), Arc::clone(&is_over));
+        tokio::spawn(async move {
+            let mut round = number;
+            while !is_over.load(Ordering::SeqCst) {
+                round += 1;
+                let patience = Duration::from_micros(round * 131 % 3_000);
+                let guard = match round % 4 {
+                    0 => timeout(patience, lock.lock()).await.ok().transpose().unwrap(),
+                    1 => lock.try_lock_for(patience).await.unwrap(),
+                    2 => lock.try_lock().await.unwrap(),
+                    _ => Some(lock.lock().await.unwrap()),
+                };
+                let Some(guard) = guard else { continue };
+                assert!(inside.fetch_add(1, Ordering::SeqCst) >= 0, "a reader beside a writer");
+                if round % 3 == 0 {
+                    sleep(Duration::from_micros(round * 17 % 2_000)).await;
+                }
+                inside.fetch_sub(1, Ordering::SeqCst);
+                reads.fetch_add(1, Ordering::SeqCst);
+                if round % 2 == 0 {
+                    drop(guard);
+                } else {
+                    guard.unlock().await.unwrap();
+                }
+            }
+        })
+    });
+    let reading: Vec<_> = reading.collect();
+    let writing = clients.clone().map(|locks| {
+        let (inside, writes, is_over) = (Arc::clone(&inside), Arc::clone(&writes), Arc::clone(&is_over));
+        tokio::spawn(async move {
+            let mut lock = writer(&locks);
+            while !is_over.load(Ordering::SeqCst) {
+                let guard = lock.lock().await.unwrap();
+                assert_eq!(inside.swap(-1, Ordering::SeqCst), 0, "a writer beside others");
+                sleep(MS).await;
+                assert_eq!(inside.swap(0, Ordering::SeqCst), -1);
+                guard.unlock().await.unwrap();
+                writes.fetch_add(1, Ordering::SeqCst);
+                sleep(5 * MS).await;
+            }
+        })
+    });
+    let count = || (reads.load(Ordering::SeqCst), writes.load(Ordering::SeqCst));
+    eventually("both get turns", count, |&(reads, writes)| reads > 2_000 && writes > 40).await;
+    is_over.store(true, Ordering::SeqCst);
+    soon(join_all(reading)).await.into_iter().for_each(Result::unwrap);
+    soon(join_all(writing)).await.into_iter().for_each(Result::unwrap);
+    drop(clients);
+    scene.end().await;
+}
+
+/// Readers of one client that never pause need few commands, and a writer elsewhere gets its turns.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_without_pauses_need_few_commands_and_starve_nobody() {
+    let scene = Scene::start();
+    let (locks, other) = (scene.client().await, scene.client().await);
+    let (reads, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let before = scripts(&scene);
+    let reading: Vec<_> = (0..16)
+        .map(|_| {
+            let (mut lock, reads, is_over) = (reader(&locks), Arc::clone(&reads), Arc::clone(&is_over));
+            tokio::spawn(async move {
+                while !is_over.load(Ordering::Relaxed) {
+                    lock.lock().await.unwrap().unlock().await.unwrap();
+                    reads.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    eventually("they read", || reads.load(Ordering::Relaxed), |&reads| reads > 20_000).await;
+    let scripts = scripts(&scene) - before;
+    let reads = reads.load(Ordering::Relaxed);
+    assert!(scripts * 10 < reads, "{scripts} scripts for {reads} sections");
+    for _ in 0..5 {
+        let (guard, took) = timed(writer(&other).lock()).await;
+        assert!(took < 10 * SECOND, "{took:?}");
+        guard.unwrap().unlock().await.unwrap();
+    }
+    is_over.store(true, Ordering::Relaxed);
+    soon(join_all(reading)).await.into_iter().for_each(Result::unwrap);
+    drop((locks, other));
+    scene.end().await;
+}
+
+/// A client that shuts down releases what its readers share.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_releases_what_is_shared() {
+    let scene = Scene::start();
+    for _ in 0..20 {
+        let locks = scene.client().await;
+        let reading: Vec<_> = (0..8)
+            .map(|_| {
+                let mut lock = reader(&locks);
+                tokio::spawn(async move {
+                    while let Ok(guard) = lock.lock().await {
+                        drop(guard);
+                    }
+                })
+            })
+            .collect();
+        sleep(2 * MS).await; // at some moment
+        locks.shutdown().await.unwrap();
+        soon(join_all(reading)).await.into_iter().for_each(Result::unwrap);
+        assert_eq!(scene.server.keys(), [""; 0]);
+        drop(locks);
+    }
+    scene.end().await;
+}
