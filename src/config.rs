@@ -60,7 +60,7 @@ pub(crate) struct Replication {
 /// | `sync_timeout` | `1s` | how long an acquire waits for the replicas, with `sync_replicas` |
 /// | `sync_replicas` | `0` | the number of replicas that must have a hold before the call returns it |
 /// | `sharded_messages` | `auto` | whether messages stay in their slots of a cluster: `auto`, `on` or `off` (Redisson's `shardedSubscriptionMode`) |
-/// | `connections` | `2` | connections for commands; the name of a lock selects one |
+/// | `connections` | `2` | connections for commands; the name of a lock selects one. The masters of a cluster share them |
 /// | `name_prefix` | none | a prefix of every lock's key (Redisson's `NameMapper`) |
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Fields", try_from = "Fields")]
@@ -144,7 +144,7 @@ impl LockConfigBuilder {
     ///
     /// With 1, a hold survives the failure of the master if the promoted replica has the hold. Each acquire also waits for the
     /// replication, so it is slower, and the throughput falls. A connection that waits runs nothing else, so acquires have as many
-    /// connections of their own as [`connections`](Self::connections). Renewals, releases and re-entries do not wait.
+    /// connections of their own as [`connections`](Self::connections), to each master. Renewals, releases and re-entries do not wait.
     ///
     /// If too few replicas have the hold within `sync_timeout`, the client releases it and tries again, until the time limit of the
     /// call is up. Another owner can acquire the lock in between. Then the call fails with [`Error::TooFewReplicas`].
@@ -172,6 +172,9 @@ impl LockConfigBuilder {
     }
 
     /// Sets the number of connections for commands. The name of a lock selects one. Default: 2. From 1 to 64.
+    ///
+    /// The masters of a cluster share them: each has `connections` divided by the number of masters, and at least one. A master keeps
+    /// its number when others are added or removed.
     ///
     /// ```
     /// # use lockkeeper::LockConfig;

@@ -4,26 +4,99 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::config::LockConfig;
 
-/// Selects one of the connections to a server.
+/// Selects one of the connections to a server, whatever their number is: a master of a cluster has fewer of them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ConnectionIndex(pub(super) usize);
+pub(super) struct ConnectionIndex {
+    hash: u32,
+    /// Whether the command is an acquire that waits for replicas.
+    waits: bool,
+}
 
 impl ConnectionIndex {
-    /// The number of connections.
-    pub(super) fn count(config: &LockConfig) -> usize {
-        config.connections() * if config.sync().is_some() { 2 } else { 1 }
-    }
+    /// The connection for questions while a client starts.
+    pub(super) const FIRST: Self = Self { hash: 0, waits: false };
 
     /// Selects the connection for commands about a key.
-    pub(super) fn of(key: &str, connections: usize) -> Self {
+    pub(super) fn of(key: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
-        Self(usize::try_from(hasher.finish() % connections as u64).unwrap_or(0))
+        Self { hash: u32::try_from(hasher.finish() % (1 << 32)).unwrap_or(0), waits: false }
     }
 
     /// Selects the connection for acquires that wait for replicas, beside the one for other commands. A connection that waits runs
     /// nothing else.
-    pub(super) const fn beside(self, connections: usize) -> Self {
-        Self(self.0 + connections)
+    pub(super) const fn beside(self) -> Self {
+        Self { waits: true, ..self }
+    }
+}
+
+/// How many connections a client has to one server. The number stays while the server is used, so that the commands about one lock
+/// keep their connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ConnectionCount {
+    commands: u32,
+    /// The connections of acquires that wait for replicas. Masters do not share them: a connection that waits runs nothing else, so
+    /// fewer of them would make fewer acquires.
+    acquires: u32,
+}
+
+impl ConnectionCount {
+    /// Divides the connections between so many masters. Each has at least one.
+    pub(super) fn of(config: &LockConfig, masters: usize) -> Self {
+        let connections = u32::try_from(config.connections()).unwrap_or(1);
+        let masters = u32::try_from(masters).unwrap_or(u32::MAX);
+        Self {
+            commands: connections.checked_div(masters).unwrap_or(connections).max(1),
+            acquires: if config.sync().is_some() { connections } else { 0 },
+        }
+    }
+
+    /// Returns one index for each connection, in the order of their positions.
+    pub(super) fn all(self) -> impl Iterator<Item = ConnectionIndex> {
+        let select = |waits| move |hash| ConnectionIndex { hash, waits };
+        (0..self.commands).map(select(false)).chain((0..self.acquires).map(select(true)))
+    }
+
+    /// Returns the position of the selected connection.
+    pub(super) const fn position(self, ConnectionIndex { hash, waits }: ConnectionIndex) -> usize {
+        let position = if waits && self.acquires > 0 {
+            self.commands + hash % self.acquires
+        } else {
+            hash % self.commands
+        };
+        position as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masters_share_the_connections_and_each_has_one() {
+        let cases =
+            [(2, 0, 2), (2, 1, 2), (2, 2, 1), (2, 3, 1), (6, 3, 2), (6, 4, 1), (7, 3, 2), (64, 3, 21)];
+        for (connections, masters, expected) in cases {
+            let config = LockConfig::builder().connections(connections).build().unwrap();
+            let count = ConnectionCount::of(&config, masters);
+            assert_eq!(count.all().count(), expected, "{connections} for {masters} masters");
+        }
+    }
+
+    #[test]
+    fn each_connection_is_selected_by_some_key() {
+        let config = LockConfig::builder().connections(6).sync_replicas(1).build().unwrap();
+        let count = ConnectionCount::of(&config, 2);
+        assert!(count.all().map(|index| count.position(index)).eq(0..9));
+        let mut selected = [false; 9];
+        for number in 0..200 {
+            let index = ConnectionIndex::of(&number.to_string());
+            let (other, waits) = (count.position(index), count.position(index.beside()));
+            assert!(other < 3 && (3..9).contains(&waits), "{other} and {waits}");
+            selected[other] = true;
+            selected[waits] = true;
+        }
+        assert_eq!(selected, [true; 9]);
+        assert_eq!(count.position(ConnectionIndex::FIRST), 0);
     }
 }

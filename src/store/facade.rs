@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::connection_index::ConnectionIndex;
+use super::connection_index::{ConnectionCount, ConnectionIndex};
 use super::dial::MessageDial;
 use super::error::OpenError;
 use super::identity::Identity;
@@ -30,7 +30,6 @@ use crate::sync::lock;
 /// One Redis server, or several of which some are masters.
 pub(crate) struct Store {
     servers: Servers,
-    connections: usize,
     subscriptions: Subscriptions,
     command_timeout: Duration,
     identity: Mutex<Identity>,
@@ -71,7 +70,8 @@ impl Store {
                 let address = messages.as_ref().map(|messages| messages.address().into());
                 let address = address.unwrap_or_else(|| "the server of a pool".into());
                 let logins = commands.logins();
-                let server = Arc::new(Server::new(commands, address, config, None));
+                let server =
+                    Arc::new(Server::new(commands, address, config, ConnectionCount::of(config, 1), None));
                 let task = logins.map(|logins| login::follow(&server, logins));
                 (Servers::One(server), messages, task)
             }
@@ -99,7 +99,6 @@ impl Store {
         Ok(Self {
             subscriptions,
             servers,
-            connections: config.connections(),
             command_timeout: config.command_timeout(),
             identity: Mutex::new(identity),
             database,
@@ -174,12 +173,12 @@ impl Store {
     /// Finds out where the commands about a key go.
     pub(crate) fn route(&self, key: &str) -> Route {
         let slot = if self.is_cluster() { slot(key) } else { 0 };
-        Route { slot, index: ConnectionIndex::of(key, self.connections) }
+        Route { slot, index: ConnectionIndex::of(key) }
     }
 
     /// Returns the connection for acquires that wait for replicas, beside the one for other commands.
     pub(crate) async fn connection_of_acquires(&self, route: Route) -> Result<Connection, Fault> {
-        let index = route.index.beside(self.connections);
+        let index = route.index.beside();
         self.connection(Route { index, ..route }).await
     }
 

@@ -24,7 +24,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, timeout};
 
-use super::connection_index::ConnectionIndex;
+use super::connection_index::{ConnectionCount, ConnectionIndex};
 use super::dial::CommandDial;
 use super::membership::Membership;
 use super::wire::{self, Beside};
@@ -51,6 +51,7 @@ pub(super) struct Server {
     pub(super) dial: CommandDial,
     address: Arc<str>,
     connections: Box<[Mutex<State>]>,
+    count: ConnectionCount,
     command_timeout: Duration,
     connect_timeout: Duration,
     /// The runtime on which the client was made. The runtime of a caller can end earlier.
@@ -92,6 +93,7 @@ impl Server {
         dial: CommandDial,
         address: Arc<str>,
         config: &LockConfig,
+        count: ConnectionCount,
         membership: Option<Membership>,
     ) -> Self {
         let command_timeout = config.command_timeout();
@@ -99,15 +101,14 @@ impl Server {
         Self {
             dial,
             address,
-            connections: (0..ConnectionIndex::count(config))
-                .map(|_| Mutex::new(State::Closed(None)))
-                .collect(),
+            connections: count.all().map(|_| Mutex::new(State::Closed(None))).collect(),
+            count,
             command_timeout,
             connect_timeout: command_timeout.min(part_of_lease),
             runtime: Handle::current(),
             made: membership.as_ref().map(|membership| Arc::clone(&membership.made)).unwrap_or_default(),
             replaced: Limit::default(),
-            turns: (0..ConnectionIndex::count(config)).map(|_| Semaphore::new(1)).collect(),
+            turns: count.all().map(|_| Semaphore::new(1)).collect(),
             membership,
             has_left: Watched::default(),
         }
@@ -129,14 +130,14 @@ impl Server {
 
     /// Sends a command other than a script.
     pub(super) async fn ask(self: &Arc<Self>, command: &Cmd) -> Result<Value, Fault> {
-        let connection = self.connection(FIRST).await?;
+        let connection = self.connection(ConnectionIndex::FIRST).await?;
         self.send(self.command_timeout, &connection, async |c| wire::send(c, command).await).await
     }
 
     /// Sends a command on every connection that is open or being made. Returns the last fault.
     pub(super) async fn send_to_all(self: &Arc<Self>, command: &Cmd) -> Result<(), Fault> {
         let mut result = Ok(());
-        for index in (0..self.connections.len()).map(ConnectionIndex) {
+        for index in self.count.all() {
             let opened = match &*lock(self.state(index)) {
                 State::Closed(_) => continue,
                 State::Connecting(connecting) => connecting.clone().left_future(),
@@ -152,7 +153,7 @@ impl Server {
 
     /// Runs a script that is about no lock.
     pub(super) async fn run_first(self: &Arc<Self>, call: &Call) -> Result<Reply, Fault> {
-        let connection = self.connection(FIRST).await?;
+        let connection = self.connection(ConnectionIndex::FIRST).await?;
         self.run(self.command_timeout, &connection, call).await
     }
 
@@ -192,8 +193,8 @@ impl Server {
         Some(Connection { open, index, is_asking: false })
     }
 
-    fn state(&self, ConnectionIndex(index): ConnectionIndex) -> &Mutex<State> {
-        &self.connections[index]
+    fn state(&self, index: ConnectionIndex) -> &Mutex<State> {
+        &self.connections[self.count.position(index)]
     }
 
     async fn connect(self: &Arc<Self>, index: ConnectionIndex) -> Result<Arc<Open>, Fault> {
@@ -357,9 +358,6 @@ impl Server {
 
 /// Why a command was not sent, or its reply does not count.
 const LEFT: &str = "another server is the master now";
-
-/// The connection for questions while a client starts.
-const FIRST: ConnectionIndex = ConnectionIndex(0);
 
 fn no_answer(limit: Duration) -> String {
     format!("no answer within {}", humantime::format_duration(limit))

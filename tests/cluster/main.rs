@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod connections;
 mod failover;
 mod half_moved;
 mod identity;

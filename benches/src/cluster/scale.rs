@@ -8,8 +8,9 @@ const SLOTS: f64 = 16_384.0;
 /// The client looks for holds that are due so many times in each period.
 const TICKS: f64 = 16.0;
 
-/// Connections of a client to each master: those for commands, that for messages, and that for questions.
-const CONNECTIONS: usize = 2 + 1 + 1;
+/// Connections of a client to each master: one for commands, as there are at least two masters, one for messages, and one for
+/// questions.
+const CONNECTIONS: usize = 1 + 1 + 1;
 
 /// Holds for each command, at most.
 const BATCH: f64 = 100.0;

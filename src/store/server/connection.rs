@@ -51,6 +51,6 @@ impl Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Connection({}, number {})", self.index.0, self.number())
+        write!(f, "Connection({:?}, number {})", self.index, self.number())
     }
 }

@@ -25,7 +25,7 @@ impl Server {
         let (server, connection, call) = (Arc::clone(self), connection.clone(), call.clone());
         let (done, result) = oneshot::channel();
         let _task = Task::spawn_on(&self.runtime, async move {
-            let _turn = server.turns[connection.index.0].acquire().await;
+            let _turn = server.turns[server.count.position(connection.index)].acquire().await;
             let _ = done.send(server.run_and_wait(&connection, &call, sync).await);
         });
         result.await.unwrap_or_else(|gone| Err(Fault::new(FaultKind::RuntimeGone, Sent::Unknown, gone)))

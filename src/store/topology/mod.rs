@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::time::{Duration, Instant, timeout};
 
+use super::connection_index::ConnectionCount;
 use super::dial::{CommandDial, MessageDial};
 use super::endpoint::Endpoint;
 use super::error::OpenError;
@@ -279,23 +280,29 @@ impl Topology {
         let State { map, servers, guests, .. } = state;
         guests.retain(|address, at| at.elapsed() < GUEST && !map.has(address));
         let masters = map.masters();
+        let count = self.count(map);
         let (stay, left): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(servers)
             .into_iter()
             .partition(|(address, _)| masters.contains(address) || guests.contains_key(address));
         *servers = stay;
         for address in masters {
-            servers.entry(address.clone()).or_insert_with_key(|address| self.member(address));
+            servers.entry(address.clone()).or_insert_with_key(|address| self.member(address, count));
         }
         left
     }
 
-    fn member(&self, address: &Address) -> Member {
+    /// How many connections a server has that is made while this map counts.
+    fn count(&self, map: &Map) -> ConnectionCount {
+        ConnectionCount::of(&self.config, map.masters().len())
+    }
+
+    fn member(&self, address: &Address, count: ConnectionCount) -> Member {
         let _entered = self.runtime.enter();
         let endpoint = self.group.endpoint(address);
         let logins = endpoint.logins();
         let dial = CommandDial::Master(Box::new(endpoint));
-        let server =
-            Server::new(dial, address.to_string().into(), &self.config, Some(self.membership.clone()));
+        let membership = Some(self.membership.clone());
+        let server = Server::new(dial, address.to_string().into(), &self.config, count, membership);
         let server = Arc::new(server);
         Member { _login: logins.map(|logins| login::follow(&server, logins)), server }
     }

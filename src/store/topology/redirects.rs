@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::address::Address;
-use super::{Server, Topology};
+use super::{Server, State, Topology};
 use crate::config::Replication;
 use crate::fault::{Fault, Redirect};
 use crate::protocol::{Call, Reply};
@@ -83,7 +83,9 @@ impl Topology {
         if is_news {
             state.map.set(slot, address.clone());
         }
-        let member = state.servers.entry(address).or_insert_with_key(|address| self.member(address));
+        let State { map, servers, .. } = &mut *state;
+        let member =
+            servers.entry(address).or_insert_with_key(|address| self.member(address, self.count(map)));
         let server = Arc::clone(&member.server);
         drop(state);
         if is_news {
