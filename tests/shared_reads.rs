@@ -247,6 +247,19 @@ async fn a_leaked_hold_ends_its_share() {
     })
     .await;
     assert!(took < 3 * SECOND, "{took:?}");
+
+    // Its lease ends while another reader renews the hold. The release of that one is the last then.
+    let first = reader(&locks).lock().await.unwrap();
+    let second = reader(&locks).lock().await.unwrap();
+    let left = first.remaining();
+    first.leak();
+    throughout(left + 200 * MS, async || {
+        assert!(!second.is_lost() && !can_write(&other).await);
+        sleep(20 * MS).await;
+    })
+    .await;
+    second.unlock().await.unwrap();
+    assert!(can_write(&other).await);
     drop((locks, other));
     scene.end().await;
 }

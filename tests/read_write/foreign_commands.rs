@@ -1,5 +1,7 @@
 //! Commands of other clients and of administrators: which holds they end, and that they affect no other hold.
 
+use std::time::Duration;
+
 use lockkeeper::Error;
 
 use crate::support::{SECOND, Scene, eventually, only_this_is_lost, patient, soon, throughout};

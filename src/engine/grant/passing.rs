@@ -69,6 +69,8 @@ impl Grant {
         let mut desired = lock(&self.desired);
         let is_certain = self.observed.try_lock().is_ok_and(|observed| observed.is_certainly_one());
         if let (true, None, Some(since)) = (is_certain, &desired.share, desired.held_since) {
+            // The others keep the hold on the server, so the end of a leaked hold has to be noticed here.
+            desired.outlasts = true;
             desired.share = Some(engine.shares.open(&keys.lock, self.tenure(since, until)));
         }
     }
