@@ -204,15 +204,18 @@ impl Handle {
     /// Whether a waiter of this handle can take a hold of another owner over. The lease of such a hold is that of the watchdog.
     pub(super) fn can_take_over(&self) -> bool {
         matches!(&self.members[..], [only] if only.lock.protocol.can_be_passed_on())
-            && self.fixed_lease.is_none()
-            && self.max_hold.is_none()
+            && self.has_usual_lease()
+    }
+
+    /// Whether the watchdog renews its holds until they are released.
+    fn has_usual_lease(&self) -> bool {
+        self.fixed_lease.is_none() && self.max_hold.is_none()
     }
 
     /// Whether readers of this handle share a hold with other readers of the client.
     pub(super) fn can_share(&self) -> bool {
         matches!(&self.members[..], [only] if only.lock.protocol.is_shared())
-            && self.fixed_lease.is_none()
-            && self.max_hold.is_none()
+            && self.has_usual_lease()
             && !self.config().read_share().is_zero()
     }
 
