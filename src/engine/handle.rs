@@ -203,8 +203,7 @@ impl Handle {
 
     /// Whether a waiter of this handle can take a hold of another owner over. The lease of such a hold is that of the watchdog.
     pub(super) fn can_take_over(&self) -> bool {
-        matches!(&self.members[..], [only] if only.lock.protocol.can_be_passed_on())
-            && self.has_usual_lease()
+        matches!(&self.members[..], [only] if only.lock.protocol.can_be_passed_on()) && self.has_usual_lease()
     }
 
     /// Whether the watchdog renews its holds until they are released.
