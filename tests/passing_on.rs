@@ -12,7 +12,9 @@ use futures_util::future::join_all;
 use lockkeeper::{
     BaseLock, Error, LockClient, LockConfigBuilder, LockGuard, RLock, ReadWriteLock, WriteLock,
 };
-use support::{MS, SECOND, Scene, eventually, patient, poll_until, soon, throughout, timed, waiter};
+use support::{
+    Faults, MS, SECOND, Scene, connect, eventually, patient, poll_until, soon, throughout, timed, waiter,
+};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -319,6 +321,46 @@ async fn a_forced_release_ends_the_hold_whoever_has_it() {
     assert!(other.rlock("a").force_unlock().await.unwrap());
     assert!(matches!(second.unlock().await, Err(Error::NotHeld(_))));
     drop((locks, other));
+    scene.end().await;
+}
+
+/// An owner that holds twice gives away nothing with its first release.
+#[tokio::test]
+async fn a_hold_of_two_is_not_passed_on() {
+    let scene = Scene::start();
+    let locks = scene.client_with(passes()).await;
+    let mut me = locks.rlock("a");
+    let outer = me.lock().await.unwrap();
+    let mut waiting = queued(&scene, locks.rlock("a")).await;
+    let inner = me.lock().await.unwrap();
+    for guard in [inner, outer] {
+        assert!((&mut waiting).now_or_never().is_none(), "two owners hold the lock");
+        guard.unlock().await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    soon(waiting).await.unwrap().unlock().await.unwrap();
+    drop((me, locks));
+    scene.end().await;
+}
+
+/// The next owner needs time for its section: a hold is passed on only with half of its lease left.
+#[tokio::test]
+async fn a_hold_with_little_of_its_lease_left_is_not_passed_on() {
+    let lease = 2 * SECOND;
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), passes().watchdog_lease(lease)).await;
+    let first = locks.rlock("a").lock().await.unwrap();
+    let waiting = queued(&scene, locks.rlock("a")).await;
+    let id = first.owner_id();
+    proxy.set(Faults { hold_requests: true, ..Faults::default() });
+    eventually("it is not renewed", || first.remaining(), |&left| left < lease / 2).await;
+    drop(first);
+    proxy.set(Faults::default());
+    let second = soon(waiting).await.unwrap();
+    assert_ne!(second.owner_id(), id);
+    second.unlock().await.unwrap();
+    drop((proxy, locks));
     scene.end().await;
 }
 
