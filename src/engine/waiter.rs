@@ -8,7 +8,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::background::Background;
-use super::sharing::line::Claim;
+use super::sharing::line::{COURTESY, Claim};
 use super::sharing::pass::watch;
 use super::sharing::seat::Seat;
 use super::wait_queue::{QueueKey, Turn, WaitQueue, WaitQueues};
@@ -87,9 +87,13 @@ impl<'a> Waiter<'a> {
     /// Waits until it is time to attempt, or to take a hold that was passed on. The waiter in front does not wait longer than `poll`.
     pub(super) async fn next(&mut self, poll: Option<Duration>) {
         self.turn_comes(poll).await;
-        let courtesy = self.queue.yields();
-        if !courtesy.is_zero() {
-            sleep(courtesy).await;
+        loop {
+            let left = self.queue.yields();
+            if left.is_zero() {
+                return;
+            }
+            // In steps, because the reply to the release makes it shorter.
+            sleep(left.min(COURTESY)).await;
         }
     }
 

@@ -7,7 +7,7 @@ use crate::clock::Moment;
 
 /// After a release for other clients, the waiters here do not attempt for this time. Otherwise the client that releases mostly wins,
 /// because it needs no message.
-const COURTESY: Duration = Duration::from_millis(1);
+pub(in crate::engine) const COURTESY: Duration = Duration::from_millis(1);
 
 /// The same while the release is under way: a message can be faster than the reply.
 const COURTESY_BEFORE_REPLY: Duration = Duration::from_millis(10);
