@@ -18,9 +18,9 @@ use crate::token::FencingToken;
 ///
 /// # Dropping a guard
 ///
-/// Dropping a guard releases the lock in the background, a moment later, or passes it on to a waiter of this client. Until then another handle's `try_lock` is refused. A
+/// Dropping a guard releases the lock in the background, a moment later. Until then another handle's `try_lock` is refused. A
 /// drop never waits and never fails, also without a runtime; a release that fails is a `tracing` event. Use
-/// [`unlock`](Self::unlock) to know when the lock is free, and whether it was held until its release.
+/// [`unlock`](Self::unlock) to know when the hold has ended, and whether it is known to have been lost.
 ///
 /// `let _ = lock.lock().await?;` drops the guard at once. Bind the guard to a name.
 ///
@@ -65,7 +65,7 @@ impl LockGuard {
     }
 
     /// Returns the owner of this hold, as the server knows it and as [`inspect`](crate::LockClient::inspect) shows it. Asks no
-    /// server. A hold that was passed on within this client keeps the id of its first owner.
+    /// server. A hold that was passed on or is shared within this client has the id of its first owner.
     ///
     /// An owner is the [id of the client](crate::LockClient::id), a colon and a number, and then `:write` for a write lock. For a
     /// lock of several members, this returns the owner of each, with commas between them.
@@ -81,17 +81,17 @@ impl LockGuard {
         self.0.owner_id()
     }
 
-    /// Releases the hold. With the last hold of its owner, the lock is free and a waiter is woken.
+    /// Releases the hold. With the last hold of its owner, the lock is free and a waiter is woken, or another owner of this client has it.
     ///
-    /// Mostly this asks the server, and a release whose answer was lost is sent again, which does no harm. It asks no server if the
-    /// hold is passed on: another owner of this client waits for the same `RLock` or `WriteLock`, and the server granted the lock less
-    /// than [`pass_time`](crate::LockConfigBuilder::pass_time) ago. Then `Ok` says that no loss is known.
+    /// Mostly this asks the server, and a release whose answer was lost is sent again, which does no harm. It asks no server in two cases.
+    /// Another owner of this client waits for the `RLock` or `WriteLock`, and the lock is passed on to it
+    /// ([`pass_time`](crate::LockConfigBuilder::pass_time)). Or other readers of this client share the read hold
+    /// ([`read_share`](crate::LockConfigBuilder::read_share)). Then `Ok` says that no loss is known.
     ///
     /// # Errors
     ///
     /// [`NotHeld`](crate::Error::NotHeld): the hold was gone, so the section has been without protection since an unknown time.
-    /// Check what the section did. If holds were passed on before, also check the sections in which this client held the lock since
-    /// the server granted it.
+    /// Check what the section did. Also check earlier sections of this client with the same [`owner_id`](Self::owner_id).
     ///
     /// Otherwise a fault of server or network that lasted for `retry_timeout`. The release continues in the background.
     ///

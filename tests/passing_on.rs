@@ -364,6 +364,24 @@ async fn a_hold_with_little_of_its_lease_left_is_not_passed_on() {
     scene.end().await;
 }
 
+/// A longer lease is not passed on: if the process died, others would wait for its end.
+#[tokio::test]
+async fn a_hold_with_a_longer_lease_is_not_passed_on() {
+    let scene = Scene::start();
+    let locks = scene.client_with(passes()).await;
+    let first = locks.rlock("a").lock().await.unwrap();
+    first.extend(60 * SECOND).await.unwrap();
+    let waiting = queued(&scene, locks.rlock("a")).await;
+    let id = first.owner_id();
+    first.unlock().await.unwrap();
+    let second = soon(waiting).await.unwrap();
+    assert_ne!(second.owner_id(), id);
+    assert!(second.remaining() < 31 * SECOND);
+    second.unlock().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
 /// A lost hold is not passed on.
 #[tokio::test]
 async fn a_lost_hold_is_not_passed_on() {

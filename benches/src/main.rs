@@ -31,6 +31,7 @@ mod rounds;
 mod scale;
 mod server_time;
 mod share;
+mod sharing;
 mod sides;
 mod stats;
 mod waiters;
@@ -54,11 +55,12 @@ enum Part {
 }
 use Part::{BesideJava, Here, InValgrind};
 
-const PARTS: [(&str, Part); 15] = [
+const PARTS: [(&str, Part); 16] = [
     ("free", BesideJava(free::measure)),
     ("floor", Here(floor::measure)),
     ("handoff", BesideJava(handoff::measure)),
     ("contended", BesideJava(contended::measure)),
+    ("sharing", Here(sharing::measure)),
     ("waiters", BesideJava(waiters::measure)),
     ("red", Here(|_, effort, report| red::measure(effort, report))),
     ("replicas", Here(|_, effort, report| replicas::measure(effort, report))),
@@ -93,6 +95,7 @@ fn main() -> ExitCode {
         [read::SIDE, url, flavor, turns] => read::side(url, flavor, turns),
         [profile::SIDE, url, candidate, tasks, pairs] => profile::side(url, candidate, tasks, pairs),
         [memory::SIDE, url, what] => memory::side(url, what),
+        [sharing::SIDE, ref work @ ..] => sharing::side(work.try_into().expect("eight arguments")),
         [NEEDS, ref args @ ..] => return with_wanted(args, |wanted| needs(&wanted.parts)),
         _ => return with_wanted(&args, |wanted| measure(&wanted)),
     }

@@ -140,10 +140,10 @@ durations! {
     /// longer lease. So this client restores the lease after each third of this time.
     java_watchdog: 30 * SECOND, 100 * MS, DAY;
     /// Sets for how long the owners of this client pass an `RLock` or a `WriteLock` on to each other before the client releases it.
-    /// Default: 5 ms. Up to a second; zero: every release asks the server.
+    /// Default: 5 ms. Up to a second; zero: never.
     ///
-    /// The time begins when the server grants the lock. While another client waits, two fifths of it count. Passing on needs no
-    /// command. The waiters of other clients pay: they wait longer by this time and one section at most.
+    /// The time begins with the grant. If the last release reached other clients, two fifths of it count. Passing on needs no
+    /// command. The waiters of other clients pay: they wait longer by this time and one section.
     pass_time: 5 * MS, Duration::ZERO, SECOND;
     /// Sets for how long after a read hold was granted other readers of this client join it without a command. Default: 5 ms. Up to a
     /// second; zero: every reader asks the server.

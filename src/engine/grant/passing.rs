@@ -32,9 +32,12 @@ impl Grant {
     ) -> Option<Seat> {
         let mut desired = lock(&self.desired);
         let since = desired.held_since.filter(|since| now.since(*since) < pass_time)?;
-        let half = self.lock.engine.config.watchdog_lease() / 2;
+        let lease = self.lock.engine.config.watchdog_lease();
+        let half = lease / 2;
         let is_fit = desired.has_only(hold)
             && hold.is_watched()
+            // An owner that made the lease longer wants that for itself: if this process dies, others wait for it.
+            && self.longest_lease() <= lease
             && hold.left(0, now) >= half
             && hold.relies_on(0, now);
         // A release under way keeps the ledger locked.

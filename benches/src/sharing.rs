@@ -1,0 +1,234 @@
+//! Owners of one client that want the same lock: with sharing inside the client, and with it switched off.
+
+use std::time::Duration;
+
+use lockkeeper::{BaseLock, LockClient, LockConfig};
+use lockkeeper_testkit::{Faults, Proxy};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::clock;
+use crate::commands;
+use crate::flavor::Flavor;
+use crate::report::{Cell, Report, Table, number, percent};
+use crate::rounds::{Effort, interleave};
+use crate::sides;
+use crate::stats::{Latencies, Ratio, median};
+
+/// The argument of a further process.
+pub const SIDE: &str = "sharing-side";
+
+const FLAVOR: Flavor = Flavor::MultiThread;
+
+/// Enough for a process to start and to connect.
+const BEGIN: Duration = Duration::from_millis(150);
+
+/// The tasks of one process. Each locks and unlocks in a loop.
+#[derive(Clone, Copy)]
+struct Crowd {
+    kind: &'static str,
+    tasks: usize,
+    section_ms: u64,
+    pause_ms: u64,
+}
+
+/// What is measured: a process for each crowd. The waits are those of the last one.
+struct Work {
+    name: &'static str,
+    crowds: &'static [Crowd],
+    /// The network delay each way.
+    delay: Duration,
+    /// The least ratio of sections to those without sharing.
+    target: Option<f64>,
+}
+
+const fn crowd(kind: &'static str, tasks: usize) -> Crowd {
+    Crowd { kind, tasks, section_ms: 0, pause_ms: 0 }
+}
+
+const WORKS: [Work; 12] = [
+    work("RLock, 8 tasks", &[crowd("rlock", 8)], 0, Some(15.0)),
+    work("RLock, 64 tasks", &[crowd("rlock", 64)], 0, Some(15.0)),
+    work("write lock, 8 tasks", &[crowd("write", 8)], 0, Some(15.0)),
+    work("readers, 16 tasks", &[crowd("read", 16)], 0, Some(20.0)),
+    work("readers, 128 tasks", &[crowd("read", 128)], 0, Some(20.0)),
+    work("RLock, two processes of 8", &[crowd("rlock", 8); 2], 0, Some(15.0)),
+    work("the same, 0.25 ms each way", &[crowd("rlock", 8); 2], 250, None),
+    work("the same, 0.5 ms each way", &[crowd("rlock", 8); 2], 500, None),
+    work("the same, sections of 1 ms", &[Crowd { section_ms: 1, ..crowd("rlock", 8) }; 2], 500, None),
+    work("8 tasks; another process every 20 ms", &[crowd("rlock", 8), now_and_then("rlock", 20)], 0, None),
+    work(
+        "16 readers; a writer elsewhere every 50 ms",
+        &[crowd("read", 16), now_and_then("write", 50)],
+        0,
+        None,
+    ),
+    work(
+        "128 readers; a writer elsewhere every 50 ms",
+        &[crowd("read", 128), now_and_then("write", 50)],
+        0,
+        None,
+    ),
+];
+
+const fn work(name: &'static str, crowds: &'static [Crowd], delay_us: u64, target: Option<f64>) -> Work {
+    Work { name, crowds, delay: Duration::from_micros(delay_us), target }
+}
+
+const fn now_and_then(kind: &'static str, pause_ms: u64) -> Crowd {
+    Crowd { kind, tasks: 1, section_ms: 0, pause_ms }
+}
+
+struct Sample {
+    /// Sections per second of each process.
+    rates: Vec<f64>,
+    /// Microseconds: half of the waits of the last process, 99 % of them, and the longest.
+    waits: [f64; 3],
+}
+
+pub fn measure(url: &str, effort: Effort, report: &mut Report) {
+    report.section(
+        format!("Sharing inside a client, {}", FLAVOR.name()),
+        "All tasks want the same lock. *Off*: `pass_time` and `read_share` are zero, so each lock and unlock asks the\n\
+         server. *least share*: the sections of the process with fewer, as a share of what each would have if both had\n\
+         the same number. The waits are those of the last process that is named. *commands*: per section, from\n\
+         another run with `MONITOR`.",
+    );
+    let mut table = Table::new([
+        "work",
+        "sharing",
+        "sections/s",
+        "ratio to off",
+        "target",
+        "least share",
+        "wait p50 µs",
+        "wait p99 µs",
+        "longest wait µs",
+        "commands",
+    ]);
+    let effort = effort.longer(4);
+    for work in &WORKS {
+        let samples = interleave(effort.rounds, 2, |which| run(url, work, which == 1, effort.slice));
+        for (rounds, sharing) in samples.iter().zip(["off", "on"]) {
+            let ratio = Ratio::new(rounds, &samples[0], rate);
+            let waits = [0, 1, 2].map(|at| number(median(rounds.iter().map(|sample| sample.waits[at])), 0));
+            let [p50, p99, longest] = waits;
+            let is_judged = sharing == "on";
+            table.row([
+                work.name.into(),
+                sharing.into(),
+                number(median(rounds.iter().map(rate)), 0),
+                ratio.into(),
+                work.target
+                    .filter(|_| is_judged)
+                    .map_or(Cell::default(), |target| ratio.at_least(target).into()),
+                percent(median(rounds.iter().map(least_share)), 0),
+                p50,
+                p99,
+                longest,
+                number(per_section(url, work, is_judged, effort.slice), 3),
+            ]);
+        }
+    }
+    report.table(table);
+}
+
+fn rate(sample: &Sample) -> f64 {
+    sample.rates.iter().sum()
+}
+
+/// NaN, which is shown as nothing, with one process.
+fn least_share(sample: &Sample) -> f64 {
+    let least = sample.rates.iter().copied().fold(f64::INFINITY, f64::min);
+    if sample.rates.len() > 1 { least * sample.rates.len() as f64 / rate(sample) } else { f64::NAN }
+}
+
+fn per_section(url: &str, work: &Work, shares: bool, time: Duration) -> f64 {
+    let (sample, all) = commands::count(url, || run(url, work, shares, time));
+    all.sent / (rate(&sample) * time.as_secs_f64())
+}
+
+/// Runs a process for each crowd. All begin at the same time.
+fn run(url: &str, work: &Work, shares: bool, time: Duration) -> Sample {
+    let runtime = FLAVOR.runtime();
+    let proxy = (!work.delay.is_zero()).then(|| {
+        let port = url.trim_end_matches('/').rsplit(':').next().and_then(|port| port.parse().ok());
+        let proxy = runtime.block_on(Proxy::to(port.expect("the URL has a port")));
+        proxy.set(Faults { delay: work.delay, ..Faults::default() });
+        proxy
+    });
+    let url = proxy.as_ref().map_or_else(|| url.to_owned(), Proxy::url);
+    let begin = (clock::now() + BEGIN.as_nanos() as u64).to_string();
+    let processes: Vec<_> = work
+        .crowds
+        .iter()
+        .map(|Crowd { kind, tasks, section_ms, pause_ms }| {
+            let sharing = if shares { "on" } else { "off" };
+            let [tasks, section, pause] =
+                [*tasks as u64, *section_ms, *pause_ms].map(|number| number.to_string());
+            let millis = time.as_millis().to_string();
+            sides::start(&[SIDE, &url, sharing, kind, &tasks, &section, &pause, &begin, &millis])
+        })
+        .collect();
+    let results: Vec<Vec<f64>> = processes
+        .into_iter()
+        .map(|process| {
+            let output = sides::output(process);
+            output.split_whitespace().map(|number| number.parse().expect("a number")).collect()
+        })
+        .collect();
+    let last = results.last().expect("a process");
+    Sample {
+        rates: results.iter().map(|result| result[0] / time.as_secs_f64()).collect(),
+        waits: [last[1], last[2], last[3]],
+    }
+}
+
+/// One process. Prints the number of its sections, and its waits in microseconds.
+pub fn side([url, sharing, kind, tasks, section_ms, pause_ms, begin, millis]: [&str; 8]) {
+    let number = |text: &str| text.parse::<u64>().expect("a number");
+    let pauses = [section_ms, pause_ms].map(|ms| Duration::from_millis(number(ms)));
+    let (sections, waits) = FLAVOR.runtime().block_on(async {
+        let mut config = LockConfig::builder();
+        if sharing == "off" {
+            config = config.pass_time(Duration::ZERO).read_share(Duration::ZERO);
+        }
+        let locks = LockClient::connect_with(url, config.build().expect("valid")).await.expect("a client");
+        let begin = Duration::from_nanos(number(begin).saturating_sub(clock::now()));
+        let until = Instant::now() + begin + Duration::from_millis(number(millis));
+        sleep(begin).await;
+        let mut running = JoinSet::new();
+        for _ in 0..number(tasks) {
+            let lock = locks.read_write_lock("sharing:rw");
+            match kind {
+                "read" => running.spawn(enter(lock.into_read(), pauses, until)),
+                "write" => running.spawn(enter(lock.into_write(), pauses, until)),
+                _ => running.spawn(enter(locks.rlock("sharing"), pauses, until)),
+            };
+        }
+        let done = running.join_all().await;
+        locks.shutdown().await.expect("all is released");
+        let sections: usize = done.iter().map(Vec::len).sum();
+        (sections, Latencies::from_iter(done.into_iter().flatten()))
+    });
+    let [p50, p99, longest] = [0.5, 0.99, 1.0].map(|share| waits.micros(share));
+    println!("{sections} {p50} {p99} {longest}");
+}
+
+/// Returns the wait before each section.
+async fn enter(mut lock: impl BaseLock, [section, pause]: [Duration; 2], until: Instant) -> Vec<Duration> {
+    let mut waits = Vec::new();
+    while Instant::now() < until {
+        let asked = Instant::now();
+        let guard = lock.lock().await.expect("a guard");
+        waits.push(asked.elapsed());
+        if !section.is_zero() {
+            sleep(section).await;
+        }
+        guard.unlock().await.expect("the lock was held");
+        if !pause.is_zero() {
+            sleep(pause).await;
+        }
+    }
+    waits
+}
