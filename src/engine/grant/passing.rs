@@ -36,6 +36,7 @@ impl Grant {
         let half = lease / 2;
         let is_fit = desired.has_only(hold)
             && hold.is_watched()
+            && hold.ends().is_none()
             // An owner that made the lease longer wants that for itself: if this process dies, others wait for it.
             && self.longest_lease() <= lease
             && hold.left(0, now) >= half
