@@ -77,7 +77,8 @@ fn use_rlock(key: &str, run: &dyn Fn(Call<'_>) -> Result<Value, RedisError>) {
     let Value::Array(listed) = run(("inspect.lua", keys, &["0"])).unwrap() else { panic!("a list") };
     assert_eq!(listed.len(), 6);
     assert_eq!(run(("rlock/release.lua", keys, &[OWNER, "1", &channel])).unwrap(), Value::Int(0));
-    assert_eq!(run(("rlock/release.lua", keys, &[OWNER, "0", &channel])).unwrap(), Value::Int(1));
+    // 1, and the connections that the message reached.
+    assert!(matches!(run(("rlock/release.lua", keys, &[OWNER, "0", &channel])).unwrap(), Value::Int(1..)));
 }
 
 fn channel_of(key: &str) -> String {

@@ -230,6 +230,38 @@ async fn all_who_share_lose_together() {
     scene.end().await;
 }
 
+/// A reader that leaves while others stay is told what this client knows.
+#[tokio::test]
+async fn who_leaves_a_lost_share_learns_it() {
+    let scene = Scene::start();
+    let locks = scene.client_with(shares()).await;
+    let mut guards = Vec::new();
+    for _ in 0..3 {
+        guards.push(reader(&locks).lock().await.unwrap());
+    }
+    let [first, second, third] = <[_; 3]>::try_from(guards).unwrap();
+    scene.server.keys().iter().for_each(|key| scene.server.run::<()>(&["DEL", key]));
+    assert!(matches!(first.extend(30 * SECOND).await, Err(Error::Lost { .. })));
+    assert!(matches!(second.unlock().await, Err(Error::NotHeld { .. })));
+    assert!(matches!(third.unlock().await, Err(Error::NotHeld { .. })));
+    drop((first, locks));
+    scene.end().await;
+}
+
+/// A writer of this client was granted the lock, so the readers before it are gone, whatever their guards believe.
+#[tokio::test]
+async fn nobody_joins_readers_that_a_writer_of_the_client_followed() {
+    let scene = Scene::start();
+    let locks = scene.client_with(shares()).await;
+    let first = reader(&locks).lock().await.unwrap();
+    scene.server.keys().iter().for_each(|key| scene.server.run::<()>(&["DEL", key]));
+    let write = writer(&locks).try_lock().await.unwrap().expect("the server has no reader");
+    assert!(reader(&locks).try_lock().await.unwrap().is_none());
+    write.unlock().await.unwrap();
+    drop((first, locks));
+    scene.end().await;
+}
+
 /// The end of a hold that is left to itself is the end of its share, too.
 #[tokio::test]
 async fn a_leaked_hold_ends_its_share() {

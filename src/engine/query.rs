@@ -85,6 +85,8 @@ pub(crate) async fn force_unlock(handle: &Handle) -> Result<bool> {
 async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), Fault> {
     let owner = Arg::Text(owner.into());
     let call = lock.protocol.release(lock.holder(&owner, holding.grant), 0);
+    // Perhaps this client shares it.
+    lock.engine.shares.close(&lock.keys.lock);
     let reply = run(&lock.engine, &lock.keys.lock, &call).await?;
     // Not kept for a switch to another master: a Java thread uses the same owner again for its next hold.
     report_release(ReleaseReply::parse(&reply)?, lock);

@@ -89,7 +89,7 @@ impl<'a> Waiter<'a> {
         self.turn_comes(poll).await;
         loop {
             let left = self.queue.yields();
-            if left.is_zero() {
+            if left.is_zero() || self.has_seat() {
                 return;
             }
             // In steps, because the reply to the release makes it shorter.

@@ -79,9 +79,12 @@ impl<'a> Acquisition<'a> {
         let mut pauses = Pauses::START;
         // A call that waits for longer than a lease perhaps waits for a hold of its own task.
         let mut suspects_at = Some(self.members.at().plus(handle.config().watchdog_lease()));
-        if self.members.join_readers() {
-            // It did not wait for anything, so it could keep other tasks of its thread waiting.
+        if handle.can_share() {
+            // A reader that joins waits for nothing, so it could keep other tasks of its thread waiting. Not after it joined: nobody
+            // could be the last to leave while this future is not polled.
             consume_budget().await;
+        }
+        if self.members.join_readers() {
             return self.members.take().map(Some);
         }
         // A re-entry need not wait for other waiters, and a try does not wait for its turn.
@@ -100,10 +103,10 @@ impl<'a> Acquisition<'a> {
                 }
                 if let Some(seat) = waiter.take_seat() {
                     self.members.take_over(seat);
-                    return self.granted(waits).map(Some);
+                    return self.has_lock(waits).map(Some);
                 }
                 if self.members.join_readers() {
-                    return self.granted(waits).map(Some);
+                    return self.has_lock(waits).map(Some);
                 }
                 waiter.attempts();
             }
@@ -159,8 +162,14 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// The call has the lock.
+    /// The server granted the lock to the call.
     fn granted(&mut self, waits: Option<(usize, Waiter<'_>)>) -> Result<HeldLock> {
+        self.members.end_earlier();
+        self.has_lock(waits)
+    }
+
+    /// The call has the lock.
+    fn has_lock(&mut self, waits: Option<(usize, Waiter<'_>)>) -> Result<HeldLock> {
         // This comes first: readers that are called find the hold that they can join.
         let held = self.members.take();
         if let Some((member, waiter)) = waits {

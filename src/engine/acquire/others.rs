@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::members::{Members, PendingMember};
 use crate::clock::{self, Moment};
 use crate::engine::grant::pending::PendingHold;
+use crate::engine::lock_ref::LockRef;
 use crate::engine::sharing::join::join;
 use crate::engine::sharing::line::Claim;
 use crate::engine::sharing::seat::Seat;
@@ -33,6 +34,23 @@ impl Members<'_> {
         let lock = &self.handle.members[0].lock;
         let share = join(lock, clock::now())?;
         Some(Box::new(PendingHold::joined(Arc::clone(lock), share, self.caller)))
+    }
+
+    /// The server granted exclusive holds, so whatever owners of this client believed to hold before is gone: nobody joins it, and it is
+    /// not passed on.
+    pub(super) fn end_earlier(&self) {
+        for (pending, member) in self.pending.iter().zip(&self.handle.members) {
+            let LockRef { engine, protocol, keys, .. } = &*member.lock;
+            if pending.granted_until.is_none() || pending.hold.want > 1 || protocol.is_shared() {
+                continue;
+            }
+            if protocol.is_read_write() {
+                engine.shares.close(&keys.lock);
+            }
+            if let Some((line, _)) = engine.wait_queues.line_of(keys) {
+                line.granted_anew(self.at);
+            }
+        }
     }
 
     /// The hold comes from another owner of this client. It needed no command.

@@ -8,7 +8,7 @@ use crate::clock::{self, Moment};
 use crate::engine::hold::{EARLY, Hold};
 use crate::engine::per_member::PerMember;
 use crate::engine::scheduler::Slot;
-use crate::engine::sharing::share::Share;
+use crate::engine::sharing::share::{Left, Share};
 
 /// What this process wants to hold. It changes at once, even in a `drop`.
 #[derive(Default)]
@@ -30,6 +30,8 @@ pub(super) struct Desired {
     /// A read hold of this owner uses the id of this grant.
     pub(super) is_lent: bool,
     pub(super) passing: Passing,
+    /// The hold that is offered to the next owner.
+    pub(super) offered: Option<Arc<Hold>>,
     /// Other readers of this client use the same hold of the server.
     pub(super) share: Option<Arc<Share>>,
     /// The server was found to have nothing of this grant.
@@ -85,12 +87,13 @@ impl Desired {
             // The server can have more, of another reader that re-entered. For a reader it matters only that there is one.
             return wanted;
         }
-        let is_last = share.leave();
+        let left = share.leave();
         self.share = None;
-        if is_last {
+        if left == Left::Last {
             return 0;
         }
         self.passing = Passing::Succeeded;
+        self.is_gone |= left == Left::Lost;
         u32::MAX
     }
 
@@ -159,7 +162,7 @@ impl Desired {
 
     pub(super) fn lose_all(&mut self) {
         if let Some(share) = &self.share {
-            share.close();
+            share.lose();
         }
         for (hold, member) in self.holds.drain(..) {
             hold.lose(member);

@@ -298,6 +298,12 @@ impl Grant {
 
     fn asks_for(&self, lease: Duration) {
         self.lease_ms.fetch_max(millis(lease), Ordering::Relaxed);
+        if lease > self.lock.engine.config.watchdog_lease()
+            && let Some(share) = &lock(&self.desired).share
+        {
+            // The longer lease is for this owner. Who comes later gets a hold of its own.
+            share.close();
+        }
     }
 
     fn longest_lease(&self) -> Duration {

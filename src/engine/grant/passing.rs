@@ -28,10 +28,12 @@ impl Grant {
         self: &Arc<Self>,
         hold: &Arc<Hold>,
         pass_time: Duration,
+        granted_at: Moment,
         now: Moment,
     ) -> Option<Seat> {
         let mut desired = lock(&self.desired);
-        let since = desired.held_since.filter(|since| now.since(*since) < pass_time)?;
+        let since =
+            desired.held_since.filter(|since| now.since(*since) < pass_time && *since >= granted_at)?;
         let lease = self.lock.engine.config.watchdog_lease();
         let half = lease / 2;
         let is_fit = desired.has_only(hold)
@@ -48,6 +50,7 @@ impl Grant {
         }
         desired.remove(hold);
         desired.passing = Passing::Offered;
+        desired.offered = Some(Arc::clone(hold));
         // Its end is no loss from here on.
         hold.give_back();
         let tenure = Tenure { renew_at: desired.renew_at.take(), ..self.tenure(since, hold.deadline()) };
@@ -112,11 +115,17 @@ impl Grant {
 
 impl Former for Grant {
     fn is_succeeded(&self) {
-        lock(&self.desired).passing = Passing::Succeeded;
+        let mut desired = lock(&self.desired);
+        desired.passing = Passing::Succeeded;
+        desired.offered = None;
     }
 
     fn take_back(self: Arc<Self>) {
-        lock(&self.desired).passing = Passing::No;
+        let mut desired = lock(&self.desired);
+        desired.passing = Passing::No;
+        let hold = desired.offered.take();
+        desired.given_back.extend(hold);
+        drop(desired);
         self.reconcile_later();
     }
 }

@@ -31,13 +31,18 @@ impl Grant {
             (keep, desired.given_back.len())
         };
         let connection = self.lock.connection().await?;
-        let line = self.line().filter(|_| keep == 0);
+        // An undo of an attempt is no release.
+        let line = self.line().filter(|_| keep == 0 && self.was_held());
         if let Some((line, _)) = &line {
             line.releases();
         }
         let call = self.lock.protocol.release(self.holder(), keep);
         let was_released = std::mem::replace(&mut observed.was_released, keep == 0);
-        let reply = match self.lock.run(&connection, &call).await {
+        let reply = self.lock.run(&connection, &call).await;
+        if let Some((line, _)) = &line {
+            line.not_released(); // as far as it is known yet
+        }
+        let reply = match reply {
             Ok(reply) => ReleaseReply::parse(&reply)?,
             // Another client overwrote the key, so the hold is gone.
             Err(fault) if fault.kind == FaultKind::WrongType => ReleaseReply::Gone,

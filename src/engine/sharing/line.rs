@@ -33,6 +33,8 @@ pub(in crate::engine) struct Line {
     pub(in crate::engine) is_watched: bool,
     /// The message about the last release reached other clients.
     pub(in crate::engine) others_wait: bool,
+    /// When the server last granted the lock to a waiter here. Holds of an earlier grant are gone.
+    pub(in crate::engine) granted_at: Option<Moment>,
     /// Until then, other clients come first.
     yields_until: Option<Moment>,
 }
@@ -52,6 +54,11 @@ impl Line {
     pub(in crate::engine) fn released(&mut self, others_wait: bool, now: Moment) {
         self.others_wait = others_wait;
         self.yields_until = others_wait.then(|| now.plus(COURTESY));
+    }
+
+    /// A release found nothing, or is not certain.
+    pub(in crate::engine) fn not_released(&mut self) {
+        self.yields_until = None;
     }
 
     /// How long other clients still come first.

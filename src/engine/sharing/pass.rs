@@ -24,7 +24,8 @@ pub(in crate::engine) fn pass_on(grant: &Arc<Grant>, hold: &Arc<Hold>, now: Mome
     if engine.check_open().is_err() {
         return false;
     }
-    let is_passed = queue.offer(pass_time, now, |pass_time| grant.pass_on(hold, pass_time, now));
+    let is_passed =
+        queue.offer(pass_time, now, |pass_time, granted_at| grant.pass_on(hold, pass_time, granted_at, now));
     if is_passed {
         watch(&queue, &engine.background);
     }

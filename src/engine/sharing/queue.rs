@@ -17,14 +17,17 @@ impl WaitQueue {
         &self,
         pass_time: Duration,
         now: Moment,
-        hold: impl FnOnce(Duration) -> Option<Seat>,
+        hold: impl FnOnce(Duration, Moment) -> Option<Seat>,
     ) -> bool {
         let mut state = lock(&self.state);
         let is_polled = state.woken_at.is_none_or(|at| now.since(at) < IDLE);
         if state.waiters == 0 || state.line.unable > 0 || state.line.seat.is_some() || !is_polled {
             return false;
         }
-        let Some(seat) = hold(state.line.pass_time(pass_time)) else { return false };
+        let Some(seat) = hold(state.line.pass_time(pass_time), state.line.granted_at.unwrap_or(Moment::PAST))
+        else {
+            return false;
+        };
         state.line.seat = Some(seat);
         state.line.passes += 1;
         state.woken_at.get_or_insert(now);
@@ -84,6 +87,11 @@ impl WaitQueue {
         drop(before); // with the queue unlocked
     }
 
+    /// The server granted the lock to a waiter of this client.
+    pub(in crate::engine) fn granted_anew(&self, at: Moment) {
+        lock(&self.state).line.granted_at = Some(at);
+    }
+
     /// The lock is about to be released on the server.
     pub(in crate::engine) fn releases(&self) {
         lock(&self.state).line.releases(clock::now());
@@ -94,6 +102,11 @@ impl WaitQueue {
         let mut state = lock(&self.state);
         let own = u32::from(state.has_messages);
         state.line.released(told.is_none_or(|told| told > own), clock::now());
+    }
+
+    /// The release found nothing, or is not certain.
+    pub(in crate::engine) fn not_released(&self) {
+        lock(&self.state).line.not_released();
     }
 
     /// How long other clients still come first.

@@ -22,8 +22,20 @@ pub(in crate::engine) struct Share {
 
 struct Sharers {
     count: usize,
-    /// The server does not have the hold any more.
+    /// Nobody joins any more.
     is_closed: bool,
+    /// The server does not have the hold any more.
+    is_lost: bool,
+}
+
+/// What a reader leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Left {
+    /// Nobody: it has to release the hold.
+    Last,
+    Others,
+    /// Others, and the hold is lost.
+    Lost,
 }
 
 impl Shares {
@@ -33,10 +45,19 @@ impl Shares {
             tenure,
             lock: Arc::clone(lock_key),
             shares: Arc::clone(self),
-            sharers: Mutex::new(Sharers { count: 1, is_closed: false }),
+            sharers: Mutex::new(Sharers { count: 1, is_closed: false, is_lost: false }),
         });
         let _before = lock(&self.0).insert(Arc::clone(lock_key), Arc::downgrade(&share));
         share
+    }
+
+    /// Nobody joins the hold of a lock any more.
+    pub(in crate::engine) fn close(&self, lock_key: &str) {
+        // In a statement of its own, as in `join`.
+        let share = lock(&self.0).get(lock_key).and_then(Weak::upgrade);
+        if let Some(share) = share {
+            share.close();
+        }
     }
 
     /// Joins the hold of a lock, if it is younger than `most` and lasts for `least`.
@@ -68,16 +89,27 @@ impl Share {
         is_open
     }
 
-    /// A reader leaves. True: it was the last one, and has to release the hold.
-    pub(in crate::engine) fn leave(&self) -> bool {
+    /// A reader leaves.
+    pub(in crate::engine) fn leave(&self) -> Left {
         let mut sharers = lock(&self.sharers);
         sharers.count -= 1;
-        sharers.count == 0
+        match *sharers {
+            Sharers { count: 0, .. } => Left::Last,
+            Sharers { is_lost: true, .. } => Left::Lost,
+            _ => Left::Others,
+        }
     }
 
-    /// Nobody joins from here on: the server does not have the hold any more.
+    /// Nobody joins from here on.
     pub(in crate::engine) fn close(&self) {
         lock(&self.sharers).is_closed = true;
+    }
+
+    /// The server does not have the hold any more.
+    pub(in crate::engine) fn lose(&self) {
+        let mut sharers = lock(&self.sharers);
+        sharers.is_closed = true;
+        sharers.is_lost = true;
     }
 }
 
