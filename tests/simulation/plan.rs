@@ -191,7 +191,8 @@ impl Plan {
 
     /// Whether owners of one client can pass a lock on.
     pub fn passes_on(&self) -> bool {
-        matches!(self.kind, Kind::RLock | Kind::ReadWrite)
+        // A lock of several members can have one.
+        matches!(self.kind, Kind::RLock | Kind::ReadWrite | Kind::Multi)
             || (self.kind == Kind::Owner && self.inner() == Kind::RLock)
     }
 
