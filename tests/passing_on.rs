@@ -12,6 +12,7 @@ use futures_util::future::join_all;
 use lockkeeper::{
     BaseLock, Error, LockClient, LockConfigBuilder, LockGuard, RLock, ReadWriteLock, WriteLock,
 };
+use support::events::Events;
 use support::{
     Faults, MS, SECOND, Scene, connect, eventually, patient, poll_until, soon, throughout, timed, waiter,
 };
@@ -23,19 +24,15 @@ fn passes() -> LockConfigBuilder {
     patient().pass_time(SECOND)
 }
 
-/// Scripts that ran so far.
-fn scripts(scene: &Scene) -> u64 {
-    scene.server.calls("evalsha") + scene.server.calls("eval")
-}
-
 /// The first waiter of a queue attempts before it subscribes, and after that. Then it waits to be woken.
 async fn attempted_twice(scene: &Scene, before: u64) {
-    eventually("it was refused twice", || scripts(scene), |&scripts| scripts >= before + 2).await;
+    eventually("it was refused twice", || scene.server.calls("evalsha"), |&scripts| scripts >= before + 2)
+        .await;
 }
 
 /// A task that waits for a lock which is held. It is in the queue when this returns.
 async fn queued(scene: &Scene, lock: impl BaseLock + 'static) -> JoinHandle<LockGuard> {
-    let before = scripts(scene);
+    let before = scene.server.calls("evalsha");
     let waiting = waiter(lock);
     attempted_twice(scene, before).await;
     waiting
@@ -56,7 +53,7 @@ async fn contend<L: BaseLock + 'static>(
     make: impl Fn(&LockClient) -> L,
     drops: bool,
 ) -> (u64, u64) {
-    let before = scripts(scene);
+    let before = scene.server.calls("evalsha");
     let is_inside = Arc::new(AtomicBool::new(false));
     let tasks = (0..8).map(|_| {
         let (mut lock, is_inside) = (make(locks), Arc::clone(&is_inside));
@@ -77,7 +74,7 @@ async fn contend<L: BaseLock + 'static>(
         })
     });
     soon(join_all(tasks)).await.into_iter().for_each(Result::unwrap);
-    (800, scripts(scene) - before)
+    (800, scene.server.calls("evalsha") - before)
 }
 
 async fn taking_turns_needs_no_commands<L: BaseLock + 'static>(make: fn(&LockClient) -> L) {
@@ -111,15 +108,15 @@ async fn the_hold_moves_and_its_id_stays() {
     let locks = scene.client_with(passes()).await;
     let (mut one, mut other) = (locks.rlock("a"), locks.rlock("a"));
     let first = one.lock().await.unwrap();
-    let before = scripts(&scene);
+    let before = scene.server.calls("evalsha");
     let mut waiting = Box::pin(other.lock());
-    poll_until(&mut waiting, || scripts(&scene) >= before + 2).await;
-    let (id, before) = (first.owner_id(), scripts(&scene));
+    poll_until(&mut waiting, || scene.server.calls("evalsha") >= before + 2).await;
+    let (id, before) = (first.owner_id(), scene.server.calls("evalsha"));
     let lost = first.lost();
     first.unlock().await.unwrap();
     assert!(!one.is_held(), "it gave its hold away");
     let second = soon(waiting).await.unwrap();
-    assert_eq!((second.owner_id(), second.holds(), scripts(&scene)), (id.clone(), 1, before));
+    assert_eq!((second.owner_id(), second.holds(), scene.server.calls("evalsha")), (id.clone(), 1, before));
     assert!(second.remaining() > 25 * SECOND);
     assert!(lost.now_or_never().is_none());
 
@@ -274,9 +271,9 @@ async fn what_nobody_takes_is_released() {
     let (locks, other) = (scene.client_with(passes()).await, scene.client().await);
     let (mut holder, mut sleeper) = (locks.rlock("a"), locks.rlock("a"));
     let first = holder.lock().await.unwrap();
-    let before = scripts(&scene);
+    let before = scene.server.calls("evalsha");
     let mut unpolled = Box::pin(sleeper.lock());
-    poll_until(&mut unpolled, || scripts(&scene) >= before + 2).await;
+    poll_until(&mut unpolled, || scene.server.calls("evalsha") >= before + 2).await;
     first.unlock().await.unwrap();
     let (guard, took) = timed(other.rlock("a").lock()).await;
     assert!(took < 2 * SECOND, "{took:?}: without a message it would take three seconds");
@@ -295,9 +292,9 @@ async fn a_waiter_whose_time_is_up_gets_nothing() {
     let locks = scene.client_with(passes()).await;
     let mut hasty = locks.rlock("a");
     let first = locks.rlock("a").lock().await.unwrap();
-    let before = scripts(&scene);
+    let before = scene.server.calls("evalsha");
     let mut waiting = Box::pin(hasty.try_lock_for(100 * MS));
-    poll_until(&mut waiting, || scripts(&scene) >= before + 2).await;
+    poll_until(&mut waiting, || scene.server.calls("evalsha") >= before + 2).await;
     let end = Instant::now() + 110 * MS;
     while Instant::now() < end {
         std::hint::spin_loop(); // so the runtime polls nothing meanwhile
@@ -364,6 +361,42 @@ async fn a_hold_with_little_of_its_lease_left_is_not_passed_on() {
     scene.end().await;
 }
 
+/// The server granted the lock to another owner of this client, so the hold before it is gone, whatever its guard believes.
+#[tokio::test]
+async fn a_hold_of_an_earlier_grant_is_not_passed_on() {
+    let scene = Scene::start();
+    let locks = scene.client_with(passes()).await;
+    let first = locks.rlock("a").lock().await.unwrap();
+    let mut waiting = queued(&scene, locks.rlock("a")).await;
+    scene.server.run::<()>(&["DEL", "a"]);
+    let second = locks.rlock("a").try_lock().await.unwrap().expect("the server has no holder");
+    assert!(matches!(first.unlock().await, Err(Error::NotHeld(_))));
+    tokio::task::yield_now().await;
+    assert!((&mut waiting).now_or_never().is_none(), "two owners hold the lock");
+    second.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unlock().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// Nobody took the hold, and it was gone. The release that finds that out reports it, as nobody else will.
+#[tokio::test]
+async fn the_loss_of_a_hold_that_nobody_took_is_reported() {
+    let (scene, events) = (Scene::start(), Events::default());
+    let _collecting = events.collect();
+    let locks = scene.client_with(passes()).await;
+    let (first, mut sleeper) = (locks.rlock("a").lock().await.unwrap(), locks.rlock("a"));
+    let before = scene.server.calls("evalsha");
+    let mut unpolled = Box::pin(sleeper.lock());
+    poll_until(&mut unpolled, || scene.server.calls("evalsha") >= before + 2).await;
+    scene.server.run::<()>(&["DEL", "a"]);
+    first.unlock().await.expect("it asks no server");
+    events.tell_lost("a", "the server does not have it any more").await;
+    drop(unpolled);
+    drop((sleeper, locks));
+    scene.end().await;
+}
+
 /// A longer lease is not passed on: if the process died, others would wait for its end.
 #[tokio::test]
 async fn a_hold_with_a_longer_lease_is_not_passed_on() {
@@ -386,7 +419,7 @@ async fn a_hold_with_a_longer_lease_is_not_passed_on() {
 #[tokio::test]
 async fn a_lost_hold_is_not_passed_on() {
     let scene = Scene::start();
-    let locks = scene.client_with(passes().watchdog_lease(500 * MS)).await;
+    let locks = scene.client_with(passes().watchdog_lease(2 * SECOND)).await;
     let first = locks.rlock("a").lock().await.unwrap();
     let waiting = queued(&scene, locks.rlock("a")).await;
     let id = first.owner_id();
@@ -404,13 +437,13 @@ async fn a_lost_hold_is_not_passed_on() {
 #[tokio::test]
 async fn the_watchdog_renews_a_hold_that_was_passed_on() {
     let scene = Scene::start();
-    let locks = scene.client_with(passes().watchdog_lease(500 * MS)).await;
+    let locks = scene.client_with(passes().watchdog_lease(2 * SECOND)).await;
     let first = locks.rlock("a").lock().await.unwrap();
     let waiting = queued(&scene, locks.rlock("a")).await;
     first.unlock().await.unwrap();
     let second = soon(waiting).await.unwrap();
     let other = scene.client().await;
-    throughout(1_500 * MS, async || {
+    throughout(5 * SECOND, async || {
         assert!(!second.is_lost());
         assert!(other.rlock("a").try_lock().await.unwrap().is_none());
         sleep(20 * MS).await;

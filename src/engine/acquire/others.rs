@@ -14,7 +14,7 @@ impl Members<'_> {
     /// Takes over a hold that another owner of this client passed on.
     pub(super) fn take_over(&mut self, seat: Seat) {
         let (until, lock) = (seat.until(), Arc::clone(&self.handle.members[0].lock));
-        self.is_granted_by_others(PendingHold::taken_over(lock, seat.take(), self.caller), until);
+        self.accept(PendingHold::taken_over(lock, seat.take(), self.caller), until);
     }
 
     /// Joins other readers of this client. False: there are none to join.
@@ -25,7 +25,7 @@ impl Members<'_> {
         let lock = &self.handle.members[0].lock;
         let Some(share) = join(lock, clock::now()) else { return false };
         let until = share.tenure().until;
-        self.is_granted_by_others(PendingHold::joined(Arc::clone(lock), share, self.caller), until);
+        self.accept(PendingHold::joined(Arc::clone(lock), share, self.caller), until);
         true
     }
 
@@ -53,8 +53,8 @@ impl Members<'_> {
         }
     }
 
-    /// The hold comes from another owner of this client. It needed no command.
-    fn is_granted_by_others(&mut self, hold: PendingHold, until: Moment) {
+    /// Holds what another owner of this client gave, without a command.
+    fn accept(&mut self, hold: PendingHold, until: Moment) {
         let member = &self.handle.members[0];
         let taken = PendingMember { hold, granted_until: Some(until), is_unreplicated: false };
         let before = std::mem::replace(&mut self.pending[0], taken);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Grant;
 use crate::engine::lock_ref::LockRef;
+use crate::engine::sharing::line::Told;
 use crate::engine::wait_queue::WaitQueue;
 use crate::error::LockId;
 use crate::fault::{Fault, FaultKind, Sent};
@@ -20,7 +21,7 @@ impl Grant {
             }
             Err(_) => self.observed().await?,
         };
-        let (keep, given_back) = {
+        let (keep, given_back, is_release) = {
             let mut desired = lock(&self.desired);
             let keep = desired.keep();
             if observed.at_most <= keep {
@@ -28,22 +29,28 @@ impl Grant {
                 desired.given_back.clear();
                 return Ok(None);
             }
-            (keep, desired.given_back.len())
+            // An undo of an attempt is no release.
+            (keep, desired.given_back.len(), keep == 0 && desired.was_held)
         };
         let connection = self.lock.connection().await?;
-        // An undo of an attempt is no release.
-        let line = self.line().filter(|_| keep == 0 && self.was_held());
+        let line = if is_release { self.line() } else { None };
         if let Some((line, _)) = &line {
             line.releases();
         }
         let call = self.lock.protocol.release(self.holder(), keep);
         let was_released = std::mem::replace(&mut observed.was_released, keep == 0);
-        let reply = self.lock.run(&connection, &call).await;
-        if let Some((line, _)) = &line {
-            line.not_released(); // as far as it is known yet
+        let reply = self.lock.run(&connection, &call).await.and_then(|reply| ReleaseReply::parse(&reply));
+        if let Some((line, has_others)) = &line {
+            // In a cluster, only those are counted that listen at the same server.
+            let is_exact = !has_others && !self.lock.engine.store.is_cluster();
+            line.release_ended(match reply {
+                Ok(ReleaseReply::Released { told }) if is_exact => Some(Told::Exactly(told)),
+                Ok(ReleaseReply::Released { .. }) => Some(Told::PerhapsOthers),
+                _ => None,
+            });
         }
         let reply = match reply {
-            Ok(reply) => ReleaseReply::parse(&reply)?,
+            Ok(reply) => reply,
             // Another client overwrote the key, so the hold is gone.
             Err(fault) if fault.kind == FaultKind::WrongType => ReleaseReply::Gone,
             Err(fault) => {
@@ -52,11 +59,6 @@ impl Grant {
             }
         };
         self.keep_release(keep, call);
-        if let (Some((line, has_others)), ReleaseReply::Released { told }) = (&line, reply) {
-            // In a cluster, only those are counted that listen at the same server.
-            let is_exact = !has_others && !self.lock.engine.store.is_cluster();
-            line.released(is_exact.then_some(told));
-        }
         report_release(reply, &self.lock);
         let is_gone = reply == ReleaseReply::Gone;
         observed.released(&connection, keep, is_gone);

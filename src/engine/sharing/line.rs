@@ -18,6 +18,24 @@ pub(in crate::engine) const IDLE: Duration = Duration::from_millis(10);
 /// A place among those who share a hold, as long as it lives.
 pub(in crate::engine) type Claim = Box<dyn Send + Sync>;
 
+/// Whom the message about a release reached.
+#[derive(Clone, Copy)]
+pub(in crate::engine) enum Told {
+    /// So many connections, perhaps that of this client among them.
+    Exactly(u32),
+    PerhapsOthers,
+}
+
+impl Told {
+    /// `own`: the connections of this client that listen.
+    pub(in crate::engine) const fn reached_others(self, own: u32) -> bool {
+        match self {
+            Self::Exactly(told) => told > own,
+            Self::PerhapsOthers => true,
+        }
+    }
+}
+
 /// What one wait queue knows for passing on.
 #[derive(Default)]
 pub(in crate::engine) struct Line {
@@ -50,15 +68,10 @@ impl Line {
         self.yields_until = self.others_wait.then(|| now.plus(COURTESY_BEFORE_REPLY));
     }
 
-    /// The lock was released on the server.
-    pub(in crate::engine) fn released(&mut self, others_wait: bool, now: Moment) {
-        self.others_wait = others_wait;
-        self.yields_until = others_wait.then(|| now.plus(COURTESY));
-    }
-
-    /// A release found nothing, or is not certain.
-    pub(in crate::engine) fn not_released(&mut self) {
-        self.yields_until = None;
+    /// The release ended. `None`: it released nothing, or that is not certain.
+    pub(in crate::engine) fn release_ended(&mut self, others_wait: Option<bool>, now: Moment) {
+        self.others_wait = others_wait.unwrap_or(self.others_wait);
+        self.yields_until = (others_wait == Some(true)).then(|| now.plus(COURTESY));
     }
 
     /// How long other clients still come first.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::line::{Claim, IDLE};
+use super::line::{Claim, IDLE, Told};
 use super::seat::Seat;
 use crate::clock::{self, Moment};
 use crate::engine::wait_queue::WaitQueue;
@@ -97,16 +97,11 @@ impl WaitQueue {
         lock(&self.state).line.releases(clock::now());
     }
 
-    /// The lock was released on the server, and the message reached so many connections. `None`: others were perhaps told.
-    pub(in crate::engine) fn released(&self, told: Option<u32>) {
+    /// The release ended. `told`: whom its message reached. `None`: it released nothing, or that is not certain.
+    pub(in crate::engine) fn release_ended(&self, told: Option<Told>) {
         let mut state = lock(&self.state);
         let own = u32::from(state.has_messages);
-        state.line.released(told.is_none_or(|told| told > own), clock::now());
-    }
-
-    /// The release found nothing, or is not certain.
-    pub(in crate::engine) fn not_released(&self) {
-        lock(&self.state).line.not_released();
+        state.line.release_ended(told.map(|told| told.reached_others(own)), clock::now());
     }
 
     /// How long other clients still come first.
