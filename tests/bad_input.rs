@@ -48,6 +48,20 @@ async fn durations_that_cannot_be_used() {
         assert!(matches!(error, Error::InvalidDuration { argument: "lease", .. }), "{lease:?}: {error}");
         let error = locks.rlock("a").max_hold(lease).unwrap_err();
         assert!(matches!(error, Error::InvalidDuration { argument: "max_hold", .. }), "{lease:?}: {error}");
+        let error = locks.rlock("a").hold_at_least(lease).unwrap_err();
+        assert!(
+            matches!(error, Error::InvalidDuration { argument: "hold_at_least", .. }),
+            "{lease:?}: {error}"
+        );
+    }
+    let (short, long) = (Duration::from_secs(1), Duration::from_secs(2));
+    for contradiction in [
+        locks.rlock("a").lease(short).unwrap().hold_at_least(long),
+        locks.rlock("a").hold_at_least(long).unwrap().lease(short),
+        locks.rlock("a").hold_at_least(long).unwrap().max_hold(short),
+    ] {
+        let error = contradiction.unwrap_err();
+        assert!(matches!(error, Error::InvalidDuration { argument: "hold_at_least", .. }), "{error}");
     }
     let error = locks.rlock("a").try_lock_for(Duration::MAX).await.unwrap_err();
     assert!(matches!(error, Error::InvalidDuration { argument: "wait", .. }), "{error}");

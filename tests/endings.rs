@@ -301,6 +301,57 @@ async fn dropped_nested_holds_and_their_outer_hold_report_one_loss() {
     scene.end().await;
 }
 
+/// The lease covers the least time, so a process that dies leaves the lock held for so long.
+#[tokio::test]
+async fn the_first_lease_covers_the_least_time() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    for (least, from, to) in [(90 * SECOND, 80_000, 90_000), (5 * SECOND, 20_000, 30_000)] {
+        let guard = locks.rlock("a").hold_at_least(least).unwrap().lock().await.unwrap();
+        let left = scene.server.run::<u64>(&["PTTL", "a"]);
+        assert!((from..=to).contains(&left), "{left}");
+        guard.leak();
+        scene.server.run::<()>(&["DEL", "a"]);
+    }
+    drop(locks);
+    scene.end().await;
+}
+
+/// A shutdown waits for a least time that ends soon, and leaves the lock to its lease if the time is long.
+#[tokio::test]
+async fn a_shutdown_does_not_wait_for_a_long_least_time() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    for (name, least) in [("soon", SECOND), ("late", 600 * SECOND)] {
+        locks.rlock(name).hold_at_least(least).unwrap().lock().await.unwrap().unlock().await.unwrap();
+    }
+    let (ended, took) = timed(locks.shutdown()).await;
+    ended.unwrap();
+    assert!(took > 500 * MS, "{took:?}");
+    assert_eq!(scene.server.keys(), ["late"]);
+    scene.server.run::<()>(&["DEL", "late"]);
+    drop(locks);
+    scene.end().await;
+}
+
+/// An owner that still has an outer hold can re-enter, although an inner hold is kept.
+#[tokio::test]
+async fn an_inner_hold_that_is_kept_does_not_lock_its_owner_out() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut owner = locks.owner();
+    let outer = owner.rlock("a").lock().await.unwrap();
+    let inner = owner.rlock("a").hold_at_least(SECOND).unwrap().lock().await.unwrap();
+    inner.unlock().await.unwrap();
+    let again = owner.rlock("a").try_lock().await.unwrap().expect("it has the outer hold");
+    again.unlock().await.unwrap();
+    outer.unlock().await.unwrap();
+    assert!(locks.rlock("a").is_locked().await.unwrap(), "the inner hold is kept");
+    soon(locks.rlock("a").lock()).await.unwrap().unlock().await.unwrap();
+    drop((owner, locks));
+    scene.end().await;
+}
+
 for_each_lock! {
     fair: FairLocks, fenced: FencedLocks, read: ReadLocks, rlock: RLocks, write: WriteLocks => {
         a_cancelled_reentry_keeps_no_lock

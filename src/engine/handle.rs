@@ -8,11 +8,12 @@ use futures_util::future::select_all;
 use smallvec::smallvec;
 
 use super::hold::Term;
-use super::lease;
+use super::keep::Keep;
 use super::lock_ref::{LockRef, Subject};
 use super::owner_grants::OwnerGrants;
 use super::per_member::PerMember;
 use super::shared::Engine;
+use super::terms::Terms;
 use crate::clock::{self, Moment};
 use crate::config::LockConfig;
 use crate::error::{Error, LockId, Result};
@@ -28,10 +29,7 @@ pub struct Handle {
     pub(super) members: PerMember<Member>,
     /// How many members must be held to hold the lock.
     pub(super) quorum: usize,
-    /// The fixed lease. If there is none, the watchdog renews.
-    fixed_lease: Option<Duration>,
-    /// The longest hold, however the lease is renewed.
-    max_hold: Option<Duration>,
+    terms: Terms,
 }
 
 /// One lock on one server, for one owner.
@@ -61,18 +59,16 @@ impl Handle {
             joined_name: None,
             members: smallvec![Member { lock, owner }],
             quorum: 1,
-            fixed_lease: None,
-            max_hold: None,
+            terms: Terms::default(),
         }
     }
 
     /// Combines handles into a lock of several members.
     pub(crate) fn joined(handles: Vec<Self>, quorum: Quorum) -> Result<Self> {
         let invalid = |problem: &'static str| Err(Error::InvalidMembers { problem });
-        let terms = |handle: &Self| (handle.fixed_lease, handle.max_hold);
-        let (fixed_lease, max_hold) = handles.first().map(terms).unwrap_or_default();
-        if handles.iter().any(|handle| terms(handle) != (fixed_lease, max_hold)) {
-            return invalid("their `lease` or `max_hold` differ");
+        let terms = handles.first().map(|handle| handle.terms).unwrap_or_default();
+        if handles.iter().any(|handle| handle.terms != terms) {
+            return invalid("their `lease`, `max_hold` or `hold_at_least` differ");
         }
         let mut members: PerMember<Member> = handles.into_iter().flat_map(|handle| handle.members).collect();
         members.sort_by(|a, b| a.order().cmp(&b.order()));
@@ -105,22 +101,26 @@ impl Handle {
             Quorum::All => members.len(),
             Quorum::Majority => members.len() / 2 + 1,
         };
-        let handle = Self { joined_name, members, quorum, fixed_lease: None, max_hold: None };
+        let mut handle = Self { joined_name, members, quorum, terms: Terms::default() };
         // Another member can have a larger margin.
-        let check = |argument, time: Option<Duration>| {
-            time.map(|time| lease::parse(argument, time, handle.margin())).transpose()
-        };
-        let (fixed_lease, max_hold) = (check("lease", fixed_lease)?, check("max_hold", max_hold)?);
-        Ok(Self { fixed_lease, max_hold, ..handle })
+        handle.set_terms(terms)?;
+        Ok(handle)
     }
 
     pub(crate) fn set_lease(&mut self, lease: Duration) -> Result<()> {
-        self.fixed_lease = Some(lease::parse("lease", lease, self.margin())?);
-        Ok(())
+        self.set_terms(Terms { lease: Some(lease), ..self.terms })
     }
 
     pub(crate) fn set_max_hold(&mut self, most: Duration) -> Result<()> {
-        self.max_hold = Some(lease::parse("max_hold", most, self.margin())?);
+        self.set_terms(Terms { max_hold: Some(most), ..self.terms })
+    }
+
+    pub(crate) fn set_least_hold(&mut self, least: Duration) -> Result<()> {
+        self.set_terms(Terms { at_least: Some(least), ..self.terms })
+    }
+
+    fn set_terms(&mut self, terms: Terms) -> Result<()> {
+        self.terms = terms.parse(self.margin())?;
         Ok(())
     }
 
@@ -197,37 +197,38 @@ impl Handle {
 
     /// The lease that an attempt asks for.
     pub(super) fn lease(&self, config: &LockConfig) -> Duration {
-        let lease = self.fixed_lease.unwrap_or_else(|| config.watchdog_lease());
-        self.max_hold.map_or(lease, |most| most.min(lease))
+        self.terms.first_lease(config.watchdog_lease())
     }
 
     /// Whether a waiter of this handle can take a hold of another owner over. The lease of such a hold is that of the watchdog.
     pub(super) fn can_take_over(&self) -> bool {
-        matches!(&self.members[..], [only] if only.lock.protocol.can_be_passed_on()) && self.has_usual_lease()
-    }
-
-    /// Whether the watchdog renews its holds until they are released.
-    fn has_usual_lease(&self) -> bool {
-        self.fixed_lease.is_none() && self.max_hold.is_none()
+        matches!(&self.members[..], [only] if only.lock.protocol.can_be_passed_on()) && self.terms.are_usual()
     }
 
     /// Whether readers of this handle share a hold with other readers of the client.
     pub(super) fn can_share(&self) -> bool {
         matches!(&self.members[..], [only] if only.lock.protocol.is_shared())
-            && self.has_usual_lease()
+            && self.terms.are_usual()
             && !self.config().read_share().is_zero()
     }
 
     /// How long a hold lasts if it begins now.
     pub(super) fn term(&self, now: Moment) -> Term {
+        let Terms { lease, max_hold, .. } = self.terms;
         // A first lease that lasts to the end of the longest hold needs no renewal.
         let needs_renewal =
-            |engine: &Arc<Engine>| self.max_hold.is_none_or(|most| most > engine.config.watchdog_lease());
+            |engine: &Arc<Engine>| max_hold.is_none_or(|most| most > engine.config.watchdog_lease());
         Term {
-            is_watched: self.fixed_lease.is_none() && self.engines().any(needs_renewal),
-            ends: self.max_hold.map(|most| now.plus(most)),
-            is_bounded: self.max_hold.is_some_and(|most| most <= self.lease(self.config())),
+            is_watched: lease.is_none() && self.engines().any(needs_renewal),
+            ends: max_hold.map(|most| now.plus(most)),
+            is_bounded: max_hold.is_some_and(|most| most <= self.lease(self.config())),
         }
+    }
+
+    /// What keeps a hold that begins now for the least time.
+    pub(super) fn keep(&self, now: Moment) -> Option<Box<Keep>> {
+        let owners = self.members.iter().map(|member| Arc::clone(&member.owner));
+        self.terms.at_least.map(|least| Box::new(Keep::new(now.plus(least), owners)))
     }
 }
 

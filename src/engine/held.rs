@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::gather::{gather, vote};
-use super::grant::Grant;
+use super::gather::vote;
+use super::giving_back::{MemberHold, Releasing};
 use super::hold::Hold;
+use super::keep::Keep;
 use super::lease;
 use super::per_member::PerMember;
 use super::retry::Tries;
@@ -19,17 +20,18 @@ pub(crate) struct HeldLock {
     name: Arc<str>,
     hold: Arc<Hold>,
     members: PerMember<MemberHold>,
-}
-
-/// What one member contributes to a hold.
-pub(super) struct MemberHold {
-    pub(super) grant: Arc<Grant>,
-    pub(super) member: usize,
+    /// Until when the lock stays held, also if the guard is given back before.
+    keep: Option<Box<Keep>>,
 }
 
 impl HeldLock {
-    pub(super) const fn new(name: Arc<str>, hold: Arc<Hold>, members: PerMember<MemberHold>) -> Self {
-        Self { name, hold, members }
+    pub(super) const fn new(
+        name: Arc<str>,
+        hold: Arc<Hold>,
+        members: PerMember<MemberHold>,
+        keep: Option<Box<Keep>>,
+    ) -> Self {
+        Self { name, hold, members, keep }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -77,7 +79,7 @@ impl HeldLock {
         let was_lost = self.hold.is_lost(now);
         let releasing = self.give_back(now);
         if releasing.is_empty() {
-            return Ok(()); // passed on
+            return Ok(()); // passed on, or kept
         }
         let released = releasing.release(quorum).await;
         let was_held = released.map_err(|fault| Error::of_lock(self.lock(), fault))?;
@@ -125,9 +127,16 @@ impl HeldLock {
         }
     }
 
-    /// Passes the hold on, or removes it from the desired state. The result releases it on the server; it is empty if the hold was
-    /// passed on.
+    /// Keeps the hold, passes it on, or removes it from the desired state. The result releases it on the server; it is empty if the
+    /// hold was kept or passed on.
     fn give_back(&mut self, now: Moment) -> Releasing {
+        if let Some(keep) = self.keep.take()
+            && !keep.is_over(now)
+            && !self.hold.is_lost(now)
+        {
+            keep.hold(Arc::clone(&self.hold), std::mem::take(&mut self.members), now);
+            return Releasing::default();
+        }
         if let [only] = &self.members[..]
             && pass_on(&only.grant, &self.hold, now)
         {
@@ -145,58 +154,6 @@ impl Drop for HeldLock {
         // Without members, the hold was released or leaked already, and there is no need to read the clock.
         if !self.members.is_empty() {
             drop(self.give_back(clock::now()));
-        }
-    }
-}
-
-/// Grants that are being released. When this value is dropped, the background continues with those that are left.
-#[derive(Default)]
-pub(super) struct Releasing(PerMember<Arc<Grant>>);
-
-impl Releasing {
-    pub(super) fn new(grants: impl IntoIterator<Item = Arc<Grant>>) -> Self {
-        Self(grants.into_iter().collect())
-    }
-
-    pub(super) fn extend(&mut self, grants: impl IntoIterator<Item = Arc<Grant>>) {
-        self.0.extend(grants);
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Tries once for each grant. Does not wait for the last `spare` of them.
-    pub(super) async fn reconcile_but(&self, spare: usize) {
-        let all = self.0.len();
-        gather(self.0.iter().map(|grant| grant.reconcile()), |done| done.len() + spare >= all).await;
-    }
-
-    /// Releases on all servers. Returns whether at least `quorum` of them still had the hold.
-    async fn release(self, quorum: usize) -> Result<bool, Fault> {
-        if let [grant] = &self.0[..] {
-            return release(grant).await; // the common case, without the cost of waiting for several
-        }
-        vote(self.0.iter().map(release), quorum).await
-    }
-}
-
-impl Drop for Releasing {
-    fn drop(&mut self) {
-        for grant in &self.0 {
-            grant.reconcile_later();
-        }
-    }
-}
-
-/// Reconciles one grant, and retries after faults. Returns whether the server still had the hold.
-async fn release(grant: &Arc<Grant>) -> Result<bool, Fault> {
-    grant.lock.check_runtime()?;
-    let mut tries = Tries::new(grant.lock.engine.config.retry_timeout());
-    loop {
-        match grant.reconcile().await {
-            Ok(_) => return Ok(!grant.is_gone()),
-            Err(fault) => tries.again(fault).await?,
         }
     }
 }

@@ -71,6 +71,15 @@ impl OwnerGrants {
         *lock(&self.0).of(grant.lock.protocol.is_shared()) = Some(Arc::clone(grant));
     }
 
+    /// Forgets a grant whose one hold the owner gave back, although the lock stays held.
+    pub(super) fn forget(&self, grant: &Arc<Grant>, now: Moment) {
+        let mut grants = lock(&self.0);
+        let place = grants.of(grant.lock.protocol.is_shared());
+        if place.as_ref().is_some_and(|mine| Arc::ptr_eq(mine, grant) && mine.live(now) == 1) {
+            *place = None;
+        }
+    }
+
     /// Remembers a dropped attempt: the next acquire has to release it first.
     pub(super) fn add_dropped(&self, grant: Arc<Grant>) {
         let dropped = &mut lock(&self.0).dropped;

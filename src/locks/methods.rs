@@ -302,6 +302,38 @@ macro_rules! term_methods {
             $crate::locks::base::Lock::handle_mut(&mut self$(.$inner)?).set_max_hold(most)?;
             Ok(self)
         }
+
+        /// Sets the least hold: the lock stays held for this time after it was acquired, also if the guard is released or dropped
+        /// before. Asks no server.
+        ///
+        /// With [`try_lock`](Self::try_lock), this runs a job once for each tick of a schedule: the replicas whose clocks are late
+        /// find the lock held, although the job has ended. The time should be longer than the clocks differ, and shorter than the
+        /// pause between two ticks.
+        ///
+        /// [`unlock`](crate::LockGuard::unlock) returns at once then. The client releases the lock when the time is over. Until
+        /// then, this owner is refused like any other. If the process dies, the lock ends with its lease, which is never shorter
+        /// than this time. A [`shutdown`](crate::LockClient::shutdown) waits for the time if half of `retry_timeout` is enough;
+        /// otherwise it leaves the lock to its lease.
+        ///
+        /// # Errors
+        ///
+        /// [`InvalidDuration`](crate::Error::InvalidDuration), as for [`lease`](Self::lease), and for a time that is longer than
+        /// the lease or the longest hold that was set.
+        ///
+        /// ```no_run
+        /// # use std::time::Duration;
+        /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+        /// let mut tick = locks.rlock("lock:cron:report").hold_at_least(Duration::from_secs(20))?;
+        /// if let Some(guard) = tick.try_lock().await? {
+        ///     // … the job, on one replica …
+        ///     guard.unlock().await?; // and no other replica runs it for 20 s
+        /// }
+        /// # Ok(()) }
+        /// ```
+        pub fn hold_at_least(mut self, least: ::std::time::Duration) -> $crate::Result<Self> {
+            $crate::locks::base::Lock::handle_mut(&mut self$(.$inner)?).set_least_hold(least)?;
+            Ok(self)
+        }
     };
 }
 

@@ -143,4 +143,22 @@ impl<R: BaseLock, W: BaseLock> ReadWriteLock<R, W> {
         self.write.handle_mut().set_max_hold(most)?;
         Ok(self)
     }
+
+    /// Sets the least hold for both sides, see [`ReadLock::hold_at_least`]. Asks no server.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidDuration`](crate::Error::InvalidDuration), as for [`ReadLock::hold_at_least`].
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let cache = locks.read_write_lock("lock:cache").hold_at_least(Duration::from_secs(20))?;
+    /// # Ok(()) }
+    /// ```
+    pub fn hold_at_least(mut self, least: Duration) -> Result<Self> {
+        self.read.handle_mut().set_least_hold(least)?;
+        self.write.handle_mut().set_least_hold(least)?;
+        Ok(self)
+    }
 }

@@ -59,9 +59,9 @@ async fn a_master_that_is_added_and_removed_under_load_costs_no_lock_and_no_conn
         group.move_slot(*slot, added);
     }
     works(&group.servers[added]).await;
-    let is_one_of_each_client = |ids: &BTreeSet<String>| ids.len() == 2;
-    eventually("it has one of each client", || connections(&group.servers[added]), is_one_of_each_client)
-        .await;
+    // One of each client, or two of a client that was sent there by an `ASK` before it knew of a third master.
+    let are_few = |ids: &BTreeSet<String>| (2..=4).contains(&ids.len());
+    eventually("it has few of each client", || connections(&group.servers[added]), are_few).await;
     for slot in &slots {
         group.move_slot(*slot, usize::from(slot % 2));
     }

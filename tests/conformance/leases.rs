@@ -166,6 +166,41 @@ pub async fn max_hold_counts_from_the_grant<F: Fixture>() {
     scene.end().await;
 }
 
+/// A guard that is released or dropped too soon leaves the lock held until the least time is over. Then a waiter is woken.
+pub async fn a_lock_stays_held_for_its_least_time<F: Fixture>() {
+    const LEAST: Duration = Duration::from_secs(2);
+    let scene = Scene::start();
+    let (locks, other) = (scene.client().await, scene.client().await);
+    let mut lock = F::kept(&locks, "a", LEAST);
+    for is_dropped in [false, true] {
+        let start = Instant::now();
+        let guard = lock.lock().await.unwrap();
+        let held_since = Instant::now();
+        if is_dropped {
+            drop(guard)
+        } else {
+            guard.unlock().await.unwrap()
+        }
+        assert!(!lock.is_held() && lock.is_locked().await.unwrap());
+        if !F::IS_SHARED {
+            assert!(lock.try_lock().await.unwrap().is_none(), "the owner is refused like any other");
+        }
+        let guard = soon(F::rival(&other, "a").lock()).await.unwrap();
+        assert!(start.elapsed() >= LEAST, "{:?}", start.elapsed());
+        let waited = held_since.elapsed();
+        assert!(waited < LEAST + 2 * SECOND, "{waited:?}: long before the lease would have ended");
+        guard.unlock().await.unwrap();
+    }
+    // A section that lasts longer ends with its guard.
+    let guard = lock.lock().await.unwrap();
+    let end = Instant::now() + LEAST;
+    eventually("the least time is over", || Instant::now() > end, |&is_over| is_over).await;
+    guard.unlock().await.unwrap();
+    assert!(!lock.is_locked().await.unwrap());
+    drop((lock, locks, other));
+    scene.end().await;
+}
+
 /// Guarantees 4 and 6.
 pub async fn a_lease_can_be_extended<F: Fixture>() {
     let scene = Scene::start();

@@ -69,6 +69,7 @@ macro_rules! conformance {
                 a_leaked_lease_ends
                 a_hold_ends_after_max_hold
                 max_hold_counts_from_the_grant
+                a_lock_stays_held_for_its_least_time
                 a_lease_can_be_extended
                 run_stops_the_work_when_the_lock_is_lost
                 the_locks_of_a_client_that_shut_down_expire;

@@ -28,6 +28,8 @@ pub trait Fixture: Send + Sync + 'static {
     fn leased(client: &LockClient, name: &str, lease: Duration) -> Self::Lock;
     /// The same lock with a longest hold.
     fn bounded(client: &LockClient, name: &str, most: Duration) -> Self::Lock;
+    /// The same lock with a least hold.
+    fn kept(client: &LockClient, name: &str, least: Duration) -> Self::Lock;
 }
 
 /// A lock type that an `Owner` can lend.
@@ -64,6 +66,10 @@ macro_rules! fixture {
 
             fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock {
                 client.$method(name).max_hold(most).unwrap()
+            }
+
+            fn kept(client: &LockClient, name: &str, least: Duration) -> $lock {
+                client.$method(name).hold_at_least(least).unwrap()
             }
         }
 
@@ -113,6 +119,10 @@ macro_rules! read_write_fixture {
             fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock {
                 client.read_write_lock(name).max_hold(most).unwrap().$into()
             }
+
+            fn kept(client: &LockClient, name: &str, least: Duration) -> $lock {
+                client.read_write_lock(name).hold_at_least(least).unwrap().$into()
+            }
         }
 
         impl Lending for $fixture {
@@ -157,6 +167,10 @@ macro_rules! joined_fixture {
 
             fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock {
                 Self::lock(client, name).max_hold(most).unwrap()
+            }
+
+            fn kept(client: &LockClient, name: &str, least: Duration) -> $lock {
+                Self::lock(client, name).hold_at_least(least).unwrap()
             }
         }
     };

@@ -9,10 +9,11 @@ use tokio::time::{sleep, timeout};
 use super::impatience::Impatience;
 use crate::clock::{self, Moment};
 use crate::engine::gather::{gather, is_decided};
+use crate::engine::giving_back::{MemberHold, Releasing};
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::grant::{Caller, Grant};
 use crate::engine::handle::Handle;
-use crate::engine::held::{HeldLock, MemberHold, Releasing};
+use crate::engine::held::HeldLock;
 use crate::engine::hold::Hold;
 use crate::engine::lease::quorum_deadline;
 use crate::engine::lock_ref::LockRef;
@@ -345,7 +346,7 @@ impl<'a> Members<'a> {
             handle.members[member].owner.set(&pending.hold.grant);
             held.push(MemberHold { grant: Arc::clone(&pending.hold.grant), member });
         }
-        let held = HeldLock::new(Arc::clone(handle.name()), hold, held);
+        let held = HeldLock::new(Arc::clone(handle.name()), hold, held, handle.keep(self.at));
         if is_given_up { Err(Error::Closed) } else { Ok(held) }
     }
 

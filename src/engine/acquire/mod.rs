@@ -15,9 +15,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use members::{Members, Round};
 
+use super::giving_back::Releasing;
 use super::grant::Caller;
 use super::handle::Handle;
-use super::held::{HeldLock, Releasing};
+use super::held::HeldLock;
 use super::retry::{Pauses, Tries};
 use super::waiter::{Answers, Waiter};
 use crate::clock;
