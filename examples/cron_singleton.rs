@@ -4,7 +4,9 @@
 //! first one does the job, and the others find the lock held. `hold_at_least` keeps the lock held after the job has ended.
 //! Without that line, a replica whose clock is late finds the lock free and does the job again: the check at the end fails.
 //!
-//! The least hold has to be longer than the clocks differ, and shorter than the pause between two ticks.
+//! The least hold has to be longer than the clocks differ, and shorter than the pause between two ticks. A replica that comes
+//! too late for a tick, because its host was busy, leaves that tick out: perhaps the least hold is over, and another replica did
+//! the job. If no replica was in time, nobody does the job at that tick.
 //!
 //! ```text
 //! cargo run --example cron_singleton                 # uses the Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
@@ -24,6 +26,10 @@ type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Resu
 
 /// How much the clock of each replica is late, in hundredths of the pause between two ticks.
 const LATE: [u64; 3] = [0, 10, 20];
+/// The least hold, in the same unit.
+const HOLD: u64 = 50;
+/// A replica that is later than this by its own clock leaves the tick out.
+const TOO_LATE: u64 = 20;
 const WORK: Duration = Duration::from_millis(10);
 
 const LOCK: &str = "lock:example:cron";
@@ -48,7 +54,7 @@ async fn main() -> Result<()> {
             replicate(&url, replica, Schedule { start, pause, ticks }, &mut redis).await
         }
         [ticks, pause] => manage(ticks, pause, &mut redis).await,
-        _ => manage(15, 200, &mut redis).await,
+        _ => manage(10, 500, &mut redis).await,
     }
 }
 
@@ -56,10 +62,14 @@ async fn main() -> Result<()> {
 async fn replicate(url: &str, replica: u64, schedule: Schedule, redis: &mut Redis) -> Result<()> {
     let Schedule { start, pause, ticks } = schedule;
     let locks = LockClient::connect(url).await?;
-    let mut lock = locks.rlock(LOCK).hold_at_least(Duration::from_millis(pause / 2))?;
+    let mut lock = locks.rlock(LOCK).hold_at_least(Duration::from_millis(pause * HOLD / 100))?;
     let late = pause * LATE[usize::try_from(replica)?] / 100;
     for tick in 1..=ticks {
-        sleep(Duration::from_millis((start + tick * pause + late).saturating_sub(now_ms()?))).await;
+        let at = start + tick * pause + late;
+        sleep(Duration::from_millis(at.saturating_sub(now_ms()?))).await;
+        if now_ms()? > at + pause * TOO_LATE / 100 {
+            continue;
+        }
         if let Some(guard) = lock.try_lock().await? {
             let () = redis.rpush(RUNS, &[tick, replica]).await?;
             sleep(WORK).await; // the job
@@ -89,9 +99,12 @@ async fn manage(ticks: u64, pause: u64, redis: &mut Redis) -> Result<()> {
     let () = redis.del(RUNS).await?;
     let by_replica = |wanted| runs.iter().filter(|(_, replica)| *replica == wanted).count();
     println!("{ticks} ticks, {} runs; by replica: {:?}", runs.len(), [0, 1, 2].map(by_replica));
-    let ran: Vec<u64> = runs.iter().map(|(tick, _)| *tick).collect();
-    if ran != (1..=ticks).collect::<Vec<_>>() {
-        return Err(format!("not one run for each tick: {ran:?}").into());
+    for tick in 1..=ticks {
+        match runs.iter().filter(|(run, _)| *run == tick).count() {
+            0 => println!("no replica was in time for tick {tick}"),
+            1 => {}
+            times => return Err(format!("tick {tick}: the job ran {times} times").into()),
+        }
     }
     Ok(())
 }

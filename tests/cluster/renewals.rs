@@ -13,7 +13,7 @@ const HOLDS: usize = 300;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewals_that_are_sent_together_follow_redirects_and_load_their_scripts() {
     let group = Cluster::start(3, 0);
-    let locks = client_with(&group, patient().watchdog_lease(9 * SECOND)).await;
+    let locks = client_with(&group, patient().watchdog_lease(15 * SECOND)).await;
     let names: Vec<_> = (0..HOLDS).map(|number| format!("held:{number}")).collect();
     let mut handles: Vec<_> = names.iter().map(|name| locks.rlock(name)).collect();
     let guards = try_join_all(handles.iter_mut().map(|lock| lock.lock())).await.unwrap();
