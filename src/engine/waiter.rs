@@ -12,7 +12,7 @@ use super::sharing::line::{COURTESY, Claim};
 use super::sharing::pass::watch;
 use super::sharing::seat::Seat;
 use super::wait_queue::{QueueKey, Turn, WaitQueue, WaitQueues};
-use crate::clock;
+use crate::clock::{self, Moment};
 use crate::config::LockConfig;
 use crate::fault::Fault;
 use crate::store::Store;
@@ -186,6 +186,11 @@ impl<'a> Waiter<'a> {
     pub(super) fn refused(&mut self, left: Option<Duration>, may_be_copied: bool) {
         self.attempts_again(may_be_copied, self.config.safety_poll());
         self.queue.refused(left);
+    }
+
+    /// The server granted it the lock.
+    pub(super) fn granted_anew(&self, at: Moment) {
+        self.queue.granted_anew(at);
     }
 
     /// It was granted the lock, with this lease. Leaves the queue.

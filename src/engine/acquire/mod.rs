@@ -165,7 +165,7 @@ impl<'a> Acquisition<'a> {
 
     /// The server granted the lock to the call.
     fn granted(&mut self, waits: Option<(usize, Waiter<'_>)>) -> Result<HeldLock> {
-        self.members.end_earlier();
+        self.members.end_earlier(waits.as_ref());
         self.has_lock(waits)
     }
 

@@ -9,6 +9,7 @@ use crate::engine::lock_ref::LockRef;
 use crate::engine::sharing::join::join;
 use crate::engine::sharing::line::Claim;
 use crate::engine::sharing::seat::Seat;
+use crate::engine::waiter::Waiter;
 
 impl Members<'_> {
     /// Takes over a hold that another owner of this client passed on.
@@ -38,8 +39,8 @@ impl Members<'_> {
 
     /// The server granted exclusive holds, so whatever owners of this client believed to hold before is gone: nobody joins it, and it is
     /// not passed on.
-    pub(super) fn end_earlier(&self) {
-        for (pending, member) in self.pending.iter().zip(&self.handle.members) {
+    pub(super) fn end_earlier(&self, waits: Option<&(usize, Waiter<'_>)>) {
+        for (index, (pending, member)) in self.pending.iter().zip(&self.handle.members).enumerate() {
             let LockRef { engine, protocol, keys, .. } = &*member.lock;
             if pending.granted_until.is_none() || pending.hold.want > 1 || protocol.is_shared() {
                 continue;
@@ -47,8 +48,14 @@ impl Members<'_> {
             if protocol.is_read_write() {
                 engine.shares.close(&keys.lock);
             }
-            if let Some((line, _)) = engine.wait_queues.line_of(keys) {
-                line.granted_anew(self.at);
+            match waits {
+                // It waits in the same queue, which need not be looked up.
+                Some((waits_for, waiter)) if *waits_for == index => waiter.granted_anew(self.at),
+                _ => {
+                    if let Some((line, _)) = engine.wait_queues.line_of(keys) {
+                        line.granted_anew(self.at);
+                    }
+                }
             }
         }
     }
