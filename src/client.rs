@@ -7,6 +7,7 @@ use crate::config::LockConfig;
 use crate::engine::{self, Engine, inspect};
 use crate::error::Result;
 use crate::info::LockInfo;
+use crate::leader::{Candidate, LeaderWatch};
 use crate::locks::{FairLock, FencedLock, RLock, ReadWriteLock};
 use crate::owner::Owner;
 use crate::store::Source;
@@ -154,6 +155,32 @@ impl LockClient {
     /// ```
     pub fn read_write_lock(&self, name: impl AsRef<str>) -> ReadWriteLock {
         ReadWriteLock::new(&self.0, name.as_ref(), Arc::default())
+    }
+
+    /// Makes a candidate for the leadership with this name: of all candidates, in all processes, at most one leads. Asks no server.
+    ///
+    /// The leadership is a fenced lock, and its name is the key in Redis.
+    ///
+    /// ```no_run
+    /// # async fn lead() {}
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// locks.candidate("lock:leader:reports").run(|leadership| lead()).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn candidate(&self, name: impl AsRef<str>) -> Candidate {
+        Candidate::new(self.fenced_lock(name))
+    }
+
+    /// Returns what tells who leads, for followers of a [`Candidate`]. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let mut watch = locks.watch_leader("lock:leader:reports");
+    /// let leader = watch.changed().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn watch_leader(&self, name: impl AsRef<str>) -> LeaderWatch {
+        LeaderWatch::new(Arc::clone(&self.0), name.as_ref())
     }
 
     /// Makes an owner, for nested sections that only know the name of a lock. Asks no server.

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::engine::HeldLock;
+use crate::engine::{HeldLock, HoldTimes};
 use crate::error::{Lost, Result};
 use crate::token::FencingToken;
 
@@ -109,6 +109,10 @@ impl LockGuard {
     /// ```
     pub async fn unlock(self) -> Result<()> {
         self.0.unlock().await
+    }
+
+    pub(crate) fn times(&self) -> HoldTimes {
+        self.0.times()
     }
 
     /// Waits until the hold is lost. Asks no server.

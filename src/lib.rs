@@ -11,6 +11,7 @@ mod fault;
 mod guard;
 mod info;
 mod jitter;
+mod leader;
 mod locks;
 #[cfg(feature = "memory")]
 pub mod memory;
@@ -30,6 +31,7 @@ pub use credentials::Credentials;
 pub use error::{Cause, Error, LockId, Lost, Result};
 pub use guard::{FencedGuard, LockGuard};
 pub use info::{Holder, LockInfo, RemainingLease};
+pub use leader::{Candidate, LeaderWatch, Leadership, Resigner};
 pub use locks::{
     BaseLock, FairLock, FencedLock, Member, MultiLock, OwnerLock, RLock, ReadLock, ReadWriteLock, RedLock,
     WriteLock,

@@ -1,6 +1,6 @@
 //! A lock that is held, and how it is given back.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::gather::vote;
@@ -65,6 +65,10 @@ impl HeldLock {
     pub(crate) fn holds(&self) -> u32 {
         let now = clock::now();
         self.members.iter().map(|member| member.grant.live(now)).max().unwrap_or(0)
+    }
+
+    pub(crate) fn times(&self) -> HoldTimes {
+        HoldTimes(Arc::downgrade(&self.hold))
     }
 
     /// Waits until the hold is lost.
@@ -146,6 +150,21 @@ impl HeldLock {
             member.grant.give_back(&self.hold, now);
             member.grant
         }))
+    }
+}
+
+/// Until when a hold can be relied on, for those who do not keep it. Weak: a hold keeps its client alive.
+pub(crate) struct HoldTimes(Weak<Hold>);
+
+impl HoldTimes {
+    /// Whether it is lost, or was given back.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.0.upgrade().is_none_or(|hold| hold.is_lost(clock::now()))
+    }
+
+    /// Zero: it is lost, or was given back.
+    pub(crate) fn remaining(&self) -> Duration {
+        self.0.upgrade().map_or(Duration::ZERO, |hold| hold.deadline().since(clock::now()))
     }
 }
 

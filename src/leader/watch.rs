@@ -1,0 +1,87 @@
+//! Who leads, for those that do not.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::engine::{Engine, inspect};
+use crate::error::Result;
+use crate::info::LockInfo;
+use crate::jitter;
+
+/// How often the server is asked.
+const PACE: Duration = Duration::from_secs(1);
+
+/// Tells who leads. See [`LockClient::watch_leader`](crate::LockClient::watch_leader).
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// let mut watch = locks.watch_leader("lock:leader:reports");
+/// loop {
+///     match watch.changed().await? {
+///         Some(leader) if leader.starts_with(&locks.id()) => println!("this client leads"),
+///         Some(leader) => println!("{leader} leads"),
+///         None => println!("nobody leads"),
+///     }
+/// }
+/// # }
+/// ```
+#[must_use = "it asks only when `changed` is called"]
+pub struct LeaderWatch {
+    engine: Arc<Engine>,
+    name: Box<str>,
+    /// `None`: the server was not asked yet.
+    last: Option<Option<String>>,
+    next: Instant,
+}
+
+impl LeaderWatch {
+    pub(crate) fn new(engine: Arc<Engine>, name: &str) -> Self {
+        Self { engine, name: name.into(), last: None, next: Instant::now() }
+    }
+
+    /// Waits until another owner leads than the last call returned, and returns it. `None`: nobody leads. Asks the server about once
+    /// each second.
+    ///
+    /// The first call returns who leads now. An owner is the [id of its client](crate::LockClient::id), a colon and a number. A
+    /// leader can be over by the time its id arrives: use this to find the leader, and its [term](crate::Leadership::term) to refuse
+    /// an earlier one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`inspect`](crate::LockClient::inspect). The next call asks again.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped at any time. No change is missed, unless it is undone before the next call.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let leader = locks.watch_leader("lock:leader:reports").changed().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn changed(&mut self) -> Result<Option<String>> {
+        loop {
+            sleep_until(self.next).await;
+            // Before the server is asked: a call that is dropped meanwhile must not make the next one ask at once.
+            self.next = Instant::now() + jitter::around(PACE);
+            let info = inspect(&self.engine, &self.name).await?.and_then(LockInfo::from_server);
+            let leader = info.and_then(|info| info.holders.into_iter().next()).map(|holder| holder.owner);
+            if self.last.as_ref() != Some(&leader) {
+                self.last = Some(leader.clone());
+                return Ok(leader);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for LeaderWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaderWatch")
+            .field("name", &self.name)
+            .field("last", &self.last)
+            .finish_non_exhaustive()
+    }
+}
