@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::config::LockConfig;
-use crate::engine::{self, Engine, inspect};
+use crate::engine::{self, Engine, inspect, list_all};
 use crate::error::Result;
-use crate::info::LockInfo;
+use crate::info::{ListedLock, LockInfo};
 use crate::leader::{Candidate, LeaderWatch};
 use crate::locks::{FairLock, FencedLock, RLock, ReadWriteLock};
 use crate::owner::Owner;
@@ -216,6 +216,38 @@ impl LockClient {
     /// ```
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Option<LockInfo>> {
         Ok(inspect(&self.0, name.as_ref()).await?.and_then(LockInfo::from_server))
+    }
+
+    /// Lists the locks that somebody holds, of whatever type and made by whichever client, sorted by name. Asks each master several
+    /// times.
+    ///
+    /// `pattern` says which names: `*` stands for any text, `?` for one character, `[ab]` for one of these, and `\\` goes before a
+    /// character that stands for itself. It looks at all keys of the server, some hundred at a time, so that nobody waits for it. Locks
+    /// that come or go meanwhile can be missing, and so can those of a slot of a cluster that moves.
+    ///
+    /// # Errors
+    ///
+    /// An empty pattern, or a fault of server or network that lasted for `retry_timeout`. Users need more
+    /// [rights](https://docs.rs/lockkeeper/latest/lockkeeper/guide/operations/index.html#users-and-rights) than for locking.
+    ///
+    /// # Cancel safety
+    ///
+    /// The call changes nothing, so it can be dropped at any time.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// for lock in locks.list("lock:*").await? {
+    ///     println!("{}: {:?} for {:?}", lock.name, lock.info.holders, lock.info.remaining_lease);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn list(&self, pattern: impl AsRef<str>) -> Result<Vec<ListedLock>> {
+        let found = list_all(&self.0, pattern.as_ref()).await?;
+        let prefix = self.0.name_prefix();
+        Ok(found
+            .into_iter()
+            .filter_map(|(found, list)| ListedLock::from_server(&found, list, prefix))
+            .collect())
     }
 
     /// Ends the client and all its clones. Asks the server.

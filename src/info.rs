@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::protocol::{LeaseLeft, Listing};
+use crate::protocol::{Found, LeaseLeft, Listing};
 
 /// A lock that is held, as the server knows it.
 ///
@@ -24,6 +24,54 @@ pub struct LockInfo {
     pub remaining_lease: RemainingLease,
     /// Whether it is a read-write lock.
     pub is_read_write: bool,
+}
+
+/// A lock that [`LockClient::list`](crate::LockClient::list) found.
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// for lock in locks.list("lock:orders:*").await? {
+///     println!("{} has {} holders, and {} clients wait", lock.name, lock.info.holders.len(), lock.listeners);
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ListedLock {
+    /// The name: its key, without the `name_prefix` of the configuration.
+    pub name: String,
+    /// The type, as far as the server knows it.
+    pub kind: LockKind,
+    /// Who holds it.
+    pub info: LockInfo,
+    /// The waiters in the queue of a fair lock. 0 for other types.
+    pub queued: u64,
+    /// The connections that listen for its release: one for each client that has waiters. 0 for fair locks. In a cluster without
+    /// sharded messages, only those at the same server are counted.
+    pub listeners: u64,
+}
+
+/// The type of a lock, as far as the server knows it.
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// use lockkeeper::LockKind;
+///
+/// let all = locks.list("*").await?;
+/// let read_write = all.iter().filter(|lock| lock.kind == LockKind::ReadWrite).count();
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LockKind {
+    /// A fair lock for which somebody waits. Without waiters it looks like an `RLock`.
+    Fair,
+    /// A fenced lock.
+    Fenced,
+    /// A read-write lock.
+    ReadWrite,
+    /// An `RLock`, or a fair lock without waiters.
+    Reentrant,
 }
 
 /// One owner of a lock.
@@ -90,6 +138,21 @@ impl LockInfo {
         let alive = listing.holders.into_iter().filter(|holding| holding.lease != LeaseLeft::Ended);
         let holders = alive.map(|holding| Holder { owner: holding.field, holds: holding.holds }).collect();
         Some(Self { holders, remaining_lease, is_read_write: listing.is_read_write })
+    }
+}
+
+impl ListedLock {
+    /// `prefix`: the `name_prefix` of the configuration. `None`: the lock is free by now.
+    pub(crate) fn from_server(found: &Found, listing: Listing, prefix: &str) -> Option<Self> {
+        let kind = match found {
+            Found { is_read_write: true, .. } => LockKind::ReadWrite,
+            Found { queued: 1.., .. } => LockKind::Fair,
+            Found { has_counter: true, .. } => LockKind::Fenced,
+            _ => LockKind::Reentrant,
+        };
+        let name = found.key.strip_prefix(prefix)?.to_owned();
+        let info = LockInfo::from_server(listing)?;
+        Some(Self { name, kind, info, queued: found.queued, listeners: found.listeners })
     }
 }
 

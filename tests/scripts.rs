@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const FLAGS: [&str; 2] = ["#!lua", "#!lua flags=allow-oom"];
+const FLAGS: [&str; 3] = ["#!lua", "#!lua flags=allow-oom", "#!lua flags=allow-oom,allow-cross-slot-keys"];
 const SECTIONS: [&str; 3] = ["  Returns", "  Publishes", "  Repeating"];
 
 /// One row of the table, and the text of its file.

@@ -13,6 +13,7 @@ use super::shared::Engine;
 use crate::error::{Error, LockId, Result};
 use crate::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{self, Arg, Call, Holding, LeaseLeft, Listing, ReleaseReply, Reply, StateReply};
+use crate::store::Route;
 
 /// Lists the holders of a lock of any type. `None`: the lock is free.
 pub(crate) async fn inspect(engine: &Engine, name: &str) -> Result<Option<Listing>> {
@@ -164,7 +165,7 @@ async fn list_member(Member { lock, .. }: &Member) -> Result<Listing> {
 }
 
 /// Lists all holders, a part at a time, so that a lock with many readers does not block the server.
-async fn list(engine: &Engine, key: &Arc<str>) -> Result<Listing, Fault> {
+pub(super) async fn list(engine: &Engine, key: &Arc<str>) -> Result<Listing, Fault> {
     let mut listing = Listing::default();
     let mut cursor = Some(Arg::Text("0".into()));
     while let Some(at) = cursor {
@@ -174,16 +175,17 @@ async fn list(engine: &Engine, key: &Arc<str>) -> Result<Listing, Fault> {
 }
 
 async fn run(engine: &Engine, key: &str, call: &Call) -> Result<Reply, Fault> {
-    let mut tries = Tries::new(engine.config.retry_timeout());
+    run_at(engine, || engine.store.route(key), call).await
+}
+
+/// Retries after faults.
+pub(super) async fn run_at(engine: &Engine, route: impl Fn() -> Route, call: &Call) -> Result<Reply, Fault> {
+    let (store, mut tries) = (&engine.store, Tries::new(engine.config.retry_timeout()));
     loop {
-        match run_once(engine, key, call).await {
+        let reply = async { store.run(&store.connection(route()).await?, call).await };
+        match reply.await {
             Err(fault) => tries.again(fault).await?,
             reply => return reply,
         }
     }
-}
-
-async fn run_once(engine: &Engine, key: &str, call: &Call) -> Result<Reply, Fault> {
-    let store = &engine.store;
-    store.run(&store.connection(store.route(key)).await?, call).await
 }

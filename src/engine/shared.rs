@@ -78,6 +78,22 @@ impl Engine {
     }
 
     /// Returns the key of a lock. Redisson calls it the raw name.
+    /// The keys of the names of a pattern.
+    pub(super) fn key_pattern(&self, pattern: &str) -> Arc<str> {
+        let mut keys = String::new();
+        for character in self.config.name_prefix().chars() {
+            if "\\*?[]^-".contains(character) {
+                keys.push('\\');
+            }
+            keys.push(character);
+        }
+        (keys + pattern).into()
+    }
+
+    pub(crate) fn name_prefix(&self) -> &str {
+        self.config.name_prefix()
+    }
+
     pub(super) fn key(&self, name: &str) -> Arc<str> {
         match self.config.name_prefix() {
             "" => name.into(),

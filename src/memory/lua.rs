@@ -149,10 +149,15 @@ impl Machine {
     }
 }
 
+const OOM: &[u8] = b"allow-oom";
+
+/// What the first line of a script may say. The second flag is about clusters, which this server is not.
+const FLAGS: [&str; 2] = ["flags=allow-oom", "flags=allow-oom,allow-cross-slot-keys"];
+
 /// Whether the first line of a script lets it run without memory.
 pub(super) fn allows_oom(source: &[u8]) -> bool {
     let line = source.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    line.ends_with(b"flags=allow-oom")
+    line.windows(OOM.len()).any(|part| part == OOM)
 }
 
 /// The script without its first line, such as `#!lua flags=allow-oom`. The line stays as an empty one, so that lines keep their
@@ -168,7 +173,7 @@ fn body(source: &[u8]) -> Result<&[u8], String> {
     if words.next() != Some("lua") {
         return Err(format!("ERR Unexpected engine in script shebang: #!{line}"));
     }
-    match words.find(|word| *word != "flags=allow-oom") {
+    match words.find(|word| !FLAGS.contains(word)) {
         Some(word) => Err(format!("ERR Unknown lua shebang option: {word}")),
         None => Ok(&source[end..]),
     }

@@ -6,6 +6,7 @@
 
 mod channels;
 mod commands;
+mod glob;
 mod history;
 mod keyspace;
 mod link;

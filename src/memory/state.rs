@@ -19,7 +19,7 @@ use crate::clock::WallClock;
 const VERSION: &str = "7.0.15";
 
 /// The commands that are not about keys, and the number of their words. A negative number: at least so many.
-const COMMANDS: [(&str, isize); 11] = [
+const COMMANDS: [(&str, isize); 12] = [
     ("client", -2),
     ("eval", -3),
     ("evalsha", -3),
@@ -27,6 +27,7 @@ const COMMANDS: [(&str, isize); 11] = [
     ("info", -1),
     ("ping", -1),
     ("publish", 3),
+    ("pubsub", -2),
     ("script", -2),
     ("select", 2),
     ("subscribe", -2),
@@ -177,6 +178,7 @@ impl State {
             ("info", _) => self.info(words),
             ("ping", _) => self.ping(words, client),
             ("publish", _) => Ok(self.data.publish(&words[1], &words[2])),
+            ("pubsub", _) => self.data.pubsub(words),
             ("script", _) => self.script(words),
             _ => select(words),
         };
@@ -301,6 +303,20 @@ impl Data {
         Reply::count(subscribers.len())
     }
 
+    /// Counts the subscribers of channels. There are no channels of slots, as in a cluster.
+    fn pubsub(&self, words: &[Bytes]) -> Outcome {
+        let is_sharded = match words.get(1) {
+            Some(word) if word.eq_ignore_ascii_case(b"numsub") => false,
+            Some(word) if word.eq_ignore_ascii_case(b"shardnumsub") => true,
+            _ => return Err("ERR unknown subcommand of PUBSUB".to_owned()),
+        };
+        let count = |channel| if is_sharded { 0 } else { self.channels.subscribers(channel).count() };
+        let pairs = words[2..]
+            .iter()
+            .flat_map(|channel| [Reply::Bulk(Arc::clone(channel)), Reply::count(count(channel))]);
+        Ok(Reply::List(pairs.collect()))
+    }
+
     pub(super) fn send(&self, client: ClientId, replies: &[Reply]) {
         // Fails if the connection is about to be removed.
         if let Some(client) = self.clients.get(&client) {
@@ -313,6 +329,10 @@ impl Host for Data {
     fn call(&mut self, words: &[Bytes]) -> Reply {
         let name = String::from_utf8_lossy(&words[0]).to_ascii_lowercase();
         let is_publish = name == "publish";
+        if name == "pubsub" {
+            self.count_call("pubsub");
+            return self.pubsub(words).into();
+        }
         if !is_publish && COMMANDS.iter().any(|(other, _)| *other == name) {
             return Reply::Error("ERR This Redis command is not allowed from script".to_owned());
         }

@@ -16,6 +16,18 @@ pub(super) enum Value {
     Text(Bytes),
 }
 
+impl Value {
+    /// The name of its type, as Redis has it.
+    pub(super) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Hash(_) => "hash",
+            Self::List(_) => "list",
+            Self::Scores(_) => "zset",
+            Self::Text(_) => "string",
+        }
+    }
+}
+
 /// One type of value.
 pub(super) trait Kind: Default + Into<Value> {
     fn of(value: &mut Value) -> Option<&mut Self>;

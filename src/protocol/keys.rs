@@ -12,6 +12,17 @@ use super::slot::hashed_part;
 /// The end of the key of a writer's intent, and of no lock's key: a grant of a write lock deletes that key.
 const INTENT: &str = "lockkeeper_intent";
 
+/// The queue of a fair lock, up to the colon.
+const QUEUE: &str = "redisson_lock_queue";
+/// The counter of a fenced lock, up to the colon.
+const COUNTER: &str = "redisson_lock_token";
+/// The channels of a lock and of a read-write lock, up to the colon.
+const CHANNEL: &str = "redisson_lock__channel";
+const READ_WRITE_CHANNEL: &str = "redisson_rwlock";
+
+/// With what the derived keys and channels begin for which the script `list.lua` looks, in its order.
+pub(super) const LISTED: [&str; 4] = [QUEUE, COUNTER, CHANNEL, READ_WRITE_CHANNEL];
+
 /// The keys and channels of one lock, derived once for each handle.
 #[derive(Debug)]
 pub(crate) struct LockKeys {
@@ -50,17 +61,17 @@ impl LockKeys {
 
 /// The channel of an RLock, a fair lock or a fenced lock.
 pub(super) fn lock_channel(name: &str) -> Arc<str> {
-    prefixed("redisson_lock__channel", name)
+    prefixed(CHANNEL, name)
 }
 
 /// The channel of a read-write lock, for readers and writers.
 pub(super) fn read_write_channel(name: &str) -> Arc<str> {
-    prefixed("redisson_rwlock", name)
+    prefixed(READ_WRITE_CHANNEL, name)
 }
 
 /// The queue of a fair lock: a list of owners.
 pub(super) fn fair_queue(name: &str) -> Arc<str> {
-    prefixed("redisson_lock_queue", name)
+    prefixed(QUEUE, name)
 }
 
 /// The time until which Java considers each waiter alive: a sorted set.
@@ -80,7 +91,7 @@ pub(super) fn fair_tickets(name: &str) -> Arc<str> {
 
 /// The last token of a fenced lock: a number.
 pub(super) fn fencing_counter(name: &str) -> Arc<str> {
-    prefixed("redisson_lock_token", name)
+    prefixed(COUNTER, name)
 }
 
 /// A key of one hold of a reader: a string.

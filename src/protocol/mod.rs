@@ -5,6 +5,7 @@
 mod exclusive;
 mod fair;
 mod fenced;
+mod found;
 mod keys;
 mod listing;
 mod read_write;
@@ -18,6 +19,7 @@ mod traits;
 pub(crate) use exclusive::Reentrant;
 pub(crate) use fair::Fair;
 pub(crate) use fenced::Fenced;
+pub(crate) use found::{Found, find};
 pub(crate) use keys::LockKeys;
 pub(crate) use listing::{Holding, LeaseLeft, Listing};
 pub(crate) use read_write::{Read, Write};

@@ -82,6 +82,7 @@ scripts! {
         fair_release("fair/release.lua" with "rlock/shared.lua" "fair/shared.lua"; lock, queue, scores, places, tickets, channel; owner, keep, java_wait_ms);
         fenced_acquire("fenced/acquire.lua" with "rlock/shared.lua"; lock, counter; owner, lease_ms);
         inspect("inspect.lua" with "read/shared.lua"; lock; cursor);
+        list("list.lua"; ; cursor, pattern, count, queue, counter, channel, rw_channel);
         read_acquire("read/acquire.lua" with "read/shared.lua"; lock, channel; owner, grant, lease_ms);
         read_reenter("read/reenter.lua" with "read/shared.lua"; lock, channel; owner, grant, want, lease_ms);
         read_release("read/release.lua" with "read/shared.lua"; lock, channel; owner, grant, keep, usual_ms);

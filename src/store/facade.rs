@@ -176,6 +176,15 @@ impl Store {
         Route { slot, index: ConnectionIndex::of(key) }
     }
 
+    /// Where commands about no key go, to reach each master once.
+    pub(crate) fn routes_to_all(&self) -> Vec<Route> {
+        let slots = match &self.servers {
+            Servers::Several(topology) if self.is_cluster() => topology.map().one_slot_of_each(),
+            _ => vec![0],
+        };
+        slots.into_iter().map(|slot| Route { slot, index: ConnectionIndex::FIRST }).collect()
+    }
+
     /// Returns the connection for acquires that wait for replicas, beside the one for other commands.
     pub(crate) async fn connection_of_acquires(&self, route: Route) -> Result<Connection, Fault> {
         let index = route.index.beside();

@@ -12,6 +12,7 @@ mod identity;
 mod interference;
 mod late_copies;
 mod ledger;
+mod listing;
 mod masters;
 mod messages;
 mod renewals;

@@ -1,6 +1,7 @@
 //! Commands on keys of any type.
 
-use super::parse::{integer, is};
+use super::parse::{SYNTAX, integer, is};
+use crate::memory::glob::fits;
 use crate::memory::keyspace::Keyspace;
 use crate::memory::value::Bytes;
 use crate::memory::wire::{Outcome, Reply};
@@ -65,4 +66,32 @@ pub(super) fn expire(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     }
     keyspace.set_expiry(&words[1], Some(at));
     Ok(Reply::Int(1))
+}
+
+/// Returns all keys at once, whatever the count: a real server may do that, too.
+pub(super) fn scan(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
+    let is_number = std::str::from_utf8(&words[1]).is_ok_and(|cursor| cursor.parse::<u64>().is_ok());
+    if !is_number {
+        return Err("ERR invalid cursor".to_owned());
+    }
+    let (mut pattern, mut kind): (&[u8], Option<&[u8]>) = (b"*", None);
+    for option in words[2..].chunks(2) {
+        match option {
+            [name, value] if is(name, "match") => pattern = value,
+            [name, value] if is(name, "type") => kind = Some(value),
+            [name, value] if is(name, "count") => {
+                if integer(value)? < 1 {
+                    return Err(SYNTAX.to_owned());
+                }
+            }
+            _ => return Err(SYNTAX.to_owned()),
+        }
+    }
+    let fitting: Vec<Bytes> = keyspace.keys().filter(|key| fits(pattern, key)).cloned().collect();
+    let mut is_wanted = |key: &&Bytes| {
+        kind.is_none_or(|kind| keyspace.value(key).is_some_and(|value| is(kind, value.kind())))
+    };
+    let mut found: Vec<&Bytes> = fitting.iter().filter(|key| is_wanted(key)).collect();
+    found.sort(); // so that a test can be repeated exactly
+    Ok(Reply::List(vec![Reply::bulk("0"), Reply::list(found)]))
 }

@@ -54,6 +54,7 @@ commands! {
     "pexpire" -3 keys::expire;
     "pttl" 2 keys::ttl;
     "rpush" -3 list::push_back;
+    "scan" -2 keys::scan;
     "set" -3 text::set;
     "time" 1 keys::time;
     "zadd" -4 scores::add;

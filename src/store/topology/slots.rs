@@ -1,6 +1,6 @@
 //! Which server is the master of each slot. Pure: asks nobody.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use super::address::Address;
@@ -64,6 +64,12 @@ impl Map {
     /// Some master. Without a cluster, the only one.
     pub(super) fn first(&self) -> Option<&Address> {
         self.0.first().map(|range| &range.master)
+    }
+
+    /// A slot of each master.
+    pub(in crate::store) fn one_slot_of_each(&self) -> Vec<u16> {
+        let firsts = self.0.iter().map(|range| (&range.master, range.first));
+        firsts.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
     pub(in crate::store) fn masters(&self) -> BTreeSet<&Address> {

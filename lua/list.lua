@@ -1,0 +1,62 @@
+#!lua flags=allow-oom,allow-cross-slot-keys
+--[[
+  Finds a part of the locks of this server.
+
+  ARGV[1]  cursor      where to continue; 0: at the beginning
+  ARGV[2]  pattern     text: which keys, as for SCAN
+  ARGV[3]  count       about how many keys to look at
+  ARGV[4]  queue       text: the queue of a fair lock, up to the colon
+  ARGV[5]  counter     text: the counter of a fenced lock, up to the colon
+  ARGV[6]  channel     text: the channel of a lock, up to the colon
+  ARGV[7]  rw_channel  text: the channel of a read-write lock, up to the colon
+
+  Returns
+    list  the cursor of the next part (0: there is none). Then five items for each key that can be a lock: the key; 1 for a
+          read-write lock, else 0; 1 if there is a counter, else 0; the waiters in the queue; and the connections that listen to
+          the channel. A key can be in more than one part
+  Publishes  nothing
+  Repeating  changes nothing
+]]
+local cursor, pattern, count, queue, counter, channel, rw_channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+
+-- pcall everywhere: a key can be gone or under way to another server, and this user can lack a right to it.
+
+-- What was counted, or 0 if the server or the user's rights do not allow it.
+local function number(reply)
+  return type(reply) == 'number' and reply or 0
+end
+
+-- The connections that listen to a channel.
+local function listeners(reply)
+  return reply.err and 0 or number(reply[2])
+end
+
+-- Whether the hash of a key can be a lock: 1 for a read-write lock, 0 for another one, nil for other data. Looks at two fields,
+-- whatever the size of the hash.
+local function kind(key)
+  local mode = redis.pcall('hget', key, 'mode')
+  if mode == 'read' or mode == 'write' then
+    return 1
+  end
+  local fields = redis.pcall('hrandfield', key, '2', 'withvalues')
+  if #fields == 2 and string.find(fields[1], '^.+:%d+$') and string.find(fields[2], '^%d+$') then
+    return 0
+  end
+  return nil
+end
+
+local part = redis.call('scan', cursor, 'match', pattern, 'count', count, 'type', 'hash')
+local answer = { part[1] }
+for _, key in ipairs(part[2]) do
+  local is_read_write = kind(key)
+  if is_read_write then
+    local tag = string.find(key, '{', 1, true) and key or '{' .. key .. '}'
+    local wakes = (is_read_write == 1 and rw_channel or channel) .. ':' .. tag
+    local row = #answer
+    answer[row + 1], answer[row + 2] = key, is_read_write
+    answer[row + 3] = number(redis.pcall('exists', counter .. ':' .. tag))
+    answer[row + 4] = number(redis.pcall('llen', queue .. ':' .. tag))
+    answer[row + 5] = listeners(redis.pcall('pubsub', 'numsub', wakes)) + listeners(redis.pcall('pubsub', 'shardnumsub', wakes))
+  end
+end
+return answer

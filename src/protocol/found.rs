@@ -1,0 +1,59 @@
+//! The locks of a server, as a scan finds them.
+
+use std::sync::Arc;
+
+use super::keys::LISTED;
+use super::script::{Arg, Call, Reply};
+use super::scripts;
+use crate::fault::Fault;
+
+/// About how many keys one command looks at. A server does nothing else meanwhile: 500 locks take it about 3 ms.
+const COUNT: u64 = 500;
+
+/// A key that can be a lock. Whether it is one, and who holds it, is asked with [`inspect`](super::inspect).
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) key: Arc<str>,
+    pub(crate) is_read_write: bool,
+    /// There is a counter for fencing tokens.
+    pub(crate) has_counter: bool,
+    /// Waiters in the queue of a fair lock.
+    pub(crate) queued: u64,
+    /// Connections that wait for a message about the lock.
+    pub(crate) listeners: u64,
+}
+
+/// Looks for a part of the locks of a server.
+pub(crate) fn find(cursor: Arg, pattern: &Arc<str>) -> Call {
+    let [queue, counter, channel, rw_channel] = LISTED.map(|prefix| Arg::Text(prefix.into()));
+    scripts::list(cursor, Arg::Text(Arc::clone(pattern)), COUNT, queue, counter, channel, rw_channel)
+}
+
+impl Found {
+    /// Adds what a part has. Returns the cursor of the next part; `None`: there is none.
+    pub(crate) fn add(found: &mut Vec<Self>, reply: &Reply) -> Result<Option<Arg>, Fault> {
+        let unexpected = || Fault::unexpected(reply);
+        let Reply::List(list) = reply else { return Err(unexpected()) };
+        let [Reply::Text(cursor), rows @ ..] = &list[..] else { return Err(unexpected()) };
+        for row in rows.chunks(5) {
+            let [
+                Reply::Text(key),
+                Reply::Int(is_read_write),
+                Reply::Int(has_counter),
+                Reply::Int(queued),
+                Reply::Int(listeners),
+            ] = row
+            else {
+                return Err(unexpected());
+            };
+            found.push(Self {
+                key: key.as_str().into(),
+                is_read_write: *is_read_write == 1,
+                has_counter: *has_counter == 1,
+                queued: u64::try_from(*queued).unwrap_or_default(),
+                listeners: u64::try_from(*listeners).unwrap_or_default(),
+            });
+        }
+        Ok((cursor != "0").then(|| Arg::Text(cursor.as_str().into())))
+    }
+}

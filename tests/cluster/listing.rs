@@ -1,0 +1,68 @@
+//! The locks of all masters.
+
+use lockkeeper::ListedLock;
+use lockkeeper_testkit::Cluster;
+
+use super::support::{LIMIT, MS, nothing_is_left, soon, waiter};
+use super::{client, clients};
+use tokio::time::{Instant, sleep};
+
+/// Also with waiters, which listen at the master of their slot.
+#[tokio::test]
+async fn the_locks_of_all_masters_are_listed_once() {
+    let group = Cluster::start(3, 0);
+    let [locks, beside] = clients(&group).await;
+    let mut names: Vec<String> =
+        (0..3).flat_map(|master| ["one", "other"].map(|text| group.name_on(master, text))).collect();
+    names.sort();
+    let mut guards = Vec::new();
+    for name in &names {
+        guards.push(locks.rlock(name).lock().await.unwrap());
+    }
+    let waiting: Vec<_> = names.iter().map(|name| waiter(beside.rlock(name))).collect();
+    let fresh = client(&group).await;
+    let start = Instant::now();
+    let all: Vec<ListedLock> = loop {
+        let all = soon(fresh.list("*")).await.unwrap();
+        if all.iter().all(|lock| lock.listeners == 1) {
+            break all;
+        }
+        assert!(start.elapsed() < LIMIT, "{all:#?}");
+        sleep(10 * MS).await;
+    };
+    assert_eq!(all.iter().map(|lock| &lock.name).collect::<Vec<_>>(), names.iter().collect::<Vec<_>>());
+    for guard in guards {
+        guard.unlock().await.unwrap();
+    }
+    for task in waiting {
+        soon(task).await.unwrap().unlock().await.unwrap();
+    }
+    drop((locks, beside, fresh));
+    nothing_is_left(|| group.keys(), || group.channels()).await;
+}
+
+/// A server that has only some keys of a slot refuses to look at the others.
+#[tokio::test]
+async fn a_slot_that_moves_disturbs_no_listing() {
+    let group = Cluster::start(2, 0);
+    let locks = client(&group).await;
+    let (moving, staying) = (group.name_on(0, "moving"), group.name_on(1, "staying"));
+    let guards = [locks.rlock(&moving).lock().await.unwrap(), locks.rlock(&staying).lock().await.unwrap()];
+    let slot = group.slot_of(&moving);
+    group.open_slot(slot, 1);
+    for has_moved in [false, true] {
+        if has_moved {
+            group.move_key(&moving, 1);
+        }
+        let all = soon(locks.list("*")).await.unwrap();
+        assert!(all.iter().any(|lock| lock.name == staying), "{has_moved}: {all:#?}");
+    }
+    group.close_slot(slot, 1);
+    let all = soon(locks.list("*")).await.unwrap();
+    assert_eq!(all.len(), 2, "{all:#?}");
+    for guard in guards {
+        guard.unlock().await.unwrap();
+    }
+    drop(locks);
+    nothing_is_left(|| group.keys(), || group.channels()).await;
+}

@@ -1,0 +1,209 @@
+//! What `LockClient::list` finds.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::collections::BTreeMap;
+
+use lockkeeper::{Error, ListedLock, LockClient, LockConfig, LockKind, RemainingLease};
+use support::{SECOND, Scene, connect, eventually, patient, soon, waiter};
+
+async fn list(locks: &LockClient, pattern: &str) -> BTreeMap<String, ListedLock> {
+    let listed = soon(locks.list(pattern)).await.unwrap();
+    assert!(listed.is_sorted_by_key(|lock| lock.name.clone()));
+    listed.into_iter().map(|lock| (lock.name.clone(), lock)).collect()
+}
+
+#[tokio::test]
+async fn locks_of_all_types_are_listed_with_their_holders_and_waiters() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client().await, scene.client().await);
+    let mut reentrant = locks.rlock("reentrant");
+    let (outer, inner) = (reentrant.lock().await.unwrap(), reentrant.lock().await.unwrap());
+    let fair = locks.fair_lock("{shop}:fair").lock().await.unwrap();
+    let fenced = locks.fenced_lock("fenced").lock().await.unwrap();
+    let mut reading = locks.read_write_lock("reading").into_read();
+    let (one, other) =
+        (reading.lock().await.unwrap(), locks.read_write_lock("reading").read().lock().await.unwrap());
+    let writing = locks.read_write_lock("writing").write().lock().await.unwrap();
+    // As Java's: its threads have the number of the owner.
+    let java = "8743c9c0-0795-4907-87fd-6c719a6b4586:77";
+    let _: u64 = scene.server.run(&["HSET", "java", java, "3"]);
+    let _: u64 = scene.server.run(&["PEXPIRE", "java", "30000"]);
+
+    let waiting: Vec<_> = ["reentrant", "fenced"].map(|name| waiter(beside.rlock(name))).into();
+    let queued = waiter(beside.fair_lock("{shop}:fair"));
+    let reader = waiter(beside.read_write_lock("writing").into_read());
+    let all = eventually_listed(&locks, "*", |all| {
+        all["reentrant"].listeners + all["fenced"].listeners + all["writing"].listeners == 3
+            && all["{shop}:fair"].queued == 1
+    })
+    .await;
+
+    let kinds: Vec<_> = all.values().map(|lock| (&*lock.name, lock.kind)).collect();
+    assert_eq!(
+        kinds,
+        [
+            ("fenced", LockKind::Fenced),
+            ("java", LockKind::Reentrant),
+            ("reading", LockKind::ReadWrite),
+            ("reentrant", LockKind::Reentrant),
+            ("writing", LockKind::ReadWrite),
+            ("{shop}:fair", LockKind::Fair),
+        ]
+    );
+    for lock in all.values() {
+        assert_eq!(
+            Some(&lock.info.holders),
+            locks.inspect(&lock.name).await.unwrap().map(|info| info.holders).as_ref()
+        );
+        let left = lock.info.remaining_lease.duration().unwrap();
+        assert!(left > SECOND && left <= 30 * SECOND, "{left:?}");
+    }
+    let holds =
+        |name: &str| -> Vec<u64> { all[name].info.holders.iter().map(|holder| holder.holds).collect() };
+    assert_eq!(holds("reentrant"), [2]);
+    assert_eq!(holds("java"), [3]);
+    assert_eq!(all["java"].info.holders[0].owner, java);
+    assert_eq!((all["java"].queued, all["java"].listeners), (0, 0));
+    assert_eq!(all["{shop}:fair"].listeners, 0, "its waiters have channels of their own");
+
+    for task in waiting.into_iter().chain([queued, reader]) {
+        task.abort();
+        let _ = task.await;
+    }
+    for guard in [outer, inner, fair, fenced.into(), one, other, writing] {
+        guard.unlock().await.unwrap();
+    }
+    let _: u64 = scene.server.run(&["DEL", "java", "redisson_lock_token:{fenced}"]);
+    drop((reentrant, reading, locks, beside));
+    scene.end().await;
+}
+
+async fn eventually_listed(
+    locks: &LockClient,
+    pattern: &str,
+    is_right: impl Fn(&BTreeMap<String, ListedLock>) -> bool,
+) -> BTreeMap<String, ListedLock> {
+    let start = tokio::time::Instant::now();
+    loop {
+        let all = list(locks, pattern).await;
+        if is_right(&all) {
+            return all;
+        }
+        assert!(start.elapsed() < support::LIMIT, "{all:#?}");
+        tokio::time::sleep(10 * support::MS).await;
+    }
+}
+
+#[tokio::test]
+async fn other_data_and_free_locks_are_not_listed() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    for command in [
+        &["SET", "text", "a:1"][..],
+        &["RPUSH", "list", "a:1"],
+        &["ZADD", "scores", "1", "a:1"],
+        &["HSET", "data", "a:1", "x"],
+        &["HSET", "user", "name", "1"],
+        &["HSET", "two", "a:1", "1", "b:2", "1"],
+        &["HSET", "mode", "mode", "read"],
+        &["HSET", "other mode", "mode", "dark"],
+        // A read-write lock of which only a dead reader is left.
+        &["HSET", "dead", "mode", "read", "8743c9c0-0795-4907-87fd-6c719a6b4586:77", "1"],
+    ] {
+        let _: redis::Value = scene.server.run(command);
+    }
+    locks.fenced_lock("free").lock().await.unwrap().unlock().await.unwrap();
+    assert_eq!(soon(locks.list("*")).await.unwrap(), []);
+    // A lock that never ends, as after a PERSIST.
+    let _: u64 = scene.server.run(&["HSET", "endless", "a:1", "1"]);
+    assert_eq!(list(&locks, "*").await["endless"].info.remaining_lease, RemainingLease::Endless);
+    for key in ["text", "list", "scores", "data", "user", "two", "mode", "other mode", "dead", "endless"] {
+        let _: u64 = scene.server.run(&["DEL", key]);
+    }
+    let _: u64 = scene.server.run(&["DEL", "redisson_lock_token:{free}"]);
+    drop(locks);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_pattern_is_about_names_and_the_prefix_stands_for_itself() {
+    let scene = Scene::start();
+    let plain = scene.client().await;
+    let with_prefix = |prefix: &str| connect(scene.server.url(), patient().name_prefix(prefix));
+    let (stars, shop) = (with_prefix("a*[b]?\\:").await, with_prefix("shop:").await);
+    let mut guards = Vec::new();
+    for (locks, name) in [(&stars, "x"), (&stars, "y"), (&shop, "x"), (&plain, "aZ[b]Z\\:z"), (&plain, "x")] {
+        guards.push(locks.rlock(name).lock().await.unwrap());
+    }
+    let names = async |locks: &LockClient, pattern: &str| -> Vec<String> {
+        list(locks, pattern).await.into_keys().collect()
+    };
+    assert_eq!(names(&stars, "*").await, ["x", "y"]);
+    assert_eq!(names(&stars, "y").await, ["y"]);
+    assert_eq!(names(&shop, "*").await, ["x"]);
+    assert_eq!(names(&plain, "shop:?").await, ["shop:x"]);
+    assert_eq!(names(&plain, "[xy]").await, ["x"]);
+    assert_eq!(names(&plain, "*").await.len(), 5);
+    assert!(matches!(plain.list("").await, Err(Error::InvalidName { .. })));
+    for guard in guards {
+        guard.unlock().await.unwrap();
+    }
+    drop((plain, stars, shop));
+    scene.end().await;
+}
+
+/// More keys than one command looks at. Each lock is found once.
+#[tokio::test]
+async fn locks_among_many_other_keys_are_found() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let fill = "for i = 1, 20000 do redis.call('set', 'other:' .. i, i) end \
+                for i = 1, 1500 do redis.call('hset', 'lock:' .. i, 'a:1', 1) redis.call('pexpire', 'lock:' .. i, 60000) end";
+    let _: Option<String> = scene.server.run(&["EVAL", fill, "0"]);
+    let found = list(&locks, "*").await;
+    assert_eq!(found.len(), 1_500);
+    assert_eq!(list(&locks, "lock:7?").await.len(), 10);
+    let empty = "for i = 1, 20000 do redis.call('del', 'other:' .. i, 'lock:' .. i) end";
+    let _: Option<String> = scene.server.run(&["EVAL", empty, "0"]);
+    drop(locks);
+    scene.end().await;
+}
+
+/// The user may lock, but not look at other keys.
+#[tokio::test]
+async fn a_missing_right_is_an_error() {
+    let scene = Scene::start();
+    let user = ["ACL", "SETUSER", "locker", "on", ">secret", "~lock:*", "+@all", "-scan"];
+    let _: String = scene.server.run(&user);
+    let url = scene.server.url().replace("redis://", "redis://locker:secret@");
+    let locks = connect(url, LockConfig::builder()).await;
+    let result = soon(locks.list("lock:*")).await;
+    assert!(matches!(result, Err(Error::Permission(_))), "{result:?}");
+    let guard = locks.rlock("lock:a").lock().await.unwrap();
+    // With that right, what this user may not look at is left out.
+    let _: String = scene.server.run(&["ACL", "SETUSER", "locker", "+scan"]);
+    let _: u64 = scene.server.run(&["HSET", "secret", "a:1", "1"]);
+    let found = list(&locks, "*").await;
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["lock:a"]);
+    guard.unlock().await.unwrap();
+    let _: u64 = scene.server.run(&["DEL", "secret"]);
+    drop(locks);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn an_outage_is_an_error_after_the_retry_timeout() {
+    let mut scene = Scene::start();
+    let config = LockConfig::builder().command_timeout(SECOND).retry_timeout(SECOND);
+    let locks = connect(scene.server.url(), config).await;
+    scene.server.kill();
+    let error = soon(locks.list("*")).await.unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    scene.server.start_again();
+    eventually("the server answers", || scene.server.connect().is_ok(), |&answers| answers).await;
+    assert_eq!(soon(locks.list("*")).await.unwrap(), []);
+    drop(locks);
+    scene.end().await;
+}
