@@ -207,3 +207,38 @@ async fn an_outage_is_an_error_after_the_retry_timeout() {
     drop(locks);
     scene.end().await;
 }
+
+/// What docs/operations.md grants is enough to see everything.
+#[tokio::test]
+async fn the_documented_rights_are_enough() {
+    let page = include_str!("../docs/operations.md");
+    let (_, rule) = page.split_once("ACL SETUSER observer").unwrap();
+    let rule = rule.split("```").next().unwrap().split_whitespace();
+    let scene = Scene::start();
+    let words: Vec<&str> = ["ACL", "SETUSER", "observer"].into_iter().chain(rule).collect();
+    let _: String = scene.server.run(&words);
+    // Older servers do not know it.
+    let _ = scene.server.try_run::<()>(&["ACL", "SETUSER", "observer", "+client|setinfo"]);
+    let locks = scene.client().await;
+    let url = scene.server.url().replace("redis://", "redis://observer:secret@");
+    let observer = connect(url, patient()).await;
+    let fair = locks.fair_lock("fair").lock().await.unwrap();
+    let fenced = locks.fenced_lock("fenced").lock().await.unwrap();
+    let reading = locks.read_write_lock("shared").read().lock().await.unwrap();
+    let waiting = [waiter(locks.fair_lock("fair")), waiter(locks.read_write_lock("shared").into_write())];
+    eventually_listed(&observer, "*", |all| {
+        all["fair"].queued == 1 && all["shared"].listeners == 1 && all["fenced"].kind == LockKind::Fenced
+    })
+    .await;
+    let refused: Vec<redis::Value> = scene.server.run(&["ACL", "LOG"]);
+    assert!(refused.is_empty(), "{refused:?}");
+    for guard in [fair, fenced.into(), reading] {
+        guard.unlock().await.unwrap();
+    }
+    for task in waiting {
+        soon(task).await.unwrap().unlock().await.unwrap();
+    }
+    let _: u64 = scene.server.run(&["DEL", "redisson_lock_token:{fenced}"]);
+    drop((locks, observer));
+    scene.end().await;
+}
