@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::config::LockConfig;
-use crate::engine::{self, Engine, inspect, list_all};
+use crate::engine::{self, Engine, info, inspect, list_all};
 use crate::error::Result;
-use crate::info::{ListedLock, LockInfo};
+use crate::info::{ListedLock, LockInfo, ServerInfo};
 use crate::leader::{Candidate, LeaderWatch};
 use crate::locks::{FairLock, FencedLock, RLock, ReadWriteLock};
 use crate::owner::Owner;
@@ -248,6 +248,28 @@ impl LockClient {
             .into_iter()
             .filter_map(|(found, list)| ListedLock::from_server(&found, list, prefix))
             .collect())
+    }
+
+    /// Returns what each master tells of itself: version, memory, persistence, replicas. Asks each master once, with `INFO`.
+    ///
+    /// # Errors
+    ///
+    /// A fault of server or network, or a user without the right to call `INFO`.
+    ///
+    /// # Cancel safety
+    ///
+    /// The call changes nothing, so it can be dropped at any time.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// for server in locks.servers().await? {
+    ///     println!("{} runs {:?}", server.address, server.fact("redis_version"));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn servers(&self) -> Result<Vec<ServerInfo>> {
+        let servers = info(&self.0).await?;
+        Ok(servers.into_iter().map(|(address, info)| ServerInfo::from_server(&address, &info)).collect())
     }
 
     /// Ends the client and all its clones. Asks the server.

@@ -1,5 +1,6 @@
 //! What the server knows of a lock.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::protocol::{Found, LeaseLeft, Listing};
@@ -49,6 +50,43 @@ pub struct ListedLock {
     /// The connections that listen for its release: one for each client that has waiters. 0 for fair locks. In a cluster without
     /// sharded messages, only those at the same server are counted.
     pub listeners: u64,
+}
+
+/// What a master tells of itself, see [`LockClient::servers`](crate::LockClient::servers).
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// for server in locks.servers().await? {
+///     println!("{}: {:?}", server.address, server.fact("maxmemory_policy"));
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerInfo {
+    /// The address, as errors and events name it.
+    pub address: String,
+    /// The facts of the command `INFO`, by their names there.
+    pub facts: BTreeMap<String, String>,
+}
+
+impl ServerInfo {
+    /// Returns a fact by its name in `INFO`, such as `maxmemory_policy`. `None`: the server does not tell it. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(server: lockkeeper::ServerInfo) {
+    /// let version = server.fact("redis_version");
+    /// # }
+    /// ```
+    pub fn fact(&self, name: &str) -> Option<&str> {
+        self.facts.get(name).map(String::as_str)
+    }
+
+    pub(crate) fn from_server(address: &str, info: &str) -> Self {
+        let facts = info.lines().filter_map(|line| line.split_once(':'));
+        let facts = facts.map(|(name, fact)| (name.to_owned(), fact.trim().to_owned()));
+        Self { address: address.to_owned(), facts: facts.collect() }
+    }
 }
 
 /// The type of a lock, as far as the server knows it.

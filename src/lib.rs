@@ -30,7 +30,7 @@ pub use config::{LockConfig, LockConfigBuilder, ShardedMessages};
 pub use credentials::Credentials;
 pub use error::{Cause, Error, LockId, Lost, Result};
 pub use guard::{FencedGuard, LockGuard};
-pub use info::{Holder, ListedLock, LockInfo, LockKind, RemainingLease};
+pub use info::{Holder, ListedLock, LockInfo, LockKind, RemainingLease, ServerInfo};
 pub use leader::{Candidate, LeaderWatch, Leadership, Resigner};
 pub use locks::{
     BaseLock, FairLock, FencedLock, Member, MultiLock, OwnerLock, RLock, ReadLock, ReadWriteLock, RedLock,

@@ -1,4 +1,4 @@
-//! What `LockClient::list` finds.
+//! What `LockClient::list` finds, and what `LockClient::servers` tells.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -6,7 +6,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use lockkeeper::{Error, ListedLock, LockClient, LockConfig, LockKind, RemainingLease};
-use support::{SECOND, Scene, connect, eventually, patient, soon, waiter};
+use support::{SECOND, Scene, address, connect, eventually, patient, soon, waiter};
 
 async fn list(locks: &LockClient, pattern: &str) -> BTreeMap<String, ListedLock> {
     let listed = soon(locks.list(pattern)).await.unwrap();
@@ -240,5 +240,18 @@ async fn the_documented_rights_are_enough() {
     }
     let _: u64 = scene.server.run(&["DEL", "redisson_lock_token:{fenced}"]);
     drop((locks, observer));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn servers_tell_of_themselves() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let servers = soon(locks.servers()).await.unwrap();
+    assert_eq!(servers.len(), 1);
+    assert_eq!(servers[0].address, address(&scene.server.url()));
+    assert_eq!(servers[0].fact("redis_mode"), Some("standalone"));
+    assert_eq!(servers[0].fact("no such fact"), None);
+    drop(locks);
     scene.end().await;
 }

@@ -37,6 +37,12 @@ pub(crate) async fn list_all(engine: &Engine, pattern: &str) -> Result<Vec<(Foun
     Ok(all.into_iter().filter(|(_, listing)| is_lock(listing)).collect())
 }
 
+/// What each master tells of itself: its address, and the text of `INFO`. Tries once.
+pub(crate) async fn info(engine: &Engine) -> Result<Vec<(Arc<str>, String)>> {
+    engine.check_runtime()?;
+    Ok(engine.store.info().await?)
+}
+
 /// Finds the locks of one master.
 async fn find_all(engine: &Engine, route: Route, pattern: &Arc<str>) -> Result<Vec<Found>, Fault> {
     let (mut found, mut cursor) = (Vec::new(), Some(Arg::Text("0".into())));

@@ -33,7 +33,7 @@ pub(crate) use acquire::{Patience, acquire};
 pub(crate) use grant::Caller;
 pub(crate) use handle::{Handle, Quorum};
 pub(crate) use held::{HeldLock, HoldTimes};
-pub(crate) use list::list_all;
+pub(crate) use list::{info, list_all};
 pub(crate) use owner_grants::OwnerGrants;
 pub(crate) use query::{check_rights, force_unlock, inspect, is_locked, remaining_lease};
 pub(crate) use shared::Engine;

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
+use redis::{FromRedisValue, cmd};
 use tokio::time::Instant;
 
 use super::connection_index::{ConnectionCount, ConnectionIndex};
@@ -183,6 +184,16 @@ impl Store {
             _ => vec![0],
         };
         slots.into_iter().map(|slot| Route { slot, index: ConnectionIndex::FIRST }).collect()
+    }
+
+    /// What each master tells of itself: its address, and the text of `INFO`.
+    pub(crate) async fn info(&self) -> Result<Vec<(Arc<str>, String)>, Fault> {
+        let masters = self.routes_to_all().into_iter().filter_map(|route| self.servers.master(route.slot));
+        let ask = async |server: Arc<Server>| {
+            let info = String::from_redis_value(server.ask(&cmd("INFO")).await?).unwrap_or_default();
+            Ok((Arc::clone(server.address()), info))
+        };
+        try_join_all(masters.map(ask)).await
     }
 
     /// Returns the connection for acquires that wait for replicas, beside the one for other commands.
