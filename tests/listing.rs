@@ -250,7 +250,7 @@ async fn servers_tell_of_themselves() {
     let servers = soon(locks.servers()).await.unwrap();
     assert_eq!(servers.len(), 1);
     assert_eq!(servers[0].address, address(&scene.server.url()));
-    assert_eq!(servers[0].fact("redis_mode"), Some("standalone"));
+    assert_eq!(servers[0].fact("tcp_port"), Some(scene.server.port().to_string().as_str()));
     assert_eq!(servers[0].fact("no such fact"), None);
     drop(locks);
     scene.end().await;
