@@ -14,6 +14,9 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     /// The name of the type, for errors. An owner uses one name for locks of one family at a time.
     fn family(&self) -> &'static str;
 
+    /// The type, for metrics.
+    fn lock_type(&self) -> LockType;
+
     /// Derives the keys and channels from the key of the lock.
     fn keys(&self, lock: Arc<str>) -> LockKeys;
 
@@ -76,6 +79,18 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     fn owner<'a>(&self, field: &'a str) -> Option<&'a str> {
         Some(field)
     }
+}
+
+/// A type of lock, as users see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum LockType {
+    Fair,
+    Fenced,
+    Multi,
+    Read,
+    Red,
+    RLock,
+    Write,
 }
 
 /// What a call does if another owner holds the lock.
