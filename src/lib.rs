@@ -14,6 +14,7 @@ mod jitter;
 mod locks;
 #[cfg(feature = "memory")]
 pub mod memory;
+mod metrics;
 mod owner;
 #[cfg(feature = "memory")]
 mod process;

@@ -22,6 +22,7 @@ use crate::config::LockConfig;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind, Sent};
 use crate::jitter;
+use crate::metrics::OfClient;
 use crate::report::Limit;
 use crate::store::{OpenError, Source, SourceError, Store};
 
@@ -42,6 +43,7 @@ pub(crate) struct Engine {
     pub(super) under_way: UnderWay,
     pub(super) releases: Releases,
     pub(super) shares: Arc<Shares>,
+    pub(super) metrics: OfClient,
     /// True from the shutdown on.
     closing: watch::Sender<bool>,
 }
@@ -62,6 +64,7 @@ impl Engine {
             under_way: UnderWay::default(),
             releases: Releases::new(&store),
             shares: Arc::default(),
+            metrics: OfClient::new(),
             closing: watch::Sender::new(false),
             store,
             config,

@@ -62,8 +62,10 @@ pub(crate) async fn acquire<G: From<LockGuard>>(
     patience: Patience,
     caller: Caller,
 ) -> Result<Option<G>> {
-    let held: Option<HeldLock> = engine::acquire(handle, patience, caller).await?;
-    Ok(held.map(|held| LockGuard::new(held).into()))
+    let acquiring = handle.acquiring();
+    let held: Result<Option<HeldLock>> = engine::acquire(handle, patience, caller).await;
+    acquiring.ends(patience.outcome(&held));
+    Ok(held?.map(|held| LockGuard::new(held).into()))
 }
 
 pub(crate) async fn remaining_lease(handle: &Handle) -> Result<Option<RemainingLease>> {

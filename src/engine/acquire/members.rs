@@ -329,7 +329,8 @@ impl<'a> Members<'a> {
         let is_granted = |&member: &usize| self.pending[member].granted_until.is_some();
         let subject = handle.subject((0..self.pending.len()).filter(is_granted));
         let deadlines = self.pending.iter().map(|member| member.granted_until.unwrap_or(Moment::PAST));
-        let hold = Arc::new(Hold::new(deadlines, handle.quorum, handle.term(self.at), subject));
+        let metrics = handle.metrics.held(self.at);
+        let hold = Arc::new(Hold::new(deadlines, handle.quorum, handle.term(self.at), subject, metrics));
         let mut held = PerMember::new();
         let mut is_given_up = false;
         for (member, pending) in self.pending.iter_mut().enumerate() {

@@ -25,6 +25,7 @@ use crate::clock;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind, Sent};
 use crate::jitter;
+use crate::metrics::Acquired;
 
 /// How long a call waits for a lock that another owner holds.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +34,18 @@ pub(crate) enum Patience {
     None,
     For(Duration),
     Forever,
+}
+
+impl Patience {
+    /// How such a call ended, for metrics.
+    pub(crate) const fn outcome(self, held: &Result<Option<HeldLock>>) -> Acquired {
+        match (held, self) {
+            (Ok(Some(_)), _) => Acquired::Granted,
+            (Ok(None), Self::None) => Acquired::Busy,
+            (Ok(None), _) => Acquired::TimedOut,
+            (Err(_), _) => Acquired::Error,
+        }
+    }
 }
 
 /// Acquires the lock. `None`: another owner holds it.
@@ -186,7 +199,8 @@ impl<'a> Acquisition<'a> {
         let engine = &self.handle.members[member].lock.engine;
         let key = self.members.queue_key(member);
         let is_able = self.handle.can_take_over() || self.handle.can_share();
-        (member, Waiter::join(&engine.wait_queues, key, is_able, &engine.store, &engine.config))
+        let waiting = self.handle.metrics.waiting();
+        (member, Waiter::join(&engine.wait_queues, key, is_able, &engine.store, &engine.config, waiting))
     }
 
     /// Leaves the queue for a member after the lock was granted.
