@@ -91,7 +91,7 @@ impl HeldLock {
         for member in self.members.drain(..) {
             member.grant.leak(&self.hold);
         }
-        self.hold.give_back();
+        self.hold.give_back(clock::now());
     }
 
     /// Renews the lease for a time that the caller chose.

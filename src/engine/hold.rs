@@ -187,15 +187,15 @@ impl Hold {
     }
 
     /// Records that it was given back: from now on its end is no loss.
-    pub(super) fn give_back(&self) {
+    pub(super) fn give_back(&self, now: Moment) {
         let _ = self.report.compare_exchange(HELD, GIVEN_BACK, Ordering::Relaxed, Ordering::Relaxed);
-        self.metrics.ends();
+        self.metrics.ends(now);
     }
 
     /// Reports that the server did not have it any more when it was given back.
     pub(super) fn report_gone(&self) {
         if self.report.swap(REPORTED, Ordering::Relaxed) != REPORTED {
-            self.report_lost(LossCause::Removed);
+            self.report_lost(LossCause::Removed, clock::now());
         }
     }
 
@@ -204,13 +204,13 @@ impl Hold {
         if self.deadlines.iter().filter(live).count() < self.quorum
             && self.report.compare_exchange(HELD, REPORTED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
-            self.report_lost(cause);
+            self.report_lost(cause, now);
         }
     }
 
     /// Emits the one event of a lost hold.
-    fn report_lost(&self, cause: LossCause) {
-        self.metrics.is_lost(cause);
+    fn report_lost(&self, cause: LossCause, now: Moment) {
+        self.metrics.is_lost(cause, now);
         let cause = match cause {
             LossCause::NotRenewed => "its lease was not renewed in time",
             LossCause::Removed => "the server does not have it any more",

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
+use tokio::time::Instant;
+
 use super::kinds::{Acquired, ConnectionUse, LossCause, Renewed};
 use crate::clock::Moment;
 use crate::fault::Sent;
@@ -44,7 +46,7 @@ impl OfLock {
         Waiting(PhantomData)
     }
 
-    pub(crate) const fn held(&self, _since: Moment) -> Held {
+    pub(crate) const fn granted(&self, _start: Moment, _now: Moment) -> Held {
         Held
     }
 }
@@ -65,9 +67,9 @@ impl Waiting<'_> {
 pub(crate) struct Held;
 
 impl Held {
-    pub(crate) const fn ends(&self) {}
+    pub(crate) const fn ends(&self, _now: Moment) {}
 
-    pub(crate) const fn is_lost(&self, _cause: LossCause) {}
+    pub(crate) const fn is_lost(&self, _cause: LossCause, _now: Moment) {}
 }
 
 #[derive(Default)]
@@ -88,7 +90,7 @@ impl Commands {
         Self
     }
 
-    pub(crate) const fn sends(&self) -> Command<'_> {
+    pub(crate) const fn sends(&self, _start: Instant) -> Command<'_> {
         Command(PhantomData)
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use metrics::{Counter, Gauge, Histogram, Label};
+use tokio::time::Instant;
 
 use super::kinds::{Acquired, ConnectionUse, LossCause, Renewed};
 use super::table::{self, Kind, Metric};
@@ -108,7 +109,7 @@ impl OfLock {
 
     /// An acquire begins. If the result is dropped before it ends, the acquire was cancelled.
     pub(crate) fn acquiring(&self) -> Acquiring {
-        Acquiring { of: self.clone(), start: clock::now(), outcome: None }
+        Acquiring { of: self.clone(), outcome: None }
     }
 
     /// For a call that perhaps has to wait.
@@ -116,17 +117,17 @@ impl OfLock {
         Waiting { of: self, is_counted: false }
     }
 
-    /// A hold begins. When the result is dropped, it ends at the latest.
-    pub(crate) fn held(&self, since: Moment) -> Held {
+    /// An acquire that began at `start` was granted, and a hold begins. When the result is dropped, the hold ends at the latest.
+    pub(crate) fn granted(&self, start: Moment, now: Moment) -> Held {
+        self.0.acquire_time.record(now.since(start));
         self.0.holds.increment(1);
-        Held { of: Some(self.clone()), since, is_over: AtomicBool::new(false) }
+        Held { of: Some(self.clone()), since: now, is_over: AtomicBool::new(false) }
     }
 }
 
 /// An acquire under way.
 pub(crate) struct Acquiring {
     of: OfLock,
-    start: Moment,
     outcome: Option<Acquired>,
 }
 
@@ -138,11 +139,8 @@ impl Acquiring {
 
 impl Drop for Acquiring {
     fn drop(&mut self) {
-        let Series { acquires, acquire_time, .. } = &*self.of.0;
-        acquires[self.outcome.map_or(CANCELLED, |outcome| outcome as usize)].increment(1);
-        if self.outcome == Some(Acquired::Granted) {
-            acquire_time.record(clock::now().since(self.start));
-        }
+        let outcome = self.outcome.map_or(CANCELLED, |outcome| outcome as usize);
+        self.of.0.acquires[outcome].increment(1);
     }
 }
 
@@ -178,19 +176,19 @@ pub(crate) struct Held {
 
 impl Held {
     /// The hold was given back, or is lost. Only the first call counts.
-    pub(crate) fn ends(&self) {
+    pub(crate) fn ends(&self, now: Moment) {
         let Some(OfLock(series)) = &self.of else { return };
         if !self.is_over.swap(true, Ordering::Relaxed) {
             series.holds.decrement(1);
-            series.held_time.record(clock::now().since(self.since));
+            series.held_time.record(now.since(self.since));
         }
     }
 
-    pub(crate) fn is_lost(&self, cause: LossCause) {
+    pub(crate) fn is_lost(&self, cause: LossCause, now: Moment) {
         if let Some(OfLock(series)) = &self.of {
             series.lost[cause as usize].increment(1);
         }
-        self.ends();
+        self.ends(now);
     }
 }
 
@@ -202,7 +200,9 @@ impl Default for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.ends();
+        if !*self.is_over.get_mut() {
+            self.ends(clock::now());
+        }
     }
 }
 
@@ -258,15 +258,15 @@ impl Commands {
     }
 
     /// A command is sent. If the result is dropped before it ends, nobody waits for the answer.
-    pub(crate) fn sends(&self) -> Command<'_> {
-        Command { of: self, start: clock::now(), answer: UNANSWERED }
+    pub(crate) const fn sends(&self, start: Instant) -> Command<'_> {
+        Command { of: self, start, answer: UNANSWERED }
     }
 }
 
 /// A command under way.
 pub(crate) struct Command<'a> {
     of: &'a Commands,
-    start: Moment,
+    start: Instant,
     answer: usize,
 }
 
@@ -285,7 +285,7 @@ impl Drop for Command<'_> {
     fn drop(&mut self) {
         self.of.answers[self.answer].increment(1);
         if self.answer < UNANSWERED {
-            self.of.round_trip.record(clock::now().since(self.start));
+            self.of.round_trip.record(self.start.elapsed());
         }
     }
 }

@@ -22,7 +22,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value, cmd};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::connection_index::{ConnectionCount, ConnectionIndex};
 use super::dial::CommandDial;
@@ -295,8 +295,9 @@ impl Server {
             let has_left = left.as_mut().is_some_and(|left| left.as_mut().poll(context).is_ready());
             if has_left { Poll::Ready(Err(wire::broken(LEFT))) } else { running.as_mut().poll(context) }
         });
-        let command = self.commands.sends();
-        let fault = match timeout(limit, counted).await {
+        let start = Instant::now();
+        let command = self.commands.sends(start);
+        let fault = match timeout_at(start + limit, counted).await {
             Ok(Ok(value)) => {
                 command.ends(Ok(()));
                 return Ok(value);
