@@ -136,9 +136,9 @@ async fn open(source: Source, config: &LockConfig, wait_queues: &Arc<WaitQueues>
     loop {
         match Store::open(source.clone(), config, Arc::<WaitQueues>::clone(wait_queues)).await {
             Err(OpenError::Fault(fault)) => {
-                let (server, cause) = (fault.server().map(str::to_owned), fault.to_string());
+                let (server, text) = (fault.server().map(str::to_owned), fault.to_string());
                 tries.again(fault).await?;
-                tracing::info!(server, cause, "cannot connect yet");
+                tracing::info!(server, fault = text, "cannot connect yet");
             }
             Err(OpenError::Source(SourceError { field, problem })) => {
                 return Err(Error::InvalidConfig { field, problem });

@@ -1,0 +1,133 @@
+//! Guarantee 18: what `docs/operations.md` lists is what the source has. It needs no server. The metrics are compared in
+//! `tests/metrics.rs`, where they are recorded.
+
+#[path = "support/sources.rs"]
+mod sources;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sources::files;
+use syn::parse::{Parse, ParseStream};
+use syn::punctuated::Punctuated;
+use syn::visit::{self, Visit};
+use syn::{Ident, LitStr, Token};
+
+const PAGE: &str = include_str!("../docs/operations.md");
+
+// --- the source --------------------------------------------------------------------------------------------------------
+
+/// The level and the fields of an event.
+type Event = (String, BTreeSet<String>);
+
+/// The events of the source, by message.
+#[derive(Default)]
+struct Found(BTreeMap<String, Event>);
+
+impl Found {
+    fn in_source() -> Self {
+        let mut found = Self::default();
+        let mut macros = 0;
+        for (file, text) in files("src", &["rs"]) {
+            macros += text.lines().filter(|line| !line.trim().starts_with("//")).map(calls).sum::<usize>();
+            found.visit_file(&syn::parse_file(&text).unwrap_or_else(|error| panic!("{file:?}: {error}")));
+        }
+        assert_eq!(found.0.len(), macros, "two events have one message, or one is inside of another macro");
+        found
+    }
+}
+
+/// How often a line calls a macro of `tracing`.
+fn calls(line: &str) -> usize {
+    line.split("tracing::").skip(1).filter(|rest| rest.split('(').next().unwrap().ends_with('!')).count()
+}
+
+impl<'ast> Visit<'ast> for Found {
+    fn visit_macro(&mut self, found: &'ast syn::Macro) {
+        let path: Vec<String> = found.path.segments.iter().map(|part| part.ident.to_string()).collect();
+        if let [room, level] = &path[..]
+            && room == "tracing"
+        {
+            let parts = found.parse_body_with(Punctuated::<Part, Token![,]>::parse_terminated).unwrap();
+            let (mut message, mut fields) = (None, BTreeSet::new());
+            for part in parts {
+                match part {
+                    Part::Text(text) => message = Some(text),
+                    Part::Field(name) => assert!(fields.insert(name), "{message:?} has a field twice"),
+                }
+            }
+            self.0.insert(message.expect("a message"), (level.clone(), fields));
+        }
+        visit::visit_macro(self, found);
+    }
+}
+
+/// What stands between two commas of such a macro.
+enum Part {
+    Text(String),
+    Field(String),
+}
+
+impl Parse for Part {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        if input.peek(LitStr) {
+            return Ok(Self::Text(input.parse::<LitStr>()?.value()));
+        }
+        let skip_sigil = || -> syn::Result<()> {
+            input.parse::<Option<Token![%]>>()?;
+            input.parse::<Option<Token![?]>>()?;
+            Ok(())
+        };
+        skip_sigil()?;
+        let name: Ident = input.parse()?;
+        if input.parse::<Option<Token![=]>>()?.is_some() {
+            skip_sigil()?;
+            input.parse::<syn::Expr>()?;
+        }
+        Ok(Self::Field(name.to_string()))
+    }
+}
+
+// --- the page ----------------------------------------------------------------------------------------------------------
+
+/// The cells of the rows of the first table below a heading.
+fn table(heading: &str) -> impl Iterator<Item = Vec<&'static str>> {
+    let (_, section) = PAGE.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("{heading}"));
+    let rows =
+        section.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    let cells =
+        |row: &'static str| row.strip_prefix('|').and_then(|row| row.strip_suffix('|')).expect("a row");
+    rows.skip(2).map(move |row| cells(row).split('|').map(str::trim).collect())
+}
+
+/// What a cell quotes.
+fn quoted(cell: &str) -> impl Iterator<Item = String> {
+    cell.split('`').skip(1).step_by(2).map(str::to_owned)
+}
+
+#[test]
+fn the_page_lists_every_event_with_its_fields() {
+    let Found(mut events) = Found::in_source();
+    assert!(events.len() > 20, "events are not found any more");
+    let mut problems = Vec::new();
+    for row in table("## Events") {
+        let &[level, event, fields, meaning, _] = &row[..] else { panic!("{row:?}") };
+        let event = quoted(event).next().unwrap_or_else(|| panic!("{row:?}"));
+        // The page shortens long messages.
+        let is_it = |message: &&String| match event.strip_suffix('…') {
+            Some(start) => message.starts_with(start),
+            None => **message == event,
+        };
+        let Some(found) = events.keys().find(is_it).cloned().and_then(|message| events.remove(&message))
+        else {
+            problems.push(format!("no event has the message {event:?}"));
+            continue;
+        };
+        let listed = (level.to_owned(), quoted(fields).collect());
+        if found != listed {
+            problems.push(format!("{event:?} is {found:?}, and listed as {listed:?}"));
+        }
+        assert!(!meaning.is_empty(), "{event}");
+    }
+    problems.extend(events.into_iter().map(|event| format!("the page lacks {event:?}")));
+    assert!(problems.is_empty(), "docs/operations.md: {problems:#?}");
+}
