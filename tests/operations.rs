@@ -6,6 +6,7 @@ mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::Value;
 use sources::files;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
@@ -13,6 +14,7 @@ use syn::visit::{self, Visit};
 use syn::{Ident, LitStr, Token};
 
 const PAGE: &str = include_str!("../docs/operations.md");
+const DASHBOARD: &str = include_str!("../docs/grafana.json");
 
 // --- the source --------------------------------------------------------------------------------------------------------
 
@@ -130,4 +132,67 @@ fn the_page_lists_every_event_with_its_fields() {
     }
     problems.extend(events.into_iter().map(|event| format!("the page lacks {event:?}")));
     assert!(problems.is_empty(), "docs/operations.md: {problems:#?}");
+}
+
+// --- the dashboard -----------------------------------------------------------------------------------------------------
+
+/// The series of each metric on the page with their labels, as an exporter with buckets names them.
+fn series() -> BTreeMap<String, BTreeSet<String>> {
+    let mut series = BTreeMap::new();
+    for row in table("## Metrics") {
+        let (metric, mut labels) = (quoted(row[0]).next().unwrap(), quoted(row[2]).collect::<BTreeSet<_>>());
+        if row[1] == "histogram" {
+            labels.insert("le".to_owned());
+            series.insert(format!("{metric}_bucket"), labels);
+        } else {
+            series.insert(metric, labels);
+        }
+    }
+    series
+}
+
+/// The words of a query in PromQL, without strings.
+fn words(query: &str) -> impl Iterator<Item = &str> {
+    let code = query.split('"').step_by(2);
+    code.flat_map(|code| code.split(|letter: char| !letter.is_ascii_alphanumeric() && !"_$".contains(letter)))
+        .filter(|word| word.starts_with(|letter: char| letter.is_ascii_alphabetic()))
+}
+
+/// The words that are no labels.
+const SYNTAX: [&str; 6] = ["by", "histogram_quantile", "increase", "label_values", "rate", "sum"];
+
+#[test]
+fn the_dashboard_shows_every_metric_and_no_other() {
+    let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
+    let all = series();
+    let mut shown = BTreeSet::new();
+    let check = |query: &str| {
+        let (metrics, others): (Vec<&str>, Vec<&str>) =
+            words(query).partition(|word| word.starts_with("lockkeeper_"));
+        let [metric] = metrics[..] else { panic!("not one metric: {query}") };
+        let labels = all.get(metric).unwrap_or_else(|| panic!("{metric} does not exist: {query}"));
+        for word in others {
+            assert!(SYNTAX.contains(&word) || labels.contains(word), "{metric} has no label {word}: {query}");
+        }
+        metric.to_owned()
+    };
+    let panels = dashboard["panels"].as_array().unwrap();
+    for panel in panels {
+        assert_eq!(panel["datasource"]["uid"], "${datasource}", "{panel}");
+        assert!(!panel["title"].as_str().unwrap().is_empty(), "{panel}");
+        for target in panel["targets"].as_array().unwrap() {
+            shown.insert(check(target["expr"].as_str().unwrap()));
+            // A legend names labels, too.
+            let legend = target["legendFormat"].as_str().unwrap();
+            for label in legend.split("{{").skip(1).map(|rest| rest.split("}}").next().unwrap()) {
+                assert!(target["expr"].as_str().unwrap().contains(label), "{legend} of {target}");
+            }
+        }
+    }
+    assert_eq!(shown, all.keys().cloned().collect(), "left: panels; right: docs/operations.md");
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    assert!(variables.iter().any(|variable| variable["type"] == "datasource"));
+    variables.iter().filter(|variable| variable["type"] == "query").for_each(|variable| {
+        check(variable["definition"].as_str().unwrap());
+    });
 }
