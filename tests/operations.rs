@@ -18,10 +18,10 @@ const DASHBOARD: &str = include_str!("../docs/grafana.json");
 
 // --- the source --------------------------------------------------------------------------------------------------------
 
-/// The level and the fields of an event.
+/// The level and the fields of an event or a span.
 type Event = (String, BTreeSet<String>);
 
-/// The events of the source, by message.
+/// The events of the source by message, and the spans by name.
 #[derive(Default)]
 struct Found(BTreeMap<String, Event>);
 
@@ -57,7 +57,7 @@ impl<'ast> Visit<'ast> for Found {
                     Part::Field(name) => assert!(fields.insert(name), "{message:?} has a field twice"),
                 }
             }
-            self.0.insert(message.expect("a message"), (level.clone(), fields));
+            self.0.insert(message.expect("a message or a name"), (level.clone(), fields));
         }
         visit::visit_macro(self, found);
     }
@@ -109,9 +109,22 @@ fn quoted(cell: &str) -> impl Iterator<Item = String> {
 #[test]
 fn the_page_lists_every_event_with_its_fields() {
     let Found(mut events) = Found::in_source();
+    events.retain(|_, (level, _)| !level.ends_with("_span"));
     assert!(events.len() > 20, "events are not found any more");
+    compare(events, "## Events");
+}
+
+#[test]
+fn the_page_lists_every_span_with_its_fields() {
+    let spans = Found::in_source().0.into_iter().filter_map(|(name, (level, fields))| {
+        level.strip_suffix("_span").map(|level| (name, (level.to_owned(), fields)))
+    });
+    compare(spans.collect(), "## Spans");
+}
+
+fn compare(mut events: BTreeMap<String, Event>, heading: &str) {
     let mut problems = Vec::new();
-    for row in table("## Events") {
+    for row in table(heading) {
         let &[level, event, fields, meaning, _] = &row[..] else { panic!("{row:?}") };
         let event = quoted(event).next().unwrap_or_else(|| panic!("{row:?}"));
         // The page shortens long messages.

@@ -18,7 +18,7 @@ use super::terms::Terms;
 use crate::clock::{self, Moment};
 use crate::config::LockConfig;
 use crate::error::{Error, LockId, Result};
-use crate::metrics::{Acquiring, OfLock, parse_group};
+use crate::metrics::{OfLock, parse_group};
 use crate::protocol::{LockType, Protocol};
 use crate::store::Identity;
 
@@ -32,6 +32,7 @@ pub struct Handle {
     /// How many members must be held to hold the lock.
     pub(super) quorum: usize,
     terms: Terms,
+    pub(super) lock_type: LockType,
     pub(super) metrics: OfLock,
 }
 
@@ -58,12 +59,14 @@ impl Handle {
         owner: Arc<OwnerGrants>,
     ) -> Self {
         let lock = Arc::new(LockRef::new(engine, protocol, name));
+        let lock_type = protocol.lock_type();
         Self {
             joined_name: None,
             members: smallvec![Member { lock, owner }],
             quorum: 1,
             terms: Terms::default(),
-            metrics: engine.metrics.of(protocol.lock_type()),
+            lock_type,
+            metrics: engine.metrics.of(lock_type),
         }
     }
 
@@ -112,7 +115,7 @@ impl Handle {
             Quorum::All => members.len(),
             Quorum::Majority => members.len() / 2 + 1,
         };
-        let mut handle = Self { joined_name, members, quorum, terms: Terms::default(), metrics };
+        let mut handle = Self { joined_name, members, quorum, terms: Terms::default(), lock_type, metrics };
         // Another member can have a larger margin.
         handle.set_terms(terms)?;
         if let Some(group) = group {
@@ -135,13 +138,8 @@ impl Handle {
 
     pub(crate) fn set_group(&mut self, group: Cow<'static, str>) -> Result<()> {
         let group = parse_group(group)?;
-        self.metrics = self.members[0].lock.engine.metrics.in_group(&self.metrics, group);
+        self.metrics = self.members[0].lock.engine.metrics.in_group(self.lock_type, group);
         Ok(())
-    }
-
-    /// An acquire begins.
-    pub(crate) fn acquiring(&self) -> Acquiring {
-        self.metrics.acquiring()
     }
 
     fn set_terms(&mut self, terms: Terms) -> Result<()> {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::{Instrument, Span};
+
 use super::gather::vote;
 use super::giving_back::{MemberHold, Releasing};
 use super::hold::Hold;
@@ -32,6 +34,11 @@ impl HeldLock {
         keep: Option<Box<Keep>>,
     ) -> Self {
         Self { name, hold, members, keep }
+    }
+
+    /// Events about the hold are in this span from here on.
+    pub(super) fn begins(&self, span: Span) {
+        self.hold.begins(span);
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -81,7 +88,7 @@ impl HeldLock {
         if releasing.is_empty() {
             return Ok(()); // passed on, or kept
         }
-        let released = releasing.release(quorum).await;
+        let released = releasing.release(quorum).instrument(self.hold.span()).await;
         let was_held = released.map_err(|fault| Error::of_lock(self.lock(), fault))?;
         if was_lost || !was_held { Err(Error::NotHeld(self.lock())) } else { Ok(()) }
     }
@@ -103,7 +110,7 @@ impl HeldLock {
         let margins = self.members.iter().map(|member| member.grant.lock.engine.config.margin());
         let lease = lease::parse("lease", lease, margins.max().unwrap_or_default())?;
         let extends = self.members.iter().map(|member| self.extend_member(member, lease));
-        let extended = vote(extends, self.hold.quorum()).await;
+        let extended = vote(extends, self.hold.quorum()).instrument(self.hold.span()).await;
         if self.is_lost() {
             return lost();
         }

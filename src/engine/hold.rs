@@ -1,10 +1,12 @@
 //! One hold, and until when it can be relied on.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::sleep;
+use tracing::Span;
 
 use super::lease::quorum_deadline;
 use super::lock_ref::Subject;
@@ -36,6 +38,8 @@ pub(super) struct Hold {
     /// [`HELD`], [`GIVEN_BACK`] or [`REPORTED`].
     report: AtomicU8,
     metrics: metrics::Held,
+    /// If somebody wants it. Boxed, because a process can have many holds.
+    span: OnceLock<Box<Span>>,
 }
 
 /// How long a hold is to last.
@@ -67,7 +71,8 @@ impl Hold {
         let cap = |deadline: Moment| term.ends.map_or(deadline, |ends| ends.min(deadline));
         let deadlines = deadlines.into_iter().map(|deadline| AtomicU64::new(cap(deadline).as_nanos()));
         let report = AtomicU8::new(HELD);
-        Self { deadlines: deadlines.collect(), quorum, term, told: Notify::new(), subject, report, metrics }
+        let (told, span) = (Notify::new(), OnceLock::new());
+        Self { deadlines: deadlines.collect(), quorum, term, told, subject, report, metrics, span }
     }
 
     pub(super) fn lock(&self) -> LockId {
@@ -97,6 +102,17 @@ impl Hold {
 
     pub(super) const fn metrics(&self) -> &metrics::Held {
         &self.metrics
+    }
+
+    /// Events about it are in this span from here on. It ends with the last reference to this hold.
+    pub(super) fn begins(&self, span: Span) {
+        if !span.is_disabled() {
+            let _ = self.span.set(Box::new(span));
+        }
+    }
+
+    pub(super) fn span(&self) -> Span {
+        self.span.get().map_or_else(Span::none, |span| Span::clone(span))
     }
 
     /// Until when it can be relied on; [`Moment::PAST`] if it is lost.
@@ -218,6 +234,7 @@ impl Hold {
             LossCause::MaxHold => "the longest hold ended",
         };
         let LockId { name, key, server, .. } = self.subject.id();
+        let _inside = self.span().entered();
         tracing::warn!(lock = name, key, server, cause, "a lock was lost");
     }
 

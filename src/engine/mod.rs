@@ -1,6 +1,7 @@
 //! The engine does all I/O and all waiting, once for all types of locks. The types differ in data: see [`crate::protocol`].
 
 mod acquire;
+mod acquiring;
 mod background;
 mod gather;
 mod giving_back;
@@ -29,6 +30,7 @@ mod wait_queue;
 mod waiter;
 
 pub(crate) use acquire::{Patience, acquire};
+pub(crate) use acquiring::Acquiring;
 pub(crate) use grant::Caller;
 pub(crate) use handle::{Handle, Quorum};
 pub(crate) use held::HeldLock;

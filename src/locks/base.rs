@@ -1,6 +1,8 @@
 //! What every type of lock can do.
 
-use crate::engine::{self, Caller, Handle, HeldLock, Patience};
+use tracing::Instrument;
+
+use crate::engine::{self, Acquiring, Caller, Handle, Patience};
 use crate::error::Result;
 use crate::guard::LockGuard;
 use crate::info::RemainingLease;
@@ -62,9 +64,9 @@ pub(crate) async fn acquire<G: From<LockGuard>>(
     patience: Patience,
     caller: Caller,
 ) -> Result<Option<G>> {
-    let acquiring = handle.acquiring();
-    let held: Result<Option<HeldLock>> = engine::acquire(handle, patience, caller).await;
-    acquiring.ends(patience.outcome(&held));
+    let acquiring = Acquiring::begin(handle, patience);
+    let held = engine::acquire(handle, patience, caller).instrument(acquiring.span()).await;
+    acquiring.ends(handle, patience, &held);
     Ok(held?.map(|held| LockGuard::new(held).into()))
 }
 

@@ -21,7 +21,7 @@ impl OfClient {
         OfLock
     }
 
-    pub(crate) fn in_group(&self, _lock: &OfLock, _group: Cow<'static, str>) -> OfLock {
+    pub(crate) fn in_group(&self, _lock_type: LockType, _group: Cow<'static, str>) -> OfLock {
         OfLock
     }
 
@@ -38,9 +38,7 @@ impl OfLock {
         None
     }
 
-    pub(crate) const fn acquiring(&self) -> Acquiring {
-        Acquiring
-    }
+    pub(crate) const fn acquired(&self, _outcome: Acquired) {}
 
     pub(crate) const fn waiting(&self) -> Waiting<'_> {
         Waiting(PhantomData)
@@ -49,12 +47,6 @@ impl OfLock {
     pub(crate) const fn granted(&self, _start: Moment, _now: Moment) -> Held {
         Held
     }
-}
-
-pub(crate) struct Acquiring;
-
-impl Acquiring {
-    pub(crate) const fn ends(self, _outcome: Acquired) {}
 }
 
 pub(crate) struct Waiting<'a>(PhantomData<&'a ()>);

@@ -1,6 +1,6 @@
 //! How the things that are counted differ. `recorded.rs` has the labels, in the same order.
 
-/// How an acquire ended. One that was dropped before its end is not among them.
+/// How an acquire ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
     Granted,
@@ -9,6 +9,17 @@ pub(crate) enum Acquired {
     /// Another owner held the lock for as long as the call waited.
     TimedOut,
     Error,
+    /// It was dropped before its end.
+    Cancelled,
+}
+
+impl Acquired {
+    /// The names in metrics and spans.
+    pub(crate) const NAMES: [&'static str; 5] = ["granted", "busy", "timed_out", "error", "cancelled"];
+
+    pub(crate) const fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
 }
 
 /// How a renewal of one hold ended.

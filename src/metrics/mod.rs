@@ -17,11 +17,7 @@ mod table;
 
 pub(crate) use group::parse_group;
 #[cfg(not(feature = "metrics"))]
-pub(crate) use ignored::{
-    Acquiring, Commands, Held, OfClient, OfLock, Reconnects, Renewing, Undoing, Waiting,
-};
+pub(crate) use ignored::{Commands, Held, OfClient, OfLock, Reconnects, Renewing, Undoing, Waiting};
 pub(crate) use kinds::{Acquired, ConnectionUse, LossCause, Renewed};
 #[cfg(feature = "metrics")]
-pub(crate) use recorded::{
-    Acquiring, Commands, Held, OfClient, OfLock, Reconnects, Renewing, Undoing, Waiting,
-};
+pub(crate) use recorded::{Commands, Held, OfClient, OfLock, Reconnects, Renewing, Undoing, Waiting};

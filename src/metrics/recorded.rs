@@ -16,14 +16,11 @@ use crate::fault::Sent;
 use crate::protocol::LockType;
 use crate::sync::lock;
 
-// The labels of the kinds, each list in the order of the kinds.
+// The labels of the kinds, each list in the order of the kinds. Those that spans have, too, are with their kinds.
 
-const ACQUIRED: [&str; 5] = ["granted", "busy", "timed_out", "error", "cancelled"];
-const CANCELLED: usize = 4;
 const CAUSES: [&str; 4] = ["not_renewed", "removed", "lease_ended", "max_hold"];
 const RENEWED: [&str; 3] = ["ok", "gone", "failed"];
 const CONNECTIONS: [&str; 2] = ["commands", "messages"];
-const LOCK_TYPES: [&str; 7] = ["fair", "fenced", "multi", "read", "red", "rlock", "write"];
 const ANSWERS: [&str; 4] = ["ok", "refused", "unanswered", "not_sent"];
 const UNANSWERED: usize = 2;
 
@@ -32,7 +29,7 @@ const NO_GROUP: &str = "default";
 
 /// The metrics of one client.
 pub(crate) struct OfClient {
-    without_group: [OnceLock<OfLock>; LOCK_TYPES.len()],
+    without_group: [OnceLock<OfLock>; LockType::NAMES.len()],
     in_groups: Mutex<HashMap<(LockType, Cow<'static, str>), OfLock>>,
     undos: Gauge,
 }
@@ -52,9 +49,8 @@ impl OfClient {
         self.without_group[lock_type as usize].get_or_init(|| OfLock::new(lock_type, None)).clone()
     }
 
-    /// The metrics of locks of the same type in a group.
-    pub(crate) fn in_group(&self, lock_metrics: &OfLock, group: Cow<'static, str>) -> OfLock {
-        let lock_type = lock_metrics.0.lock_type;
+    /// The metrics of locks of this type in a group.
+    pub(crate) fn in_group(&self, lock_type: LockType, group: Cow<'static, str>) -> OfLock {
         let new = || OfLock::new(lock_type, Some(group.clone()));
         lock(&self.in_groups).entry((lock_type, group.clone())).or_insert_with(new).clone()
     }
@@ -71,9 +67,8 @@ impl OfClient {
 pub(crate) struct OfLock(Arc<Series>);
 
 struct Series {
-    lock_type: LockType,
     group: Option<Cow<'static, str>>,
-    acquires: [Counter; ACQUIRED.len()],
+    acquires: [Counter; Acquired::NAMES.len()],
     acquire_time: Histogram,
     held_time: Histogram,
     holds: Gauge,
@@ -86,12 +81,10 @@ struct Series {
 impl OfLock {
     fn new(lock_type: LockType, group: Option<Cow<'static, str>>) -> Self {
         let name = group.clone().unwrap_or(Cow::Borrowed(NO_GROUP));
-        let labels =
-            [Label::from_static_parts("type", LOCK_TYPES[lock_type as usize]), Label::new("group", name)];
+        let labels = [Label::from_static_parts("type", lock_type.name()), Label::new("group", name)];
         Self(Arc::new(Series {
-            lock_type,
             group,
-            acquires: counters(&table::ACQUIRES, &labels, "outcome", ACQUIRED),
+            acquires: counters(&table::ACQUIRES, &labels, "outcome", Acquired::NAMES),
             acquire_time: histogram(&table::ACQUIRE_TIME, &labels),
             held_time: histogram(&table::HELD_TIME, &labels),
             holds: gauge(&table::HOLDS, &labels),
@@ -107,9 +100,9 @@ impl OfLock {
         self.0.group.as_ref()
     }
 
-    /// An acquire begins. If the result is dropped before it ends, the acquire was cancelled.
-    pub(crate) fn acquiring(&self) -> Acquiring {
-        Acquiring { of: self.clone(), outcome: None }
+    /// An acquire ended.
+    pub(crate) fn acquired(&self, outcome: Acquired) {
+        self.0.acquires[outcome as usize].increment(1);
     }
 
     /// For a call that perhaps has to wait.
@@ -122,25 +115,6 @@ impl OfLock {
         self.0.acquire_time.record(now.since(start));
         self.0.holds.increment(1);
         Held { of: Some(self.clone()), since: now, is_over: AtomicBool::new(false) }
-    }
-}
-
-/// An acquire under way.
-pub(crate) struct Acquiring {
-    of: OfLock,
-    outcome: Option<Acquired>,
-}
-
-impl Acquiring {
-    pub(crate) fn ends(mut self, outcome: Acquired) {
-        self.outcome = Some(outcome);
-    }
-}
-
-impl Drop for Acquiring {
-    fn drop(&mut self) {
-        let outcome = self.outcome.map_or(CANCELLED, |outcome| outcome as usize);
-        self.of.0.acquires[outcome].increment(1);
     }
 }
 

@@ -14,7 +14,7 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     /// The name of the type, for errors. An owner uses one name for locks of one family at a time.
     fn family(&self) -> &'static str;
 
-    /// The type, for metrics.
+    /// The type, for metrics and spans.
     fn lock_type(&self) -> LockType;
 
     /// Derives the keys and channels from the key of the lock.
@@ -91,6 +91,15 @@ pub(crate) enum LockType {
     Red,
     RLock,
     Write,
+}
+
+impl LockType {
+    /// The names in metrics and spans, in the order of the types.
+    pub(crate) const NAMES: [&'static str; 7] = ["fair", "fenced", "multi", "read", "red", "rlock", "write"];
+
+    pub(crate) const fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
 }
 
 /// What a call does if another owner holds the lock.

@@ -25,7 +25,6 @@ use crate::clock;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind, Sent};
 use crate::jitter;
-use crate::metrics::Acquired;
 
 /// How long a call waits for a lock that another owner holds.
 #[derive(Clone, Copy, Debug)]
@@ -34,18 +33,6 @@ pub(crate) enum Patience {
     None,
     For(Duration),
     Forever,
-}
-
-impl Patience {
-    /// How such a call ended, for metrics.
-    pub(crate) const fn outcome(self, held: &Result<Option<HeldLock>>) -> Acquired {
-        match (held, self) {
-            (Ok(Some(_)), _) => Acquired::Granted,
-            (Ok(None), Self::None) => Acquired::Busy,
-            (Ok(None), _) => Acquired::TimedOut,
-            (Err(_), _) => Acquired::Error,
-        }
-    }
 }
 
 /// Acquires the lock. `None`: another owner holds it.
