@@ -30,8 +30,8 @@ impl Acquiring {
         Self { metrics: handle.metrics.clone(), span, outcome: Acquired::Cancelled }
     }
 
-    pub(crate) fn span(&self) -> Span {
-        self.span.clone()
+    pub(crate) const fn span(&self) -> &Span {
+        &self.span
     }
 
     /// It ended, and the caller is not in its span any more. So the span of the hold has the same parent.

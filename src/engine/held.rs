@@ -1,13 +1,15 @@
 //! A lock that is held, and how it is given back.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::{Instrument, Span};
+use tracing::Span;
 
 use super::gather::vote;
 use super::giving_back::{MemberHold, Releasing};
 use super::hold::Hold;
+use super::inside::inside;
 use super::keep::Keep;
 use super::lease;
 use super::per_member::PerMember;
@@ -88,7 +90,7 @@ impl HeldLock {
         if releasing.is_empty() {
             return Ok(()); // passed on, or kept
         }
-        let released = releasing.release(quorum).instrument(self.hold.span()).await;
+        let released = inside(&self.hold.span(), pin!(releasing.release(quorum))).await;
         let was_held = released.map_err(|fault| Error::of_lock(self.lock(), fault))?;
         if was_lost || !was_held { Err(Error::NotHeld(self.lock())) } else { Ok(()) }
     }
@@ -110,7 +112,7 @@ impl HeldLock {
         let margins = self.members.iter().map(|member| member.grant.lock.engine.config.margin());
         let lease = lease::parse("lease", lease, margins.max().unwrap_or_default())?;
         let extends = self.members.iter().map(|member| self.extend_member(member, lease));
-        let extended = vote(extends, self.hold.quorum()).instrument(self.hold.span()).await;
+        let extended = inside(&self.hold.span(), pin!(vote(extends, self.hold.quorum()))).await;
         if self.is_lost() {
             return lost();
         }

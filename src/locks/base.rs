@@ -1,6 +1,6 @@
 //! What every type of lock can do.
 
-use tracing::Instrument;
+use std::pin::pin;
 
 use crate::engine::{self, Acquiring, Caller, Handle, Patience};
 use crate::error::Result;
@@ -65,7 +65,7 @@ pub(crate) async fn acquire<G: From<LockGuard>>(
     caller: Caller,
 ) -> Result<Option<G>> {
     let acquiring = Acquiring::begin(handle, patience);
-    let held = engine::acquire(handle, patience, caller).instrument(acquiring.span()).await;
+    let held = engine::inside(acquiring.span(), pin!(engine::acquire(handle, patience, caller))).await;
     acquiring.ends(handle, patience, &held);
     Ok(held?.map(|held| LockGuard::new(held).into()))
 }
