@@ -56,6 +56,15 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// The group that was passed to a lock cannot be a label of metrics.
+    #[non_exhaustive]
+    #[error("invalid group `{group}`: {problem}")]
+    InvalidGroup {
+        /// The group.
+        group: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
     /// The handles cannot become members of one lock.
     #[non_exhaustive]
     #[error("invalid members of a lock: {problem}")]

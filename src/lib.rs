@@ -15,6 +15,7 @@ mod leader;
 mod locks;
 #[cfg(feature = "memory")]
 pub mod memory;
+mod metrics;
 mod owner;
 #[cfg(feature = "memory")]
 mod process;

@@ -11,6 +11,22 @@ use support::fixture::{Fixture, for_each_lock};
 use support::{MS, Proxy, ReservedPort, SECOND, Scene, Server, connect, eventually, patient, soon, timed};
 
 #[tokio::test]
+async fn a_group_that_is_empty_or_too_long_is_refused() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    for group in [String::new(), "g".repeat(65)] {
+        let error = locks.rlock("a").group(group.clone()).unwrap_err();
+        assert!(matches!(error, Error::InvalidGroup { .. }), "{group}: {error}");
+        assert!(error.to_string().contains(&group), "{error}");
+        let error = locks.read_write_lock("a").group(group).unwrap_err();
+        assert!(matches!(error, Error::InvalidGroup { .. }), "{error}");
+    }
+    locks.rlock("a").group("g".repeat(64)).unwrap().lock().await.unwrap().unlock().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+#[tokio::test]
 async fn names_that_cannot_be_used() {
     let scene = Scene::start();
     let locks = scene.client().await;

@@ -1,5 +1,6 @@
 //! A lock handle: its members, how many of them the lock needs, and how long a hold lasts.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,8 @@ use super::terms::Terms;
 use crate::clock::{self, Moment};
 use crate::config::LockConfig;
 use crate::error::{Error, LockId, Result};
-use crate::protocol::Protocol;
+use crate::metrics::{OfLock, parse_group};
+use crate::protocol::{LockType, Protocol};
 use crate::store::Identity;
 
 /// The content of every public lock handle.
@@ -30,6 +32,8 @@ pub struct Handle {
     /// How many members must be held to hold the lock.
     pub(super) quorum: usize,
     terms: Terms,
+    pub(super) lock_type: LockType,
+    pub(super) metrics: OfLock,
 }
 
 /// One lock on one server, for one owner.
@@ -55,11 +59,14 @@ impl Handle {
         owner: Arc<OwnerGrants>,
     ) -> Self {
         let lock = Arc::new(LockRef::new(engine, protocol, name));
+        let lock_type = protocol.lock_type();
         Self {
             joined_name: None,
             members: smallvec![Member { lock, owner }],
             quorum: 1,
             terms: Terms::default(),
+            lock_type,
+            metrics: engine.metrics.of(lock_type),
         }
     }
 
@@ -70,6 +77,8 @@ impl Handle {
         if handles.iter().any(|handle| handle.terms != terms) {
             return invalid("their `lease`, `max_hold` or `hold_at_least` differ");
         }
+        let group = handles.first().and_then(|handle| handle.metrics.group()).cloned();
+        let group = group.filter(|group| handles.iter().all(|handle| handle.metrics.group() == Some(group)));
         let mut members: PerMember<Member> = handles.into_iter().flat_map(|handle| handle.members).collect();
         members.sort_by(|a, b| a.order().cmp(&b.order()));
         let pairs = || (1..members.len()).flat_map(|b| (0..b).map(move |a| (a, b)));
@@ -97,13 +106,21 @@ impl Handle {
         }
         let names: Vec<&str> = members.iter().map(|member| &*member.lock.name).collect();
         let joined_name = (members.len() > 1).then(|| names.join(", ").into());
+        let lock_type = match quorum {
+            Quorum::All => LockType::Multi,
+            Quorum::Majority => LockType::Red,
+        };
+        let metrics = members[0].lock.engine.metrics.of(lock_type);
         let quorum = match quorum {
             Quorum::All => members.len(),
             Quorum::Majority => members.len() / 2 + 1,
         };
-        let mut handle = Self { joined_name, members, quorum, terms: Terms::default() };
+        let mut handle = Self { joined_name, members, quorum, terms: Terms::default(), lock_type, metrics };
         // Another member can have a larger margin.
         handle.set_terms(terms)?;
+        if let Some(group) = group {
+            handle.set_group(group)?;
+        }
         Ok(handle)
     }
 
@@ -117,6 +134,12 @@ impl Handle {
 
     pub(crate) fn set_least_hold(&mut self, least: Duration) -> Result<()> {
         self.set_terms(Terms { at_least: Some(least), ..self.terms })
+    }
+
+    pub(crate) fn set_group(&mut self, group: Cow<'static, str>) -> Result<()> {
+        let group = parse_group(group)?;
+        self.metrics = self.members[0].lock.engine.metrics.in_group(self.lock_type, group);
+        Ok(())
     }
 
     fn set_terms(&mut self, terms: Terms) -> Result<()> {

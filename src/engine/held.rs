@@ -1,11 +1,15 @@
 //! A lock that is held, and how it is given back.
 
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+use tracing::Span;
 
 use super::gather::vote;
 use super::giving_back::{MemberHold, Releasing};
 use super::hold::Hold;
+use super::inside::inside;
 use super::keep::Keep;
 use super::lease;
 use super::per_member::PerMember;
@@ -32,6 +36,11 @@ impl HeldLock {
         keep: Option<Box<Keep>>,
     ) -> Self {
         Self { name, hold, members, keep }
+    }
+
+    /// Events about the hold are in this span from here on.
+    pub(super) fn begins(&self, span: Span) {
+        self.hold.begins(span);
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -85,7 +94,7 @@ impl HeldLock {
         if releasing.is_empty() {
             return Ok(()); // passed on, or kept
         }
-        let released = releasing.release(quorum).await;
+        let released = inside(&self.hold.span(), pin!(releasing.release(quorum))).await;
         let was_held = released.map_err(|fault| Error::of_lock(self.lock(), fault))?;
         if was_lost || !was_held { Err(Error::NotHeld(self.lock())) } else { Ok(()) }
     }
@@ -95,7 +104,7 @@ impl HeldLock {
         for member in self.members.drain(..) {
             member.grant.leak(&self.hold);
         }
-        self.hold.give_back();
+        self.hold.give_back(clock::now());
     }
 
     /// Renews the lease for a time that the caller chose.
@@ -107,7 +116,7 @@ impl HeldLock {
         let margins = self.members.iter().map(|member| member.grant.lock.engine.config.margin());
         let lease = lease::parse("lease", lease, margins.max().unwrap_or_default())?;
         let extends = self.members.iter().map(|member| self.extend_member(member, lease));
-        let extended = vote(extends, self.hold.quorum()).await;
+        let extended = inside(&self.hold.span(), pin!(vote(extends, self.hold.quorum()))).await;
         if self.is_lost() {
             return lost();
         }

@@ -1,16 +1,19 @@
 //! One hold, and until when it can be relied on.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::sleep;
+use tracing::Span;
 
 use super::lease::quorum_deadline;
 use super::lock_ref::Subject;
 use super::per_member::PerMember;
 use crate::clock::{self, Moment};
 use crate::error::LockId;
+use crate::metrics::{self, LossCause};
 
 /// How often a waiter for a loss reads the clock: timers stop while the host is suspended.
 const LOOK: Duration = Duration::from_secs(1);
@@ -34,6 +37,9 @@ pub(super) struct Hold {
     subject: Subject,
     /// [`HELD`], [`GIVEN_BACK`] or [`REPORTED`].
     report: AtomicU8,
+    metrics: metrics::Held,
+    /// If somebody wants it. Boxed, because a process can have many holds.
+    span: OnceLock<Box<Span>>,
 }
 
 /// How long a hold is to last.
@@ -54,19 +60,19 @@ const GIVEN_BACK: u8 = 1;
 /// The loss was reported.
 const REPORTED: u8 = 2;
 
-const REMOVED: &str = "the server does not have it any more";
-
 impl Hold {
     pub(super) fn new(
         deadlines: impl IntoIterator<Item = Moment>,
         quorum: usize,
         term: Term,
         subject: Subject,
+        metrics: metrics::Held,
     ) -> Self {
         let cap = |deadline: Moment| term.ends.map_or(deadline, |ends| ends.min(deadline));
         let deadlines = deadlines.into_iter().map(|deadline| AtomicU64::new(cap(deadline).as_nanos()));
         let report = AtomicU8::new(HELD);
-        Self { deadlines: deadlines.collect(), quorum, term, told: Notify::new(), subject, report }
+        let (told, span) = (Notify::new(), OnceLock::new());
+        Self { deadlines: deadlines.collect(), quorum, term, told, subject, report, metrics, span }
     }
 
     pub(super) fn lock(&self) -> LockId {
@@ -92,6 +98,21 @@ impl Hold {
 
     pub(super) fn is_lost(&self, now: Moment) -> bool {
         (0..self.deadlines.len()).filter(|&member| self.is_live(member, now)).count() < self.quorum
+    }
+
+    pub(super) const fn metrics(&self) -> &metrics::Held {
+        &self.metrics
+    }
+
+    /// Events about it are in this span from here on. It ends with the last reference to this hold.
+    pub(super) fn begins(&self, span: Span) {
+        if !span.is_disabled() {
+            let _ = self.span.set(Box::new(span));
+        }
+    }
+
+    pub(super) fn span(&self) -> Span {
+        self.span.get().map_or_else(Span::none, |span| Span::clone(span))
     }
 
     /// Until when it can be relied on; [`Moment::PAST`] if it is lost.
@@ -159,7 +180,7 @@ impl Hold {
     pub(super) fn lose(&self, member: usize) {
         self.deadlines[member].store(LOST, Ordering::Release);
         self.told.notify_waiters();
-        self.report_if_lost(REMOVED, clock::now());
+        self.report_if_lost(LossCause::Removed, clock::now());
     }
 
     /// Waits until it is lost. Needs a timer, and no I/O.
@@ -182,40 +203,49 @@ impl Hold {
     }
 
     /// Records that it was given back: from now on its end is no loss.
-    pub(super) fn give_back(&self) {
+    pub(super) fn give_back(&self, now: Moment) {
         let _ = self.report.compare_exchange(HELD, GIVEN_BACK, Ordering::Relaxed, Ordering::Relaxed);
+        self.metrics.ends(now);
     }
 
     /// Reports that the server did not have it any more when it was given back.
     pub(super) fn report_gone(&self) {
         if self.report.swap(REPORTED, Ordering::Relaxed) != REPORTED {
-            self.report_lost(REMOVED);
+            self.report_lost(LossCause::Removed, clock::now());
         }
     }
 
-    fn report_if_lost(&self, cause: &'static str, now: Moment) {
+    fn report_if_lost(&self, cause: LossCause, now: Moment) {
         let live = |cell: &&AtomicU64| cell.load(Ordering::Acquire) > now.as_nanos();
         if self.deadlines.iter().filter(live).count() < self.quorum
             && self.report.compare_exchange(HELD, REPORTED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
-            self.report_lost(cause);
+            self.report_lost(cause, now);
         }
     }
 
     /// Emits the one event of a lost hold.
-    fn report_lost(&self, cause: &'static str) {
+    fn report_lost(&self, cause: LossCause, now: Moment) {
+        self.metrics.is_lost(cause, now);
+        let cause = match cause {
+            LossCause::NotRenewed => "its lease was not renewed in time",
+            LossCause::Removed => "the server does not have it any more",
+            LossCause::LeaseEnded => "its lease ended",
+            LossCause::MaxHold => "the longest hold ended",
+        };
         let LockId { name, key, server, .. } = self.subject.id();
+        let _inside = self.span().entered();
         tracing::warn!(lock = name, key, server, cause, "a lock was lost");
     }
 
     /// Why its time is up.
-    fn cause(&self, now: Moment) -> &'static str {
+    fn cause(&self, now: Moment) -> LossCause {
         if self.term.is_bounded || self.term.ends.is_some_and(|ends| ends <= now) {
-            "the longest hold ended"
+            LossCause::MaxHold
         } else if self.term.is_watched {
-            "its lease was not renewed in time"
+            LossCause::NotRenewed
         } else {
-            "its lease ended"
+            LossCause::LeaseEnded
         }
     }
 }
@@ -232,7 +262,7 @@ mod tests {
 
     fn held(deadlines: impl IntoIterator<Item = Moment>, quorum: usize, ends: Option<Moment>) -> Hold {
         let term = Term { is_watched: true, ends, is_bounded: false };
-        Hold::new(deadlines, quorum, term, Subject::default())
+        Hold::new(deadlines, quorum, term, Subject::default(), metrics::Held::default())
     }
 
     #[test]

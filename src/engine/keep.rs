@@ -39,7 +39,7 @@ impl Keep {
         let Some(first) = members.first() else { return };
         let engine = Arc::clone(&first.grant.lock.engine);
         // From here on, its end is no loss for a section.
-        hold.give_back();
+        hold.give_back(now);
         for (owner, member) in self.owners.iter().zip(&members) {
             owner.forget(&member.grant, now);
         }

@@ -1,6 +1,7 @@
 //! The engine does all I/O and all waiting, once for all types of locks. The types differ in data: see [`crate::protocol`].
 
 mod acquire;
+mod acquiring;
 mod background;
 mod gather;
 mod giving_back;
@@ -9,6 +10,7 @@ mod handle;
 mod heartbeat;
 mod held;
 mod hold;
+mod inside;
 mod keep;
 mod lease;
 mod list;
@@ -30,9 +32,11 @@ mod wait_queue;
 mod waiter;
 
 pub(crate) use acquire::{Patience, acquire};
+pub(crate) use acquiring::Acquiring;
 pub(crate) use grant::Caller;
 pub(crate) use handle::{Handle, Quorum};
 pub(crate) use held::{HeldLock, HoldTimes};
+pub(crate) use inside::inside;
 pub(crate) use list::{info, list_all};
 pub(crate) use owner_grants::OwnerGrants;
 pub(crate) use query::{check_rights, force_unlock, inspect, is_locked, remaining_lease};

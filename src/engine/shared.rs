@@ -22,6 +22,7 @@ use crate::config::LockConfig;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind, Sent};
 use crate::jitter;
+use crate::metrics::OfClient;
 use crate::report::Limit;
 use crate::store::{OpenError, Source, SourceError, Store};
 
@@ -42,6 +43,7 @@ pub(crate) struct Engine {
     pub(super) under_way: UnderWay,
     pub(super) releases: Releases,
     pub(super) shares: Arc<Shares>,
+    pub(super) metrics: OfClient,
     /// True from the shutdown on.
     closing: watch::Sender<bool>,
 }
@@ -62,6 +64,7 @@ impl Engine {
             under_way: UnderWay::default(),
             releases: Releases::new(&store),
             shares: Arc::default(),
+            metrics: OfClient::new(),
             closing: watch::Sender::new(false),
             store,
             config,
@@ -149,9 +152,9 @@ async fn open(source: Source, config: &LockConfig, wait_queues: &Arc<WaitQueues>
     loop {
         match Store::open(source.clone(), config, Arc::<WaitQueues>::clone(wait_queues)).await {
             Err(OpenError::Fault(fault)) => {
-                let (server, cause) = (fault.server().map(str::to_owned), fault.to_string());
+                let (server, text) = (fault.server().map(str::to_owned), fault.to_string());
                 tries.again(fault).await?;
-                tracing::info!(server, cause, "cannot connect yet");
+                tracing::info!(server, fault = text, "cannot connect yet");
             }
             Err(OpenError::Source(SourceError { field, problem })) => {
                 return Err(Error::InvalidConfig { field, problem });

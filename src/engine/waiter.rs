@@ -15,6 +15,7 @@ use super::wait_queue::{QueueKey, Turn, WaitQueue, WaitQueues};
 use crate::clock::{self, Moment};
 use crate::config::LockConfig;
 use crate::fault::Fault;
+use crate::metrics::Waiting;
 use crate::store::Store;
 use crate::sync::Watched;
 
@@ -41,6 +42,7 @@ pub(super) struct Waiter<'a> {
     is_granted: bool,
     /// It can take a hold of another owner.
     is_able: bool,
+    waiting: Waiting<'a>,
 }
 
 enum Position {
@@ -56,6 +58,7 @@ impl<'a> Waiter<'a> {
         is_able: bool,
         store: &'a Store,
         config: &'a LockConfig,
+        waiting: Waiting<'a>,
     ) -> Self {
         let queue = queues.enter(key, is_able);
         let position = match queue.try_turn() {
@@ -75,6 +78,7 @@ impl<'a> Waiter<'a> {
             must_attempt_at: waits_for_other.then(|| Instant::now() + ANSWER),
             is_granted: false,
             is_able,
+            waiting,
             queue,
         }
     }
@@ -127,6 +131,7 @@ impl<'a> Waiter<'a> {
             return;
         }
         if let Position::Behind(turn) = &mut self.position {
+            self.waiting.begins();
             let turn = tokio::select! {
                 biased;
                 turn = turn => turn,
@@ -146,6 +151,7 @@ impl<'a> Waiter<'a> {
         if is_first || self.must_attempt_at.is_some() || self.queue.has_seat() {
             return;
         }
+        self.waiting.begins();
         self.queues.subscribe(&self.queue, self.store);
         let pause = self.queue.pause(self.config);
         tokio::select! {

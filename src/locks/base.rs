@@ -1,6 +1,8 @@
 //! What every type of lock can do.
 
-use crate::engine::{self, Caller, Handle, HeldLock, Patience};
+use std::pin::pin;
+
+use crate::engine::{self, Acquiring, Caller, Handle, Patience};
 use crate::error::Result;
 use crate::guard::LockGuard;
 use crate::info::RemainingLease;
@@ -62,8 +64,10 @@ pub(crate) async fn acquire<G: From<LockGuard>>(
     patience: Patience,
     caller: Caller,
 ) -> Result<Option<G>> {
-    let held: Option<HeldLock> = engine::acquire(handle, patience, caller).await?;
-    Ok(held.map(|held| LockGuard::new(held).into()))
+    let acquiring = Acquiring::begin(handle, patience);
+    let held = engine::inside(acquiring.span(), pin!(engine::acquire(handle, patience, caller))).await;
+    acquiring.ends(handle, patience, &held);
+    Ok(held?.map(|held| LockGuard::new(held).into()))
 }
 
 pub(crate) async fn remaining_lease(handle: &Handle) -> Result<Option<RemainingLease>> {

@@ -334,6 +334,25 @@ macro_rules! term_methods {
             $crate::locks::base::Lock::handle_mut(&mut self$(.$inner)?).set_least_hold(least)?;
             Ok(self)
         }
+
+        /// Sets the group: the label `group` of this lock's metrics. Without the feature `metrics`, it has no effect.
+        ///
+        /// Use a few fixed names, such as one for each kind of job. Each is a series of its own in the metrics, for as long as the
+        /// client lives.
+        ///
+        /// # Errors
+        ///
+        /// [`InvalidGroup`](crate::Error::InvalidGroup) for a group that is empty or longer than 64 bytes.
+        ///
+        /// ```no_run
+        /// # fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+        /// let mut lock = locks.rlock("lock:orders:42").group("orders")?;
+        /// # Ok(()) }
+        /// ```
+        pub fn group(mut self, group: impl Into<::std::borrow::Cow<'static, str>>) -> $crate::Result<Self> {
+            $crate::locks::base::Lock::handle_mut(&mut self$(.$inner)?).set_group(group.into())?;
+            Ok(self)
+        }
     };
 }
 

@@ -1,5 +1,6 @@
 //! The read-write lock: one owner with two locks.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -159,6 +160,24 @@ impl<R: BaseLock, W: BaseLock> ReadWriteLock<R, W> {
     pub fn hold_at_least(mut self, least: Duration) -> Result<Self> {
         self.read.handle_mut().set_least_hold(least)?;
         self.write.handle_mut().set_least_hold(least)?;
+        Ok(self)
+    }
+
+    /// Sets the group of both sides, see [`ReadLock::group`]. Asks no server.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidGroup`](crate::Error::InvalidGroup), as for [`ReadLock::group`].
+    ///
+    /// ```no_run
+    /// # fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let cache = locks.read_write_lock("lock:cache").group("caches")?;
+    /// # Ok(()) }
+    /// ```
+    pub fn group(mut self, group: impl Into<Cow<'static, str>>) -> Result<Self> {
+        let group = group.into();
+        self.read.handle_mut().set_group(group.clone())?;
+        self.write.handle_mut().set_group(group)?;
         Ok(self)
     }
 }

@@ -10,7 +10,7 @@ use super::keys::{LockKeys, lock_channel};
 use super::rights::{self, Right};
 use super::script::{Arg, Batch, Call, Row};
 use super::scripts;
-use super::traits::{HolderRef, Protocol, Waits, millis};
+use super::traits::{HolderRef, LockType, Protocol, Waits, millis};
 
 /// The protocol of [`RLock`](crate::RLock).
 #[derive(Debug)]
@@ -19,6 +19,10 @@ pub(crate) struct Reentrant;
 impl Protocol for Reentrant {
     fn family(&self) -> &'static str {
         "a reentrant lock"
+    }
+
+    fn lock_type(&self) -> LockType {
+        LockType::RLock
     }
 
     fn keys(&self, lock: Arc<str>) -> LockKeys {

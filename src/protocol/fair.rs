@@ -8,7 +8,7 @@ use super::keys::{LockKeys, fair_places, fair_queue, fair_scores, fair_tickets, 
 use super::rights::{self, Right};
 use super::script::{Arg, Batch, Call, Row};
 use super::scripts;
-use super::traits::{HolderRef, Protocol, Queue, Waits, millis};
+use super::traits::{HolderRef, LockType, Protocol, Queue, Waits, millis};
 use crate::config::LockConfig;
 
 /// The protocol of [`FairLock`](crate::FairLock).
@@ -27,6 +27,10 @@ fn java_wait(config: &LockConfig) -> u64 {
 impl Protocol for Fair {
     fn family(&self) -> &'static str {
         "a fair lock"
+    }
+
+    fn lock_type(&self) -> LockType {
+        LockType::Fair
     }
 
     fn keys(&self, lock: Arc<str>) -> LockKeys {

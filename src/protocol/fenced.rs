@@ -8,7 +8,7 @@ use super::keys::{LockKeys, fencing_counter, lock_channel};
 use super::rights::{self, Right};
 use super::script::{Batch, Call, Row};
 use super::scripts;
-use super::traits::{HolderRef, Protocol, Waits, millis};
+use super::traits::{HolderRef, LockType, Protocol, Waits, millis};
 
 /// The protocol of [`FencedLock`](crate::FencedLock).
 #[derive(Debug)]
@@ -21,6 +21,10 @@ fn counter(keys: &LockKeys) -> &Arc<str> {
 impl Protocol for Fenced {
     fn family(&self) -> &'static str {
         "a fenced lock"
+    }
+
+    fn lock_type(&self) -> LockType {
+        LockType::Fenced
     }
 
     fn keys(&self, lock: Arc<str>) -> LockKeys {

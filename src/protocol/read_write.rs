@@ -13,7 +13,7 @@ use super::keys::{LockKeys, read_write_channel};
 use super::rights::{self, Right};
 use super::script::{Arg, Batch, Call, Row};
 use super::scripts;
-use super::traits::{HolderRef, Protocol, Waits, millis};
+use super::traits::{HolderRef, LockType, Protocol, Waits, millis};
 
 /// The protocol of [`ReadLock`](crate::ReadLock).
 #[derive(Debug)]
@@ -35,6 +35,10 @@ fn writer(holder: HolderRef<'_>) -> Arg {
 impl Protocol for Read {
     fn family(&self) -> &'static str {
         FAMILY
+    }
+
+    fn lock_type(&self) -> LockType {
+        LockType::Read
     }
 
     fn keys(&self, lock: Arc<str>) -> LockKeys {
@@ -91,6 +95,10 @@ impl Protocol for Read {
 impl Protocol for Write {
     fn family(&self) -> &'static str {
         FAMILY
+    }
+
+    fn lock_type(&self) -> LockType {
+        LockType::Write
     }
 
     fn keys(&self, lock: Arc<str>) -> LockKeys {

@@ -14,6 +14,9 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     /// The name of the type, for errors. An owner uses one name for locks of one family at a time.
     fn family(&self) -> &'static str;
 
+    /// The type, for metrics and spans.
+    fn lock_type(&self) -> LockType;
+
     /// Derives the keys and channels from the key of the lock.
     fn keys(&self, lock: Arc<str>) -> LockKeys;
 
@@ -75,6 +78,27 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     /// hold.
     fn owner<'a>(&self, field: &'a str) -> Option<&'a str> {
         Some(field)
+    }
+}
+
+/// A type of lock, as users see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum LockType {
+    Fair,
+    Fenced,
+    Multi,
+    Read,
+    Red,
+    RLock,
+    Write,
+}
+
+impl LockType {
+    /// The names in metrics and spans, in the order of the types.
+    pub(crate) const NAMES: [&'static str; 7] = ["fair", "fenced", "multi", "read", "red", "rlock", "write"];
+
+    pub(crate) const fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
     }
 }
 

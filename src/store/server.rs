@@ -22,7 +22,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value, cmd};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::connection_index::{ConnectionCount, ConnectionIndex};
 use super::dial::CommandDial;
@@ -30,6 +30,7 @@ use super::membership::Membership;
 use super::wire::{self, Beside};
 use crate::config::LockConfig;
 use crate::fault::{Fault, FaultKind, Sent};
+use crate::metrics::{Commands, ConnectionUse, Reconnects};
 use crate::protocol::{Call, Reply};
 use crate::report::Limit;
 use crate::sync::{Watched, lock};
@@ -59,6 +60,8 @@ pub(super) struct Server {
     /// Connections made so far: the number of the next one.
     made: Arc<AtomicU64>,
     replaced: Limit,
+    reconnects: Reconnects,
+    commands: Commands,
     /// The turn on each connection that waits for replicas.
     turns: Box<[Semaphore]>,
     /// `None`: no other server can take its place.
@@ -108,6 +111,8 @@ impl Server {
             runtime: Handle::current(),
             made: membership.as_ref().map(|membership| Arc::clone(&membership.made)).unwrap_or_default(),
             replaced: Limit::default(),
+            reconnects: Reconnects::of(ConnectionUse::Commands),
+            commands: Commands::new(),
             turns: count.all().map(|_| Semaphore::new(1)).collect(),
             membership,
             has_left: Watched::default(),
@@ -290,8 +295,13 @@ impl Server {
             let has_left = left.as_mut().is_some_and(|left| left.as_mut().poll(context).is_ready());
             if has_left { Poll::Ready(Err(wire::broken(LEFT))) } else { running.as_mut().poll(context) }
         });
-        let fault = match timeout(limit, counted).await {
-            Ok(Ok(value)) => return Ok(value),
+        let start = Instant::now();
+        let command = self.commands.sends(start);
+        let fault = match timeout_at(start + limit, counted).await {
+            Ok(Ok(value)) => {
+                command.ends(Ok(()));
+                return Ok(value);
+            }
             // The first poll hands the command to the connection's task, which answers later. If the call ended in the first
             // poll, that task was gone and took nothing.
             Ok(Err(error)) if polls == 1 && wire::is_broken(&error) => {
@@ -301,6 +311,7 @@ impl Server {
             Err(_) => Fault::new(FaultKind::TimedOut, Sent::Unknown, no_answer(limit)),
         }
         .at(&self.address);
+        command.ends(Err(fault.sent));
         match fault.kind {
             FaultKind::Broken => self.discard(connection, "it broke"),
             // After a failover the address can lead to another server.
@@ -338,6 +349,7 @@ impl Server {
         let mut state = lock(self.state(connection.index));
         if matches!(&*state, State::Open(open) if open.number == connection.number()) {
             *state = State::Closed(None);
+            self.reconnects.count();
             if let Some(unreported) = self.replaced.ask() {
                 tracing::info!(
                     server = %self.address, connection = connection.number(), reason, unreported,

@@ -21,6 +21,7 @@ use super::messages::{Received, Sink, Stream, Subscribed, Unsubscribed};
 use crate::config::LockConfig;
 use crate::credentials::Login;
 use crate::jitter::Backoff;
+use crate::metrics::{ConnectionUse, Reconnects};
 use crate::report::Limit;
 use crate::task;
 
@@ -57,6 +58,7 @@ impl Subscriber {
             dial,
             address,
             disconnects: Limit::default(),
+            reconnects: Reconnects::of(ConnectionUse::Messages),
             listener,
             orders,
             wanted: BTreeSet::new(),
@@ -92,6 +94,7 @@ struct Task {
     dial: MessageDial,
     address: Arc<str>,
     disconnects: Limit,
+    reconnects: Reconnects,
     listener: Arc<dyn Listener>,
     orders: UnboundedReceiver<Order>,
     /// Channels that somebody wants.
@@ -146,10 +149,12 @@ impl Task {
             changes.seen_by(&self.dial); // the connection uses the latest
             let failed = match timeout(self.command_timeout, self.dial.connect()).await {
                 Ok(Ok(connection)) => {
-                    let (sink, stream) = connection.split();
-                    match self.serve(sink, stream, &mut changes).await {
+                    match self.serve(connection.split(), &mut changes).await {
                         End::Closed => return,
-                        End::Broken(reason) => Some(reason),
+                        End::Broken(reason) => {
+                            self.reconnects.count();
+                            Some(reason)
+                        }
                         // Subscribers of RESP2 cannot authenticate again.
                         End::Changed => None,
                     }
@@ -173,7 +178,7 @@ impl Task {
     }
 
     /// Uses one connection until it ends.
-    async fn serve(&mut self, sink: Sink, mut stream: Stream, changes: &mut Changes) -> End {
+    async fn serve(&mut self, (sink, mut stream): (Sink, Stream), changes: &mut Changes) -> End {
         let (mut active, mut leaving) = (BTreeSet::new(), BTreeSet::new());
         let master = self.dial.master().map(Arc::clone);
         self.changed.clone_from(&self.wanted);

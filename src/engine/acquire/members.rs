@@ -38,6 +38,8 @@ pub(super) struct Members<'a> {
     pub(super) handle: &'a Handle,
     pub(super) caller: Caller,
     pub(super) pending: PerMember<PendingMember>,
+    /// When the call began.
+    start: Moment,
     /// When the last round ended, or the first began.
     pub(super) at: Moment,
     /// Rounds in a row that were granted some members, and released them.
@@ -95,6 +97,7 @@ impl<'a> Members<'a> {
             handle,
             caller,
             pending,
+            start: now,
             at: now,
             given_back: 0,
             splits: SPLITS,
@@ -329,7 +332,8 @@ impl<'a> Members<'a> {
         let is_granted = |&member: &usize| self.pending[member].granted_until.is_some();
         let subject = handle.subject((0..self.pending.len()).filter(is_granted));
         let deadlines = self.pending.iter().map(|member| member.granted_until.unwrap_or(Moment::PAST));
-        let hold = Arc::new(Hold::new(deadlines, handle.quorum, handle.term(self.at), subject));
+        let metrics = handle.metrics.granted(self.start, self.at);
+        let hold = Arc::new(Hold::new(deadlines, handle.quorum, handle.term(self.at), subject, metrics));
         let mut held = PerMember::new();
         let mut is_given_up = false;
         for (member, pending) in self.pending.iter_mut().enumerate() {

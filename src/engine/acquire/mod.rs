@@ -186,7 +186,8 @@ impl<'a> Acquisition<'a> {
         let engine = &self.handle.members[member].lock.engine;
         let key = self.members.queue_key(member);
         let is_able = self.handle.can_take_over() || self.handle.can_share();
-        (member, Waiter::join(&engine.wait_queues, key, is_able, &engine.store, &engine.config))
+        let waiting = self.handle.metrics.waiting();
+        (member, Waiter::join(&engine.wait_queues, key, is_able, &engine.store, &engine.config, waiting))
     }
 
     /// Leaves the queue for a member after the lock was granted.

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use crate::clock::{self, Moment};
 use crate::engine::hold::{EARLY, Hold};
 use crate::engine::per_member::PerMember;
-use crate::engine::scheduler::Slot;
+use crate::engine::scheduler::{Key, Slot};
 use crate::engine::sharing::share::{Left, Share};
+use crate::metrics::{Renewed, Renewing};
 
 /// What this process wants to hold. It changes at once, even in a `drop`.
 #[derive(Default)]
@@ -43,6 +44,7 @@ pub(super) struct Desired {
     /// The renewal under way lengthens leases. Otherwise it only restores leases that another client shortened.
     pub(super) lengthens: bool,
     pub(super) renewal: Slot,
+    pub(super) renewing: Renewing,
     /// This grant has a place in the lock's queue.
     pub(super) has_place: bool,
     pub(super) heartbeat: Slot,
@@ -160,6 +162,20 @@ impl Desired {
         }
     }
 
+    /// Counts a renewal that was due at this time.
+    pub(super) fn renewal_begins(&mut self, (due, _): Key) {
+        if let Some((hold, _)) = self.holds.first() {
+            self.renewing.begins(hold.metrics(), due);
+        }
+    }
+
+    /// Counts a renewal that found nothing. If the holds were given back meanwhile, the release was faster.
+    pub(super) fn renewal_finds_nothing(&mut self) {
+        if !self.holds.is_empty() {
+            self.renewing.ends(Renewed::Gone);
+        }
+    }
+
     pub(super) fn lose_all(&mut self) {
         if let Some(share) = &self.share {
             share.lose();
@@ -178,13 +194,14 @@ mod tests {
     use super::*;
     use crate::engine::hold::Term;
     use crate::engine::lock_ref::Subject;
+    use crate::metrics::Held;
 
     #[test]
     fn only_the_end_of_a_leaked_hold_is_kept() {
         let (mut desired, now) = (Desired::default(), clock::now());
         for number in 1..=100 {
             let end = now.plus(Duration::from_secs(number));
-            let hold = Arc::new(Hold::new([end], 1, Term::default(), Subject::default()));
+            let hold = Arc::new(Hold::new([end], 1, Term::default(), Subject::default(), Held::default()));
             desired.holds.push((Arc::clone(&hold), 0));
             desired.leak(&hold, now);
             assert_eq!(Arc::strong_count(&hold), 1, "nothing else refers to it");

@@ -127,7 +127,7 @@ impl Grant {
         if let Some((hold, member)) = desired.remove(hold)
             && hold.relies_on(member, now)
         {
-            hold.give_back();
+            hold.give_back(now);
             desired.given_back.push(hold);
         }
         self.schedule_renewal(&mut desired, now);

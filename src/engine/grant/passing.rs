@@ -52,7 +52,7 @@ impl Grant {
         desired.passing = Passing::Offered;
         desired.offered = Some(Arc::clone(hold));
         // Its end is no loss from here on.
-        hold.give_back();
+        hold.give_back(now);
         let tenure = Tenure { renew_at: desired.renew_at.take(), ..self.tenure(since, hold.deadline()) };
         self.schedule_renewal(&mut desired, now);
         Some(Seat::new(tenure, Arc::<Self>::clone(self)))

@@ -103,15 +103,25 @@ impl Grant {
 
 /// Reports what a user should know about a release that succeeded.
 pub(in crate::engine) fn report_release(reply: ReleaseReply, lock: &LockRef) {
-    let notice = match reply {
-        ReleaseReply::ReleasedInSilence => {
-            "released a lock without a message to its waiters: this user may not publish on its channel"
-        }
-        ReleaseReply::ReleasedBesideData => {
-            "released a lock in whose key somebody else keeps data: the data was left there"
-        }
+    let is_silent = match reply {
+        ReleaseReply::ReleasedInSilence => true,
+        ReleaseReply::ReleasedBesideData => false,
         _ => return,
     };
     let LockId { name, key, server, .. } = lock.id();
-    tracing::warn!(lock = name, key, server, "{notice}");
+    if is_silent {
+        tracing::warn!(
+            lock = name,
+            key,
+            server,
+            "released a lock without a message to its waiters: this user may not publish on its channel"
+        );
+    } else {
+        tracing::warn!(
+            lock = name,
+            key,
+            server,
+            "released a lock in whose key somebody else keeps data: the data was left there"
+        );
+    }
 }

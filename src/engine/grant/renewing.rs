@@ -12,6 +12,7 @@ use crate::engine::renewal::Renewable;
 use crate::engine::scheduler::Key;
 use crate::fault::Fault;
 use crate::jitter;
+use crate::metrics::Renewed;
 use crate::protocol::{Batch, Row, millis, parse_renewal};
 use crate::store::Route;
 use crate::sync::lock;
@@ -93,6 +94,7 @@ impl Renewable for Grant {
         desired.forget_ended(now);
         desired.lengthens = desired.holds.iter().any(|(hold, _)| hold.is_watched());
         if desired.lengthens || (self.is_checked() && !desired.holds.is_empty()) {
+            desired.renewal_begins(key);
             return Some(self.lease_to_renew(&desired));
         }
         desired.renewal.end();
@@ -127,6 +129,7 @@ impl Renewable for Grant {
         let mut desired = lock(&self.desired);
         let (now, lengthened) = (clock::now(), desired.lengthens);
         desired.renewal.end();
+        desired.renewing.ends(Renewed::Ok);
         for (hold, member) in desired.holds.iter().filter(|(hold, _)| lengthened && hold.is_watched()) {
             hold.advance(*member, now, deadline);
         }
@@ -137,6 +140,7 @@ impl Renewable for Grant {
     }
 
     fn gone(self: Arc<Self>) {
+        lock(&self.desired).renewal_finds_nothing();
         lock(&self.desired).renewal.end();
         self.lose_holds();
     }
@@ -144,6 +148,7 @@ impl Renewable for Grant {
     fn failed(self: Arc<Self>, next: Moment) {
         let mut desired = lock(&self.desired);
         desired.renewal.end();
+        desired.renewing.ends(Renewed::Failed);
         desired.renew_at = Some(next);
         self.schedule_renewal(&mut desired, next);
     }

@@ -13,6 +13,7 @@ use crate::engine::background::Failure;
 use crate::error::LockId;
 use crate::fault::Sent;
 use crate::jitter::Backoff;
+use crate::metrics::Undoing;
 
 /// The pauses while the server gives no answer.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
@@ -53,7 +54,8 @@ impl Grant {
             self.undo.stir.notify_one();
             return;
         }
-        if !self.lock.engine.background.run(Arc::clone(self).run_undo().boxed()) {
+        let engine = &self.lock.engine;
+        if !engine.background.run(Arc::clone(self).run_undo(engine.metrics.undoing()).boxed()) {
             self.undo.is_running.store(false, Ordering::SeqCst);
             let LockId { name, key, server, .. } = self.lock.id();
             tracing::error!(
@@ -65,7 +67,7 @@ impl Grant {
         }
     }
 
-    async fn run_undo(self: Arc<Self>) -> Result<(), Failure> {
+    async fn run_undo(self: Arc<Self>, _counted: Undoing) -> Result<(), Failure> {
         let mut answered = None;
         loop {
             let requests = self.undo.requests.load(Ordering::SeqCst);
