@@ -1,0 +1,65 @@
+//! The `lockkeeper` command: runs commands under locks, and shows and releases locks.
+
+#[cfg(not(unix))]
+compile_error!("the `lockkeeper` command needs process groups and signals, which only Unix has");
+
+mod args;
+mod connect;
+mod exit;
+mod look;
+mod run;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use args::{Arguments, Command};
+use exit::{Failure, USAGE};
+
+/// The names of the hidden commands.
+const KEEP: &str = "__keep";
+const EXEC: &str = "__exec";
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // A closed pipe is no reason to fail: `--help` prints as well.
+            let _ = error.print();
+            return if error.use_stderr() { USAGE.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    start(arguments).unwrap_or_else(|failure| failure.report())
+}
+
+fn start(Arguments { connection, command }: Arguments) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Exec { parent, command } => return Ok(run::become_command(parent, &command)),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Arguments::command(), "lockkeeper", &mut io::stdout());
+            return Ok(ExitCode::SUCCESS);
+        }
+        Command::Man => {
+            let page = clap_mangen::Man::new(Arguments::command());
+            page.render(&mut io::stdout()).map_err(Failure::unavailable)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        _ => {}
+    }
+    // One thread: on Linux, a child whose parent thread ends would get the signal that is meant for the end of the process.
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::unavailable)?;
+    let result = runtime.block_on(async {
+        match command {
+            Command::Run(options) => run::run(connection, options).await,
+            Command::Keep => Ok(run::keep().await),
+            Command::Show(options) => look::show(&connection, &options).await,
+            Command::Release(options) => look::release(&connection, &options).await,
+            Command::Exec { .. } | Command::Completions { .. } | Command::Man => Ok(ExitCode::SUCCESS),
+        }
+    });
+    // A thread that reads from stdin perhaps never returns.
+    runtime.shutdown_background();
+    result
+}

@@ -1,0 +1,41 @@
+//! What the front and the keeper tell each other, one line of JSON each.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::clock::Moment;
+use crate::args::{Connection, Run};
+use crate::exit::Failure;
+
+/// From the front to the keeper.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Order {
+    /// Acquire a lock. This is the first order.
+    Acquire { connection: Connection, run: Run },
+    /// The process group of the command.
+    Guard(i32),
+    /// The command has ended.
+    Release,
+}
+
+/// From the keeper to the front.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Report {
+    /// The lock is held.
+    Held { until: Moment, grace: Duration, token: Option<u64> },
+    /// The command may run until this moment. Then it has to be gone.
+    Until(Moment),
+    /// The lock is gone: the command must not run any more.
+    Lost,
+    /// The lock was released. `was_held`: the server still had it.
+    Released { was_held: bool, problem: Option<String> },
+    /// There is no lock.
+    Failed { problem: String, code: u8 },
+}
+
+impl From<Failure> for Report {
+    fn from(Failure { problem, code }: Failure) -> Self {
+        Self::Failed { problem, code }
+    }
+}
