@@ -1,5 +1,6 @@
 //! The arguments of the command.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ pub(crate) struct Connection {
     #[arg(long, env = "LOCKKEEPER_URL", hide_env_values = true, global = true)]
     pub(crate) url: Option<String>,
     /// A TOML file with the tables [server] and [locks], as the library reads them
-    #[arg(long, env = "LOCKKEEPER_CONFIG", global = true)]
+    #[arg(long, value_name = "FILE", env = "LOCKKEEPER_CONFIG", hide_env_values = true, global = true)]
     pub(crate) config: Option<PathBuf>,
 }
 
@@ -51,9 +52,11 @@ pub(crate) enum Command {
     Exec {
         /// The process that waits for the command.
         parent: i32,
+        /// The file descriptor of the gate.
+        gate: i32,
         /// The command and its arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
-        command: Vec<String>,
+        command: Vec<OsString>,
     },
 }
 
@@ -89,7 +92,8 @@ pub(crate) struct Run {
     pub(crate) name: String,
     /// The command and its arguments. No shell is used
     #[arg(trailing_var_arg = true, required = true)]
-    pub(crate) command: Vec<String>,
+    #[serde(skip)]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// The types of locks for `run`.

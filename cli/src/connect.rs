@@ -1,6 +1,7 @@
 //! From the arguments to a client.
 
 use std::fs;
+use std::time::Duration;
 
 use lockkeeper::{LockClient, LockConfig, Source};
 use serde::Deserialize;
@@ -21,7 +22,7 @@ const DEFAULT_URL: &str = "redis://127.0.0.1/";
 
 pub(crate) struct Settings {
     source: Source,
-    pub(crate) locks: LockConfig,
+    locks: LockConfig,
 }
 
 impl Settings {
@@ -44,6 +45,14 @@ impl Settings {
             (None, None) => Source::from(DEFAULT_URL),
         };
         Ok(Self { source, locks: file.locks })
+    }
+
+    /// The lease of a lock without a fixed lease.
+    pub(crate) fn watchdog_lease(&self) -> Result<Duration, Failure> {
+        // Only its text form shows the values of a configuration.
+        let text = serde_json::to_value(&self.locks).map_err(Failure::usage)?;
+        let lease = text["watchdog_lease"].as_str().unwrap_or_default();
+        humantime::parse_duration(lease).map_err(Failure::usage)
     }
 
     pub(crate) async fn connect(self) -> Result<LockClient, Failure> {

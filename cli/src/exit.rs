@@ -1,6 +1,7 @@
 //! The exit codes, and the errors that lead to them.
 
 use std::fmt;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use lockkeeper::Error;
@@ -20,6 +21,11 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// A signal ended the command, as in a shell: this number plus that of the signal.
 pub(crate) const SIGNAL: u8 = 128;
 
+/// Tells the user. That nobody listens changes no exit code.
+pub(crate) fn tell(text: &str) {
+    let _ = writeln!(io::stderr(), "lockkeeper: {text}");
+}
+
 /// Why there is no result.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -38,7 +44,7 @@ impl Failure {
 
     /// Tells the user.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("lockkeeper: {}", self.problem);
+        tell(&self.problem);
         self.code.into()
     }
 }

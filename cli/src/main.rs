@@ -35,7 +35,7 @@ fn main() -> ExitCode {
 
 fn start(Arguments { connection, command }: Arguments) -> Result<ExitCode, Failure> {
     match command {
-        Command::Exec { parent, command } => return Ok(run::become_command(parent, &command)),
+        Command::Exec { parent, gate, command } => return Ok(run::become_command(parent, gate, &command)),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "lockkeeper", &mut io::stdout());
             return Ok(ExitCode::SUCCESS);

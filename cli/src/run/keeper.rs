@@ -1,186 +1,143 @@
 //! The keeper: holds the lock while the command runs.
 
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lockkeeper::{LockClient, LockGuard};
-use tokio::io::{Stdin, Stdout, stdin, stdout};
-use tokio::time::sleep;
+use lockkeeper::{Error, LockClient, LockGuard};
+use nix::sys::signal::Signal;
+use tokio::io::{Stdin, stdin, stdout};
+use tokio::time::{sleep, timeout};
 
+use super::acquire::{Held, acquire};
 use super::clock::Moment;
 use super::group::Group;
-use super::lines::{Reader, send};
-use super::message::{Order, Report};
-use crate::args::{Connection, Kind, Run};
+use super::lines::{Reader, Writer};
+use super::message::{Hold, Order, Report};
+use super::signals::Signals;
+use super::times::Times;
+use crate::args::{Connection, Run};
 use crate::connect::Settings;
 use crate::exit::{BUSY, Failure};
 
-/// How often the keeper looks at the lease.
+/// How often the keeper looks at the clock, at least: timers stop while the host is suspended.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// How long before the deadline of the lock the command is killed, at most. The deadline is before the end of the lease.
-const EARLY: Duration = Duration::from_millis(250);
-const LONGEST_GRACE: Duration = Duration::from_secs(5);
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Holds a lock for the front, which sends its orders to stdin and reads the reports from stdout.
 pub(crate) async fn keep() -> ExitCode {
-    let mut pipes = Pipes { orders: Reader::new(stdin()), reports: stdout() };
-    let Some(Order::Acquire { connection, run }) = pipes.orders.next().await else {
+    // A service manager sends signals to all processes of a service. The lock has to outlive the command.
+    let _not_ended_by_signals = Signals::listen();
+    let mut keeper = Keeper { orders: Reader::new(stdin()), reports: Writer::new(stdout()) };
+    let Some(Order::Acquire { connection, run }) = keeper.orders.next().await else {
         return ExitCode::FAILURE;
     };
-    if let Err(failure) = pipes.keep(&connection, &run).await {
-        send(&mut pipes.reports, &Report::from(failure)).await;
+    if let Err(failure) = keeper.keep(&connection, &run).await {
+        keeper.reports.send(failure.into());
     }
+    keeper.reports.finish().await;
     ExitCode::SUCCESS
 }
 
-struct Pipes {
+struct Keeper {
     orders: Reader<Stdin, Order>,
-    reports: Stdout,
+    reports: Writer<Report>,
 }
 
-/// How a lock was acquired.
-struct Held {
-    guard: LockGuard,
-    token: Option<u64>,
-}
-
-impl Pipes {
+impl Keeper {
     async fn keep(&mut self, connection: &Connection, run: &Run) -> Result<(), Failure> {
         let settings = Settings::read(connection)?;
-        let acquiring = async {
-            let locks = settings.connect().await?;
-            let held = acquire(&locks, run).await;
-            Ok::<_, Failure>((locks, held))
-        };
-        let (locks, held) = tokio::select! {
-            biased;
-            // The front gave up, or is gone.
-            _ = self.orders.next() => return Ok(()),
-            acquired = acquiring => acquired?,
-        };
-        let acquired_at = Moment::now();
-        let result = match held {
-            Ok(Some(held)) => self.hold(held, run).await,
-            Ok(None) => Err(Failure { problem: format!("`{}` is busy", run.name), code: BUSY }),
-            Err(failure) => Err(failure),
-        };
-        if let (Ok(()), Some(least)) = (&result, run.at_least) {
-            // The front does not wait for this.
-            sleep(acquired_at.plus(least).left()).await;
-        }
-        let _ = locks.shutdown().await;
+        let times = Times::of(run, settings.watchdog_lease()?)?;
+        let Some(locks) = self.unless_given_up(settings.connect()).await else { return Ok(()) };
+        let locks = locks?;
+        let result = self.keep_with(&locks, run, &times).await;
+        // What cannot be released by then has ended with its lease.
+        let _ = timeout(times.lease.max(SECOND), locks.shutdown()).await;
         result
     }
 
-    /// Reports until when the command may run, until it has ended or must not run any more.
-    async fn hold(&mut self, Held { guard, token }: Held, run: &Run) -> Result<(), Failure> {
-        let times = Times::of(run.grace, guard.remaining())?;
+    async fn keep_with(&mut self, locks: &LockClient, run: &Run, times: &Times) -> Result<(), Failure> {
+        let Some(held) = self.unless_given_up(acquire(locks, run)).await else { return Ok(()) };
+        let Some(held) = held? else {
+            return Err(Failure { problem: format!("`{}` is busy", run.name), code: BUSY });
+        };
+        let acquired_at = Moment::now();
+        if self.hold(held, times).await
+            && let Some(least) = run.at_least
+        {
+            // The front does not wait for this.
+            sleep(acquired_at.plus(least).left()).await;
+        }
+        Ok(())
+    }
+
+    /// `None`: the front gave up, or is gone.
+    async fn unless_given_up<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            _ = self.orders.next() => None,
+            result = work => Some(result),
+        }
+    }
+
+    /// Reports until when the command may run, until it has ended or must not run any more. False: the lock was lost.
+    async fn hold(&mut self, Held { guard, token }: Held, times: &Times) -> bool {
         let mut until = times.until(&guard);
-        send(&mut self.reports, &Report::Held { until, grace: times.grace, token }).await;
-        let mut lost = std::pin::pin!(guard.lost());
-        let mut group = None;
-        let is_lost = loop {
+        self.reports.send(Report::Held(Hold { until, grace: times.grace, token }));
+        let mut lost = pin!(guard.lost());
+        let mut group: Option<Group> = None;
+        loop {
             tokio::select! {
                 biased;
                 order = self.orders.next() => match order {
-                    Some(Order::Guard(leader)) => group = Some(Group::new(leader)),
-                    Some(_) => break false,
+                    Some(Order::Guard(leader)) => {
+                        group = Some(Group::new(leader));
+                        self.reports.send(Report::Guarded);
+                    }
+                    Some(_) => return self.release(guard).await,
                     None => {
-                        // The front is gone, and cannot stop the command any more.
-                        end(group).await;
-                        break false;
+                        // The front is gone, and cannot stop the command any more. The lock is held until the command is gone.
+                        if let Some(group) = group {
+                            tokio::select! {
+                                () = group.end() => {}
+                                () = &mut lost => {}
+                            }
+                        }
+                        return self.release(guard).await;
                     }
                 },
-                () = &mut lost => break true,
-                () = sleep(LOOK) => {}
+                () = &mut lost => {
+                    if let Some(group) = group {
+                        let _ = timeout(SECOND, group.end()).await;
+                    }
+                    self.reports.send(Report::Lost);
+                    return false;
+                }
+                () = sleep(LOOK.min(until.left()).max(MS)) => {}
             }
             let renewed = times.until(&guard);
             if renewed > until {
                 until = renewed;
-                send(&mut self.reports, &Report::Until(until)).await;
+                self.reports.send(Report::Until(until));
             }
-            if until.left().is_zero() {
-                // The front has killed the command by now, unless the front was stopped.
-                end(group).await;
+            if let Some(group) = group.filter(|_| until.left().is_zero()) {
+                // The front has done this by now, unless it was stopped.
+                group.signal(Signal::SIGKILL);
             }
+        }
+    }
+
+    /// False: the lock was lost.
+    async fn release(&self, guard: LockGuard) -> bool {
+        let limit = guard.remaining() + SECOND;
+        let released = timeout(limit, guard.unlock()).await;
+        let was_held = !matches!(released, Ok(Err(Error::NotHeld(_))));
+        let problem = match released {
+            Ok(released) => released.err().map(|error| error.to_string()),
+            Err(_) => Some("there was no answer".to_owned()),
         };
-        if is_lost {
-            end(group).await;
-            send(&mut self.reports, &Report::Lost).await;
-            return Ok(());
-        }
-        let released = guard.unlock().await;
-        let was_held = !matches!(released, Err(lockkeeper::Error::NotHeld(_)));
-        let problem = released.err().map(|error| error.to_string());
-        send(&mut self.reports, &Report::Released { was_held, problem }).await;
-        Ok(())
+        self.reports.send(Report::Released { was_held, problem });
+        was_held
     }
-}
-
-async fn end(group: Option<Group>) {
-    if let Some(group) = group {
-        group.end().await;
-    }
-}
-
-/// How long before the end of the lease what happens.
-struct Times {
-    early: Duration,
-    grace: Duration,
-}
-
-impl Times {
-    /// For a lock that was acquired just now.
-    fn of(grace: Option<Duration>, lease: Duration) -> Result<Self, Failure> {
-        let grace = grace.unwrap_or_else(|| LONGEST_GRACE.min(lease / 4));
-        if grace > lease / 2 {
-            let [grace, lease] =
-                [grace, Duration::from_secs(lease.as_secs())].map(humantime::format_duration);
-            return Err(Failure::usage(format!(
-                "a grace of {grace} is longer than half of the lease, which is {lease}"
-            )));
-        }
-        Ok(Self { early: EARLY.min(lease / 10), grace })
-    }
-
-    /// When the command has to be killed, if the lease is not renewed.
-    fn until(&self, guard: &LockGuard) -> Moment {
-        // The clock is read first: what is left then is not less than what is left now.
-        let now = Moment::now();
-        now.plus(guard.remaining()).minus(self.early)
-    }
-}
-
-/// `None`: the lock is busy.
-async fn acquire(locks: &LockClient, run: &Run) -> Result<Option<Held>, Failure> {
-    /// Calls the methods of the type itself: those of `BaseLock` return no token.
-    macro_rules! acquire {
-        ($lock:expr) => {{
-            let mut lock = $lock;
-            if let Some(lease) = run.lease {
-                lock = lock.lease(lease)?;
-            }
-            if let Some(most) = run.max_hold {
-                lock = lock.max_hold(most)?;
-            }
-            if let Some(least) = run.at_least {
-                lock = lock.hold_at_least(least)?;
-            }
-            match (run.only_try, run.wait) {
-                (true, _) => lock.try_lock().await?,
-                (false, Some(wait)) => lock.try_lock_for(wait).await?,
-                (false, None) => Some(lock.lock().await?),
-            }
-        }};
-    }
-    let plain = |guard| Held { guard, token: None };
-    Ok(match run.kind {
-        Kind::Rlock => acquire!(locks.rlock(&run.name)).map(plain),
-        Kind::Fair => acquire!(locks.fair_lock(&run.name)).map(plain),
-        Kind::Read => acquire!(locks.read_write_lock(&run.name).into_read()).map(plain),
-        Kind::Write => acquire!(locks.read_write_lock(&run.name).into_write()).map(plain),
-        Kind::Fenced => acquire!(locks.fenced_lock(&run.name))
-            .map(|guard| Held { token: Some(guard.token().get()), guard: guard.into() }),
-    })
 }

@@ -13,7 +13,7 @@ use crate::exit::Failure;
 pub(super) enum Order {
     /// Acquire a lock. This is the first order.
     Acquire { connection: Connection, run: Run },
-    /// The process group of the command.
+    /// The process group of the command, which waits at its gate.
     Guard(i32),
     /// The command has ended.
     Release,
@@ -23,7 +23,9 @@ pub(super) enum Order {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Report {
     /// The lock is held.
-    Held { until: Moment, grace: Duration, token: Option<u64> },
+    Held(Hold),
+    /// The keeper stops the command if the front does not: the command can run.
+    Guarded,
     /// The command may run until this moment. Then it has to be gone.
     Until(Moment),
     /// The lock is gone: the command must not run any more.
@@ -32,6 +34,15 @@ pub(super) enum Report {
     Released { was_held: bool, problem: Option<String> },
     /// There is no lock.
     Failed { problem: String, code: u8 },
+}
+
+/// A lock that was acquired.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Hold {
+    pub(super) until: Moment,
+    /// How long the command has between `SIGTERM` and `SIGKILL`.
+    pub(super) grace: Duration,
+    pub(super) token: Option<u64>,
 }
 
 impl From<Failure> for Report {

@@ -49,8 +49,19 @@ impl Stop {
         self.is_final = true;
     }
 
-    pub(super) const fn was_asked(&self) -> bool {
-        self.was_asked || self.was_killed
+    /// When the command has to be killed.
+    pub(super) const fn until(&self) -> Moment {
+        self.until
+    }
+
+    /// Whether there is time to start the command.
+    pub(super) fn may_run(&self, now: Moment) -> bool {
+        !self.is_final && now < self.until.minus(self.grace)
+    }
+
+    /// When something is due.
+    pub(super) fn next(&self) -> Moment {
+        if self.was_asked { self.until } else { self.until.minus(self.grace) }
     }
 
     /// What is due.
@@ -59,7 +70,7 @@ impl Stop {
             self.was_killed = true;
             return Step::Kill;
         }
-        if now >= self.until.minus(self.grace) && !self.was_asked() {
+        if now >= self.until.minus(self.grace) && !self.was_asked && !self.was_killed {
             self.was_asked = true;
             // It has been asked to end: a renewal now would not change its mind.
             self.is_final = true;
