@@ -30,12 +30,10 @@ impl Terminal {
     /// process is suspended too; the keeper still watches.
     pub(super) fn look(&mut self) {
         match stopped_by(self.command) {
-            Some(Signal::SIGTTIN | Signal::SIGTTOU) if !self.is_lent => {
-                if self.lend_now() {
-                    self.command.signal(Signal::SIGCONT);
-                }
+            Some(Signal::SIGTTIN | Signal::SIGTTOU) if !self.is_lent && self.lend_now() => {
+                self.command.signal(Signal::SIGCONT);
             }
-            Some(_) if self.is_lent => {
+            Some(signal) if self.is_lent && signal != Signal::SIGTTIN && signal != Signal::SIGTTOU => {
                 self.take_back();
                 // To the whole job. This process stops here, until the shell continues it.
                 let _ = killpg(getpgrp(), Signal::SIGTSTP);

@@ -1,0 +1,35 @@
+//! What a command leaves behind when it ends, and `lockkeeper run` that is killed at any moment.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use super::support::{ALONE, Contender, Scene, wait_until};
+
+#[test]
+fn what_the_command_left_behind_is_ended_before_the_lock() {
+    for trap in ["", "trap '' TERM; "] {
+        let scene = Scene::new();
+        let script = format!("{trap}WORKER & (WORKER) & until [ -e leave ]; do sleep 0.01; done; exit 6");
+        let first = Contender::start(&scene, "first", &[], &script, None).enters_with(2);
+        let second = Contender::plain(&scene, "second").waits(&scene);
+        scene.write("leave", "");
+        assert_eq!(first.code(), Some(6));
+        assert_eq!(second.enters().finish(), Some(0));
+        scene.log().assert_apart("first", "second");
+    }
+}
+
+#[test]
+fn an_end_at_any_moment_leaves_no_process_and_no_lock() {
+    let scene = Scene::new();
+    for round in 0..30 {
+        let script = "trap '' TERM HUP; sleep 60 & sleep 60";
+        let front = Contender::start(&scene, "first", &[], script, None);
+        sleep(Duration::from_millis(round)); // a different moment each time
+        front.signal_front("KILL");
+        assert_eq!(front.code(), None);
+        scene.processes.wait_until_gone();
+        wait_until("the lock is free", || scene.server.keys().is_empty());
+    }
+    assert_eq!(Contender::start(&scene, "last", &["--try"], ALONE, None).enters().finish(), Some(0));
+}

@@ -1,0 +1,81 @@
+//! `lockkeeper run` at a terminal, which `script` makes.
+
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+
+use super::support::{Scene, wait_until};
+
+/// Runs a shell script at a terminal.
+fn at_a_terminal(scene: &Scene, script: &str) -> Child {
+    let mut command = Command::new("script");
+    let line = script.replace("LOCKKEEPER", &format!("{:?}", env!("CARGO_BIN_EXE_lockkeeper")));
+    command.args(["-qefc", &line, "/dev/null"]).current_dir(scene.dir());
+    for (name, value) in scene.lockkeeper(&[]).get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).env("SHELL", "/bin/sh").spawn().expect("script runs")
+}
+
+fn types(terminal: &mut Child, keys: &str) {
+    let input = terminal.stdin.as_mut().expect("a pipe");
+    input.write_all(keys.as_bytes()).expect("the terminal is there");
+    input.flush().expect("the terminal is there");
+}
+
+#[test]
+fn the_command_reads_from_the_terminal() {
+    let scene = Scene::new();
+    for redirect in ["", ">out"] {
+        let script =
+            format!("LOCKKEEPER run lock -- sh -c 'touch ready; read line; echo $line > said' {redirect}");
+        let mut terminal = at_a_terminal(&scene, &script);
+        wait_until("the command runs", || scene.dir().join("ready").exists());
+        types(&mut terminal, "hello\n");
+        assert_eq!(terminal.wait().expect("an end").code(), Some(0), "{redirect}");
+        assert_eq!(scene.read("said"), "hello\n", "{redirect}");
+        scene.remove("ready");
+    }
+}
+
+#[test]
+fn control_c_reaches_the_command() {
+    let scene = Scene::new();
+    for input in ["", "</dev/null"] {
+        let script = format!("LOCKKEEPER run lock -- sh -c 'touch ready; exec sleep 60' {input}");
+        let mut terminal = at_a_terminal(&scene, &script);
+        wait_until("the command runs", || scene.dir().join("ready").exists());
+        types(&mut terminal, "\x03");
+        assert_eq!(terminal.wait().expect("an end").code(), Some(130), "{input}");
+        scene.remove("ready");
+    }
+    assert!(scene.server.keys().is_empty());
+}
+
+#[test]
+fn the_terminal_comes_back() {
+    let scene = Scene::new();
+    let mut terminal =
+        at_a_terminal(&scene, "LOCKKEEPER run lock -- true; touch ready; read line; echo $line > said");
+    wait_until("the command has ended", || scene.dir().join("ready").exists());
+    types(&mut terminal, "hello\n");
+    assert_eq!(terminal.wait().expect("an end").code(), Some(0));
+    assert_eq!(scene.read("said"), "hello\n");
+}
+
+#[test]
+fn control_z_suspends_both_and_fg_continues_them() {
+    let scene = Scene::new();
+    let command =
+        "sh -c \"touch ready; until [ -e go ]; do sleep 0.01; done; read line; echo \\$line > said\"";
+    let script = format!("set -m; LOCKKEEPER run lock -- {command}; touch suspended; read x; fg; exit $?");
+    let mut terminal = at_a_terminal(&scene, &format!("bash -c '{script}'"));
+    wait_until("the command runs", || scene.dir().join("ready").exists());
+    types(&mut terminal, "\x1a");
+    wait_until("it is suspended", || scene.dir().join("suspended").exists());
+    assert_eq!(scene.server.keys(), ["lock"]);
+    types(&mut terminal, "\n");
+    scene.write("go", "");
+    types(&mut terminal, "hello\n");
+    assert_eq!(terminal.wait().expect("an end").code(), Some(0));
+    assert_eq!(scene.read("said"), "hello\n");
+}
