@@ -21,10 +21,15 @@ pub(crate) struct Arguments {
 /// Where the locks are.
 #[derive(Args, Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Connection {
-    /// The server, such as redis://user:password@host:6379/0. A password is better in the variable or the file
+    /// The server
+    ///
+    /// The server, such as redis://user:password@host:6379/0. Other users of the host can see arguments: a password is better in
+    /// the variable or in the file. Without this and without a file, it is redis://127.0.0.1/
     #[arg(long, env = "LOCKKEEPER_URL", hide_env_values = true, global = true)]
     pub(crate) url: Option<String>,
-    /// A TOML file with the tables [server] and [locks], as the library reads them
+    /// A file with settings
+    ///
+    /// A TOML file with the tables [server] and [locks]: all settings of the library
     #[arg(long, value_name = "FILE", env = "LOCKKEEPER_CONFIG", hide_env_values = true, global = true)]
     pub(crate) config: Option<PathBuf>,
 }
@@ -42,8 +47,11 @@ pub(crate) enum Command {
         /// The shell
         shell: Shell,
     },
-    /// Prints the man page
-    Man,
+    /// Prints the man page of lockkeeper, or of one of these commands
+    Man {
+        /// The command
+        command: Option<String>,
+    },
     /// Holds the lock for `run`, which starts this
     #[command(name = crate::KEEP, hide = true)]
     Keep,
@@ -60,12 +68,21 @@ pub(crate) enum Command {
     },
 }
 
+const EXIT_CODES: &str = "Exit codes: the command's, 128 + its signal, 64 bad arguments, 69 no server,
+75 busy, 76 lost, 126 and 127 cannot run. `lockkeeper run --help` tells more.";
+
+const ALL_EXIT_CODES: &str = "Exit codes:
+  the command's own, or 128 + the number of the signal that ended it
+  64   bad arguments or settings, or the key of the lock has other data
+  69   the server cannot be reached, or refuses
+  75   the lock is busy, and nothing was run
+  76   the lock was lost: the command was stopped, or it ended well but was not protected to its end
+  126  the command cannot be executed
+  127  the command was not found";
+
 /// How to run a command under a lock.
 #[derive(Args, Clone, Debug, Serialize, Deserialize)]
-#[command(
-    after_help = "Exit codes: the command's own, or 128 + the signal that ended it. 64: bad arguments. 69: no server. \
-    75: the lock is busy, nothing was run. 76: the lock was lost, and the command was stopped. 126, 127: the command cannot be run."
-)]
+#[command(after_help = EXIT_CODES, after_long_help = ALL_EXIT_CODES)]
 pub(crate) struct Run {
     /// The type of the lock
     #[arg(long, value_enum, default_value_t = Kind::Rlock)]
@@ -73,19 +90,30 @@ pub(crate) struct Run {
     /// Runs nothing if the lock is busy
     #[arg(long = "try", conflicts_with = "wait")]
     pub(crate) only_try: bool,
+    /// Waits no longer than this, such as 30s
+    ///
     /// Waits no longer than this for the lock, such as 30s. Without this, waits as long as it takes
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) wait: Option<Duration>,
-    /// A fixed lease: the lock is not renewed, and the command is stopped before the end of the lease
+    /// Holds the lock for this time, without renewals
+    ///
+    /// A fixed lease: the lock is not renewed, and the command is stopped before the lease ends. Without this, the lock is
+    /// renewed while the command runs
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) lease: Option<Duration>,
-    /// The longest time for the command: it is stopped before the end of this time
+    /// Stops the command before this time is over
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) max_hold: Option<Duration>,
-    /// Keeps the lock for this time, even if the command ends sooner
+    /// Keeps the lock at least for this time
+    ///
+    /// Keeps the lock for this time, even if the command ends sooner. A process in the background does that: `lockkeeper` itself
+    /// ends with the command
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) at_least: Option<Duration>,
-    /// The time between SIGTERM and SIGKILL when the command is stopped [default: 5s, or a quarter of the lease]
+    /// The time between SIGTERM and SIGKILL
+    ///
+    /// The time that the command has to end after SIGTERM, before it is killed. At most half of the lease [default: a quarter of
+    /// the lease, and 5s at most]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) grace: Option<Duration>,
     /// The name of the lock, which is its key in Redis

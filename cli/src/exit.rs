@@ -10,6 +10,8 @@ use lockkeeper::Error;
 pub(crate) const USAGE: u8 = 64;
 /// The server cannot be reached, or refuses (`EX_UNAVAILABLE`).
 pub(crate) const UNAVAILABLE: u8 = 69;
+/// The output cannot be written (`EX_IOERR`).
+pub(crate) const OUTPUT: u8 = 74;
 /// The lock is busy (`EX_TEMPFAIL`).
 pub(crate) const BUSY: u8 = 75;
 /// The lock was lost while the command ran.
@@ -26,6 +28,12 @@ pub(crate) fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "lockkeeper: {text}");
 }
 
+/// Prints a result.
+pub(crate) fn print(text: &[u8]) -> Result<(), Failure> {
+    let mut output = io::stdout().lock();
+    output.write_all(text).and_then(|()| output.flush()).map_err(Failure::output)
+}
+
 /// Why there is no result.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -40,6 +48,10 @@ impl Failure {
 
     pub(crate) fn unavailable(problem: impl fmt::Display) -> Self {
         Self { problem: problem.to_string(), code: UNAVAILABLE }
+    }
+
+    pub(crate) fn output(error: io::Error) -> Self {
+        Self { problem: format!("cannot print: {error}"), code: OUTPUT }
     }
 
     /// Tells the user.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::args::{Connection, Release, Show};
 use crate::connect::Settings;
-use crate::exit::{Failure, UNAVAILABLE};
+use crate::exit::{Failure, UNAVAILABLE, print};
 
 /// A lock, as JSON has it.
 #[derive(Serialize)]
@@ -39,7 +39,7 @@ pub(crate) async fn show(connection: &Connection, Show { name, json }: &Show) ->
     if *json {
         print_json(&as_json(name, info.as_ref()))?;
     } else {
-        print!("{}", describe(name, info.as_ref()));
+        print(describe(name, info.as_ref()).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -51,12 +51,12 @@ pub(crate) async fn release(connection: &Connection, options: &Release) -> Resul
         if *json {
             print_json(&Released { name, was_held: false })?;
         } else {
-            println!("{name}: free, nothing was released");
+            print(format!("{name}: free, nothing was released\n").as_bytes())?;
         }
         return Ok(ExitCode::SUCCESS);
     };
     if !json {
-        print!("{}", describe(name, Some(&info)));
+        print(describe(name, Some(&info)).as_bytes())?;
     }
     if !yes && !is_confirmed()? {
         return Err(Failure { problem: "nothing was released".to_owned(), code: UNAVAILABLE });
@@ -72,7 +72,7 @@ pub(crate) async fn release(connection: &Connection, options: &Release) -> Resul
     if *json {
         print_json(&Released { name, was_held })?;
     } else {
-        println!("{name}: {}", if was_held { "released" } else { "was free by then" });
+        print(format!("{name}: {}\n", if was_held { "released" } else { "was free by then" }).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -113,8 +113,9 @@ fn is_confirmed() -> Result<bool, Failure> {
     if !io::stdin().is_terminal() {
         return Err(Failure::usage("there is no terminal to ask for confirmation: use --yes"));
     }
-    eprint!("The holder is not told at once, and can work on. Release the lock? [y/N] ");
-    io::stderr().flush().map_err(Failure::unavailable)?;
+    let question =
+        "The holder notices only at its next renewal, and works on until then. Release the lock? [y/N] ";
+    io::stderr().write_all(question.as_bytes()).map_err(Failure::output)?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(Failure::unavailable)?;
     Ok(answer.trim().eq_ignore_ascii_case("y"))
@@ -122,5 +123,5 @@ fn is_confirmed() -> Result<bool, Failure> {
 
 fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(Failure::unavailable)?;
-    writeln!(io::stdout(), "{text}").map_err(Failure::unavailable)
+    print(format!("{text}\n").as_bytes())
 }

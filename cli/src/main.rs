@@ -9,7 +9,6 @@ mod exit;
 mod look;
 mod run;
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -33,16 +32,33 @@ fn main() -> ExitCode {
     start(arguments).unwrap_or_else(|failure| failure.report())
 }
 
+fn man_page(command: Option<&str>) -> Result<Vec<u8>, Failure> {
+    let mut all = Arguments::command();
+    all.build();
+    let page = match command {
+        None => all,
+        Some(name) => {
+            let is_shown = |command: &&clap::Command| command.get_name() == name && !command.is_hide_set();
+            let found = all.get_subcommands().find(is_shown);
+            found.ok_or_else(|| Failure::usage(format!("there is no command `{name}`")))?.clone()
+        }
+    };
+    let mut text = Vec::new();
+    clap_mangen::Man::new(page).render(&mut text).map_err(Failure::output)?;
+    Ok(text)
+}
+
 fn start(Arguments { connection, command }: Arguments) -> Result<ExitCode, Failure> {
     match command {
         Command::Exec { parent, gate, command } => return Ok(run::become_command(parent, gate, &command)),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "lockkeeper", &mut io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "lockkeeper", &mut script);
+            exit::print(&script)?;
             return Ok(ExitCode::SUCCESS);
         }
-        Command::Man => {
-            let page = clap_mangen::Man::new(Arguments::command());
-            page.render(&mut io::stdout()).map_err(Failure::unavailable)?;
+        Command::Man { command } => {
+            exit::print(&man_page(command.as_deref())?)?;
             return Ok(ExitCode::SUCCESS);
         }
         _ => {}
@@ -56,7 +72,7 @@ fn start(Arguments { connection, command }: Arguments) -> Result<ExitCode, Failu
             Command::Keep => Ok(run::keep().await),
             Command::Show(options) => look::show(&connection, &options).await,
             Command::Release(options) => look::release(&connection, &options).await,
-            Command::Exec { .. } | Command::Completions { .. } | Command::Man => Ok(ExitCode::SUCCESS),
+            Command::Exec { .. } | Command::Completions { .. } | Command::Man { .. } => Ok(ExitCode::SUCCESS),
         }
     });
     // A thread that reads from stdin perhaps never returns.

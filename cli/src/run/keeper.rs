@@ -13,7 +13,7 @@ use super::acquire::{Held, acquire};
 use super::clock::Moment;
 use super::group::Group;
 use super::lines::{Reader, Writer};
-use super::message::{Hold, Order, Report};
+use super::message::{Hold, Order, Release, Report};
 use super::signals::Signals;
 use super::times::Times;
 use crate::args::{Connection, Run};
@@ -87,6 +87,7 @@ impl Keeper {
         self.reports.send(Report::Held(Hold { until, grace: times.grace, token }));
         let mut lost = pin!(guard.lost());
         let mut group: Option<Group> = None;
+        let mut killed = false;
         loop {
             tokio::select! {
                 biased;
@@ -95,7 +96,7 @@ impl Keeper {
                         group = Some(Group::new(leader));
                         self.reports.send(Report::Guarded);
                     }
-                    Some(_) => return self.release(guard).await,
+                    Some(_) => return self.release(guard, killed).await,
                     None => {
                         // The front is gone, and cannot stop the command any more. The lock is held until the command is gone.
                         if let Some(group) = group {
@@ -104,14 +105,15 @@ impl Keeper {
                                 () = &mut lost => {}
                             }
                         }
-                        return self.release(guard).await;
+                        return self.release(guard, killed).await;
                     }
                 },
                 () = &mut lost => {
-                    if let Some(group) = group {
+                    if let Some(group) = group.filter(|group| !group.is_empty()) {
+                        killed = true;
                         let _ = timeout(SECOND, group.end()).await;
                     }
-                    self.reports.send(Report::Lost);
+                    self.reports.send(Report::Lost { killed });
                     return false;
                 }
                 () = sleep(LOOK.min(until.left()).max(MS)) => {}
@@ -121,15 +123,16 @@ impl Keeper {
                 until = renewed;
                 self.reports.send(Report::Until(until));
             }
-            if let Some(group) = group.filter(|_| until.left().is_zero()) {
+            if let Some(group) = group.filter(|group| until.left().is_zero() && !group.is_empty()) {
                 // The front has done this by now, unless it was stopped.
+                killed = true;
                 group.signal(Signal::SIGKILL);
             }
         }
     }
 
     /// False: the lock was lost.
-    async fn release(&self, guard: LockGuard) -> bool {
+    async fn release(&self, guard: LockGuard, killed: bool) -> bool {
         let limit = guard.remaining() + SECOND;
         let released = timeout(limit, guard.unlock()).await;
         let was_held = !matches!(released, Ok(Err(Error::NotHeld(_))));
@@ -137,7 +140,7 @@ impl Keeper {
             Ok(released) => released.err().map(|error| error.to_string()),
             Err(_) => Some("there was no answer".to_owned()),
         };
-        self.reports.send(Report::Released { was_held, problem });
+        self.reports.send(Report::Released(Release { was_held, killed, problem }));
         was_held
     }
 }

@@ -10,7 +10,7 @@ use super::clock::Moment;
 use super::command::this_program;
 use super::lines::{Reader, Writer};
 use super::loss::Loss;
-use super::message::{Order, Report};
+use super::message::{Order, Release, Report};
 use super::signals::Signals;
 use crate::args::{Connection, Run};
 use crate::exit::{Failure, tell};
@@ -60,7 +60,7 @@ impl KeeperHandle {
             answer = answer(&mut self.reports) => match answer {
                 Answer::Released => return None,
                 Answer::Problem(problem) => problem,
-                Answer::Lost(text) => return Some(Loss { text: text.to_owned(), stopped: false }),
+                Answer::Lost(loss) => return Some(loss),
             },
             _ = signals.next() => "interrupted".to_owned(),
             () = sleep(until.left() + PATIENCE) => "the process that holds it does not answer".to_owned(),
@@ -74,17 +74,21 @@ impl KeeperHandle {
 enum Answer {
     Released,
     Problem(String),
-    Lost(&'static str),
+    Lost(Loss),
 }
 
 async fn answer(reports: &mut Reader<ChildStdout, Report>) -> Answer {
     loop {
         return match reports.next().await {
             Some(Report::Held(_) | Report::Guarded | Report::Until(_)) => continue,
-            Some(Report::Released { was_held: true, problem: None }) => Answer::Released,
-            Some(Report::Released { was_held: true, problem: Some(problem) }) => Answer::Problem(problem),
-            Some(_) => Answer::Lost("the lock was lost before the command ended"),
-            None => Answer::Lost("the process that holds the lock ended"),
+            Some(Report::Released(Release { was_held: true, killed: false, problem })) => {
+                problem.map_or(Answer::Released, Answer::Problem)
+            }
+            Some(Report::Lost { killed: true } | Report::Released(Release { killed: true, .. })) => {
+                Answer::Lost(Loss::new("the lock was not renewed, or its time is up", true))
+            }
+            Some(_) => Answer::Lost(Loss::new("the lock was lost before the command ended", false)),
+            None => Answer::Lost(Loss::new("the process that holds the lock ended", false)),
         };
     }
 }

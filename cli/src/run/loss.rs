@@ -6,3 +6,9 @@ pub(super) struct Loss {
     /// The command was stopped because of it.
     pub(super) stopped: bool,
 }
+
+impl Loss {
+    pub(super) fn new(text: &str, stopped: bool) -> Self {
+        Self { text: text.to_owned(), stopped }
+    }
+}

@@ -28,10 +28,10 @@ pub(super) enum Report {
     Guarded,
     /// The command may run until this moment. Then it has to be gone.
     Until(Moment),
-    /// The lock is gone: the command must not run any more.
-    Lost,
-    /// The lock was released. `was_held`: the server still had it.
-    Released { was_held: bool, problem: Option<String> },
+    /// The lock is gone: the command must not run any more. `killed`: the keeper has killed it.
+    Lost { killed: bool },
+    /// The lock was released.
+    Released(Release),
     /// There is no lock.
     Failed { problem: String, code: u8 },
 }
@@ -43,6 +43,17 @@ pub(super) struct Hold {
     /// How long the command has between `SIGTERM` and `SIGKILL`.
     pub(super) grace: Duration,
     pub(super) token: Option<u64>,
+}
+
+/// How a lock was released.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Release {
+    /// The server still had it.
+    pub(super) was_held: bool,
+    /// The keeper had killed the command before.
+    pub(super) killed: bool,
+    /// Why it is not known whether the server released it.
+    pub(super) problem: Option<String>,
 }
 
 impl From<Failure> for Report {

@@ -3,8 +3,10 @@
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use nix::sys::signal::Signal;
 use tokio::process::Child;
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use super::clock::Moment;
@@ -77,6 +79,9 @@ impl Watch {
                 return self.ended(true);
             }
             self.terminal.look();
+            if self.stop.next() <= Moment::now() && is_kept {
+                is_kept = self.catch_up(keeper).await;
+            }
             match self.stop.step(Moment::now()) {
                 Step::Nothing => {}
                 Step::Terminate => {
@@ -98,6 +103,20 @@ impl Watch {
         }
     }
 
+    /// Hears the reports that came while this process was stopped. False: the keeper is gone.
+    async fn catch_up(&mut self, keeper: &mut KeeperHandle) -> bool {
+        // The runtime looks at the pipe.
+        yield_now().await;
+        while let Some(report) = keeper.reports.next().now_or_never() {
+            let is_kept = report.is_some();
+            self.hear(report);
+            if !is_kept {
+                return false;
+            }
+        }
+        true
+    }
+
     /// The terminal comes back here.
     fn ended(self, is_gone: bool) -> Ended {
         Ended { status: self.status, lost: self.lost, until: self.stop.until(), is_gone }
@@ -112,13 +131,13 @@ impl Watch {
                 }
             }
             Some(Report::Until(until)) => self.stop.renewed(until),
-            Some(Report::Lost) => {
-                self.loses("the lock was lost");
+            Some(Report::Lost { killed }) => {
+                self.loses("the lock was lost", killed);
                 self.stop.at_once(Moment::now());
             }
             Some(_) => {}
             None => {
-                self.loses("the process that holds the lock ended");
+                self.loses("the process that holds the lock ended", false);
                 self.stop.soon(Moment::now());
             }
         }
@@ -127,12 +146,12 @@ impl Watch {
     /// The command is stopped although it works: the lock ends soon.
     fn time_is_up(&mut self) {
         if self.status.is_none() {
-            self.loses("the lock was not renewed, or its time is up");
+            self.loses("the lock was not renewed, or its time is up", false);
         }
     }
 
-    fn loses(&mut self, text: &str) {
-        let stopped = self.status.is_none();
-        self.lost.get_or_insert_with(|| Loss { text: text.to_owned(), stopped });
+    fn loses(&mut self, text: &str, killed: bool) {
+        let stopped = killed || self.status.is_none();
+        self.lost.get_or_insert_with(|| Loss::new(text, stopped));
     }
 }

@@ -1,6 +1,6 @@
 //! `lockkeeper show`, `release`, `completions`, `man` and `--help`.
 
-use super::support::{Contender, Scene, problem, text};
+use super::support::{ALONE, Contender, Scene, problem, text};
 
 #[test]
 fn show_tells_who_holds_a_lock() {
@@ -24,7 +24,7 @@ fn show_tells_who_holds_a_lock() {
 fn release_ends_a_lock_and_the_command_under_it() {
     let scene = Scene::new();
     for kind in ["rlock", "fair", "read", "write", "fenced"] {
-        let holder = Contender::start(&scene, kind, &["--kind", kind], super::support::ALONE, None).enters();
+        let holder = Contender::start(&scene, kind, &["--kind", kind], ALONE, None).enters();
         let refused = scene.output(&["release", "lock"]);
         assert_eq!(refused.status.code(), Some(64), "{kind}");
         assert!(problem(&refused).contains("--yes"), "{kind}");
@@ -65,9 +65,15 @@ fn completions_and_the_man_page_name_the_commands() {
         let script = text(&scene.output(&["completions", shell]));
         assert!(script.contains("max-hold") && !script.contains("__keep"), "{shell}");
     }
-    let page = text(&scene.output(&["man"]));
-    for word in [".TH lockkeeper 1", "max\\-hold", "at\\-least", "LOCKKEEPER_URL", "EXIT"] {
-        assert!(page.contains(word), "{word}");
+    let (page, run) = (text(&scene.output(&["man"])), text(&scene.output(&["man", "run"])));
+    for (page, words) in [
+        (page, [".TH lockkeeper 1", "LOCKKEEPER_URL", "lockkeeper\\-run(1)"]),
+        (run, [".TH lockkeeper-run 1", "max\\-hold", "the lock is busy, and nothing was run"]),
+    ] {
+        for word in words {
+            assert!(page.contains(word), "{word}: {page}");
+        }
+        assert!(!page.contains("__"), "the hidden commands");
     }
-    assert!(!page.contains("__"), "the hidden commands");
+    assert_eq!(scene.output(&["man", "__keep"]).status.code(), Some(64));
 }

@@ -103,13 +103,11 @@ fn ignored_signals_stay_ignored() {
 }
 
 #[test]
-fn a_signal_to_every_process_ends_the_command_and_then_the_lock() {
+fn a_signal_to_the_keeper_as_well_ends_the_command_and_then_the_lock() {
     let scene = Scene::new();
     let contender = Contender::plain(&scene, "first").enters();
-    let processes = [contender.keeper(), contender.front(), contender.command().expect("a command")];
-    for process in processes {
-        signal(process, "TERM");
-    }
+    contender.signal_keeper("TERM");
+    contender.signal_front("TERM");
     assert_eq!(contender.code(), Some(143));
     assert!(scene.server.keys().is_empty());
 }

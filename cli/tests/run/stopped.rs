@@ -96,6 +96,7 @@ fn a_killed_front_and_a_stopped_keeper_end_the_command() {
 fn a_killed_front_and_a_killed_keeper_end_the_command() {
     let scene = Scene::new();
     let (first, second) = two(&scene, ALONE, 1);
+    first.signal_front("STOP");
     first.signal_keeper("KILL");
     first.signal_front("KILL");
     assert_eq!(first.code(), None);
