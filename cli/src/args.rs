@@ -21,15 +21,10 @@ pub(crate) struct Arguments {
 /// Where the locks are.
 #[derive(Args, Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Connection {
-    /// The server
-    ///
-    /// The server, such as redis://user:password@host:6379/0. Other users of the host can see arguments: a password is better in
-    /// the variable or in the file. Without this and without a file, it is redis://127.0.0.1/
+    /// The server, such as redis://host:6379/0
     #[arg(long, env = "LOCKKEEPER_URL", hide_env_values = true, global = true)]
     pub(crate) url: Option<String>,
-    /// A file with settings
-    ///
-    /// A TOML file with the tables [server] and [locks]: all settings of the library
+    /// The settings, in a TOML file
     #[arg(long, value_name = "FILE", env = "LOCKKEEPER_CONFIG", hide_env_values = true, global = true)]
     pub(crate) config: Option<PathBuf>,
 }

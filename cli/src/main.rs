@@ -12,6 +12,7 @@ mod run;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use clap_complete::Shell;
 
 use args::{Arguments, Command};
 use exit::{Failure, USAGE};
@@ -32,14 +33,32 @@ fn main() -> ExitCode {
     start(arguments).unwrap_or_else(|failure| failure.report())
 }
 
+/// The arguments without the hidden commands.
+fn shown() -> clap::Command {
+    let all = Arguments::command();
+    let commands = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let about = all.get_about().cloned().unwrap_or_default();
+    clap::Command::new("lockkeeper")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(about)
+        .args(all.get_arguments().cloned())
+        .subcommand_required(true)
+        .subcommands(commands)
+}
+
+fn completions(shell: Shell) -> Vec<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut shown(), "lockkeeper", &mut script);
+    script
+}
+
 fn man_page(command: Option<&str>) -> Result<Vec<u8>, Failure> {
-    let mut all = Arguments::command();
+    let mut all = shown();
     all.build();
     let page = match command {
         None => all,
         Some(name) => {
-            let is_shown = |command: &&clap::Command| command.get_name() == name && !command.is_hide_set();
-            let found = all.get_subcommands().find(is_shown);
+            let found = all.find_subcommand(name);
             found.ok_or_else(|| Failure::usage(format!("there is no command `{name}`")))?.clone()
         }
     };
@@ -52,9 +71,7 @@ fn start(Arguments { connection, command }: Arguments) -> Result<ExitCode, Failu
     match command {
         Command::Exec { parent, gate, command } => return Ok(run::become_command(parent, gate, &command)),
         Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Arguments::command(), "lockkeeper", &mut script);
-            exit::print(&script)?;
+            exit::print(&completions(shell))?;
             return Ok(ExitCode::SUCCESS);
         }
         Command::Man { command } => {

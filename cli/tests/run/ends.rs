@@ -1,7 +1,7 @@
 //! What a command leaves behind when it ends, and `lockkeeper run` that is killed at any moment.
 
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::support::{ALONE, Contender, Scene, wait_until};
 
@@ -17,6 +17,20 @@ fn what_the_command_left_behind_is_ended_before_the_lock() {
         assert_eq!(second.enters().finish(), Some(0));
         scene.log().assert_apart("first", "second");
     }
+}
+
+/// In a container, the first process often asks for no status of the orphans that it inherits. Here this process does not.
+#[test]
+fn zombies_do_not_hold_up_the_end() {
+    nix::sys::prctl::set_child_subreaper(true).expect("orphans come here");
+    let scene = Scene::new();
+    let start = Instant::now();
+    let script = "WORKER & until [ -e leave ]; do sleep 0.01; done; exit 6";
+    let first =
+        Contender::start(&scene, "first", &["--lease", "20s", "--grace", "10s"], script, None).enters();
+    scene.write("leave", "");
+    assert_eq!(first.code(), Some(6));
+    assert!(start.elapsed() < Duration::from_secs(8), "it waited for the zombie");
 }
 
 #[test]
