@@ -2,34 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper_testkit::{Faults, Proxy};
-use tokio::runtime::Runtime;
-
-use super::support::{ALONE, Contender, LEASE, Scene, now, wait_until};
-
-/// A network between the first contender and the server.
-struct Network {
-    proxy: Proxy,
-    /// Moves the bytes.
-    _runtime: Runtime,
-}
-
-impl Network {
-    fn to(scene: &Scene) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = runtime.expect("a runtime");
-        Self { proxy: runtime.block_on(Proxy::to(scene.server.port())), _runtime: runtime }
-    }
-
-    fn black_hole(&self) {
-        self.proxy.set(Faults::black_hole());
-    }
-
-    fn cut(&self) {
-        self.proxy.refuse(true);
-        self.proxy.cut();
-    }
-}
+use super::support::{ALONE, Contender, LEASE, Network, Scene, now, wait_until};
 
 /// The network fails while the first contender runs this script.
 fn network_fails(script: &str, processes: usize, fault: impl FnOnce(&Network, &Contender)) {

@@ -4,10 +4,11 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
+use std::time::Duration;
 
-use lockkeeper_testkit::signal;
+use lockkeeper_testkit::{Faults, signal};
 
-use super::support::{ALONE, Contender, Scene, problem, text, wait_until};
+use super::support::{ALONE, Contender, Network, Scene, problem, text, wait_until};
 
 #[test]
 fn the_standard_streams_are_those_of_the_command() {
@@ -124,5 +125,28 @@ fn a_signal_ends_the_waiting_and_leaves_nothing_on_the_server() {
         wait_until("nobody is queued", || scene.server.keys() == ["lock"]);
     }
     assert_eq!(holder.finish(), Some(0));
+    assert!(scene.log().span("waiter").is_none());
+}
+
+#[test]
+fn a_signal_while_the_lock_is_being_granted_releases_it() {
+    let scene = Scene::new();
+    let network = Network::to(&scene);
+    for name in ["TERM", "KILL"] {
+        network.proxy.set(Faults::default());
+        let options = ["--lease", "1h", "--grace", "1s"];
+        let holder = Contender::start(&scene, "holder", &options, ALONE, None).enters();
+        let waiter =
+            Contender::start(&scene, "waiter", &options, ALONE, Some(&network.proxy.url())).waits(&scene);
+        // The waiter learns late that it has the lock.
+        network.proxy.set(Faults { delay: Duration::from_millis(400), ..Faults::default() });
+        let owner = || scene.server.run::<Vec<String>>(&["HKEYS", "lock"]);
+        let before = owner();
+        assert_eq!(holder.finish(), Some(0));
+        wait_until("it is granted", || !owner().is_empty() && owner() != before);
+        waiter.signal_front(name);
+        waiter.code();
+        wait_until("the lock is free", || scene.server.keys().is_empty());
+    }
     assert!(scene.log().span("waiter").is_none());
 }

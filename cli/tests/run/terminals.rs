@@ -5,21 +5,39 @@ use std::process::{Child, Command, Stdio};
 
 use super::support::{Scene, wait_until};
 
-/// Runs a shell script at a terminal.
-fn at_a_terminal(scene: &Scene, script: &str) -> Child {
-    let mut command = Command::new("script");
-    let line = script.replace("LOCKKEEPER", &format!("{:?}", env!("CARGO_BIN_EXE_lockkeeper")));
-    command.args(["-qefc", &line, "/dev/null"]).current_dir(scene.dir());
-    for (name, value) in scene.lockkeeper(&[]).get_envs() {
-        command.env(name, value.unwrap_or_default());
+/// A shell script at a terminal. Dropping it hangs up.
+struct Terminal(Child);
+
+impl Terminal {
+    fn runs(scene: &Scene, script: &str) -> Self {
+        let mut command = Command::new("script");
+        let line = script.replace("LOCKKEEPER", &format!("{:?}", env!("CARGO_BIN_EXE_lockkeeper")));
+        command.args(["-qefc", &line, "/dev/null"]).current_dir(scene.dir()).env("SHELL", "/bin/sh");
+        for (name, value) in scene.lockkeeper(&[]).get_envs() {
+            command.env(name, value.unwrap_or_default());
+        }
+        Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script runs"))
     }
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).env("SHELL", "/bin/sh").spawn().expect("script runs")
+
+    fn types(&mut self, keys: &str) {
+        let input = self.0.stdin.as_mut().expect("a pipe");
+        input.write_all(keys.as_bytes()).expect("the terminal is there");
+        input.flush().expect("the terminal is there");
+    }
+
+    /// Waits for the end, and returns the exit code.
+    #[track_caller]
+    fn code(mut self) -> Option<i32> {
+        wait_until("the script ends", || self.0.try_wait().expect("a status").is_some());
+        self.0.wait().expect("a status").code()
+    }
 }
 
-fn types(terminal: &mut Child, keys: &str) {
-    let input = terminal.stdin.as_mut().expect("a pipe");
-    input.write_all(keys.as_bytes()).expect("the terminal is there");
-    input.flush().expect("the terminal is there");
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]
@@ -28,10 +46,10 @@ fn the_command_reads_from_the_terminal() {
     for redirect in ["", ">out"] {
         let script =
             format!("LOCKKEEPER run lock -- sh -c 'touch ready; read line; echo $line > said' {redirect}");
-        let mut terminal = at_a_terminal(&scene, &script);
+        let mut terminal = Terminal::runs(&scene, &script);
         wait_until("the command runs", || scene.dir().join("ready").exists());
-        types(&mut terminal, "hello\n");
-        assert_eq!(terminal.wait().expect("an end").code(), Some(0), "{redirect}");
+        terminal.types("hello\n");
+        assert_eq!(terminal.code(), Some(0), "{redirect}");
         assert_eq!(scene.read("said"), "hello\n", "{redirect}");
         scene.remove("ready");
     }
@@ -42,10 +60,10 @@ fn control_c_reaches_the_command() {
     let scene = Scene::new();
     for input in ["", "</dev/null"] {
         let script = format!("LOCKKEEPER run lock -- sh -c 'touch ready; exec sleep 60' {input}");
-        let mut terminal = at_a_terminal(&scene, &script);
+        let mut terminal = Terminal::runs(&scene, &script);
         wait_until("the command runs", || scene.dir().join("ready").exists());
-        types(&mut terminal, "\x03");
-        assert_eq!(terminal.wait().expect("an end").code(), Some(130), "{input}");
+        terminal.types("\x03");
+        assert_eq!(terminal.code(), Some(130), "{input}");
         scene.remove("ready");
     }
     assert!(scene.server.keys().is_empty());
@@ -55,10 +73,10 @@ fn control_c_reaches_the_command() {
 fn the_terminal_comes_back() {
     let scene = Scene::new();
     let mut terminal =
-        at_a_terminal(&scene, "LOCKKEEPER run lock -- true; touch ready; read line; echo $line > said");
+        Terminal::runs(&scene, "LOCKKEEPER run lock -- true; touch ready; read line; echo $line > said");
     wait_until("the command has ended", || scene.dir().join("ready").exists());
-    types(&mut terminal, "hello\n");
-    assert_eq!(terminal.wait().expect("an end").code(), Some(0));
+    terminal.types("hello\n");
+    assert_eq!(terminal.code(), Some(0));
     assert_eq!(scene.read("said"), "hello\n");
 }
 
@@ -68,14 +86,14 @@ fn control_z_suspends_both_and_fg_continues_them() {
     let command =
         "sh -c \"touch ready; until [ -e go ]; do sleep 0.01; done; read line; echo \\$line > said\"";
     let script = format!("set -m; LOCKKEEPER run lock -- {command}; touch suspended; read x; fg; exit $?");
-    let mut terminal = at_a_terminal(&scene, &format!("bash -c '{script}'"));
+    let mut terminal = Terminal::runs(&scene, &format!("bash -c '{script}'"));
     wait_until("the command runs", || scene.dir().join("ready").exists());
-    types(&mut terminal, "\x1a");
+    terminal.types("\x1a");
     wait_until("it is suspended", || scene.dir().join("suspended").exists());
     assert_eq!(scene.server.keys(), ["lock"]);
-    types(&mut terminal, "\n");
+    terminal.types("\n");
     scene.write("go", "");
-    types(&mut terminal, "hello\n");
-    assert_eq!(terminal.wait().expect("an end").code(), Some(0));
+    terminal.types("hello\n");
+    assert_eq!(terminal.code(), Some(0));
     assert_eq!(scene.read("said"), "hello\n");
 }

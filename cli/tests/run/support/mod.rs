@@ -2,6 +2,7 @@
 
 mod contender;
 mod log;
+mod network;
 mod processes;
 mod scene;
 mod worker;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use contender::{ALONE, Contender};
 pub(crate) use log::now;
+pub(crate) use network::Network;
 pub(crate) use scene::{LEASE, Scene, problem, text};
 
 /// How long a test waits for what has to happen.
