@@ -122,6 +122,14 @@ mod tests {
     }
 
     #[test]
+    fn nothing_starts_when_it_would_be_asked_to_end_at_once() {
+        let mut stop = Stop::new(at(100), 20 * MS);
+        assert!(stop.may_run(at(79)) && !stop.may_run(at(80)));
+        stop.at_once(at(10));
+        assert!(!stop.may_run(at(0)));
+    }
+
+    #[test]
     fn a_process_that_was_stopped_kills_first() {
         let mut stop = Stop::new(at(100), 50 * MS);
         assert_eq!(stop.step(at(500)), Step::Kill);

@@ -81,9 +81,12 @@ fn a_fixed_lease_and_a_longest_hold_stop_the_command_before_their_end() {
 #[test]
 fn the_grace_lets_the_command_finish() {
     let scene = Scene::new();
-    let script = "trap 'touch cleaned; exit 0' TERM; while :; do sleep 0.01; done";
-    assert_eq!(scene.run(&["--max-hold", "2s", "--grace", "1s"], script), 76);
-    assert!(scene.dir().join("cleaned").exists());
+    // Also a command that is stopped.
+    for work in ["while :; do sleep 0.01; done", "kill -STOP $$"] {
+        let script = format!("trap 'touch cleaned; exit 0' TERM; {work}");
+        assert_eq!(scene.run(&["--max-hold", "2s", "--grace", "1s"], &script), 76);
+        scene.remove("cleaned");
+    }
 }
 
 #[test]

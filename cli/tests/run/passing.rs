@@ -131,10 +131,12 @@ fn a_signal_ends_the_waiting_and_leaves_nothing_on_the_server() {
 #[test]
 fn a_signal_while_the_lock_is_being_granted_releases_it() {
     let scene = Scene::new();
+    // Time for an answer over a slow network.
+    scene.write("slow.toml", "[locks]\ncommand_timeout = \"5s\"\n");
     let network = Network::to(&scene);
     for name in ["TERM", "KILL"] {
         network.proxy.set(Faults::default());
-        let options = ["--lease", "1h", "--grace", "1s"];
+        let options = ["--lease", "1h", "--config", "slow.toml"];
         let holder = Contender::start(&scene, "holder", &options, ALONE, None).enters();
         let waiter =
             Contender::start(&scene, "waiter", &options, ALONE, Some(&network.proxy.url())).waits(&scene);

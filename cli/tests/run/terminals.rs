@@ -1,9 +1,9 @@
 //! `lockkeeper run` at a terminal, which `script` makes.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
-use super::support::{Scene, wait_until};
+use super::support::{Contender, Scene, wait_until};
 
 /// A shell script at a terminal. Dropping it hangs up.
 struct Terminal(Child);
@@ -23,6 +23,16 @@ impl Terminal {
         let input = self.0.stdin.as_mut().expect("a pipe");
         input.write_all(keys.as_bytes()).expect("the terminal is there");
         input.flush().expect("the terminal is there");
+    }
+
+    /// Waits for the end, and returns the exit code and what the terminal shows.
+    #[track_caller]
+    fn output(mut self) -> (Option<i32>, String) {
+        let mut shown = String::new();
+        let mut output = self.0.stdout.take().expect("a pipe");
+        let code = self.code();
+        output.read_to_string(&mut shown).expect("text");
+        (code, shown)
     }
 
     /// Waits for the end, and returns the exit code.
@@ -96,4 +106,42 @@ fn control_z_suspends_both_and_fg_continues_them() {
     terminal.types("hello\n");
     assert_eq!(terminal.code(), Some(0));
     assert_eq!(scene.read("said"), "hello\n");
+}
+
+#[test]
+fn a_pager_keeps_the_terminal() {
+    let scene = Scene::new();
+    let command = "sh -c 'touch ready; until [ -e done ]; do sleep 0.01; done'";
+    let pager = "sh -c 'read line </dev/tty; echo $line > said; touch done'";
+    let mut terminal = Terminal::runs(&scene, &format!("LOCKKEEPER run lock -- {command} | {pager}"));
+    wait_until("the command runs", || scene.dir().join("ready").exists());
+    terminal.types("hello\n");
+    assert_eq!(terminal.code(), Some(0));
+    assert_eq!(scene.read("said"), "hello\n");
+}
+
+#[test]
+fn a_question_comes_before_a_release() {
+    let scene = Scene::new();
+    for (answer, code) in [("n\n", 69), ("y\n", 0)] {
+        let holder = Contender::plain(&scene, if code == 0 { "second" } else { "first" }).enters();
+        let mut terminal = Terminal::runs(&scene, "LOCKKEEPER release lock");
+        terminal.types(answer);
+        assert_eq!(terminal.code(), Some(code));
+        assert_eq!(holder.finish(), Some(if code == 0 { 76 } else { 0 }));
+    }
+}
+
+#[test]
+fn waiting_is_told_only_at_a_terminal() {
+    let scene = Scene::new();
+    let holder = Contender::plain(&scene, "holder").enters();
+    for redirect in ["2>problems", ""] {
+        let script = format!("LOCKKEEPER run --wait 1500ms lock -- true {redirect}");
+        let (code, shown) = Terminal::runs(&scene, &script).output();
+        assert_eq!(code, Some(75));
+        assert_eq!(shown.contains("lockkeeper: waiting for `lock`"), redirect.is_empty(), "{shown}");
+    }
+    assert_eq!(scene.read("problems"), "lockkeeper: `lock` is busy\n");
+    assert_eq!(holder.finish(), Some(0));
 }
