@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
-use std::time::Duration;
 
 use lockkeeper_testkit::{Faults, signal};
 
@@ -130,25 +129,27 @@ fn a_signal_ends_the_waiting_and_leaves_nothing_on_the_server() {
 
 #[test]
 fn a_signal_while_the_lock_is_being_granted_releases_it() {
-    let scene = Scene::new();
-    // Time for an answer over a slow network.
-    scene.write("slow.toml", "[locks]\ncommand_timeout = \"5s\"\n");
-    let network = Network::to(&scene);
     for name in ["TERM", "KILL"] {
-        network.proxy.set(Faults::default());
+        let scene = Scene::new();
+        scene.write("slow.toml", "[locks]\ncommand_timeout = \"5s\"\n");
+        let network = Network::to(&scene);
         let options = ["--lease", "1h", "--config", "slow.toml"];
         let holder = Contender::start(&scene, "holder", &options, ALONE, None).enters();
-        let waiter =
-            Contender::start(&scene, "waiter", &options, ALONE, Some(&network.proxy.url())).waits(&scene);
-        // The waiter learns late that it has the lock.
-        network.proxy.set(Faults { delay: Duration::from_millis(400), ..Faults::default() });
+        let waiter = Contender::start(&scene, "waiter", &options, ALONE, Some(&network.proxy.url()));
+        let waiter = waiter.waits(&scene);
+        // The server grants the lock, and the waiter does not learn it.
+        network.proxy.swallow(0, false, |words| words.iter().any(|word| word == "lock"));
         let owner = || scene.server.run::<Vec<String>>(&["HKEYS", "lock"]);
         let before = owner();
         assert_eq!(holder.finish(), Some(0));
         wait_until("it is granted", || !owner().is_empty() && owner() != before);
+        network.black_hole();
         waiter.signal_front(name);
         waiter.code();
+        // What was sent until now is lost.
+        network.proxy.cut();
+        network.proxy.set(Faults::default());
         wait_until("the lock is free", || scene.server.keys().is_empty());
+        assert!(scene.log().span("waiter").is_none());
     }
-    assert!(scene.log().span("waiter").is_none());
 }

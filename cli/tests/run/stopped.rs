@@ -128,7 +128,7 @@ fn no_command_starts_before_the_keeper_can_stop_it() {
         let keeper = first.keeper();
         first.signal_front("STOP");
         assert_eq!(holder.finish(), Some(0));
-        wait_until("the keeper has the lock", || !scene.server.keys().is_empty());
+        wait_until("the keeper has told that it has the lock", || scene.processes.has_written(keeper));
         signal(keeper, "STOP");
         first.signal_front("CONT");
         wait_until("the command is started", || first.command().is_some());

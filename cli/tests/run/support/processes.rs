@@ -1,8 +1,11 @@
 //! The processes that belong to a test, found by a mark in their environment, which all descendants inherit.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsFd;
 
 use lockkeeper_testkit::signal;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::wait_until;
 
@@ -56,6 +59,14 @@ impl Processes {
     pub(crate) fn command_of(&self, front: u32) -> Option<u32> {
         let is_command = |process: &Process| process.parent == front && !process.arguments.contains("__keep");
         self.all().into_iter().find(is_command).map(|process| process.id)
+    }
+
+    /// Whether nobody has read yet what this process wrote to its standard output, a pipe.
+    pub(crate) fn has_written(&self, process: u32) -> bool {
+        assert!(self.all().iter().any(|found| found.id == process), "a process of this test");
+        let pipe = File::open(format!("/proc/{process}/fd/1")).expect("a pipe");
+        let mut polled = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
+        poll(&mut polled, PollTimeout::ZERO).expect("a state") == 1
     }
 
     /// The arguments of all of them.
