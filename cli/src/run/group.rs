@@ -28,9 +28,14 @@ impl Group {
         let _ = killpg(self.0, signal);
     }
 
-    /// Whether no process of the group runs any more.
-    pub(super) fn is_empty(self) -> bool {
-        killpg(self.0, None) == Err(Errno::ESRCH) || self.has_only_zombies()
+    /// Whether no process of the group seems to run. One that just started its successor and ended can hide the successor: only
+    /// [`end`](Self::end) is sure.
+    pub(super) fn seems_empty(self) -> bool {
+        !self.exists() || self.has_only_zombies()
+    }
+
+    fn exists(self) -> bool {
+        killpg(self.0, None) != Err(Errno::ESRCH)
     }
 
     /// A zombie does no work, but counts as a member until its parent asks for its status: a stopped front, or the first process
@@ -45,9 +50,12 @@ impl Group {
 
     /// Kills the group until no process of it runs.
     pub(super) async fn end(self) {
-        while !self.is_empty() {
-            // The whole group at once: no process of it can start another one in between.
+        while self.exists() {
+            // The whole group at once: from here on, no process of it starts another one. So the list is read after this.
             self.signal(Signal::SIGKILL);
+            if self.has_only_zombies() {
+                return;
+            }
             sleep(PAUSE).await;
         }
     }

@@ -109,8 +109,8 @@ impl Keeper {
                     }
                 },
                 () = &mut lost => {
-                    if let Some(group) = group.filter(|group| !group.is_empty()) {
-                        killed = true;
+                    if let Some(group) = group {
+                        killed |= !group.seems_empty();
                         let _ = timeout(SECOND, group.end()).await;
                     }
                     self.reports.send(Report::Lost { killed });
@@ -123,9 +123,9 @@ impl Keeper {
                 until = renewed;
                 self.reports.send(Report::Until(until));
             }
-            if let Some(group) = group.filter(|group| until.left().is_zero() && !group.is_empty()) {
+            if let Some(group) = group.filter(|_| until.left().is_zero()) {
                 // The front has done this by now, unless it was stopped.
-                killed = true;
+                killed |= !group.seems_empty();
                 group.signal(Signal::SIGKILL);
             }
         }

@@ -75,8 +75,9 @@ impl Watch {
                 }
                 () = sleep(LOOK.min(self.stop.next().left()).max(MS)) => {}
             }
-            if self.status.is_some() && self.group.is_empty() {
-                return self.ended(true);
+            if self.status.is_some() && self.group.seems_empty() {
+                let is_gone = timeout(LIMIT, self.group.end()).await.is_ok();
+                return self.ended(is_gone);
             }
             self.terminal.look();
             if self.stop.next() <= Moment::now() && is_kept {
@@ -96,7 +97,6 @@ impl Watch {
                     if self.status.is_none() {
                         self.status = command.wait().await.ok();
                     }
-                    let is_gone = is_gone || self.group.is_empty();
                     return self.ended(is_gone);
                 }
             }

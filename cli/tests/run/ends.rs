@@ -19,6 +19,26 @@ fn what_the_command_left_behind_is_ended_before_the_lock() {
     }
 }
 
+/// A list of processes is out of date when a process has started its successor and ended.
+#[test]
+fn a_chain_of_processes_is_ended() {
+    let scene = Scene::new();
+    // It ends by itself, should it survive.
+    scene.write("chain.sh", "trap '' TERM; [ -e chain.sh ] && sh ./chain.sh & exit");
+    for _ in 0..5 {
+        assert_eq!(
+            scene.run(&["--lease", "20s", "--grace", "100ms"], "exec >&- 2>&-; sh ./chain.sh; exit 3"),
+            3
+        );
+        for _ in 0..20 {
+            if !scene.processes.arguments().is_empty() {
+                scene.remove("chain.sh");
+                panic!("the chain goes on");
+            }
+        }
+    }
+}
+
 /// In a container, the first process often asks for no status of the orphans that it inherits. Here this process does not.
 #[test]
 fn zombies_do_not_hold_up_the_end() {
