@@ -56,6 +56,8 @@ impl Settings {
     }
 
     pub(crate) async fn connect(self) -> Result<LockClient, Failure> {
+        // Without this, rustls does not know which one to use.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         Ok(LockClient::connect_with(self.source, self.locks).await?)
     }
 }
