@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::support::{ALONE, Contender, LEASE, Scene, wait_until};
+use lockkeeper_testkit::{Certificates, Server};
+
+use super::support::{ALONE, Contender, LEASE, Scene, problem, wait_until};
 
 #[test]
 fn each_kind_excludes_and_releases() {
@@ -87,6 +89,21 @@ fn the_grace_lets_the_command_finish() {
         assert_eq!(scene.run(&["--max-hold", "2s", "--grace", "1s"], &script), 76);
         scene.remove("cleaned");
     }
+}
+
+#[test]
+fn the_file_can_name_certificates() {
+    let scene = Scene::new();
+    let certificates = Certificates::new();
+    let secured = Server::secured(&certificates, true, &[]);
+    for file in ["ca.crt", "client.crt", "client.key"] {
+        scene.write(file, &String::from_utf8(certificates.read(file)).expect("text"));
+    }
+    let files = "root_cert = \"ca.crt\"\nclient_cert = \"client.crt\"\nclient_key = \"client.key\"";
+    scene.write("tls.toml", &format!("[server]\nurls = [\"{}\"]\n{files}\n", secured.url()));
+    let mut command = scene.lockkeeper(&["run", "--config", "tls.toml", "lock", "--", "sh", "-c", "exit 7"]);
+    let output = command.env_remove("LOCKKEEPER_URL").output().expect("lockkeeper runs");
+    assert_eq!(output.status.code(), Some(7), "{}", problem(&output));
 }
 
 #[test]
