@@ -1,7 +1,7 @@
 //! `lockkeeper run` at a terminal, which `script` makes.
 
 use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use super::support::{Contender, Scene, wait_until};
 
@@ -10,12 +10,9 @@ struct Terminal(Child);
 
 impl Terminal {
     fn runs(scene: &Scene, script: &str) -> Self {
-        let mut command = Command::new("script");
+        let mut command = scene.program("script");
         let line = script.replace("LOCKKEEPER", &format!("{:?}", env!("CARGO_BIN_EXE_lockkeeper")));
-        command.args(["-qefc", &line, "/dev/null"]).current_dir(scene.dir()).env("SHELL", "/bin/sh");
-        for (name, value) in scene.lockkeeper(&[]).get_envs() {
-            command.env(name, value.unwrap_or_default());
-        }
+        command.args(["-qefc", &line, "/dev/null"]).env("SHELL", "/bin/sh");
         Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script runs"))
     }
 

@@ -86,10 +86,11 @@ impl Scene {
         command
     }
 
-    fn program(&self, program: &str) -> Command {
+    /// A program in the directory of the test. Signals that are ignored here, as by `nohup`, are not ignored there.
+    pub(crate) fn program(&self, program: &str) -> Command {
         let (variable, mark) = self.processes.mark();
-        let mut command = Command::new(program);
-        command.env(variable, mark).current_dir(&self.dir);
+        let mut command = Command::new("env");
+        command.args(["--default-signal", program]).env(variable, mark).current_dir(&self.dir);
         command.env("LOCKKEEPER_URL", self.server.url()).env("LOCKKEEPER_CONFIG", "config.toml");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
