@@ -131,7 +131,7 @@ fn a_signal_ends_the_waiting_and_leaves_nothing_on_the_server() {
 fn a_signal_while_the_lock_is_being_granted_releases_it() {
     for name in ["TERM", "KILL"] {
         let scene = Scene::new();
-        scene.write("slow.toml", "[locks]\ncommand_timeout = \"5s\"\n");
+        scene.write("slow.toml", "[locks]\ncommand_timeout = \"5s\"\nstart_timeout = \"10s\"\n");
         let network = Network::to(&scene);
         let options = ["--lease", "1h", "--config", "slow.toml"];
         let holder = Contender::start(&scene, "holder", &options, ALONE, None).enters();

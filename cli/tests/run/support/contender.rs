@@ -34,6 +34,7 @@ impl Contender {
         let script = script.replace("WORKER", worker::SHELL);
         let args = [&["run"], options, &["lock", "--", "sh", "-c", &script]].concat();
         let mut command = scene.lockkeeper(&args);
+        command.env("LOCKKEEPER_CONFIG", "contender.toml");
         worker::configure(&mut command, &scene.log_file(), who);
         if let Some(url) = url {
             command.env("LOCKKEEPER_URL", url);

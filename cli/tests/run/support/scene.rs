@@ -18,8 +18,8 @@ pub(crate) const LEASE: Duration = Duration::from_secs(2);
 const CONFIG: &str = r#"
 [locks]
 watchdog_lease = "2s"
-command_timeout = "300ms"
-retry_timeout = "1s"
+command_timeout = "1s"
+retry_timeout = "5s"
 "#;
 
 pub(crate) struct Scene {
@@ -42,6 +42,8 @@ impl Scene {
         fs::create_dir_all(&dir).expect("a directory");
         let scene = Self { server: Server::with(args), processes: Processes::marked(mark), dir };
         scene.write("config.toml", CONFIG);
+        // A busy machine can take long to answer a contender for the first time.
+        scene.write("contender.toml", &format!("{CONFIG}start_timeout = \"10s\"\n"));
         scene
     }
 
