@@ -47,6 +47,8 @@ pub use deadpool_redis;
 /// The pages of `docs/`.
 #[cfg(any(doc, doctest))]
 pub mod guide {
+    #[doc = include_str!("../docs/command.md")]
+    pub mod command {}
     #[doc = include_str!("../docs/guarantees.md")]
     pub mod guarantees {}
     #[doc = include_str!("../docs/operations.md")]

@@ -1,0 +1,158 @@
+//! The arguments of the command.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use serde::{Deserialize, Serialize};
+
+/// Runs commands under distributed locks on Redis and Valkey, and shows and releases locks.
+#[derive(Debug, Parser)]
+#[command(name = "lockkeeper", version, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Where the locks are.
+#[derive(Args, Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Connection {
+    /// The server, such as redis://host:6379/0
+    #[arg(long, env = "LOCKKEEPER_URL", hide_env_values = true, global = true)]
+    pub(crate) url: Option<String>,
+    /// The settings, in a TOML file
+    #[arg(long, value_name = "FILE", env = "LOCKKEEPER_CONFIG", hide_env_values = true, global = true)]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs a command while a lock is held
+    Run(Run),
+    /// Shows who holds a lock
+    Show(Show),
+    /// Releases a lock, whoever holds it
+    Release(Release),
+    /// Prints the completions for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Prints the man page of lockkeeper, or of one of these commands
+    Man {
+        /// The command
+        command: Option<String>,
+    },
+    /// Holds the lock for `run`, which starts this
+    #[command(name = crate::KEEP, hide = true)]
+    Keep,
+    /// Becomes the command of `run`, which starts this
+    #[command(name = crate::EXEC, hide = true)]
+    Exec {
+        /// The process that waits for the command.
+        parent: i32,
+        /// The file descriptor of the gate.
+        gate: i32,
+        /// The command and its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        command: Vec<OsString>,
+    },
+}
+
+const EXIT_CODES: &str = "Exit codes: the command's, 128 + its signal, 64 bad arguments, 69 no server,
+75 busy, 76 lost, 126 and 127 cannot run. `lockkeeper run --help` tells more.";
+
+const ALL_EXIT_CODES: &str = "Exit codes:
+  the command's own, or 128 + the number of the signal that ended it
+  64   bad arguments or settings, or the key of the lock has other data
+  69   the server cannot be reached, or refuses
+  75   the lock is busy, and nothing was run
+  76   the lock was lost: the command was stopped, or it ended well but was not protected to its end
+  126  the command cannot be executed
+  127  the command was not found";
+
+/// How to run a command under a lock.
+#[derive(Args, Clone, Debug, Serialize, Deserialize)]
+#[command(after_help = EXIT_CODES, after_long_help = ALL_EXIT_CODES)]
+pub(crate) struct Run {
+    /// The type of the lock
+    #[arg(long, value_enum, default_value_t = Kind::Rlock)]
+    pub(crate) kind: Kind,
+    /// Runs nothing if the lock is busy
+    #[arg(long = "try", conflicts_with = "wait")]
+    pub(crate) only_try: bool,
+    /// Waits no longer than this, such as 30s
+    ///
+    /// Waits no longer than this for the lock, such as 30s. Without this, waits as long as it takes
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) wait: Option<Duration>,
+    /// Holds the lock for this time, without renewals
+    ///
+    /// A fixed lease: the lock is not renewed, and the command is stopped before the lease ends. Without this, the lock is
+    /// renewed while the command runs
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) lease: Option<Duration>,
+    /// Stops the command before this time is over
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) max_hold: Option<Duration>,
+    /// Keeps the lock at least for this time
+    ///
+    /// Keeps the lock for this time, even if the command ends sooner. A process in the background does that: `lockkeeper` itself
+    /// ends with the command
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) at_least: Option<Duration>,
+    /// The time between SIGTERM and SIGKILL
+    ///
+    /// The time that the command has to end after SIGTERM, before it is killed. At most half of the lease [default: a quarter of
+    /// the lease, and 5s at most]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) grace: Option<Duration>,
+    /// The name of the lock, which is its key in Redis
+    pub(crate) name: String,
+    /// The command and its arguments. No shell is used
+    #[arg(trailing_var_arg = true, required = true)]
+    #[serde(skip)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// The types of locks for `run`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+pub(crate) enum Kind {
+    /// One holder at a time
+    Rlock,
+    /// One holder at a time, in the order of the requests
+    Fair,
+    /// Many readers together
+    Read,
+    /// One writer, and no readers
+    Write,
+    /// One holder at a time, with a number that grows: LOCKKEEPER_TOKEN
+    Fenced,
+}
+
+/// Which lock to show.
+#[derive(Args, Debug)]
+pub(crate) struct Show {
+    /// The name of the lock
+    pub(crate) name: String,
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Which lock to release.
+#[derive(Args, Debug)]
+pub(crate) struct Release {
+    /// The name of the lock
+    pub(crate) name: String,
+    /// Does not ask first
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

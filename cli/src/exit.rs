@@ -1,0 +1,75 @@
+//! The exit codes, and the errors that lead to them.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use lockkeeper::Error;
+
+/// Bad arguments (`EX_USAGE`).
+pub(crate) const USAGE: u8 = 64;
+/// The server cannot be reached, or refuses (`EX_UNAVAILABLE`).
+pub(crate) const UNAVAILABLE: u8 = 69;
+/// The output cannot be written (`EX_IOERR`).
+pub(crate) const OUTPUT: u8 = 74;
+/// The lock is busy (`EX_TEMPFAIL`).
+pub(crate) const BUSY: u8 = 75;
+/// The lock was lost while the command ran.
+pub(crate) const LOST: u8 = 76;
+/// The command cannot be executed, as in a shell.
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+/// The command was not found, as in a shell.
+pub(crate) const NOT_FOUND: u8 = 127;
+/// A signal ended the command, as in a shell: this number plus that of the signal.
+pub(crate) const SIGNAL: u8 = 128;
+
+/// Tells the user. That nobody listens changes no exit code.
+pub(crate) fn tell(text: &str) {
+    let _ = writeln!(io::stderr(), "lockkeeper: {text}");
+}
+
+/// Prints a result.
+pub(crate) fn print(text: &[u8]) -> Result<(), Failure> {
+    let mut output = io::stdout().lock();
+    output.write_all(text).and_then(|()| output.flush()).map_err(Failure::output)
+}
+
+/// Why there is no result.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) problem: String,
+    pub(crate) code: u8,
+}
+
+impl Failure {
+    pub(crate) fn usage(problem: impl fmt::Display) -> Self {
+        Self { problem: problem.to_string(), code: USAGE }
+    }
+
+    pub(crate) fn unavailable(problem: impl fmt::Display) -> Self {
+        Self { problem: problem.to_string(), code: UNAVAILABLE }
+    }
+
+    pub(crate) fn output(error: io::Error) -> Self {
+        Self { problem: format!("cannot print: {error}"), code: OUTPUT }
+    }
+
+    /// Tells the user.
+    pub(crate) fn report(&self) -> ExitCode {
+        tell(&self.problem);
+        self.code.into()
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let is_usage = matches!(
+            error,
+            Error::InvalidConfig { .. }
+                | Error::InvalidDuration { .. }
+                | Error::InvalidName { .. }
+                | Error::WrongKind { .. }
+        );
+        if is_usage { Self::usage(error) } else { Self::unavailable(error) }
+    }
+}

@@ -1,0 +1,99 @@
+//! The front: the process that the user started.
+
+use std::io::{self, IsTerminal};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tokio::time::sleep;
+
+use super::command::start;
+use super::group::Group;
+use super::keeper_handle::KeeperHandle;
+use super::loss::Loss;
+use super::message::{Hold, Order, Report};
+use super::signals::Signals;
+use super::stop::Stop;
+use super::watch::{Ended, Watch};
+use crate::args::{Connection, Run};
+use crate::exit::{Failure, LOST, SIGNAL, tell};
+
+/// After this time, a user at a terminal is told what the front waits for.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// Runs a command while a lock is held.
+pub(crate) async fn run(connection: Connection, run: Run) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::listen().map_err(Failure::unavailable)?;
+    let (name, command) = (run.name.clone(), run.command.clone());
+    let mut keeper = KeeperHandle::start(connection, run)?;
+    let hold = match acquired(&name, &mut keeper, &mut signals).await? {
+        Waited::Held(hold) => hold,
+        Waited::Interrupted(signal) => {
+            keeper.give_up().await;
+            return Ok((SIGNAL + signal as u8).into());
+        }
+    };
+    let (mut started, gate) = start(&name, hold.token, &command).map_err(Failure::unavailable)?;
+    let leader = started.id().and_then(|id| i32::try_from(id).ok());
+    let group = Group::new(leader.ok_or_else(|| Failure::unavailable("the command has no process"))?);
+    keeper.orders.send(Order::Guard(group.id().as_raw()));
+    let watch = Watch::new(group, gate, Stop::new(hold.until, hold.grace));
+    let Ended { status, lost, until, is_gone } =
+        watch.until_it_ends(&mut started, &mut keeper, &mut signals).await;
+    let lost = match lost {
+        _ if !is_gone => {
+            let text =
+                "a process of the command cannot be killed: the lock stays held until that process ends";
+            Some(Loss::new(text, true))
+        }
+        Some(lost) => {
+            keeper.dismiss().await;
+            Some(lost)
+        }
+        None => keeper.release(until, &mut signals).await,
+    };
+    result(status, lost)
+}
+
+/// How the waiting for the lock ended.
+enum Waited {
+    Held(Hold),
+    Interrupted(Signal),
+}
+
+async fn acquired(name: &str, keeper: &mut KeeperHandle, signals: &mut Signals) -> Result<Waited, Failure> {
+    let mut is_silent = io::stderr().is_terminal();
+    loop {
+        tokio::select! {
+            biased;
+            signal = signals.next() => return Ok(Waited::Interrupted(signal)),
+            report = keeper.reports.next() => match report {
+                Some(Report::Held(hold)) => return Ok(Waited::Held(hold)),
+                Some(Report::Failed { problem, code }) => return Err(Failure { problem, code }),
+                Some(_) => {}
+                None => return Err(Failure::unavailable("the process that acquires the lock ended")),
+            },
+            () = sleep(SILENCE), if is_silent => {
+                is_silent = false;
+                tell(&format!("waiting for `{name}`"));
+            }
+        }
+    }
+}
+
+fn result(status: Option<ExitStatus>, lost: Option<Loss>) -> Result<ExitCode, Failure> {
+    let code = status.map_or(LOST, code_of);
+    match lost {
+        // The command failed by itself: that says more.
+        Some(Loss { text, stopped: false }) if code != 0 => Err(Failure { problem: text, code }),
+        // The command was stopped, or reported success although it was not protected until its end.
+        Some(Loss { text, .. }) => Err(Failure { problem: text, code: LOST }),
+        None => Ok(code.into()),
+    }
+}
+
+fn code_of(status: ExitStatus) -> u8 {
+    let signal = status.signal().map(|signal| i32::from(SIGNAL) + signal);
+    status.code().or(signal).and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}

@@ -1,0 +1,43 @@
+//! The gate: a command that was started does not run before the keeper can stop it.
+
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
+use std::os::fd::AsRawFd;
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::unistd::close;
+
+/// The end of the front. If the front ends, the gate stays closed.
+pub(super) struct Gate(Option<PipeWriter>);
+
+/// The end of the process that becomes the command. It is inherited by its number.
+pub(super) struct Inherited(PipeReader);
+
+impl Gate {
+    pub(super) fn new() -> io::Result<(Self, Inherited)> {
+        let (reader, writer) = pipe()?;
+        fcntl(&reader, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        Ok((Self(Some(writer)), Inherited(reader)))
+    }
+
+    /// Lets the command run.
+    pub(super) fn open(&mut self) {
+        if let Some(mut writer) = self.0.take() {
+            let _ = writer.write_all(&[1]);
+        }
+    }
+}
+
+impl Inherited {
+    pub(super) fn number(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Waits until the gate is open. False: it stays closed. The command does not inherit the gate.
+pub(super) fn pass(number: i32) -> io::Result<bool> {
+    // Opened by its path, because only unsafe code can own a number.
+    let mut reader = File::open(format!("/dev/fd/{number}"))?;
+    close(number)?;
+    Ok(reader.read(&mut [0])? == 1)
+}

@@ -1,0 +1,146 @@
+//! The keeper: holds the lock while the command runs.
+
+use std::pin::pin;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lockkeeper::{Error, LockClient, LockGuard};
+use nix::sys::signal::Signal;
+use tokio::io::{Stdin, stdin, stdout};
+use tokio::time::{sleep, timeout};
+
+use super::acquire::{Held, acquire};
+use super::clock::Moment;
+use super::group::Group;
+use super::lines::{Reader, Writer};
+use super::message::{Hold, Order, Release, Report};
+use super::signals::Signals;
+use super::times::Times;
+use crate::args::{Connection, Run};
+use crate::connect::Settings;
+use crate::exit::{BUSY, Failure};
+
+/// How often the keeper looks at the clock, at least: timers stop while the host is suspended.
+const LOOK: Duration = Duration::from_millis(50);
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Holds a lock for the front, which sends its orders to stdin and reads the reports from stdout.
+pub(crate) async fn keep() -> ExitCode {
+    // A service manager sends signals to all processes of a service. The lock has to outlive the command.
+    let _not_ended_by_signals = Signals::listen();
+    let mut keeper = Keeper { orders: Reader::new(stdin()), reports: Writer::new(stdout()) };
+    let Some(Order::Acquire { connection, run }) = keeper.orders.next().await else {
+        return ExitCode::FAILURE;
+    };
+    if let Err(failure) = keeper.keep(&connection, &run).await {
+        keeper.reports.send(failure.into());
+    }
+    keeper.reports.finish().await;
+    ExitCode::SUCCESS
+}
+
+struct Keeper {
+    orders: Reader<Stdin, Order>,
+    reports: Writer<Report>,
+}
+
+impl Keeper {
+    async fn keep(&mut self, connection: &Connection, run: &Run) -> Result<(), Failure> {
+        let settings = Settings::read(connection)?;
+        let times = Times::of(run, settings.watchdog_lease()?)?;
+        let Some(locks) = self.unless_given_up(settings.connect()).await else { return Ok(()) };
+        let locks = locks?;
+        let result = self.keep_with(&locks, run, &times).await;
+        // What cannot be released by then has ended with its lease.
+        let _ = timeout(times.lease.max(SECOND), locks.shutdown()).await;
+        result
+    }
+
+    async fn keep_with(&mut self, locks: &LockClient, run: &Run, times: &Times) -> Result<(), Failure> {
+        let Some(held) = self.unless_given_up(acquire(locks, run)).await else { return Ok(()) };
+        let Some(held) = held? else {
+            return Err(Failure { problem: format!("`{}` is busy", run.name), code: BUSY });
+        };
+        let acquired_at = Moment::now();
+        if self.hold(held, times).await
+            && let Some(least) = run.at_least
+        {
+            // The front does not wait for this.
+            sleep(acquired_at.plus(least).left()).await;
+        }
+        Ok(())
+    }
+
+    /// `None`: the front gave up, or is gone.
+    async fn unless_given_up<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            _ = self.orders.next() => None,
+            result = work => Some(result),
+        }
+    }
+
+    /// Reports until when the command may run, until it has ended or must not run any more. False: the lock was lost.
+    async fn hold(&mut self, Held { guard, token }: Held, times: &Times) -> bool {
+        let mut until = times.until(&guard);
+        self.reports.send(Report::Held(Hold { until, grace: times.grace, token }));
+        let mut lost = pin!(guard.lost());
+        let mut group: Option<Group> = None;
+        let mut killed = false;
+        loop {
+            tokio::select! {
+                biased;
+                order = self.orders.next() => match order {
+                    Some(Order::Guard(leader)) => {
+                        group = Some(Group::new(leader));
+                        self.reports.send(Report::Guarded);
+                    }
+                    Some(_) => return self.release(guard, killed).await,
+                    None => {
+                        // The front is gone, and cannot stop the command any more. The lock is held until the command is gone.
+                        if let Some(group) = group {
+                            tokio::select! {
+                                () = group.end() => {}
+                                () = &mut lost => {}
+                            }
+                        }
+                        return self.release(guard, killed).await;
+                    }
+                },
+                () = &mut lost => {
+                    if let Some(group) = group {
+                        killed |= !group.seems_empty();
+                        let _ = timeout(SECOND, group.end()).await;
+                    }
+                    self.reports.send(Report::Lost { killed });
+                    return false;
+                }
+                () = sleep(LOOK.min(until.left()).max(MS)) => {}
+            }
+            let renewed = times.until(&guard);
+            if renewed > until {
+                until = renewed;
+                self.reports.send(Report::Until(until));
+            }
+            if let Some(group) = group.filter(|_| until.left().is_zero()) {
+                // The front has done this by now, unless it was stopped.
+                killed |= !group.seems_empty();
+                group.signal(Signal::SIGKILL);
+            }
+        }
+    }
+
+    /// False: the lock was lost.
+    async fn release(&self, guard: LockGuard, killed: bool) -> bool {
+        let limit = guard.remaining() + SECOND;
+        let released = timeout(limit, guard.unlock()).await;
+        let was_held = !matches!(released, Ok(Err(Error::NotHeld(_))));
+        let problem = match released {
+            Ok(released) => released.err().map(|error| error.to_string()),
+            Err(_) => Some("there was no answer".to_owned()),
+        };
+        self.reports.send(Report::Released(Release { was_held, killed, problem }));
+        was_held
+    }
+}

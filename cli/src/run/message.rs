@@ -1,0 +1,63 @@
+//! What the front and the keeper tell each other, one line of JSON each.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::clock::Moment;
+use crate::args::{Connection, Run};
+use crate::exit::Failure;
+
+/// From the front to the keeper.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Order {
+    /// Acquire a lock. This is the first order.
+    Acquire { connection: Connection, run: Run },
+    /// The process group of the command, which waits at its gate.
+    Guard(i32),
+    /// The command has ended.
+    Release,
+}
+
+/// From the keeper to the front.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Report {
+    /// The lock is held.
+    Held(Hold),
+    /// The keeper stops the command if the front does not: the command can run.
+    Guarded,
+    /// The command may run until this moment. Then it has to be gone.
+    Until(Moment),
+    /// The lock is gone: the command must not run any more. `killed`: the keeper has killed it.
+    Lost { killed: bool },
+    /// The lock was released.
+    Released(Release),
+    /// There is no lock.
+    Failed { problem: String, code: u8 },
+}
+
+/// A lock that was acquired.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Hold {
+    pub(super) until: Moment,
+    /// How long the command has between `SIGTERM` and `SIGKILL`.
+    pub(super) grace: Duration,
+    pub(super) token: Option<u64>,
+}
+
+/// How a lock was released.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Release {
+    /// The server still had it.
+    pub(super) was_held: bool,
+    /// The keeper had killed the command before.
+    pub(super) killed: bool,
+    /// Why it is not known whether the server released it.
+    pub(super) problem: Option<String>,
+}
+
+impl From<Failure> for Report {
+    fn from(Failure { problem, code }: Failure) -> Self {
+        Self::Failed { problem, code }
+    }
+}

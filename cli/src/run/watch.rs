@@ -1,0 +1,157 @@
+//! The front's eye on the command while it runs.
+
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use nix::sys::signal::Signal;
+use tokio::process::Child;
+use tokio::task::yield_now;
+use tokio::time::{sleep, timeout};
+
+use super::clock::Moment;
+use super::gate::Gate;
+use super::group::Group;
+use super::keeper_handle::KeeperHandle;
+use super::loss::Loss;
+use super::message::Report;
+use super::signals::Signals;
+use super::stop::{Step, Stop};
+use super::terminal::Terminal;
+
+/// How often the front looks at the clock, at least: timers stop while the host is suspended.
+const LOOK: Duration = Duration::from_millis(50);
+const MS: Duration = Duration::from_millis(1);
+
+/// How long the kernel has to end processes that got `SIGKILL`.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// What became of a command.
+pub(super) struct Ended {
+    /// How its first process ended.
+    pub(super) status: Option<ExitStatus>,
+    pub(super) lost: Option<Loss>,
+    /// Until when the lock was held, as far as the front knows.
+    pub(super) until: Moment,
+    /// False: a process is left that cannot be killed.
+    pub(super) is_gone: bool,
+}
+
+/// The command while it runs.
+pub(super) struct Watch {
+    group: Group,
+    gate: Gate,
+    terminal: Terminal,
+    stop: Stop,
+    status: Option<ExitStatus>,
+    lost: Option<Loss>,
+}
+
+impl Watch {
+    pub(super) fn new(group: Group, gate: Gate, stop: Stop) -> Self {
+        Self { group, gate, terminal: Terminal::of(group), stop, status: None, lost: None }
+    }
+
+    /// Waits until no process of the command is left, and stops it when it must not run any more.
+    pub(super) async fn until_it_ends(
+        mut self,
+        command: &mut Child,
+        keeper: &mut KeeperHandle,
+        signals: &mut Signals,
+    ) -> Ended {
+        let mut is_kept = true;
+        loop {
+            tokio::select! {
+                biased;
+                report = keeper.reports.next(), if is_kept => {
+                    is_kept = report.is_some();
+                    self.hear(report);
+                }
+                signal = signals.next() => self.group.signal(signal),
+                status = command.wait(), if self.status.is_none() => {
+                    self.status = status.ok();
+                    // What it left behind must not work without the lock.
+                    self.stop.soon(Moment::now());
+                }
+                () = sleep(LOOK.min(self.stop.next().left()).max(MS)) => {}
+            }
+            if self.status.is_some() && self.group.seems_empty() {
+                let is_gone = timeout(LIMIT, self.group.end()).await.is_ok();
+                return self.ended(is_gone);
+            }
+            self.terminal.look();
+            if self.stop.next() <= Moment::now() && is_kept {
+                is_kept = self.catch_up(keeper).await;
+            }
+            match self.stop.step(Moment::now()) {
+                Step::Nothing => {}
+                Step::Terminate => {
+                    self.time_is_up();
+                    self.group.signal(Signal::SIGTERM);
+                    // A process that is stopped cannot end.
+                    self.group.signal(Signal::SIGCONT);
+                }
+                Step::Kill => {
+                    self.time_is_up();
+                    let is_gone = timeout(LIMIT, self.group.end()).await.is_ok();
+                    if self.status.is_none() {
+                        self.status = command.wait().await.ok();
+                    }
+                    return self.ended(is_gone);
+                }
+            }
+        }
+    }
+
+    /// Hears the reports that came while this process was stopped. False: the keeper is gone.
+    async fn catch_up(&mut self, keeper: &mut KeeperHandle) -> bool {
+        // The runtime looks at the pipe.
+        yield_now().await;
+        while let Some(report) = keeper.reports.next().now_or_never() {
+            let is_kept = report.is_some();
+            self.hear(report);
+            if !is_kept {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The terminal comes back here.
+    fn ended(self, is_gone: bool) -> Ended {
+        Ended { status: self.status, lost: self.lost, until: self.stop.until(), is_gone }
+    }
+
+    fn hear(&mut self, report: Option<Report>) {
+        match report {
+            Some(Report::Guarded) => {
+                if self.stop.may_run(Moment::now()) {
+                    self.terminal.lend();
+                    self.gate.open();
+                }
+            }
+            Some(Report::Until(until)) => self.stop.renewed(until),
+            Some(Report::Lost { killed }) => {
+                self.loses("the lock was lost", killed);
+                self.stop.at_once(Moment::now());
+            }
+            Some(_) => {}
+            None => {
+                self.loses("the process that holds the lock ended", false);
+                self.stop.soon(Moment::now());
+            }
+        }
+    }
+
+    /// The command is stopped although it works: the lock ends soon.
+    fn time_is_up(&mut self) {
+        if self.status.is_none() {
+            self.loses("the lock was not renewed, or its time is up", false);
+        }
+    }
+
+    fn loses(&mut self, text: &str, killed: bool) {
+        let stopped = killed || self.status.is_none();
+        self.lost.get_or_insert_with(|| Loss::new(text, stopped));
+    }
+}

@@ -1,0 +1,106 @@
+//! The exit codes of `lockkeeper run`.
+
+use super::support::{Contender, Scene, problem};
+
+#[test]
+fn the_exit_code_of_the_command_is_returned() {
+    let scene = Scene::new();
+    for code in [0, 1, 7, 75, 255] {
+        assert_eq!(scene.run(&[], &format!("exit {code}")), code);
+    }
+    assert!(scene.server.keys().is_empty());
+}
+
+#[test]
+fn a_signal_that_ends_the_command_is_returned_as_128_and_its_number() {
+    let scene = Scene::new();
+    assert_eq!(scene.run(&[], "kill -KILL $$"), 137);
+    assert_eq!(scene.run(&[], "kill -TERM $$"), 143);
+    assert!(scene.server.keys().is_empty());
+}
+
+#[test]
+fn a_busy_lock_is_75_and_nothing_runs() {
+    let scene = Scene::new();
+    let holder = Contender::plain(&scene, "holder").enters();
+    for options in [&["--try"][..], &["--wait", "100ms"]] {
+        let output = scene.output(&[&["run"], options, &["lock", "--", "touch", "ran"]].concat());
+        assert_eq!(output.status.code(), Some(75), "{options:?}");
+        assert_eq!(problem(&output), "lockkeeper: `lock` is busy\n");
+    }
+    assert!(!scene.dir().join("ran").exists());
+    assert_eq!(holder.finish(), Some(0));
+}
+
+#[test]
+fn a_command_that_cannot_run_is_126_or_127() {
+    let scene = Scene::new();
+    let code = |command: &str| scene.output(&["run", "lock", "--", command]).status.code();
+    assert_eq!(code("/no/such/program"), Some(127));
+    assert_eq!(code("no-such-program"), Some(127));
+    assert_eq!(code("/"), Some(126));
+    assert_eq!(code("./config.toml"), Some(126));
+    assert!(scene.server.keys().is_empty());
+}
+
+#[test]
+fn bad_arguments_are_64_and_acquire_nothing() {
+    let scene = Scene::new();
+    for options in [
+        &["--kind", "other"][..],
+        &["--try", "--wait", "1s"],
+        &["--wait", "soon"],
+        &["--lease", "0s"],
+        &["--grace", "10s"],
+        &["--at-least", "2s", "--lease", "1s"],
+        &["--no-such-option"],
+    ] {
+        assert_eq!(scene.run(options, "touch ran"), 64, "{options:?}");
+    }
+    for args in [&["run"][..], &["run", "lock"], &["run", "", "--", "true"], &["nothing"], &[]] {
+        assert_eq!(scene.output(args).status.code(), Some(64), "{args:?}");
+    }
+    assert!(!scene.dir().join("ran").exists());
+    assert!(scene.server.keys().is_empty());
+}
+
+#[test]
+fn a_bad_file_is_64() {
+    let scene = Scene::new();
+    let code = |file: &str| scene.output(&["run", "--config", file, "lock", "--", "true"]).status.code();
+    assert_eq!(code("no-such-file"), Some(64));
+    for text in ["[locks]\nwatchdog_lease = '1ms'", "[locks]\nunknown = 1", "[other]", "= ="] {
+        scene.write("bad.toml", text);
+        assert_eq!(code("bad.toml"), Some(64), "{text}");
+    }
+}
+
+#[test]
+fn a_key_with_other_data_is_64_and_stays() {
+    let scene = Scene::new();
+    let _: String = scene.server.run(&["SET", "lock", "data"]);
+    assert_eq!(scene.run(&[], "touch ran"), 64);
+    assert_eq!(scene.server.run::<String>(&["GET", "lock"]), "data");
+    assert!(!scene.dir().join("ran").exists());
+}
+
+#[test]
+fn no_server_is_69() {
+    let mut scene = Scene::new();
+    scene.server.kill();
+    assert_eq!(scene.run(&[], "touch ran"), 69);
+    assert!(!scene.dir().join("ran").exists());
+}
+
+#[test]
+fn a_closed_stderr_changes_no_exit_code() {
+    let scene = Scene::new();
+    for stderr in ["2>&-", "2>/dev/full"] {
+        for (args, code) in
+            [("--kind other lock -- true", 64), ("--grace 9s lock true", 64), ("lock /none", 127)]
+        {
+            let output = scene.shell(&format!("\"$0\" run {args} {stderr}")).output().expect("a shell");
+            assert_eq!(output.status.code(), Some(code), "{args} {stderr}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The options of `lockkeeper run` that say how the lock is acquired and held.
+
+use std::time::{Duration, Instant};
+
+use lockkeeper_testkit::{Certificates, Server};
+
+use super::support::{ALONE, Contender, LEASE, Scene, problem, wait_until};
+
+#[test]
+fn each_kind_excludes_and_releases() {
+    let scene = Scene::new();
+    for kind in ["rlock", "fair", "read", "write", "fenced"] {
+        let options = ["--kind", kind];
+        let holder = Contender::start(&scene, kind, &options, ALONE, None).enters();
+        let other = if kind == "read" { "write" } else { kind };
+        assert_eq!(scene.run(&["--kind", other, "--try"], ":"), 75, "{kind}");
+        assert_eq!(holder.finish(), Some(0), "{kind}");
+        assert!(scene.server.keys().is_empty(), "{kind}");
+    }
+}
+
+#[test]
+fn readers_run_together() {
+    let scene = Scene::new();
+    let first = Contender::start(&scene, "first", &["--kind", "read"], ALONE, None).enters();
+    let second = Contender::start(&scene, "second", &["--kind", "read"], ALONE, None).enters();
+    assert_eq!((first.finish(), second.finish()), (Some(0), Some(0)));
+}
+
+#[test]
+fn a_waiter_runs_after_the_holder() {
+    let scene = Scene::new();
+    let first = Contender::plain(&scene, "first").enters();
+    let second = Contender::start(&scene, "second", &["--wait", "20s"], ALONE, None).waits(&scene);
+    assert_eq!(first.finish(), Some(0));
+    assert_eq!(second.enters().finish(), Some(0));
+    scene.log().assert_apart("first", "second");
+}
+
+#[test]
+fn the_lock_is_renewed_while_the_command_runs() {
+    let scene = Scene::new();
+    let first = Contender::plain(&scene, "first").enters();
+    let second = Contender::plain(&scene, "second").waits(&scene);
+    let start = Instant::now();
+    wait_until("two leases are over", || start.elapsed() > 2 * LEASE);
+    assert!(!second.is_inside());
+    assert_eq!(first.finish(), Some(0));
+    assert_eq!(second.enters().finish(), Some(0));
+    scene.log().assert_apart("first", "second");
+}
+
+#[test]
+fn the_lock_stays_held_for_the_least_time() {
+    let scene = Scene::new();
+    let start = Instant::now();
+    assert_eq!(scene.run(&["--at-least", "1500ms"], "exit 4"), 4);
+    // The front does not wait for the least time.
+    assert!(start.elapsed() < Duration::from_secs(1));
+    assert_eq!(scene.run(&["--try"], ":"), 75);
+    assert_eq!(scene.run(&[], ":"), 0);
+    let held = start.elapsed();
+    // Released in time, not left to the lease.
+    assert!(held > Duration::from_millis(1500), "{held:?}");
+}
+
+#[test]
+fn a_fixed_lease_and_a_longest_hold_stop_the_command_before_their_end() {
+    let scene = Scene::new();
+    for option in ["--lease", "--max-hold"] {
+        let time = Duration::from_millis(1500);
+        let start = Instant::now();
+        let contender = Contender::start(&scene, option, &[option, "1500ms"], ALONE, None).enters();
+        assert_eq!(contender.code(), Some(76), "{option}");
+        let span = scene.log().span(option).expect("it ran");
+        assert!(span.last - span.first < time, "{option}: {span:?}");
+        // With a quarter for the grace, and a tenth to be early, and a slow start.
+        assert!(start.elapsed() > time / 2, "{option}");
+        wait_until("the lock is free", || scene.server.keys().is_empty());
+    }
+}
+
+#[test]
+fn the_grace_lets_the_command_finish() {
+    let scene = Scene::new();
+    // Also a command that is stopped.
+    for work in ["while :; do sleep 0.01; done", "kill -STOP $$"] {
+        let script = format!("trap 'touch cleaned; exit 0' TERM; {work}");
+        assert_eq!(scene.run(&["--max-hold", "2s", "--grace", "1s"], &script), 76);
+        scene.remove("cleaned");
+    }
+}
+
+#[test]
+fn the_file_can_name_certificates() {
+    let scene = Scene::new();
+    let certificates = Certificates::new();
+    let secured = Server::secured(&certificates, true, &[]);
+    for file in ["ca.crt", "client.crt", "client.key"] {
+        scene.write(file, &String::from_utf8(certificates.read(file)).expect("text"));
+    }
+    let files = "root_cert = \"ca.crt\"\nclient_cert = \"client.crt\"\nclient_key = \"client.key\"";
+    scene.write("tls.toml", &format!("[server]\nurls = [\"{}\"]\n{files}\n", secured.url()));
+    let mut command = scene.lockkeeper(&["run", "--config", "tls.toml", "lock", "--", "sh", "-c", "exit 7"]);
+    let output = command.env_remove("LOCKKEEPER_URL").output().expect("lockkeeper runs");
+    assert_eq!(output.status.code(), Some(7), "{}", problem(&output));
+}
+
+#[test]
+fn the_server_of_the_file_is_used_without_a_url() {
+    let scene = Scene::new();
+    let server = format!("[server]\nurls = [\"{}\"]\n", scene.server.url());
+    scene.write(
+        "server.toml",
+        &format!("{server}[locks]\nname_prefix = \"shop:\"\nwatchdog_lease = \"2s\"\n"),
+    );
+    let mut command = scene.lockkeeper(&[
+        "run",
+        "--config",
+        "server.toml",
+        "lock",
+        "--",
+        "sh",
+        "-c",
+        "touch ready; until [ -e done ]; do sleep 0.01; done",
+    ]);
+    let mut front = command.env_remove("LOCKKEEPER_URL").spawn().expect("lockkeeper runs");
+    wait_until("the command runs", || scene.dir().join("ready").exists());
+    assert_eq!(scene.server.keys(), ["shop:lock"]);
+    scene.write("done", "");
+    assert_eq!(front.wait().expect("an end").code(), Some(0));
+}

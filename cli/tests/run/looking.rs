@@ -1,0 +1,79 @@
+//! `lockkeeper show`, `release`, `completions`, `man` and `--help`.
+
+use super::support::{ALONE, Contender, Scene, problem, text};
+
+#[test]
+fn show_tells_who_holds_a_lock() {
+    let scene = Scene::new();
+    assert_eq!(text(&scene.output(&["show", "lock"])), "lock: free\n");
+    let free = r#"{"name":"lock","is_held":false,"is_read_write":false,"expires_in_ms":null,"holders":[]}"#;
+    assert_eq!(text(&scene.output(&["show", "--json", "lock"])).trim(), free);
+    let holder = Contender::plain(&scene, "holder").enters();
+    let shown = text(&scene.output(&["show", "lock"]));
+    assert!(shown.starts_with("lock: held, a lock, ends in "), "{shown}");
+    assert!(shown.ends_with(", 1 hold\n"), "{shown}");
+    let json = text(&scene.output(&["show", "--json", "lock"]));
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!((&json["is_held"], &json["is_read_write"]), (&true.into(), &false.into()));
+    assert!(json["expires_in_ms"].as_u64().is_some_and(|left| left <= 2_000), "{json}");
+    assert_eq!(json["holders"][0]["holds"], 1);
+    assert_eq!(holder.finish(), Some(0));
+}
+
+#[test]
+fn release_ends_a_lock_and_the_command_under_it() {
+    let scene = Scene::new();
+    for kind in ["rlock", "fair", "read", "write", "fenced"] {
+        let holder = Contender::start(&scene, kind, &["--kind", kind], ALONE, None).enters();
+        let refused = scene.output(&["release", "lock"]);
+        assert_eq!(refused.status.code(), Some(64), "{kind}");
+        assert!(problem(&refused).contains("--yes"), "{kind}");
+        let released = text(&scene.output(&["release", "--yes", "--json", "lock"]));
+        assert_eq!(released.trim(), r#"{"name":"lock","was_held":true}"#, "{kind}");
+        assert_eq!(holder.code(), Some(76), "{kind}");
+        let again = scene.output(&["release", "lock"]);
+        assert_eq!(text(&again), "lock: free, nothing was released\n", "{kind}");
+        assert_eq!(again.status.code(), Some(0), "{kind}");
+    }
+}
+
+#[test]
+fn a_closed_stdout_is_no_panic() {
+    let scene = Scene::new();
+    for args in ["show lock", "release lock", "man", "completions bash", "--help"] {
+        let output = scene.shell(&format!("\"$0\" {args} >/dev/full")).output().expect("a shell");
+        assert!(output.status.code() != Some(101), "{args}");
+        assert!(!problem(&output).contains("panicked"), "{args}: {}", problem(&output));
+    }
+}
+
+#[test]
+fn the_help_fits_a_screen() {
+    let scene = Scene::new();
+    for args in [&["--help"][..], &["run", "-h"], &["show", "--help"], &["release", "--help"]] {
+        let mut command = scene.lockkeeper(args);
+        let help = text(&command.env("COLUMNS", "80").output().expect("lockkeeper runs"));
+        assert!(help.lines().count() <= 24, "{args:?}:\n{help}");
+        assert!(help.lines().all(|line| line.chars().count() <= 80), "{args:?}:\n{help}");
+    }
+}
+
+#[test]
+fn completions_and_the_man_page_name_the_commands() {
+    let scene = Scene::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = text(&scene.output(&["completions", shell]));
+        assert!(script.contains("max-hold") && !script.contains("__keep"), "{shell}");
+    }
+    let (page, run) = (text(&scene.output(&["man"])), text(&scene.output(&["man", "run"])));
+    for (page, words) in [
+        (page, [".TH lockkeeper 1", "LOCKKEEPER_URL", "lockkeeper\\-run(1)"]),
+        (run, [".TH lockkeeper-run 1", "max\\-hold", "the lock is busy, and nothing was run"]),
+    ] {
+        for word in words {
+            assert!(page.contains(word), "{word}: {page}");
+        }
+        assert!(!page.contains("__"), "the hidden commands");
+    }
+    assert_eq!(scene.output(&["man", "__keep"]).status.code(), Some(64));
+}

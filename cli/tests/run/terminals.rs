@@ -1,0 +1,144 @@
+//! `lockkeeper run` at a terminal, which `script` makes.
+
+use std::io::{Read, Write};
+use std::process::{Child, Stdio};
+
+use super::support::{Contender, Scene, wait_until};
+
+/// A shell script at a terminal. Dropping it hangs up.
+struct Terminal(Child);
+
+impl Terminal {
+    fn runs(scene: &Scene, script: &str) -> Self {
+        let mut command = scene.program("script");
+        let line = script.replace("LOCKKEEPER", &format!("{:?}", env!("CARGO_BIN_EXE_lockkeeper")));
+        command.args(["-qefc", &line, "/dev/null"]).env("SHELL", "/bin/sh");
+        Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script runs"))
+    }
+
+    fn types(&mut self, keys: &str) {
+        let input = self.0.stdin.as_mut().expect("a pipe");
+        input.write_all(keys.as_bytes()).expect("the terminal is there");
+        input.flush().expect("the terminal is there");
+    }
+
+    /// Waits for the end, and returns the exit code and what the terminal shows.
+    #[track_caller]
+    fn output(mut self) -> (Option<i32>, String) {
+        let mut shown = String::new();
+        let mut output = self.0.stdout.take().expect("a pipe");
+        let code = self.code();
+        output.read_to_string(&mut shown).expect("text");
+        (code, shown)
+    }
+
+    /// Waits for the end, and returns the exit code.
+    #[track_caller]
+    fn code(mut self) -> Option<i32> {
+        wait_until("the script ends", || self.0.try_wait().expect("a status").is_some());
+        self.0.wait().expect("a status").code()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_command_reads_from_the_terminal() {
+    let scene = Scene::new();
+    for redirect in ["", ">out"] {
+        let script =
+            format!("LOCKKEEPER run lock -- sh -c 'touch ready; read line; echo $line > said' {redirect}");
+        let mut terminal = Terminal::runs(&scene, &script);
+        wait_until("the command runs", || scene.dir().join("ready").exists());
+        terminal.types("hello\n");
+        assert_eq!(terminal.code(), Some(0), "{redirect}");
+        assert_eq!(scene.read("said"), "hello\n", "{redirect}");
+        scene.remove("ready");
+    }
+}
+
+#[test]
+fn control_c_reaches_the_command() {
+    let scene = Scene::new();
+    for input in ["", "</dev/null"] {
+        let script = format!("LOCKKEEPER run lock -- sh -c 'touch ready; exec sleep 60' {input}");
+        let mut terminal = Terminal::runs(&scene, &script);
+        wait_until("the command runs", || scene.dir().join("ready").exists());
+        terminal.types("\x03");
+        assert_eq!(terminal.code(), Some(130), "{input}");
+        scene.remove("ready");
+    }
+    assert!(scene.server.keys().is_empty());
+}
+
+#[test]
+fn the_terminal_comes_back() {
+    let scene = Scene::new();
+    let mut terminal =
+        Terminal::runs(&scene, "LOCKKEEPER run lock -- true; touch ready; read line; echo $line > said");
+    wait_until("the command has ended", || scene.dir().join("ready").exists());
+    terminal.types("hello\n");
+    assert_eq!(terminal.code(), Some(0));
+    assert_eq!(scene.read("said"), "hello\n");
+}
+
+#[test]
+fn control_z_suspends_both_and_fg_continues_them() {
+    let scene = Scene::new();
+    let command =
+        "sh -c \"touch ready; until [ -e go ]; do sleep 0.01; done; read line; echo \\$line > said\"";
+    let script = format!("set -m; LOCKKEEPER run lock -- {command}; touch suspended; read x; fg; exit $?");
+    let mut terminal = Terminal::runs(&scene, &format!("bash -c '{script}'"));
+    wait_until("the command runs", || scene.dir().join("ready").exists());
+    terminal.types("\x1a");
+    wait_until("it is suspended", || scene.dir().join("suspended").exists());
+    assert_eq!(scene.server.keys(), ["lock"]);
+    terminal.types("\n");
+    scene.write("go", "");
+    terminal.types("hello\n");
+    assert_eq!(terminal.code(), Some(0));
+    assert_eq!(scene.read("said"), "hello\n");
+}
+
+#[test]
+fn a_pager_keeps_the_terminal() {
+    let scene = Scene::new();
+    let command = "sh -c 'touch ready; until [ -e done ]; do sleep 0.01; done'";
+    let pager = "sh -c 'read line </dev/tty; echo $line > said; touch done'";
+    let mut terminal = Terminal::runs(&scene, &format!("LOCKKEEPER run lock -- {command} | {pager}"));
+    wait_until("the command runs", || scene.dir().join("ready").exists());
+    terminal.types("hello\n");
+    assert_eq!(terminal.code(), Some(0));
+    assert_eq!(scene.read("said"), "hello\n");
+}
+
+#[test]
+fn a_question_comes_before_a_release() {
+    let scene = Scene::new();
+    for (answer, code) in [("n\n", 69), ("y\n", 0)] {
+        let holder = Contender::plain(&scene, if code == 0 { "second" } else { "first" }).enters();
+        let mut terminal = Terminal::runs(&scene, "LOCKKEEPER release lock");
+        terminal.types(answer);
+        assert_eq!(terminal.code(), Some(code));
+        assert_eq!(holder.finish(), Some(if code == 0 { 76 } else { 0 }));
+    }
+}
+
+#[test]
+fn waiting_is_told_only_at_a_terminal() {
+    let scene = Scene::new();
+    let holder = Contender::plain(&scene, "holder").enters();
+    for redirect in ["2>problems", ""] {
+        let script = format!("LOCKKEEPER run --wait 1500ms lock -- true {redirect}");
+        let (code, shown) = Terminal::runs(&scene, &script).output();
+        assert_eq!(code, Some(75));
+        assert_eq!(shown.contains("lockkeeper: waiting for `lock`"), redirect.is_empty(), "{shown}");
+    }
+    assert_eq!(scene.read("problems"), "lockkeeper: `lock` is busy\n");
+    assert_eq!(holder.finish(), Some(0));
+}
