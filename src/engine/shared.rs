@@ -77,8 +77,7 @@ impl Engine {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns the key of a lock. Redisson calls it the raw name.
-    /// The keys of the names of a pattern.
+    /// Returns the pattern of the keys of the names that a pattern describes.
     pub(super) fn key_pattern(&self, pattern: &str) -> Arc<str> {
         let mut keys = String::new();
         for character in self.config.name_prefix().chars() {
@@ -94,6 +93,7 @@ impl Engine {
         self.config.name_prefix()
     }
 
+    /// Returns the key of a lock. Redisson calls it the raw name.
     pub(super) fn key(&self, name: &str) -> Arc<str> {
         match self.config.name_prefix() {
             "" => name.into(),
