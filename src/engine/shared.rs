@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -101,6 +102,11 @@ impl Engine {
         }
     }
 
+    /// How long before its end a hold that lasts this long counts as lost.
+    pub(crate) fn margin_of(&self, hold: Duration) -> Duration {
+        self.config.margin().max(hold.min(self.config.watchdog_lease()) / 100)
+    }
+
     /// Refuses work that nothing would finish.
     pub(super) fn check_open(&self) -> Result<()> {
         if self.is_closing() { Err(Error::Closed) } else { self.check_runtime() }
@@ -116,7 +122,7 @@ impl Engine {
     }
 
     /// Waits for the shutdown.
-    pub(super) async fn closing(&self) {
+    pub(crate) async fn closing(&self) {
         // Fails only without a sender, and `self` has it.
         let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
     }

@@ -79,6 +79,11 @@ impl Leadership {
         Self(Arc::new(Term { number: guard.token(), times: guard.times(), is_over: AtomicBool::new(false) }))
     }
 
+    /// Returns how long until the longest term ends. `None`: there is none.
+    pub(super) fn until_end(&self) -> Option<Duration> {
+        self.0.times.until_end()
+    }
+
     /// The result ends the term when it is dropped.
     pub(super) fn ends_with(&self) -> Ends {
         Ends(self.clone())
