@@ -62,7 +62,7 @@ pub struct Candidate {
 /// resigner.step_down();
 /// # }
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Resigner(Arc<Notify>);
 
 /// How a term ended.
@@ -77,7 +77,12 @@ enum End<T> {
 impl Candidate {
     pub(crate) fn new(engine: &Arc<Engine>, name: &str) -> Self {
         let lock = FencedLock::new(engine, name, Arc::default());
-        Self { engine: Arc::clone(engine), lock, resigner: Resigner::default(), failures: Limit::default() }
+        Self {
+            engine: Arc::clone(engine),
+            lock,
+            resigner: Resigner(Arc::default()),
+            failures: Limit::default(),
+        }
     }
 
     /// Campaigns, and runs `work` for as long as this candidate leads. Asks the server.
