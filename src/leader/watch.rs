@@ -1,7 +1,7 @@
 //! Who leads, for those that do not.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -41,7 +41,8 @@ pub struct LeaderWatch {
     question: Option<Question>,
 }
 
-type Question = BoxFuture<'static, Result<Option<String>>>;
+/// Never locked: the mutex lets threads share what holds a question.
+type Question = Mutex<BoxFuture<'static, Result<Option<String>>>>;
 
 impl LeaderWatch {
     pub(crate) fn new(engine: Arc<Engine>, name: &str) -> Self {
@@ -86,10 +87,13 @@ impl LeaderWatch {
                 none => {
                     sleep_until(self.next).await;
                     self.next = Instant::now() + jitter::around(PACE);
-                    none.insert(Box::pin(leader(Arc::clone(&self.engine), Arc::clone(&self.name))))
+                    none.insert(Mutex::new(Box::pin(leader(
+                        Arc::clone(&self.engine),
+                        Arc::clone(&self.name),
+                    ))))
                 }
             };
-            let answer = question.await;
+            let answer = question.get_mut().unwrap_or_else(PoisonError::into_inner).await;
             self.question = None;
             let leader = answer?;
             if self.last.as_ref() != Some(&leader) {
