@@ -21,10 +21,10 @@ use tokio::time::{sleep, timeout};
 type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
 const CANDIDATES: usize = 3;
-const PAGES: usize = 20;
+const PAGES: usize = 30;
 const PAGE_TIME: Duration = Duration::from_millis(100);
 /// After this many pages, the leader is killed.
-const KILLED_AFTER: usize = 12;
+const KILLED_AFTER: usize = 8;
 /// Short, so that another candidate leads soon. The default is 30 s.
 const LEASE: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_secs(30);

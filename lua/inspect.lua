@@ -11,12 +11,16 @@
   Returns
     list  the cursor of the next part (0: there is none), and the mode (empty: there is none). Then four items for each field of
           the hash: its name; its value; milliseconds left of its lease (-1: no expiry, -2: a dead reader); and the number of
-          its grant (0: it is no reader). A field can be in more than one part
+          its grant (0: it is no living reader). A field can be in more than one part
   Publishes  nothing
   Repeating  changes nothing
 ]]
 local lock = KEYS[1]
 local cursor = ARGV[1]
+
+-- How many keys of read holds this run still looks at. The hash says how many holds a reader has, and it can be data of another
+-- program, in which a number means something else. The first key has the longest lease.
+local budget = 1000
 
 local mode, left_ms = redis.call('hget', lock, 'mode'), redis.call('pttl', lock)
 local is_read_write = mode == 'read' or mode == 'write'
@@ -27,9 +31,12 @@ for i = 1, #found, 2 do
   local field, value = found[i], found[i + 1]
   local lasts_ms, grant = left_ms, '0'
   if is_read_write and field ~= 'mode' and not is_writer(field) and is_holder(field, value) then
-    local keys, count = hold_keys(lock, field), tonumber(value)
-    lasts_ms, grant = longest(keys, count), grant_of(keys, count) or '0'
-    if lasts_ms == -2 then
+    local keys, count = hold_keys(lock, field), math.min(tonumber(value), budget)
+    budget = math.max(budget - count, 1)
+    lasts_ms = longest(keys, count)
+    if lasts_ms ~= -2 then
+      grant = grant_of(keys, count) or '0'
+    else
       -- Perhaps the slot of the lock moves, and this server has the hash, but not the key of a living reader. Then it refuses
       -- a command with both.
       redis.call('exists', lock, keys .. '1')

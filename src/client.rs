@@ -168,7 +168,7 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub fn candidate(&self, name: impl AsRef<str>) -> Candidate {
-        Candidate::new(self.fenced_lock(name))
+        Candidate::new(&self.0, name.as_ref())
     }
 
     /// Returns what tells who leads, for followers of a [`Candidate`]. Asks no server.
@@ -221,13 +221,15 @@ impl LockClient {
     /// Lists the locks that somebody holds, of whatever type and made by whichever client, sorted by name. Asks each master several
     /// times.
     ///
-    /// `pattern` says which names: `*` stands for any text, `?` for one character, `[ab]` for one of these, and `\\` goes before a
-    /// character that stands for itself. It looks at all keys of the server, some hundred at a time, so that nobody waits for it. Locks
-    /// that come or go meanwhile can be missing, and so can those of a slot of a cluster that moves.
+    /// `pattern` says which names: `*` stands for any text, `?` for one byte, `[ab]` for one of these bytes, and `\` goes before a
+    /// byte that stands for itself. The call looks at all keys of the server, some hundred with each command, so that no command
+    /// blocks the server for long. These locks can be missing: those that come or go meanwhile, those of a slot of a cluster that
+    /// moves, and those to whose keys this user has no right.
     ///
     /// # Errors
     ///
-    /// An empty pattern, or a fault of server or network that lasted for `retry_timeout`. Users need more
+    /// An empty pattern, [`Permission`](crate::Error::Permission), or a fault of server or network that lasted for `retry_timeout`.
+    /// Users need more
     /// [rights](https://docs.rs/lockkeeper/latest/lockkeeper/guide/operations/index.html#users-and-rights) than for locking.
     ///
     /// # Cancel safety

@@ -6,8 +6,9 @@ mod support;
 use std::sync::Arc;
 
 use lockkeeper::{
-    BaseLock, Error, FairLock, FencedLock, LockClient, LockConfig, LockGuard, LockInfo, Member, MultiLock,
-    Owner, OwnerLock, RLock, ReadLock, ReadWriteLock, RedLock, Result, Source, WriteLock,
+    BaseLock, Candidate, Error, FairLock, FencedLock, LeaderWatch, Leadership, LockClient, LockConfig,
+    LockGuard, LockInfo, Member, MultiLock, Owner, OwnerLock, RLock, ReadLock, ReadWriteLock, RedLock,
+    Resigner, Result, Source, WriteLock,
 };
 use support::events::Events;
 use support::{Faults, MS, SECOND, Scene, connect, eventually, patient, soon};
@@ -35,6 +36,10 @@ fn types_can_be_sent_shared_and_kept() {
     is_all::<Error>();
     is_all::<LockInfo>();
     is_all::<Source>();
+    is_all::<Candidate>();
+    is_all::<Resigner>();
+    is_all::<Leadership>();
+    is_all::<LeaderWatch>();
     is_send_and_sync::<OwnerLock<'_, RLock>>();
 }
 
@@ -43,6 +48,10 @@ fn types_can_be_sent_shared_and_kept() {
 async fn futures_can_be_sent(locks: LockClient, mut lock: RLock, mut owner: Owner, guard: LockGuard) {
     is_send(&LockClient::connect("redis://127.0.0.1/"));
     is_send(&locks.inspect("a"));
+    is_send(&locks.list("*"));
+    is_send(&locks.servers());
+    is_send(&locks.watch_leader("a").changed());
+    is_send(&locks.candidate("a").run(|_| async {}));
     is_send(&locks.shutdown());
     is_send(&lock.lock());
     is_send(&lock.try_lock());

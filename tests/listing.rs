@@ -171,6 +171,62 @@ async fn locks_among_many_other_keys_are_found() {
     scene.end().await;
 }
 
+/// A field and a number that mean something else: they look like a reader with very many holds.
+#[tokio::test]
+async fn data_that_looks_like_a_reader_does_not_block_the_server() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    for user in 1..=100 {
+        let field = format!("user:{user}");
+        let _: u64 = scene.server.run(&["HSET", "document", "mode", "write", &field, "3000000"]);
+    }
+    let before = scene.server.calls("pttl");
+    assert_eq!(soon(locks.list("*")).await.unwrap(), []);
+    let looks = scene.server.calls("pttl") - before;
+    assert!(looks < 2_000, "it looked at {looks} keys");
+    let _: u64 = scene.server.run(&["DEL", "document"]);
+    drop(locks);
+    scene.end().await;
+}
+
+/// The names of other data need not be text.
+#[tokio::test]
+async fn keys_and_fields_that_are_no_text_disturb_no_listing() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let names = [r"'\255{'", r"'}'", r"'{}'", r"''", r"'{'", r"string.rep('long', 100000)"];
+    for key in names {
+        let fill = format!("return redis.call('hset', {key}, '\\254:1', '1', 'mode', 'read')");
+        let _: u64 = scene.server.run(&["EVAL", &fill, "0"]);
+    }
+    let guard = locks.rlock("a").lock().await.unwrap();
+    assert_eq!(list(&locks, "*").await.into_keys().collect::<Vec<_>>(), ["a"]);
+    guard.unlock().await.unwrap();
+    for key in names {
+        let _: u64 = scene.server.run(&["EVAL", &format!("return redis.call('del', {key})"), "0"]);
+    }
+    drop(locks);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_lock_with_thousands_of_readers_is_listed_with_all_of_them() {
+    const READERS: usize = 3_000;
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let fill = "redis.call('hset', 'a', 'mode', 'read') redis.call('pexpire', 'a', 60000) \
+                for i = 1, 3000 do redis.call('hset', 'a', 'x:' .. i, 2) \
+                redis.call('set', '{a}:x:' .. i .. ':rwlock_timeout:1', i, 'px', 60000) end";
+    let _: Option<String> = scene.server.run(&["EVAL", fill, "0"]);
+    let found = list(&locks, "a").await;
+    assert_eq!(found["a"].info.holders.len(), READERS);
+    assert!(found["a"].info.holders.iter().all(|holder| holder.holds == 2));
+    let empty = "redis.call('del', 'a') for i = 1, 3000 do redis.call('del', '{a}:x:' .. i .. ':rwlock_timeout:1') end";
+    let _: Option<String> = scene.server.run(&["EVAL", empty, "0"]);
+    drop(locks);
+    scene.end().await;
+}
+
 /// The user may lock, but not look at other keys.
 #[tokio::test]
 async fn a_missing_right_is_an_error() {
@@ -185,10 +241,15 @@ async fn a_missing_right_is_an_error() {
     // With that right, what this user may not look at is left out.
     let _: String = scene.server.run(&["ACL", "SETUSER", "locker", "+scan"]);
     let _: u64 = scene.server.run(&["HSET", "secret", "a:1", "1"]);
+    // Of this lock the user has a right to the main key, and none to the keys of its readers.
+    let admin = scene.client().await;
+    let reading = admin.read_write_lock("lock:read").read().lock().await.unwrap();
     let found = list(&locks, "*").await;
     assert_eq!(found.keys().collect::<Vec<_>>(), ["lock:a"]);
+    reading.unlock().await.unwrap();
     guard.unlock().await.unwrap();
     let _: u64 = scene.server.run(&["DEL", "secret"]);
+    drop(admin);
     drop(locks);
     scene.end().await;
 }

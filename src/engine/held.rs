@@ -175,6 +175,11 @@ impl HoldTimes {
     pub(crate) fn remaining(&self) -> Duration {
         self.0.upgrade().map_or(Duration::ZERO, |hold| hold.deadline().since(clock::now()))
     }
+
+    /// How long until its longest hold ends. `None`: it was given back, or has no longest hold.
+    pub(crate) fn until_end(&self) -> Option<Duration> {
+        Some(self.0.upgrade()?.ends()?.since(clock::now()))
+    }
 }
 
 impl Drop for HeldLock {

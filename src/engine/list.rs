@@ -10,7 +10,7 @@ use super::lock_ref::check_name;
 use super::query::{list, run_at};
 use super::shared::Engine;
 use crate::error::Result;
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind};
 use crate::protocol::{Arg, Found, Listing, find};
 use crate::store::Route;
 
@@ -24,23 +24,45 @@ pub(crate) async fn list_all(engine: &Engine, pattern: &str) -> Result<Vec<(Foun
     check_name(pattern)?;
     engine.check_runtime()?;
     let pattern = &engine.key_pattern(pattern);
-    let masters = engine.store.routes_to_all().into_iter().map(|route| find_all(engine, route, pattern));
-    let found = try_join_all(masters).await?.into_iter().flatten();
-    // A scan can find a key twice.
-    let found: BTreeMap<Arc<str>, Found> = found.map(|found| (Arc::clone(&found.key), found)).collect();
-    let listings = stream::iter(found.into_values()).map(|found| async {
-        let listing = list(engine, &found.key).await?;
-        Ok::<_, Fault>((found, listing))
-    });
-    let all: Vec<(Found, Listing)> = listings.buffered(TOGETHER).try_collect().await?;
-    let is_lock = |listing: &Listing| !listing.has_other_data && listing.lease().is_some();
-    Ok(all.into_iter().filter(|(_, listing)| is_lock(listing)).collect())
+    let found = find_on_all(engine, pattern).await?;
+    let listings = stream::iter(found.into_values()).map(|found| look_at(engine, found));
+    let all: Vec<Option<(Found, Listing)>> = listings.buffered(TOGETHER).try_collect().await?;
+    Ok(all.into_iter().flatten().collect())
 }
 
 /// What each master tells of itself: its address, and the text of `INFO`. Tries once.
 pub(crate) async fn info(engine: &Engine) -> Result<Vec<(Arc<str>, String)>> {
     engine.check_runtime()?;
     Ok(engine.store.info().await?)
+}
+
+/// Finds the locks of all masters, by their keys: a scan can find a key twice.
+async fn find_on_all(engine: &Engine, pattern: &Arc<str>) -> Result<BTreeMap<Arc<str>, Found>, Fault> {
+    loop {
+        let routes = engine.store.routes_to_all();
+        let masters =
+            || -> Vec<Arc<str>> { routes.iter().map(|route| engine.store.address(*route)).collect() };
+        let before = masters();
+        let found = try_join_all(routes.iter().map(|route| find_all(engine, *route, pattern))).await?;
+        // The cursor of one server means nothing to another: after a switch, the scan has missed locks.
+        if masters() == before {
+            let found = found.into_iter().flatten();
+            return Ok(found.map(|found| (Arc::clone(&found.key), found)).collect());
+        }
+    }
+}
+
+/// Looks at what a scan found. `None`: it is no lock that somebody holds, or this lock alone cannot be looked at.
+async fn look_at(engine: &Engine, found: Found) -> Result<Option<(Found, Listing)>, Fault> {
+    let is_lock = |listing: &Listing| !listing.has_other_data && listing.lease().is_some();
+    match list(engine, &found.key).await {
+        Ok(listing) => Ok(is_lock(&listing).then_some((found, listing))),
+        // The user has a right to the key, or the scan had not found it. A read-write lock has more keys.
+        Err(fault) if fault.kind == FaultKind::Permission && found.is_read_write => Ok(None),
+        // It is other data by now, or the slot of its keys moves.
+        Err(fault) if matches!(fault.kind, FaultKind::WrongType | FaultKind::Split) => Ok(None),
+        Err(fault) => Err(fault),
+    }
 }
 
 /// Finds the locks of one master.

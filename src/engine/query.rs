@@ -179,7 +179,11 @@ async fn run(engine: &Engine, key: &str, call: &Call) -> Result<Reply, Fault> {
 }
 
 /// Retries after faults.
-pub(super) async fn run_at(engine: &Engine, route: impl Fn() -> Route, call: &Call) -> Result<Reply, Fault> {
+pub(super) async fn run_at(
+    engine: &Engine,
+    route: impl Fn() -> Route + Send + Sync,
+    call: &Call,
+) -> Result<Reply, Fault> {
     let (store, mut tries) = (&engine.store, Tries::new(engine.config.retry_timeout()));
     loop {
         let reply = async { store.run(&store.connection(route()).await?, call).await };

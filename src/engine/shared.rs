@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -80,8 +81,7 @@ impl Engine {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns the key of a lock. Redisson calls it the raw name.
-    /// The keys of the names of a pattern.
+    /// Returns the pattern of the keys of the names that a pattern describes.
     pub(super) fn key_pattern(&self, pattern: &str) -> Arc<str> {
         let mut keys = String::new();
         for character in self.config.name_prefix().chars() {
@@ -97,11 +97,17 @@ impl Engine {
         self.config.name_prefix()
     }
 
+    /// Returns the key of a lock. Redisson calls it the raw name.
     pub(super) fn key(&self, name: &str) -> Arc<str> {
         match self.config.name_prefix() {
             "" => name.into(),
             prefix => [prefix, name].concat().into(),
         }
+    }
+
+    /// How long before its end a hold that lasts this long counts as lost.
+    pub(crate) fn margin_of(&self, hold: Duration) -> Duration {
+        self.config.margin().max(hold.min(self.config.watchdog_lease()) / 100)
     }
 
     /// Refuses work that nothing would finish.
@@ -119,7 +125,7 @@ impl Engine {
     }
 
     /// Waits for the shutdown.
-    pub(super) async fn closing(&self) {
+    pub(crate) async fn closing(&self) {
         // Fails only without a sender, and `self` has it.
         let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
     }

@@ -14,6 +14,9 @@ use crate::token::FencingToken;
 /// [`Candidate::run`](crate::Candidate::run) gives it to the work. It is cheap to clone, and it does not prolong the term: give
 /// clones to the tasks and threads that the work starts, so that they know when to stop.
 ///
+/// Nobody waits for these tasks and threads. A step that one of them began before the end of the term can end after it, beside the
+/// next leader. So make steps short, and send the [`term`](Self::term) with each write.
+///
 /// ```no_run
 /// # fn next_page() -> bool { false }
 /// # async fn demo(mut candidate: lockkeeper::Candidate) -> lockkeeper::Result<()> {
@@ -77,6 +80,11 @@ impl Leadership {
 
     pub(super) fn begin(guard: &FencedGuard) -> Self {
         Self(Arc::new(Term { number: guard.token(), times: guard.times(), is_over: AtomicBool::new(false) }))
+    }
+
+    /// Returns how long until the longest term ends. `None`: there is none.
+    pub(super) fn until_end(&self) -> Option<Duration> {
+        self.0.times.until_end()
     }
 
     /// The result ends the term when it is dropped.

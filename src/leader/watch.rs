@@ -1,13 +1,14 @@
 //! Who leads, for those that do not.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep_until};
 
 use crate::engine::{Engine, inspect};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::info::LockInfo;
 use crate::jitter;
 
@@ -31,15 +32,21 @@ const PACE: Duration = Duration::from_secs(1);
 #[must_use = "it asks only when `changed` is called"]
 pub struct LeaderWatch {
     engine: Arc<Engine>,
-    name: Box<str>,
+    name: Arc<str>,
     /// `None`: the server was not asked yet.
     last: Option<Option<String>>,
     next: Instant,
+    /// The question under way. If a call is dropped, the next call waits for its answer: otherwise a server that answers later than the
+    /// calls are dropped would never be heard.
+    question: Option<Question>,
 }
+
+/// Never locked: the mutex lets threads share what holds a question.
+type Question = Mutex<BoxFuture<'static, Result<Option<String>>>>;
 
 impl LeaderWatch {
     pub(crate) fn new(engine: Arc<Engine>, name: &str) -> Self {
-        Self { engine, name: name.into(), last: None, next: Instant::now() }
+        Self { engine, name: name.into(), last: None, next: Instant::now(), question: None }
     }
 
     /// Waits until another owner leads than the last call returned, and returns it. `None`: nobody leads. Asks the server about once
@@ -51,11 +58,13 @@ impl LeaderWatch {
     ///
     /// # Errors
     ///
-    /// As for [`inspect`](crate::LockClient::inspect). The next call asks again.
+    /// As for [`inspect`](crate::LockClient::inspect): the next call asks again, about a second later. Or [`Closed`](Error::Closed)
+    /// after a shutdown of the client: then each call fails at once.
     ///
     /// # Cancel safety
     ///
-    /// The future can be dropped at any time. No change is missed, unless it is undone before the next call.
+    /// The future can be dropped at any time, also in each round of a `select!` loop: the next call continues with the question under
+    /// way. No change is missed, unless it is undone before the next call.
     ///
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -63,18 +72,42 @@ impl LeaderWatch {
     /// # Ok(()) }
     /// ```
     pub async fn changed(&mut self) -> Result<Option<String>> {
+        let engine = Arc::clone(&self.engine);
+        tokio::select! {
+            biased;
+            () = engine.closing() => Err(Error::Closed),
+            leader = self.other_leader() => leader,
+        }
+    }
+
+    async fn other_leader(&mut self) -> Result<Option<String>> {
         loop {
-            sleep_until(self.next).await;
-            // Before the server is asked: a call that is dropped meanwhile must not make the next one ask at once.
-            self.next = Instant::now() + jitter::around(PACE);
-            let info = inspect(&self.engine, &self.name).await?.and_then(LockInfo::from_server);
-            let leader = info.and_then(|info| info.holders.into_iter().next()).map(|holder| holder.owner);
+            let question = match &mut self.question {
+                Some(question) => question,
+                none => {
+                    sleep_until(self.next).await;
+                    self.next = Instant::now() + jitter::around(PACE);
+                    none.insert(Mutex::new(Box::pin(leader(
+                        Arc::clone(&self.engine),
+                        Arc::clone(&self.name),
+                    ))))
+                }
+            };
+            let answer = question.get_mut().unwrap_or_else(PoisonError::into_inner).await;
+            self.question = None;
+            let leader = answer?;
             if self.last.as_ref() != Some(&leader) {
                 self.last = Some(leader.clone());
                 return Ok(leader);
             }
         }
     }
+}
+
+/// Asks who leads now.
+async fn leader(engine: Arc<Engine>, name: Arc<str>) -> Result<Option<String>> {
+    let info = inspect(&engine, &name).await?.and_then(LockInfo::from_server);
+    Ok(info.and_then(|info| info.holders.into_iter().next()).map(|holder| holder.owner))
 }
 
 impl fmt::Debug for LeaderWatch {

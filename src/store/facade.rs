@@ -190,7 +190,8 @@ impl Store {
     pub(crate) async fn info(&self) -> Result<Vec<(Arc<str>, String)>, Fault> {
         let masters = self.routes_to_all().into_iter().filter_map(|route| self.servers.master(route.slot));
         let ask = async |server: Arc<Server>| {
-            let info = String::from_redis_value(server.ask(&cmd("INFO")).await?).unwrap_or_default();
+            let reply = server.ask(&cmd("INFO")).await?;
+            let info = String::from_redis_value_ref(&reply).map_err(|_| Fault::unexpected(&reply))?;
             Ok((Arc::clone(server.address()), info))
         };
         try_join_all(masters.map(ask)).await

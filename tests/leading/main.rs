@@ -1,0 +1,207 @@
+//! Leading: at most one candidate leads, its work ends before another one's begins, and terms grow.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod processes;
+mod shutdown;
+mod stepping_down;
+mod watching;
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lockkeeper::{Candidate, Error, Leadership};
+use rustix::time::{ClockId, clock_gettime};
+use support::events::Events;
+use support::{Faults, LIMIT, MS, SECOND, Scene, child, connect, eventually, patient, soon};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+/// Watchdog lease of the candidates in processes of their own.
+const LEASE: Duration = Duration::from_secs(2);
+
+/// A candidate in a process of its own. In a normal test run it does nothing.
+#[tokio::test]
+async fn child() {
+    let Some((_, url)) = child::role() else { return };
+    let locks = connect(url, patient().watchdog_lease(LEASE)).await;
+    let work = async |leadership: Leadership| {
+        loop {
+            // The clock is read first: if the term is not over after that, it was not over at that time.
+            let now = now();
+            if !leadership.is_over() {
+                println!("at {} {}", leadership.term(), now.as_nanos());
+            }
+            sleep(2 * MS).await;
+        }
+    };
+    let result: lockkeeper::Result<()> = locks.candidate("a").run(work).await;
+    println!("unexpected: {result:?}");
+}
+
+/// A clock that all processes share.
+fn now() -> Duration {
+    clock_gettime(ClockId::Boottime).try_into().unwrap()
+}
+
+/// Removes the counter of the fenced lock, which stays.
+fn forget_counter(scene: &Scene) {
+    let _: u64 = scene.server.run(&["DEL", "redisson_lock_token:{a}"]);
+}
+
+/// A candidate at work, and what it tells.
+struct Running {
+    /// Each term, when its work begins, and whether it is at work.
+    begins: UnboundedReceiver<(Leadership, Arc<AtomicBool>)>,
+    task: JoinHandle<lockkeeper::Result<()>>,
+}
+
+/// Clears a flag when it is dropped.
+struct AtWork(Arc<AtomicBool>);
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Runs work that never ends by itself.
+fn run(mut candidate: Candidate) -> Running {
+    let (sender, begins) = unbounded_channel();
+    let work = move |leadership: Leadership| {
+        let is_at_work = Arc::new(AtomicBool::new(true));
+        let at_work = AtWork(Arc::clone(&is_at_work));
+        sender.send((leadership, is_at_work)).unwrap();
+        async move {
+            let _at_work = at_work;
+            pending().await
+        }
+    };
+    Running { begins, task: tokio::spawn(async move { candidate.run(work).await }) }
+}
+
+impl Running {
+    async fn begins(&mut self) -> (Leadership, Arc<AtomicBool>) {
+        soon(self.begins.recv()).await.unwrap()
+    }
+
+    async fn end(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+}
+
+#[tokio::test]
+async fn the_result_of_the_work_comes_back_and_the_leadership_is_free() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut candidate = locks.candidate("a");
+    let first = candidate.run(async |leadership: Leadership| leadership).await.unwrap();
+    assert!(first.is_over() && first.remaining().is_zero());
+    assert_eq!(locks.inspect("a").await.unwrap(), None);
+    let second = candidate.run(async |leadership: Leadership| leadership.term()).await.unwrap();
+    assert!(second > first.term());
+    drop((candidate, locks));
+    forget_counter(&scene);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_removed_leadership_ends_the_work_and_a_new_term_begins() {
+    let scene = Scene::start();
+    let locks = scene.client_with(patient().watchdog_lease(3 * SECOND)).await;
+    let mut running = run(locks.candidate("a"));
+    let (first, is_at_work) = running.begins().await;
+    assert!(is_at_work.load(Ordering::SeqCst) && !first.is_over() && first.remaining() > Duration::ZERO);
+    assert!(locks.rlock("a").force_unlock().await.unwrap());
+    let (second, _) = running.begins().await;
+    assert!(!is_at_work.load(Ordering::SeqCst) && first.is_over(), "the work goes on");
+    assert!(second.term() > first.term() && !second.is_over());
+    running.end().await;
+    drop(locks);
+    forget_counter(&scene);
+    scene.end().await;
+}
+
+/// The work ended, but the leadership was removed before.
+#[tokio::test]
+async fn work_without_leadership_at_its_end_is_an_error() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let work = async |_| locks.rlock("a").force_unlock().await.unwrap();
+    let result = locks.candidate("a").run(work).await;
+    assert!(matches!(result, Err(Error::NotHeld(_))), "{result:?}");
+    drop(locks);
+    forget_counter(&scene);
+    scene.end().await;
+}
+
+/// The campaigns fail meanwhile, and not only wait: `retry_timeout` is short.
+#[tokio::test]
+async fn a_candidate_campaigns_again_after_an_outage() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let config = patient().watchdog_lease(3 * SECOND).command_timeout(200 * MS).retry_timeout(300 * MS);
+    let locks = connect(proxy.url(), config).await;
+    let events = Events::default();
+    let collecting = events.collect();
+    let mut running = run(locks.candidate("a"));
+    let (first, is_at_work) = running.begins().await;
+    proxy.set(Faults::black_hole());
+    eventually("the work ends", || is_at_work.load(Ordering::SeqCst), |&works| !works).await;
+    assert!(first.is_over());
+    events.tell("a candidate could not campaign").await;
+    drop(collecting);
+    proxy.set(Faults::default());
+    let (second, _) = running.begins().await;
+    assert!(second.term() > first.term());
+    running.end().await;
+    let start = Instant::now();
+    // Both limits are short for a busy machine.
+    while let Err(error) = locks.shutdown().await {
+        assert!(error.is_transient() && start.elapsed() < LIMIT, "{error}");
+    }
+    drop((locks, proxy));
+    forget_counter(&scene);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn errors_that_do_not_pass_end_a_campaign() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let result = locks.candidate("").run(async |_| ()).await;
+    assert!(matches!(result, Err(Error::InvalidName { .. })), "{result:?}");
+    locks.shutdown().await.unwrap();
+    let result = locks.candidate("a").run(async |_| ()).await;
+    assert!(matches!(result, Err(Error::Closed)), "{result:?}");
+    drop(locks);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn work_that_panics_frees_the_leadership() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let mut candidate = locks.candidate("a");
+    let (sender, mut begins) = unbounded_channel();
+    let task = tokio::spawn(async move {
+        let work = |leadership| {
+            sender.send(leadership).unwrap();
+            async { panic!("the work fails") }
+        };
+        candidate.run(work).await
+    });
+    assert!(soon(task).await.unwrap_err().is_panic());
+    let leadership: Leadership = begins.recv().await.unwrap();
+    assert!(leadership.is_over());
+    let next = soon(locks.candidate("a").run(async |next: Leadership| next.term())).await.unwrap();
+    assert!(next > leadership.term());
+    drop(locks);
+    forget_counter(&scene);
+    scene.end().await;
+}
