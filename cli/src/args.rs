@@ -1,5 +1,7 @@
 //! The arguments of the command.
 
+mod look;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,6 +9,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use serde::{Deserialize, Serialize};
+
+pub(crate) use look::Ls;
 
 /// Runs commands under distributed locks on Redis and Valkey, and shows and releases locks.
 #[derive(Debug, Parser)]
@@ -33,6 +37,8 @@ pub(crate) struct Connection {
 pub(crate) enum Command {
     /// Runs a command while a lock is held
     Run(Run),
+    /// Lists the locks that somebody holds
+    Ls(Ls),
     /// Shows who holds a lock
     Show(Show),
     /// Releases a lock, whoever holds it

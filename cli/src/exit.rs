@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use lockkeeper::Error;
+use serde::Serialize;
 
 /// Bad arguments (`EX_USAGE`).
 pub(crate) const USAGE: u8 = 64;
@@ -32,6 +33,12 @@ pub(crate) fn tell(text: &str) {
 pub(crate) fn print(text: &[u8]) -> Result<(), Failure> {
     let mut output = io::stdout().lock();
     output.write_all(text).and_then(|()| output.flush()).map_err(Failure::output)
+}
+
+/// Prints a result as one line of JSON.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(value).map_err(Failure::unavailable)?;
+    print(format!("{text}\n").as_bytes())
 }
 
 /// Why there is no result.

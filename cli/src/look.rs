@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use crate::args::{Connection, Release, Show};
 use crate::connect::Settings;
-use crate::exit::{Failure, UNAVAILABLE, print};
+use crate::exit::{Failure, UNAVAILABLE, print, print_json};
+use crate::row::{Holder, expires_in_ms, visible};
 
 /// A lock, as JSON has it.
 #[derive(Serialize)]
@@ -18,13 +19,7 @@ struct Lock<'a> {
     is_read_write: bool,
     /// `null`: the lock is free, or the key has no expiry.
     expires_in_ms: Option<u64>,
-    holders: Vec<Holder<'a>>,
-}
-
-#[derive(Serialize)]
-struct Holder<'a> {
-    owner: &'a str,
-    holds: u64,
+    holders: Vec<Holder>,
 }
 
 #[derive(Serialize)]
@@ -79,17 +74,17 @@ pub(crate) async fn release(connection: &Connection, options: &Release) -> Resul
 
 fn as_json<'a>(name: &'a str, info: Option<&'a LockInfo>) -> Lock<'a> {
     let holders = info.iter().flat_map(|info| &info.holders);
-    let left = info.and_then(|info| info.remaining_lease.duration());
     Lock {
         name,
         is_held: info.is_some(),
         is_read_write: info.is_some_and(|info| info.is_read_write),
-        expires_in_ms: left.and_then(|left| left.as_millis().try_into().ok()),
-        holders: holders.map(|holder| Holder { owner: &holder.owner, holds: holder.holds }).collect(),
+        expires_in_ms: info.and_then(|info| expires_in_ms(info.remaining_lease)),
+        holders: holders.map(Holder::from).collect(),
     }
 }
 
 fn describe(name: &str, info: Option<&LockInfo>) -> String {
+    let name = visible(name);
     let Some(info) = info else { return format!("{name}: free\n") };
     let ends = match info.remaining_lease.duration() {
         Some(left) => format!("ends in {:.1} s, if nobody renews it", left.as_secs_f64()),
@@ -100,7 +95,7 @@ fn describe(name: &str, info: Option<&LockInfo>) -> String {
     for holder in &info.holders {
         text += &format!(
             "  {}, {} hold{}\n",
-            holder.owner,
+            visible(&holder.owner),
             holder.holds,
             if holder.holds == 1 { "" } else { "s" }
         );
@@ -119,9 +114,4 @@ fn is_confirmed() -> Result<bool, Failure> {
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(Failure::unavailable)?;
     Ok(answer.trim().eq_ignore_ascii_case("y"))
-}
-
-fn print_json(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(value).map_err(Failure::unavailable)?;
-    print(format!("{text}\n").as_bytes())
 }

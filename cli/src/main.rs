@@ -7,7 +7,10 @@ mod args;
 mod connect;
 mod exit;
 mod look;
+mod ls;
+mod row;
 mod run;
+mod table;
 
 use std::process::ExitCode;
 
@@ -87,6 +90,7 @@ fn start(Arguments { connection, command }: Arguments) -> Result<ExitCode, Failu
         match command {
             Command::Run(options) => run::run(connection, options).await,
             Command::Keep => Ok(run::keep().await),
+            Command::Ls(options) => ls::ls(&connection, &options).await,
             Command::Show(options) => look::show(&connection, &options).await,
             Command::Release(options) => look::release(&connection, &options).await,
             Command::Exec { .. } | Command::Completions { .. } | Command::Man { .. } => Ok(ExitCode::SUCCESS),

@@ -1,0 +1,49 @@
+//! `lockkeeper ls`.
+
+use std::process::ExitCode;
+
+use crate::args::{Connection, Ls};
+use crate::connect::Settings;
+use crate::exit::{Failure, print, print_json};
+use crate::row::{Row, visible};
+use crate::table::{Output, lay_out};
+
+const HEADER: [&str; 6] = ["NAME", "KIND", "HOLDERS", "HOLDS", "ENDS IN", "WAITERS"];
+
+pub(crate) async fn ls(connection: &Connection, Ls { pattern, json }: &Ls) -> Result<ExitCode, Failure> {
+    let locks = Settings::read(connection)?.connect().await?;
+    // Sorted by name.
+    let rows: Vec<Row> = locks.list(pattern).await?.into_iter().map(Row::from).collect();
+    if *json {
+        print_json(&rows)?;
+    } else {
+        let output = Output::of_this_process();
+        let cells = rows.iter().map(|row| cells(row, output)).collect();
+        print(lay_out(HEADER, cells, output).as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn cells(row: &Row, output: Output) -> [String; 6] {
+    [
+        visible(&row.name).into_owned(),
+        row.kind.to_owned(),
+        holders(row, output),
+        row.holds().to_string(),
+        row.expires_in_ms.map_or_else(|| "never".to_owned(), seconds),
+        row.waiters(),
+    ]
+}
+
+/// A terminal has no room for all readers of a lock.
+fn holders(row: &Row, output: Output) -> String {
+    let owners: Vec<_> = row.holders.iter().map(|holder| visible(&holder.owner)).collect();
+    match (output, &owners[..]) {
+        (Output::Terminal(_), [first, _, ..]) => format!("{first} +{}", owners.len() - 1),
+        _ => owners.join(","),
+    }
+}
+
+fn seconds(milliseconds: u64) -> String {
+    format!("{}.{} s", milliseconds / 1_000, milliseconds % 1_000 / 100)
+}

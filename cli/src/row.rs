@@ -1,0 +1,97 @@
+//! A lock that somebody holds, as lists and JSON have it.
+
+use std::borrow::Cow;
+
+use lockkeeper::{ListedLock, LockKind, RemainingLease};
+use serde::Serialize;
+
+/// A lock that somebody holds, as JSON has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    /// As `run --kind` names it.
+    pub(crate) kind: &'static str,
+    pub(crate) holders: Vec<Holder>,
+    /// `null`: the key has no expiry.
+    pub(crate) expires_in_ms: Option<u64>,
+    /// The waiters of a fair lock.
+    pub(crate) queued: u64,
+    /// The clients with waiters, for other types.
+    pub(crate) listeners: u64,
+}
+
+/// An owner, as JSON has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Holder {
+    pub(crate) owner: String,
+    pub(crate) holds: u64,
+}
+
+impl Row {
+    pub(crate) fn holds(&self) -> u64 {
+        self.holders.iter().map(|holder| holder.holds).sum()
+    }
+
+    /// Fair locks have a queue. For other locks, the server only knows which clients wait.
+    pub(crate) fn waiters(&self) -> String {
+        match self.listeners {
+            0 => self.queued.to_string(),
+            1 => "1 client".to_owned(),
+            clients => format!("{clients} clients"),
+        }
+    }
+}
+
+impl From<ListedLock> for Row {
+    fn from(lock: ListedLock) -> Self {
+        let is_writer = |holder: &lockkeeper::Holder| holder.owner.ends_with(":write");
+        let kind = match lock.kind {
+            LockKind::Fair => "fair",
+            LockKind::Fenced => "fenced",
+            LockKind::ReadWrite if lock.info.holders.iter().any(is_writer) => "write",
+            LockKind::ReadWrite => "read",
+            _ => "rlock",
+        };
+        Self {
+            name: lock.name,
+            kind,
+            holders: lock.info.holders.iter().map(Holder::from).collect(),
+            expires_in_ms: expires_in_ms(lock.info.remaining_lease),
+            queued: lock.queued,
+            listeners: lock.listeners,
+        }
+    }
+}
+
+impl From<&lockkeeper::Holder> for Holder {
+    fn from(holder: &lockkeeper::Holder) -> Self {
+        Self { owner: holder.owner.clone(), holds: holder.holds }
+    }
+}
+
+/// `None`: the key has no expiry.
+pub(crate) fn expires_in_ms(left: RemainingLease) -> Option<u64> {
+    left.duration().and_then(|left| left.as_millis().try_into().ok())
+}
+
+/// Names come from other programs: control characters in them would move the cursor, or look like other columns.
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return text.into();
+    }
+    let shown = |char: char| {
+        if char.is_control() { char.escape_default().to_string() } else { char.to_string() }
+    };
+    text.chars().map(shown).collect::<String>().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_shown_as_escapes() {
+        assert_eq!(visible("lock:ä b"), "lock:ä b");
+        assert_eq!(visible("a\tb\n\u{1b}[2J"), "a\\tb\\n\\u{1b}[2J");
+    }
+}

@@ -1,0 +1,142 @@
+//! `lockkeeper ls`.
+
+use std::process::Command;
+
+use lockkeeper_testkit::{Cluster, Server};
+use serde_json::{Value, json};
+
+use super::support::{at, client, json, lockkeeper, run, shown, wait_until, waiter};
+
+/// A thread of Java.
+const JAVA: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:77";
+
+fn list(server: &Server, args: &[&str]) -> Value {
+    json(&shown(&mut at(&server.url(), &[&["ls", "--json"], args].concat())))
+}
+
+/// As Redisson leaves it.
+fn java_lock(server: &Server, name: &str) {
+    let _: u64 = server.run(&["HSET", name, JAVA, "3"]);
+    let _: u64 = server.run(&["PEXPIRE", name, "30000"]);
+}
+
+#[test]
+fn without_locks_the_list_is_empty() {
+    let server = Server::start();
+    assert_eq!(list(&server, &[]), json!([]));
+    assert_eq!(shown(&mut at(&server.url(), &["ls"])), "NAME\tKIND\tHOLDERS\tHOLDS\tENDS IN\tWAITERS\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_of_all_types_are_listed_sorted_by_name() {
+    let server = Server::start();
+    let (locks, beside) = (client(&server).await, client(&server).await);
+    let mut reentrant = locks.rlock("a:reentrant");
+    let outer = reentrant.lock().await.expect("the lock");
+    let inner = reentrant.lock().await.expect("the lock");
+    let fair = locks.fair_lock("b:fair").lock().await.expect("the lock");
+    let fenced = locks.fenced_lock("c:fenced").lock().await.expect("the lock");
+    let one = locks.read_write_lock("d:read").read().lock().await.expect("the lock");
+    let other = beside.read_write_lock("d:read").read().lock().await.expect("the lock");
+    let writing = locks.read_write_lock("e:write").write().lock().await.expect("the lock");
+    java_lock(&server, "f:java");
+    let _: u64 = server.run(&["HSET", "g:endless\t\u{1b}[2J", JAVA, "1"]);
+    let queued = [waiter(beside.fair_lock("b:fair")), waiter(locks.fair_lock("b:fair"))];
+    let waiting = [waiter(beside.rlock("a:reentrant")), waiter(beside.rlock("a:reentrant"))];
+
+    let waiters = |all: &Value| (all[0]["listeners"] == 1) && (all[1]["queued"] == 2);
+    wait_until("all wait", || waiters(&list(&server, &[])));
+    let all = list(&server, &[]);
+    let rows: Vec<_> = all.as_array().expect("an array").iter().collect();
+    let kinds: Vec<_> = rows.iter().map(|row| [&row["name"], &row["kind"]]).collect();
+    let expected = json!([
+        ["a:reentrant", "rlock"],
+        ["b:fair", "fair"],
+        ["c:fenced", "fenced"],
+        ["d:read", "read"],
+        ["e:write", "write"],
+        ["f:java", "rlock"],
+        ["g:endless\t\u{1b}[2J", "rlock"]
+    ]);
+    assert_eq!(json!(kinds), expected);
+    assert_eq!(rows[0]["holders"], json!([{ "owner": outer.owner_id(), "holds": 2 }]));
+    assert_eq!(rows[3]["holders"].as_array().map(Vec::len), Some(2));
+    assert_eq!(rows[5]["holders"], json!([{ "owner": JAVA, "holds": 3 }]));
+    assert!(rows[5]["expires_in_ms"].as_u64().is_some_and(|left| left > 0 && left <= 30_000), "{all}");
+    assert_eq!(rows[6]["expires_in_ms"], Value::Null);
+    assert_eq!([&rows[5]["queued"], &rows[5]["listeners"]], [0, 0]);
+
+    let text = shown(&mut at(&server.url(), &["ls"]));
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(lines[0], ["NAME", "KIND", "HOLDERS", "HOLDS", "ENDS IN", "WAITERS"]);
+    assert_eq!(lines.len(), 8, "{text}");
+    assert_eq!(lines[1][..4], ["a:reentrant", "rlock", &outer.owner_id(), "2"]);
+    assert_eq!([lines[1][5], lines[2][5], lines[3][5]], ["1 client", "2", "0"]);
+    assert_eq!(lines[4][2].split(',').count(), 2, "both readers: {text}");
+    assert_eq!(lines[7], ["g:endless\\t\\u{1b}[2J", "rlock", JAVA, "1", "never", "0"]);
+    let names = |pattern: &str| list(&server, &[pattern]).as_array().map(Vec::len);
+    assert_eq!([names("[a-c]:*"), names("f:java"), names("none")], [Some(3), Some(1), Some(0)]);
+
+    for task in queued.into_iter().chain(waiting) {
+        task.abort();
+    }
+    drop((outer, inner, fair, fenced, one, other, writing));
+}
+
+#[test]
+fn locks_among_many_other_keys_are_found() {
+    let server = Server::start();
+    let fill = "for i = 1, 20000 do redis.call('set', 'other:' .. i, i) end \
+                for i = 1, 500 do redis.call('hset', 'lock:' .. i, 'a:1', 1) redis.call('pexpire', 'lock:' .. i, 60000) end";
+    let _: Option<String> = server.run(&["EVAL", fill, "0"]);
+    let _: u64 = server.run(&["HSET", "data", "a:1", "1", "b:2", "1"]);
+    assert_eq!(list(&server, &[]).as_array().map(Vec::len), Some(500));
+    assert_eq!(server.calls("keys"), 0);
+}
+
+#[test]
+fn the_locks_of_all_masters_of_a_cluster_are_listed() {
+    let cluster = Cluster::start(3, 0);
+    for (index, server) in cluster.servers.iter().enumerate() {
+        java_lock(server, &cluster.name_on(index, "lock"));
+    }
+    let file = std::env::temp_dir().join(format!("lockkeeper-ls-{}.toml", std::process::id()));
+    let urls: Vec<String> = cluster.urls();
+    std::fs::write(&file, format!("[server]\nkind = \"cluster\"\nurls = {urls:?}\n")).expect("a file");
+    let path = file.to_str().expect("text");
+    let all = json(&shown(&mut lockkeeper(&["ls", "--json", "--config", path])));
+    assert_eq!(all.as_array().map(Vec::len), Some(3), "{all}");
+    std::fs::remove_file(file).expect("the file");
+}
+
+#[test]
+fn at_a_terminal_the_table_fits() {
+    let server = Server::start();
+    java_lock(&server, "lock:with-a-name-that-is-longer-than-most-terminals-are-wide-after-all");
+    let _: u64 = server.run(&[
+        "HSET",
+        "read",
+        "mode",
+        "read",
+        JAVA,
+        "1",
+        "8743c9c0-0795-4907-87fd-6c719a6b4586:78",
+        "1",
+    ]);
+    for holder in [JAVA, "8743c9c0-0795-4907-87fd-6c719a6b4586:78"] {
+        let _: String = server.run(&["SET", &format!("{{read}}:{holder}:rwlock_timeout:1"), "1"]);
+    }
+    let mut command = Command::new("script");
+    let line = format!("stty cols 80 rows 24; {:?} ls", env!("CARGO_BIN_EXE_lockkeeper"));
+    command.args(["-qefc", &line, "/dev/null"]).env("LOCKKEEPER_URL", server.url()).env("SHELL", "/bin/sh");
+    let text = shown(&mut command);
+    assert!(text.lines().all(|line| line.chars().count() <= 80 && !line.contains('\t')), "{text}");
+    assert!(text.contains('…') && text.contains("29.") && text.contains(" +1 "), "{text}");
+}
+
+#[test]
+fn a_bad_pattern_and_an_absent_server_have_their_exit_codes() {
+    let server = Server::start();
+    assert_eq!(run(&mut at(&server.url(), &["ls", ""])).status.code(), Some(64));
+    assert_eq!(run(&mut at("redis://:hunter2@127.0.0.1:1/", &["ls"])).status.code(), Some(69));
+}
