@@ -6,6 +6,7 @@ compile_error!("the `lockkeeper` command needs process groups and signals, which
 mod args;
 mod connect;
 mod exit;
+mod follow;
 mod look;
 mod ls;
 mod row;
@@ -92,6 +93,7 @@ fn start(Arguments { connection, command }: Arguments) -> Result<ExitCode, Failu
             Command::Keep => Ok(run::keep().await),
             Command::Ls(options) => ls::ls(&connection, &options).await,
             Command::Show(options) => look::show(&connection, &options).await,
+            Command::Watch(options) => follow::watch(&connection, &options).await,
             Command::Release(options) => look::release(&connection, &options).await,
             Command::Exec { .. } | Command::Completions { .. } | Command::Man { .. } => Ok(ExitCode::SUCCESS),
         }

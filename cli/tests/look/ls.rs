@@ -5,7 +5,7 @@ use std::process::Command;
 use lockkeeper_testkit::{Cluster, Server};
 use serde_json::{Value, json};
 
-use super::support::{at, client, json, lockkeeper, run, shown, wait_until, waiter};
+use super::support::{Config, at, client, json, lockkeeper, run, shown, wait_until, waiter};
 
 /// A thread of Java.
 const JAVA: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:77";
@@ -100,13 +100,9 @@ fn the_locks_of_all_masters_of_a_cluster_are_listed() {
     for (index, server) in cluster.servers.iter().enumerate() {
         java_lock(server, &cluster.name_on(index, "lock"));
     }
-    let file = std::env::temp_dir().join(format!("lockkeeper-ls-{}.toml", std::process::id()));
-    let urls: Vec<String> = cluster.urls();
-    std::fs::write(&file, format!("[server]\nkind = \"cluster\"\nurls = {urls:?}\n")).expect("a file");
-    let path = file.to_str().expect("text");
-    let all = json(&shown(&mut lockkeeper(&["ls", "--json", "--config", path])));
+    let config = Config::new(&format!("[server]\nkind = \"cluster\"\nurls = {:?}\n", cluster.urls()));
+    let all = json(&shown(&mut lockkeeper(&["ls", "--json", "--config", config.path()])));
     assert_eq!(all.as_array().map(Vec::len), Some(3), "{all}");
-    std::fs::remove_file(file).expect("the file");
 }
 
 #[test]

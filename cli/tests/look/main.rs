@@ -4,3 +4,4 @@
 
 mod ls;
 mod support;
+mod watch;

@@ -1,15 +1,18 @@
 //! What all of these tests need.
 
 use std::io::Read;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use std::{env, fs, process, thread};
 
 use lockkeeper::{BaseLock, LockClient, LockConfig, LockGuard};
 use lockkeeper_testkit::Server;
 use serde_json::Value;
-use tokio::task::JoinHandle;
+use tokio::task;
 
 /// How long a test waits for what has to happen.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -54,8 +57,8 @@ pub(crate) async fn client(server: &Server) -> LockClient {
 }
 
 /// Starts to wait for a lock.
-pub(crate) fn waiter(mut lock: impl BaseLock + 'static) -> JoinHandle<LockGuard> {
-    tokio::spawn(async move { lock.lock().await.expect("the lock") })
+pub(crate) fn waiter(mut lock: impl BaseLock + 'static) -> task::JoinHandle<LockGuard> {
+    task::spawn(async move { lock.lock().await.expect("the lock") })
 }
 
 /// Waits for a condition.
@@ -68,29 +71,58 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// A configuration file, which is removed when this value is dropped.
+pub(crate) struct Config(PathBuf);
+
+impl Config {
+    pub(crate) fn new(text: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = env::temp_dir().join(format!("lockkeeper-look-{}-{number}.toml", process::id()));
+        fs::write(&path, text).expect("a file");
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.0.to_str().expect("text")
+    }
+}
+
+impl Drop for Config {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
 /// A command that runs until it is told to end. It is killed when this value is dropped.
 pub(crate) struct Running {
     process: Child,
-    printed: Arc<Mutex<String>>,
+    printed: Collected,
+    complained: Collected,
 }
 
 impl Running {
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut process = command.spawn().expect("lockkeeper runs");
-        let printed = Arc::new(Mutex::new(String::new()));
-        let (stdout, text) = (process.stdout.take().expect("a pipe"), Arc::clone(&printed));
-        thread::spawn(move || collect(stdout, &text));
-        Self { process, printed }
+        let printed = Collected::from(process.stdout.take().expect("a pipe"));
+        let complained = Collected::from(process.stderr.take().expect("a pipe"));
+        Self { process, printed, complained }
     }
 
     pub(crate) fn printed(&self) -> String {
-        self.printed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.printed.text()
     }
 
     /// Waits until the command has printed this.
     #[track_caller]
     pub(crate) fn prints(&self, text: &str) {
-        wait_until(text, || self.printed().contains(text));
+        wait_until(text, || self.printed.text().contains(text));
+    }
+
+    /// Waits until the command has written this to its standard error.
+    #[track_caller]
+    pub(crate) fn complains(&self, text: &str) {
+        wait_until(text, || self.complained.text().contains(text));
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -101,9 +133,7 @@ impl Running {
     #[track_caller]
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         wait_until("lockkeeper ends", || self.process.try_wait().expect("a status").is_some());
-        let mut problem = String::new();
-        self.process.stderr.take().expect("a pipe").read_to_string(&mut problem).expect("text");
-        (self.process.wait().expect("a status").code(), problem)
+        (self.process.wait().expect("a status").code(), self.complained.all())
     }
 }
 
@@ -114,10 +144,37 @@ impl Drop for Running {
     }
 }
 
-fn collect(mut from: ChildStdout, to: &Mutex<String>) {
-    let mut bytes = [0; 4_096];
-    while let Ok(count @ 1..) = from.read(&mut bytes) {
-        let text = String::from_utf8_lossy(&bytes[..count]);
-        to.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
+/// What came out of a pipe so far.
+struct Collected {
+    text: Arc<Mutex<String>>,
+    collector: Option<JoinHandle<()>>,
+}
+
+impl Collected {
+    fn from(pipe: impl Read + Send + 'static) -> Self {
+        let text = Arc::new(Mutex::new(String::new()));
+        let to = Arc::clone(&text);
+        Self { text, collector: Some(thread::spawn(move || collect(pipe, &to))) }
+    }
+
+    fn text(&self) -> String {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits for the end of the pipe.
+    fn all(&mut self) -> String {
+        if let Some(collector) = self.collector.take() {
+            collector.join().expect("no panic");
+        }
+        self.text()
+    }
+}
+
+fn collect(mut pipe: impl Read, to: &Mutex<String>) {
+    // The bytes of one character can come in two parts.
+    let (mut bytes, mut part) = (Vec::new(), [0; 4_096]);
+    while let Ok(count @ 1..) = pipe.read(&mut part) {
+        bytes.extend_from_slice(&part[..count]);
+        *to.lock().unwrap_or_else(PoisonError::into_inner) = String::from_utf8_lossy(&bytes).into_owned();
     }
 }

@@ -1,0 +1,125 @@
+//! What differs between two looks at the locks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::row::{Holder, Row};
+
+/// Locks by their names.
+pub(super) type Rows = BTreeMap<String, Row>;
+
+#[derive(Debug)]
+pub(super) struct Change<'a> {
+    pub(super) name: &'a str,
+    /// `held`, `free`, `holders`, `holds`, `expiry` or `waiters`.
+    pub(super) what: &'static str,
+    /// What people read.
+    pub(super) text: String,
+    /// The lock now. `None`: it is free.
+    pub(super) lock: Option<&'a Row>,
+}
+
+/// Returns what has changed, sorted by name.
+pub(super) fn changes<'a>(before: &'a Rows, now: &'a Rows) -> Vec<Change<'a>> {
+    let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+    let of_one = |name: &'a String| {
+        let texts = match (before.get(name), now.get(name)) {
+            (None, Some(now)) => begun(now),
+            (Some(before), None) => vec![("free", format!("is free, was held by {}", owners(before)))],
+            (Some(before), Some(now)) => between(before, now),
+            (None, None) => Vec::new(),
+        };
+        texts.into_iter().map(move |(what, text)| Change { name, what, text, lock: now.get(name) })
+    };
+    names.into_iter().flat_map(of_one).collect()
+}
+
+fn begun(now: &Row) -> Vec<(&'static str, String)> {
+    let mut text = format!("is held by {} ({})", owners(now), now.kind);
+    if waits(now) {
+        text += &format!(", waiters: {}", now.waiters());
+    }
+    if now.expires_in_ms.is_none() {
+        text += ", never ends: its key has no expiry";
+    }
+    vec![("held", text)]
+}
+
+fn between(before: &Row, now: &Row) -> Vec<(&'static str, String)> {
+    let mut all = Vec::new();
+    if ids(before) != ids(now) {
+        let text = format!("is held by {} ({}), was held by {}", owners(now), now.kind, owners(before));
+        all.push(("holders", text));
+    } else if before.holders != now.holders {
+        all.push(("holds", format!("holds {} → {}", before.holds(), now.holds())));
+    }
+    match (before.expires_in_ms, now.expires_in_ms) {
+        (Some(_), None) => all.push(("expiry", "never ends: its key has no expiry".to_owned())),
+        (None, Some(_)) => all.push(("expiry", "has an expiry again".to_owned())),
+        _ => {}
+    }
+    if before.waiters() != now.waiters() {
+        all.push(("waiters", format!("waiters {} → {}", before.waiters(), now.waiters())));
+    }
+    all
+}
+
+fn waits(row: &Row) -> bool {
+    row.queued + row.listeners > 0
+}
+
+fn ids(row: &Row) -> Vec<&str> {
+    row.holders.iter().map(|holder: &Holder| &*holder.owner).collect()
+}
+
+fn owners(row: &Row) -> String {
+    ids(row).join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(holders: &[(&str, u64)], clients: u64) -> Row {
+        let holders = holders.iter().map(|(owner, holds)| Holder { owner: (*owner).to_owned(), holds: *holds });
+        Row {
+            name: "lock".to_owned(),
+            kind: "rlock",
+            holders: holders.collect(),
+            expires_in_ms: Some(1),
+            queued: 0,
+            listeners: clients,
+        }
+    }
+
+    fn told(before: Option<Row>, now: Option<Row>) -> Vec<String> {
+        let rows = |row: Option<Row>| row.into_iter().map(|row| (row.name.clone(), row)).collect();
+        let (before, now): (Rows, Rows) = (rows(before), rows(now));
+        changes(&before, &now).iter().map(|change| format!("{}: {}", change.what, change.text)).collect()
+    }
+
+    #[test]
+    fn each_change_is_told() {
+        let held = || row(&[("a:1", 1)], 0);
+        assert_eq!(told(None, Some(held())), ["held: is held by a:1 (rlock)"]);
+        assert_eq!(told(Some(held()), None), ["free: is free, was held by a:1"]);
+        assert_eq!(told(Some(held()), Some(row(&[("a:1", 2)], 0))), ["holds: holds 1 → 2"]);
+        assert_eq!(told(Some(held()), Some(row(&[("a:1", 1)], 2))), ["waiters: waiters 0 → 2 clients"]);
+        assert_eq!(
+            told(Some(row(&[("a:1", 1)], 1)), Some(row(&[("b:1", 1)], 0))),
+            ["holders: is held by b:1 (rlock), was held by a:1", "waiters: waiters 1 client → 0"]
+        );
+        let endless = || Row { expires_in_ms: None, ..held() };
+        assert_eq!(told(Some(held()), Some(endless())), ["expiry: never ends: its key has no expiry"]);
+        assert_eq!(
+            told(None, Some(Row { listeners: 1, ..endless() })),
+            ["held: is held by a:1 (rlock), waiters: 1 client, never ends: its key has no expiry"]
+        );
+    }
+
+    /// Leases run down and are renewed all the time.
+    #[test]
+    fn the_time_that_is_left_is_no_change() {
+        let later = Row { expires_in_ms: Some(7), ..row(&[("a:1", 1)], 0) };
+        assert_eq!(told(Some(row(&[("a:1", 1)], 0)), Some(later)), [""; 0]);
+    }
+}

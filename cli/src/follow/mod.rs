@@ -1,0 +1,86 @@
+//! `lockkeeper watch`.
+
+mod changes;
+
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use futures_util::future::{Either, select, try_join_all};
+use lockkeeper::LockClient;
+use serde::Serialize;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::args::{Connection, Watch};
+use crate::connect::Settings;
+use crate::exit::{Failure, print, print_json, tell};
+use crate::row::{Row, visible};
+use changes::{Change, Rows, changes};
+
+/// A change, as JSON has it.
+#[derive(Serialize)]
+struct Event<'a> {
+    /// By the clock of this process.
+    at: String,
+    name: &'a str,
+    change: &'static str,
+    /// `null`: the lock is free.
+    lock: Option<&'a Row>,
+}
+
+/// Follows locks until Ctrl-C.
+pub(crate) async fn watch(connection: &Connection, options: &Watch) -> Result<ExitCode, Failure> {
+    let locks = Settings::read(connection)?.connect().await?;
+    let following = std::pin::pin!(follow(&locks, options));
+    let interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+    match select(following, interrupted).await {
+        Either::Left((ended, _)) => ended,
+        Either::Right((interrupted, _)) => {
+            interrupted.map_err(Failure::unavailable)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// What is wrong at the first look ends the command. Later, it is told once, until a look succeeds again.
+async fn follow(locks: &LockClient, options: &Watch) -> Result<ExitCode, Failure> {
+    let mut ticks = interval(options.every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.tick().await;
+    let mut before = Rows::new();
+    let mut look_result = Ok(look(locks, &options.patterns).await?);
+    let mut is_blind = false;
+    loop {
+        match look_result {
+            Ok(now) => {
+                if is_blind {
+                    tell("the server answers again");
+                }
+                is_blind = false;
+                let at = SystemTime::now();
+                changes(&before, &now).iter().try_for_each(|change| report(change, at, options.json))?;
+                before = now;
+            }
+            Err(_) if is_blind => {}
+            Err(error) => {
+                tell(&format!("the locks are out of sight: {error}"));
+                is_blind = true;
+            }
+        }
+        ticks.tick().await;
+        look_result = look(locks, &options.patterns).await;
+    }
+}
+
+async fn look(locks: &LockClient, patterns: &[String]) -> lockkeeper::Result<Rows> {
+    let found = try_join_all(patterns.iter().map(|pattern| locks.list(pattern))).await?;
+    Ok(found.into_iter().flatten().map(|lock| (lock.name.clone(), Row::from(lock))).collect())
+}
+
+fn report(change: &Change<'_>, at: SystemTime, as_json: bool) -> Result<(), Failure> {
+    if as_json {
+        let at = humantime::format_rfc3339_millis(at).to_string();
+        return print_json(&Event { at, name: change.name, change: change.what, lock: change.lock });
+    }
+    let at = humantime::format_rfc3339_seconds(at);
+    print(format!("{at} {} {}\n", visible(change.name), visible(&change.text)).as_bytes())
+}

@@ -1,0 +1,89 @@
+//! `lockkeeper watch`.
+
+use lockkeeper_testkit::{Server, signal};
+use serde_json::Value;
+
+use super::support::{Config, Running, at, client, json, run, waiter};
+
+fn watch(url: &str, args: &[&str]) -> Running {
+    Running::start(&mut at(url, &[&["watch", "--every", "50ms"], args].concat()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_are_printed_as_they_happen() {
+    let server = Server::start();
+    let (locks, beside) = (client(&server).await, client(&server).await);
+    let mut lock = locks.rlock("lock:a");
+    let outer = lock.lock().await.expect("the lock");
+    let hidden = locks.rlock("other").lock().await.expect("the lock");
+    let watch = watch(&server.url(), &["lock:*", "job:?"]);
+    let first = outer.owner_id();
+    watch.prints(&format!("Z lock:a is held by {first} (rlock)\n"));
+    let inner = lock.lock().await.expect("the lock");
+    watch.prints("Z lock:a holds 1 → 2\n");
+    let job = locks.fenced_lock("job:1").lock().await.expect("the lock");
+    watch.prints(&format!("Z job:1 is held by {} (fenced)\n", job.owner_id()));
+    let waiting = waiter(beside.rlock("lock:a"));
+    watch.prints("Z lock:a waiters 0 → 1 client\n");
+    inner.unlock().await.expect("a hold");
+    outer.unlock().await.expect("a hold");
+    let next = waiting.await.expect("a waiter");
+    watch.prints(&format!("Z lock:a is held by {} (rlock)", next.owner_id()));
+    let id = next.owner_id();
+    next.unlock().await.expect("a hold");
+    watch.prints(&format!("Z lock:a is free, was held by {id}\n"));
+    assert!(!watch.printed().contains("other"), "{}", watch.printed());
+    signal(watch.id(), "INT");
+    assert_eq!(watch.end(), (Some(0), String::new()));
+    drop((hidden, job));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_json_line_is_one_change_with_the_lock() {
+    let server = Server::start();
+    let watch = watch(&server.url(), &["--json"]);
+    let guard = client(&server).await.rlock("lock").lock().await.expect("the lock");
+    watch.prints("\n");
+    guard.unlock().await.expect("a hold");
+    watch.prints("\"free\"");
+    watch.prints("null}\n");
+    let lines: Vec<Value> = watch.printed().lines().map(json).collect();
+    assert_eq!(lines.len(), 2);
+    assert_eq!([&lines[0]["change"], &lines[1]["change"]], ["held", "free"]);
+    assert_eq!([&lines[0]["name"], &lines[0]["lock"]["name"]], ["lock", "lock"]);
+    assert_eq!(lines[0]["lock"]["holders"][0]["holds"], 1);
+    assert_eq!(lines[1]["lock"], Value::Null);
+    assert!(lines[0]["at"].as_str().is_some_and(|at| at.ends_with('Z')), "{}", lines[0]);
+}
+
+#[test]
+fn an_outage_is_told_once_and_the_watch_goes_on() {
+    let mut server = Server::start();
+    let config = Config::new("[locks]\ncommand_timeout = \"300ms\"\nretry_timeout = \"300ms\"\n");
+    let _: u64 = server.run(&["HSET", "before", "a:1", "1"]);
+    let watch = watch(&server.url(), &["--config", config.path()]);
+    watch.prints("before is held by a:1");
+    server.kill();
+    watch.complains("the locks are out of sight");
+    server.start_again();
+    let _: u64 = server.run(&["HSET", "after", "a:1", "1"]);
+    watch.prints("after is held by a:1");
+    watch.prints("before is free, was held by a:1");
+    signal(watch.id(), "INT");
+    let (code, problem) = watch.end();
+    assert_eq!(code, Some(0));
+    assert_eq!(problem.matches("out of sight").count(), 1, "{problem}");
+    assert_eq!(problem.matches("the server answers again").count(), 1, "{problem}");
+}
+
+#[test]
+fn what_is_wrong_at_the_start_ends_the_command() {
+    assert_eq!(run(&mut at("redis://127.0.0.1:1/", &["watch"])).status.code(), Some(69));
+    let server = Server::start();
+    assert_eq!(run(&mut at(&server.url(), &["watch", "--every", "0s"])).status.code(), Some(64));
+    assert_eq!(run(&mut at(&server.url(), &["watch", "ok", ""])).status.code(), Some(64));
+    let _: String = server.run(&["ACL", "SETUSER", "app", "on", ">hunter2", "~*", "&*", "+@all", "-scan"]);
+    let output = run(&mut at(&server.url().replace("redis://", "redis://app:hunter2@"), &["watch"]));
+    assert_eq!(output.status.code(), Some(69), "{output:?}");
+    assert!(!format!("{output:?}").contains("hunter2"), "{output:?}");
+}
