@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use look::{Ls, Watch};
+pub(crate) use look::{Doctor, Ls, Watch};
 
 /// Runs commands under distributed locks on Redis and Valkey, and shows and releases locks.
 #[derive(Debug, Parser)]
@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Watch(Watch),
     /// Releases a lock, whoever holds it
     Release(Release),
+    /// Examines the server, and the rights of this user
+    Doctor(Doctor),
     /// Prints the completions for a shell
     Completions {
         /// The shell

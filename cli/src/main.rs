@@ -5,6 +5,7 @@ compile_error!("the `lockkeeper` command needs process groups and signals, which
 
 mod args;
 mod connect;
+mod doctor;
 mod exit;
 mod follow;
 mod look;
@@ -95,6 +96,7 @@ fn start(Arguments { connection, command }: Arguments) -> Result<ExitCode, Failu
             Command::Show(options) => look::show(&connection, &options).await,
             Command::Watch(options) => follow::watch(&connection, &options).await,
             Command::Release(options) => look::release(&connection, &options).await,
+            Command::Doctor(options) => doctor::doctor(&connection, &options).await,
             Command::Exec { .. } | Command::Completions { .. } | Command::Man { .. } => Ok(ExitCode::SUCCESS),
         }
     });

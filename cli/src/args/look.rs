@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::Kind;
+
 /// Which locks to list.
 #[derive(Args, Debug)]
 pub(crate) struct Ls {
@@ -37,4 +39,25 @@ const SHORTEST: Duration = Duration::from_millis(10);
 fn pause(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if time < SHORTEST { Err(format!("must be at least {SHORTEST:?}")) } else { Ok(time) }
+}
+
+const EXIT_CODES: &str = "Exit codes:
+  0   all is well
+  1   warnings, or something could not be found out
+  2   errors
+  64  bad arguments or settings";
+
+/// What to examine.
+#[derive(Args, Debug)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Doctor {
+    /// The names of the locks that it acquires begin with this
+    #[arg(long, value_name = "PREFIX", default_value = "lockkeeper:doctor:")]
+    pub(crate) name: String,
+    /// Only checks the rights for this type of lock. Can be repeated
+    #[arg(long, value_enum)]
+    pub(crate) kind: Vec<Kind>,
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }

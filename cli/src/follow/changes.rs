@@ -80,7 +80,8 @@ mod tests {
     use super::*;
 
     fn row(holders: &[(&str, u64)], clients: u64) -> Row {
-        let holders = holders.iter().map(|(owner, holds)| Holder { owner: (*owner).to_owned(), holds: *holds });
+        let holders =
+            holders.iter().map(|(owner, holds)| Holder { owner: (*owner).to_owned(), holds: *holds });
         Row {
             name: "lock".to_owned(),
             kind: "rlock",

@@ -1,0 +1,128 @@
+//! `lockkeeper doctor`: whether a server is fit for locks, and this user for the server.
+
+mod facts;
+mod finding;
+mod messages;
+mod replicas;
+mod report;
+mod rights;
+mod server;
+mod times;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lockkeeper::{LockClient, ServerInfo};
+
+use crate::args::{Connection, Doctor, Kind};
+use crate::connect::Settings;
+use crate::exit::Failure;
+use facts::Facts;
+use finding::Finding;
+use report::Report;
+
+/// In a cluster, the user has rights on each master. So many names for each make it likely that all masters are asked.
+const NAMES_FOR_EACH: usize = 8;
+
+pub(crate) async fn doctor(connection: &Connection, options: &Doctor) -> Result<ExitCode, Failure> {
+    let settings = Settings::read(connection)?;
+    let mut report = Report::new(options.json);
+    match settings.clone().client().await {
+        Ok(locks) => {
+            examine(&locks, &settings, options, &mut report).await?;
+            let _ = locks.shutdown().await; // what it left behind has short leases
+        }
+        Err(error) => report.add(rights::refused(error)?)?,
+    }
+    report.end()
+}
+
+async fn examine(
+    locks: &LockClient,
+    settings: &Settings,
+    options: &Doctor,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    report.add(Finding::ok("connection", "the server answers, and accepts this user"))?;
+    report.add(Finding::ok("scripts", "the server can run the scripts of the locks"))?;
+    let servers = servers(locks, &settings.kind, report).await?;
+    let name = format!("{}{}", options.name, locks.id());
+    let names: Vec<String> = match servers.len() {
+        0 | 1 => vec![name.clone()],
+        masters => (0..masters * NAMES_FOR_EACH).map(|index| format!("{name}-{index}")).collect(),
+    };
+    for kind in kinds(&options.kind) {
+        report.add(rights::rights(locks, kind, &names).await)?;
+    }
+    let round_trip = round_trip(locks, settings, &name, report).await?;
+    report.add(messages(locks, settings, &name, round_trip).await?)?;
+    if !servers.is_empty() {
+        match times::clocks(locks).await {
+            Ok(findings) => report.add_all(findings)?,
+            Err(error) => report.add(Finding::unknown("clock", error.to_string(), "run this again"))?,
+        }
+    }
+    Ok(())
+}
+
+/// Returns the masters. None: this user may not ask them, and that is reported.
+async fn servers(locks: &LockClient, kind: &str, report: &mut Report) -> Result<Vec<ServerInfo>, Failure> {
+    let servers = match locks.servers().await {
+        Ok(servers) => servers,
+        Err(error) => {
+            let text = format!("memory, persistence, replicas and clock were not examined: {error}");
+            report.add(Finding::unknown("facts", text, "grant this user `+info`"))?;
+            return Ok(Vec::new());
+        }
+    };
+    report.add(replicas::deployment(kind, servers.len()))?;
+    for server in &servers {
+        let facts = Facts(&server.facts);
+        let findings = server::server(facts).into_iter().chain([replicas::replicas(kind, facts)]);
+        report.add_all(findings.map(|finding| finding.at(&server.address)))?;
+    }
+    Ok(servers)
+}
+
+/// Returns how long a round trip takes.
+async fn round_trip(
+    locks: &LockClient,
+    settings: &Settings,
+    name: &str,
+    report: &mut Report,
+) -> Result<Duration, Failure> {
+    match times::round_trips(locks, name).await {
+        Ok(times) => {
+            report.add(times::judge_round_trips(&times, settings.duration("command_timeout")?))?;
+            Ok(times::percentile(&times, 50))
+        }
+        Err(error) => {
+            report.add(Finding::unknown("round-trip", error.to_string(), "repair that first"))?;
+            Ok(Duration::ZERO)
+        }
+    }
+}
+
+/// The waiter is another client: owners of one client need no message.
+async fn messages(
+    locks: &LockClient,
+    settings: &Settings,
+    name: &str,
+    round_trip: Duration,
+) -> Result<Finding, Failure> {
+    let waiter = match settings.with_safety_poll(messages::SAFETY_POLL)?.client().await {
+        Ok(waiter) => waiter,
+        Err(error) => return rights::refused(error),
+    };
+    let finding = messages::messages(locks, &waiter, name, round_trip).await;
+    let _ = waiter.shutdown().await; // what it left behind has short leases
+    Ok(finding)
+}
+
+/// Without a choice, all types. The two sides of a read-write lock need the same rights.
+fn kinds(chosen: &[Kind]) -> Vec<Kind> {
+    if chosen.is_empty() {
+        return vec![Kind::Rlock, Kind::Fair, Kind::Fenced, Kind::Read];
+    }
+    chosen.to_vec()
+}

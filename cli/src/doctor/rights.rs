@@ -1,0 +1,101 @@
+//! What this user may do.
+
+use futures_util::future::try_join_all;
+use lockkeeper::{Error, LockClient, Result};
+
+use super::finding::Finding;
+use crate::args::Kind;
+use crate::exit::{Failure, USAGE};
+
+const ADVICE: &str = "grant the rights that docs/operations.md names for this type";
+
+/// Checks whether this user may use a type of lock, with each of these names.
+pub(super) async fn rights(locks: &LockClient, kind: Kind, names: &[String]) -> Finding {
+    let result = try_join_all(names.iter().map(|name| check(locks, kind, name))).await;
+    judge(kind, result.map(drop), &locks.id())
+}
+
+async fn check(locks: &LockClient, kind: Kind, name: &str) -> Result<()> {
+    match kind {
+        Kind::Rlock => locks.rlock(name).check().await,
+        Kind::Fair => locks.fair_lock(name).check().await,
+        Kind::Fenced => locks.fenced_lock(name).check().await,
+        Kind::Read => locks.read_write_lock(name).read().check().await,
+        Kind::Write => locks.read_write_lock(name).write().check().await,
+    }
+}
+
+fn judge(kind: Kind, result: Result<()>, id: &str) -> Finding {
+    let check = match kind {
+        Kind::Rlock => "rights-rlock",
+        Kind::Fair => "rights-fair",
+        Kind::Fenced => "rights-fenced",
+        Kind::Read | Kind::Write => "rights-read-write",
+    };
+    match result {
+        Ok(()) => Finding::ok(check, "this user has all rights that the lock needs"),
+        Err(error @ Error::Permission(_)) => Finding::error(check, missing(&error.to_string(), id), ADVICE),
+        Err(error) => Finding::unknown(check, error.to_string(), "repair that first"),
+    }
+}
+
+/// Names the commands of each key together: "`get` on `a`, `set` on `a`" is long. The names of the probes differ only in what begins
+/// with `id`.
+fn missing(text: &str, id: &str) -> String {
+    const MARK: &str = "this user may not run ";
+    let Some((_, pairs)) = text.split_once(MARK) else { return text.to_owned() };
+    let mut of_keys: Vec<(String, Vec<&str>)> = Vec::new();
+    for pair in pairs.split(", ") {
+        let Some((command, key)) = pair.split_once(" on ") else { return text.to_owned() };
+        let (command, key) = (command.trim_matches('`'), any_name(key, id));
+        match of_keys.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, commands)) if commands.contains(&command) => {}
+            Some((_, commands)) => commands.push(command),
+            None => of_keys.push((key, vec![command])),
+        }
+    }
+    let keys: Vec<String> =
+        of_keys.iter().map(|(key, commands)| format!("{} on {key}", commands.join(" "))).collect();
+    format!("{MARK}{}", keys.join(", "))
+}
+
+/// Puts a `*` in the place of the id of the probe and the number behind it, as in the pattern of a right.
+fn any_name(key: &str, id: &str) -> String {
+    let Some((before, after)) = key.split_once(id) else { return key.to_owned() };
+    let after = after
+        .strip_prefix('-')
+        .map_or(after, |rest| rest.trim_start_matches(|char: char| char.is_ascii_digit()));
+    format!("{before}*{after}")
+}
+
+/// Why a client could not be made. Bad arguments end the command.
+pub(super) fn refused(error: Error) -> std::result::Result<Finding, Failure> {
+    let advice = match error {
+        Error::Authentication(_) => "check the user and the password of the URL",
+        Error::Permission(_) => "grant the rights of docs/operations.md",
+        Error::Unreachable(_) | Error::TimedOut(_) => {
+            "check the address, the network, and whether the server runs"
+        }
+        Error::ReadOnly(_) => "connect to the master, or use the kind `sentinel` or `replicated`",
+        Error::UnsupportedServer { .. } => {
+            "use Redis 7.0, Valkey 7.2 or newer, without a proxy that changes commands"
+        }
+        _ => "look at the log of the server",
+    };
+    let text = error.to_string();
+    let failure = Failure::from(error);
+    if failure.code == USAGE { Err(failure) } else { Ok(Finding::error("connection", text, advice)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_commands_are_shown_by_their_keys() {
+        let text = "refused (lock `d:ID-1`): this user may not run `get` on `d:ID-1`, `set` on `d:ID-1`, `time` on `q:{d:ID-1}`";
+        assert_eq!(missing(text, "ID"), "this user may not run get set on `d:*`, time on `q:{d:*}`");
+        assert_eq!(missing("something else", "ID"), "something else");
+        assert_eq!(any_name("`{d:ID}:0:x:1`", "ID"), "`{d:*}:0:x:1`");
+    }
+}

@@ -1,0 +1,218 @@
+//! `lockkeeper doctor`.
+
+use std::time::Duration;
+
+use lockkeeper_testkit::{Cluster, Faults, MASTER, Proxy, Sentinels, Server};
+use serde_json::Value;
+
+use super::support::{Config, at, json, lockkeeper, run};
+
+const SECRET: &str = "hunter2";
+
+/// What it found, and its exit code.
+struct Found {
+    findings: Vec<Value>,
+    code: Option<i32>,
+}
+
+/// Runs the command. It never prints the password.
+#[track_caller]
+fn examine(mut command: std::process::Command) -> Found {
+    let output = run(&mut command);
+    assert!(!format!("{output:?}").contains(SECRET), "{output:?}");
+    let found = json(&String::from_utf8(output.stdout).expect("text"));
+    let findings = found.as_array().expect("an array").clone();
+    // Every finding that is not well says what to do.
+    assert!(
+        findings.iter().all(|found| (found["level"] == "ok") == found["advice"].is_null()),
+        "{findings:?}"
+    );
+    Found { findings, code: output.status.code() }
+}
+
+#[track_caller]
+fn doctor(url: &str, args: &[&str]) -> Found {
+    examine(at(url, &[&["doctor", "--json"], args].concat()))
+}
+
+#[track_caller]
+fn doctor_with(config: &Config) -> Found {
+    examine(lockkeeper(&["doctor", "--json", "--config", config.path()]))
+}
+
+impl Found {
+    /// The level of all findings of this check.
+    #[track_caller]
+    fn level(&self, check: &str) -> &str {
+        let mut levels: Vec<_> =
+            self.of(check).iter().map(|found| found["level"].as_str().expect("text")).collect();
+        levels.dedup();
+        assert_eq!(levels.len(), 1, "{check}: {:?}", self.findings);
+        levels[0]
+    }
+
+    fn of(&self, check: &str) -> Vec<&Value> {
+        self.findings.iter().filter(|found| found["check"] == check).collect()
+    }
+
+    /// The checks that did not end well.
+    fn bad(&self) -> Vec<&str> {
+        let bad = self.findings.iter().filter(|found| found["level"] != "ok");
+        bad.map(|found| found["check"].as_str().expect("text")).collect()
+    }
+}
+
+/// Nothing is left on the server.
+#[track_caller]
+fn assert_empty(server: &Server) {
+    assert_eq!(server.run::<u64>(&["DBSIZE"]), 0);
+}
+
+#[test]
+fn a_good_server_is_well() {
+    let server = Server::with(&["--appendonly", "yes"]);
+    let found = doctor(&server.url(), &[]);
+    assert_eq!((found.bad(), found.code), (vec![], Some(0)), "{:?}", found.findings);
+    for check in
+        ["connection", "scripts", "deployment", "version", "memory-policy", "persistence", "replicas"]
+    {
+        assert_eq!(found.of(check).len(), 1, "{check}");
+    }
+    for check in [
+        "rights-rlock",
+        "rights-fair",
+        "rights-fenced",
+        "rights-read-write",
+        "round-trip",
+        "messages",
+        "clock",
+    ] {
+        assert_eq!(found.of(check).len(), 1, "{check}");
+    }
+    assert_empty(&server);
+}
+
+#[test]
+fn a_server_that_evicts_or_forgets_is_reported() {
+    let server = Server::with(&["--maxmemory-policy", "allkeys-lru"]);
+    let found = doctor(&server.url(), &[]);
+    assert_eq!(
+        (found.bad(), found.code),
+        (vec!["memory-policy", "persistence"], Some(1)),
+        "{:?}",
+        found.findings
+    );
+    let _: String = server.run(&["CONFIG", "SET", "maxmemory", "1gb"]);
+    let found = doctor(&server.url(), &[]);
+    assert_eq!((found.level("memory-policy"), found.level("memory")), ("error", "ok"));
+    assert_eq!(found.code, Some(2));
+    let text = run(&mut at(&server.url(), &["doctor"]));
+    let text = String::from_utf8(text.stdout).expect("text");
+    let line = text.lines().find(|line| line.contains("memory-policy")).expect("a line");
+    assert!(
+        line.starts_with("error    memory-policy ") && line.contains(" → set `maxmemory-policy"),
+        "{text}"
+    );
+    assert!(!text.contains('\u{1b}'), "colours are for terminals: {text}");
+}
+
+fn with_user(server: &Server, rules: &[&str]) -> String {
+    let password = format!(">{SECRET}");
+    let _: String = server.run(&[&["ACL", "SETUSER", "app", "reset", "on", &password], rules].concat());
+    server.url().replace("redis://", &format!("redis://app:{SECRET}@"))
+}
+
+#[test]
+fn missing_rights_are_named_for_each_type() {
+    let server = Server::start();
+    let url = with_user(&server, &["+hello", "+ping", "+select"]);
+    let found = doctor(&url, &[]);
+    assert_eq!((found.bad(), found.code), (vec!["connection"], Some(2)));
+
+    // What docs/operations.md names for every type.
+    let page = include_str!("../../../docs/operations.md");
+    let (_, rule) = page.split_once("ACL SETUSER locker on >secret").expect("the recipe");
+    let rule: Vec<&str> = rule.split("```").next().expect("its end").split_whitespace().collect();
+    let url = with_user(&server, &rule);
+    let found = doctor(&url, &["--name", "shop:doctor:"]);
+    assert_eq!([found.level("rights-rlock"), found.level("messages")], ["ok", "ok"], "{:?}", found.findings);
+    assert_eq!([found.level("rights-fair"), found.level("rights-read-write")], ["error", "error"]);
+    let text = found.of("rights-fenced")[0]["text"].as_str().expect("text");
+    assert_eq!(
+        text,
+        "this user may not run get incr set on `redisson_lock_token:{shop:doctor:*}`, time on `shop:doctor:*`"
+    );
+    assert_eq!((found.level("facts"), found.code), ("unknown", Some(2)));
+    let found = doctor(&url, &["--name", "shop:doctor:", "--kind", "rlock"]);
+    assert_eq!((found.bad(), found.code), (vec!["facts"], Some(1)));
+    assert_empty(&server);
+}
+
+#[test]
+fn waiters_that_poll_are_reported() {
+    let server = Server::start();
+    let found = doctor(&with_user(&server, &["~*", "+@all"]), &["--kind", "rlock"]);
+    assert_eq!(
+        [found.level("messages"), found.level("rights-rlock")],
+        ["warning", "error"],
+        "{:?}",
+        found.findings
+    );
+    assert_empty(&server);
+}
+
+/// As with a proxy that does not know messages.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_do_not_arrive_are_reported() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    proxy.set(Faults { lose_messages: true, ..Faults::default() });
+    let found = doctor(&proxy.url(), &[]);
+    assert_eq!(found.level("messages"), "warning", "{:?}", found.findings);
+    assert!(proxy.lost_messages() > 0);
+    assert_empty(&server);
+}
+
+#[test]
+fn a_refused_connection_is_a_finding_without_the_password() {
+    let server = Server::start();
+    let port = server.port();
+    let found = doctor(&format!("redis://app:{SECRET}@127.0.0.1:{port}/"), &[]);
+    assert_eq!((found.bad(), found.code), (vec!["connection"], Some(2)));
+    let found = doctor(&format!("redis://app:{SECRET}@127.0.0.1:1/"), &[]);
+    assert_eq!((found.bad(), found.code), (vec!["connection"], Some(2)));
+    let output = run(&mut at(&format!("redis://app:{SECRET}@127.0.0.1:none/"), &["doctor"]));
+    assert_eq!(output.status.code(), Some(64));
+    assert!(!format!("{output:?}").contains(SECRET), "{output:?}");
+}
+
+#[test]
+fn all_masters_of_a_cluster_are_examined() {
+    let cluster = Cluster::with(3, 0, Duration::from_secs(10), &["--appendonly", "yes"]);
+    // Rights are granted on each node.
+    let refused = ["ACL", "SETUSER", "default", "resetchannels"];
+    let config = Config::new(&format!("[server]\nkind = \"cluster\"\nurls = {:?}\n", cluster.urls()));
+    let found = doctor_with(&config);
+    assert_eq!(found.bad(), ["replicas"; 3], "{:?}", found.findings);
+    assert_eq!([found.of("version").len(), found.of("clock").len()], [3, 3]);
+    let _: String = cluster.servers[1].run(&refused);
+    let found = doctor_with(&config);
+    assert_eq!((found.level("rights-rlock"), found.code), ("error", Some(2)), "{:?}", found.findings);
+    cluster.servers.iter().for_each(assert_empty);
+}
+
+#[test]
+fn a_group_with_sentinels_is_examined() {
+    let group = Sentinels::start(Duration::from_secs(60));
+    let source = format!(
+        "[server]\nkind = \"sentinel\"\nmaster = {MASTER:?}\nsentinels = {:?}\nurls = [\"redis://{MASTER}/\"]\n",
+        group.urls()
+    );
+    let config = Config::new(&source);
+    let found = doctor_with(&config);
+    assert_eq!((found.bad(), found.code), (vec!["persistence"], Some(1)), "{:?}", found.findings);
+    let text = |check: &str| found.of(check)[0]["text"].as_str().expect("text").to_owned();
+    assert!(text("replicas").starts_with("2 connected, "), "{}", text("replicas"));
+    assert!(text("deployment").contains("sentinels"), "{}", text("deployment"));
+    assert_empty(&group.servers[group.master()]);
+}
