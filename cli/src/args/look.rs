@@ -6,11 +6,13 @@ use clap::Args;
 
 use super::Kind;
 
+const PATTERN: &str = "Which names: * is any text, ? one character, [ab] one of these";
+
 /// Which locks to list.
 #[derive(Args, Debug)]
 pub(crate) struct Ls {
-    /// Which names: * is any text, ? one character, [ab] one of these
-    #[arg(default_value = "*")]
+    /// Which names.
+    #[arg(default_value = "*", help = PATTERN)]
     pub(crate) pattern: String,
     /// Prints JSON
     #[arg(long)]
@@ -20,8 +22,8 @@ pub(crate) struct Ls {
 /// Which locks to follow.
 #[derive(Args, Debug)]
 pub(crate) struct Watch {
-    /// Which names: * is any text, ? one character, [ab] one of these
-    #[arg(default_value = "*")]
+    /// Which names.
+    #[arg(default_value = "*", help = PATTERN)]
     pub(crate) patterns: Vec<String>,
     /// The time between two looks
     ///

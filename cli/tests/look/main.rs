@@ -3,6 +3,7 @@
 #![expect(clippy::tests_outside_test_module, reason = "this whole program is tests")]
 
 mod doctor;
+mod help;
 mod ls;
 mod support;
 mod watch;
