@@ -76,6 +76,7 @@ async fn no_number_that_a_client_sends_is_a_point_in_time() {
     use_all::<RLocks>(&locks, &proxy).await;
     use_all::<ReadLocks>(&locks, &proxy).await;
     use_all::<WriteLocks>(&locks, &proxy).await;
+    soon(locks.list("*")).await.unwrap();
     soon(locks.shutdown()).await.unwrap();
 
     let client = locks.id().to_string();
