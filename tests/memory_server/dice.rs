@@ -235,6 +235,10 @@ impl Dice {
             "keep" => self.pick(&["0", "0", "1", "2"]).to_owned(),
             "want" => self.pick(&["2", "3"]).to_owned(),
             "cursor" => "0".to_owned(),
+            // At most one key: a server lists keys in an order of its own.
+            "pattern" => self.pick(&[LOCK, LOCK, "no key"]).to_owned(),
+            "count" => "1000000".to_owned(),
+            "queue" | "counter" | "rw_channel" => name.to_owned(),
             "channel" => "channel".to_owned(),
             "turn_ms" => self.pick(&["0", "1", "100", "6000"]).to_owned(),
             "allowance_ms" => self.pick(&["0", "1", "100", "6000"]).to_owned(),
