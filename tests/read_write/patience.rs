@@ -77,18 +77,18 @@ async fn continuous_readers_do_not_starve_a_writer() {
             }
         });
     }
-    let mut longest = Duration::ZERO;
+    let mut waited = Duration::ZERO;
     for _ in 0..5 {
         // A field for each reader, and the mode.
         let fields = || scene.server.run::<u32>(&["HLEN", "a"]);
         eventually("half of the readers read at once", fields, |&fields| fields > READERS / 2).await;
         let (guard, took) = timed(async { writer(&locks).lock().await.unwrap() }).await;
         assert_eq!(intent(&scene), None, "the grant ends the intent");
-        longest = longest.max(took);
+        waited += took;
         guard.unlock().await.unwrap();
     }
-    println!("the longest wait: {longest:?}");
-    assert!(longest < LIMIT / 2, "{longest:?}");
+    println!("waited for {waited:?}");
+    assert!(waited < LIMIT / 4, "{waited:?}");
     is_over.store(true, Ordering::SeqCst);
     soon(reading.join_all()).await;
     drop((readers, locks));
