@@ -39,7 +39,7 @@ local function kind(key)
     return 1
   end
   local fields = redis.pcall('hrandfield', key, '2', 'withvalues')
-  if #fields == 2 and string.find(fields[1], '^.+:%d+$') and string.find(fields[2], '^%d+$') then
+  if #fields == 2 and string.find(fields[1], '^%x+%-%x+%-%x+%-%x+%-%x+:%d+$') and string.find(fields[2], '^%d+$') then
     return 0
   end
   return nil

@@ -393,10 +393,17 @@ async fn keys_of_another_kind_are_refused_and_not_changed<F: Fixture>() {
     let locks = scene.client().await;
     scene.server.run::<()>(&["SET", "string", "1"]);
     scene.server.run::<()>(&["RPUSH", "list", "1"]);
-    scene.server.run::<()>(&["HSET", "plain", "somebody:1", "1"]);
-    scene.server.run::<()>(&["HSET", "rw", "mode", "read", "somebody:1", "1"]);
-    scene.server.run::<()>(&["SET", "{rw}:somebody:1:rwlock_timeout:1", "1"]);
-    scene.server.run::<()>(&["HSET", "rw write", "mode", "write", "somebody:1:write", "1"]);
+    scene.server.run::<()>(&["HSET", "plain", "8743c9c0-0795-4907-87fd-6c719a6b4586:77", "1"]);
+    scene.server.run::<()>(&["HSET", "rw", "mode", "read", "8743c9c0-0795-4907-87fd-6c719a6b4586:77", "1"]);
+    scene.server.run::<()>(&["SET", "{rw}:8743c9c0-0795-4907-87fd-6c719a6b4586:77:rwlock_timeout:1", "1"]);
+    scene.server.run::<()>(&[
+        "HSET",
+        "rw write",
+        "mode",
+        "write",
+        "8743c9c0-0795-4907-87fd-6c719a6b4586:77:write",
+        "1",
+    ]);
     let dump = |key: &str| scene.server.run::<Vec<u8>>(&["DUMP", key]);
     let others: &[&str] = if F::IS_READ_WRITE { &["plain"] } else { &["rw", "rw write"] };
     for &name in ["string", "list"].iter().chain(others) {

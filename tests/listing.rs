@@ -104,9 +104,17 @@ async fn other_data_and_free_locks_are_not_listed() {
         &["SET", "text", "a:1"][..],
         &["RPUSH", "list", "a:1"],
         &["ZADD", "scores", "1", "a:1"],
-        &["HSET", "data", "a:1", "x"],
+        &["HSET", "data", "8743c9c0-0795-4907-87fd-6c719a6b4586:77", "x"],
+        &["HSET", "stock", "item:1", "2"],
         &["HSET", "user", "name", "1"],
-        &["HSET", "two", "a:1", "1", "b:2", "1"],
+        &[
+            "HSET",
+            "two",
+            "8743c9c0-0795-4907-87fd-6c719a6b4586:77",
+            "1",
+            "8743c9c0-0795-4907-87fd-6c719a6b4586:78",
+            "1",
+        ],
         &["HSET", "mode", "mode", "read"],
         &["HSET", "other mode", "mode", "dark"],
         // A read-write lock of which only a dead reader is left.
@@ -117,9 +125,11 @@ async fn other_data_and_free_locks_are_not_listed() {
     locks.fenced_lock("free").lock().await.unwrap().unlock().await.unwrap();
     assert_eq!(soon(locks.list("*")).await.unwrap(), []);
     // A lock that never ends, as after a PERSIST.
-    let _: u64 = scene.server.run(&["HSET", "endless", "a:1", "1"]);
+    let _: u64 = scene.server.run(&["HSET", "endless", "8743c9c0-0795-4907-87fd-6c719a6b4586:77", "1"]);
     assert_eq!(list(&locks, "*").await["endless"].info.remaining_lease, RemainingLease::Endless);
-    for key in ["text", "list", "scores", "data", "user", "two", "mode", "other mode", "dead", "endless"] {
+    for key in
+        ["text", "list", "scores", "data", "stock", "user", "two", "mode", "other mode", "dead", "endless"]
+    {
         let _: u64 = scene.server.run(&["DEL", key]);
     }
     let _: u64 = scene.server.run(&["DEL", "redisson_lock_token:{free}"]);
@@ -160,7 +170,7 @@ async fn locks_among_many_other_keys_are_found() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let fill = "for i = 1, 20000 do redis.call('set', 'other:' .. i, i) end \
-                for i = 1, 1500 do redis.call('hset', 'lock:' .. i, 'a:1', 1) redis.call('pexpire', 'lock:' .. i, 60000) end";
+                for i = 1, 1500 do redis.call('hset', 'lock:' .. i, '0-0-0-0-0:1', 1) redis.call('pexpire', 'lock:' .. i, 60000) end";
     let _: Option<String> = scene.server.run(&["EVAL", fill, "0"]);
     let found = list(&locks, "*").await;
     assert_eq!(found.len(), 1_500);
@@ -177,7 +187,7 @@ async fn data_that_looks_like_a_reader_does_not_block_the_server() {
     let scene = Scene::start();
     let locks = scene.client().await;
     for user in 1..=100 {
-        let field = format!("user:{user}");
+        let field = format!("0-0-0-0-0:{user}");
         let _: u64 = scene.server.run(&["HSET", "document", "mode", "write", &field, "3000000"]);
     }
     let before = scene.server.calls("pttl");
@@ -196,7 +206,7 @@ async fn keys_and_fields_that_are_no_text_disturb_no_listing() {
     let locks = scene.client().await;
     let names = [r"'\255{'", r"'}'", r"'{}'", r"''", r"'{'", r"string.rep('long', 100000)"];
     for key in names {
-        let fill = format!("return redis.call('hset', {key}, '\\254:1', '1', 'mode', 'read')");
+        let fill = format!("return redis.call('hset', {key}, '\\254-0-0-0-0:1', '1', 'mode', 'read')");
         let _: u64 = scene.server.run(&["EVAL", &fill, "0"]);
     }
     let guard = locks.rlock("a").lock().await.unwrap();
@@ -215,13 +225,13 @@ async fn a_lock_with_thousands_of_readers_is_listed_with_all_of_them() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let fill = "redis.call('hset', 'a', 'mode', 'read') redis.call('pexpire', 'a', 60000) \
-                for i = 1, 3000 do redis.call('hset', 'a', 'x:' .. i, 2) \
-                redis.call('set', '{a}:x:' .. i .. ':rwlock_timeout:1', i, 'px', 60000) end";
+                for i = 1, 3000 do redis.call('hset', 'a', '0-0-0-0-0:' .. i, 2) \
+                redis.call('set', '{a}:0-0-0-0-0:' .. i .. ':rwlock_timeout:1', i, 'px', 60000) end";
     let _: Option<String> = scene.server.run(&["EVAL", fill, "0"]);
     let found = list(&locks, "a").await;
     assert_eq!(found["a"].info.holders.len(), READERS);
     assert!(found["a"].info.holders.iter().all(|holder| holder.holds == 2));
-    let empty = "redis.call('del', 'a') for i = 1, 3000 do redis.call('del', '{a}:x:' .. i .. ':rwlock_timeout:1') end";
+    let empty = "redis.call('del', 'a') for i = 1, 3000 do redis.call('del', '{a}:0-0-0-0-0:' .. i .. ':rwlock_timeout:1') end";
     let _: Option<String> = scene.server.run(&["EVAL", empty, "0"]);
     drop(locks);
     scene.end().await;
@@ -240,7 +250,7 @@ async fn a_missing_right_is_an_error() {
     let guard = locks.rlock("lock:a").lock().await.unwrap();
     // With that right, what this user may not look at is left out.
     let _: String = scene.server.run(&["ACL", "SETUSER", "locker", "+scan"]);
-    let _: u64 = scene.server.run(&["HSET", "secret", "a:1", "1"]);
+    let _: u64 = scene.server.run(&["HSET", "secret", "8743c9c0-0795-4907-87fd-6c719a6b4586:77", "1"]);
     // Of this lock the user has a right to the main key, and none to the keys of its readers.
     let admin = scene.client().await;
     let reading = admin.read_write_lock("lock:read").read().lock().await.unwrap();

@@ -10,7 +10,7 @@ use support::fixture::{Fixture, for_each_lock};
 use support::{Scene, eventually, soon};
 
 /// Hashes as applications store them.
-const DATA: [&[&str]; 8] = [
+const DATA: [&[&str]; 11] = [
     &["items", "3", "total", "42"],
     &["items", "3"],
     &["mode", "dark"],
@@ -19,6 +19,9 @@ const DATA: [&[&str]; 8] = [
     &["mode", "write", "path", "/tmp/x"],
     &["mode", "read", "title", "x", "size", "2"],
     &["user:7", "Ann", "user:8", "Bob"],
+    &["item:1", "2"],
+    &["mode", "write", "item:1:write", "3000000"],
+    &["mode", "read", "item:1", "3000000"],
 ];
 
 /// Guarantee 5.

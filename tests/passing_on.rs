@@ -350,7 +350,8 @@ async fn a_hold_with_little_of_its_lease_left_is_not_passed_on() {
     let waiting = queued(&scene, locks.rlock("a")).await;
     let id = first.owner_id();
     // The server answers each renewal, so no command is under way, which would also keep the hold from being passed on.
-    let refuses_writes = |replicas| scene.server.run::<()>(&["CONFIG", "SET", "min-replicas-to-write", replicas]);
+    let refuses_writes =
+        |replicas| scene.server.run::<()>(&["CONFIG", "SET", "min-replicas-to-write", replicas]);
     refuses_writes("1");
     eventually("it is not renewed", || first.remaining(), |&left| left < lease / 2).await;
     drop(first);

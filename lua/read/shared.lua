@@ -63,10 +63,11 @@ local function is_writer(field)
   return string.sub(field, -#WRITER) == WRITER
 end
 
--- Returns whether a field and its value are those of a holder, and not data of another program.
+-- Returns whether a field and its value are those of a holder, and not data of another program. An owner is a UUID, a colon
+-- and a number, here and in Redisson.
 local function is_holder(field, value)
   local owner = is_writer(field) and string.sub(field, 1, -#WRITER - 1) or field
-  return string.find(owner, '^.+:%d+$') and string.find(value, '^%d+$')
+  return string.find(owner, '^%x+%-%x+%-%x+%-%x+%-%x+:%d+$') and string.find(value, '^%d+$')
 end
 
 -- Returns the reply of a script that finds a key which is no read-write lock, with this value in its field "mode".

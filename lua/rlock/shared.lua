@@ -3,9 +3,11 @@
 
 -- Called for a key that exists and is not held by the caller. Returns the reply of the script: left_ms if the hash is a lock
 -- of this kind, otherwise -3 or -5. Two fields are enough to decide, so a hash of any size costs the same.
+--
+-- An owner is a UUID, a colon and a number, here and in Redisson: a hash with a field such as "item:1" is no lock.
 local function in_the_way(lock, left_ms)
   local fields = redis.call('hrandfield', lock, '2', 'withvalues')
-  if #fields == 2 and string.find(fields[1], '^.+:%d+$') and string.find(fields[2], '^%d+$') then
+  if #fields == 2 and string.find(fields[1], '^%x+%-%x+%-%x+%-%x+%-%x+:%d+$') and string.find(fields[2], '^%d+$') then
     return left_ms
   end
   local mode = redis.call('hget', lock, 'mode')

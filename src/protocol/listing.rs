@@ -81,11 +81,18 @@ impl Listing {
     }
 }
 
-/// Whether a field of a hash is that of a holder: `<text>:<number>`, and in a read-write lock perhaps `:write` behind it.
+/// Whether a field of a hash is that of a holder: `<UUID>:<number>`, and in a read-write lock perhaps `:write` behind it. The
+/// scripts decide in the same way.
 fn is_holder(field: &str, is_read_write: bool) -> bool {
     let owner = if is_read_write { field.strip_suffix(":write").unwrap_or(field) } else { field };
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    owner.rsplit_once(':').is_some_and(|(client, number)| !client.is_empty() && is_number(number))
+    owner.rsplit_once(':').is_some_and(|(client, number)| is_uuid(client) && is_number(number))
+}
+
+/// Whether a text has the form of a UUID, as far as the scripts look at it.
+fn is_uuid(text: &str) -> bool {
+    let is_hex = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    text.split('-').count() == 5 && text.split('-').all(is_hex)
 }
 
 #[cfg(test)]
@@ -94,12 +101,27 @@ mod tests {
 
     #[test]
     fn fields_of_holders_are_distinguished_from_other_data() {
-        for field in ["8743c9c0-0795-4907-87fd-6c719a6b4586:77", "a:0", "a:b:1"] {
+        for field in ["8743c9c0-0795-4907-87fd-6c719a6b4586:77", "0-0-0-0-a:0"] {
             assert!(is_holder(field, false) && is_holder(field, true), "{field}");
         }
-        for field in ["", ":", "a", "a:", ":1", "a:-1", "a:1 ", "items", "a:write"] {
+        for field in [
+            "",
+            ":",
+            "a",
+            ":1",
+            "item:1",
+            "0-0-0-0-0",
+            "0-0-0-0-0:",
+            "0-0-0-0-0:-1",
+            "0-0-0-0-0:1 ",
+            "0-0-0-0:1",
+            "0-0--0-0:1",
+            "0-0-0-0-g:1",
+            "0-0-0-0-0:write",
+            "items",
+        ] {
             assert!(!is_holder(field, false) && !is_holder(field, true), "{field}");
         }
-        assert!(is_holder("a:1:write", true) && !is_holder("a:1:write", false));
+        assert!(is_holder("0-0-0-0-0:1:write", true) && !is_holder("0-0-0-0-0:1:write", false));
     }
 }

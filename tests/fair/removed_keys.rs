@@ -67,7 +67,7 @@ async fn waiters_stay_behind_java_after_the_scores_were_removed() {
     let acquire = |owner: &str, allowance: &str| {
         scene.server.script("fair/acquire.lua", &KEYS, &[owner, "30000", allowance, "300000"])
     };
-    acquire("holder:1", "0");
+    acquire("0-0-0-0-0:1", "0");
     java_queues(&scene);
     acquire("b:2", "6000");
     acquire("c:3", "6000");

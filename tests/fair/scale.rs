@@ -30,7 +30,7 @@ async fn the_cost_of_an_operation_does_not_grow_with_the_queue() {
     for (waiters, java) in [(10, false), (MANY, false), (10, true), (MANY, true)] {
         let scene = Scene::start();
         let later = scene.server.now_ms() + 3_600_000;
-        scene.server.script("fair/acquire.lua", &KEYS, &["holder:1", "60000", "6000", "300000"]);
+        scene.server.script("fair/acquire.lua", &KEYS, &["0-0-0-0-0:1", "60000", "6000", "300000"]);
         if java {
             java_queues(&scene);
         }
@@ -46,7 +46,7 @@ async fn the_cost_of_an_operation_does_not_grow_with_the_queue() {
                 "fair/release.lua",
                 &["00000000-0000-0000-0000-000000000000:5", "0", "300000"],
             ),
-            ("releases", "fair/release.lua", &["holder:1", "0", "300000"]),
+            ("releases", "fair/release.lua", &["0-0-0-0-0:1", "0", "300000"]),
         ];
         let costs: Vec<(&str, u64)> = steps
             .iter()

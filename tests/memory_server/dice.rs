@@ -10,7 +10,7 @@ pub const LOCK: &str = "a";
 /// The keys of a fair and of a fenced lock.
 const KEYS: [&str; 6] = ["queue", "scores", "places", "tickets", "counter", "channel"];
 
-const OWNERS: [&str; 4] = ["u:1", "u:2", "u:3", "java:4"];
+const OWNERS: [&str; 4] = ["0-0-0-0-a:1", "0-0-0-0-a:2", "0-0-0-0-a:3", "item:4"];
 
 /// All keys that anything here uses.
 pub fn all_keys() -> Vec<String> {

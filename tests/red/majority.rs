@@ -87,7 +87,10 @@ async fn a_key_of_another_kind_costs_one_vote() {
     let three = Three::start().await;
     let clients = three.clients(patient()).await;
     let mut lock = red(&clients);
-    for in_use in [&["HSET", "a", "mode", "write", "x:1:write", "1"][..], &["SET", "a", "text"]] {
+    for in_use in [
+        &["HSET", "a", "mode", "write", "8743c9c0-0795-4907-87fd-6c719a6b4586:77:write", "1"][..],
+        &["SET", "a", "text"],
+    ] {
         three.others[1].run::<()>(in_use);
         let guard = lock.try_lock().await.unwrap().expect("two members are free");
         assert!(lock.is_locked().await.unwrap());

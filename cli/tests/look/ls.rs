@@ -87,9 +87,9 @@ async fn locks_of_all_types_are_listed_sorted_by_name() {
 fn locks_among_many_other_keys_are_found() {
     let server = Server::start();
     let fill = "for i = 1, 20000 do redis.call('set', 'other:' .. i, i) end \
-                for i = 1, 500 do redis.call('hset', 'lock:' .. i, 'a:1', 1) redis.call('pexpire', 'lock:' .. i, 60000) end";
+                for i = 1, 500 do redis.call('hset', 'lock:' .. i, '0-0-0-0-0:1', 1) redis.call('pexpire', 'lock:' .. i, 60000) end";
     let _: Option<String> = server.run(&["EVAL", fill, "0"]);
-    let _: u64 = server.run(&["HSET", "data", "a:1", "1", "b:2", "1"]);
+    let _: u64 = server.run(&["HSET", "data", "item:1", "1"]);
     assert_eq!(list(&server, &[]).as_array().map(Vec::len), Some(500));
     assert_eq!(server.calls("keys"), 0);
 }

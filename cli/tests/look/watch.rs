@@ -60,15 +60,15 @@ async fn each_json_line_is_one_change_with_the_lock() {
 fn an_outage_is_told_once_and_the_watch_goes_on() {
     let mut server = Server::start();
     let config = Config::new("[locks]\ncommand_timeout = \"300ms\"\nretry_timeout = \"300ms\"\n");
-    let _: u64 = server.run(&["HSET", "before", "a:1", "1"]);
+    let _: u64 = server.run(&["HSET", "before", "0-0-0-0-a:1", "1"]);
     let watch = watch(&server.url(), &["--config", config.path()]);
-    watch.prints("before is held by a:1");
+    watch.prints("before is held by 0-0-0-0-a:1");
     server.kill();
     watch.complains("the locks are out of sight");
     server.start_again();
-    let _: u64 = server.run(&["HSET", "after", "a:1", "1"]);
-    watch.prints("after is held by a:1");
-    watch.prints("before is free, was held by a:1");
+    let _: u64 = server.run(&["HSET", "after", "0-0-0-0-a:1", "1"]);
+    watch.prints("after is held by 0-0-0-0-a:1");
+    watch.prints("before is free, was held by 0-0-0-0-a:1");
     signal(watch.id(), "INT");
     let (code, problem) = watch.end();
     assert_eq!(code, Some(0));
