@@ -14,7 +14,7 @@ pub(crate) use look::{Doctor, Ls, Watch};
 
 /// Runs commands under distributed locks on Redis and Valkey, and shows and releases locks.
 #[derive(Debug, Parser)]
-#[command(name = "lockkeeper", version, max_term_width = 100)]
+#[command(name = "lockkeeper", version, max_term_width = 100, arg_required_else_help = true)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) connection: Connection,
@@ -25,11 +25,11 @@ pub(crate) struct Arguments {
 /// Where the locks are.
 #[derive(Args, Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Connection {
-    /// The server, such as redis://host:6379/0
-    #[arg(long, env = "LOCKKEEPER_URL", hide_env_values = true, global = true)]
+    /// The server, such as redis://host:6379/0 [env: LOCKKEEPER_URL]
+    #[arg(long, global = true)]
     pub(crate) url: Option<String>,
-    /// The settings, in a TOML file
-    #[arg(long, value_name = "FILE", env = "LOCKKEEPER_CONFIG", hide_env_values = true, global = true)]
+    /// The settings, in a TOML file [env: LOCKKEEPER_CONFIG]
+    #[arg(long, value_name = "FILE", global = true)]
     pub(crate) config: Option<PathBuf>,
 }
 
@@ -97,16 +97,19 @@ pub(crate) struct Run {
     pub(crate) only_try: bool,
     /// Waits no longer than this, such as 30s
     ///
-    /// Waits no longer than this for the lock, such as 30s. Without this, waits as long as it takes
+    /// Waits no longer than this for a lock that others hold, such as 30s. Without this, waits until they release it. If the
+    /// server does not answer, both end after `retry_timeout` (10 s), and after up to 10 s more to undo the attempt
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) wait: Option<Duration>,
     /// Holds the lock for this time, without renewals
     ///
-    /// A fixed lease: the lock is not renewed, and the command is stopped before the lease ends. Without this, the lock is
-    /// renewed while the command runs
+    /// A fixed lease: the lock is not renewed, and the command is stopped before the lease ends. SIGTERM comes earlier by the
+    /// grace and by up to 350 ms: with 10s after 7.2 s. Without this, the lock is renewed while the command runs
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) lease: Option<Duration>,
     /// Stops the command before this time is over
+    ///
+    /// Stops the command before this time is over. SIGTERM comes earlier by the grace and by up to 350 ms: with 12s after 8.6 s
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) max_hold: Option<Duration>,
     /// Keeps the lock at least for this time
@@ -122,6 +125,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) grace: Option<Duration>,
     /// The name of the lock, which is its key in Redis
+    ///
+    /// The name of the lock. Its key in Redis is the `name_prefix` of the file, if there is one, and the name
     pub(crate) name: String,
     /// The command and its arguments. No shell is used
     #[arg(trailing_var_arg = true, required = true)]

@@ -1,6 +1,8 @@
 //! From the arguments to a client.
 
+use std::env::{self, VarError};
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use lockkeeper::{LockClient, LockConfig, Source};
@@ -30,6 +32,8 @@ struct Kind {
     kind: Option<String>,
 }
 
+const URL: &str = "LOCKKEEPER_URL";
+const CONFIG: &str = "LOCKKEEPER_CONFIG";
 const DEFAULT_URL: &str = "redis://127.0.0.1/";
 const SINGLE: &str = "single";
 
@@ -42,25 +46,33 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads the file, if there is one. The URL of the arguments takes precedence over the server of the file.
+    /// Reads the variables, and the file if there is one. What the arguments name comes before what the variables name.
     pub(crate) fn read(connection: &Connection) -> Result<Self, Failure> {
-        let (file, kinds) = match &connection.config {
+        let url = match env::var(URL) {
+            Err(VarError::NotUnicode(_)) => return Err(Failure::usage(format!("{URL} is not a URL"))),
+            url => url.ok().filter(|url| !url.is_empty()),
+        };
+        let path = env::var_os(CONFIG).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let is_named = connection.config.is_some();
+        let (file, kinds) = match connection.config.as_ref().or(path.as_ref()) {
             None => (File::default(), Kinds::default()),
             Some(path) => {
-                let unreadable = |problem: &dyn std::fmt::Display| {
+                let unusable = |problem: String| {
                     Failure::usage(format!("the file {} cannot be used: {problem}", path.display()))
                 };
-                let text = fs::read_to_string(path).map_err(|error| unreadable(&error))?;
-                // The text of an error of `toml` shows the line, in which a password can be.
-                let problem = |error: toml::de::Error| unreadable(&error.message());
-                (toml::from_str(&text).map_err(problem)?, toml::from_str(&text).map_err(problem)?)
+                let text = fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;
+                let bad = |error: toml::de::Error| unusable(problem(&text, &error));
+                (toml::from_str(&text).map_err(bad)?, toml::from_str(&text).map_err(bad)?)
             }
         };
+        let url = match file.server {
+            Some(_) if is_named => connection.url.clone(),
+            _ => connection.url.clone().or(url),
+        };
         let named = kinds.server.kind.unwrap_or_else(|| SINGLE.to_owned());
-        let (source, kind) = match (&connection.url, file.server) {
-            (Some(url), _) => (Source::from(url.as_str()), SINGLE.to_owned()),
+        let (source, kind) = match (url, file.server) {
             (None, Some(source)) => (source, named),
-            (None, None) => (Source::from(DEFAULT_URL), SINGLE.to_owned()),
+            (url, _) => (Source::from(url.as_deref().unwrap_or(DEFAULT_URL)), SINGLE.to_owned()),
         };
         Ok(Self { source, kind, locks: file.locks })
     }
@@ -93,4 +105,32 @@ impl Settings {
         let _ = rustls::crypto::ring::default_provider().install_default();
         LockClient::connect_with(self.source, self.locks).await
     }
+}
+
+/// What is wrong with a file. Repeats no value of it, because a password can be anywhere in a file that is wrong.
+fn problem(text: &str, error: &toml::de::Error) -> String {
+    let message = error.message();
+    let problem = match message.rsplit_once(", expected ") {
+        Some((_, expected)) => format!("expected {expected}"),
+        None => texts(text).fold(message.to_owned(), |message, value| message.replace(&value, "…")),
+    };
+    match error.span() {
+        Some(span) => format!("line {}: {problem}", text[..span.start].matches('\n').count() + 1),
+        None => problem,
+    }
+}
+
+/// All texts in the values of a file.
+fn texts(text: &str) -> impl Iterator<Item = String> {
+    let mut values: Vec<toml::Value> = toml::from_str(text).map(toml::Value::Table).into_iter().collect();
+    std::iter::from_fn(move || {
+        loop {
+            match values.pop()? {
+                toml::Value::String(text) if !text.is_empty() => return Some(text),
+                toml::Value::Array(more) => values.extend(more),
+                toml::Value::Table(more) => values.extend(more.into_iter().map(|(_, value)| value)),
+                _ => {}
+            }
+        }
+    })
 }

@@ -13,6 +13,8 @@ pub(crate) const USAGE: u8 = 64;
 pub(crate) const UNAVAILABLE: u8 = 69;
 /// The output cannot be written (`EX_IOERR`).
 pub(crate) const OUTPUT: u8 = 74;
+/// The reader of the output is gone, as in a shell for a program that gets `SIGPIPE`.
+const PIPE: u8 = SIGNAL + 13;
 /// The lock is busy (`EX_TEMPFAIL`).
 pub(crate) const BUSY: u8 = 75;
 /// The lock was lost while the command ran.
@@ -58,12 +60,16 @@ impl Failure {
     }
 
     pub(crate) fn output(error: io::Error) -> Self {
-        Self { problem: format!("cannot print: {error}"), code: OUTPUT }
+        // Other programs end by a signal then, without a word.
+        let code = if error.kind() == io::ErrorKind::BrokenPipe { PIPE } else { OUTPUT };
+        Self { problem: format!("cannot print: {error}"), code }
     }
 
     /// Tells the user.
     pub(crate) fn report(&self) -> ExitCode {
-        tell(&self.problem);
+        if self.code != PIPE {
+            tell(&self.problem);
+        }
         self.code.into()
     }
 }
@@ -72,11 +78,36 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let is_usage = matches!(
             error,
-            Error::InvalidConfig { .. }
-                | Error::InvalidDuration { .. }
-                | Error::InvalidName { .. }
-                | Error::WrongKind { .. }
+            Error::InvalidConfig { .. } | Error::InvalidName { .. } | Error::WrongKind { .. }
         );
-        if is_usage { Self::usage(error) } else { Self::unavailable(error) }
+        match error {
+            Error::InvalidDuration { .. } => Self::usage(as_options(error.to_string())),
+            _ if is_usage => Self::usage(error),
+            _ => Self::unavailable(error),
+        }
     }
+}
+
+/// Why locks could not be listed.
+pub(crate) fn to_list(error: Error) -> Failure {
+    match error {
+        Error::Permission(_) => Failure::unavailable(format!(
+            "{error}; to list locks, a user needs more rights than to lock, such as `+scan`: see \"Users and rights\" in \
+             docs/operations.md"
+        )),
+        error => error.into(),
+    }
+}
+
+/// The library names its own arguments.
+fn as_options(problem: String) -> String {
+    let names = [
+        ("hold_at_least", "--at-least"),
+        ("max_hold", "--max-hold"),
+        ("lease", "--lease"),
+        ("wait", "--wait"),
+    ];
+    names
+        .iter()
+        .fold(problem, |text, (name, option)| text.replace(&format!("`{name}`"), &format!("`{option}`")))
 }

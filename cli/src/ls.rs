@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::args::{Connection, Ls};
 use crate::connect::Settings;
-use crate::exit::{Failure, print, print_json};
+use crate::exit::{Failure, print, print_json, to_list};
 use crate::row::{Row, visible};
 use crate::table::{Output, lay_out};
 
@@ -13,7 +13,7 @@ const HEADER: [&str; 6] = ["NAME", "KIND", "HOLDERS", "HOLDS", "ENDS IN", "WAITE
 pub(crate) async fn ls(connection: &Connection, Ls { pattern, json }: &Ls) -> Result<ExitCode, Failure> {
     let locks = Settings::read(connection)?.connect().await?;
     // Sorted by name.
-    let rows: Vec<Row> = locks.list(pattern).await?.into_iter().map(Row::from).collect();
+    let rows: Vec<Row> = locks.list(pattern).await.map_err(to_list)?.into_iter().map(Row::from).collect();
     if *json {
         print_json(&rows)?;
     } else {

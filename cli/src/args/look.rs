@@ -25,7 +25,7 @@ pub(crate) struct Watch {
     /// Which names.
     #[arg(default_value = "*", help = PATTERN)]
     pub(crate) patterns: Vec<String>,
-    /// The time between two looks
+    /// How often it looks at the server
     ///
     /// The time between two looks at the server, such as 500ms. What begins and ends between two looks is not seen
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = pause)]

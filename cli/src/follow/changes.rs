@@ -10,7 +10,7 @@ pub(super) type Rows = BTreeMap<String, Row>;
 #[derive(Debug)]
 pub(super) struct Change<'a> {
     pub(super) name: &'a str,
-    /// `held`, `free`, `holders`, `holds`, `expiry` or `waiters`.
+    /// `present` at the first look, then `held`, `free`, `holders`, `holds`, `expiry` or `waiters`.
     pub(super) what: &'static str,
     /// What people read.
     pub(super) text: String,

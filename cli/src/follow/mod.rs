@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::args::{Connection, Watch};
 use crate::connect::Settings;
-use crate::exit::{Failure, print, print_json, tell};
+use crate::exit::{Failure, print, print_json, tell, to_list};
 use crate::row::{Row, visible};
 use changes::{Change, Rows, changes};
 
@@ -47,8 +47,8 @@ async fn follow(locks: &LockClient, options: &Watch) -> Result<ExitCode, Failure
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.tick().await;
     let mut before = Rows::new();
-    let mut look_result = Ok(look(locks, &options.patterns).await?);
-    let mut is_blind = false;
+    let mut look_result = Ok(look(locks, &options.patterns).await.map_err(to_list)?);
+    let (mut is_blind, mut is_first) = (false, true);
     loop {
         match look_result {
             Ok(now) => {
@@ -57,12 +57,17 @@ async fn follow(locks: &LockClient, options: &Watch) -> Result<ExitCode, Failure
                 }
                 is_blind = false;
                 let at = SystemTime::now();
-                changes(&before, &now).iter().try_for_each(|change| report(change, at, options.json))?;
-                before = now;
+                for change in &mut changes(&before, &now) {
+                    if is_first {
+                        change.what = "present";
+                    }
+                    report(change, at, options.json)?;
+                }
+                (before, is_first) = (now, false);
             }
             Err(_) if is_blind => {}
             Err(error) => {
-                tell(&format!("the locks are out of sight: {error}"));
+                tell(&format!("cannot read the locks: {error}"));
                 is_blind = true;
             }
         }

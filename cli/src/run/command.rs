@@ -10,15 +10,17 @@ use nix::unistd::{Pid, getppid};
 use tokio::process::Child;
 
 use super::gate::{Gate, pass};
+use super::message::Hold;
 use crate::exit::{Failure, NOT_EXECUTABLE, NOT_FOUND};
 
 /// Starts the command, in a process group of its own. It waits at its gate.
-pub(super) fn start(name: &str, token: Option<u64>, command: &[OsString]) -> io::Result<(Child, Gate)> {
+pub(super) fn start(name: &str, hold: &Hold, command: &[OsString]) -> io::Result<(Child, Gate)> {
     let (gate, inherited) = Gate::new()?;
     let mut program = this_program(crate::EXEC)?;
     let numbers = [std::process::id().to_string(), inherited.number().to_string()];
-    program.args(numbers).arg("--").args(command).env("LOCKKEEPER_NAME", name);
-    match token {
+    program.args(numbers).arg("--").args(command);
+    program.env("LOCKKEEPER_NAME", name).env("LOCKKEEPER_OWNER", &hold.owner);
+    match hold.token {
         Some(token) => program.env("LOCKKEEPER_TOKEN", token.to_string()),
         None => program.env_remove("LOCKKEEPER_TOKEN"),
     };

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use super::command::start;
 use super::group::Group;
 use super::keeper_handle::KeeperHandle;
-use super::loss::Loss;
+use super::loss::{Causes, Loss};
 use super::message::{Hold, Order, Report};
 use super::signals::Signals;
 use super::stop::Stop;
@@ -26,6 +26,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 pub(crate) async fn run(connection: Connection, run: Run) -> Result<ExitCode, Failure> {
     let mut signals = Signals::listen().map_err(Failure::unavailable)?;
     let (name, command) = (run.name.clone(), run.command.clone());
+    let causes = Causes::of(&run);
     let mut keeper = KeeperHandle::start(connection, run)?;
     let hold = match acquired(&name, &mut keeper, &mut signals).await? {
         Waited::Held(hold) => hold,
@@ -34,11 +35,12 @@ pub(crate) async fn run(connection: Connection, run: Run) -> Result<ExitCode, Fa
             return Ok((SIGNAL + signal as u8).into());
         }
     };
-    let (mut started, gate) = start(&name, hold.token, &command).map_err(Failure::unavailable)?;
+    let causes = causes.since_now();
+    let (mut started, gate) = start(&name, &hold, &command).map_err(Failure::unavailable)?;
     let leader = started.id().and_then(|id| i32::try_from(id).ok());
     let group = Group::new(leader.ok_or_else(|| Failure::unavailable("the command has no process"))?);
     keeper.orders.send(Order::Guard(group.id().as_raw()));
-    let watch = Watch::new(group, gate, Stop::new(hold.until, hold.grace));
+    let watch = Watch::new(group, gate, Stop::new(hold.until, hold.grace), causes);
     let Ended { status, lost, until, is_gone } =
         watch.until_it_ends(&mut started, &mut keeper, &mut signals).await;
     let lost = match lost {
@@ -51,7 +53,7 @@ pub(crate) async fn run(connection: Connection, run: Run) -> Result<ExitCode, Fa
             keeper.dismiss().await;
             Some(lost)
         }
-        None => keeper.release(until, &mut signals).await,
+        None => keeper.release(until, causes, &mut signals).await,
     };
     result(status, lost)
 }

@@ -84,7 +84,8 @@ impl Keeper {
     /// Reports until when the command may run, until it has ended or must not run any more. False: the lock was lost.
     async fn hold(&mut self, Held { guard, token }: Held, times: &Times) -> bool {
         let mut until = times.until(&guard);
-        self.reports.send(Report::Held(Hold { until, grace: times.grace, token }));
+        let owner = guard.owner_id();
+        self.reports.send(Report::Held(Hold { until, owner, grace: times.grace, token }));
         let mut lost = pin!(guard.lost());
         let mut group: Option<Group> = None;
         let mut killed = false;
@@ -109,11 +110,12 @@ impl Keeper {
                     }
                 },
                 () = &mut lost => {
+                    let was_removed = !until.left().is_zero();
                     if let Some(group) = group {
                         killed |= !group.seems_empty();
                         let _ = timeout(SECOND, group.end()).await;
                     }
-                    self.reports.send(Report::Lost { killed });
+                    self.reports.send(Report::Lost { killed, was_removed });
                     return false;
                 }
                 () = sleep(LOOK.min(until.left()).max(MS)) => {}

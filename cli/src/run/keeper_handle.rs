@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use super::clock::Moment;
 use super::command::this_program;
 use super::lines::{Reader, Writer};
-use super::loss::Loss;
+use super::loss::{Causes, Loss};
 use super::message::{Order, Release, Report};
 use super::signals::Signals;
 use crate::args::{Connection, Run};
@@ -53,11 +53,16 @@ impl KeeperHandle {
     }
 
     /// Releases the lock. Returns the loss if the server did not have it any more. A signal ends the waiting.
-    pub(super) async fn release(mut self, until: Moment, signals: &mut Signals) -> Option<Loss> {
+    pub(super) async fn release(
+        mut self,
+        until: Moment,
+        causes: Causes,
+        signals: &mut Signals,
+    ) -> Option<Loss> {
         self.orders.send(Order::Release);
         let problem = tokio::select! {
             biased;
-            answer = answer(&mut self.reports) => match answer {
+            answer = answer(&mut self.reports, until, causes) => match answer {
                 Answer::Released => return None,
                 Answer::Problem(problem) => problem,
                 Answer::Lost(loss) => return Some(loss),
@@ -77,15 +82,18 @@ enum Answer {
     Lost(Loss),
 }
 
-async fn answer(reports: &mut Reader<ChildStdout, Report>) -> Answer {
+async fn answer(reports: &mut Reader<ChildStdout, Report>, until: Moment, causes: Causes) -> Answer {
     loop {
         return match reports.next().await {
             Some(Report::Held(_) | Report::Guarded | Report::Until(_)) => continue,
             Some(Report::Released(Release { was_held: true, killed: false, problem })) => {
                 problem.map_or(Answer::Released, Answer::Problem)
             }
-            Some(Report::Lost { killed: true } | Report::Released(Release { killed: true, .. })) => {
-                Answer::Lost(Loss::new("the lock was not renewed, or its time is up", true))
+            Some(Report::Lost { killed: true, was_removed }) => {
+                Answer::Lost(Loss::new(causes.of_loss(was_removed, until), true))
+            }
+            Some(Report::Released(Release { killed: true, .. })) => {
+                Answer::Lost(Loss::new(causes.of_end(until), true))
             }
             Some(_) => Answer::Lost(Loss::new("the lock was lost before the command ended", false)),
             None => Answer::Lost(Loss::new("the process that holds the lock ended", false)),

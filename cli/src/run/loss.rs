@@ -1,5 +1,10 @@
 //! How the lock of a command was lost.
 
+use std::time::Duration;
+
+use super::clock::Moment;
+use crate::args::Run;
+
 /// How the lock was lost.
 pub(super) struct Loss {
     pub(super) text: String,
@@ -10,5 +15,50 @@ pub(super) struct Loss {
 impl Loss {
     pub(super) fn new(text: &str, stopped: bool) -> Self {
         Self { text: text.to_owned(), stopped }
+    }
+}
+
+/// Why a lock ends, for the user.
+#[derive(Clone, Copy)]
+pub(super) struct Causes {
+    acquired_at: Moment,
+    has_lease: bool,
+    longest: Option<Duration>,
+}
+
+/// The command is stopped by so much before the end of a longest hold, at most: the margin of the library is added to that.
+const BEFORE: Duration = Duration::from_secs(1);
+
+impl Causes {
+    /// For a lock that is acquired now.
+    pub(super) fn of(run: &Run) -> Self {
+        Self { acquired_at: Moment::now(), has_lease: run.lease.is_some(), longest: run.max_hold }
+    }
+
+    /// The lock was acquired only now.
+    pub(super) fn since_now(self) -> Self {
+        Self { acquired_at: Moment::now(), ..self }
+    }
+
+    /// Why the command may run only until this moment.
+    pub(super) fn of_end(self, until: Moment) -> &'static str {
+        let is_longest =
+            |longest: Duration| until.plus(BEFORE.min(longest / 4)) >= self.acquired_at.plus(longest);
+        if self.longest.is_some_and(is_longest) {
+            "the time of --max-hold is over"
+        } else if self.has_lease {
+            "the time of --lease is over"
+        } else {
+            "the lock could not be renewed in time"
+        }
+    }
+
+    /// Why the keeper says that the lock is gone.
+    pub(super) fn of_loss(self, was_removed: bool, until: Moment) -> &'static str {
+        if was_removed {
+            "the server does not have the lock any more: somebody released or deleted it, or the server lost its data"
+        } else {
+            self.of_end(until)
+        }
     }
 }

@@ -28,8 +28,13 @@ pub(super) enum Report {
     Guarded,
     /// The command may run until this moment. Then it has to be gone.
     Until(Moment),
-    /// The lock is gone: the command must not run any more. `killed`: the keeper has killed it.
-    Lost { killed: bool },
+    /// The lock is gone: the command must not run any more.
+    Lost {
+        /// The keeper has killed it.
+        killed: bool,
+        /// The lease had not ended.
+        was_removed: bool,
+    },
     /// The lock was released.
     Released(Release),
     /// There is no lock.
@@ -40,6 +45,8 @@ pub(super) enum Report {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Hold {
     pub(super) until: Moment,
+    /// As `lockkeeper show` names it.
+    pub(super) owner: String,
     /// How long the command has between `SIGTERM` and `SIGKILL`.
     pub(super) grace: Duration,
     pub(super) token: Option<u64>,

@@ -13,7 +13,7 @@ use super::clock::Moment;
 use super::gate::Gate;
 use super::group::Group;
 use super::keeper_handle::KeeperHandle;
-use super::loss::Loss;
+use super::loss::{Causes, Loss};
 use super::message::Report;
 use super::signals::Signals;
 use super::stop::{Step, Stop};
@@ -45,11 +45,12 @@ pub(super) struct Watch {
     stop: Stop,
     status: Option<ExitStatus>,
     lost: Option<Loss>,
+    causes: Causes,
 }
 
 impl Watch {
-    pub(super) fn new(group: Group, gate: Gate, stop: Stop) -> Self {
-        Self { group, gate, terminal: Terminal::of(group), stop, status: None, lost: None }
+    pub(super) fn new(group: Group, gate: Gate, stop: Stop, causes: Causes) -> Self {
+        Self { group, gate, terminal: Terminal::of(group), stop, status: None, lost: None, causes }
     }
 
     /// Waits until no process of the command is left, and stops it when it must not run any more.
@@ -131,8 +132,8 @@ impl Watch {
                 }
             }
             Some(Report::Until(until)) => self.stop.renewed(until),
-            Some(Report::Lost { killed }) => {
-                self.loses("the lock was lost", killed);
+            Some(Report::Lost { killed, was_removed }) => {
+                self.loses(self.causes.of_loss(was_removed, self.stop.until()), killed);
                 self.stop.at_once(Moment::now());
             }
             Some(_) => {}
@@ -146,7 +147,7 @@ impl Watch {
     /// The command is stopped although it works: the lock ends soon.
     fn time_is_up(&mut self) {
         if self.status.is_none() {
-            self.loses("the lock was not renewed, or its time is up", false);
+            self.loses(self.causes.of_end(self.stop.until()), false);
         }
     }
 

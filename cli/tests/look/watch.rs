@@ -49,7 +49,7 @@ async fn each_json_line_is_one_change_with_the_lock() {
     watch.prints("null}\n");
     let lines: Vec<Value> = watch.printed().lines().map(json).collect();
     assert_eq!(lines.len(), 2);
-    assert_eq!([&lines[0]["change"], &lines[1]["change"]], ["held", "free"]);
+    assert_eq!([&lines[0]["change"], &lines[1]["change"]], ["present", "free"]);
     assert_eq!([&lines[0]["name"], &lines[0]["lock"]["name"]], ["lock", "lock"]);
     assert_eq!(lines[0]["lock"]["holders"][0]["holds"], 1);
     assert_eq!(lines[1]["lock"], Value::Null);
@@ -64,7 +64,7 @@ fn an_outage_is_told_once_and_the_watch_goes_on() {
     let watch = watch(&server.url(), &["--config", config.path()]);
     watch.prints("before is held by 0-0-0-0-a:1");
     server.kill();
-    watch.complains("the locks are out of sight");
+    watch.complains("cannot read the locks");
     server.start_again();
     let _: u64 = server.run(&["HSET", "after", "0-0-0-0-a:1", "1"]);
     watch.prints("after is held by 0-0-0-0-a:1");
@@ -72,7 +72,7 @@ fn an_outage_is_told_once_and_the_watch_goes_on() {
     signal(watch.id(), "INT");
     let (code, problem) = watch.end();
     assert_eq!(code, Some(0));
-    assert_eq!(problem.matches("out of sight").count(), 1, "{problem}");
+    assert_eq!(problem.matches("cannot read the locks").count(), 1, "{problem}");
     assert_eq!(problem.matches("the server answers again").count(), 1, "{problem}");
 }
 

@@ -1,8 +1,9 @@
 //! Faults of the server and of the network. A second contender is never inside before the first one is gone.
 
+use std::process::Stdio;
 use std::time::Duration;
 
-use super::support::{ALONE, Contender, LEASE, Network, Scene, now, wait_until};
+use super::support::{ALONE, Contender, LEASE, Network, Scene, now, problem, wait_until};
 
 /// The network fails while the first contender runs this script.
 fn network_fails(script: &str, processes: usize, fault: impl FnOnce(&Network, &Contender)) {
@@ -117,6 +118,37 @@ fn a_lock_that_was_deleted_stops_the_command() {
     let first = Contender::start(&scene, "first", &[], &format!("trap '' TERM; {ALONE}"), None).enters();
     let _: u32 = scene.server.run(&["DEL", "lock"]);
     assert_eq!(first.code(), Some(76));
+}
+
+#[test]
+fn what_ended_the_lock_is_told() {
+    let mut scene = Scene::new();
+    let told = |front: std::process::Child| problem(&front.wait_with_output().expect("an end"));
+    let start = |options: &[&str]| {
+        let args = [&["run"], options, &["lock", "--", "sh", "-c", "touch inside; exec sleep 60"]].concat();
+        let mut command = scene.lockkeeper(&args);
+        let front = command.stderr(Stdio::piped()).spawn().expect("lockkeeper runs");
+        wait_until("the command runs", || scene.dir().join("inside").exists());
+        scene.remove("inside");
+        front
+    };
+    for (options, text) in [
+        (&["--lease", "2s"][..], "the time of --lease is over"),
+        (&["--max-hold", "2s"], "the time of --max-hold is over"),
+        (&["--max-hold", "2s", "--lease", "3s"], "the time of --max-hold is over"),
+        (&["--max-hold", "9s", "--lease", "2s"], "the time of --lease is over"),
+    ] {
+        let told = told(start(options));
+        assert!(told.contains(text), "{options:?}: {told}");
+    }
+    let front = start(&[]);
+    let _: u32 = scene.server.run(&["DEL", "lock"]);
+    let removed = told(front);
+    assert!(removed.contains("somebody released or deleted it"), "{removed}");
+    let front = start(&["--max-hold", "50s"]);
+    scene.server.kill();
+    let outage = told(front);
+    assert!(outage.contains("the lock could not be renewed in time"), "{outage}");
 }
 
 #[test]

@@ -130,3 +130,20 @@ fn the_server_of_the_file_is_used_without_a_url() {
     scene.write("done", "");
     assert_eq!(front.wait().expect("an end").code(), Some(0));
 }
+
+/// A job that names its Sentinels in a file must not lock on a single server because of a variable.
+#[test]
+fn arguments_come_before_variables() {
+    let scene = Scene::new();
+    scene.write("other.toml", "[server]\nurls = [\"redis://127.0.0.1:1/\"]\n");
+    let code = |args: &[&str]| {
+        let mut command = scene.lockkeeper(&[args, &["show", "lock"]].concat());
+        command.output().expect("lockkeeper runs").status.code()
+    };
+    assert_eq!(code(&[]), Some(0));
+    assert_eq!(code(&["--config", "other.toml"]), Some(69));
+    assert_eq!(code(&["--config", "other.toml", "--url", &scene.server.url()]), Some(0));
+    let mut both = scene.lockkeeper(&["show", "lock"]);
+    let output = both.env("LOCKKEEPER_CONFIG", "other.toml").output().expect("lockkeeper runs");
+    assert_eq!(output.status.code(), Some(0), "the variable with the URL comes before that with the file");
+}

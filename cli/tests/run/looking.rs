@@ -48,6 +48,13 @@ fn a_closed_stdout_is_no_panic() {
 }
 
 #[test]
+fn a_reader_that_is_gone_is_no_error() {
+    let scene = Scene::new();
+    let output = scene.shell("{ \"$0\" man run; echo $? >&2; } | :").output().expect("a shell");
+    assert!(["0\n", "141\n"].contains(&&*problem(&output)), "{}", problem(&output));
+}
+
+#[test]
 fn the_help_fits_a_screen() {
     let scene = Scene::new();
     for args in [&["--help"][..], &["run", "-h"], &["show", "--help"], &["release", "--help"]] {

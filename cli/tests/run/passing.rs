@@ -63,6 +63,19 @@ fn the_environment_has_the_name_and_the_token() {
 }
 
 #[test]
+fn the_environment_has_the_owner_as_show_names_it() {
+    let scene = Scene::new();
+    for kind in ["rlock", "write"] {
+        let script = "\"$0\" show lock | grep -qF \"$LOCKKEEPER_OWNER, 1 hold\"";
+        let program = env!("CARGO_BIN_EXE_lockkeeper");
+        let mut command =
+            scene.lockkeeper(&["run", "--kind", kind, "lock", "--", "sh", "-c", script, program]);
+        let output = command.env("LOCKKEEPER_OWNER", "other").output().expect("lockkeeper runs");
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+}
+
+#[test]
 fn signals_reach_the_command() {
     let scene = Scene::new();
     for (name, number) in [("HUP", 1), ("INT", 2), ("QUIT", 3), ("USR1", 10), ("USR2", 12), ("TERM", 15)] {

@@ -32,9 +32,19 @@ fn no_error_shows_a_password() {
             assert!(!format!("{as_argument:?}").contains(SECRET), "{url} {args:?}: {as_argument:?}");
         }
     }
-    for text in
-        ["[server]\nurls = [\"redis://:hunter2@[\"]", "[server]\nurls = \"hunter2", "[locks]\nhunter2\n"]
-    {
+    for text in [
+        "[server]\nurls = [\"redis://:hunter2@[\"]",
+        "[server]\nurls = \"hunter2",
+        "[locks]\nhunter2\n",
+        "[server]\nkind = \"single\"\nurls = \"redis://:hunter2@localhost/\"",
+        "[server]\nkind = \"redis://:hunter2@localhost/\"",
+        "[server]\nkind = \"sentinel\"\nmaster = \"a\"\nsentinels = \"redis://:hunter2@localhost/\"",
+        "[locks]\nwatchdog_lease = \"redis://:hunter2@localhost/\"",
+        "[locks]\nwatchdog_lease = [[{ a = \"hunter2\" }]]",
+        "[locks]\n\"hunter2\" = 1",
+        "server = \"redis://:hunter2@localhost/\"",
+        "server = [\"redis://:hunter2@localhost/\"]",
+    ] {
         scene.write("bad.toml", text);
         let mut command = scene.lockkeeper(&["run", "--config", "bad.toml", "lock", "--", "true"]);
         let output = command.env_remove("LOCKKEEPER_URL").output().expect("lockkeeper runs");

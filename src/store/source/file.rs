@@ -11,7 +11,7 @@ use crate::store::error::SourceError;
 use crate::store::topology::Group;
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table")]
 pub(super) struct Fields {
     #[serde(default)]
     kind: Kind,
