@@ -13,9 +13,7 @@ use lockkeeper::{
     BaseLock, Error, LockClient, LockConfigBuilder, LockGuard, RLock, ReadWriteLock, WriteLock,
 };
 use support::events::Events;
-use support::{
-    Faults, MS, SECOND, Scene, connect, eventually, patient, poll_until, soon, throughout, timed, waiter,
-};
+use support::{MS, SECOND, Scene, eventually, patient, poll_until, soon, throughout, timed, waiter};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -377,6 +375,23 @@ async fn a_hold_of_an_earlier_grant_is_not_passed_on() {
     assert!((&mut waiting).now_or_never().is_none(), "two owners hold the lock");
     second.unlock().await.unwrap();
     soon(waiting).await.unwrap().unlock().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// Whoever asked for the end of a hold must not see it go on.
+#[tokio::test]
+async fn a_hold_that_this_client_forced_is_not_passed_on() {
+    let scene = Scene::start();
+    let locks = scene.client_with(passes()).await;
+    let first = locks.rlock("a").lock().await.unwrap();
+    let waiting = queued(&scene, locks.rlock("a")).await;
+    let id = first.owner_id();
+    assert!(locks.rlock("a").force_unlock().await.unwrap());
+    assert!(matches!(first.unlock().await, Err(Error::NotHeld(_))));
+    let second = soon(waiting).await.unwrap();
+    assert_ne!(second.owner_id(), id);
+    second.unlock().await.unwrap();
     drop(locks);
     scene.end().await;
 }

@@ -156,6 +156,24 @@ async fn shutdown_undoes_an_unpolled_acquire() {
     scene.end().await;
 }
 
+/// Guarantee 11. Nobody polls the acquire, and the server has refused it: there is nothing to undo.
+#[tokio::test]
+async fn shutdown_succeeds_beside_an_attempt_whose_answer_nobody_reads() {
+    let scene = Scene::start();
+    let config = patient().command_timeout(SECOND).retry_timeout(6 * SECOND);
+    let (locks, beside) = (scene.client_with(config).await, scene.client().await);
+    let held = beside.rlock("a").lock().await.unwrap();
+    let mut lock = locks.rlock("a");
+    let mut waiting = Box::pin(lock.lock());
+    let before = scene.server.calls("evalsha");
+    poll_until(&mut waiting, || scene.server.calls("evalsha") > before).await;
+    soon(locks.shutdown()).await.unwrap();
+    drop(waiting);
+    held.unlock().await.unwrap();
+    drop((lock, locks, beside));
+    scene.end().await;
+}
+
 /// Guarantee 11. Nobody polls the waiter, and its heartbeat is in flight.
 #[tokio::test]
 async fn shutdown_leaves_the_queue_for_an_unpolled_waiter() {

@@ -10,6 +10,7 @@ use super::handle::{Handle, Member};
 use super::lock_ref::{LockRef, NOT_A_LOCK, check_name};
 use super::retry::Tries;
 use super::shared::Engine;
+use crate::clock;
 use crate::error::{Error, LockId, Result};
 use crate::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{self, Arg, Call, Holding, LeaseLeft, Listing, ReleaseReply, Reply, StateReply};
@@ -89,6 +90,10 @@ async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), F
     // Perhaps this client shares it.
     lock.engine.shares.close(&lock.keys.lock);
     let reply = run(&lock.engine, &lock.keys.lock, &call).await?;
+    // Nor does this client pass it on, to those who wait for it here.
+    if let Some((line, _)) = lock.engine.wait_queues.line_of(&lock.keys) {
+        line.granted_anew(clock::now());
+    }
     // Not kept for a switch to another master: a Java thread uses the same owner again for its next hold.
     report_release(ReleaseReply::parse(&reply)?, lock);
     Ok(())

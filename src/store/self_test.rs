@@ -51,7 +51,11 @@ pub(super) async fn examine(
     }
     match server.run_first(&protocol::self_test(Arg::Text(key(config)))).await {
         Ok(Reply::Text(error)) => {
-            return Err(unsupported(format!("it lacks the option GT of PEXPIRE: {error}")));
+            return Err(match wire::caught(&error) {
+                FaultKind::Rejected => unsupported(format!("it lacks the option GT of PEXPIRE: {error}")),
+                // The server cannot run any script now.
+                kind => OpenError::Fault(Fault::new(kind, Sent::Refused, error).at(server.address())),
+            });
         }
         Ok(_) => {}
         Err(fault) if was_rejected(&fault) => {

@@ -225,10 +225,18 @@ fn is_split(detail: &str) -> bool {
     SPLIT.iter().any(|words| detail.contains(words))
 }
 
+/// What an error says that a script caught and returned as text.
+pub(super) fn caught(error: &str) -> FaultKind {
+    let (code, detail) = error.split_once(' ').unwrap_or((error, ""));
+    refusal(code, detail)
+}
+
 /// Translates an error reply. After an error reply the server has changed nothing: the scripts run every command that can be
 /// refused before they write.
 fn refusal(code: &str, detail: &str) -> FaultKind {
     match code {
+        // From a script whose keys are at this node. Before a script runs, the code is CLUSTERDOWN.
+        "ERR" if detail.contains("while the cluster is down") => FaultKind::Unavailable,
         "ERR" if SCRIPT_REFUSALS.iter().any(|words| detail.contains(words)) => FaultKind::Permission,
         "NOAUTH" | "WRONGPASS" => FaultKind::Authentication,
         "NOPERM" => FaultKind::Permission,

@@ -6,7 +6,7 @@ use lockkeeper_testkit::{Cluster, Server};
 use crate::support::fixture::{
     FairLocks, FencedLocks, Fixture, MultiLocks, RLocks, ReadLocks, SingleRedLocks, WriteLocks,
 };
-use crate::support::{ReservedPort, patient};
+use crate::support::{LIMIT, ReservedPort, eventually, patient, soon};
 use crate::{client, end};
 
 async fn refusal(source: Source) -> (&'static str, String) {
@@ -45,6 +45,23 @@ async fn addresses_that_cannot_be_used_are_invalid() {
         let error = toml::from_str::<Source>(file).unwrap_err().to_string();
         assert!(error.contains(&format!("`{field}`")), "{file}: {error}");
     }
+}
+
+/// A cluster that lost a master is down until the master is back, and is no server that is too old.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_is_down_is_an_outage() {
+    let mut group = Cluster::start(3, 0);
+    group.kill(0);
+    let is_down = || group.servers[1].run::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:fail");
+    eventually("the cluster is down", is_down, |&is_down| is_down).await;
+    let source = || Source::cluster([group.servers[1].url(), group.servers[2].url()]);
+    let error = LockClient::connect_with(source(), patient().build().unwrap()).await.unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
+    let config = patient().start_timeout(LIMIT).build().unwrap();
+    let connecting = tokio::spawn(LockClient::connect_with(source(), config));
+    group.servers[0].start_again();
+    let locks = soon(connecting).await.unwrap().unwrap();
+    end(&group, [&locks]).await;
 }
 
 /// The other servers are found, also if the only seed that answers is a replica.

@@ -14,6 +14,7 @@ use crate::error::LockId;
 use crate::fault::Sent;
 use crate::jitter::Backoff;
 use crate::metrics::Undoing;
+use crate::sync::lock;
 
 /// The pauses while the server gives no answer.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
@@ -90,7 +91,8 @@ impl Grant {
         let ends = Instant::now() + self.longest_lease();
         let (mut retry, mut again) = (RETRY, UNDO_AGAIN);
         while !self.is_reconciled() {
-            if self.owes_release() {
+            // The attempt of a future that nobody polls keeps the ledger locked, so the undo of a call that was given up only repeats.
+            if self.owes_release() && !lock(&self.desired).is_given_up {
                 *answered = None;
             }
             let pause = match self.reconcile().await {
