@@ -24,7 +24,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// # use lockkeeper::Error;
 /// fn is_worth_a_retry(error: &Error) -> bool {
 ///     match error {
-///         Error::NotHeld(lock) => panic!("the section on `{}` was not protected", lock.name),
+///         Error::NotHeld(lock) => {
+///             eprintln!("check what was done under `{}`: it was not protected until its end", lock.name);
+///             false
+///         }
 ///         error => error.is_transient(),
 ///     }
 /// }

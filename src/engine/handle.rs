@@ -248,7 +248,7 @@ impl Handle {
         }
     }
 
-    /// What keeps a hold that begins now for the least time.
+    /// What keeps a hold that begins now for the minimum hold time.
     pub(super) fn keep(&self, now: Moment) -> Option<Box<Keep>> {
         let owners = self.members.iter().map(|member| Arc::clone(&member.owner));
         self.terms.at_least.map(|least| Box::new(Keep::new(now.plus(least), owners)))

@@ -1,4 +1,4 @@
-//! A lock that stays held for a least time: its guard was given back, and the background keeps the hold until the time is over.
+//! Keeps a lock held for its minimum hold time: its guard was given back, and the background keeps the hold until the time is over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl Keep {
 
     /// Keeps a hold. Never waits. The owner does not have it any more: its next attempt is refused like that of another owner.
     ///
-    /// Without a runtime, the lease ends the hold: it lasts for the least time.
+    /// Without a runtime, the lease ends the hold: it lasts for the minimum hold time.
     pub(super) fn hold(self, hold: Arc<Hold>, members: PerMember<MemberHold>, now: Moment) {
         let Some(first) = members.first() else { return };
         let engine = Arc::clone(&first.grant.lock.engine);

@@ -12,7 +12,7 @@ pub(super) struct Terms {
     pub(super) lease: Option<Duration>,
     /// The longest hold, however the lease is renewed.
     pub(super) max_hold: Option<Duration>,
-    /// The least time for which the lock stays held.
+    /// The minimum hold time: the lock stays held for so long.
     pub(super) at_least: Option<Duration>,
 }
 
@@ -25,7 +25,7 @@ impl Terms {
     /// The lease that an attempt asks for.
     pub(super) fn first_lease(&self, watchdog_lease: Duration) -> Duration {
         let lease = self.lease.unwrap_or(watchdog_lease);
-        // If this process dies, the server keeps the lock for the least time.
+        // If this process dies, the server keeps the lock for the minimum hold time.
         let lease = self.at_least.map_or(lease, |least| least.max(lease));
         self.max_hold.map_or(lease, |most| most.min(lease))
     }

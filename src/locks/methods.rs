@@ -303,8 +303,8 @@ macro_rules! term_methods {
             Ok(self)
         }
 
-        /// Sets the least hold: the lock stays held for this time after it was acquired, also if the guard is released or dropped
-        /// before. Asks no server.
+        /// Sets the minimum hold time: the lock stays held for this time after it was acquired, also if the guard is released or
+        /// dropped before. Asks no server.
         ///
         /// With [`try_lock`](Self::try_lock), this runs a job once for each tick of a schedule: the replicas whose clocks are late
         /// find the lock held, although the job has ended. The time should be longer than the clocks differ, and shorter than the

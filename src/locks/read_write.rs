@@ -145,7 +145,7 @@ impl<R: BaseLock, W: BaseLock> ReadWriteLock<R, W> {
         Ok(self)
     }
 
-    /// Sets the least hold for both sides, see [`ReadLock::hold_at_least`]. Asks no server.
+    /// Sets the minimum hold time of both sides, see [`ReadLock::hold_at_least`]. Asks no server.
     ///
     /// # Errors
     ///
