@@ -171,24 +171,44 @@ fn words(query: &str) -> impl Iterator<Item = &str> {
         .filter(|word| word.starts_with(|letter: char| letter.is_ascii_alphabetic()))
 }
 
-/// The words that are no labels.
-const SYNTAX: [&str; 6] = ["by", "histogram_quantile", "increase", "label_values", "rate", "sum"];
+/// The words that are no labels of lockkeeper. Prometheus adds the label `instance`.
+const SYNTAX: [&str; 8] =
+    ["by", "histogram_quantile", "increase", "instance", "label_values", "min_over_time", "rate", "sum"];
+
+/// The metric that a query asks for. It exists, and has the labels of the query.
+fn metric_of(query: &str, all: &BTreeMap<String, BTreeSet<String>>) -> String {
+    let (metrics, others): (BTreeSet<&str>, BTreeSet<&str>) =
+        words(query).partition(|word| word.starts_with("lockkeeper_"));
+    let mut metrics = metrics.into_iter();
+    let (Some(metric), None) = (metrics.next(), metrics.next()) else { panic!("not one metric: {query}") };
+    let labels = all.get(metric).unwrap_or_else(|| panic!("{metric} does not exist: {query}"));
+    for word in others {
+        assert!(SYNTAX.contains(&word) || labels.contains(word), "{metric} has no label {word}: {query}");
+    }
+    metric.to_owned()
+}
+
+#[test]
+fn the_alerts_use_existing_metrics_and_labels() {
+    let (_, alerts) = PAGE.split_once("\n## Alerts\n").expect("the section");
+    let queries: Vec<&str> =
+        alerts.split("```promql").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(queries.len() > 3, "queries are not found any more");
+    let all = series();
+    for query in queries {
+        metric_of(query, &all);
+        for value in query.split('"').skip(1).step_by(2).flat_map(|values| values.split('|')) {
+            assert!(PAGE.contains(&format!("`{value}`")), "no label has the value {value}: {query}");
+        }
+    }
+}
 
 #[test]
 fn the_dashboard_shows_every_metric_and_no_other() {
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let all = series();
     let mut shown = BTreeSet::new();
-    let check = |query: &str| {
-        let (metrics, others): (Vec<&str>, Vec<&str>) =
-            words(query).partition(|word| word.starts_with("lockkeeper_"));
-        let [metric] = metrics[..] else { panic!("not one metric: {query}") };
-        let labels = all.get(metric).unwrap_or_else(|| panic!("{metric} does not exist: {query}"));
-        for word in others {
-            assert!(SYNTAX.contains(&word) || labels.contains(word), "{metric} has no label {word}: {query}");
-        }
-        metric.to_owned()
-    };
+    let check = |query: &str| metric_of(query, &all);
     let panels = dashboard["panels"].as_array().unwrap();
     for panel in panels {
         assert_eq!(panel["datasource"]["uid"], "${datasource}", "{panel}");
