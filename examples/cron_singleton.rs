@@ -4,8 +4,8 @@
 //! first one does the job, and the others find the lock held. `hold_at_least` keeps the lock held after the job has ended.
 //! Without that line, a replica whose clock is late finds the lock free and does the job again: the check at the end fails.
 //!
-//! The least hold has to be longer than the clocks differ, and shorter than the pause between two ticks. A replica that comes
-//! too late for a tick, because its host was busy, leaves that tick out: perhaps the least hold is over, and another replica did
+//! The minimum hold time has to be longer than the clocks differ, and shorter than the pause between two ticks. A replica that comes
+//! too late for a tick, because its host was busy, leaves that tick out: perhaps the minimum hold time is over, and another replica did
 //! the job. If no replica was in time, nobody does the job at that tick.
 //!
 //! ```text
@@ -26,7 +26,7 @@ type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Resu
 
 /// How much the clock of each replica is late, in hundredths of the pause between two ticks.
 const LATE: [u64; 3] = [0, 10, 20];
-/// The least hold, in the same unit.
+/// The minimum hold time, in the same unit.
 const HOLD: u64 = 50;
 /// A replica that is later than this by its own clock leaves the tick out.
 const TOO_LATE: u64 = 20;
@@ -76,7 +76,7 @@ async fn replicate(url: &str, replica: u64, schedule: Schedule, redis: &mut Redi
             guard.unlock().await?;
         }
     }
-    // Waits for the end of the least hold.
+    // Waits for the end of the minimum hold time.
     locks.shutdown().await?;
     Ok(())
 }

@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use lockkeeper::Error;
 use serde::Serialize;
 
+use crate::row::visible;
+
 /// Bad arguments (`EX_USAGE`).
 pub(crate) const USAGE: u8 = 64;
 /// The server cannot be reached, or refuses (`EX_UNAVAILABLE`).
@@ -28,7 +30,7 @@ pub(crate) const SIGNAL: u8 = 128;
 
 /// Tells the user. That nobody listens changes no exit code.
 pub(crate) fn tell(text: &str) {
-    let _ = writeln!(io::stderr(), "lockkeeper: {text}");
+    let _ = writeln!(io::stderr(), "lockkeeper: {}", visible(text));
 }
 
 /// Prints a result.

@@ -46,7 +46,7 @@ pub(crate) async fn release(connection: &Connection, options: &Release) -> Resul
         if *json {
             print_json(&Released { name, was_held: false })?;
         } else {
-            print(format!("{name}: free, nothing was released\n").as_bytes())?;
+            print(format!("{}: free, nothing was released\n", visible(name)).as_bytes())?;
         }
         return Ok(ExitCode::SUCCESS);
     };
@@ -67,7 +67,8 @@ pub(crate) async fn release(connection: &Connection, options: &Release) -> Resul
     if *json {
         print_json(&Released { name, was_held })?;
     } else {
-        print(format!("{name}: {}\n", if was_held { "released" } else { "was free by then" }).as_bytes())?;
+        let outcome = if was_held { "released" } else { "was free by then" };
+        print(format!("{}: {outcome}\n", visible(name)).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -74,13 +74,18 @@ pub(crate) fn expires_in_ms(left: RemainingLease) -> Option<u64> {
     left.duration().and_then(|left| left.as_millis().try_into().ok())
 }
 
-/// Names come from other programs: control characters in them would move the cursor, or look like other columns.
+/// Names come from other programs: control characters in them would move the cursor, look like other columns, or change the
+/// direction of the text.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
-    if !text.contains(char::is_control) {
+    let is_control = |char: char| {
+        char.is_control()
+            || matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(is_control) {
         return text.into();
     }
     let shown = |char: char| {
-        if char.is_control() { char.escape_default().to_string() } else { char.to_string() }
+        if is_control(char) { char.escape_default().to_string() } else { char.to_string() }
     };
     text.chars().map(shown).collect::<String>().into()
 }
@@ -92,6 +97,6 @@ mod tests {
     #[test]
     fn control_characters_are_shown_as_escapes() {
         assert_eq!(visible("lock:ä b"), "lock:ä b");
-        assert_eq!(visible("a\tb\n\u{1b}[2J"), "a\\tb\\n\\u{1b}[2J");
+        assert_eq!(visible("a\tb\n\u{1b}[2J\u{202e}"), "a\\tb\\n\\u{1b}[2J\\u{202e}");
     }
 }

@@ -36,7 +36,10 @@ pub(super) async fn examine(
 ) -> Result<Examined, OpenError> {
     let hello = hello(server).await.map_err(OpenError::Fault)?;
     if !is_cluster && wire::hello_fact(&hello, "mode").as_deref() == Some("cluster") {
-        let problem = format!("{} is a node of a cluster: use `Source::cluster`", server.address());
+        let problem = format!(
+            "{} is a node of a cluster: use `Source::cluster`, or in a file `kind = \"cluster\"`",
+            server.address()
+        );
         return Err(SourceError::field("url", problem).into());
     }
     let version = wire::hello_fact(&hello, "version").unwrap_or_else(|| "an unknown version".to_owned());

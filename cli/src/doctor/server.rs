@@ -57,11 +57,13 @@ fn memory(facts: Facts<'_>) -> Option<Finding> {
     let most = facts.number("maxmemory").filter(|most| *most > 0)?;
     let percent = facts.number("used_memory")?.saturating_mul(100) / most;
     let text = format!("{percent} % of `maxmemory` is in use");
-    Some(if percent < NEARLY_FULL {
-        Finding::ok(CHECK, text)
-    } else {
-        let advice = "give the server more memory, or remove data";
-        Finding::warning(CHECK, format!("{text}: a full server refuses new locks"), advice)
+    const ADVICE: &str = "give the server more memory, or remove data";
+    Some(match percent {
+        ..NEARLY_FULL => Finding::ok(CHECK, text),
+        NEARLY_FULL..100 => {
+            Finding::warning(CHECK, format!("{text}: a full server refuses new locks"), ADVICE)
+        }
+        _ => Finding::error(CHECK, format!("{text}: no lock can be acquired"), ADVICE),
     })
 }
 
@@ -129,12 +131,12 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_nearly_full_is_a_warning() {
+    fn memory_that_is_nearly_full_is_a_warning_and_full_memory_an_error() {
         assert!(memory(Facts(&facts(&["maxmemory:0", "used_memory:7"]))).is_none());
         let of = |used: &str| level(|facts| memory(facts).expect("a limit"), &["maxmemory:1000", used]);
         assert_eq!(
-            [of("used_memory:899"), of("used_memory:900"), of("used_memory:2000")],
-            [Ok, Warning, Warning]
+            [of("used_memory:899"), of("used_memory:900"), of("used_memory:999"), of("used_memory:1000")],
+            [Ok, Warning, Warning, Error]
         );
     }
 

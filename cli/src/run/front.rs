@@ -44,11 +44,7 @@ pub(crate) async fn run(connection: Connection, run: Run) -> Result<ExitCode, Fa
     let Ended { status, lost, until, is_gone } =
         watch.until_it_ends(&mut started, &mut keeper, &mut signals).await;
     let lost = match lost {
-        _ if !is_gone => {
-            let text =
-                "a process of the command cannot be killed: the lock stays held until that process ends";
-            Some(Loss::new(text, true))
-        }
+        _ if !is_gone => Some(Loss::new(causes.of_survivor(), true)),
         Some(lost) => {
             keeper.dismiss().await;
             Some(lost)

@@ -53,6 +53,15 @@ impl Causes {
         }
     }
 
+    /// The command goes on although nobody can stop it. What becomes of the lock?
+    pub(super) fn of_survivor(self) -> &'static str {
+        if self.has_lease || self.longest.is_some() {
+            "a process of the command cannot be killed, and the lock ends before that process"
+        } else {
+            "a process of the command cannot be killed: the lock stays held until that process ends"
+        }
+    }
+
     /// Why the keeper says that the lock is gone.
     pub(super) fn of_loss(self, was_removed: bool, until: Moment) -> &'static str {
         if was_removed {

@@ -48,6 +48,25 @@ fn a_closed_stdout_is_no_panic() {
 }
 
 #[test]
+fn names_with_control_characters_do_not_reach_the_terminal() {
+    let scene = Scene::new();
+    let name = "no\u{1b}[2Jsuch";
+    let _: () = scene.server.run(&["SET", "text\u{1b}[2J", "1"]);
+    for args in [
+        &["show", name][..],
+        &["release", name],
+        &["show", "text\u{1b}[2J"],
+        &["run", "--try", name, "--", "sh", "-c", "\"$0\" run --try \"$LOCKKEEPER_NAME\" -- true"],
+    ] {
+        let mut args = args.to_vec();
+        args.extend(args.contains(&"-c").then_some(env!("CARGO_BIN_EXE_lockkeeper")));
+        let output = scene.output(&args);
+        let shown = text(&output) + &problem(&output);
+        assert!(!shown.contains('\u{1b}') && shown.contains("\\u{1b}"), "{args:?}: {shown}");
+    }
+}
+
+#[test]
 fn a_reader_that_is_gone_is_no_error() {
     let scene = Scene::new();
     let output = scene.shell("{ \"$0\" man run; echo $? >&2; } | :").output().expect("a shell");
