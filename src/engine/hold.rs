@@ -208,9 +208,15 @@ impl Hold {
         self.metrics.ends(now);
     }
 
-    /// Reports that the server did not have it any more when it was given back.
-    pub(super) fn report_gone(&self) {
-        if self.report.swap(REPORTED, Ordering::Relaxed) != REPORTED {
+    /// The server did not have this member any more when it was given back. Reports that, unless enough other members were held
+    /// until then.
+    pub(super) fn report_gone(&self, member: usize) {
+        self.deadlines[member].store(LOST, Ordering::Release);
+        // Not by the clock: meanwhile, the leases of members that were released can end.
+        let was_held = |cell: &&AtomicU64| cell.load(Ordering::Acquire) != LOST;
+        if self.deadlines.iter().filter(was_held).count() < self.quorum
+            && self.report.swap(REPORTED, Ordering::Relaxed) != REPORTED
+        {
             self.report_lost(LossCause::Removed, clock::now());
         }
     }

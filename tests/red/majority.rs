@@ -2,6 +2,7 @@
 
 use lockkeeper::{Error, RLock, RedLock, RemainingLease};
 
+use crate::support::events::Events;
 use crate::support::{Faults, MS, SECOND, connect, eventually, patient, soon, throughout, timed};
 use crate::{Three, both, lasting, members, red};
 
@@ -77,6 +78,30 @@ async fn a_lease_is_extended_when_a_majority_confirms_it() {
     assert!(guard.remaining() > 50 * SECOND, "{:?}", guard.remaining());
     three.proxies[2].set(Faults::default());
     guard.unlock().await.unwrap();
+    three.end(clients).await;
+}
+
+/// Guarantee 18. What a minority lost is no loss of the lock, and wakes nobody at night.
+#[tokio::test]
+async fn a_release_reports_a_loss_only_without_a_majority() {
+    let events = Events::default();
+    let _collecting = events.collect();
+    let three = Three::start().await;
+    let clients = three.clients(patient()).await;
+    let mut lock = red(&clients);
+    let guard = three.held_by_all(&mut lock).await;
+    three.others[0].run::<()>(&["DEL", "a"]);
+    guard.unlock().await.unwrap();
+    eventually("all members are released", || three.held(), |&held| held == 0).await;
+    let guard = three.held_by_all(&mut lock).await;
+    assert!(!events.text().contains("a lock was lost"), "{}", events.text());
+    for server in &three.others {
+        server.run::<()>(&["DEL", "a"]);
+    }
+    assert!(matches!(guard.unlock().await, Err(Error::NotHeld(_))));
+    eventually("all members are released", || three.held(), |&held| held == 0).await;
+    assert_eq!(events.text().matches("a lock was lost").count(), 1, "{}", events.text());
+    drop(lock);
     three.end(clients).await;
 }
 

@@ -22,8 +22,8 @@ pub(super) struct Desired {
     pub(super) holds: PerMember<(Arc<Hold>, usize)>,
     /// When the leaked holds end.
     leaked: BinaryHeap<Reverse<Moment>>,
-    /// Holds that were given back. The server has not said yet whether it still had them.
-    pub(super) given_back: PerMember<Arc<Hold>>,
+    /// Holds that were given back, and which of their members this grant is. The server has not said yet whether it still had them.
+    pub(super) given_back: PerMember<(Arc<Hold>, usize)>,
     /// There was a hold.
     pub(super) was_held: bool,
     /// When the server granted the lock, also if that was for a former owner.

@@ -128,7 +128,7 @@ impl Grant {
             && hold.relies_on(member, now)
         {
             hold.give_back(now);
-            desired.given_back.push(hold);
+            desired.given_back.push((hold, member));
         }
         self.schedule_renewal(&mut desired, now);
     }

@@ -124,7 +124,7 @@ impl Former for Grant {
         let mut desired = lock(&self.desired);
         desired.passing = Passing::No;
         let hold = desired.offered.take();
-        desired.given_back.extend(hold);
+        desired.given_back.extend(hold.map(|hold| (hold, 0)));
         drop(desired);
         self.reconcile_later();
     }

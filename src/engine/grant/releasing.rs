@@ -66,8 +66,8 @@ impl Grant {
         if is_gone && !was_released {
             // One event for the lock, however many nested holds were given back.
             let last = desired.given_back.drain(..).next_back();
-            if let Some(hold) = last.filter(|_| desired.holds.is_empty()) {
-                hold.report_gone();
+            if let Some((hold, member)) = last.filter(|_| desired.holds.is_empty()) {
+                hold.report_gone(member);
             }
             self.lose(&mut desired);
             return Ok(Some(ReleaseReply::Gone));
