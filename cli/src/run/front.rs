@@ -41,8 +41,12 @@ pub(crate) async fn run(connection: Connection, run: Run) -> Result<ExitCode, Fa
     let group = Group::new(leader.ok_or_else(|| Failure::unavailable("the command has no process"))?);
     keeper.orders.send(Order::Guard(group.id().as_raw()));
     let watch = Watch::new(group, gate, Stop::new(hold.until, hold.grace), causes);
-    let Ended { status, lost, until, is_gone } =
+    let Ended { status, lost, failure, until, is_gone } =
         watch.until_it_ends(&mut started, &mut keeper, &mut signals).await;
+    if let Some(failure) = failure {
+        keeper.dismiss().await;
+        return Err(failure);
+    }
     let lost = match lost {
         _ if !is_gone => Some(Loss::new(causes.of_survivor(), true)),
         Some(lost) => {

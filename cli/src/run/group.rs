@@ -31,10 +31,16 @@ impl Group {
     /// Whether no process of the group seems to run. One that just started its successor and ended can hide the successor: only
     /// [`end`](Self::end) is sure.
     pub(super) fn seems_empty(self) -> bool {
-        !self.exists() || self.has_only_zombies()
+        !self.exists() || !self.has_living_leader() && self.has_only_zombies()
     }
 
-    fn exists(self) -> bool {
+    /// Asked first: this is much less work than to look at all processes.
+    fn has_living_leader(self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap_or_default();
+        state_in(self.0, &stat).is_some_and(lives)
+    }
+
+    pub(super) fn exists(self) -> bool {
         killpg(self.0, None) != Err(Errno::ESRCH)
     }
 
@@ -45,7 +51,7 @@ impl Group {
         let stats =
             processes.flatten().filter_map(|process| fs::read_to_string(process.path().join("stat")).ok());
         let mut members = stats.filter_map(|stat| state_in(self.0, &stat)).peekable();
-        members.peek().is_some() && members.all(|state| matches!(state, 'Z' | 'X'))
+        members.peek().is_some() && !members.any(lives)
     }
 
     /// Kills the group until no process of it runs.
@@ -59,6 +65,10 @@ impl Group {
             sleep(PAUSE).await;
         }
     }
+}
+
+const fn lives(state: char) -> bool {
+    !matches!(state, 'Z' | 'X')
 }
 
 /// The state of a process, if it is in this group. The name of the program before it is in brackets, and can contain anything.

@@ -25,6 +25,12 @@ const LOOK: Duration = Duration::from_millis(50);
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
+/// How long the front has to start a command, at most. It has no longer than a third of the lease.
+const START: Duration = Duration::from_secs(5);
+
+/// So long after the end of a command, a front that runs has told it.
+const END: Duration = Duration::from_millis(500);
+
 /// Holds a lock for the front, which sends its orders to stdin and reads the reports from stdout.
 pub(crate) async fn keep() -> ExitCode {
     // A service manager sends signals to all processes of a service. The lock has to outlive the command.
@@ -63,7 +69,7 @@ impl Keeper {
             return Err(Failure { problem: format!("`{}` is busy", run.name), code: BUSY });
         };
         let acquired_at = Moment::now();
-        if self.hold(held, times).await
+        if self.hold(held, times).await?
             && let Some(least) = run.at_least
         {
             // The front does not wait for this.
@@ -82,22 +88,26 @@ impl Keeper {
     }
 
     /// Reports until when the command may run, until it has ended or must not run any more. False: the lock was lost.
-    async fn hold(&mut self, Held { guard, token }: Held, times: &Times) -> bool {
+    async fn hold(&mut self, Held { guard, token }: Held, times: &Times) -> Result<bool, Failure> {
         let mut until = times.until(&guard);
         let owner = guard.owner_id();
         self.reports.send(Report::Held(Hold { until, owner, grace: times.grace, token }));
         let mut lost = pin!(guard.lost());
         let mut group: Option<Group> = None;
         let mut killed = false;
+        // How long nothing has run. No clock is asked: the time while this process was stopped does not count.
+        let mut idle = Duration::ZERO;
         loop {
+            let pause = LOOK.min(until.left()).max(MS);
             tokio::select! {
                 biased;
                 order = self.orders.next() => match order {
                     Some(Order::Guard(leader)) => {
                         group = Some(Group::new(leader));
+                        idle = Duration::ZERO;
                         self.reports.send(Report::Guarded);
                     }
-                    Some(_) => return self.release(guard, killed).await,
+                    Some(_) => return Ok(self.report(release(guard, killed).await)),
                     None => {
                         // The front is gone, and cannot stop the command any more. The lock is held until the command is gone.
                         if let Some(group) = group {
@@ -106,7 +116,7 @@ impl Keeper {
                                 () = &mut lost => {}
                             }
                         }
-                        return self.release(guard, killed).await;
+                        return Ok(self.report(release(guard, killed).await));
                     }
                 },
                 () = &mut lost => {
@@ -116,33 +126,57 @@ impl Keeper {
                         let _ = timeout(SECOND, group.end()).await;
                     }
                     self.reports.send(Report::Lost { killed, was_removed });
-                    return false;
+                    return Ok(false);
                 }
-                () = sleep(LOOK.min(until.left()).max(MS)) => {}
+                () = sleep(pause) => idle += pause,
             }
             let renewed = times.until(&guard);
             if renewed > until {
                 until = renewed;
                 self.reports.send(Report::Until(until));
             }
-            if let Some(group) = group.filter(|_| until.left().is_zero()) {
+            let Some(group) = group else {
+                if idle >= START.min(times.lease / 3) {
+                    // After this, nobody reads the order that opens the gate.
+                    release(guard, killed).await;
+                    return Err(Failure::unavailable(
+                        "nothing was run: the lock was granted while `lockkeeper` was stopped, and was released",
+                    ));
+                }
+                continue;
+            };
+            if until.left().is_zero() {
                 // The front has done this by now, unless it was stopped.
                 killed |= !group.seems_empty();
                 group.signal(Signal::SIGKILL);
+            }
+            if !group.seems_empty() {
+                idle = Duration::ZERO;
+            } else if idle >= END {
+                // The front is stopped. It hears of the release when it continues.
+                group.end().await;
+                let released = release(guard, killed).await;
+                self.orders.next().await;
+                return Ok(self.report(released));
             }
         }
     }
 
     /// False: the lock was lost.
-    async fn release(&self, guard: LockGuard, killed: bool) -> bool {
-        let limit = guard.remaining() + SECOND;
-        let released = timeout(limit, guard.unlock()).await;
-        let was_held = !matches!(released, Ok(Err(Error::NotHeld(_))));
-        let problem = match released {
-            Ok(released) => released.err().map(|error| error.to_string()),
-            Err(_) => Some("there was no answer".to_owned()),
-        };
-        self.reports.send(Report::Released(Release { was_held, killed, problem }));
+    fn report(&self, release: Release) -> bool {
+        let was_held = release.was_held;
+        self.reports.send(Report::Released(release));
         was_held
     }
+}
+
+async fn release(guard: LockGuard, killed: bool) -> Release {
+    let limit = guard.remaining() + SECOND;
+    let released = timeout(limit, guard.unlock()).await;
+    let was_held = !matches!(released, Ok(Err(Error::NotHeld(_))));
+    let problem = match released {
+        Ok(released) => released.err().map(|error| error.to_string()),
+        Err(_) => Some("there was no answer".to_owned()),
+    };
+    Release { was_held, killed, problem }
 }

@@ -24,6 +24,7 @@ mod loss;
 mod message;
 mod signals;
 mod stop;
+mod suspension;
 mod terminal;
 mod times;
 mod watch;

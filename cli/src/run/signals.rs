@@ -16,8 +16,7 @@ impl Signals {
     /// From now on, these signals do not end this process. Signals that are ignored stay ignored, here and in the command: that
     /// is what `nohup` asks for.
     pub(super) fn listen() -> io::Result<Self> {
-        let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
-        let heard = FORWARDED.into_iter().filter(|signal| ignored & (1 << (*signal as u64 - 1)) == 0);
+        let heard = FORWARDED.into_iter().filter(|signal| !is_ignored(*signal));
         let listen = |signal: Signal| Ok((signal, unix::signal(SignalKind::from_raw(signal as i32))?));
         Ok(Self(heard.map(listen).collect::<io::Result<_>>()?))
     }
@@ -35,6 +34,12 @@ impl Signals {
         });
         select_all(received).await.0
     }
+}
+
+/// Whether this process ignores a signal.
+pub(super) fn is_ignored(signal: Signal) -> bool {
+    let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
+    ignored & (1 << (signal as u64 - 1)) != 0
 }
 
 /// The ignored signals, one bit each, as Linux tells them. Elsewhere none are known.

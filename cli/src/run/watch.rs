@@ -1,5 +1,6 @@
 //! The front's eye on the command while it runs.
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use super::message::Report;
 use super::signals::Signals;
 use super::stop::{Step, Stop};
 use super::terminal::Terminal;
+use crate::exit::Failure;
 
 /// How often the front looks at the clock, at least: timers stop while the host is suspended.
 const LOOK: Duration = Duration::from_millis(50);
@@ -31,6 +33,8 @@ pub(super) struct Ended {
     /// How its first process ended.
     pub(super) status: Option<ExitStatus>,
     pub(super) lost: Option<Loss>,
+    /// The command did not run: the keeper released the lock before.
+    pub(super) failure: Option<Failure>,
     /// Until when the lock was held, as far as the front knows.
     pub(super) until: Moment,
     /// False: a process is left that cannot be killed.
@@ -45,12 +49,22 @@ pub(super) struct Watch {
     stop: Stop,
     status: Option<ExitStatus>,
     lost: Option<Loss>,
+    failure: Option<Failure>,
     causes: Causes,
 }
 
 impl Watch {
     pub(super) fn new(group: Group, gate: Gate, stop: Stop, causes: Causes) -> Self {
-        Self { group, gate, terminal: Terminal::of(group), stop, status: None, lost: None, causes }
+        Self {
+            group,
+            gate,
+            terminal: Terminal::of(group),
+            stop,
+            status: None,
+            lost: None,
+            failure: None,
+            causes,
+        }
     }
 
     /// Waits until no process of the command is left, and stops it when it must not run any more.
@@ -68,22 +82,23 @@ impl Watch {
                     is_kept = report.is_some();
                     self.hear(report);
                 }
-                signal = signals.next() => self.group.signal(signal),
+                signal = signals.next() => self.pass_on(signal),
                 status = command.wait(), if self.status.is_none() => {
-                    self.status = status.ok();
-                    // What it left behind must not work without the lock.
-                    self.stop.soon(Moment::now());
+                    self.has_ended(status.ok());
                 }
                 () = sleep(LOOK.min(self.stop.next().left()).max(MS)) => {}
+            }
+            if self.stop.next() <= Moment::now() {
+                is_kept = is_kept && self.catch_up(keeper).await;
+                if self.status.is_none() {
+                    self.has_ended(command.try_wait().ok().flatten());
+                }
             }
             if self.status.is_some() && self.group.seems_empty() {
                 let is_gone = timeout(LIMIT, self.group.end()).await.is_ok();
                 return self.ended(is_gone);
             }
             self.terminal.look();
-            if self.stop.next() <= Moment::now() && is_kept {
-                is_kept = self.catch_up(keeper).await;
-            }
             match self.stop.step(Moment::now()) {
                 Step::Nothing => {}
                 Step::Terminate => {
@@ -104,6 +119,22 @@ impl Watch {
         }
     }
 
+    fn has_ended(&mut self, status: Option<ExitStatus>) {
+        if status.is_some() {
+            self.status = status;
+            // What it left behind must not work without the lock.
+            self.stop.soon(Moment::now());
+        }
+    }
+
+    fn pass_on(&self, signal: Signal) {
+        self.group.signal(signal);
+        if !matches!(signal, Signal::SIGUSR1 | Signal::SIGUSR2) {
+            // A process that is stopped cannot end.
+            self.group.signal(Signal::SIGCONT);
+        }
+    }
+
     /// Hears the reports that came while this process was stopped. False: the keeper is gone.
     async fn catch_up(&mut self, keeper: &mut KeeperHandle) -> bool {
         // The runtime looks at the pipe.
@@ -120,7 +151,15 @@ impl Watch {
 
     /// The terminal comes back here.
     fn ended(self, is_gone: bool) -> Ended {
-        Ended { status: self.status, lost: self.lost, until: self.stop.until(), is_gone }
+        let was_killed = self.lost.is_some() || self.status.is_none_or(|status| status.signal().is_some());
+        self.terminal.take_back(was_killed);
+        Ended {
+            status: self.status,
+            lost: self.lost,
+            failure: self.failure,
+            until: self.stop.until(),
+            is_gone,
+        }
     }
 
     fn hear(&mut self, report: Option<Report>) {
@@ -134,6 +173,10 @@ impl Watch {
             Some(Report::Until(until)) => self.stop.renewed(until),
             Some(Report::Lost { killed, was_removed }) => {
                 self.loses(self.causes.of_loss(was_removed, self.stop.until()), killed);
+                self.stop.at_once(Moment::now());
+            }
+            Some(Report::Failed { problem, code }) => {
+                self.failure = Some(Failure { problem, code });
                 self.stop.at_once(Moment::now());
             }
             Some(_) => {}

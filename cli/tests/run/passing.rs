@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use lockkeeper_testkit::{Faults, signal};
 
-use super::support::{ALONE, Contender, Network, Scene, problem, text, wait_until};
+use super::support::{ALONE, Contender, Network, Scene, problem, state_of, text, wait_until};
 
 #[test]
 fn the_standard_streams_are_those_of_the_command() {
@@ -94,6 +94,19 @@ fn signals_reach_the_command() {
         assert_eq!(contender.code(), Some(128 + number), "{name}");
     }
     assert!(scene.server.keys().is_empty());
+}
+
+#[test]
+fn a_signal_ends_a_command_that_is_stopped() {
+    let scene = Scene::new();
+    for (name, number) in [("HUP", 1), ("INT", 2), ("QUIT", 3), ("TERM", 15)] {
+        let contender = Contender::start(&scene, name, &[], ALONE, None).enters();
+        let command = contender.command().expect("a command");
+        signal(command, "STOP");
+        wait_until("it is stopped", || state_of(command) == 'T');
+        contender.signal_front(name);
+        assert_eq!(contender.code(), Some(128 + number), "{name}");
+    }
 }
 
 #[test]

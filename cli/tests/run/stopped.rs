@@ -143,16 +143,42 @@ fn no_command_starts_before_the_keeper_can_stop_it() {
     }
 }
 
+/// With and without renewals.
 #[test]
-fn a_front_that_was_stopped_past_the_lease_starts_nothing() {
-    let scene = Scene::new();
-    let holder = Contender::plain(&scene, "holder").enters();
-    let first = Contender::start(&scene, "first", &["--lease", "1s"], ALONE, None).waits(&scene);
-    first.signal_front("STOP");
-    assert_eq!(holder.finish(), Some(0));
-    wait_until("the keeper has the lock", || !scene.server.keys().is_empty());
-    wait_until("its lease is over", || scene.server.keys().is_empty());
-    first.signal_front("CONT");
-    assert_eq!(first.code(), Some(76));
-    assert!(scene.log().span("first").is_none());
+fn a_lock_that_is_granted_to_a_stopped_front_is_released_and_nothing_starts() {
+    for options in [&[][..], &["--lease", "1s"]] {
+        let scene = Scene::new();
+        let holder = Contender::plain(&scene, "holder").enters();
+        let first = Contender::start(&scene, "first", options, ALONE, None).waits(&scene);
+        first.signal_front("STOP");
+        assert_eq!(holder.finish(), Some(0));
+        wait_until("the keeper has the lock", || !scene.server.keys().is_empty());
+        wait_until("the lock is free", || scene.server.keys().is_empty());
+        first.signal_front("CONT");
+        assert_eq!(first.code(), Some(69));
+        assert!(scene.log().span("first").is_none());
+    }
+}
+
+#[test]
+fn a_command_that_ends_while_the_front_is_stopped_releases_the_lock() {
+    for is_continued in [true, false] {
+        let scene = Scene::new();
+        let script = format!("({ALONE}); exit 5");
+        let (first, second) = two(&scene, &script, 1);
+        first.signal_front("STOP");
+        first.stop_working();
+        let second = second.enters();
+        scene.log().assert_apart("first", "second");
+        if is_continued {
+            // Longer than the front knows that the lock is held.
+            a_lease_passes();
+            first.signal_front("CONT");
+            assert_eq!(first.code(), Some(5));
+        } else {
+            first.signal_front("KILL");
+            assert_eq!(first.code(), None);
+        }
+        assert_eq!(second.finish(), Some(0));
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::process::{Child, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use super::support::{Contender, Scene, wait_until};
 
@@ -102,6 +104,110 @@ fn control_z_suspends_both_and_fg_continues_them() {
     terminal.types("hello\n");
     assert_eq!(terminal.code(), Some(0));
     assert_eq!(scene.read("said"), "hello\n");
+}
+
+#[test]
+fn a_command_whose_input_is_a_pipe_reads_from_the_terminal_and_is_interrupted() {
+    let scene = Scene::new();
+    let command = "sh -c 'touch ready; read line </dev/tty; echo $line > said'";
+    for (keys, code) in [("hello\n", 0), ("\x03", 130)] {
+        let mut terminal = Terminal::runs(&scene, &format!("echo data | LOCKKEEPER run lock -- {command}"));
+        wait_until("the command runs", || scene.dir().join("ready").exists());
+        terminal.types(keys);
+        assert_eq!(terminal.code(), Some(code));
+        scene.remove("ready");
+    }
+    assert_eq!(scene.read("said"), "hello\n");
+}
+
+/// How much the command has written until now.
+fn written(scene: &Scene) -> u64 {
+    scene.dir().join("written").metadata().map_or(0, |file| file.len())
+}
+
+/// Types Ctrl-Z, and waits until the script goes on and the command does not.
+#[track_caller]
+fn suspend(scene: &Scene, terminal: &mut Terminal, file: &str) {
+    terminal.types("\x1a");
+    wait_until("it is suspended", || scene.dir().join(file).exists());
+    let before = written(scene);
+    sleep(Duration::from_millis(100));
+    assert_eq!(written(scene), before);
+}
+
+#[track_caller]
+fn wait_until_it_writes(scene: &Scene) {
+    let before = written(scene);
+    wait_until("the command writes", || written(scene) > before);
+}
+
+#[test]
+fn control_z_suspends_a_command_that_does_not_have_the_terminal() {
+    // It forks nothing: a process that is stopped between `vfork` and `exec` keeps its parent from being stopped.
+    let command = "sh -c \"until [ -e leave ]; do echo >> written; done\"";
+    for start in ["LOCK > out", "LOCK", "LOCK & until [ -s written ]; do sleep 0.01; done; fg"] {
+        let scene = Scene::new();
+        let start = start.replace("LOCK", &format!("LOCKKEEPER run lock -- {command}"));
+        let script = format!(
+            "set -m; {start}; touch first; read x; bg; read x; touch third; fg; touch second; read x; fg; exit $?"
+        );
+        let mut terminal = Terminal::runs(&scene, &format!("bash -c '{script}'"));
+        wait_until_it_writes(&scene);
+        // The shell brings it to the foreground.
+        sleep(Duration::from_millis(200));
+        suspend(&scene, &mut terminal, "first");
+        terminal.types("\n");
+        wait_until_it_writes(&scene);
+        terminal.types("\n");
+        wait_until("it comes to the foreground", || scene.dir().join("third").exists());
+        sleep(Duration::from_millis(200));
+        wait_until_it_writes(&scene);
+        suspend(&scene, &mut terminal, "second");
+        assert_eq!(scene.server.keys(), ["lock"]);
+        terminal.types("\n");
+        wait_until_it_writes(&scene);
+        scene.write("leave", "");
+        assert_eq!(terminal.code(), Some(0));
+    }
+}
+
+/// Nobody could continue it.
+#[test]
+fn control_z_without_a_shell_suspends_nothing() {
+    for redirect in ["", ">out"] {
+        let scene = Scene::new();
+        let command = "sh -c ': > ready; until [ -e leave ]; do :; done; exit 4'";
+        let mut terminal =
+            Terminal::runs(&scene, &format!("exec LOCKKEEPER run lock -- {command} {redirect}"));
+        wait_until("the command runs", || scene.dir().join("ready").exists());
+        terminal.types("\x1a");
+        sleep(Duration::from_millis(200));
+        scene.write("leave", "");
+        assert_eq!(terminal.code(), Some(4), "{redirect}");
+    }
+}
+
+#[test]
+fn a_killed_command_leaves_no_raw_terminal_behind() {
+    let scene = Scene::new();
+    for (options, end, code) in [("--max-hold 1s", "sleep 30", 76), ("", "kill -9 $$", 137)] {
+        let command = format!("sh -c 'stty raw -echo; stty -a > raw; {end}'");
+        let script = format!(
+            "stty -a > before; LOCKKEEPER run {options} lock -- {command}; code=$?; stty -a > after; exit $code"
+        );
+        assert_eq!(Terminal::runs(&scene, &script).code(), Some(code));
+        assert_eq!(scene.read("after"), scene.read("before"));
+        assert_ne!(scene.read("raw"), scene.read("before"));
+    }
+}
+
+/// As without `lockkeeper`: `stty raw` is such a command.
+#[test]
+fn a_command_that_ends_by_itself_can_change_the_terminal() {
+    let scene = Scene::new();
+    let script = "LOCKKEEPER run lock -- sh -c 'stty raw -echo; stty -a > raw'; stty -a > after";
+    assert_eq!(Terminal::runs(&scene, script).code(), Some(0));
+    assert_eq!(scene.read("after"), scene.read("raw"));
 }
 
 #[test]

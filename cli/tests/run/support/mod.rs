@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 pub(crate) use contender::{ALONE, Contender};
 pub(crate) use log::now;
 pub(crate) use network::Network;
+pub(crate) use processes::state_of;
 pub(crate) use scene::{LEASE, Scene, problem, text};
 
 /// How long a test waits for what has to happen.

@@ -16,6 +16,13 @@ pub(crate) struct Processes {
     mark: String,
 }
 
+/// The state of a process, as `/proc` shows it: `T` is stopped, `Z` is a zombie.
+pub(crate) fn state_of(process: u32) -> char {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("a process");
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.expect("a state")
+}
+
 /// A process, as `/proc` shows it.
 #[derive(Debug)]
 struct Process {
