@@ -31,7 +31,8 @@ fn a_chain_of_processes_is_ended() {
             3
         );
         for _ in 0..20 {
-            if !scene.processes.arguments().is_empty() {
+            // The keeper may live on for a moment.
+            if scene.processes.arguments().contains("chain.sh") {
                 scene.remove("chain.sh");
                 panic!("the chain goes on");
             }
