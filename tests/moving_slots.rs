@@ -1,9 +1,13 @@
 //! The scripts in a cluster while a slot moves: some keys of a lock are on the old server, and some on the new one.
 
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use lockkeeper_testkit::{Cluster, lua};
 use redis::{Connection, RedisError, Value, cmd};
+
+/// How long a cluster has to be well again.
+const LIMIT: Duration = Duration::from_secs(20);
 
 const OWNER: &str = "11111111-2222-3333-4444-555555555555:1";
 const OTHER: &str = "11111111-2222-3333-4444-555555555555:2";
@@ -37,19 +41,34 @@ impl Scene {
     }
 
     fn on_old(&self, call: Call<'_>) -> Result<Value, RedisError> {
-        evaluate(&mut self.group.servers[self.old].connect().unwrap(), call)
+        while_up(|| evaluate(&mut self.group.servers[self.old].connect().unwrap(), call))
     }
 
     /// On the new server, as a client that follows an `ASK`.
     fn on_new(&self, call: Call<'_>) -> Result<Value, RedisError> {
-        let mut connection = self.group.servers[self.new].connect().unwrap();
-        cmd("ASKING").exec(&mut connection).unwrap();
-        evaluate(&mut connection, call)
+        while_up(|| {
+            let mut connection = self.group.servers[self.new].connect().unwrap();
+            cmd("ASKING").exec(&mut connection).unwrap();
+            evaluate(&mut connection, call)
+        })
     }
 }
 
 fn evaluate(connection: &mut Connection, (file, keys, args): Call<'_>) -> Result<Value, RedisError> {
     cmd("EVAL").arg(lua::sharded(&lua::source(file))).arg(keys.len()).arg(keys).arg(args).query(connection)
+}
+
+/// On a busy machine, the servers can take each other for dead. Then nothing runs until the cluster is well again.
+fn while_up(run: impl Fn() -> Result<Value, RedisError>) -> Result<Value, RedisError> {
+    let start = Instant::now();
+    loop {
+        let reply = run();
+        let is_down = matches!(&reply, Err(error) if error.code() == Some("CLUSTERDOWN"));
+        if !is_down || start.elapsed() > LIMIT {
+            return reply;
+        }
+        sleep(Duration::from_millis(50));
+    }
 }
 
 fn is_refused(reply: Result<Value, RedisError>, codes: &[&str]) -> bool {

@@ -41,18 +41,22 @@ async fn changes_are_printed_as_they_happen() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_json_line_is_one_change_with_the_lock() {
     let server = Server::start();
+    let locks = client(&server).await;
+    let first = locks.rlock("lock").lock().await.expect("the lock");
     let watch = watch(&server.url(), &["--json"]);
-    let guard = client(&server).await.rlock("lock").lock().await.expect("the lock");
-    watch.prints("\n");
-    guard.unlock().await.expect("a hold");
+    watch.prints("\"present\"");
+    let second = locks.rlock("other").lock().await.expect("the lock");
+    watch.prints("\"held\"");
+    first.unlock().await.expect("a hold");
     watch.prints("\"free\"");
     watch.prints("null}\n");
     let lines: Vec<Value> = watch.printed().lines().map(json).collect();
-    assert_eq!(lines.len(), 2);
-    assert_eq!([&lines[0]["change"], &lines[1]["change"]], ["present", "free"]);
-    assert_eq!([&lines[0]["name"], &lines[0]["lock"]["name"]], ["lock", "lock"]);
+    let told: Vec<_> = lines.iter().map(|line| [&line["change"], &line["name"]]).collect();
+    assert_eq!(told, [["present", "lock"], ["held", "other"], ["free", "lock"]]);
+    assert_eq!(lines[0]["lock"]["name"], "lock");
     assert_eq!(lines[0]["lock"]["holders"][0]["holds"], 1);
-    assert_eq!(lines[1]["lock"], Value::Null);
+    assert_eq!(lines[2]["lock"], Value::Null);
+    drop(second);
     assert!(lines[0]["at"].as_str().is_some_and(|at| at.ends_with('Z')), "{}", lines[0]);
 }
 
