@@ -25,18 +25,16 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// Runs a command while a lock is held.
 pub(crate) async fn run(connection: Connection, run: Run) -> Result<ExitCode, Failure> {
     let mut signals = Signals::listen().map_err(Failure::unavailable)?;
-    let (name, command) = (run.name.clone(), run.command.clone());
-    let causes = Causes::of(&run);
-    let mut keeper = KeeperHandle::start(connection, run)?;
-    let hold = match acquired(&name, &mut keeper, &mut signals).await? {
+    let mut keeper = KeeperHandle::start(connection, run.clone())?;
+    let hold = match acquired(&run.name, &mut keeper, &mut signals).await? {
         Waited::Held(hold) => hold,
         Waited::Interrupted(signal) => {
             keeper.give_up().await;
             return Ok((SIGNAL + signal as u8).into());
         }
     };
-    let causes = causes.since_now();
-    let (mut started, gate) = start(&name, &hold, &command).map_err(Failure::unavailable)?;
+    let causes = Causes::of(&run);
+    let (mut started, gate) = start(&run.name, &hold, &run.command).map_err(Failure::unavailable)?;
     let leader = started.id().and_then(|id| i32::try_from(id).ok());
     let group = Group::new(leader.ok_or_else(|| Failure::unavailable("the command has no process"))?);
     keeper.orders.send(Order::Guard(group.id().as_raw()));

@@ -30,14 +30,9 @@ pub(super) struct Causes {
 const BEFORE: Duration = Duration::from_secs(1);
 
 impl Causes {
-    /// For a lock that is acquired now.
+    /// For a lock that was acquired just now.
     pub(super) fn of(run: &Run) -> Self {
         Self { acquired_at: Moment::now(), has_lease: run.lease.is_some(), longest: run.max_hold }
-    }
-
-    /// The lock was acquired only now.
-    pub(super) fn since_now(self) -> Self {
-        Self { acquired_at: Moment::now(), ..self }
     }
 
     /// Why the command may run only until this moment.
