@@ -87,13 +87,13 @@ pub(crate) async fn force_unlock(handle: &Handle) -> Result<bool> {
 async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), Fault> {
     let owner = Arg::Text(owner.into());
     let call = lock.protocol.release(lock.holder(&owner, holding.grant), 0);
-    // Perhaps this client shares it.
+    // Perhaps the hold is of this client. From here on, also while the command is under way, readers do not join it, and it is not
+    // passed on to those who wait for it.
     lock.engine.shares.close(&lock.keys.lock);
-    let reply = run(&lock.engine, &lock.keys.lock, &call).await?;
-    // Nor does this client pass it on, to those who wait for it here.
     if let Some((line, _)) = lock.engine.wait_queues.line_of(&lock.keys) {
         line.granted_anew(clock::now());
     }
+    let reply = run(&lock.engine, &lock.keys.lock, &call).await?;
     // Not kept for a switch to another master: a Java thread uses the same owner again for its next hold.
     report_release(ReleaseReply::parse(&reply)?, lock);
     Ok(())
