@@ -25,7 +25,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// fn is_worth_a_retry(error: &Error) -> bool {
 ///     match error {
 ///         Error::NotHeld(lock) => {
-///             eprintln!("check what was done under `{}`: it was not protected until its end", lock.name);
+///             eprintln!("the work under `{}` was not protected until its end", lock.name);
 ///             false
 ///         }
 ///         error => error.is_transient(),

@@ -379,7 +379,7 @@ async fn a_hold_of_an_earlier_grant_is_not_passed_on() {
     scene.end().await;
 }
 
-/// Whoever asked for the end of a hold must not see it go on.
+/// After `force_unlock`, this client must not hand the hold to a waiter.
 #[tokio::test]
 async fn a_hold_that_this_client_forced_is_not_passed_on() {
     let scene = Scene::start();

@@ -81,7 +81,7 @@ async fn a_lease_is_extended_when_a_majority_confirms_it() {
     three.end(clients).await;
 }
 
-/// Guarantee 18. What a minority lost is no loss of the lock, and wakes nobody at night.
+/// Guarantee 18. A member that is gone is no loss of the lock while a majority is held.
 #[tokio::test]
 async fn a_release_reports_a_loss_only_without_a_majority() {
     let events = Events::default();
