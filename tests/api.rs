@@ -1,8 +1,5 @@
 //! What the types guarantee, and which failures are reported only through `tracing`.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::sync::Arc;
 
 use lockkeeper::{
@@ -10,8 +7,8 @@ use lockkeeper::{
     LockGuard, LockInfo, Member, MultiLock, Owner, OwnerLock, RLock, ReadLock, ReadWriteLock, RedLock,
     Resigner, Result, Source, WriteLock,
 };
-use support::events::Events;
-use support::{Faults, MS, SECOND, Scene, connect, eventually, patient, soon};
+use crate::support::events::Events;
+use crate::support::{Faults, MS, SECOND, Scene, connect, eventually, patient, soon};
 use tokio::task::JoinSet;
 
 fn is_send<T: Send>(_: &T) {}

@@ -1,14 +1,11 @@
 //! Invalid input is a clear typed error, and changes nothing on the server.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::time::Duration;
 
 use lockkeeper::{BaseLock, Error, LockClient, LockConfig};
-use support::events::Events;
-use support::fixture::{Fixture, for_each_lock};
-use support::{MS, Proxy, ReservedPort, SECOND, Scene, Server, connect, eventually, patient, soon, timed};
+use crate::support::events::Events;
+use crate::support::fixture::{Fixture, for_each_lock};
+use crate::support::{MS, Proxy, ReservedPort, SECOND, Scene, Server, connect, eventually, patient, soon, timed};
 
 #[tokio::test]
 async fn a_group_that_is_empty_or_too_long_is_refused() {

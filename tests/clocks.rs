@@ -1,15 +1,12 @@
 //! Guarantee 16: no client clock reaches the server.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lockkeeper::{BaseLock, LockClient};
 use lockkeeper_testkit::lua;
-use support::fixture::{FairLocks, FencedLocks, Fixture, Lending, RLocks, ReadLocks, WriteLocks};
-use support::{MS, Proxy, SECOND, Scene, calls_of, connect, eventually, patient, renewed, soon};
+use crate::support::fixture::{FairLocks, FencedLocks, Fixture, Lending, RLocks, ReadLocks, WriteLocks};
+use crate::support::{MS, Proxy, SECOND, Scene, calls_of, connect, eventually, patient, renewed, soon};
 
 /// The longest duration that this test configures or asks for. Every number that any clock shows is greater: also one that
 /// counts from the start of the machine, if that is a minute ago.

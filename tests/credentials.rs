@@ -1,13 +1,10 @@
 //! Credentials that change while locks are held and waiters wait.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::collections::BTreeSet;
 
 use lockkeeper::{Credentials, Error, LockClient, Source};
-use support::events::Events;
-use support::{SECOND, Scene, eventually, patient, renewed, soon};
+use crate::support::events::Events;
+use crate::support::{SECOND, Scene, eventually, patient, renewed, soon};
 
 /// The rights that docs/operations.md grants for every lock.
 const FEWEST: &str = "~shop:* &redisson_lock__channel:* +evalsha +eval +hello +ping +select +exists \

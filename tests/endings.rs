@@ -1,15 +1,12 @@
 //! How holds end: on time, also beside other holds of the same owner, and with exactly one event if they are lost.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::fmt::Debug;
 use std::future::Future;
 
 use lockkeeper::{BaseLock, LockClient, MultiLock};
-use support::events::Events;
-use support::fixture::{Fixture, Lending, RLocks, for_each_lock};
-use support::{
+use crate::support::events::Events;
+use crate::support::fixture::{Fixture, Lending, RLocks, for_each_lock};
+use crate::support::{
     Faults, MS, Proxy, SECOND, Scene, Server, connect, eventually, patient, poll_until, soon, timed,
 };
 

@@ -1,10 +1,7 @@
 //! What a fenced lock guarantees beyond every other lock: a token that grows with each new holder, and only then.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use lockkeeper::{Error, LockClient, LockConfig};
-use support::{MS, SECOND, Scene, calls_of, connect, eventually, soon};
+use crate::support::{MS, SECOND, Scene, calls_of, connect, eventually, soon};
 use tokio::time::{Instant, sleep};
 
 const COUNTER: &str = "redisson_lock_token:{a}";

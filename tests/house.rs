@@ -1,13 +1,10 @@
 //! What holds for the source text: the rooms of `src/`, the public API, and what the pages refer to. It needs no server.
 
-#[path = "support/sources.rs"]
-mod sources;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use sources::{files, root};
+use crate::support::sources::{files, root};
 use syn::visit::{self, Visit};
 
 const LONGEST_FILE: usize = 400;

@@ -1,13 +1,10 @@
 //! Guarantees 1, 2 and 3 where two things happen at once: one call never takes away what another is acquiring.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use lockkeeper::{Error, LockConfig};
-use support::{
+use crate::support::{
     Faults, MS, SECOND, Scene, connect, eventually, patient, poll_until, renewed, soon, throughout, timed,
 };
 use tokio::time::timeout;

@@ -1,12 +1,9 @@
 //! What `LockClient::list` finds, and what `LockClient::servers` tells.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::collections::BTreeMap;
 
 use lockkeeper::{Error, ListedLock, LockClient, LockConfig, LockKind, RemainingLease};
-use support::{SECOND, Scene, address, connect, eventually, patient, soon, waiter};
+use crate::support::{SECOND, Scene, address, connect, eventually, patient, soon, waiter};
 
 async fn list(locks: &LockClient, pattern: &str) -> BTreeMap<String, ListedLock> {
     let listed = soon(locks.list(pattern)).await.unwrap();
@@ -91,8 +88,8 @@ async fn eventually_listed(
         if is_right(&all) {
             return all;
         }
-        assert!(start.elapsed() < support::LIMIT, "{all:#?}");
-        tokio::time::sleep(10 * support::MS).await;
+        assert!(start.elapsed() < crate::support::LIMIT, "{all:#?}");
+        tokio::time::sleep(10 * crate::support::MS).await;
     }
 }
 

@@ -1,15 +1,12 @@
 //! The wait queue of one client for one lock: its order, and what happens behind an unpolled waiter.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
 use lockkeeper::BaseLock;
-use support::fixture::{Fixture, for_each_lock};
-use support::{MS, SECOND, Scene, eventually, patient, poll_until, soon};
+use crate::support::fixture::{Fixture, for_each_lock};
+use crate::support::{MS, SECOND, Scene, eventually, patient, poll_until, soon};
 use tokio::task::{JoinSet, yield_now};
 
 /// Guarantee 8. A waiter future is polled until it waits, and never again. It keeps no other waiter from a free lock,
@@ -134,7 +131,7 @@ async fn drop_and_lock_again_does_not_overtake() {
 for_each_lock! { a_cancelled_attempt_does_not_block_its_owner }
 
 mod stalled {
-    use super::for_each_lock;
+    use super::*;
 
     for_each_lock! {
         fenced: FencedLocks, multi: MultiLocks, read: ReadLocks, rlock: RLocks, write: WriteLocks => {

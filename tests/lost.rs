@@ -1,12 +1,9 @@
 //! Guarantee 6: a guard is lost before its lease can end on the server, and lost is final. And what must not cost a
 //! lock: a broken or silent connection.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use lockkeeper::{BaseLock, Error, LockConfig, Lost};
-use support::fixture::{Fixture, for_each_lock};
-use support::{Faults, MS, SECOND, Scene, connect, eventually, patient, renewed, soon, throughout, timed};
+use crate::support::fixture::{Fixture, for_each_lock};
+use crate::support::{Faults, MS, SECOND, Scene, connect, eventually, patient, renewed, soon, throughout, timed};
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// Guarantees 1 and 6. On a silent connection the guard is lost at its deadline at the latest, and before another
@@ -158,7 +155,7 @@ async fn a_max_hold_that_ends_during_a_renewal_releases_the_lock<F: Fixture>() {
     proxy.set(Faults { delay: 75 * MS, ..Faults::default() }); // a round trip takes longer than a tick of the watchdog
     soon(guard.lost()).await;
     let free = || !scene.server.run::<bool>(&["EXISTS", "a"]);
-    support::within(4 * SECOND, "the lock is released", free, |&free| free).await; // long before the lease ends
+    crate::support::within(4 * SECOND, "the lock is released", free, |&free| free).await; // long before the lease ends
     drop(guard);
     locks.shutdown().await.unwrap();
     drop((locks, proxy));

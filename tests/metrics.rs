@@ -1,8 +1,5 @@
 //! Guarantee 18: what the feature `metrics` records, and that `docs/operations.md` lists it.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +8,7 @@ use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Label, LocalRecorderGuard,
     Metadata, Recorder, SharedString, Unit, set_default_local_recorder,
 };
-use support::{Faults, MS, SECOND, Scene, connect, eventually, listens, patient, renewed, soon};
+use crate::support::{Faults, MS, SECOND, Scene, connect, eventually, listens, patient, renewed, soon};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -96,7 +93,7 @@ impl Recorded {
     /// Waits until the gauges are as they were before the first lock.
     async fn rests(&self) {
         for gauge in ["holds", "waiters", "undo_backlog"] {
-            support::within(2 * support::LIMIT, gauge, || self.value(gauge, &[]), |&now| now == 0).await;
+            crate::support::within(2 * crate::support::LIMIT, gauge, || self.value(gauge, &[]), |&now| now == 0).await;
         }
     }
 

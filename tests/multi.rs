@@ -1,13 +1,10 @@
 //! Several locks as one: all of them or none, for all types and servers, and in any order.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lockkeeper::{Error, LockClient, LockConfig, Member, MultiLock, RemainingLease};
-use support::{
+use crate::support::{
     Child, MS, SECOND, Scene, Server, child, connect, eventually, patient, quiet, renewed, soon, timed,
 };
 use tokio::task::JoinSet;
@@ -44,7 +41,7 @@ async fn opposite_orders_do_not_block_each_other() {
     let scene = Scene::start();
     let locks = scene.client().await;
     scene.server.run::<()>(&["SET", "count", "0"]);
-    let mut other = Child::start(&ROUNDS.to_string(), &scene.server.url());
+    let mut other = Child::start("multi::child", &ROUNDS.to_string(), &scene.server.url());
     let mut connection = scene.server.connect().unwrap();
     let start = Instant::now();
     tokio::time::timeout(60 * SECOND, rounds(&locks, ROUNDS, true, &mut connection))

@@ -1,13 +1,10 @@
 //! Guarantee 18: what `docs/operations.md` lists is what the source has. It needs no server. The metrics are compared in
 //! `tests/metrics.rs`, where they are recorded.
 
-#[path = "support/sources.rs"]
-mod sources;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use sources::files;
+use crate::support::sources::files;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};

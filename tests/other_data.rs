@@ -1,13 +1,10 @@
 //! The name of a lock is a key. If the key holds data of an application, every operation returns a typed error and the
 //! data is not changed.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use lockkeeper::{BaseLock, Error};
-use support::events::Events;
-use support::fixture::{Fixture, for_each_lock};
-use support::{Scene, eventually, soon};
+use crate::support::events::Events;
+use crate::support::fixture::{Fixture, for_each_lock};
+use crate::support::{Scene, eventually, soon};
 
 /// Hashes as applications store them.
 const DATA: [&[&str]; 11] = [
@@ -116,7 +113,7 @@ async fn java_holders_are_not_taken_for_data() {
 for_each_lock! { a_hash_of_the_application_is_refused_and_not_changed }
 
 mod written {
-    use super::for_each_lock;
+    use super::*;
 
     for_each_lock! {
         fair: FairLocks, fenced: FencedLocks, read: ReadLocks, red: SingleRedLocks, rlock: RLocks, write: WriteLocks => {

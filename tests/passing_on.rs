@@ -1,8 +1,5 @@
 //! Guarantees 1, 3 and 8 where the owners of one client pass a lock on to each other: no command is sent, and nothing is lost.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,8 +9,8 @@ use futures_util::future::join_all;
 use lockkeeper::{
     BaseLock, Error, LockClient, LockConfigBuilder, LockGuard, RLock, ReadWriteLock, WriteLock,
 };
-use support::events::Events;
-use support::{MS, SECOND, Scene, eventually, patient, poll_until, soon, throughout, timed, waiter};
+use crate::support::events::Events;
+use crate::support::{MS, SECOND, Scene, eventually, patient, poll_until, soon, throughout, timed, waiter};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 

@@ -1,12 +1,9 @@
 //! Holders in a second, real process that is killed or stopped.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::time::Duration;
 
 use lockkeeper::{Error, Lost};
-use support::{Child, LIMIT, MS, SECOND, Scene, child, connect, eventually, patient, throughout, timed};
+use crate::support::{Child, LIMIT, MS, SECOND, Scene, child, connect, eventually, patient, throughout, timed};
 use tokio::time::{Instant, sleep};
 
 /// Watchdog lease of the holder.
@@ -39,7 +36,7 @@ async fn child() {
 
 /// Starts a holder. Returns when it holds the lock and works.
 fn start(scene: &Scene) -> Child {
-    let mut child = Child::start("hold", &scene.server.url());
+    let mut child = Child::start("processes::child", "hold", &scene.server.url());
     child.read_until("step 3");
     child
 }

@@ -1,10 +1,7 @@
 //! A client belongs to the runtime on which it was made. What happens when that runtime stalls or ends.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use lockkeeper::{Error, LockClient, LockConfig, LockConfigBuilder};
-use support::{LIMIT, MS, SECOND, Scene, Server, poll_until, soon, timed};
+use crate::support::{LIMIT, MS, SECOND, Scene, Server, poll_until, soon, timed};
 use tokio::runtime::{Builder, Runtime};
 
 fn runtime() -> Runtime {

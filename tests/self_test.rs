@@ -1,12 +1,9 @@
 //! What `connect` asks a server, and what it says about a server that lacks something.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use lockkeeper::{Error, LockClient};
 use lockkeeper_testkit::resp::{frame_len, words};
-use support::events::Events;
-use support::{Scene, patient};
+use crate::support::events::Events;
+use crate::support::{Scene, patient};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

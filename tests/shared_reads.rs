@@ -1,15 +1,12 @@
 //! Guarantees 1, 2, 3 and 8 where the readers of one client share one read hold of the server.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use lockkeeper::{Error, LockClient, LockConfigBuilder, ReadLock, WriteLock};
-use support::{MS, SECOND, Scene, eventually, patient, soon, throughout, timed};
+use crate::support::{MS, SECOND, Scene, eventually, patient, soon, throughout, timed};
 use tokio::time::{sleep, timeout};
 
 /// Readers join for long enough that no test reaches the end of it.

@@ -1,13 +1,10 @@
 //! Shutting a client down: what `shutdown` waits for, and what is left on the server when every call has ended.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use lockkeeper::{BaseLock, Error, LockConfig};
 use std::time::Duration;
 
-use support::fixture::{Fixture, for_each_lock};
-use support::{Faults, MS, SECOND, Scene, connect, eventually, patient, poll_until, soon, timed};
+use crate::support::fixture::{Fixture, for_each_lock};
+use crate::support::{Faults, MS, SECOND, Scene, connect, eventually, patient, poll_until, soon, timed};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 

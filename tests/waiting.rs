@@ -1,14 +1,11 @@
 //! Guarantees 8, 9 and 10: a message wakes a waiter, waiting costs little, and no fault makes a waiter sleep on.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lockkeeper::{LockClient, LockConfigBuilder, Source};
-use support::{
+use crate::support::{
     Faults, LIMIT, MS, SECOND, Scene, Server, connect, eventually, patient, poll_until, soon, throughout,
     timed, woken,
 };

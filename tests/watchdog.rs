@@ -1,10 +1,7 @@
 //! Guarantee 7: one watchdog per client renews many locks with few commands, spread over time.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use lockkeeper::{LockClient, LockConfig, LockGuard};
-use support::{Faults, MS, SECOND, Scene, connect, eventually, only_this_is_lost, patient, soon, timed};
+use crate::support::{Faults, MS, SECOND, Scene, connect, eventually, only_this_is_lost, patient, soon, timed};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep};
 

@@ -1,12 +1,9 @@
 //! Guarantees 13 and 14: what Redis sees, byte for byte.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::collections::BTreeMap;
 
 use lockkeeper::{BaseLock, LockClient};
-use support::{LIMIT, MS, SECOND, Scene, connect, eventually, patient, renewed, soon};
+use crate::support::{LIMIT, MS, SECOND, Scene, connect, eventually, patient, renewed, soon};
 
 fn hash(scene: &Scene, key: &str) -> BTreeMap<String, String> {
     scene.server.run(&["HGETALL", key])

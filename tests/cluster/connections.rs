@@ -8,7 +8,7 @@ use lockkeeper_testkit::{Cluster, Server};
 
 use crate::support::load::{Load, names};
 use crate::support::{SECOND, eventually, patient, works};
-use crate::{client_with, end};
+use crate::cluster::{client_with, end};
 
 fn config(connections: usize) -> LockConfigBuilder {
     patient().retry_timeout(60 * SECOND).connections(connections)

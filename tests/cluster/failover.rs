@@ -6,7 +6,7 @@ use tokio::time::sleep;
 use crate::support::{
     LIMIT, MS, SECOND, eventually, listens, replicated, timed, waiter, within, woken_by_message, works,
 };
-use crate::{client, clients, end, loaded};
+use crate::cluster::{client, clients, end, loaded};
 
 /// A name that the load uses.
 const NAME: &str = "rlock:0";

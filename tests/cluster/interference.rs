@@ -4,7 +4,7 @@ use lockkeeper_testkit::Cluster;
 use tokio::time::sleep;
 
 use crate::support::{MS, SECOND, throughout, works};
-use crate::{end, loaded};
+use crate::cluster::{end, loaded};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_that_forget_their_scripts_cost_no_lock() {

@@ -3,7 +3,7 @@
 use lockkeeper::LockConfig;
 use lockkeeper_testkit::{Cluster, Proxy};
 
-use crate::client_with;
+use crate::cluster::client_with;
 use crate::support::fixture::{Fixture, RLocks};
 use crate::support::late::{ORPHAN_LIMIT, calls, deliver, log_all_commands, stuck};
 use crate::support::{LIMIT, MS, eventually, nothing_is_left, soon, within};

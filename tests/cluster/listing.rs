@@ -3,7 +3,7 @@
 use lockkeeper::ListedLock;
 use lockkeeper_testkit::Cluster;
 
-use super::support::{LIMIT, MS, nothing_is_left, soon, waiter};
+use crate::support::{LIMIT, MS, nothing_is_left, soon, waiter};
 use super::{client, clients};
 use tokio::time::{Instant, sleep};
 

@@ -5,7 +5,7 @@ use lockkeeper::{LockClient, MultiLock};
 use lockkeeper_testkit::Cluster;
 
 use crate::support::{LIMIT, eventually, listens, timed, waiter, woken_by_message};
-use crate::{clients, end};
+use crate::cluster::{clients, end};
 
 /// Guarantee 8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

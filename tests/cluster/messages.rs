@@ -5,7 +5,7 @@ use lockkeeper_testkit::Cluster;
 
 use crate::support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
 use crate::support::{SECOND, eventually, listens, patient, soon, waiter};
-use crate::{client_with, end};
+use crate::cluster::{client_with, end};
 
 /// A message wakes a waiter, or it sleeps on.
 fn config(mode: ShardedMessages) -> LockConfigBuilder {

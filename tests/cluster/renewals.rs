@@ -5,7 +5,7 @@ use lockkeeper::LockGuard;
 use lockkeeper_testkit::Cluster;
 
 use crate::support::{SECOND, patient, renewed};
-use crate::{client_with, end};
+use crate::cluster::{client_with, end};
 
 const HOLDS: usize = 300;
 

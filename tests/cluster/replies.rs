@@ -8,7 +8,7 @@ use lockkeeper::{LockClient, RemainingLease};
 use lockkeeper_testkit::Cluster;
 
 use crate::support::{SECOND, eventually, listens, soon, waiter, woken_by_message};
-use crate::{clients, end};
+use crate::cluster::{clients, end};
 
 const CALLERS: u32 = 64;
 const WAITERS: usize = 8;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::support::load::names;
 use crate::support::{SECOND, listens, patient, renewed, timed, waiter, woken_by_message, works};
-use crate::{client_with, clients, end, loaded};
+use crate::cluster::{client_with, clients, end, loaded};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_that_move_to_a_new_master_cost_no_lock() {

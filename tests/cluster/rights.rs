@@ -5,7 +5,7 @@ use lockkeeper_testkit::Cluster;
 
 use crate::support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
 use crate::support::{SECOND, listens, patient, soon, waiter};
-use crate::{client, end};
+use crate::cluster::{client, end};
 
 /// Makes the user on each node: nodes do not share users.
 fn grant(group: &Cluster) {

@@ -7,7 +7,7 @@ use crate::support::fixture::{
     FairLocks, FencedLocks, Fixture, MultiLocks, RLocks, ReadLocks, SingleRedLocks, WriteLocks,
 };
 use crate::support::{LIMIT, ReservedPort, eventually, patient, soon};
-use crate::{client, end};
+use crate::cluster::{client, end};
 
 async fn refusal(source: Source) -> (&'static str, String) {
     match LockClient::connect(source).await {

@@ -10,7 +10,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_test::task;
 
-use crate::Fixture;
+use crate::conformance::Fixture;
 use crate::support::{
     LIMIT, MS, SECOND, Scene, connect, eventually, patient, soon, source, tasks, timed, woken,
 };

@@ -8,7 +8,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
 use crate::support::{MS, SECOND, Scene, Server, renewed, soon};
-use crate::{Fixture, client_with_lease};
+use crate::conformance::{Fixture, client_with_lease};
 
 /// A counter that loses updates if two tasks count at the same time.
 #[derive(Default)]

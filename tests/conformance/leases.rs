@@ -6,7 +6,7 @@ use lockkeeper::{BaseLock, Error, LockClient, Lost, RemainingLease};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{LIMIT, MS, SECOND, Scene, eventually, patient, renewed, soon, throughout, timed};
-use crate::{Fixture, Lending, client_with_lease};
+use crate::conformance::{Fixture, Lending, client_with_lease};
 
 /// Redisson: testRemainTimeToLive.
 pub async fn the_lease_is_what_was_asked_for<F: Fixture>() {

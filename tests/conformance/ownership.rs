@@ -3,7 +3,7 @@
 use lockkeeper::{BaseLock, Error};
 
 use crate::support::{LIMIT, MS, Scene, eventually, soon};
-use crate::{Fixture, Lending};
+use crate::conformance::{Fixture, Lending};
 
 /// Redisson: testLockUnlock, testIsLocked.
 pub async fn a_lock_is_free_held_and_free_again<F: Fixture>() {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use lockkeeper::{BaseLock, Error, LockClient, LockConfig};
 use tokio::time::Instant;
 
-use crate::Fixture;
+use crate::conformance::Fixture;
 use crate::support::{
     LIMIT, MS, SECOND, Scene, Server, address, connect, eventually, patient, soon, throughout, timed,
 };

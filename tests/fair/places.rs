@@ -3,7 +3,7 @@
 use crate::support::{
     Child, LIMIT, MS, SECOND, Scene, connect, eventually, patient, soon, throughout, timed,
 };
-use crate::{ALLOWANCE, PLACES, QUEUE, SCORES, config, left, queue, queued, waits};
+use crate::fair::{ALLOWANCE, PLACES, QUEUE, SCORES, config, left, queue, queued, waits};
 
 /// Guarantee 9. A waiting process is killed or stopped, and its waiters are passed over. Also if the first waiter dies
 /// while the lock is free.
@@ -13,7 +13,7 @@ async fn a_dead_process_is_passed_over() {
     let locks = scene.client_with(config()).await;
     for (signal, waiters) in [("KILL", 1), ("STOP", 1), ("KILL", 20)] {
         let guard = locks.fair_lock("a").lock().await.unwrap();
-        let dead = Child::start(&waiters.to_string(), &scene.server.url());
+        let dead = Child::start("fair::child", &waiters.to_string(), &scene.server.url());
         queued(&scene, waiters).await;
         let waiting = waits(&scene, &locks, waiters).await;
         dead.signal(signal);
@@ -83,7 +83,7 @@ async fn a_process_stopped_for_too_long_queues_again_at_the_end() {
     let scene = Scene::start();
     let locks = scene.client_with(config()).await;
     let guard = locks.fair_lock("a").lock().await.unwrap();
-    let mut away = Child::start("1", &scene.server.url());
+    let mut away = Child::start("fair::child", "1", &scene.server.url());
     queued(&scene, 1).await;
     let waiting = waits(&scene, &locks, 1).await;
     away.signal("STOP");

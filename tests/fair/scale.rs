@@ -4,7 +4,7 @@
 //! commands that the scripts run, including commands that look at many waiters at once.
 
 use crate::support::{MS, SECOND, Scene, patient, soon};
-use crate::{KEYS, PLACES, QUEUE, SCORES, TICKETS, config, java_queues, waits};
+use crate::fair::{KEYS, PLACES, QUEUE, SCORES, TICKETS, config, java_queues, waits};
 
 const MANY: usize = 10_000;
 

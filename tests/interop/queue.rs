@@ -68,7 +68,7 @@ impl Mixed {
     async fn with_a_rust_process(&self) -> Doomed {
         let holder = self.java.actor("holder", "fair");
         holder.lock("a").await.unwrap();
-        let process = Child::start("fair hold", &self.scene.server.url());
+        let process = Child::start("child", "fair hold", &self.scene.server.url());
         self.queued(1).await;
         Doomed { holder, process }
     }

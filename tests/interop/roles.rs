@@ -208,7 +208,7 @@ pub async fn rust_gets_the_lock_of_a_killed_jvm<R: Row>() {
 pub async fn java_gets_the_lock_of_a_killed_rust_process<R: Row>() {
     let scene = Scene::start();
     let java = Java::start(&scene).await;
-    let mut holder = Child::start(&format!("{} hold", R::NAME), &scene.server.url());
+    let mut holder = Child::start("child", &format!("{} hold", R::NAME), &scene.server.url());
     holder.read_until("held");
     scene.raised("a").await;
     let waiter = rival::<R>(&java, "waiter");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::support::{Child, LIMIT, MS, SECOND, Scene, soon};
+use crate::support::{Child, LIMIT, MS, SECOND, Scene, soon};
 use super::{LEASE, forget_counter, now};
 
 /// When a process worked in a term, first and last.
@@ -25,7 +25,7 @@ struct Candidates {
 
 impl Candidates {
     fn start(url: String, count: usize) -> Self {
-        let processes = (0..count).map(|_| Child::start("candidate", &url)).collect();
+        let processes = (0..count).map(|_| Child::start("leading::child", "candidate", &url)).collect();
         Self { url, processes, terms: Vec::new() }
     }
 
@@ -66,7 +66,7 @@ impl Candidates {
             self.processes[leader.process].kill();
             self.read();
             // Its number is not used again.
-            self.processes.push(Child::start("candidate", &self.url));
+            self.processes.push(Child::start("leading::child", "candidate", &self.url));
             return self.leader_after(at).await.first - at;
         }
         self.processes[leader.process].signal("STOP");

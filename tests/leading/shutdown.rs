@@ -6,7 +6,7 @@ use std::time::Duration;
 use lockkeeper::Error;
 use tokio::time::Instant;
 
-use super::support::{SECOND, Scene, eventually, patient, soon};
+use crate::support::{SECOND, Scene, eventually, patient, soon};
 use super::{forget_counter, run};
 
 /// The work of a term goes on, because its section is still at work. Nothing renews the lease.

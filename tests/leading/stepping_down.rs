@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use lockkeeper::{Error, Leadership};
 
-use super::support::events::Events;
-use super::support::{SECOND, Scene, listens, soon};
+use crate::support::events::Events;
+use crate::support::{SECOND, Scene, listens, soon};
 use super::{forget_counter, run};
 
 #[tokio::test]

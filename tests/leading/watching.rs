@@ -3,7 +3,7 @@
 use lockkeeper::{Error, LeaderWatch};
 use tokio::time::{Instant, timeout};
 
-use super::support::{Faults, LIMIT, MS, SECOND, Scene, connect, patient, poll_until, soon};
+use crate::support::{Faults, LIMIT, MS, SECOND, Scene, connect, patient, poll_until, soon};
 use super::{forget_counter, run};
 
 async fn change(watch: &mut LeaderWatch) -> Option<String> {

@@ -12,8 +12,8 @@ use lockkeeper::memory::MemoryServer;
 use lockkeeper_testkit::Server;
 use tokio::time::advance;
 
-use crate::dice::{Dice, all_keys, words};
-use crate::resp::{Real, Reply};
+use crate::memory_server::dice::{Dice, all_keys, words};
+use crate::memory_server::resp::{Real, Reply};
 
 /// Choices of `HRANDFIELD` that are tried before a reply counts as wrong.
 const CHOICES: u64 = 500;

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::support::{Child, LIMIT, MS, SECOND, Scene, eventually, patient, soon, timed};
-use crate::{holds, reader, ready, waits_to_write};
+use crate::read_write::{holds, reader, ready, waits_to_write};
 
 /// Guarantee 8. Redisson: testMultiInstanceReadLockZombieCleanup, testMultiInstanceZombieReadLockPerformance. Dead
 /// readers count until their own keys expire, although others read all the time.
@@ -16,7 +16,7 @@ async fn dead_readers_delay_a_writer_for_their_lease_and_no_longer() {
     let scene = Scene::start();
     let config = patient().safety_poll(500 * MS);
     let (ours, theirs) = (scene.client_with(config.clone()).await, scene.client_with(config).await);
-    let mut dead = ready(Child::start("hold 20", &scene.server.url())).await;
+    let mut dead = ready(Child::start("read_write::child", "hold 20", &scene.server.url())).await;
     assert_eq!(holds(&scene).len(), 60);
     // There is always a live reader, which raises the lease of the lock.
     let is_over = Arc::new(AtomicBool::new(false));
@@ -51,7 +51,7 @@ async fn a_released_long_lease_delays_nobody() {
     let scene = Scene::start();
     let config = patient().safety_poll(500 * MS);
     let locks = scene.client_with(config).await;
-    let mut dead = ready(Child::start("hold 1", &scene.server.url())).await;
+    let mut dead = ready(Child::start("read_write::child", "hold 1", &scene.server.url())).await;
     let long = reader(&locks).lease(3_600 * SECOND).unwrap().lock().await.unwrap();
     dead.kill();
     let killed = Instant::now();
@@ -70,7 +70,7 @@ async fn a_released_long_lease_delays_nobody() {
 async fn readers_follow_a_killed_writer_when_its_lease_ends() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().safety_poll(60 * SECOND)).await;
-    let mut dead = ready(Child::start("write 1", &scene.server.url())).await;
+    let mut dead = ready(Child::start("read_write::child", "write 1", &scene.server.url())).await;
     dead.kill();
     let mut waiting = JoinSet::new();
     for _ in 0..5 {

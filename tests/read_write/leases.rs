@@ -5,7 +5,7 @@ use lockkeeper::{Error, ReadLock};
 use tokio::time::{Instant, sleep};
 
 use crate::support::{LIMIT, MS, SECOND, Scene, eventually, patient, renewed, soon, throughout, timed};
-use crate::{holds, reader, waits_to_write, writer};
+use crate::read_write::{holds, reader, waits_to_write, writer};
 
 /// Guarantee 7. Redisson: testReadWriteTTL, testReadLockExpirationRenewal, testName.
 #[tokio::test]

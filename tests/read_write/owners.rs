@@ -3,7 +3,7 @@
 use lockkeeper::Error;
 
 use crate::support::{SECOND, Scene, patient, soon};
-use crate::{can_read, can_write, holds, reader, writer};
+use crate::read_write::{can_read, can_write, holds, reader, writer};
 
 /// Guarantee 1. Redisson: testMultiRead, testWriteLock, testReadLockIsLocked.
 #[tokio::test]

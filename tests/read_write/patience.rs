@@ -8,8 +8,8 @@ use lockkeeper::{LockClient, LockConfigBuilder};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
-use crate::support::{self, LIMIT, MS, SECOND, Scene, eventually, soon, throughout, timed};
-use crate::{can_read, can_write, reader, writer};
+use crate::support::{LIMIT, MS, SECOND, Scene, eventually, soon, throughout, timed};
+use crate::read_write::{can_read, can_write, reader, writer};
 
 const INTENT: &str = "{a}:lockkeeper_intent";
 
@@ -38,7 +38,7 @@ async fn stopped(scene: &Scene) {
 
 /// Each reader asks the server, also beside other readers of its client.
 fn patient() -> LockConfigBuilder {
-    support::patient().read_share(Duration::ZERO)
+    crate::support::patient().read_share(Duration::ZERO)
 }
 
 /// Starts a reader. Returns when it was refused and waits.

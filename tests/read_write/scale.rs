@@ -4,7 +4,7 @@
 //! that the scripts run.
 
 use crate::support::{SECOND, Scene};
-use crate::{reader, writer};
+use crate::read_write::{reader, writer};
 
 const MANY: usize = 10_000;
 

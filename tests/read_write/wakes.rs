@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use crate::support::{
     Child, Faults, LIMIT, MS, SECOND, Scene, connect, eventually, patient, poll_until, soon, timed,
 };
-use crate::{reader, writer};
+use crate::read_write::{reader, writer};
 
 /// Guarantees 8 and 9. Redisson: testWriteRead. Two hundred readers of four processes wait for a writer, and then hold
 /// the lock together.
@@ -17,7 +17,7 @@ async fn when_a_writer_releases_all_readers_acquire_together() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let guard = writer(&locks).lock().await.unwrap();
-    let start = |_| Child::start(&format!("read {EACH}"), &scene.server.url());
+    let start = |_| Child::start("read_write::child", &format!("read {EACH}"), &scene.server.url());
     let mut children: Vec<_> = (0..PROCESSES).map(start).collect();
     let heard = || scene.server.run::<(String, usize)>(&["PUBSUB", "NUMSUB", "redisson_rwlock:{a}"]).1;
     eventually("all processes subscribe", heard, |&count| count == PROCESSES).await;

@@ -1,6 +1,6 @@
 //! What a client knows that keeps to the protocol: its holds, and the commands that it has to undo.
 
-use crate::command::{Command, Owner, Side, What};
+use crate::read_write_model::command::{Command, Owner, Side, What};
 
 /// A hold that an owner was promised.
 #[derive(Clone, Copy, Debug)]

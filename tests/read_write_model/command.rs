@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::USUAL_MS;
+use crate::read_write_model::USUAL_MS;
 
 /// Redisson's owner is a thread, and keeps its id.
 pub const JAVA: Owner = Owner { client: 9, number: 77 };

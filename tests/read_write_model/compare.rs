@@ -4,12 +4,12 @@ use proptest::prop_assert;
 use proptest::test_runner::TestCaseResult;
 use redis::Value;
 
-use crate::client::Hold;
-use crate::command::Side;
-use crate::model::Answer;
-use crate::run::Run;
-use crate::state::State;
-use crate::wire::Seen;
+use crate::read_write_model::client::Hold;
+use crate::read_write_model::command::Side;
+use crate::read_write_model::model::Answer;
+use crate::read_write_model::run::Run;
+use crate::read_write_model::state::State;
+use crate::read_write_model::wire::Seen;
 
 impl Run<'_> {
     pub fn compare_answer(&self, expected: &Answer, seen: &Seen) -> TestCaseResult {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::USUAL_MS;
-use crate::command::{ANY_GRANT, Command, JAVA, JAVA_GRANT, Owner, Side, What};
-use crate::state::{Hash, Key, State};
+use crate::read_write_model::USUAL_MS;
+use crate::read_write_model::command::{ANY_GRANT, Command, JAVA, JAVA_GRANT, Owner, Side, What};
+use crate::read_write_model::state::{Hash, Key, State};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {

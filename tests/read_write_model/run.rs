@@ -4,13 +4,13 @@ use proptest::prop_assert;
 use proptest::test_runner::{TestCaseError, TestCaseResult};
 use redis::Value;
 
-use crate::USUAL_MS;
-use crate::client::{Client, Hold};
-use crate::command::{ANY_GRANT, Command, JAVA, JAVA_GRANT, Owner, Side, What};
-use crate::model::Model;
-use crate::scenario::{Fate, MOST_HOLDS, Numbered, Otherwise, Scenario, Step};
-use crate::state::State;
-use crate::wire::{Wire, Words};
+use crate::read_write_model::USUAL_MS;
+use crate::read_write_model::client::{Client, Hold};
+use crate::read_write_model::command::{ANY_GRANT, Command, JAVA, JAVA_GRANT, Owner, Side, What};
+use crate::read_write_model::model::Model;
+use crate::read_write_model::scenario::{Fate, MOST_HOLDS, Numbered, Otherwise, Scenario, Step};
+use crate::read_write_model::state::State;
+use crate::read_write_model::wire::{Wire, Words};
 
 type Checked<T> = Result<T, TestCaseError>;
 

@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::command::Side;
+use crate::read_write_model::command::Side;
 
 const STEPS: usize = 200;
 const CLIENTS: usize = 3;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::command::{Owner, Side};
+use crate::read_write_model::command::{Owner, Side};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {

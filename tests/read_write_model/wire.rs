@@ -6,8 +6,8 @@ use std::time::Instant;
 use proptest::test_runner::TestCaseError;
 use redis::{Connection, PubSub, Value};
 
-use crate::command::{Command, Owner, Side};
-use crate::state::{Hash, Key, State};
+use crate::read_write_model::command::{Command, Owner, Side};
+use crate::read_write_model::state::{Hash, Key, State};
 use crate::support::{SECOND, Server, script_hash};
 
 /// Sets the leases, as if no time had passed. A key whose lease is 0 is removed. All keys get the same moment: the clock

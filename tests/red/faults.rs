@@ -6,7 +6,7 @@ use lockkeeper::{Error, LockConfig};
 use tokio::time::timeout;
 
 use crate::support::{Faults, LIMIT, MS, SECOND, eventually, patient, renewed, soon, throughout, timed};
-use crate::{COMMAND, Three, both, impatient, lasting, red};
+use crate::red::{COMMAND, Three, both, impatient, lasting, red};
 
 /// A call that waits for the silent server takes longer than this.
 const NO_WAIT: Duration = COMMAND.saturating_sub(Duration::from_millis(500));

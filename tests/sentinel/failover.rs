@@ -9,7 +9,7 @@ use crate::support::{
     LIMIT, MS, SECOND, listens, patient, replicated, soon, throughout, timed, waiter, within,
     woken_by_message, works,
 };
-use crate::{client, client_with, end};
+use crate::sentinel::{client, client_with, end};
 
 /// How long after the switch the old master can get commands.
 const LATEST: std::time::Duration = std::time::Duration::from_millis(1_500);

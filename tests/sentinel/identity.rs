@@ -2,7 +2,7 @@
 
 use lockkeeper_testkit::Server;
 
-use crate::pair;
+use crate::sentinel::pair;
 use crate::support::{are_apart, connect, eventually, patient};
 
 #[tokio::test]

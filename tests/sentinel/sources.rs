@@ -5,7 +5,7 @@ use lockkeeper_testkit::{MASTER, Sentinels, Server};
 
 use crate::support::load::Load;
 use crate::support::{SECOND, eventually, listens, patient, renewed, replicated, soon, waiter, works};
-use crate::{end, is_asked, pair};
+use crate::sentinel::{end, is_asked, pair};
 
 async fn refusal(source: Source) -> (&'static str, String) {
     match LockClient::connect(source).await {

@@ -8,7 +8,7 @@ use crate::support::fixture::Fixture;
 use crate::support::{
     MS, SECOND, Scene, Server, connect, eventually, patient, renewed, soon, throughout, timed,
 };
-use crate::{answers, impatient};
+use crate::server_faults::{answers, impatient};
 
 /// Guarantee 15.
 pub async fn out_of_memory_refuses_new_locks_but_not_renewal_or_release<F: Fixture>() {

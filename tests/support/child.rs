@@ -1,4 +1,4 @@
-//! A second process, which runs this test binary again. The test `child` in it reads from the environment what to do.
+//! A second process, which runs one test of this program again. That test reads from the environment what to do.
 
 use std::env;
 use std::io::{BufRead, BufReader, Read, stdin};
@@ -33,10 +33,11 @@ pub struct Child {
 }
 
 impl Child {
-    pub fn start(role: &str, url: &str) -> Self {
+    /// Starts a process that runs this test, in this role.
+    pub fn start(test: &str, role: &str, url: &str) -> Self {
         let mut process = Command::new(env::current_exe().unwrap())
             // With one thread, the test harness prints the name of the test before the first line of output.
-            .args(["--exact", "child", "--nocapture", "--test-threads=2"])
+            .args(["--exact", test, "--nocapture", "--test-threads=2"])
             .envs([(ROLE, role), (URL, url)])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -191,7 +191,7 @@ macro_rules! for_each_lock {
             $(
                 #[tokio::test]
                 async fn $test() {
-                    crate::$test::<crate::support::fixture::$fixture>().await;
+                    super::$test::<crate::support::fixture::$fixture>().await;
                 }
             )*
         }

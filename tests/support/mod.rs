@@ -16,6 +16,7 @@ pub mod fixture;
 pub mod late;
 pub mod load;
 pub mod sentinel;
+pub mod sources;
 #[cfg(feature = "memory")]
 pub mod store;
 pub mod waiter;

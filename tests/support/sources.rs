@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-pub(crate) fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// The files below a folder with one of these extensions, with their text. Paths are relative to the package.
-pub(crate) fn files(folder: &str, extensions: &[&str]) -> BTreeMap<PathBuf, String> {
+pub fn files(folder: &str, extensions: &[&str]) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![root().join(folder)];
     while let Some(next) = folders.pop() {

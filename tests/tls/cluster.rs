@@ -5,7 +5,7 @@ use lockkeeper_testkit::{Certificates, Cluster};
 
 use crate::support::eventually;
 use crate::support::fixture::{FairLocks, FencedLocks, RLocks, ReadLocks, WriteLocks};
-use crate::{certificates, client_side, connect, is_handed_over, refuses_all_others};
+use crate::tls::{certificates, client_side, connect, is_handed_over, refuses_all_others};
 
 /// A client that was given only the first node.
 async fn client(group: &Cluster, right: &Certificates) -> LockClient {

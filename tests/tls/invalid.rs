@@ -4,7 +4,7 @@ use lockkeeper::deadpool_redis::Config;
 use lockkeeper::{Error, LockClient, Source};
 use redis::{ClientTlsConfig, TlsCertificates};
 
-use crate::{certificates, client_side};
+use crate::tls::{certificates, client_side};
 
 const PLAIN: &str = "redis://127.0.0.1:1/";
 const SECURED: &str = "rediss://127.0.0.1:1/";

@@ -5,7 +5,7 @@ use lockkeeper_testkit::Server;
 
 use crate::support::eventually;
 use crate::support::fixture::RLocks;
-use crate::{certificates, client_side, connect, is_handed_over, refuses_all_others};
+use crate::tls::{certificates, client_side, connect, is_handed_over, refuses_all_others};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replicated_source_with_certificates_follows_the_master() {

@@ -5,7 +5,7 @@ use lockkeeper_testkit::{MASTER, Sentinels, Server};
 
 use crate::support::fixture::{FairLocks, RLocks};
 use crate::support::{SECOND, eventually, soon};
-use crate::{certificates, client_side, connect, is_handed_over, refuses_all_others};
+use crate::tls::{certificates, client_side, connect, is_handed_over, refuses_all_others};
 
 /// A sentinel has a connection on which it sends messages to the client.
 fn has_listener(sentinel: &Server) -> bool {

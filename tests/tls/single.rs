@@ -5,7 +5,7 @@ use lockkeeper_testkit::Server;
 use redis::Client;
 
 use crate::support::fixture::RLocks;
-use crate::{certificates, client_side, connect, is_handed_over, is_refused, refuses_all_others};
+use crate::tls::{certificates, client_side, connect, is_handed_over, is_refused, refuses_all_others};
 
 async fn works(locks: LockClient, server: &Server) {
     is_handed_over::<RLocks>([&locks, &locks], "a", || server.channels()).await;

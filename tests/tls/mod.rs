@@ -2,9 +2,6 @@
 
 #![allow(unreachable_pub, reason = "a test")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod cluster;
 mod invalid;
 mod replicated;
@@ -14,8 +11,8 @@ mod single;
 use lockkeeper::{BaseLock, Error, LockClient, Source};
 use lockkeeper_testkit::Certificates;
 use redis::{ClientTlsConfig, TlsCertificates};
-use support::fixture::Fixture;
-use support::{SECOND, eventually, patient, soon};
+use crate::support::fixture::Fixture;
+use crate::support::{SECOND, eventually, patient, soon};
 
 /// Makes certificates, and tells rustls which crypto provider to use.
 fn certificates() -> Certificates {

@@ -2,9 +2,6 @@
 
 #![allow(unreachable_pub, reason = "a test")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod failover;
 mod identity;
 mod lost_writes;
@@ -13,7 +10,7 @@ mod stale;
 
 use lockkeeper::{LockClient, LockConfigBuilder, Source};
 use lockkeeper_testkit::{MASTER, Sentinels, Server};
-use support::{Commands, SECOND, eventually, nothing_is_left, patient};
+use crate::support::{Commands, SECOND, eventually, nothing_is_left, patient};
 
 fn source(group: &Sentinels) -> Source {
     Source::sentinel(MASTER, group.urls(), "redis://servers/")

@@ -16,9 +16,6 @@
 
 #![allow(unreachable_pub, reason = "a test")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod client;
 mod command;
 mod compare;
@@ -31,7 +28,7 @@ mod wire;
 use proptest::test_runner::{Config, RngSeed, TestError, TestRunner, contextualize_config};
 use run::Run;
 use scenario::scenarios;
-use support::Server;
+use crate::support::Server;
 use wire::Wire;
 
 /// The default lease of the crate.

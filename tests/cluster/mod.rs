@@ -2,9 +2,6 @@
 
 #![allow(unreachable_pub, reason = "a test")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod connections;
 mod failover;
 mod half_moved;
@@ -23,8 +20,8 @@ mod sources;
 
 use lockkeeper::{LockClient, LockConfigBuilder, Source};
 use lockkeeper_testkit::Cluster;
-use support::load::Load;
-use support::{SECOND, nothing_is_left, patient};
+use crate::support::load::Load;
+use crate::support::{SECOND, nothing_is_left, patient};
 
 /// A client that knows all servers of the cluster.
 async fn client(group: &Cluster) -> LockClient {

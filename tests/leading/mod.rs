@@ -1,8 +1,5 @@
 //! Leading: at most one candidate leads, its work ends before another one's begins, and terms grow.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod processes;
 mod shutdown;
 mod stepping_down;
@@ -15,8 +12,8 @@ use std::time::Duration;
 
 use lockkeeper::{Candidate, Error, Leadership};
 use rustix::time::{ClockId, clock_gettime};
-use support::events::Events;
-use support::{Faults, LIMIT, MS, SECOND, Scene, child, connect, eventually, patient, soon};
+use crate::support::events::Events;
+use crate::support::{Faults, LIMIT, MS, SECOND, Scene, child, connect, eventually, patient, soon};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};

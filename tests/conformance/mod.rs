@@ -5,9 +5,6 @@
 
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod cancellation;
 mod concurrency;
 mod leases;
@@ -17,11 +14,11 @@ mod waiting;
 use std::time::Duration;
 
 use lockkeeper::LockClient;
-use support::fixture::{
+use crate::support::fixture::{
     FairLocks, FencedLocks, Fixture, Lending, MultiLocks, RLocks, ReadLocks, SingleMultiLocks,
     SingleRedLocks, WriteLocks,
 };
-use support::{Scene, patient};
+use crate::support::{Scene, patient};
 
 /// A client whose watchdog lease is this long.
 async fn client_with_lease(scene: &Scene, lease: Duration) -> LockClient {
@@ -34,7 +31,7 @@ macro_rules! conformance {
             $($(
                 #[tokio::test]
                 async fn $test() {
-                    crate::$module::$test::<$fixture>().await;
+                    crate::conformance::$module::$test::<$fixture>().await;
                 }
             )*)*
         })*
@@ -103,22 +100,22 @@ macro_rules! conformance {
 }
 
 conformance! {
-    fair: crate::FairLocks;
-    fenced: crate::FencedLocks;
-    multi: crate::MultiLocks;
-    read: crate::ReadLocks;
-    red: crate::SingleRedLocks;
-    rlock: crate::RLocks;
-    single: crate::SingleMultiLocks;
-    write: crate::WriteLocks;
+    fair: crate::conformance::FairLocks;
+    fenced: crate::conformance::FencedLocks;
+    multi: crate::conformance::MultiLocks;
+    read: crate::conformance::ReadLocks;
+    red: crate::conformance::SingleRedLocks;
+    rlock: crate::conformance::RLocks;
+    single: crate::conformance::SingleMultiLocks;
+    write: crate::conformance::WriteLocks;
 }
 
 // `Owner` makes no multi locks or red locks.
 conformance! {
     lent:
-    fair: crate::FairLocks;
-    fenced: crate::FencedLocks;
-    read: crate::ReadLocks;
-    rlock: crate::RLocks;
-    write: crate::WriteLocks;
+    fair: crate::conformance::FairLocks;
+    fenced: crate::conformance::FencedLocks;
+    read: crate::conformance::ReadLocks;
+    rlock: crate::conformance::RLocks;
+    write: crate::conformance::WriteLocks;
 }

@@ -1,8 +1,5 @@
 //! A majority of independent servers: what a failed minority does not break, and what happens without a majority.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod faults;
 mod majority;
 mod waiting;
@@ -11,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lockkeeper::{LockClient, LockConfig, LockConfigBuilder, LockGuard, RLock, RedLock};
-use support::{LIMIT, MS, Proxy, SECOND, Scene, Server, connect, eventually, within};
+use crate::support::{LIMIT, MS, Proxy, SECOND, Scene, Server, connect, eventually, within};
 
 /// Three servers, behind a proxy each.
 struct Three {

@@ -4,9 +4,6 @@
 //! Redisson's `testExpireRead` unlocks a read hold that had expired, and expects no error. Here that is `NotHeld`, as
 //! for any lock. Its other tests have a counterpart, here or in `tests/conformance`.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod dead;
 mod exclusion;
 mod foreign_commands;
@@ -21,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::{LockClient, LockGuard, ReadLock, WriteLock};
-use support::{Child, Scene, child, connect, eventually, patient};
+use crate::support::{Child, Scene, child, connect, eventually, patient};
 use tokio::sync::Barrier;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;

@@ -4,9 +4,6 @@
 //! Redisson's tests of drifting scores (`…TimeoutDrift_Descrete`) have no counterpart: here scores are refreshed, and
 //! no waiter depends on them.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod cost;
 mod giving_up;
 mod order;
@@ -19,7 +16,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use lockkeeper::{LockClient, LockConfigBuilder};
-use support::{SECOND, Scene, child, connect, eventually, patient, poll_until};
+use crate::support::{SECOND, Scene, child, connect, eventually, patient, poll_until};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 

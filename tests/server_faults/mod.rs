@@ -2,17 +2,14 @@
 
 #![allow(unreachable_pub, reason = "a test")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod outages;
 mod refusals;
 
 use lockkeeper::LockConfigBuilder;
 use outages::*;
 use refusals::*;
-use support::fixture::for_each_lock;
-use support::{MS, Server, patient};
+use crate::support::fixture::for_each_lock;
+use crate::support::{MS, Server, patient};
 
 /// For tests of refusals, which arrive at once. Late replies need longer time-outs.
 fn impatient() -> LockConfigBuilder {

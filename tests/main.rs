@@ -1,0 +1,46 @@
+//! The tests of the library, as one program: it is compiled and linked once. Tests that need a process of their own stand beside it:
+//! `memory.rs`, `spans.rs`, `tls_provider.rs`, `simulation/`; and `interop/`, which needs Java.
+
+#![allow(missing_docs, unnameable_types, unreachable_pub, reason = "a test")]
+
+mod support;
+
+mod api;
+mod bad_input;
+mod clocks;
+mod cluster;
+mod conformance;
+mod credentials;
+mod endings;
+mod fair;
+mod fenced;
+mod house;
+mod interleavings;
+mod late_copies;
+mod leading;
+mod listing;
+mod local_queue;
+mod lost;
+mod memory_server;
+mod metrics;
+mod moving_slots;
+mod multi;
+mod operations;
+mod other_data;
+mod passing_on;
+mod processes;
+mod read_write;
+mod read_write_model;
+mod red;
+mod runtimes;
+mod scripts;
+mod self_test;
+mod sentinel;
+mod server_faults;
+mod shared_reads;
+mod shutdown;
+mod sync_replicas;
+mod tls;
+mod waiting;
+mod watchdog;
+mod wire;
