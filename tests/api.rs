@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::support::events::Events;
+use crate::support::{Faults, MS, SECOND, Scene, connect, eventually, patient, soon};
 use lockkeeper::{
     BaseLock, Candidate, Error, FairLock, FencedLock, LeaderWatch, Leadership, LockClient, LockConfig,
     LockGuard, LockInfo, Member, MultiLock, Owner, OwnerLock, RLock, ReadLock, ReadWriteLock, RedLock,
     Resigner, Result, Source, WriteLock,
 };
-use crate::support::events::Events;
-use crate::support::{Faults, MS, SECOND, Scene, connect, eventually, patient, soon};
 use tokio::task::JoinSet;
 
 fn is_send<T: Send>(_: &T) {}

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, Error, LockClient, LockConfig};
 use crate::support::events::Events;
 use crate::support::fixture::{Fixture, for_each_lock};
-use crate::support::{MS, Proxy, ReservedPort, SECOND, Scene, Server, connect, eventually, patient, soon, timed};
+use crate::support::{
+    MS, Proxy, ReservedPort, SECOND, Scene, Server, connect, eventually, patient, soon, timed,
+};
+use lockkeeper::{BaseLock, Error, LockClient, LockConfig};
 
 #[tokio::test]
 async fn a_group_that_is_empty_or_too_long_is_refused() {

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, LockClient};
-use lockkeeper_testkit::lua;
 use crate::support::fixture::{FairLocks, FencedLocks, Fixture, Lending, RLocks, ReadLocks, WriteLocks};
 use crate::support::{MS, Proxy, SECOND, Scene, calls_of, connect, eventually, patient, renewed, soon};
+use lockkeeper::{BaseLock, LockClient};
+use lockkeeper_testkit::lua;
 
 /// The longest duration that this test configures or asks for. Every number that any clock shows is greater: also one that
 /// counts from the start of the machine, if that is a minute ago.

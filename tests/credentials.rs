@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use lockkeeper::{Credentials, Error, LockClient, Source};
 use crate::support::events::Events;
 use crate::support::{SECOND, Scene, eventually, patient, renewed, soon};
+use lockkeeper::{Credentials, Error, LockClient, Source};
 
 /// The rights that docs/operations.md grants for every lock.
 const FEWEST: &str = "~shop:* &redisson_lock__channel:* +evalsha +eval +hello +ping +select +exists \

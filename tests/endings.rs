@@ -3,12 +3,12 @@
 use std::fmt::Debug;
 use std::future::Future;
 
-use lockkeeper::{BaseLock, LockClient, MultiLock};
 use crate::support::events::Events;
 use crate::support::fixture::{Fixture, Lending, RLocks, for_each_lock};
 use crate::support::{
     Faults, MS, Proxy, SECOND, Scene, Server, connect, eventually, patient, poll_until, soon, timed,
 };
+use lockkeeper::{BaseLock, LockClient, MultiLock};
 
 /// `max_hold` ends a write hold while a read hold of the same owner is renewed. The guards stay alive, as in work that
 /// hangs.

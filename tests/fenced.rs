@@ -1,7 +1,7 @@
 //! What a fenced lock guarantees beyond every other lock: a token that grows with each new holder, and only then.
 
-use lockkeeper::{Error, LockClient, LockConfig};
 use crate::support::{MS, SECOND, Scene, calls_of, connect, eventually, soon};
+use lockkeeper::{Error, LockClient, LockConfig};
 use tokio::time::{Instant, sleep};
 
 const COUNTER: &str = "redisson_lock_token:{a}";

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
-use lockkeeper::{Error, LockConfig};
 use crate::support::{
     Faults, MS, SECOND, Scene, connect, eventually, patient, poll_until, renewed, soon, throughout, timed,
 };
+use futures_util::FutureExt;
+use lockkeeper::{Error, LockConfig};
 use tokio::time::timeout;
 
 fn spin(time: Duration) {

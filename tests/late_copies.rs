@@ -1,10 +1,12 @@
 //! Guarantee 3, for each type of lock: a command that is sent again, or that runs late on a broken connection, counts
 //! no hold twice, revives no hold and ends no other hold.
 
-use lockkeeper::{BaseLock, LockClient, LockConfig, RemainingLease};
 use crate::support::fixture::{Fixture, for_each_lock};
 use crate::support::late::{ORPHAN_LIMIT, calls, deliver, log_all_commands, stuck};
-use crate::support::{LIMIT, MS, Proxy, SECOND, Scene, calls_of, connect, eventually, soon, throughout, timed};
+use crate::support::{
+    LIMIT, MS, Proxy, SECOND, Scene, calls_of, connect, eventually, soon, throughout, timed,
+};
+use lockkeeper::{BaseLock, LockClient, LockConfig, RemainingLease};
 use tokio::time::{Instant, sleep};
 
 /// A client behind a proxy that soon notices a silent connection, and a client without a proxy.

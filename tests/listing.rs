@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use lockkeeper::{Error, ListedLock, LockClient, LockConfig, LockKind, RemainingLease};
 use crate::support::{SECOND, Scene, address, connect, eventually, patient, soon, waiter};
+use lockkeeper::{Error, ListedLock, LockClient, LockConfig, LockKind, RemainingLease};
 
 async fn list(locks: &LockClient, pattern: &str) -> BTreeMap<String, ListedLock> {
     let listed = soon(locks.list(pattern)).await.unwrap();

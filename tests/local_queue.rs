@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use futures_util::FutureExt;
-use lockkeeper::BaseLock;
 use crate::support::fixture::{Fixture, for_each_lock};
 use crate::support::{MS, SECOND, Scene, eventually, patient, poll_until, soon};
+use futures_util::FutureExt;
+use lockkeeper::BaseLock;
 use tokio::task::{JoinSet, yield_now};
 
 /// Guarantee 8. A waiter future is polled until it waits, and never again. It keeps no other waiter from a free lock,

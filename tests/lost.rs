@@ -1,9 +1,11 @@
 //! Guarantee 6: a guard is lost before its lease can end on the server, and lost is final. And what must not cost a
 //! lock: a broken or silent connection.
 
-use lockkeeper::{BaseLock, Error, LockConfig, Lost};
 use crate::support::fixture::{Fixture, for_each_lock};
-use crate::support::{Faults, MS, SECOND, Scene, connect, eventually, patient, renewed, soon, throughout, timed};
+use crate::support::{
+    Faults, MS, SECOND, Scene, connect, eventually, patient, renewed, soon, throughout, timed,
+};
+use lockkeeper::{BaseLock, Error, LockConfig, Lost};
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// Guarantees 1 and 6. On a silent connection the guard is lost at its deadline at the latest, and before another

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
+use crate::support::{Faults, MS, SECOND, Scene, connect, eventually, listens, patient, renewed, soon};
 use lockkeeper::{BaseLock, Error, LockClient, LockConfig, MultiLock, ReadWriteLock, RedLock};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Label, LocalRecorderGuard,
     Metadata, Recorder, SharedString, Unit, set_default_local_recorder,
 };
-use crate::support::{Faults, MS, SECOND, Scene, connect, eventually, listens, patient, renewed, soon};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -93,7 +93,13 @@ impl Recorded {
     /// Waits until the gauges are as they were before the first lock.
     async fn rests(&self) {
         for gauge in ["holds", "waiters", "undo_backlog"] {
-            crate::support::within(2 * crate::support::LIMIT, gauge, || self.value(gauge, &[]), |&now| now == 0).await;
+            crate::support::within(
+                2 * crate::support::LIMIT,
+                gauge,
+                || self.value(gauge, &[]),
+                |&now| now == 0,
+            )
+            .await;
         }
     }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use lockkeeper::{Error, LockClient, LockConfig, Member, MultiLock, RemainingLease};
 use crate::support::{
     Child, MS, SECOND, Scene, Server, child, connect, eventually, patient, quiet, renewed, soon, timed,
 };
+use lockkeeper::{Error, LockClient, LockConfig, Member, MultiLock, RemainingLease};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 

@@ -1,10 +1,10 @@
 //! The name of a lock is a key. If the key holds data of an application, every operation returns a typed error and the
 //! data is not changed.
 
-use lockkeeper::{BaseLock, Error};
 use crate::support::events::Events;
 use crate::support::fixture::{Fixture, for_each_lock};
 use crate::support::{Scene, eventually, soon};
+use lockkeeper::{BaseLock, Error};
 
 /// Hashes as applications store them.
 const DATA: [&[&str]; 11] = [

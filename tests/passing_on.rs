@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::support::events::Events;
+use crate::support::{MS, SECOND, Scene, eventually, patient, poll_until, soon, throughout, timed, waiter};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use lockkeeper::{
     BaseLock, Error, LockClient, LockConfigBuilder, LockGuard, RLock, ReadWriteLock, WriteLock,
 };
-use crate::support::events::Events;
-use crate::support::{MS, SECOND, Scene, eventually, patient, poll_until, soon, throughout, timed, waiter};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 

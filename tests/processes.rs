@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use crate::support::{
+    Child, LIMIT, MS, SECOND, Scene, child, connect, eventually, patient, throughout, timed,
+};
 use lockkeeper::{Error, Lost};
-use crate::support::{Child, LIMIT, MS, SECOND, Scene, child, connect, eventually, patient, throughout, timed};
 use tokio::time::{Instant, sleep};
 
 /// Watchdog lease of the holder.

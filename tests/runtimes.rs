@@ -1,7 +1,7 @@
 //! A client belongs to the runtime on which it was made. What happens when that runtime stalls or ends.
 
-use lockkeeper::{Error, LockClient, LockConfig, LockConfigBuilder};
 use crate::support::{LIMIT, MS, SECOND, Scene, Server, poll_until, soon, timed};
+use lockkeeper::{Error, LockClient, LockConfig, LockConfigBuilder};
 use tokio::runtime::{Builder, Runtime};
 
 fn runtime() -> Runtime {

@@ -1,9 +1,9 @@
 //! What `connect` asks a server, and what it says about a server that lacks something.
 
-use lockkeeper::{Error, LockClient};
-use lockkeeper_testkit::resp::{frame_len, words};
 use crate::support::events::Events;
 use crate::support::{Scene, patient};
+use lockkeeper::{Error, LockClient};
+use lockkeeper_testkit::resp::{frame_len, words};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::support::{MS, SECOND, Scene, eventually, patient, soon, throughout, timed};
 use futures_util::future::join_all;
 use lockkeeper::{Error, LockClient, LockConfigBuilder, ReadLock, WriteLock};
-use crate::support::{MS, SECOND, Scene, eventually, patient, soon, throughout, timed};
 use tokio::time::{sleep, timeout};
 
 /// Readers join for long enough that no test reaches the end of it.

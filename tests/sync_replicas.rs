@@ -1,9 +1,9 @@
 //! Guarantee 17, with `sync_replicas`: a hold that too few replicas have is not granted.
 
-use futures_util::FutureExt;
-use lockkeeper::{BaseLock, Error, LockClient, LockConfig, LockConfigBuilder};
 use crate::support::fixture::{Fixture, for_each_lock};
 use crate::support::{LIMIT, MS, SECOND, Scene, Server, connect, eventually, poll_until, soon, timed};
+use futures_util::FutureExt;
+use lockkeeper::{BaseLock, Error, LockClient, LockConfig, LockConfigBuilder};
 
 /// A server with one replica.
 struct Pair {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockkeeper::{LockClient, LockConfigBuilder, Source};
 use crate::support::{
     Faults, LIMIT, MS, SECOND, Scene, Server, connect, eventually, patient, poll_until, soon, throughout,
     timed, woken,
 };
+use lockkeeper::{LockClient, LockConfigBuilder, Source};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_test::task;

@@ -1,7 +1,9 @@
 //! Guarantee 7: one watchdog per client renews many locks with few commands, spread over time.
 
+use crate::support::{
+    Faults, MS, SECOND, Scene, connect, eventually, only_this_is_lost, patient, soon, timed,
+};
 use lockkeeper::{LockClient, LockConfig, LockGuard};
-use crate::support::{Faults, MS, SECOND, Scene, connect, eventually, only_this_is_lost, patient, soon, timed};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep};
 

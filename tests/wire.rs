@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use lockkeeper::{BaseLock, LockClient};
 use crate::support::{LIMIT, MS, SECOND, Scene, connect, eventually, patient, renewed, soon};
+use lockkeeper::{BaseLock, LockClient};
 
 fn hash(scene: &Scene, key: &str) -> BTreeMap<String, String> {
     scene.server.run(&["HGETALL", key])

@@ -6,9 +6,9 @@ use futures_util::future::join_all;
 use lockkeeper::LockConfigBuilder;
 use lockkeeper_testkit::{Cluster, Server};
 
+use crate::cluster::{client_with, end};
 use crate::support::load::{Load, names};
 use crate::support::{SECOND, eventually, patient, works};
-use crate::cluster::{client_with, end};
 
 fn config(connections: usize) -> LockConfigBuilder {
     patient().retry_timeout(60 * SECOND).connections(connections)

@@ -3,10 +3,10 @@
 use lockkeeper_testkit::{Cluster, Server};
 use tokio::time::sleep;
 
+use crate::cluster::{client, clients, end, loaded};
 use crate::support::{
     LIMIT, MS, SECOND, eventually, listens, replicated, timed, waiter, within, woken_by_message, works,
 };
-use crate::cluster::{client, clients, end, loaded};
 
 /// A name that the load uses.
 const NAME: &str = "rlock:0";

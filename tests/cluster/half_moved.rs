@@ -7,9 +7,9 @@ use lockkeeper::{BaseLock, LockClient};
 use lockkeeper_testkit::Cluster;
 use tokio::time::Instant;
 
+use crate::cluster::{client, client_with, end};
 use crate::support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
 use crate::support::{SECOND, eventually, patient, renewed, soon};
-use crate::cluster::{client, client_with, end};
 
 /// Clients whose calls soon fail while no server can run them.
 async fn brief_clients(group: &Cluster) -> [LockClient; 2] {

@@ -3,8 +3,8 @@
 use lockkeeper_testkit::Cluster;
 use tokio::time::sleep;
 
-use crate::support::{MS, SECOND, throughout, works};
 use crate::cluster::{end, loaded};
+use crate::support::{MS, SECOND, throughout, works};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_that_forget_their_scripts_cost_no_lock() {

@@ -3,8 +3,8 @@
 use lockkeeper::ListedLock;
 use lockkeeper_testkit::Cluster;
 
-use crate::support::{LIMIT, MS, nothing_is_left, soon, waiter};
 use super::{client, clients};
+use crate::support::{LIMIT, MS, nothing_is_left, soon, waiter};
 use tokio::time::{Instant, sleep};
 
 /// Also with waiters, which listen at the master of their slot.

@@ -4,8 +4,8 @@ use futures_util::future::join_all;
 use lockkeeper::{LockClient, MultiLock};
 use lockkeeper_testkit::Cluster;
 
-use crate::support::{LIMIT, eventually, listens, timed, waiter, woken_by_message};
 use crate::cluster::{clients, end};
+use crate::support::{LIMIT, eventually, listens, timed, waiter, woken_by_message};
 
 /// Guarantee 8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

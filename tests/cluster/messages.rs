@@ -3,9 +3,9 @@
 use lockkeeper::{BaseLock, Error, LockClient, LockConfigBuilder, ShardedMessages, Source};
 use lockkeeper_testkit::Cluster;
 
+use crate::cluster::{client_with, end};
 use crate::support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
 use crate::support::{SECOND, eventually, listens, patient, soon, waiter};
-use crate::cluster::{client_with, end};
 
 /// A message wakes a waiter, or it sleeps on.
 fn config(mode: ShardedMessages) -> LockConfigBuilder {

@@ -18,10 +18,10 @@ mod reshard;
 mod rights;
 mod sources;
 
-use lockkeeper::{LockClient, LockConfigBuilder, Source};
-use lockkeeper_testkit::Cluster;
 use crate::support::load::Load;
 use crate::support::{SECOND, nothing_is_left, patient};
+use lockkeeper::{LockClient, LockConfigBuilder, Source};
+use lockkeeper_testkit::Cluster;
 
 /// A client that knows all servers of the cluster.
 async fn client(group: &Cluster) -> LockClient {

@@ -4,8 +4,8 @@ use futures_util::future::{join_all, try_join_all};
 use lockkeeper::LockGuard;
 use lockkeeper_testkit::Cluster;
 
-use crate::support::{SECOND, patient, renewed};
 use crate::cluster::{client_with, end};
+use crate::support::{SECOND, patient, renewed};
 
 const HOLDS: usize = 300;
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use lockkeeper::{LockClient, RemainingLease};
 use lockkeeper_testkit::Cluster;
 
-use crate::support::{SECOND, eventually, listens, soon, waiter, woken_by_message};
 use crate::cluster::{clients, end};
+use crate::support::{SECOND, eventually, listens, soon, waiter, woken_by_message};
 
 const CALLERS: u32 = 64;
 const WAITERS: usize = 8;

@@ -6,9 +6,9 @@ use lockkeeper::{LockClient, LockGuard};
 use lockkeeper_testkit::Cluster;
 use tokio::time::Instant;
 
+use crate::cluster::{client_with, clients, end, loaded};
 use crate::support::load::names;
 use crate::support::{SECOND, listens, patient, renewed, timed, waiter, woken_by_message, works};
-use crate::cluster::{client_with, clients, end, loaded};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_that_move_to_a_new_master_cost_no_lock() {

@@ -3,9 +3,9 @@
 use lockkeeper::{BaseLock, Error, LockClient, Source};
 use lockkeeper_testkit::Cluster;
 
+use crate::cluster::{client, end};
 use crate::support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
 use crate::support::{SECOND, listens, patient, soon, waiter};
-use crate::cluster::{client, end};
 
 /// Makes the user on each node: nodes do not share users.
 fn grant(group: &Cluster) {

@@ -3,11 +3,11 @@
 use lockkeeper::{BaseLock, Error, LockClient, Source};
 use lockkeeper_testkit::{Cluster, Server};
 
+use crate::cluster::{client, end};
 use crate::support::fixture::{
     FairLocks, FencedLocks, Fixture, MultiLocks, RLocks, ReadLocks, SingleRedLocks, WriteLocks,
 };
 use crate::support::{LIMIT, ReservedPort, eventually, patient, soon};
-use crate::cluster::{client, end};
 
 async fn refusal(source: Source) -> (&'static str, String) {
     match LockClient::connect(source).await {

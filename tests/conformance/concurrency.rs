@@ -7,8 +7,8 @@ use lockkeeper::{BaseLock, Error, LockClient};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
-use crate::support::{MS, SECOND, Scene, Server, renewed, soon};
 use crate::conformance::{Fixture, client_with_lease};
+use crate::support::{MS, SECOND, Scene, Server, renewed, soon};
 
 /// A counter that loses updates if two tasks count at the same time.
 #[derive(Default)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use lockkeeper::{BaseLock, Error, LockClient, Lost, RemainingLease};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::{LIMIT, MS, SECOND, Scene, eventually, patient, renewed, soon, throughout, timed};
 use crate::conformance::{Fixture, Lending, client_with_lease};
+use crate::support::{LIMIT, MS, SECOND, Scene, eventually, patient, renewed, soon, throughout, timed};
 
 /// Redisson: testRemainTimeToLive.
 pub async fn the_lease_is_what_was_asked_for<F: Fixture>() {

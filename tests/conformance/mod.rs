@@ -13,12 +13,12 @@ mod waiting;
 
 use std::time::Duration;
 
-use lockkeeper::LockClient;
 use crate::support::fixture::{
     FairLocks, FencedLocks, Fixture, Lending, MultiLocks, RLocks, ReadLocks, SingleMultiLocks,
     SingleRedLocks, WriteLocks,
 };
 use crate::support::{Scene, patient};
+use lockkeeper::LockClient;
 
 /// A client whose watchdog lease is this long.
 async fn client_with_lease(scene: &Scene, lease: Duration) -> LockClient {

@@ -2,8 +2,8 @@
 
 use lockkeeper::{BaseLock, Error};
 
-use crate::support::{LIMIT, MS, Scene, eventually, soon};
 use crate::conformance::{Fixture, Lending};
+use crate::support::{LIMIT, MS, Scene, eventually, soon};
 
 /// Redisson: testLockUnlock, testIsLocked.
 pub async fn a_lock_is_free_held_and_free_again<F: Fixture>() {

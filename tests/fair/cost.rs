@@ -4,8 +4,8 @@ use lockkeeper::LockConfig;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::{Faults, LIMIT, SECOND, Scene, connect, eventually, patient, soon, timed, within};
 use crate::fair::{QUEUE, SCORES, config, waits};
+use crate::support::{Faults, LIMIT, SECOND, Scene, connect, eventually, patient, soon, timed, within};
 
 /// Guarantee 10. Without a single message, the heartbeat tells the first waiter.
 #[tokio::test]

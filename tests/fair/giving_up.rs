@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::support::{MS, SECOND, Scene, eventually, soon, throughout, timed};
 use crate::fair::{ALLOWANCE, PLACES, SCORES, config, lasting, left, queue, queued, waits};
+use crate::support::{MS, SECOND, Scene, eventually, soon, throughout, timed};
 
 /// Guarantees 8 and 11. The waiter times out or is dropped, also while it is woken. The next waiter is woken at once.
 #[tokio::test]

@@ -15,8 +15,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use lockkeeper::{LockClient, LockConfigBuilder};
 use crate::support::{SECOND, Scene, child, connect, eventually, patient, poll_until};
+use lockkeeper::{LockClient, LockConfigBuilder};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 

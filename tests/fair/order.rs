@@ -2,8 +2,8 @@
 
 use tokio::time::Instant;
 
-use crate::support::{Child, SECOND, Scene, eventually, soon, timed};
 use crate::fair::{config, queue, queued, waits};
+use crate::support::{Child, SECOND, Scene, eventually, soon, timed};
 
 /// Guarantee 9. Fifty waiters of five processes, which are told to queue one after the other.
 #[tokio::test]
@@ -13,7 +13,8 @@ async fn waiters_are_served_in_the_order_of_arrival() {
     let scene = Scene::start();
     let locks = scene.client_with(config()).await;
     let each = (WAITERS / PROCESSES).to_string();
-    let start = |process| Child::start("fair::child", &format!("{each} told by {process}"), &scene.server.url());
+    let start =
+        |process| Child::start("fair::child", &format!("{each} told by {process}"), &scene.server.url());
     let mut children: Vec<_> = (0..PROCESSES).map(start).collect();
     let guard = locks.fair_lock("a").lock().await.unwrap();
     let mut expected = Vec::new();

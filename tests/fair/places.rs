@@ -1,9 +1,9 @@
 //! When a waiter keeps its place in the queue, and when it loses it.
 
+use crate::fair::{ALLOWANCE, PLACES, QUEUE, SCORES, config, left, queue, queued, waits};
 use crate::support::{
     Child, LIMIT, MS, SECOND, Scene, connect, eventually, patient, soon, throughout, timed,
 };
-use crate::fair::{ALLOWANCE, PLACES, QUEUE, SCORES, config, left, queue, queued, waits};
 
 /// Guarantee 9. A waiting process is killed or stopped, and its waiters are passed over. Also if the first waiter dies
 /// while the lock is free.

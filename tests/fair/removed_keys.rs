@@ -6,8 +6,8 @@ use lockkeeper::LockClient;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::support::{LIMIT, Scene, connect, eventually, patient, soon};
 use crate::fair::{KEYS, PLACES, QUEUE, SCORES, TICKETS, config, java_queues, queue, queued};
+use crate::support::{LIMIT, Scene, connect, eventually, patient, soon};
 
 /// Guarantees 8 and 9. Waiters of one client are queued. These keys are removed, and perhaps the message connection is cut. After
 /// some heartbeats the holder releases. All waiters and a new one are granted the lock, and no key is left.

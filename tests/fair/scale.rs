@@ -3,8 +3,8 @@
 //! The waiters are written into the queue by hand, as other processes would have written them. The test counts the
 //! commands that the scripts run, including commands that look at many waiters at once.
 
-use crate::support::{MS, SECOND, Scene, patient, soon};
 use crate::fair::{KEYS, PLACES, QUEUE, SCORES, TICKETS, config, java_queues, waits};
+use crate::support::{MS, SECOND, Scene, patient, soon};
 
 const MANY: usize = 10_000;
 

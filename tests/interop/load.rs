@@ -25,7 +25,8 @@ pub async fn no_update_is_lost<R: Row>() {
     let scene = Scene::start();
     let java = Java::start(&scene).await;
     let role = format!("{} count", R::NAME);
-    let mut children: Vec<_> = (0..PROCESSES).map(|_| Child::start("child", &role, &scene.server.url())).collect();
+    let mut children: Vec<_> =
+        (0..PROCESSES).map(|_| Child::start("child", &role, &scene.server.url())).collect();
     let mut counting = JoinSet::new();
     for thread in 0..THREADS {
         let actor = rival::<R>(&java, &format!("{thread}"));

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lockkeeper::{Candidate, Error, Leadership};
-use rustix::time::{ClockId, clock_gettime};
 use crate::support::events::Events;
 use crate::support::{Faults, LIMIT, MS, SECOND, Scene, child, connect, eventually, patient, soon};
+use lockkeeper::{Candidate, Error, Leadership};
+use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::support::{Child, LIMIT, MS, SECOND, Scene, soon};
 use super::{LEASE, forget_counter, now};
+use crate::support::{Child, LIMIT, MS, SECOND, Scene, soon};
 
 /// When a process worked in a term, first and last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use lockkeeper::Error;
 use tokio::time::Instant;
 
-use crate::support::{SECOND, Scene, eventually, patient, soon};
 use super::{forget_counter, run};
+use crate::support::{SECOND, Scene, eventually, patient, soon};
 
 /// The work of a term goes on, because its section is still at work. Nothing renews the lease.
 #[tokio::test]

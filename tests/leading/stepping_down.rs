@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use lockkeeper::{Error, Leadership};
 
+use super::{forget_counter, run};
 use crate::support::events::Events;
 use crate::support::{SECOND, Scene, listens, soon};
-use super::{forget_counter, run};
 
 #[tokio::test]
 async fn a_leader_that_steps_down_makes_way_for_another() {

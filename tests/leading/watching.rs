@@ -3,8 +3,8 @@
 use lockkeeper::{Error, LeaderWatch};
 use tokio::time::{Instant, timeout};
 
-use crate::support::{Faults, LIMIT, MS, SECOND, Scene, connect, patient, poll_until, soon};
 use super::{forget_counter, run};
+use crate::support::{Faults, LIMIT, MS, SECOND, Scene, connect, patient, poll_until, soon};
 
 async fn change(watch: &mut LeaderWatch) -> Option<String> {
     soon(watch.changed()).await.unwrap()

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::support::{Child, LIMIT, MS, SECOND, Scene, eventually, patient, soon, timed};
 use crate::read_write::{holds, reader, ready, waits_to_write};
+use crate::support::{Child, LIMIT, MS, SECOND, Scene, eventually, patient, soon, timed};
 
 /// Guarantee 8. Redisson: testMultiInstanceReadLockZombieCleanup, testMultiInstanceZombieReadLockPerformance. Dead
 /// readers count until their own keys expire, although others read all the time.

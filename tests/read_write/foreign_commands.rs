@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use lockkeeper::Error;
 
-use crate::support::{SECOND, Scene, eventually, only_this_is_lost, patient, soon, throughout};
 use crate::read_write::{can_write, holds, reader};
+use crate::support::{SECOND, Scene, eventually, only_this_is_lost, patient, soon, throughout};
 
 /// Guarantee 7. Java's watchdog sets the lease of the lock to its own, even if another reader has a longer one. Before
 /// 4.4.0 it also shortened the leases of all readers. Here renewal raises them again, fixed leases to what is left of

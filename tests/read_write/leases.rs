@@ -4,8 +4,8 @@ use futures_util::future::join_all;
 use lockkeeper::{Error, ReadLock};
 use tokio::time::{Instant, sleep};
 
-use crate::support::{LIMIT, MS, SECOND, Scene, eventually, patient, renewed, soon, throughout, timed};
 use crate::read_write::{holds, reader, waits_to_write, writer};
+use crate::support::{LIMIT, MS, SECOND, Scene, eventually, patient, renewed, soon, throughout, timed};
 
 /// Guarantee 7. Redisson: testReadWriteTTL, testReadLockExpirationRenewal, testName.
 #[tokio::test]

@@ -17,8 +17,8 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{LockClient, LockGuard, ReadLock, WriteLock};
 use crate::support::{Child, Scene, child, connect, eventually, patient};
+use lockkeeper::{LockClient, LockGuard, ReadLock, WriteLock};
 use tokio::sync::Barrier;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;

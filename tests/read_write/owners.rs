@@ -2,8 +2,8 @@
 
 use lockkeeper::Error;
 
-use crate::support::{SECOND, Scene, patient, soon};
 use crate::read_write::{can_read, can_write, holds, reader, writer};
+use crate::support::{SECOND, Scene, patient, soon};
 
 /// Guarantee 1. Redisson: testMultiRead, testWriteLock, testReadLockIsLocked.
 #[tokio::test]

@@ -8,8 +8,8 @@ use lockkeeper::{LockClient, LockConfigBuilder};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
-use crate::support::{LIMIT, MS, SECOND, Scene, eventually, soon, throughout, timed};
 use crate::read_write::{can_read, can_write, reader, writer};
+use crate::support::{LIMIT, MS, SECOND, Scene, eventually, soon, throughout, timed};
 
 const INTENT: &str = "{a}:lockkeeper_intent";
 

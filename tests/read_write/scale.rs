@@ -3,8 +3,8 @@
 //! The other readers are written by hand, as other processes would have written them. The test counts the commands
 //! that the scripts run.
 
-use crate::support::{SECOND, Scene};
 use crate::read_write::{reader, writer};
+use crate::support::{SECOND, Scene};
 
 const MANY: usize = 10_000;
 

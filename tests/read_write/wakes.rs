@@ -3,10 +3,10 @@
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::read_write::{reader, writer};
 use crate::support::{
     Child, Faults, LIMIT, MS, SECOND, Scene, connect, eventually, patient, poll_until, soon, timed,
 };
-use crate::read_write::{reader, writer};
 
 /// Guarantees 8 and 9. Redisson: testWriteRead. Two hundred readers of four processes wait for a writer, and then hold
 /// the lock together.

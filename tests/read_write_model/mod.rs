@@ -25,10 +25,10 @@ mod scenario;
 mod state;
 mod wire;
 
+use crate::support::Server;
 use proptest::test_runner::{Config, RngSeed, TestError, TestRunner, contextualize_config};
 use run::Run;
 use scenario::scenarios;
-use crate::support::Server;
 use wire::Wire;
 
 /// The default lease of the crate.

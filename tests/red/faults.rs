@@ -5,8 +5,8 @@ use std::time::Duration;
 use lockkeeper::{Error, LockConfig};
 use tokio::time::timeout;
 
-use crate::support::{Faults, LIMIT, MS, SECOND, eventually, patient, renewed, soon, throughout, timed};
 use crate::red::{COMMAND, Three, both, impatient, lasting, red};
+use crate::support::{Faults, LIMIT, MS, SECOND, eventually, patient, renewed, soon, throughout, timed};
 
 /// A call that waits for the silent server takes longer than this.
 const NO_WAIT: Duration = COMMAND.saturating_sub(Duration::from_millis(500));

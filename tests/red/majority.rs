@@ -2,9 +2,9 @@
 
 use lockkeeper::{Error, RLock, RedLock, RemainingLease};
 
+use crate::red::{Three, both, lasting, members, red};
 use crate::support::events::Events;
 use crate::support::{Faults, MS, SECOND, connect, eventually, patient, soon, throughout, timed};
-use crate::red::{Three, both, lasting, members, red};
 
 /// Guarantee 1. Redisson: testLockSuccess, testLockSuccess2, testLockFailed.
 #[tokio::test]

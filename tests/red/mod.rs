@@ -6,9 +6,9 @@ mod waiting;
 
 use std::time::Duration;
 
+use crate::support::{LIMIT, MS, Proxy, SECOND, Scene, Server, connect, eventually, within};
 use futures_util::future::join_all;
 use lockkeeper::{LockClient, LockConfig, LockConfigBuilder, LockGuard, RLock, RedLock};
-use crate::support::{LIMIT, MS, Proxy, SECOND, Scene, Server, connect, eventually, within};
 
 /// Three servers, behind a proxy each.
 struct Three {

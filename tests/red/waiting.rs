@@ -8,8 +8,8 @@ use lockkeeper::RedLock;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::support::{MS, SECOND, eventually, patient, quiet, soon, timed};
 use crate::red::{Three, both, red};
+use crate::support::{MS, SECOND, eventually, patient, quiet, soon, timed};
 
 /// Guarantees 1 and 8. Five clients and three servers: votes are split, and all clients make progress.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

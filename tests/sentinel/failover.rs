@@ -4,12 +4,12 @@ use lockkeeper::{Error, LockClient};
 use lockkeeper_testkit::Sentinels;
 use tokio::time::{sleep, timeout};
 
+use crate::sentinel::{client, client_with, end};
 use crate::support::load::Load;
 use crate::support::{
     LIMIT, MS, SECOND, listens, patient, replicated, soon, throughout, timed, waiter, within,
     woken_by_message, works,
 };
-use crate::sentinel::{client, client_with, end};
 
 /// How long after the switch the old master can get commands.
 const LATEST: std::time::Duration = std::time::Duration::from_millis(1_500);

@@ -7,8 +7,8 @@ use lockkeeper::{Error, LockClient, LockGuard};
 use lockkeeper_testkit::Sentinels;
 use tokio::time::Instant;
 
-use crate::support::{MS, SECOND, eventually, replicated, within};
 use crate::sentinel::{client, end};
+use crate::support::{MS, SECOND, eventually, replicated, within};
 
 /// How long after the new master is writable every holder is told. The bar is 500 ms; a busy machine takes longer. The lease is
 /// 30 s, so without the renewals of the switch most holders would be told after several seconds.

@@ -8,9 +8,9 @@ mod lost_writes;
 mod sources;
 mod stale;
 
+use crate::support::{Commands, SECOND, eventually, nothing_is_left, patient};
 use lockkeeper::{LockClient, LockConfigBuilder, Source};
 use lockkeeper_testkit::{MASTER, Sentinels, Server};
-use crate::support::{Commands, SECOND, eventually, nothing_is_left, patient};
 
 fn source(group: &Sentinels) -> Source {
     Source::sentinel(MASTER, group.urls(), "redis://servers/")

@@ -3,9 +3,9 @@
 use lockkeeper::{Credentials, Error, LockClient, Source};
 use lockkeeper_testkit::{MASTER, Sentinels, Server};
 
+use crate::sentinel::{end, is_asked, pair};
 use crate::support::load::Load;
 use crate::support::{SECOND, eventually, listens, patient, renewed, replicated, soon, waiter, works};
-use crate::sentinel::{end, is_asked, pair};
 
 async fn refusal(source: Source) -> (&'static str, String) {
     match LockClient::connect(source).await {

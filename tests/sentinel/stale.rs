@@ -3,8 +3,8 @@
 use lockkeeper_testkit::Sentinels;
 use tokio::time::sleep;
 
-use crate::support::{MS, SECOND, eventually, replicated, throughout, timed, within};
 use crate::sentinel::{client, is_asked, pair};
+use crate::support::{MS, SECOND, eventually, replicated, throughout, timed, within};
 
 /// Another program's owner can use its id again, as a Java thread does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,11 +5,11 @@
 mod outages;
 mod refusals;
 
+use crate::support::fixture::for_each_lock;
+use crate::support::{MS, Server, patient};
 use lockkeeper::LockConfigBuilder;
 use outages::*;
 use refusals::*;
-use crate::support::fixture::for_each_lock;
-use crate::support::{MS, Server, patient};
 
 /// For tests of refusals, which arrive at once. Late replies need longer time-outs.
 fn impatient() -> LockConfigBuilder {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use lockkeeper::{BaseLock, Error};
 
+use crate::server_faults::{answers, impatient};
 use crate::support::fixture::Fixture;
 use crate::support::{
     MS, SECOND, Scene, Server, connect, eventually, patient, renewed, soon, throughout, timed,
 };
-use crate::server_faults::{answers, impatient};
 
 /// Guarantee 15.
 pub async fn out_of_memory_refuses_new_locks_but_not_renewal_or_release<F: Fixture>() {

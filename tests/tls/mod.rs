@@ -8,11 +8,11 @@ mod replicated;
 mod sentinel;
 mod single;
 
+use crate::support::fixture::Fixture;
+use crate::support::{SECOND, eventually, patient, soon};
 use lockkeeper::{BaseLock, Error, LockClient, Source};
 use lockkeeper_testkit::Certificates;
 use redis::{ClientTlsConfig, TlsCertificates};
-use crate::support::fixture::Fixture;
-use crate::support::{SECOND, eventually, patient, soon};
 
 /// Makes certificates, and tells rustls which crypto provider to use.
 fn certificates() -> Certificates {
