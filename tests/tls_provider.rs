@@ -12,14 +12,7 @@ async fn a_missing_crypto_provider_is_invalid_config() {
     let port = ReservedPort::new();
     let listener = std::net::TcpListener::bind(("127.0.0.1", port.number())).unwrap();
     let url = &*format!("rediss://127.0.0.1:{}/", port.number());
-    let sources = || {
-        [
-            Source::url(url),
-            Source::cluster([url]),
-            Source::replicated([url]),
-            Source::sentinel("a", [url], url),
-        ]
-    };
+    let sources = || [Source::url(url), Source::cluster([url]), Source::sentinel("a", [url], url)];
     let refusal =
         async |source| soon(LockClient::connect_with(source, patient().build().unwrap())).await.unwrap_err();
     for source in sources() {

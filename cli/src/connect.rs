@@ -40,7 +40,7 @@ const SINGLE: &str = "single";
 #[derive(Clone)]
 pub(crate) struct Settings {
     source: Source,
-    /// `single`, `sentinel`, `replicated` or `cluster`.
+    /// `single`, `sentinel` or `cluster`.
     pub(crate) kind: String,
     locks: LockConfig,
 }

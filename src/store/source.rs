@@ -29,7 +29,6 @@ pub(super) use origin::Opened;
 ///
 /// - a URL: `redis://user:password@host:6379/0`, or `rediss://` for TLS,
 /// - sentinels, which know the master: [`Source::sentinel`],
-/// - the URLs of a master and its replicas: [`Source::replicated`],
 /// - the URLs of some nodes of a cluster: [`Source::cluster`],
 /// - a [`redis::Client`](Client),
 /// - a [`Config`](deadpool_redis::Config) of deadpool-redis, which is read with serde,
@@ -46,7 +45,7 @@ pub(super) use origin::Opened;
 /// # Ok(()) }
 /// ```
 ///
-/// A source is also read with serde. Its `kind` is `single` (the default), `sentinel`, `replicated` or `cluster`:
+/// A source is also read with serde. Its `kind` is `single` (the default), `sentinel` or `cluster`:
 ///
 /// ```
 /// # use lockkeeper::Source;
@@ -57,8 +56,8 @@ pub(super) use origin::Opened;
 ///     sentinels = ["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/", "redis://10.0.0.3:26379/"]
 ///     urls = ["redis://app:secret@mymaster/0"]
 /// "#)?;
-/// let replicated: Source = toml::from_str(r#"
-///     kind = "replicated"
+/// let cluster: Source = toml::from_str(r#"
+///     kind = "cluster"
 ///     urls = ["redis://10.0.0.1/", "redis://10.0.0.2/"]
 /// "#)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -110,21 +109,6 @@ impl Source {
     ) -> Self {
         let sentinels = sentinels.into_iter().map(Into::into).collect();
         Origin::Sentinel { master: master.into(), sentinels, server: server_url.into() }.into()
-    }
-
-    /// A master and its replicas, by the URLs of all of them. The client asks each which role it has.
-    ///
-    /// This fits services that promote a replica by themselves, and have no sentinels. All URLs must name the same database.
-    ///
-    /// ```no_run
-    /// # use lockkeeper::{LockClient, Source};
-    /// # async fn demo() -> lockkeeper::Result<()> {
-    /// let source = Source::replicated(["redis://10.0.0.1/", "redis://10.0.0.2/"]);
-    /// let locks = LockClient::connect(source).await?;
-    /// # Ok(()) }
-    /// ```
-    pub fn replicated<S: Into<String>>(urls: impl IntoIterator<Item = S>) -> Self {
-        Origin::Replicated(urls.into_iter().map(Into::into).collect()).into()
     }
 
     /// A Redis Cluster or Valkey Cluster, by the URLs of some of its nodes.

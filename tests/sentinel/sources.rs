@@ -1,11 +1,10 @@
-//! What a source with several servers can be, and what it cannot be.
+//! What a source with sentinels can be, and what it cannot be.
 
 use lockkeeper::{Credentials, Error, LockClient, Source};
 use lockkeeper_testkit::{MASTER, Sentinels, Server};
 
-use crate::sentinel::{end, is_asked, pair};
-use crate::support::load::Load;
-use crate::support::{SECOND, eventually, listens, patient, renewed, replicated, soon, waiter, works};
+use crate::sentinel::end;
+use crate::support::{SECOND, eventually, listens, patient, renewed, replicated, soon, waiter};
 
 async fn refusal(source: Source) -> (&'static str, String) {
     match LockClient::connect(source).await {
@@ -23,16 +22,12 @@ async fn a_source_that_cannot_be_used_is_invalid() {
         (Source::sentinel(MASTER, none, url), "sentinels"),
         (Source::sentinel(MASTER, ["nonsense"], url), "sentinels"),
         (Source::sentinel(MASTER, [url], "nonsense"), "url"),
-        (Source::replicated(none), "urls"),
-        (Source::replicated([url, "nonsense"]), "urls"),
-        (Source::replicated([url, "redis://127.0.0.1/1"]), "urls"),
     ] {
         let (found, problem) = refusal(source).await;
         assert_eq!(found, field, "{problem}");
     }
     for (file, field) in [
-        ("kind = \"replicated\"\nurls = []", "urls"),
-        ("kind = \"replicated\"\nurls = [\"a\"]\nmaster = \"a\"", "master"),
+        ("urls = [\"a\"]\nmaster = \"a\"", "master"),
         ("urls = [\"a\"]\nsentinels = [\"a\"]", "sentinels"),
         ("kind = \"sentinel\"\nurls = [\"a\"]\nsentinels = [\"a\"]", "master"),
         ("kind = \"sentinel\"\nurls = [\"a\"]\nmaster = \"a\"", "sentinels"),
@@ -110,22 +105,4 @@ async fn sentinels_and_servers_have_users_of_their_own() {
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap().unlock().await.unwrap();
     end(&group.servers[after], [&locks]).await;
-}
-
-/// Servers without sentinels, one of which somebody promotes.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replicated_source_follows_the_master() {
-    let (mut old, new, locks) = pair().await;
-    let load = Load::start(&locks);
-    works(&old).await;
-    assert_eq!(new.scripts(), 0);
-    new.run::<()>(&["REPLICAOF", "NO", "ONE"]);
-    old.kill();
-    works(&new).await;
-    // It calls itself a master again. That changes nothing for those who use the new one.
-    old.start_again();
-    is_asked(&old).await;
-    assert_eq!(old.scripts(), 0);
-    load.end().await;
-    end(&new, [&locks]).await;
 }

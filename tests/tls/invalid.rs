@@ -24,7 +24,6 @@ async fn certificates_for_a_source_that_cannot_use_them_are_invalid() {
         (Source::url(PLAIN), "`rediss://`"),
         (Source::from(Config::from_url(PLAIN)), "`rediss://`"),
         (Source::cluster([SECURED, PLAIN]), "`rediss://`"),
-        (Source::replicated([PLAIN]), "`rediss://`"),
         (Source::sentinel("a", [SECURED], PLAIN), "`rediss://`"),
         (Source::from(pool()), "pool"),
         (Source::pool(pool(), SECURED), "pool"),

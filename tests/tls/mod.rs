@@ -4,7 +4,6 @@
 
 mod cluster;
 mod invalid;
-mod replicated;
 mod sentinel;
 mod single;
 

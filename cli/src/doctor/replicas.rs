@@ -22,7 +22,6 @@ pub(super) fn deployment(kind: &str, masters: usize) -> Finding {
     let text = match kind {
         "cluster" => format!("a cluster with {masters} masters"),
         "sentinel" => "a master that sentinels watch: the client follows a failover".to_owned(),
-        "replicated" => "a master with replicas: the client follows a failover".to_owned(),
         _ => "one server: the client follows no failover".to_owned(),
     };
     Finding::ok("deployment", text)
@@ -99,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_group_needs_a_replica_and_a_single_server_does_not() {
-        for kind in ["sentinel", "replicated", "cluster"] {
+        for kind in ["sentinel", "cluster"] {
             assert_eq!(found(kind, &["connected_slaves:0"]).0, Warning, "{kind}");
         }
         assert_eq!(found("single", &["connected_slaves:0"]), (Ok, "none".to_owned()));

@@ -76,7 +76,7 @@ pub(super) fn refused(error: Error) -> std::result::Result<Finding, Failure> {
         Error::Unreachable(_) | Error::TimedOut(_) => {
             "check the address, the network, and whether the server runs"
         }
-        Error::ReadOnly(_) => "connect to the master, or use the kind `sentinel` or `replicated`",
+        Error::ReadOnly(_) => "connect to the master, or use the kind `sentinel`",
         Error::UnsupportedServer { .. } => {
             "use Redis 7.0, Valkey 7.2 or newer, without a proxy that changes commands"
         }

@@ -29,7 +29,6 @@ enum Kind {
     #[default]
     Single,
     Cluster,
-    Replicated,
     Sentinel,
 }
 
@@ -46,10 +45,6 @@ impl Fields {
             Kind::Cluster => {
                 Group::cluster(urls.clone(), None, Duration::ZERO)?;
                 Origin::Cluster(urls)
-            }
-            Kind::Replicated => {
-                Group::check_servers(&urls)?;
-                Origin::Replicated(urls)
             }
         };
         Ok((origin, certificates))

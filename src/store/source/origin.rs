@@ -21,7 +21,6 @@ pub(super) enum Origin {
     #[cfg(feature = "memory")]
     Memory(MemoryServer),
     Pool(Pool, Option<String>),
-    Replicated(Vec<String>),
     Sentinel {
         master: String,
         sentinels: Vec<String>,
@@ -67,9 +66,6 @@ impl Origin {
             Self::Url(url) => Ok(dials(Endpoint::new(url, credentials, limit)?.secured(certificates)?)),
             Self::Client(info) => Ok(dials(Endpoint::new(*info, credentials, limit)?.secured(certificates)?)),
             Self::Cluster(urls) => several(Group::cluster(urls, credentials.as_ref(), limit)?, certificates),
-            Self::Replicated(urls) => {
-                several(Group::replicated(urls, credentials.as_ref(), limit)?, certificates)
-            }
             Self::Sentinel { master, sentinels, server } => {
                 let server = Box::new(Endpoint::new(server, credentials, limit)?);
                 several(Group::sentinel(master, sentinels, server, limit)?, certificates)
@@ -103,7 +99,6 @@ impl Origin {
             Self::Memory(_) => "Source::Memory",
             Self::Pool(_, None) => "Source::Pool",
             Self::Pool(_, Some(_)) => "Source::Pool with an address",
-            Self::Replicated(_) => "Source::Replicated",
             Self::Sentinel { .. } => "Source::Sentinel",
             Self::Url(_) => "Source::Url",
         }

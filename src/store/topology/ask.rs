@@ -1,4 +1,4 @@
-//! Asking servers who the master is. Each kind of source asks in its own way.
+//! Asks sentinels or the nodes of a cluster who the masters are.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use redis::{Cmd, FromRedisValue, Value, cmd};
 use tokio::time::timeout;
 
 use super::address::Address;
-use super::map::{Rank, Vote, is_decided, votes_of_servers};
+use super::map::{Rank, Vote, is_decided};
 use super::slots::{Map, Range};
 use crate::fault::{Fault, FaultKind, Sent};
 use crate::store::dial;
@@ -26,25 +26,16 @@ const GRACE: Duration = Duration::from_millis(50);
 pub(super) enum Way {
     /// Each node of a cluster tells who the master of each slot is.
     Cluster,
-    /// Each data server tells its own role.
-    Replicated,
     /// Each sentinel tells who the master of this name is. The endpoint says how to connect to data servers.
     Sentinel { master: String, server: Box<Endpoint> },
 }
 
 impl Way {
-    fn votes(&self, answers: &[(Address, Vote)]) -> Vec<Vote> {
+    /// Whether these votes are enough, of so many who were asked: the others would hardly change the result.
+    fn is_decided(&self, votes: &[Vote], asked: usize) -> bool {
         match self {
-            Self::Replicated => votes_of_servers(answers),
-            Self::Cluster | Self::Sentinel { .. } => answers.iter().map(|(_, vote)| vote.clone()).collect(),
-        }
-    }
-
-    /// Whether these answers are enough, of so many who were asked: the others would hardly change the result.
-    fn is_decided(&self, answers: &[(Address, Vote)], asked: usize) -> bool {
-        match self {
-            Self::Cluster => answers.len() * 2 > asked,
-            _ => is_decided(&self.votes(answers), asked),
+            Self::Cluster => votes.len() * 2 > asked,
+            Self::Sentinel { .. } => is_decided(votes, asked),
         }
     }
 }
@@ -84,20 +75,20 @@ impl Asked {
     /// Asks all at once, with this time limit. Returns their votes, and the fault of each that gave no answer.
     pub(super) async fn ask(&mut self, limit: Duration) -> (Vec<Vote>, Vec<Fault>) {
         let (way, all) = (&self.way, self.servers.len());
-        let (mut answers, mut faults) = (Vec::new(), Vec::new());
+        let (mut votes, mut faults) = (Vec::new(), Vec::new());
         let mut asking: FuturesUnordered<_> =
             self.servers.iter_mut().map(|server| server.ask_in_time(limit, way)).collect();
         loop {
             let next = asking.next();
-            let answer = if way.is_decided(&answers, all) {
+            let answer = if way.is_decided(&votes, all) {
                 timeout(GRACE, next).await.unwrap_or_default()
             } else {
                 next.await
             };
             match answer {
-                Some(Ok(answer)) => answers.push(answer),
+                Some(Ok(vote)) => votes.push(vote),
                 Some(Err(fault)) => faults.push(fault),
-                None => return (way.votes(&answers), faults),
+                None => return (votes, faults),
             }
         }
     }
@@ -105,7 +96,7 @@ impl Asked {
     /// Asks the one whose turn it is.
     pub(super) async fn ask_next(&mut self, limit: Duration) -> Result<Vote, Fault> {
         self.turn = (self.turn + 1) % self.servers.len();
-        self.servers[self.turn].ask_in_time(limit, &self.way).await.map(|(_, vote)| vote)
+        self.servers[self.turn].ask_in_time(limit, &self.way).await
     }
 
     /// Closes the connections, so that the next question is asked with the latest credentials.
@@ -115,20 +106,14 @@ impl Asked {
 }
 
 impl Server {
-    async fn ask_in_time(&mut self, limit: Duration, way: &Way) -> Result<(Address, Vote), Fault> {
+    async fn ask_in_time(&mut self, limit: Duration, way: &Way) -> Result<Vote, Fault> {
         let late = |_| Fault::new(FaultKind::TimedOut, Sent::Unknown, "no answer in time");
-        let vote = timeout(limit, self.ask(way)).await.map_err(late)??;
-        Ok((self.address.clone(), vote))
+        timeout(limit, self.ask(way)).await.map_err(late)?
     }
 
     async fn ask(&mut self, way: &Way) -> Result<Vote, Fault> {
         match way {
             Way::Cluster => self.ask_cluster().await,
-            Way::Replicated => {
-                let role = self.send(&cmd("ROLE")).await?;
-                let master = master_of(&role, &self.address).ok_or_else(|| Fault::unexpected(&role))?;
-                Ok(Vote::one(Rank::default(), master))
-            }
             Way::Sentinel { master, server } => self.ask_sentinel(master, server).await,
         }
     }
@@ -206,19 +191,6 @@ impl Facts {
     fn address(&self, asked: &Address) -> Result<Address, Fault> {
         let port = self.text("port").parse().map_err(|_| Fault::unexpected(&self.0))?;
         Ok(Address::announced(self.text("ip").to_owned(), port, asked))
-    }
-}
-
-/// Reads the reply of `ROLE`: the master is the server itself, or the one that it copies.
-fn master_of(role: &Value, asked: &Address) -> Option<Address> {
-    let Value::Array(facts) = role else { return None };
-    match (&*String::from_redis_value_ref(facts.first()?).ok()?, &facts[1..]) {
-        ("master", _) => Some(asked.clone()),
-        ("slave", [host, port, ..]) => {
-            let host = String::from_redis_value_ref(host).ok()?;
-            Some(Address::announced(host, u16::from_redis_value_ref(port).ok()?, asked))
-        }
-        _ => None,
     }
 }
 

@@ -13,7 +13,7 @@ use crate::store::error::{OpenError, SourceError};
 #[derive(Clone)]
 pub(in crate::store) struct Group {
     pub(super) way: Way,
-    /// Those who are asked: sentinels, or the servers themselves.
+    /// Those who are asked: sentinels, or nodes of a cluster.
     pub(super) asked: Vec<(Address, Endpoint)>,
 }
 
@@ -23,38 +23,14 @@ impl Group {
         credentials: Option<&Credentials>,
         limit: Duration,
     ) -> Result<Self, SourceError> {
-        let group = Self::of_servers(Way::Cluster, urls, credentials, limit)?;
-        if group.databases().any(|database| database != 0) {
+        if urls.is_empty() {
+            return Err(SourceError::field("urls", "must name at least one node"));
+        }
+        let asked = asked("urls", urls, credentials, limit)?;
+        if asked.iter().any(|(_, node)| node.database() != 0) {
             return Err(SourceError::field("urls", "must name no database but 0: a cluster has no other"));
         }
-        Ok(group)
-    }
-
-    pub(in crate::store) fn replicated(
-        urls: Vec<String>,
-        credentials: Option<&Credentials>,
-        limit: Duration,
-    ) -> Result<Self, SourceError> {
-        let group = Self::of_servers(Way::Replicated, urls, credentials, limit)?;
-        if group.databases().any(|database| Some(database) != group.databases().next()) {
-            return Err(SourceError::field("urls", "must name the same database"));
-        }
-        Ok(group)
-    }
-
-    /// The servers themselves are asked.
-    fn of_servers(
-        way: Way,
-        urls: Vec<String>,
-        credentials: Option<&Credentials>,
-        limit: Duration,
-    ) -> Result<Self, SourceError> {
-        Self::check_servers(&urls)?;
-        Ok(Self { way, asked: asked("urls", urls, credentials, limit)? })
-    }
-
-    fn databases(&self) -> impl Iterator<Item = i64> {
-        self.asked.iter().map(|(_, server)| server.database())
+        Ok(Self { way: Way::Cluster, asked })
     }
 
     pub(in crate::store) fn sentinel(
@@ -85,14 +61,6 @@ impl Group {
         Ok(self)
     }
 
-    pub(in crate::store) fn check_servers(urls: &[String]) -> Result<(), SourceError> {
-        if urls.is_empty() {
-            Err(SourceError::field("urls", "must name at least one server"))
-        } else {
-            Ok(())
-        }
-    }
-
     pub(in crate::store) fn check_sentinel(master: &str, sentinels: &[String]) -> Result<(), SourceError> {
         if master.is_empty() {
             Err(SourceError::field("master", "must be the name by which the sentinels know the master"))
@@ -107,7 +75,7 @@ impl Group {
     pub(super) fn endpoint(&self, address: &Address) -> Endpoint {
         let at = |server: &Endpoint| server.at(&address.host, address.port);
         match &self.way {
-            Way::Cluster | Way::Replicated => {
+            Way::Cluster => {
                 let own = self.asked.iter().find(|(asked, _)| asked == address);
                 own.map_or_else(|| at(&self.asked[0].1), |(_, server)| server.clone())
             }

@@ -30,13 +30,6 @@ impl Vote {
     }
 }
 
-/// The votes that count among servers that know only their own role. A master votes for itself, and a replica for the master that
-/// it copies. Only a server that votes for itself can win: a replica also names a master that is dead.
-pub(super) fn votes_of_servers(answers: &[(Address, Vote)]) -> Vec<Vote> {
-    let is_master = |map: &Map| answers.iter().any(|(by, vote)| vote.map == *map && map.has(by));
-    answers.iter().map(|(_, vote)| vote).filter(|vote| is_master(&vote.map)).cloned().collect()
-}
-
 /// Of the latest votes, the most frequent one. In a tie, the present map stays. `None`: there is no vote.
 pub(super) fn elect(votes: &[Vote], present: Option<&Map>) -> Option<Vote> {
     let latest = votes.iter().map(|vote| vote.rank).max()?;
@@ -111,19 +104,5 @@ mod tests {
         assert!(is_decided(&[vote("a"), vote("b"), vote("b")], 3));
         assert!(!is_decided(&[vote("a")], 2));
         assert!(is_decided(&[vote("a")], 1));
-    }
-
-    #[test]
-    fn a_dead_master_is_not_elected_however_many_replicas_name_it() {
-        let replicas = [(at("b"), vote("a")), (at("c"), vote("a"))];
-        assert_eq!(votes_of_servers(&replicas), []);
-        let promoted = [(at("b"), vote("b")), (at("c"), vote("a"))];
-        assert_eq!(elected(&votes_of_servers(&promoted), "a"), Some(map("b")));
-    }
-
-    #[test]
-    fn of_two_masters_the_one_with_replicas_wins() {
-        let answers = [(at("a"), vote("a")), (at("b"), vote("b")), (at("c"), vote("b"))];
-        assert_eq!(elected(&votes_of_servers(&answers), "a"), Some(map("b")));
     }
 }

@@ -65,10 +65,6 @@ struct State {
     map: Map,
     rank: Rank,
     switched_at: Instant,
-    /// When somebody last named the present master.
-    named_at: Instant,
-    /// Servers that were the master before.
-    earlier: BTreeSet<Address>,
     /// The servers of the map, and guests.
     servers: BTreeMap<Address, Member>,
     /// Servers to which a redirect led, and when the last one did.
@@ -90,7 +86,7 @@ impl Topology {
             Way::Cluster => {
                 (Rank::default(), Map::default().updated(votes.iter().map(|vote| &vote.map), true))
             }
-            _ => elect(&votes, None).map(|vote| (vote.rank, vote.map)).unwrap_or_default(),
+            Way::Sentinel { .. } => elect(&votes, None).map(|vote| (vote.rank, vote.map)).unwrap_or_default(),
         };
         let Some(first) = map.first() else { return Err(group.explain(faults)) };
         let master = Arc::new(Master::new(group.endpoint(first)));
@@ -107,13 +103,10 @@ impl Topology {
 
     /// The servers of a map, with this one as the master of those that have only one. Connects to none.
     fn new(group: Group, config: LockConfig, master: Arc<Master>, rank: Rank, map: Map) -> Self {
-        let now = Instant::now();
         let state = State {
             map,
             rank,
-            switched_at: now,
-            named_at: now,
-            earlier: BTreeSet::new(),
+            switched_at: Instant::now(),
             servers: BTreeMap::new(),
             guests: BTreeMap::new(),
         };
@@ -207,7 +200,7 @@ impl Topology {
                 let have_most_answered = votes.len() * 2 > self.known(&state, votes).len();
                 Some(state.map.updated(votes.iter().map(|vote| &vote.map), have_most_answered))
             }
-            _ => self.elected(&mut state, votes),
+            Way::Sentinel { .. } => self.elected(&mut state, votes),
         };
         if let Some(map) = map {
             self.adopt(state, map);
@@ -223,27 +216,12 @@ impl Topology {
         if vote.rank < state.rank && !is_news() {
             return None;
         }
-        if votes.iter().any(|vote| vote.map == state.map) {
-            state.named_at = Instant::now();
-        }
-        // An earlier master that came back still calls itself a master. While the present one is silent for a moment, that must not
-        // count.
-        let is_back =
-            vote.rank == state.rank && vote.map.first().is_some_and(|master| state.earlier.contains(master));
-        let asked = self.group.asked.len();
-        if is_back && state.named_at.elapsed() < NEWS && !has_majority(&vote, votes, asked) {
-            return None;
-        }
         let Vote { rank, map, .. } = vote;
         state.rank = rank;
         if map == state.map {
             return None;
         }
         state.switched_at = Instant::now();
-        if let (Some(before), Some(master)) = (state.map.first(), map.first()) {
-            state.earlier.remove(master);
-            state.earlier.insert(before.clone());
-        }
         Some(map)
     }
 

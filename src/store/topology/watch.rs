@@ -43,7 +43,7 @@ pub(super) fn watch<U: Fn(&[Vote]) -> Option<Vec<(Address, Endpoint)>>>(
     update: U,
 ) -> impl Future<Output = ()> + use<U> {
     let sentinels = match &group.way {
-        Way::Cluster | Way::Replicated => &[][..],
+        Way::Cluster => &[][..],
         Way::Sentinel { .. } => &group.asked,
     };
     let listening: Vec<_> =
