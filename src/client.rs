@@ -229,8 +229,7 @@ impl LockClient {
     /// # Errors
     ///
     /// An empty pattern, [`Permission`](crate::Error::Permission), or a fault of server or network that lasted for `retry_timeout`.
-    /// Users need more
-    /// [rights](https://docs.rs/lockkeeper/latest/lockkeeper/guide/operations/index.html#users-and-rights) than for locking.
+    /// Users need more [rights](crate::guide::operations#users-and-rights) than for locking.
     ///
     /// # Cancel safety
     ///

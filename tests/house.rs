@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
 
 use crate::support::sources::{files, root};
 use syn::visit::{self, Visit};
@@ -217,37 +218,107 @@ fn pages() -> BTreeMap<PathBuf, String> {
     pages
 }
 
-const DOCS: &str = "https://docs.rs/lockkeeper/latest/lockkeeper/";
-const SOURCE: &str = "https://docs.rs/crate/lockkeeper/latest/source/";
+/// The lines of a page that are not code.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
+}
 
-/// The file of this repository that a link leads to. None: it leads elsewhere.
-fn linked_file(page: &Path, link: &str) -> Option<PathBuf> {
-    let link = link.split('#').next().filter(|link| !link.is_empty())?;
-    if let Some(path) = link.strip_prefix(SOURCE) {
-        return Some(path.into());
+fn links(text: &str) -> Vec<String> {
+    let prose = prose(text).collect::<Vec<_>>().join("\n");
+    prose.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())).collect()
+}
+
+/// The anchors of the headings of a page. Hosting sites and rustdoc make the same ones.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut anchors = BTreeSet::new();
+    for heading in prose(text).filter(|line| line.starts_with('#')) {
+        let letters = heading.trim_start_matches('#').trim().chars();
+        let kept = letters.filter(|letter| letter.is_alphanumeric() || "-_ ".contains(*letter));
+        let anchor: String = kept.collect::<String>().to_lowercase().replace(' ', "-");
+        assert!(anchors.insert(anchor), "two headings have one anchor: {heading}");
     }
-    if let Some(path) = link.strip_prefix(DOCS) {
-        let guide = path.strip_prefix("guide/").and_then(|path| path.strip_suffix("/index.html"))?;
-        return Some(format!("docs/{guide}.md").into());
+    anchors
+}
+
+/// The file that a link leads to, relative to the package.
+fn linked_file(page: &Path, link: &str) -> PathBuf {
+    let mut file = page.parent().unwrap().to_owned();
+    for part in Path::new(link).components() {
+        match part {
+            Component::ParentDir => assert!(file.pop(), "{}: {link} leaves the repository", page.display()),
+            part => file.push(part),
+        }
     }
-    (!link.contains("://")).then(|| page.parent().unwrap().join(link))
+    file
+}
+
+fn packaged_files() -> BTreeSet<PathBuf> {
+    let list = ["package", "--list", "--allow-dirty", "--offline"];
+    let output = Command::new(env!("CARGO")).args(list).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(PathBuf::from).collect()
+}
+
+/// Links in other parts of the repository would be dead on docs.rs, on crates.io and in an unpacked package.
+#[test]
+fn relative_links_lead_to_a_file_and_a_heading() {
+    let packaged = packaged_files();
+    let mut pages = pages();
+    pages.extend(files("benches", &["md"]));
+    for (page, text) in pages {
+        let name = page.display();
+        for link in links(&text) {
+            assert!(!is_own_documentation(&link), "{name}: {link} is not a relative path");
+            if link.contains("://") {
+                continue;
+            }
+            let (file, anchor) = link.split_once('#').map_or((&*link, None), |(file, at)| (file, Some(at)));
+            let file = if file.is_empty() { page.clone() } else { linked_file(&page, file) };
+            assert!(root().join(&file).exists(), "{name}: {link} leads nowhere");
+            if let Some(anchor) = anchor {
+                let text = fs::read_to_string(root().join(&file)).unwrap();
+                assert!(anchors(&text).contains(anchor), "{name}: {link} leads to no heading");
+            }
+            let is_packaged = !packaged.contains(&page) || packaged.contains(&file);
+            assert!(is_packaged, "{name}: {link} is not in the package. Name the file without a link");
+        }
+    }
+}
+
+fn is_own_documentation(link: &str) -> bool {
+    link.contains("docs.rs/lockkeeper/") || link.contains("docs.rs/crate/lockkeeper/")
+}
+
+/// rustdoc checks links to items, and accepts every path to a file.
+#[test]
+fn doc_comments_link_items_and_not_files() {
+    for folder in ["src", "examples", "cli/src", "testkit/src"] {
+        for (file, text) in files(folder, &["rs"]) {
+            let comments = text.lines().filter_map(|line| {
+                let line = line.trim_start();
+                line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))
+            });
+            let comments = comments.collect::<Vec<_>>().join("\n");
+            for link in links(&comments) {
+                let is_path = !link.contains("://") && link.contains(['/', '.']);
+                let name = file.display();
+                assert!(!is_path && !is_own_documentation(&link), "{name}: link the item and not {link}");
+            }
+        }
+    }
 }
 
 #[test]
-fn links_between_pages_lead_somewhere() {
-    for (page, text) in pages() {
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            // crates.io and docs.rs show these pages, and do not know the repository.
-            let is_shown = page == Path::new("README.md") || page.starts_with("docs");
-            assert!(
-                !is_shown || link.contains("://") || link.starts_with('#'),
-                "{}: {link} is relative",
-                page.display()
-            );
-            if let Some(file) = linked_file(&page, link) {
-                assert!(root().join(&file).exists(), "{}: {link} leads nowhere", page.display());
-            }
-        }
+fn every_page_for_users_is_in_the_guide() {
+    let guide = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    for page in files("docs", &["md"]).keys() {
+        let copy = format!("concat!(env!(\"OUT_DIR\"), \"/{}\")", page.display());
+        assert!(guide.contains(&copy), "src/lib.rs lacks {copy}");
     }
 }
 

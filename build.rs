@@ -1,0 +1,66 @@
+//! Copies the README and the pages of `docs/` for rustdoc, and adapts their links. In the repository, links are relative paths,
+//! which lead nowhere in rustdoc.
+
+use std::path::Path;
+use std::{env, fs};
+
+/// Pages of `docs/` for maintainers, which are not in the guide of `src/lib.rs`.
+const NOT_IN_GUIDE: [&str; 1] = ["releasing"];
+
+fn main() {
+    let out = env::var("OUT_DIR").expect("cargo sets OUT_DIR");
+    fs::create_dir_all(Path::new(&out).join("docs")).expect("OUT_DIR is writable");
+    copy("README.md", &out);
+    for entry in fs::read_dir("docs").expect("the package has docs/") {
+        let name = entry.expect("docs/ is readable").file_name();
+        if let Some(name) = name.to_str().filter(|name| name.ends_with(".md")) {
+            copy(&format!("docs/{name}"), &out);
+        }
+    }
+    println!("cargo::rerun-if-changed=README.md");
+    println!("cargo::rerun-if-changed=docs");
+}
+
+fn copy(page: &str, out: &str) {
+    let text = fs::read_to_string(page).unwrap_or_else(|error| panic!("{page}: {error}"));
+    let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let mut is_code = false;
+    let mut copy = String::new();
+    for line in text.lines() {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        copy += &if is_code || is_fence { line.to_owned() } else { with_links_for_rustdoc(folder, line) };
+        copy.push('\n');
+    }
+    fs::write(Path::new(out).join(page), copy).expect("OUT_DIR is writable");
+}
+
+fn with_links_for_rustdoc(folder: &str, line: &str) -> String {
+    let mut parts = line.split("](");
+    let mut adapted = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (link, rest) =
+            part.split_once(')').unwrap_or_else(|| panic!("a link goes on in the next line: {line}"));
+        adapted += &format!("]({}){rest}", for_rustdoc(folder, link));
+    }
+    adapted
+}
+
+/// Returns the link to a page of the guide, or to a file of this version on docs.rs.
+fn for_rustdoc(folder: &str, link: &str) -> String {
+    if link.starts_with('#') || link.contains("://") {
+        return link.to_owned();
+    }
+    let path = match link.strip_prefix("../") {
+        Some(path) => path.to_owned(),
+        None if folder.is_empty() => link.to_owned(),
+        None => format!("{folder}/{link}"),
+    };
+    let (file, anchor) = path.find('#').map_or((&*path, ""), |at| path.split_at(at));
+    let page = file.strip_prefix("docs/").and_then(|name| name.strip_suffix(".md"));
+    match page.filter(|page| !NOT_IN_GUIDE.contains(page)) {
+        Some(page) => format!("crate::guide::{page}{anchor}"),
+        None if file == "README.md" => format!("crate{anchor}"),
+        None => format!("https://docs.rs/crate/lockkeeper/{}/source/{path}", env!("CARGO_PKG_VERSION")),
+    }
+}
