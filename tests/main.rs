@@ -14,6 +14,7 @@ mod credentials;
 mod endings;
 mod fair;
 mod fenced;
+mod first_contact;
 mod house;
 mod interleavings;
 mod late_copies;

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::connection_index::{ConnectionCount, ConnectionIndex};
 use super::dial::MessageDial;
 use super::error::OpenError;
+use super::first_contact;
 use super::identity::Identity;
 use super::listener::Listener;
 use super::login;
@@ -66,7 +67,23 @@ impl Store {
         config: &LockConfig,
         listener: Arc<dyn Listener>,
     ) -> Result<Self, OpenError> {
-        let (servers, messages, task) = match source.open(config)? {
+        let opened = source.open(config)?;
+        let endpoint_of = opened.endpoints();
+        match Self::connect(opened, config, listener).await {
+            Err(OpenError::Fault(fault)) => {
+                let endpoint = endpoint_of(fault.server());
+                Err(OpenError::Fault(first_contact::explained(fault, endpoint.as_ref()).await))
+            }
+            result => result,
+        }
+    }
+
+    async fn connect(
+        opened: Opened,
+        config: &LockConfig,
+        listener: Arc<dyn Listener>,
+    ) -> Result<Self, OpenError> {
+        let (servers, messages, task) = match opened {
             Opened::One(commands, messages) => {
                 let address = messages.as_ref().map(|messages| messages.address().into());
                 let address = address.unwrap_or_else(|| "the server of a pool".into());

@@ -7,6 +7,7 @@ mod dial;
 mod endpoint;
 mod error;
 mod facade;
+mod first_contact;
 mod identity;
 mod listener;
 mod login;

@@ -152,8 +152,7 @@ pub(super) fn fault(error: RedisError) -> Fault {
         _ if is_broken(&error) => (FaultKind::Broken, Sent::Unknown),
         _ => (FaultKind::Rejected, Sent::Unknown),
     };
-    // As text: an error of the library repeats its source, and its type must not be visible to users.
-    let mut fault = Fault::new(kind, sent, error.to_string());
+    let mut fault = Fault::new(kind, sent, with_advice(&error));
     fault.redirect = redirect.map(Arc::new);
     fault
 }
@@ -175,13 +174,53 @@ pub(super) fn connect_fault(error: RedisError) -> Fault {
     let kind = match fault(error.clone()).kind {
         _ if error.kind() == ErrorKind::InvalidClientConfig => FaultKind::Configuration,
         _ if detail.contains("DB index") => FaultKind::Configuration,
-        _ if detail.contains("no permissions") => FaultKind::Permission,
+        _ if detail.contains("no permissions") || detail.contains("protected mode") => FaultKind::Permission,
+        _ if detail.contains(FULL) => FaultKind::Unavailable,
         kind @ (FaultKind::Authentication | FaultKind::Permission) => kind,
         _ if is_tls_refusal(&error.to_string()) => FaultKind::Configuration,
         _ => FaultKind::Unreachable,
     };
-    Fault::new(kind, Sent::No, error.to_string())
+    Fault::new(kind, Sent::No, with_advice(&error))
 }
+
+/// Translates what a server says, without the `-`, when it refuses a client before the first command.
+pub(super) fn refused_contact(error: &str) -> Fault {
+    let words = error.split(['.', '\r']).next().unwrap_or_default(); // the rest is long
+    Fault::new(caught(error), Sent::No, advised(words))
+}
+
+/// The text of an error of the library. As text: such an error repeats its source, and its type must not be visible to users.
+fn with_advice(error: &RedisError) -> String {
+    advised(&error.to_string())
+}
+
+/// How a server says that it has no place for another client.
+const FULL: &str = "max number of clients";
+
+/// Puts what to do in front of words that do not say it. Users search for the words, so they stay.
+fn advised(words: &str) -> String {
+    const ADVICE: [(&str, &str); 8] = [
+        ("NOAUTH", "the server wants a password, and the URL has none"),
+        (
+            "protected mode",
+            "the server is in protected mode: set a password (`requirepass`), or `protected-mode no` in a network that you trust",
+        ),
+        (FULL, "the server has no place for another client: close some, or raise `maxclients`"),
+        ("read only replica", "connect to the master; `Source::sentinel` and `Source::cluster` find it"),
+        (
+            "CaUsedAsEndEntity",
+            "the server shows the certificate of an authority: give it one of its own that the authority signed, and pass the \
+             authority's to `Source::with_certificates`",
+        ),
+        ("UnknownIssuer", UNKNOWN_AUTHORITY),
+        ("certificate verify failed", UNKNOWN_AUTHORITY),
+        ("self-signed certificate", UNKNOWN_AUTHORITY),
+    ];
+    let known = ADVICE.iter().find(|(part, _)| words.contains(part));
+    known.map_or_else(|| words.to_owned(), |(_, advice)| format!("{advice} ({words})"))
+}
+
+const UNKNOWN_AUTHORITY: &str = "an authority signed the server's certificate that this client does not know: pass its certificate to `Source::with_certificates`";
 
 /// Whether client and server do not accept each other's certificates, or only one of them uses TLS. The library hides the types of
 /// these errors, so their text decides.
@@ -237,9 +276,10 @@ fn refusal(code: &str, detail: &str) -> FaultKind {
     match code {
         // From a script whose keys are at this node. Before a script runs, the code is CLUSTERDOWN.
         "ERR" if detail.contains("while the cluster is down") => FaultKind::Unavailable,
+        "ERR" if detail.contains(FULL) => FaultKind::Unavailable,
         "ERR" if SCRIPT_REFUSALS.iter().any(|words| detail.contains(words)) => FaultKind::Permission,
         "NOAUTH" | "WRONGPASS" => FaultKind::Authentication,
-        "NOPERM" => FaultKind::Permission,
+        "DENIED" | "NOPERM" => FaultKind::Permission,
         "OOM" => FaultKind::OutOfMemory,
         "READONLY" => FaultKind::ReadOnly,
         "WRONGTYPE" => FaultKind::WrongType,

@@ -71,7 +71,7 @@ impl Certificates {
         Path::new(&self.0).join(file)
     }
 
-    fn text_path(&self, file: &str) -> String {
+    pub(crate) fn text_path(&self, file: &str) -> String {
         self.path(file).to_str().expect("a path of text").to_owned()
     }
 }

@@ -5,6 +5,7 @@
 //! - [`Sentinels`] are three sentinels that watch a master and two replicas.
 //! - [`Cluster`] is a group of masters that share the slots, with replicas. Slots can be moved, and nodes added.
 //! - [`Certificates`] are for servers and clients that speak TLS.
+//! - [`Refusal`] is a server that refuses a new client.
 //! - [`Commands`] are what tests and benchmarks run on a server, and what they read from it.
 //! - [`Proxy`] stands between a client and a server, and makes the faults that a network can make.
 //! - [`lua`] reads the scripts of lockkeeper as the crate sends them.
@@ -20,6 +21,7 @@ pub mod lua;
 mod port;
 mod process;
 mod proxy;
+mod refusal;
 pub mod resp;
 mod sentinels;
 mod server;
@@ -32,5 +34,6 @@ pub use commands::Commands;
 pub use port::ReservedPort;
 pub use process::signal;
 pub use proxy::{Faults, Proxy};
+pub use refusal::Refusal;
 pub use sentinels::{MASTER, Sentinels};
 pub use server::Server;

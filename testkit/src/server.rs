@@ -56,7 +56,8 @@ impl Server {
 
     /// Starts a server that speaks TLS with clients. `asks`: it accepts only clients with a certificate.
     pub fn secured(certificates: &Certificates, asks: bool, args: &[&str]) -> Self {
-        let mut server = Self::prepared(args).with_tls(certificates, asks);
+        let mut server = Self::prepared(&[]).with_tls(certificates, asks);
+        server.args.extend(args.iter().map(|arg| (*arg).to_owned())); // they count more
         server.begin();
         server
     }

@@ -14,7 +14,7 @@ use lockkeeper_testkit::Certificates;
 use redis::{ClientTlsConfig, TlsCertificates};
 
 /// Makes certificates, and tells rustls which crypto provider to use.
-fn certificates() -> Certificates {
+pub fn certificates() -> Certificates {
     let _ = rustls::crypto::ring::default_provider().install_default(); // another test was faster
     Certificates::new()
 }

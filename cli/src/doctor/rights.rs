@@ -68,23 +68,42 @@ fn any_name(key: &str, id: &str) -> String {
     format!("{before}*{after}")
 }
 
+/// What to do, by words of the error. The same kind of error can have several causes.
+const BY_WORDS: [(&str, &str); 7] = [
+    ("protected mode", "set a password on the server, or `protected-mode no` in a network that you trust"),
+    ("max number of clients", "close clients that nobody needs, or raise `maxclients` of the server"),
+    ("does not speak TLS", "begin the URL with `redis://`"),
+    ("wants TLS", "begin the URL with `rediss://`"),
+    (
+        "wants a password",
+        "name the password in the URL: redis://user:password@host, or redis://:password@host",
+    ),
+    (
+        "certificate of an authority",
+        "give the server a certificate that the authority signed, and name the authority's as `root_cert` in a file",
+    ),
+    ("an authority signed", "name the certificate of the authority as `root_cert` in a file"),
+];
+
 /// Why a client could not be made. Bad arguments end the command.
 pub(super) fn refused(error: Error) -> std::result::Result<Finding, Failure> {
-    let advice = match error {
+    let text = error.to_string();
+    let known = BY_WORDS.iter().find(|(words, _)| text.contains(words)).map(|(_, advice)| *advice);
+    let advice = known.unwrap_or(match error {
         Error::Authentication(_) => "check the user and the password of the URL",
         Error::Permission(_) => "grant the rights of docs/operations.md",
         Error::Unreachable(_) | Error::TimedOut(_) => {
             "check the address, the network, and whether the server runs"
         }
-        Error::ReadOnly(_) => "connect to the master, or use the kind `sentinel`",
+        Error::ReadOnly(_) => "connect to the master, or use the kind `sentinel` or `cluster`",
         Error::UnsupportedServer { .. } => {
             "use Redis 7.0, Valkey 7.2 or newer, without a proxy that changes commands"
         }
         _ => "look at the log of the server",
-    };
-    let text = error.to_string();
+    });
     let failure = Failure::from(error);
-    if failure.code == USAGE { Err(failure) } else { Ok(Finding::error("connection", text, advice)) }
+    let is_usage = failure.code == USAGE && known.is_none();
+    if is_usage { Err(failure) } else { Ok(Finding::error("connection", text, advice)) }
 }
 
 #[cfg(test)]

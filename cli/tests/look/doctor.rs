@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper_testkit::{Cluster, Faults, MASTER, Proxy, Sentinels, Server};
+use lockkeeper_testkit::{Cluster, Faults, MASTER, Proxy, Refusal, Sentinels, Server};
 use serde_json::Value;
 
 use super::support::{Config, at, json, lockkeeper, run};
@@ -184,6 +184,25 @@ fn a_refused_connection_is_a_finding_without_the_password() {
     let output = run(&mut at(&format!("redis://app:{SECRET}@127.0.0.1:none/"), &["doctor"]));
     assert_eq!(output.status.code(), Some(64));
     assert!(!format!("{output:?}").contains(SECRET), "{output:?}");
+}
+
+#[test]
+fn each_refusal_has_its_advice() {
+    for (refused, advice) in [
+        (Refusal::protected(), "set a password on the server, or `protected-mode no`"),
+        (Refusal::full(), "raise `maxclients`"),
+        (Refusal::without_tls(), "begin the URL with `redis://`"),
+        (Refusal::with_tls(), "begin the URL with `rediss://`"),
+        (Refusal::with_password(), "name the password in the URL"),
+        (Refusal::with_private_authority(), "`root_cert` in a file"),
+        (Refusal::with_certificate_of_authority(), "give the server a certificate that the authority signed"),
+        (Refusal::replica(), "use the kind `sentinel` or `cluster`"),
+    ] {
+        let found = doctor(&refused.url, &[]);
+        assert_eq!((found.bad(), found.code), (vec!["connection"], Some(2)), "{:?}", found.findings);
+        let given = found.of("connection")[0]["advice"].as_str().expect("text");
+        assert!(given.contains(advice), "{:?}", found.findings);
+    }
 }
 
 #[test]

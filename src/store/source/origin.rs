@@ -35,6 +35,17 @@ pub(in crate::store) enum Opened {
     Several(Group),
 }
 
+impl Opened {
+    /// How to connect to the server with an address that an error names. `None`: only a pool knows.
+    pub(in crate::store) fn endpoints(&self) -> impl Fn(Option<&str>) -> Option<Endpoint> + Send + use<> {
+        let (one, group) = match self {
+            Self::One(commands, _) => (commands.endpoint().cloned(), None),
+            Self::Several(group) => (None, Some(group.clone())),
+        };
+        move |server| group.as_ref().map_or_else(|| one.clone(), |group| group.endpoint_named(server?))
+    }
+}
+
 impl Origin {
     pub(super) fn open(
         self,

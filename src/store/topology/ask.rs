@@ -107,8 +107,9 @@ impl Asked {
 
 impl Server {
     async fn ask_in_time(&mut self, limit: Duration, way: &Way) -> Result<Vote, Fault> {
-        let late = |_| Fault::new(FaultKind::TimedOut, Sent::Unknown, "no answer in time");
-        timeout(limit, self.ask(way)).await.map_err(late)?
+        let late = |_| Err(Fault::new(FaultKind::TimedOut, Sent::Unknown, "no answer in time"));
+        let answer = timeout(limit, self.ask(way)).await.unwrap_or_else(late);
+        answer.map_err(|fault| fault.at(&self.address.to_string().into()))
     }
 
     async fn ask(&mut self, way: &Way) -> Result<Vote, Fault> {

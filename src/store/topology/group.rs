@@ -83,6 +83,13 @@ impl Group {
         }
     }
 
+    /// How to connect to the server with this address: one of those who are asked, or a data server.
+    pub(in crate::store) fn endpoint_named(&self, server: &str) -> Option<Endpoint> {
+        let asked = self.asked.iter().find(|(address, _)| address.to_string() == server);
+        let data = || Some(self.endpoint(&Address::of_redirect(server, &Address::default())?));
+        asked.map(|(_, endpoint)| endpoint.clone()).or_else(data)
+    }
+
     /// Why nobody named a master.
     pub(super) fn explain(&self, faults: Vec<Fault>) -> OpenError {
         let none = || Fault::new(FaultKind::ReadOnly, Sent::No, "none of the servers is a master");
