@@ -1,9 +1,9 @@
 //! What `connect` says about a server that refuses every new client. Each server really does.
 
 use crate::support::soon;
-use crate::tls::certificates;
+use crate::tls::{certificates, client_side};
 use lockkeeper::{Error, LockClient, Source};
-use lockkeeper_testkit::Refusal;
+use lockkeeper_testkit::{Refusal, Server};
 
 async fn refusal(source: impl Into<Source>) -> Error {
     soon(LockClient::connect(source)).await.expect_err("the server refuses")
@@ -15,12 +15,22 @@ fn assert_says(error: &Error, words: &[&str]) {
     assert!(words.iter().all(|words| text.contains(words)), "{text}");
 }
 
+/// The page has a row with these words of the error, and with its kind.
+#[track_caller]
+fn assert_is_listed(error: &Error, words: &str) {
+    let page = include_str!("../docs/errors.md");
+    let kind = format!("{error:?}").chars().take_while(|letter| letter.is_alphanumeric()).collect::<String>();
+    let is_row = |line: &str| line.contains(words) && line.contains(&format!("| `{kind}` |"));
+    assert!(error.to_string().contains(words) && page.lines().any(is_row), "{kind}: {error}");
+}
+
 #[tokio::test]
 async fn protected_mode() {
     let refused = Refusal::protected();
     let error = refusal(&*refused.url).await;
     assert!(matches!(error, Error::Permission(_)), "{error:?}");
     assert_says(&error, &["protected mode", "`requirepass`", "DENIED"]);
+    assert_is_listed(&error, "DENIED Redis is running in protected mode");
     // Each of the two remedies helps.
     refused.server.run::<()>(&["CONFIG", "SET", "protected-mode", "no"]);
     soon(LockClient::connect(&*refused.url)).await.unwrap().shutdown().await.unwrap();
@@ -36,6 +46,7 @@ async fn too_many_clients() {
     let error = refusal(&*refused.url).await;
     assert!(matches!(error, Error::Unavailable(_)) && error.is_transient(), "{error:?}");
     assert_says(&error, &["`maxclients`", "max number of clients reached"]);
+    assert_is_listed(&error, "ERR max number of clients reached");
 }
 
 #[tokio::test]
@@ -45,6 +56,7 @@ async fn tls_to_a_port_without_tls() {
     let error = refusal(&*refused.url).await;
     assert!(matches!(error, Error::InvalidConfig { field: "url", .. }), "{error:?}");
     assert_says(&error, &["this port does not speak TLS: use `redis://`"]);
+    assert_is_listed(&error, "this port does not speak TLS");
     refused.server.run::<()>(&["CONFIG", "SET", "requirepass", "secret"]);
     assert_says(&refusal(&*refused.url).await, &["this port does not speak TLS: use `redis://`"]);
 }
@@ -55,6 +67,7 @@ async fn no_tls_to_a_port_with_tls() {
     let error = refusal(&*refused.url).await;
     assert!(matches!(error, Error::InvalidConfig { field: "url", .. }), "{error:?}");
     assert_says(&error, &["this port wants TLS: use `rediss://`"]);
+    assert_is_listed(&error, "this port wants TLS");
 }
 
 #[tokio::test]
@@ -63,10 +76,12 @@ async fn no_password() {
     let error = refusal(&*refused.url).await;
     assert!(matches!(error, Error::Authentication(_)), "{error:?}");
     assert_says(&error, &["the server wants a password, and the URL has none", "NOAUTH"]);
+    assert_is_listed(&error, "HELLO must be called with the client already authenticated");
     let url = refused.url.replace("redis://", "redis://:wrong@");
     let error = refusal(url).await;
     assert!(matches!(error, Error::Authentication(_)), "{error:?}");
     assert!(!error.to_string().contains("has none"), "{error}");
+    assert_is_listed(&error, "Password authentication failed");
 }
 
 #[tokio::test]
@@ -76,6 +91,7 @@ async fn certificates_of_unknown_authorities() {
         let error = refusal(&*refused.url).await;
         assert!(matches!(error, Error::InvalidConfig { field: "url", .. }), "{error:?}");
         assert_says(&error, &["`Source::with_certificates`", "invalid peer certificate"]);
+        assert_is_listed(&error, "invalid peer certificate");
     }
 }
 
@@ -85,6 +101,30 @@ async fn a_replica() {
     let error = refusal(&*refused.url).await;
     assert!(matches!(error, Error::ReadOnly(_)), "{error:?}");
     assert_says(&error, &["read-only replica", "`Source::sentinel`", "`Source::cluster`"]);
+    assert_is_listed(&error, "You can't write against a read only replica");
+}
+
+#[tokio::test]
+async fn other_mistakes_in_a_url() {
+    let _ = certificates();
+    let (server, files) = (Server::start(), certificates());
+    let secured = Server::secured(&files, false, &[]);
+    let url = server.url();
+    for (url, words) in [
+        ("redis://127.0.0.1:1/".to_owned(), "Connection refused"),
+        (url.replace("redis://", "redis://:secret@"), "Password authentication failed"),
+        (format!("{url}999"), "DB index is out of range"),
+    ] {
+        assert_is_listed(&refusal(url).await, words);
+    }
+    let other = secured.url().replace("127.0.0.1", "localhost");
+    let trusting = Source::url(other).with_certificates(client_side(&files, None));
+    assert_is_listed(&refusal(trusting).await, "certificate not valid for name");
+    server.freeze();
+    let silent = refusal(server.url()).await; // the library's limit or that of the crate ends first
+    let words =
+        ["timed out", "no connection in time"].into_iter().find(|words| silent.to_string().contains(words));
+    assert_is_listed(&silent, words.expect("the words of a time-out"));
 }
 
 /// The same for servers of a cluster, and for sentinels.

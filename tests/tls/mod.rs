@@ -20,7 +20,7 @@ pub fn certificates() -> Certificates {
 }
 
 /// A client trusts the authority of `root`, and shows the certificate of `own`.
-fn client_side(root: &Certificates, own: Option<&Certificates>) -> TlsCertificates {
+pub fn client_side(root: &Certificates, own: Option<&Certificates>) -> TlsCertificates {
     let client_tls = own.map(|own| ClientTlsConfig {
         client_cert: own.read("client.crt"),
         client_key: own.read("client.key"),
