@@ -50,6 +50,8 @@ pub use deadpool_redis;
 pub mod guide {
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/command.md"))]
     pub mod command {}
+    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/errors.md"))]
+    pub mod errors {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/guarantees.md"))]
     pub mod guarantees {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/operations.md"))]
