@@ -286,7 +286,8 @@ impl LockClient {
     /// # Errors
     ///
     /// The fault that prevented a release, or [`TimedOut`](crate::Error::TimedOut) if not everything was released within
-    /// `retry_timeout`. The releases continue in the background while the runtime lives. What is not released ends with its lease.
+    /// `retry_timeout`. The releases continue in the background while the runtime lives, and each further `shutdown` asks the server
+    /// again. What is not released ends with its lease.
     ///
     /// # Cancel safety
     ///

@@ -93,7 +93,8 @@ impl LockGuard {
     /// [`NotHeld`](crate::Error::NotHeld): the hold was gone, so the section has been without protection since an unknown time.
     /// Check what the section did. Also check earlier sections of this client with the same [`owner_id`](Self::owner_id).
     ///
-    /// Otherwise a fault of server or network that lasted for `retry_timeout`. The release continues in the background.
+    /// Otherwise a fault of server or network that lasted for `retry_timeout`, or a refusal, such as
+    /// [`Permission`](crate::Error::Permission). The release is repeated in the background until it succeeds or the lease has ended.
     ///
     /// # Cancel safety
     ///

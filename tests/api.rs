@@ -260,7 +260,7 @@ async fn faults_that_no_call_returns_are_events() {
 
     scene.server.run::<()>(&["ACL", "SETUSER", "u", "-evalsha"]);
     drop(guard);
-    events.tell("a lock was not released, its lease has to run out").await;
+    events.tell("a release was refused, it is repeated until the lease has ended").await;
     scene.server.run::<()>(&["FLUSHALL"]);
     drop((lock, locks));
     scene.end().await;

@@ -32,5 +32,7 @@ for_each_lock! {
     acquires_wait_for_a_server_that_loads_its_data
     acquires_wait_for_a_server_that_is_busy_with_a_script
     a_connection_to_a_replica_is_replaced
+    a_release_that_is_refused_is_repeated
+    shutdown_repeats_a_release_that_was_refused
     faults_under_load_break_no_exclusion_and_leave_no_lock
 }

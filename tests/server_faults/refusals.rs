@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, Error};
+use lockkeeper::{BaseLock, Error, LockClient};
 
 use crate::server_faults::{answers, impatient};
 use crate::support::fixture::Fixture;
 use crate::support::{
-    MS, SECOND, Scene, Server, connect, eventually, patient, renewed, soon, throughout, timed,
+    MS, SECOND, Scene, Server, connect, eventually, patient, renewed, soon, throughout, timed, within,
 };
+use tokio::time::sleep;
 
 /// Guarantee 15.
 pub async fn out_of_memory_refuses_new_locks_but_not_renewal_or_release<F: Fixture>() {
@@ -170,6 +171,93 @@ pub async fn a_connection_to_a_replica_is_replaced<F: Fixture>() {
     scene.server.run::<()>(&["FLUSHALL"]);
     locks.shutdown().await.unwrap();
     drop((locks, proxy));
+    scene.end().await;
+}
+
+/// A client of a user that this test can stop. The user has all rights.
+async fn client_of_a_user(scene: &Scene) -> LockClient {
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all"]);
+    connect(format!("redis://u:s@127.0.0.1:{}/", scene.server.port()), patient()).await
+}
+
+/// The locks that are held. Token counters stay.
+fn held(scene: &Scene) -> Vec<String> {
+    scene.server.keys().into_iter().filter(|key| !key.contains("token")).collect()
+}
+
+/// Guarantee 17. An administrator takes a right away for a second, by mistake.
+pub async fn a_release_that_is_refused_is_repeated<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = client_of_a_user(&scene).await;
+    let unlocked = F::lock(&locks, "a").lock().await.unwrap();
+    let dropped = F::lock(&locks, "b").lock().await.unwrap();
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "-evalsha"]);
+    let refused = unlocked.unlock().await;
+    assert!(matches!(refused, Err(Error::Permission(_))), "{refused:?}");
+    drop(dropped);
+    sleep(SECOND).await;
+    assert!(!held(&scene).is_empty(), "nothing was released");
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "+evalsha"]);
+    within(5 * SECOND, "both locks are released", || held(&scene), Vec::is_empty).await;
+    locks.shutdown().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// Guarantee 17. Each `shutdown` asks the server again.
+pub async fn shutdown_repeats_a_release_that_was_refused<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = client_of_a_user(&scene).await;
+    let guard = F::lock(&locks, "a").lock().await.unwrap();
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "-evalsha"]);
+    assert!(matches!(guard.unlock().await, Err(Error::Permission(_))));
+    for _ in 0..2 {
+        let (refused, took) = timed(locks.shutdown()).await;
+        assert!(matches!(refused, Err(Error::Permission(_))), "{refused:?}");
+        assert!(took < 3 * SECOND, "the error is returned at once: {took:?}");
+    }
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "+evalsha"]);
+    locks.shutdown().await.unwrap();
+    assert_eq!(held(&scene), [""; 0], "the lock is released when `shutdown` returns");
+    drop(locks);
+    scene.end().await;
+}
+
+/// Guarantee 17. The user may not log in for a second, and its connections end.
+#[tokio::test]
+async fn a_release_is_repeated_until_the_user_may_log_in_again() {
+    let scene = Scene::start();
+    let locks = client_of_a_user(&scene).await;
+    let (unlocked, dropped) =
+        (locks.rlock("a").lock().await.unwrap(), locks.rlock("b").lock().await.unwrap());
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "off"]);
+    scene.server.run::<usize>(&["CLIENT", "KILL", "USER", "u"]);
+    let refused = unlocked.unlock().await;
+    assert!(matches!(refused, Err(Error::Authentication(_))), "{refused:?}");
+    drop(dropped);
+    let refused = locks.shutdown().await;
+    assert!(matches!(refused, Err(Error::Authentication(_))), "{refused:?}");
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "on"]);
+    within(5 * SECOND, "both locks are released", || held(&scene), Vec::is_empty).await;
+    locks.shutdown().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// Guarantee 18. A refused release that nothing allows again ends with the lease: the client does not ask for ever.
+#[tokio::test]
+async fn a_refused_release_is_repeated_only_until_its_lease_has_ended() {
+    let scene = Scene::start();
+    let locks = client_of_a_user(&scene).await;
+    let guard = locks.rlock("a").lease(2 * SECOND).unwrap().lock().await.unwrap();
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "-evalsha"]);
+    drop(guard);
+    sleep(SECOND).await;
+    let refused = || scene.server.refusals("evalsha");
+    assert!(refused() >= 2, "the release is repeated");
+    eventually("the lease ends", || held(&scene), Vec::is_empty).await;
+    locks.shutdown().await.unwrap();
+    drop(locks);
     scene.end().await;
 }
 

@@ -110,10 +110,6 @@ impl Grant {
         matches!((self.task, task::try_id()), (Some(first), Some(this)) if first != this)
     }
 
-    pub(super) fn was_held(&self) -> bool {
-        lock(&self.desired).was_held
-    }
-
     /// Whether the server had no hold of this grant, although there should have been one.
     pub(super) fn is_gone(&self) -> bool {
         let desired = lock(&self.desired);
@@ -247,8 +243,7 @@ impl Grant {
             Ok(_) => observed.answered(&connection, 0),
             Err(fault) => match fault.sent {
                 Sent::No => observed.not_sent(&connection, want),
-                // Perhaps a part of the script ran before the refusal.
-                Sent::Refused => observed.answered(&connection, before.max(leaves_trace.into())),
+                Sent::Refused => observed.refused(&connection, before, leaves_trace),
                 Sent::Unknown => {}
             },
         }
@@ -294,6 +289,11 @@ impl Grant {
     /// Whether a first acquire possibly ran without an answer, or a copy of it can still run.
     pub(super) fn may_be_copied(&self) -> bool {
         self.observed.try_lock().map_or(true, |observed| observed.may_be_copied())
+    }
+
+    /// Whether the server refused every attempt. False while a command is under way.
+    fn was_only_refused(&self) -> bool {
+        self.observed.try_lock().is_ok_and(|observed| observed.was_only_refused())
     }
 
     fn asks_for(&self, lease: Duration) {

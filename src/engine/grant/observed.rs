@@ -13,6 +13,8 @@ pub(super) struct Observed {
     pub(super) was_released: bool,
     /// A release to this count was answered, and no attempt was sent since.
     undone_to: Option<u32>,
+    /// The server refused every attempt. So most likely it has nothing, whatever the count says.
+    was_only_refused: bool,
     /// The connections on which a first acquire was sent and no later command was answered. A copy of the acquire can still run.
     unanswered: PerMember<u64>,
 }
@@ -50,8 +52,22 @@ impl Observed {
     /// A command on this connection was answered. Every command that was sent before on this connection has run, or never will.
     pub(super) fn answered(&mut self, connection: &Connection, at_most: u32) {
         self.unanswered.retain(|number| *number != connection.number());
+        self.was_only_refused = false;
         // A first acquire that can still run on another connection can still create a hold.
         self.at_most = at_most.max(u32::from(self.may_be_copied()));
+    }
+
+    /// An attempt on this connection was refused. Perhaps a part of its script ran, if the attempt `leaves_trace`. The server had at
+    /// most the count `before`.
+    pub(super) fn refused(&mut self, connection: &Connection, before: u32, leaves_trace: bool) {
+        let was_only_refused = before == 0 || self.was_only_refused;
+        self.answered(connection, before.max(leaves_trace.into()));
+        self.was_only_refused = was_only_refused && !self.may_be_copied();
+    }
+
+    /// Whether the server refused every attempt.
+    pub(super) const fn was_only_refused(&self) -> bool {
+        self.was_only_refused
     }
 
     /// A release to this count was answered on this connection.

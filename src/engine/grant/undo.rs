@@ -9,9 +9,9 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 use super::Grant;
-use crate::engine::background::Failure;
+use crate::engine::background::{Job, Refused};
 use crate::error::LockId;
-use crate::fault::Sent;
+use crate::fault::{Fault, Sent};
 use crate::jitter::Backoff;
 use crate::metrics::Undoing;
 use crate::sync::lock;
@@ -21,6 +21,9 @@ const RETRY: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_se
 
 /// The pauses between undos that were answered, while a copy of the attempt can still be under way.
 const UNDO_AGAIN: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
+
+/// The pauses while the server refuses. It answers at once, and perhaps refuses the releases of many locks.
+const REFUSED: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3));
 
 /// How long after the first answer a copy of an attempt can still arrive. A server that was stopped runs the commands that it had
 /// received as soon as it continues. The client's host gives up sooner than this on commands that it could not deliver.
@@ -44,6 +47,31 @@ pub(super) struct Undo {
     stir: Notify,
 }
 
+/// What the job keeps from one refusal to the next try.
+struct Progress {
+    _counted: Undoing,
+    /// When the server first answered an undo of the last attempt.
+    answered: Option<Instant>,
+    /// How many requests the job has seen.
+    requests: u32,
+    /// When the lease of what the last request asked to release has ended.
+    ends: Instant,
+    refused: Backoff,
+}
+
+impl Progress {
+    fn new(counted: Undoing) -> Self {
+        Self { _counted: counted, answered: None, requests: 0, ends: Instant::now(), refused: REFUSED }
+    }
+
+    /// Takes note of requests that came since.
+    fn sees(&mut self, requests: u32, lease: Duration) {
+        if std::mem::replace(&mut self.requests, requests) != requests {
+            self.ends = Instant::now() + lease;
+        }
+    }
+}
+
 impl Grant {
     /// Reconciles in the background, if there is something to do. Never waits.
     pub(crate) fn reconcile_later(self: &Arc<Self>) {
@@ -56,7 +84,7 @@ impl Grant {
             return;
         }
         let engine = &self.lock.engine;
-        if !engine.background.run(Arc::clone(self).run_undo(engine.metrics.undoing()).boxed()) {
+        if !engine.background.run(Arc::clone(self).undo_job(Progress::new(engine.metrics.undoing()))) {
             self.undo.is_running.store(false, Ordering::SeqCst);
             let LockId { name, key, server, .. } = self.lock.id();
             tracing::error!(
@@ -68,48 +96,65 @@ impl Grant {
         }
     }
 
-    async fn run_undo(self: Arc<Self>, _counted: Undoing) -> Result<(), Failure> {
-        let mut answered = None;
-        loop {
-            let requests = self.undo.requests.load(Ordering::SeqCst);
-            let result = self.reconcile_until_certain(&mut answered).await;
-            self.undo.is_running.store(false, Ordering::SeqCst);
-            // A request before this line found the job running, and left the work to the job.
-            let is_done = self.undo.requests.load(Ordering::SeqCst) == requests;
-            if is_done || self.undo.is_running.swap(true, Ordering::SeqCst) {
-                return result;
+    fn undo_job(self: Arc<Self>, mut progress: Progress) -> Job {
+        async move {
+            loop {
+                let requests = self.undo.requests.load(Ordering::SeqCst);
+                if let Err(fault) = self.reconcile_until_certain(&mut progress).await {
+                    // The job stays the one of this grant.
+                    let (ends, pause) = (progress.ends, progress.refused.pause());
+                    return Err(Refused { fault, ends, pause, again: self.undo_job(progress) });
+                }
+                self.undo.is_running.store(false, Ordering::SeqCst);
+                // A request before this line found the job running, and left the work to the job.
+                let is_done = self.undo.requests.load(Ordering::SeqCst) == requests;
+                if is_done || self.undo.is_running.swap(true, Ordering::SeqCst) {
+                    return Ok(());
+                }
             }
         }
+        .boxed()
     }
 
-    /// `answered`: when the server first answered an undo of the last attempt.
-    async fn reconcile_until_certain(
-        self: &Arc<Self>,
-        answered: &mut Option<Instant>,
-    ) -> Result<(), Failure> {
+    /// Returns a fault if the server refuses a release whose lease has not ended.
+    async fn reconcile_until_certain(self: &Arc<Self>, progress: &mut Progress) -> Result<(), Fault> {
         let engine = &self.lock.engine;
-        let ends = Instant::now() + self.longest_lease();
         let (mut retry, mut again) = (RETRY, UNDO_AGAIN);
         while !self.is_reconciled() {
-            // The attempt of a future that nobody polls keeps the ledger locked, so the undo of a call that was given up only repeats.
+            progress.sees(self.undo.requests.load(Ordering::SeqCst), self.longest_lease());
+            // The attempt of a future that nobody polls keeps the observed state locked, so the undo of a call that was given up only
+            // repeats.
             if self.owes_release() && !lock(&self.desired).is_given_up {
-                *answered = None;
+                progress.answered = None;
             }
             let pause = match self.reconcile().await {
                 Ok(_) => {
                     let late = if engine.is_closing() { LATE_COPIES_AT_SHUTDOWN } else { LATE_COPIES };
-                    if answered.get_or_insert_with(Instant::now).elapsed() > late {
+                    if progress.answered.get_or_insert_with(Instant::now).elapsed() > late {
                         return Ok(());
                     }
                     again.pause()
                 }
-                Err(fault) if fault.is_transient() && Instant::now() < ends + GIVE_UP => retry.pause(),
+                Err(fault) if fault.is_transient() && Instant::now() < progress.ends + GIVE_UP => {
+                    retry.pause()
+                }
                 // The caller has the error of the attempt. The server refused the attempt, and now refuses the undo too. Most
                 // likely the attempt changed nothing, so there is nothing to undo.
-                Err(fault) if fault.sent == Sent::Refused && !self.was_held() => {
+                Err(fault) if fault.sent == Sent::Refused && self.was_only_refused() => {
                     let LockId { name, key, server, .. } = self.lock.id();
                     tracing::debug!(%fault, lock = name, key, server, "a failed attempt could not be undone");
                     return Ok(());
+                }
+                // Perhaps the user loses a right only for a moment.
+                Err(fault) if !fault.is_transient() && Instant::now() < progress.ends => {
+                    if let Some(unreported) = engine.failed_releases.ask() {
+                        let LockId { name, key, server, .. } = self.lock.id();
+                        tracing::warn!(
+                            %fault, lock = name, key, server, unreported,
+                            "a release was refused, it is repeated until the lease has ended"
+                        );
+                    }
+                    return Err(fault);
                 }
                 Err(fault) => {
                     if let Some(unreported) = engine.failed_releases.ask() {
@@ -119,7 +164,7 @@ impl Grant {
                             "a lock was not released, its lease has to run out"
                         );
                     }
-                    return Err(Failure { fault, ends });
+                    return Ok(());
                 }
             };
             if !self.is_reconciled() {
