@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::support::fixture::{Fixture, for_each_lock};
-use crate::support::{MS, SECOND, Scene, eventually, patient, poll_until, soon};
+use crate::support::{MS, SECOND, Scene, eventually, patient, poll_until, soon, timed, waiter};
 use futures_util::FutureExt;
-use lockkeeper::BaseLock;
+use lockkeeper::{BaseLock, Error, LockConfigBuilder};
 use tokio::task::{JoinSet, yield_now};
+use tokio::time::sleep;
 
 /// Guarantee 8. A waiter future is polled until it waits, and never again. It keeps no other waiter from a free lock,
 /// not even a waiter whose time limit is shorter than any poll interval.
@@ -31,6 +32,67 @@ async fn a_stalled_waiter_does_not_hide_a_free_lock<F: Fixture>() {
     }
     drop(waiting);
     drop((stalled, locks, beside));
+    scene.end().await;
+}
+
+/// Neither the safety poll nor the heartbeat of a fair waiter comes during a test.
+fn without_polls() -> LockConfigBuilder {
+    patient().safety_poll(60 * SECOND).fair_allowance(60 * SECOND)
+}
+
+/// Guarantee 8. Another client deleted the key of a held lock. The holder is the first to learn it, and tells the waiters of its
+/// client: nothing else would wake them before their safety poll.
+async fn a_release_that_finds_nothing_wakes_the_waiters<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client_with(without_polls()).await;
+    let guard = F::lock(&locks, "a").lock().await.unwrap();
+    let waiting = waiter(F::rival(&locks, "a"));
+    eventually("the waiter subscribes", || scene.server.channels(), |channels| !channels.is_empty()).await;
+    sleep(100 * MS).await; // it has attempted again
+    for key in scene.server.keys() {
+        scene.server.run::<()>(&["DEL", &key]);
+    }
+    assert!(matches!(guard.unlock().await, Err(Error::NotHeld(_))));
+    let (next, waited) = timed(waiting).await;
+    assert!(waited < 5 * SECOND, "{waited:?}");
+    next.unwrap().unlock().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// Guarantee 8. As above, and it is a renewal that finds nothing. Other keys of the lock, such as its queue, are still there.
+async fn a_renewal_that_finds_nothing_wakes_the_waiters<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client_with(without_polls()).await;
+    let guard = F::lock(&locks, "a").lock().await.unwrap();
+    let waiting = waiter(F::rival(&locks, "a"));
+    eventually("the waiter subscribes", || scene.server.channels(), |channels| !channels.is_empty()).await;
+    sleep(100 * MS).await; // it has attempted again
+    for key in scene.server.keys().iter().filter(|key| !key.contains('{')) {
+        scene.server.run::<()>(&["DEL", key]);
+    }
+    assert!(matches!(guard.extend(60 * SECOND).await, Err(Error::Lost(_))));
+    let (next, waited) = timed(waiting).await;
+    assert!(waited < 5 * SECOND, "{waited:?}");
+    next.unwrap().unlock().await.unwrap();
+    drop((guard, locks));
+    scene.end().await;
+}
+
+/// Guarantee 8. As above, and the watchdog sends the renewal.
+#[tokio::test]
+async fn the_watchdog_wakes_the_waiters_of_a_lock_that_is_gone() {
+    let scene = Scene::start();
+    let locks = scene.client_with(without_polls().watchdog_lease(12 * SECOND)).await;
+    let guard = locks.rlock("a").lock().await.unwrap();
+    let waiting = waiter(locks.rlock("a"));
+    eventually("the waiter subscribes", || scene.server.channels(), |channels| !channels.is_empty()).await;
+    scene.server.run::<()>(&["DEL", "a"]);
+    soon(guard.lost()).await;
+    let (next, waited) = timed(waiting).await;
+    assert!(waited < 5 * SECOND, "{waited:?}");
+    next.unwrap().unlock().await.unwrap();
+    drop((guard, locks));
     scene.end().await;
 }
 
@@ -128,7 +190,11 @@ async fn drop_and_lock_again_does_not_overtake() {
     scene.end().await;
 }
 
-for_each_lock! { a_cancelled_attempt_does_not_block_its_owner }
+for_each_lock! {
+    a_cancelled_attempt_does_not_block_its_owner
+    a_release_that_finds_nothing_wakes_the_waiters
+    a_renewal_that_finds_nothing_wakes_the_waiters
+}
 
 mod stalled {
     use super::*;

@@ -22,10 +22,10 @@ mod undo;
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
 use tokio::task;
 use tokio::time::timeout;
 
@@ -157,11 +157,21 @@ impl Grant {
         is_live
     }
 
-    /// Loses all holds of this grant, because the server has none.
-    fn lose(self: &Arc<Self>, desired: &mut Desired) {
-        desired.is_gone = true;
+    /// Loses all holds of this grant, because the server has none. Wakes the waiters of this client: perhaps no message told them
+    /// that the lock is free.
+    fn lose(self: &Arc<Self>, mut desired: MutexGuard<'_, Desired>) {
+        let is_news = !std::mem::replace(&mut desired.is_gone, true) && desired.was_held;
         desired.lose_all();
-        self.schedule_renewal(desired, clock::now());
+        self.schedule_renewal(&mut desired, clock::now());
+        drop(desired);
+        let LockRef { engine, protocol, keys, .. } = &*self.lock;
+        if !is_news {
+            // It was an attempt, or the waiters were woken before.
+        } else if protocol.queue().is_some() {
+            engine.heartbeats.rush();
+        } else {
+            engine.wait_queues.wake(&keys.channel);
+        }
     }
 
     /// Sends one attempt to hold `want` times. Returns the reply, and the deadline of what it granted.
@@ -230,7 +240,7 @@ impl Grant {
             }
             Ok(AcquireReply::Lost) => {
                 observed.answered(&connection, 0);
-                self.lose(&mut lock(&self.desired));
+                self.lose(lock(&self.desired));
             }
             Ok(reply @ (AcquireReply::Held(_) | AcquireReply::Queued)) if leaves_trace => {
                 observed.answered(&connection, 1); // the place or the intent
@@ -258,7 +268,7 @@ impl Grant {
     }
 
     /// Waits for the command under way, but not for ever: perhaps it belongs to a future that nobody polls.
-    async fn observed(&self) -> Result<MutexGuard<'_, Observed>, Fault> {
+    async fn observed(&self) -> Result<AsyncMutexGuard<'_, Observed>, Fault> {
         if let Ok(observed) = self.observed.try_lock() {
             return Ok(observed);
         }

@@ -69,7 +69,7 @@ impl Grant {
             if let Some((hold, member)) = last.filter(|_| desired.holds.is_empty()) {
                 hold.report_gone(member);
             }
-            self.lose(&mut desired);
+            self.lose(desired);
             return Ok(Some(ReleaseReply::Gone));
         }
         desired.given_back.drain(..given_back);

@@ -80,7 +80,7 @@ impl Grant {
         if desired.holds.is_empty() {
             self.schedule_renewal(&mut desired, clock::now());
         } else {
-            self.lose(&mut desired);
+            self.lose(desired);
         }
     }
 }
