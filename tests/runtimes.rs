@@ -1,8 +1,9 @@
 //! A client belongs to the runtime on which it was made. What happens when that runtime stalls or ends.
 
-use crate::support::{LIMIT, MS, SECOND, Scene, Server, poll_until, soon, timed};
+use crate::support::{LIMIT, MS, SECOND, Scene, Server, eventually, poll_until, soon, timed};
 use lockkeeper::{Error, LockClient, LockConfig, LockConfigBuilder};
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::sleep;
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
@@ -62,6 +63,36 @@ async fn calls_after_the_runtime_ended_return_runtime_gone() {
     assert!(matches!(soon(locks.rlock("a").try_lock()).await, Err(Error::RuntimeGone)));
     assert!(matches!(soon(locks.inspect("a")).await, Err(Error::RuntimeGone)));
     drop(locks);
+    scene.end().await;
+}
+
+/// A waiter on one runtime, and the runtime of its client ends. Nothing could wake the waiter any more.
+#[tokio::test]
+async fn a_waiter_learns_at_once_that_the_runtime_of_its_client_ended() {
+    let scene = Scene::start();
+    let beside = scene.client().await;
+    let held = beside.rlock("a").lock().await.unwrap();
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let url = scene.server.url();
+    let locks = runtime.spawn(async move { LockClient::connect(url).await.unwrap() }).await.unwrap();
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.rlock("a").lock().await.map(drop) }
+    });
+    let limited = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.rlock("a").try_lock_for(60 * SECOND).await.map(drop) }
+    });
+    eventually("a waiter subscribes", || scene.server.channels(), |channels| !channels.is_empty()).await;
+    sleep(100 * MS).await; // both wait
+    runtime.shutdown_background();
+    for call in [waiting, limited] {
+        let (result, took) = timed(call).await;
+        let result = result.unwrap();
+        assert!(matches!(result, Err(Error::RuntimeGone)) && took < SECOND, "{result:?} after {took:?}");
+    }
+    held.unlock().await.unwrap();
+    drop((locks, beside));
     scene.end().await;
 }
 

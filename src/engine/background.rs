@@ -57,6 +57,11 @@ impl Background {
         self.0.is_closed()
     }
 
+    /// Waits until the task is gone.
+    pub(super) async fn gone(&self) {
+        self.0.closed().await;
+    }
+
     /// Waits until no job is left, or only such that the server refused again. Then it returns that fault.
     pub(super) async fn drain(&self) -> Result<(), Fault> {
         let (done, drained) = oneshot::channel();

@@ -188,11 +188,11 @@ impl Handle {
         self.engines().any(|engine| engine.is_closing())
     }
 
-    /// Waits for the shutdown of a member's client.
-    pub(super) async fn closing(&self) {
+    /// Waits until calls cannot continue: a member's client is shut down, or its runtime has ended.
+    pub(super) async fn ended(&self) {
         match &self.members[..] {
-            [member] => member.lock.engine.closing().await,
-            _ => drop(select_all(self.engines().map(|engine| Box::pin(engine.closing()))).await),
+            [member] => member.lock.engine.ended().await,
+            _ => drop(select_all(self.engines().map(|engine| Box::pin(engine.ended()))).await),
         }
     }
 

@@ -130,6 +130,15 @@ impl Engine {
         let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
     }
 
+    /// Waits until calls cannot continue: the client is shut down, or its runtime has ended.
+    pub(super) async fn ended(&self) {
+        tokio::select! {
+            biased;
+            () = self.closing() => {}
+            () = self.background.gone() => {}
+        }
+    }
+
     pub(crate) async fn shutdown(&self) -> Result<()> {
         self.closing.send_replace(true);
         // Even if `retry_timeout` is zero, there is time for an answer.

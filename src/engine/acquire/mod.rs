@@ -218,7 +218,7 @@ impl<'a> Acquisition<'a> {
             tokio::select! {
                 biased;
                 () = waiter.next(poll) => {}
-                () = handle.closing() => {}
+                () = handle.ended() => {}
             }
         });
         let is_time = match (self.limits, answers) {
@@ -229,7 +229,8 @@ impl<'a> Acquisition<'a> {
             }
         };
         // A wake-up and the shutdown can come together.
-        if handle.is_closing() { Err(Error::Closed) } else { Ok(is_time) }
+        handle.check_open()?;
+        Ok(is_time)
     }
 
     /// Attempts each member once. `None`: the time of the call is up.
