@@ -269,10 +269,13 @@ fn a_server_outlives_the_runtimes_that_use_it() {
 #[tokio::test]
 async fn what_the_server_does_not_know_is_an_error() {
     let server = MemoryServer::new();
-    let wrong: [&[&str]; 9] = [
+    let wrong: [&[&str]; 12] = [
         &["FLUSHALL"],
         &["SET", "b", "1", "XX"],
         &["ZADD", "z", "CH", "1", "b"],
+        &["ZADD", "z", "1e400", "b"],
+        &["ZADD", "z", "-1e400", "b"],
+        &["ZADD", "z", "1e-400", "b"],
         &["HSCAN", "a", "0", "MATCH", "x"],
         &["HELLO", "3"],
         &["INFO"],
