@@ -75,28 +75,28 @@ impl Desired {
     }
 
     /// Counts what is to be left on the server: the holds that can be relied on, those that are pending, and what belongs to other
-    /// owners.
+    /// owners. Zero for a grant that has yet to leave its share.
     pub(super) fn keep(&mut self) -> u32 {
         match self.passing {
-            Passing::No => {}
-            Passing::Offered => return 1,
+            // With a share, the server can have more, of another reader that re-entered. For a reader it matters only that there is one.
+            Passing::No => self.wanted(),
+            Passing::Offered => 1,
             // The next owner can re-enter.
-            Passing::Succeeded => return u32::MAX,
+            Passing::Succeeded => u32::MAX,
         }
-        let wanted = self.wanted();
-        let Some(share) = &self.share else { return wanted };
-        if wanted > 0 {
-            // The server can have more, of another reader that re-entered. For a reader it matters only that there is one.
-            return wanted;
+    }
+
+    /// Leaves the share, if nothing is wanted any more. From then on, what the server has belongs to the other readers, if there are
+    /// others.
+    pub(super) fn leave_share(&mut self) {
+        if self.share.is_none() || self.keep() > 0 {
+            return;
         }
-        let left = share.leave();
-        self.share = None;
-        if left == Left::Last {
-            return 0;
+        let left = self.share.take().map_or(Left::Last, |share| share.leave());
+        if left != Left::Last {
+            self.passing = Passing::Succeeded;
         }
-        self.passing = Passing::Succeeded;
         self.is_gone |= left == Left::Lost;
-        u32::MAX
     }
 
     /// Counts the holds that can be relied on, and those that are pending.
@@ -191,10 +191,41 @@ impl Desired {
 mod tests {
     use std::time::Duration;
 
+    use uuid::Uuid;
+
     use super::*;
     use crate::engine::hold::Term;
     use crate::engine::lock_ref::Subject;
+    use crate::engine::sharing::seat::Tenure;
+    use crate::engine::sharing::share::Shares;
     use crate::metrics::Held;
+    use crate::protocol::Arg;
+
+    /// A reader that still counts keeps the hold on the server for all. So a question must not count it out.
+    #[test]
+    fn a_question_leaves_no_share() {
+        let (shares, now) = (Arc::<Shares>::default(), clock::now());
+        let tenure = Tenure {
+            id: Arg::Owner(Uuid::nil(), 1),
+            number: 1,
+            since: now,
+            until: now.plus(Duration::from_secs(30)),
+            renew_at: None,
+            lease_ms: 30_000,
+            switches: 0,
+        };
+        let first = shares.open(&"a".into(), tenure);
+        let second = shares.join("a", Duration::MAX, Duration::ZERO, now, |_| true);
+        let mut first = Desired { share: Some(first), ..Desired::default() };
+        let mut second = Desired { share: second, ..Desired::default() };
+        for _ in 0..2 {
+            assert_eq!((first.keep(), second.keep()), (0, 0), "both have to leave");
+        }
+        first.leave_share();
+        assert_eq!((first.keep(), second.keep()), (u32::MAX, 0), "the hold belongs to the second");
+        second.leave_share();
+        assert_eq!((first.keep(), second.keep()), (u32::MAX, 0), "the second releases it");
+    }
 
     #[test]
     fn only_the_end_of_a_leaked_hold_is_kept() {

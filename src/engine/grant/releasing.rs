@@ -23,6 +23,7 @@ impl Grant {
         };
         let (keep, given_back, is_release) = {
             let mut desired = lock(&self.desired);
+            desired.leave_share();
             let keep = desired.keep();
             if observed.at_most <= keep {
                 // A re-entry took over the count of the holds that were given back, so the server is not asked about those.
@@ -86,7 +87,11 @@ impl Grant {
     /// Lowers the count on the server to the desired count while an attempt that nobody polls keeps the observed state locked.
     async fn release_beside_attempt(&self) -> Result<ReleaseReply, Fault> {
         let connection = self.lock.connection().await?;
-        let target = self.keep();
+        let target = {
+            let mut desired = lock(&self.desired);
+            desired.leave_share();
+            desired.keep()
+        };
         let call = self.lock.protocol.release(self.holder(), target);
         let reply = ReleaseReply::parse(&self.lock.run(&connection, &call).await?)?;
         self.keep_release(target, call);
