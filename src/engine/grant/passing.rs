@@ -1,8 +1,8 @@
 //! How a hold moves from one owner to another: the former owner's grant ends, and the next owner's begins with the same id.
 //!
 //! For the server this is one hold all the time. An id that was passed on was not released, so the rule stays that a released id is
-//! never used again. Only a hold whose commands were all answered is passed on: then the ledger of the next grant begins with a count
-//! of one and no copies.
+//! never used again. Only a hold whose commands were all answered is passed on: then the observed state of the next grant begins with a
+//! count of one and no copies.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -43,7 +43,7 @@ impl Grant {
             && self.longest_lease() <= lease
             && hold.left(0, now) >= half
             && hold.relies_on(0, now);
-        // A release under way keeps the ledger locked.
+        // A release under way keeps the observed state locked.
         let is_certain = self.observed.try_lock().is_ok_and(|observed| observed.is_certainly_one());
         if !is_fit || !is_certain || self.is_of_earlier_master() {
             return None;
