@@ -147,7 +147,8 @@ pub enum Error {
     /// first.
     #[error("this owner holds the read lock, and has to release it before it can write{0}")]
     UpgradeWouldDeadlock(LockId),
-    /// The key is in use as another kind of lock, or holds other data. Nothing was changed.
+    /// The key is in use as another kind of lock, or holds other data. Nothing was changed. If the counter of a fenced lock holds no
+    /// number or cannot grow, `lock` has the key of the counter.
     #[non_exhaustive]
     #[error("the key is in use as {found}{lock}")]
     WrongKind {

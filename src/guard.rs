@@ -49,10 +49,6 @@ use crate::token::FencingToken;
 pub struct LockGuard(HeldLock);
 
 impl LockGuard {
-    pub(crate) const fn new(held: HeldLock) -> Self {
-        Self(held)
-    }
-
     /// Returns the name of the lock, as it was given. Asks no server.
     ///
     /// ```no_run
@@ -331,10 +327,22 @@ impl FencedGuard {
     }
 }
 
-impl From<LockGuard> for FencedGuard {
-    fn from(guard: LockGuard) -> Self {
-        let token = guard.0.token().expect("BUG: the server numbers each holder of a fenced lock");
-        Self { guard, token: token.into() }
+/// A guard that an acquire returns.
+pub(crate) trait OfHeld {
+    fn of(held: HeldLock) -> Self;
+}
+
+impl OfHeld for LockGuard {
+    fn of(held: HeldLock) -> Self {
+        Self(held)
+    }
+}
+
+impl OfHeld for FencedGuard {
+    fn of(held: HeldLock) -> Self {
+        // An attempt that was granted without a token has failed.
+        let token = held.token().expect("BUG: an acquire of a fenced lock ended without a token");
+        Self { guard: LockGuard(held), token: token.into() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a fenced lock guarantees beyond every other lock: a token that grows with each new holder, and only then.
 
-use crate::support::{MS, SECOND, Scene, calls_of, connect, eventually, soon};
+use crate::support::{MS, SECOND, Scene, calls_of, connect, eventually, patient, soon};
 use lockkeeper::{Error, LockClient, LockConfig};
 use tokio::time::{Instant, sleep};
 
@@ -138,13 +138,79 @@ async fn a_counter_that_cannot_count_grants_nothing() {
     for broken in broken {
         scene.server.run::<()>(&["DEL", COUNTER]);
         scene.server.run::<()>(broken);
-        let error = soon(locks.fenced_lock("a").try_lock()).await.unwrap_err();
-        assert!(matches!(error, Error::Server(_) | Error::WrongKind { .. }), "{broken:?}: {error:?}");
-        assert_eq!(scene.server.run::<i64>(&["EXISTS", "a"]), 0, "{broken:?}");
+        let value = if broken[0] == "SET" { ["GET", COUNTER] } else { ["LLEN", COUNTER] };
+        let before = scene.server.run::<String>(&value);
+        for _ in 0..2 {
+            let error = soon(locks.fenced_lock("a").try_lock()).await.unwrap_err();
+            assert!(
+                matches!(&error, Error::WrongKind { lock, .. } if lock.key == COUNTER && lock.name == "a"),
+                "{broken:?}: {error:?}"
+            );
+        }
+        assert_eq!(scene.server.keys(), [""; 0], "{broken:?}");
+        assert_eq!(scene.server.run::<String>(&value), before, "{broken:?}");
     }
     scene.server.run::<()>(&["DEL", COUNTER]);
     token(&locks).await;
     drop(locks);
+    scene.end().await;
+}
+
+/// The reply to an acquire is lost, and somebody overwrites the counter before the acquire is repeated. The repeated acquire finds its
+/// own hold and no token. The hold is released.
+#[tokio::test]
+async fn a_counter_that_is_overwritten_while_the_lock_is_held_leaves_no_hold() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), LockConfig::builder().command_timeout(200 * MS)).await;
+    let broken = [
+        ["SET", COUNTER, "a word"],
+        ["SET", COUNTER, "0"],
+        ["SET", COUNTER, "9999999999999999999"],
+        ["SET", COUNTER, "99999999999999999999"],
+        ["RPUSH", COUNTER, "1"],
+    ];
+    for broken in broken {
+        scene.server.run::<()>(&["DEL", COUNTER]);
+        let before = proxy.swallowed();
+        proxy.swallow(0, false, calls_of("fenced/acquire.lua"));
+        let waiting = tokio::spawn({
+            let locks = locks.clone();
+            async move { locks.fenced_lock("a").lock().await.map(drop) }
+        });
+        eventually("the reply is lost", || proxy.swallowed(), |&now| now > before).await;
+        scene.server.run::<()>(&["DEL", COUNTER]);
+        scene.server.run::<()>(&broken);
+        let error = soon(waiting).await.unwrap().unwrap_err();
+        assert!(
+            matches!(&error, Error::WrongKind { lock, .. } if lock.key == COUNTER),
+            "{broken:?}: {error:?}"
+        );
+        eventually("the hold is released", || scene.server.keys(), Vec::is_empty).await;
+    }
+    locks.shutdown().await.unwrap();
+    scene.server.run::<()>(&["DEL", COUNTER]);
+    drop((locks, proxy));
+    scene.end().await;
+}
+
+/// The server, or a proxy before it, answers as no server should: granted, and no token.
+#[tokio::test]
+async fn a_grant_without_a_token_is_an_error() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), patient()).await;
+    scene.server.run::<()>(&["SET", COUNTER, "9000000000000000"]);
+    proxy.doctor("$16\r\n9000000000000001\r\n", "$-1\r\n");
+    let error = soon(locks.fenced_lock("a").try_lock()).await.unwrap_err();
+    assert!(matches!(&error, Error::Server(_)) && error.outcome_unknown(), "{error:?}");
+    assert!(error.to_string().contains("unexpected reply"), "{error}");
+    eventually("the hold is released", || scene.server.keys(), Vec::is_empty).await;
+    let guard = locks.fenced_lock("a").lock().await.unwrap();
+    assert_eq!(guard.token().get(), 9_000_000_000_000_002);
+    guard.unlock().await.unwrap();
+    locks.shutdown().await.unwrap();
+    drop((locks, proxy));
     scene.end().await;
 }
 

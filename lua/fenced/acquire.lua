@@ -17,6 +17,7 @@
     -1    held by another owner, without expiry
     -3    the key is a read-write lock
     -5    the key is a hash that is no lock
+    -7    the counter is no number, or cannot grow. If this is a copy, the owner perhaps has the hold
   Publishes  nothing
   Repeating  a copy that finds its own hold answers with its token, and adds no hold. A copy that runs after the hold
              was released creates an orphan. The sender releases this orphan until no copy can arrive
@@ -24,16 +25,42 @@
 local lock, counter = KEYS[1], KEYS[2]
 local owner, lease_ms = ARGV[1], ARGV[2]
 
+-- Returns the reply of the script after a command on the counter failed. An error that is not about its value stays an error.
+local function failed(reply)
+  local is_value = string.find(reply.err, '^WRONGTYPE') or string.find(reply.err, 'not an integer', 1, true)
+  return (is_value or string.find(reply.err, 'overflow', 1, true)) and -7 or reply
+end
+
+-- Returns the next token as text, or the reply of the script.
+--
 -- A counter that was lost or fell behind must not repeat a token: it continues from the server's clock, in microseconds.
 local function next_token()
   local time = redis.call('time')
   local now_us = time[1] .. string.sub('00000' .. time[2], -6)
-  if redis.call('incr', counter) < tonumber(now_us) then
+  local count = redis.pcall('incr', counter)
+  if type(count) == 'table' then
+    return failed(count)
+  end
+  if count < tonumber(now_us) then
     redis.call('set', counter, now_us)
     return now_us
   end
   -- As text: a Lua number is exact only up to 2^53.
   return redis.call('get', counter)
+end
+
+-- Returns the token of the hold as text, or the reply of the script. No other owner increases the counter while the lock is held,
+-- but another program can overwrite it.
+local function own_token()
+  local token = redis.pcall('get', counter)
+  if not token then
+    return next_token()
+  end
+  if type(token) == 'table' then
+    return failed(token)
+  end
+  local is_in_range = #token < 19 or (#token == 19 and token <= '9223372036854775807')
+  return is_in_range and string.find(token, '^[1-9]%d*$') and token or -7
 end
 
 local left_ms = redis.call('pttl', lock)
@@ -42,6 +69,9 @@ if left_ms == -2 then
   redis.call('pexpire', lock, lease_ms)
   -- This comes before the hold is created: if the counter cannot count, nothing is granted.
   local token = next_token()
+  if type(token) ~= 'string' then
+    return token
+  end
   redis.call('hset', lock, owner, '1')
   redis.call('pexpire', lock, lease_ms)
   return token
@@ -50,7 +80,6 @@ if redis.call('hexists', lock, owner) == 1 then
   if left_ms < tonumber(lease_ms) then
     redis.call('pexpire', lock, lease_ms)
   end
-  -- No other owner increases the counter while the lock is held.
-  return redis.call('get', counter) or next_token()
+  return own_token()
 end
 return in_the_way(lock, left_ms)

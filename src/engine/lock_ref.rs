@@ -96,6 +96,12 @@ impl LockRef {
         Error::WrongKind { lock: self.id(), found: NOT_A_LOCK }
     }
 
+    /// The error for a fencing counter that cannot count.
+    pub(super) fn cannot_count(&self) -> Error {
+        let counter = self.protocol.counter(&self.keys).unwrap_or(&self.keys.lock);
+        Error::WrongKind { lock: LockId { key: counter.to_string(), ..self.id() }, found: NOT_A_COUNTER }
+    }
+
     /// Refuses work that nothing would finish: the runtime on which the client was made is gone.
     pub(super) fn check_runtime(&self) -> Result<(), Fault> {
         self.engine.check_runtime().map_err(|gone| Fault::new(FaultKind::RuntimeGone, Sent::No, gone))
@@ -145,6 +151,8 @@ impl LockRef {
 }
 
 pub(super) const NOT_A_LOCK: &str = "data that is no lock";
+
+const NOT_A_COUNTER: &str = "data that is no fencing counter, or a counter that cannot grow";
 
 pub(super) fn check_name(name: &str) -> Result<()> {
     if name.is_empty() {

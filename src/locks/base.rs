@@ -4,7 +4,7 @@ use std::pin::pin;
 
 use crate::engine::{self, Acquiring, Caller, Handle, Patience};
 use crate::error::Result;
-use crate::guard::LockGuard;
+use crate::guard::{LockGuard, OfHeld};
 use crate::info::RemainingLease;
 
 /// The methods that every type of lock has.
@@ -54,12 +54,12 @@ pub trait Lock: Send + Sync {
     fn handle_mut(&mut self) -> &mut Handle;
 }
 
-pub(crate) async fn lock<G: From<LockGuard>>(handle: &mut Handle, caller: Caller) -> Result<G> {
+pub(crate) async fn lock<G: OfHeld>(handle: &mut Handle, caller: Caller) -> Result<G> {
     let guard = acquire(handle, Patience::Forever, caller).await?;
     Ok(guard.expect("BUG: an acquire without a time limit ends with a guard or an error"))
 }
 
-pub(crate) async fn acquire<G: From<LockGuard>>(
+pub(crate) async fn acquire<G: OfHeld>(
     handle: &mut Handle,
     patience: Patience,
     caller: Caller,
@@ -67,7 +67,7 @@ pub(crate) async fn acquire<G: From<LockGuard>>(
     let acquiring = Acquiring::begin(handle, patience);
     let held = engine::inside(acquiring.span(), pin!(engine::acquire(handle, patience, caller))).await;
     acquiring.ends(handle, patience, &held);
-    Ok(held?.map(|held| LockGuard::new(held).into()))
+    Ok(held?.map(G::of))
 }
 
 pub(crate) async fn remaining_lease(handle: &Handle) -> Result<Option<RemainingLease>> {

@@ -55,6 +55,10 @@ impl Protocol for Fenced {
         exclusive::state(keys)
     }
 
+    fn counter<'a>(&self, keys: &'a LockKeys) -> Option<&'a Arc<str>> {
+        Some(counter(keys))
+    }
+
     fn rights(&self, keys: &LockKeys) -> Vec<Right> {
         rights::fenced(keys, counter(keys))
     }

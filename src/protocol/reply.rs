@@ -1,5 +1,6 @@
 //! The replies of the scripts, parsed. Scripts of all types of locks answer alike.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::script::Reply;
@@ -9,7 +10,7 @@ use crate::fault::Fault;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AcquireReply {
     /// The owner holds the lock. With the fencing token, if this type of lock has one.
-    Granted(Option<u64>),
+    Granted(Option<NonZeroU64>),
     /// Another owner holds the lock. The holder's lease lasts at most for this time, if the time is known.
     Held(Option<Duration>),
     /// Another owner holds the lock or is in front, and the owner that asked has queued.
@@ -22,6 +23,8 @@ pub(crate) enum AcquireReply {
     NotALock,
     /// The queue had dead waiters, and perhaps has more: attempt again.
     AttemptAgain,
+    /// The fencing counter is no number, or cannot grow. Perhaps an earlier copy of this call was granted the lock.
+    CannotCount,
 }
 
 /// The reply of a release script.
@@ -63,23 +66,27 @@ pub(crate) enum PlaceReply {
 }
 
 impl AcquireReply {
-    pub(crate) fn parse(reply: &Reply) -> Result<Self, Fault> {
+    /// Parses the reply of an acquire script. `has_token`: a granted call returns a fencing token.
+    pub(crate) fn parse(reply: &Reply, has_token: bool) -> Result<Self, Fault> {
         let unexpected = || Fault::unexpected(reply);
         Ok(match *reply {
-            Reply::Nil => Self::Granted(None),
-            Reply::Text(ref token) => Self::Granted(Some(token.parse().map_err(|_| unexpected())?)),
+            Reply::Nil if !has_token => Self::Granted(None),
+            Reply::Text(ref token) if has_token => {
+                Self::Granted(Some(token.parse().map_err(|_| unexpected())?))
+            }
             Reply::Int(-1) => Self::Held(None),
             Reply::Int(-2) => Self::Lost,
             Reply::Int(-3) => Self::OtherKind,
             Reply::Int(-4) => Self::Queued,
             Reply::Int(-5) => Self::NotALock,
             Reply::Int(-6) => Self::AttemptAgain,
+            Reply::Int(-7) if has_token => Self::CannotCount,
             // 0: the key is in its last millisecond, so wait for one millisecond.
             Reply::Int(ms) => {
                 let ms = u64::try_from(ms).map_err(|_| unexpected())?;
                 Self::Held(Some(Duration::from_millis(ms.max(1))))
             }
-            Reply::List(_) => return Err(unexpected()),
+            Reply::List(_) | Reply::Nil | Reply::Text(_) => return Err(unexpected()),
         })
     }
 }

@@ -64,6 +64,11 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// The key of the counter that numbers the holders.
+    fn counter<'a>(&self, _keys: &'a LockKeys) -> Option<&'a Arc<str>> {
+        None
+    }
+
     /// Whether the lock is one side of a read-write lock.
     fn is_read_write(&self) -> bool {
         false

@@ -205,9 +205,8 @@ impl Proxy {
         self.shared.errors.lock().unwrap().iter().filter(|error| *error == code).count()
     }
 
-    /// Replaces these bytes in each reply by others of the same length.
+    /// Replaces these bytes in each reply by others. The reply must stay valid.
     pub fn doctor(&self, from: &str, to: &str) {
-        assert_eq!(from.len(), to.len(), "a reply keeps its length");
         *self.shared.doctored.lock().unwrap() = Some((from.into(), to.into()));
     }
 }
@@ -328,11 +327,11 @@ impl Shared {
         }
     }
 
-    fn treat(&self, frame: &mut [u8]) {
+    fn treat(&self, frame: &mut Vec<u8>) {
         if let Some((from, to)) = &*self.doctored.lock().unwrap()
             && let Some(at) = frame.windows(from.len()).position(|part| part == from)
         {
-            frame[at..at + to.len()].copy_from_slice(to);
+            frame.splice(at..at + from.len(), to.iter().copied());
         }
     }
 }

@@ -226,8 +226,11 @@ impl<'a> Members<'a> {
                 }
                 Ok((AcquireReply::OtherKind, _)) if self.handle.needs_all() => return Err(lock.other_kind()),
                 Ok((AcquireReply::NotALock, _)) if self.handle.needs_all() => return Err(lock.not_a_lock()),
+                Ok((AcquireReply::CannotCount, _)) if self.handle.needs_all() => {
+                    return Err(lock.cannot_count());
+                }
                 // A majority can do without this member.
-                Ok((AcquireReply::OtherKind | AcquireReply::NotALock, _)) => {
+                Ok((AcquireReply::OtherKind | AcquireReply::NotALock | AcquireReply::CannotCount, _)) => {
                     Fault::new(FaultKind::WrongType, Sent::Refused, "the key is in use as something else")
                 }
                 Ok((reply, _)) => {

@@ -201,6 +201,7 @@ impl Grant {
             self.is_outlasted();
         }
         let call = self.lock.protocol.acquire(self.holder(), want, lease, waits);
+        let has_token = want == 1 && self.lock.protocol.counter(&self.lock.keys).is_some();
         let mut acknowledged = 0;
         let result = loop {
             let mut last_hop = None;
@@ -223,7 +224,7 @@ impl Grant {
                 }
             };
             connection = last_hop.unwrap_or(connection);
-            match reply.and_then(|reply| AcquireReply::parse(&reply)) {
+            match reply.and_then(|reply| AcquireReply::parse(&reply, has_token)) {
                 Ok(AcquireReply::AttemptAgain) => {}
                 result => break result,
             }
@@ -235,7 +236,7 @@ impl Grant {
                     lock(&self.desired).outlasts = true;
                 }
                 if let Some(token) = *token {
-                    self.token.store(token, Ordering::Relaxed);
+                    self.token.store(token.get(), Ordering::Relaxed);
                 }
             }
             Ok(AcquireReply::Lost) => {
@@ -248,6 +249,7 @@ impl Grant {
                     self.has_place(*reply == AcquireReply::Queued);
                 }
             }
+            Ok(AcquireReply::CannotCount) => observed.answered(&connection, before.max(want)),
             // This waiter perhaps has a place or an intent from an earlier attempt, so the count stays.
             Ok(AcquireReply::OtherKind | AcquireReply::NotALock) => observed.answered(&connection, before),
             Ok(_) => observed.answered(&connection, 0),
