@@ -6,9 +6,10 @@ use std::future::Future;
 use crate::support::events::Events;
 use crate::support::fixture::{Fixture, Lending, RLocks, for_each_lock};
 use crate::support::{
-    Faults, MS, Proxy, SECOND, Scene, Server, connect, eventually, patient, poll_until, soon, timed,
+    Faults, MS, Proxy, SECOND, Scene, Server, connect, eventually, patient, poll_until, soon, timed, waiter,
 };
 use lockkeeper::{BaseLock, LockClient, MultiLock};
+use tokio::time::sleep;
 
 /// `max_hold` ends a write hold while a read hold of the same owner is renewed. The guards stay alive, as in work that
 /// hangs.
@@ -202,6 +203,26 @@ async fn waiting_for_a_lock_of_the_same_client_is_warned_about_once() {
     scene.end().await;
 }
 
+/// Guarantee 18. A call that waits in vain says so once, wherever it stands in its queue.
+async fn a_call_that_has_waited_for_a_lease_is_reported_once<F: Fixture>() {
+    let events = Events::default();
+    let _collecting = events.collect();
+    let scene = Scene::start();
+    let beside = scene.client_with(patient()).await;
+    let locks = scene.client_with(patient().watchdog_lease(SECOND)).await;
+    let guard = F::rival(&beside, "a").lock().await.unwrap();
+    let waiting = waiter(F::lock(&locks, "a"));
+    events.tell("a call has waited for a lease").await;
+    sleep(3 * SECOND).await;
+    let text = events.text();
+    let reported: Vec<&str> = text.lines().filter(|line| line.contains("has waited for a lease")).collect();
+    assert!(reported.len() == 1 && reported[0].contains("tests/support/waiter.rs"), "{reported:?}");
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unlock().await.unwrap();
+    drop((locks, beside));
+    scene.end().await;
+}
+
 /// The hold of this lease was lost. The server frees the lock soon, and not after a longer lease that was asked for.
 async fn is_freed<F: Fixture>(scene: &Scene, beside: &LockClient, after: impl Debug) {
     let got = F::rival(beside, "a").try_lock_for(10 * SECOND).await.unwrap();
@@ -353,6 +374,7 @@ for_each_lock! {
     fair: FairLocks, fenced: FencedLocks, read: ReadLocks, rlock: RLocks, write: WriteLocks => {
         a_cancelled_reentry_keeps_no_lock
         a_cancelled_reentry_keeps_no_lock_of_a_leaked_hold
+        a_call_that_has_waited_for_a_lease_is_reported_once
         a_leaked_lease_ends_beside_a_renewed_one
         a_short_lease_ends_after_a_longer_one_was_released
     }

@@ -41,6 +41,8 @@ pub(crate) struct Engine {
     pub(super) background: Background,
     /// Limits the reports of releases that failed.
     pub(super) failed_releases: Limit,
+    /// Limits the reports of calls that wait for long.
+    pub(super) long_waits: Limit,
     pub(super) under_way: UnderWay,
     pub(super) releases: Releases,
     pub(super) shares: Arc<Shares>,
@@ -62,6 +64,7 @@ impl Engine {
             heartbeats: Scheduler::start(Heartbeat::new(Arc::clone(&store), &config)),
             background: Background::start(),
             failed_releases: Limit::default(),
+            long_waits: Limit::default(),
             under_way: UnderWay::default(),
             releases: Releases::new(&store),
             shares: Arc::default(),

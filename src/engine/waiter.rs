@@ -249,7 +249,8 @@ async fn called(queue: &WaitQueue, so_far: u64) -> u64 {
     }
 }
 
-async fn elapsed(at: Option<Instant>) {
+/// Waits until this time. Never ends without a time.
+pub(super) async fn elapsed(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
         None => pending().await,

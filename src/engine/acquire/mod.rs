@@ -20,9 +20,9 @@ use super::grant::Caller;
 use super::handle::Handle;
 use super::held::HeldLock;
 use super::retry::{Pauses, Tries};
-use super::waiter::{Answers, Waiter};
+use super::waiter::{Answers, Waiter, elapsed};
 use crate::clock;
-use crate::error::{Error, Result};
+use crate::error::{Error, LockId, Result};
 use crate::fault::{Fault, FaultKind, Sent};
 use crate::jitter;
 
@@ -51,7 +51,8 @@ pub(crate) async fn acquire(
         release_ended(ended, handle, limits).await;
     }
     let is_try = matches!(patience, Patience::None);
-    Acquisition { handle, members, limits, is_try }.run().await
+    let long_at = Some(Instant::now() + handle.config().watchdog_lease());
+    Acquisition { handle, members, limits, is_try, long_at }.run().await
 }
 
 /// When a call has to end.
@@ -71,6 +72,8 @@ struct Acquisition<'a> {
     limits: Option<Limits>,
     /// The call does not wait for other owners.
     is_try: bool,
+    /// When to report that the call waits, if that was not done yet.
+    long_at: Option<Instant>,
 }
 
 impl<'a> Acquisition<'a> {
@@ -202,7 +205,7 @@ impl<'a> Acquisition<'a> {
     }
 
     /// Waits until it is time to attempt. False: the time of the call is up.
-    async fn wait(&self, waiter: &mut Waiter<'_>) -> Result<bool> {
+    async fn wait(&mut self, waiter: &mut Waiter<'_>) -> Result<bool> {
         let handle = self.handle;
         let poll = if handle.needs_all() {
             // A writer attempts when its patience ends, so that the server learns it. The millisecond: timers can be early by the
@@ -214,11 +217,17 @@ impl<'a> Acquisition<'a> {
             Some(jitter::around(handle.config().safety_poll()))
         };
         let answers = self.limits.map(|_| waiter.answers());
+        let (long_at, caller) = (&mut self.long_at, self.members.caller);
         let next = pin!(async {
-            tokio::select! {
-                biased;
-                () = waiter.next(poll) => {}
-                () = handle.ended() => {}
+            let mut next = pin!(waiter.next(poll));
+            loop {
+                tokio::select! {
+                    biased;
+                    () = &mut next => return,
+                    () = handle.ended() => return,
+                    () = elapsed(*long_at) => report_long_wait(handle, caller),
+                }
+                *long_at = None;
             }
         });
         let is_time = match (self.limits, answers) {
@@ -322,6 +331,13 @@ async fn release_ended(ended: Releasing, handle: &Handle, limits: Option<Limits>
         Some(limits) => timeout_at(limits.held.max(limits.unanswered), released).await.ok(),
         None => Some(released.await),
     };
+}
+
+fn report_long_wait(handle: &Handle, caller: Caller) {
+    if let Some(unreported) = handle.members[0].lock.engine.long_waits.ask() {
+        let LockId { name, key, server } = handle.id();
+        tracing::info!(lock = name, key, server, waits_at = %caller, unreported, "a call has waited for a lease, and still waits");
+    }
 }
 
 fn late() -> Fault {
