@@ -5,7 +5,7 @@
 //! handle would both enter. Observe that no visit is lost, although each request reads the counter, waits, and writes.
 //!
 //! ```text
-//! cargo run --example axum_state      # uses the Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
+//! cargo run -p lockkeeper-services --bin axum_state      # uses the Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
 //! ```
 
 use std::env;

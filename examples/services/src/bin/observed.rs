@@ -5,8 +5,8 @@
 //! new series. `docs/grafana.json` is a dashboard for these metrics.
 //!
 //! ```text
-//! cargo run --example observed --features metrics                     # shows its own metrics, and ends
-//! cargo run --example observed --features metrics -- 127.0.0.1:9090   # serves there until Ctrl-C
+//! cargo run -p lockkeeper-services --bin observed                     # shows its own metrics, and ends
+//! cargo run -p lockkeeper-services --bin observed -- 127.0.0.1:9090   # serves there until Ctrl-C
 //! ```
 
 use std::env;
