@@ -1,30 +1,21 @@
 //! The check: compares the ledger with the input. It shares no code with the workers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Findings {
     pub(crate) jobs: usize,
     pub(crate) lines: usize,
     /// Lines that no job can write.
     pub(crate) torn: usize,
-    /// Jobs without a line.
-    pub(crate) lost: usize,
     /// Lines of a job that already has one.
     pub(crate) doubled: usize,
     /// Whole lines behind the line of a later job, or with a wrong balance.
-    pub(crate) misplaced: usize,
-    pub(crate) by_worker: BTreeMap<usize, usize>,
-    /// The first few bad lines.
-    pub(crate) samples: Vec<Sample>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Sample {
-    at: usize,
-    what: &'static str,
-    line: String,
+    pub(crate) wrong: usize,
+    /// Jobs without a line.
+    pub(crate) missing: usize,
+    /// The first torn and doubled lines.
+    samples: Vec<String>,
 }
 
 /// A complete line.
@@ -33,7 +24,6 @@ struct Entry<'a> {
     account: &'a str,
     amount: i64,
     balance: i64,
-    worker: usize,
 }
 
 impl Findings {
@@ -59,30 +49,35 @@ impl Findings {
             });
             let Some(entry) = entry else {
                 found.torn += 1;
-                found.sample(at, "torn", line);
+                found.sample(found.torn, at, "torn", line);
                 continue;
             };
-            *found.by_worker.entry(entry.worker).or_default() += 1;
             let is_last = seen.last().is_none_or(|&last| last < entry.number);
             if !seen.insert(entry.number) {
                 found.doubled += 1;
-                found.sample(at, "doubled", line);
+                found.sample(found.doubled, at, "doubled", line);
             } else if !is_last || job(&entry).is_some_and(|(.., balance)| balance != entry.balance) {
-                found.misplaced += 1;
-                found.sample(at, "misplaced", line);
+                found.wrong += 1;
             }
         }
-        found.lost = jobs.len() - seen.len();
+        found.missing = jobs.len() - seen.len();
         found
     }
 
     pub(crate) fn is_good(&self) -> bool {
-        self.lines == self.jobs && [self.torn, self.lost, self.doubled, self.misplaced] == [0; 4]
+        self.lines == self.jobs && [self.torn, self.doubled, self.wrong, self.missing] == [0; 4]
     }
 
-    fn sample(&mut self, at: usize, what: &'static str, line: &str) {
-        if self.samples.len() < 5 {
-            self.samples.push(Sample { at: at + 1, what, line: line.trim_end().to_owned() });
+    pub(crate) fn show_samples(&self) {
+        for sample in &self.samples {
+            println!("    {sample}");
+        }
+    }
+
+    fn sample(&mut self, count: usize, at: usize, what: &str, line: &str) {
+        if count <= 2 {
+            let line: String = line.chars().take(70).collect();
+            self.samples.push(format!("line {:<4} {what:<8} {}", at + 1, line.trim_end()));
         }
     }
 }
@@ -90,17 +85,11 @@ impl Findings {
 fn entry(line: &str) -> Option<Entry<'_>> {
     let words: Vec<_> = line.strip_suffix('\n')?.split_whitespace().collect();
     let [number, account, amount, balance, "worker", worker] = words[..] else { return None };
+    worker.parse::<usize>().ok()?;
     Some(Entry {
         number: number.parse().ok()?,
         account,
         amount: amount.parse().ok()?,
         balance: balance.parse().ok()?,
-        worker: worker.parse().ok()?,
     })
-}
-
-impl fmt::Display for Sample {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {:<5} {:<10} {}", self.at, self.what, self.line)
-    }
 }

@@ -1,16 +1,16 @@
 //! Does a lock exclude other processes, and what happens if its holder is killed?
 //!
-//! Worker processes take jobs from one input file, and write the results to one ledger. Only the lock keeps them apart.
-//! One worker is killed while it holds the lock, with half a line written. Observe that the others wait for the rest of
-//! its lease, and then continue. Observe that the check at the end finds each job in the ledger once, whole and in
-//! order. Then observe the same without the lock.
+//! Worker processes take jobs from one input file, and write the results to one ledger. First they do so without a lock.
+//! Observe torn and doubled lines. Then the same workers use the lock, and one of them is killed while it holds the lock,
+//! with half a line written. Observe that the others wait for the rest of its lease, and then continue. Observe that the
+//! ledger has each job once, whole and in order. The program succeeds only if the first ledger is spoiled and the second
+//! one is right.
 //!
 //! ```text
-//! scripts/demo                                        # starts its own server
-//! cargo run --release --example ledger                # uses the one at REDIS_URL, or at redis://127.0.0.1/
-//! cargo run --release --example ledger -- 1000        # 1000 jobs
-//! cargo run --release --example ledger -- jobs.txt    # your jobs: each line is an account and an amount
-//! cargo run --release --example ledger -- --without-lock
+//! scripts/demo                                 # starts its own server
+//! cargo run -p lockkeeper-demo                 # uses the one at REDIS_URL, or at redis://127.0.0.1/
+//! cargo run -p lockkeeper-demo -- 1000         # 1000 jobs
+//! cargo run -p lockkeeper-demo -- jobs.txt     # your jobs: each line is an account and an amount
 //! ```
 //!
 //! `worker.rs` uses the lock. The check in `check.rs` shares no code with it.
@@ -18,7 +18,6 @@
 mod check;
 mod jobs;
 mod parent;
-mod report;
 mod run;
 mod screen;
 mod worker;
@@ -31,7 +30,7 @@ type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Resu
 
 const LOCK: &str = "lock:example:ledger";
 
-/// Short, so that the others soon continue after a worker is killed.
+/// Short, so that the others soon continue after a worker is killed. `parent.rs` tells the user so.
 const LEASE: Duration = Duration::from_secs(2);
 
 #[tokio::main(flavor = "current_thread")]

@@ -1,90 +1,167 @@
-//! The parent process: prepares the files, runs the workers, and checks the ledger.
+//! The parent process: prepares the files, lets the workers run without and with the lock, and compares the two ledgers.
 
 use std::env;
+use std::fmt::Display;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::pin::{Pin, pin};
 use std::process::{self, ExitCode};
+use std::time::Duration;
 
+use lockkeeper::LockClient;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 
 use crate::check::Findings;
 use crate::run::{Run, Story};
-use crate::screen::{Ink, Screen};
-use crate::{Result, jobs, report};
+use crate::screen::{Ink, ink};
+use crate::{LOCK, Result, jobs, redis_url};
 
-const USAGE: &str = "usage: ledger [--without-lock] [NUMBER OF JOBS | FILE WITH JOBS]";
+const USAGE: &str = "usage: ledger [NUMBER OF JOBS | FILE WITH JOBS]";
 
-pub(crate) async fn main(args: &[String]) -> Result<ExitCode> {
-    let scratch = Scratch::make()?;
-    let plan = Plan::read(args, &scratch)?;
-    let mut run = Run::new(&plan);
-    let outcome = tokio::select! {
-        outcome = run.perform() => outcome,
-        outcome = interruption() => outcome.and(Err("interrupted".into())),
-    };
-    run.stop().await?;
-    run.screen.clear();
-    outcome?;
-    conclude(&plan, &run.story, &run.screen)
-}
+const INTRODUCTION: &str = "
+Four processes, the workers, do jobs from a list. For each job, a worker reads the last line of one
+file, the ledger. It adds the amount of the job to the balance, and appends a line:
 
+  job  account  amount  balance  worker";
+
+const WITHOUT_LOCK: &str = "
+  Several workers read the same last line, so they do the same job. They also write into each
+  other's lines. The first torn and doubled lines:
+";
+
+const WITH_LOCK: &str = "
+  Four workers do the same jobs, but each worker holds a lock in Redis while it does a job. One of
+  them is killed while it holds the lock.
+
+  A lock has a lease. While its holder lives, the client renews the lease. If the holder dies, Redis
+  releases the lock when the lease ends. Here the lease is 2 s, so that the other workers soon
+  continue. The default is 30 s: a holder that cannot renew for a whole lease loses its lock, so a
+  longer lease survives longer pauses of the process, the server or the network.
+";
+
+/// One of the two runs.
 pub(crate) struct Plan {
     pub(crate) has_lock: bool,
     pub(crate) jobs: usize,
     pub(crate) input: PathBuf,
     pub(crate) ledger: PathBuf,
+    /// The workers are stopped after this time.
+    longest: Duration,
 }
 
-impl Plan {
-    fn read(args: &[String], scratch: &Scratch) -> Result<Self> {
-        let (mut has_lock, mut source) = (true, "400");
-        for arg in args {
-            match arg.as_str() {
-                "--without-lock" => has_lock = false,
-                flag if flag.starts_with('-') => return Err(USAGE.into()),
-                given => source = given,
-            }
-        }
-        let input = match source.parse() {
-            Ok(count) => jobs::write(scratch.0.join("jobs"), count)?,
-            Err(_) => source.into(),
-        };
-        let jobs = jobs::read(&input)?.len();
-        if jobs < 50 {
-            return Err("with fewer than 50 jobs, all may be done before a worker is killed".into());
-        }
-        let ledger = scratch.0.join("ledger");
-        fs::write(&ledger, "")?;
-        Ok(Self { has_lock, jobs, input, ledger })
-    }
-}
-
-fn conclude(plan: &Plan, story: &Story, screen: &Screen) -> Result<ExitCode> {
-    let ledger = fs::read(&plan.ledger)?;
-    let found = Findings::of(&fs::read_to_string(&plan.input)?, &String::from_utf8_lossy(&ledger));
-    report::show(story, &found, screen);
-
-    // Without the lock, only the ledger counts.
-    let is_good = found.is_good() && (story.is_as_planned() || !plan.has_lock);
-    if is_good {
-        println!("\n{}", screen.ink(Ink::Green, "good: each job is in the ledger once, whole and in order"));
-        return Ok(ExitCode::SUCCESS);
-    }
-    let problem = match (plan.has_lock, found.is_good()) {
-        (false, _) => "bad: without the lock, the workers spoiled the ledger",
-        (true, false) => "bad: the ledger is wrong, see above",
-        (true, true) => "bad: the ledger is right, but the run did not go as planned",
+pub(crate) async fn main(args: &[String]) -> Result<ExitCode> {
+    let source = match args {
+        [] => "200",
+        [source] if !source.starts_with('-') => source,
+        _ => return Err(USAGE.into()),
     };
-    println!("\n{}", screen.ink(Ink::Red, problem));
-    Ok(ExitCode::FAILURE)
+    let scratch = Scratch::make()?;
+    let input = match source.parse() {
+        Ok(count) => jobs::write(scratch.0.join("jobs"), count)?,
+        Err(_) => source.into(),
+    };
+    let jobs = jobs::read(&input)?.len();
+    if jobs < 50 {
+        return Err("with fewer than 50 jobs, all may be done before a worker is killed".into());
+    }
+    let plan = |has_lock, ledger, ms| {
+        let (input, ledger) = (input.clone(), scratch.0.join(ledger));
+        Plan { has_lock, jobs, input, ledger, longest: Duration::from_millis(ms) }
+    };
+    // Workers without a lock may never finish.
+    let without = plan(false, "without-lock", 5_000);
+    let with = plan(true, "with-lock", 10_000 + 25 * u64::try_from(jobs)?);
+
+    let locks = LockClient::connect(redis_url()).await?;
+    let outcome = both(&without, &with, &locks).await;
+    if outcome.is_err() {
+        locks.rlock(LOCK).force_unlock().await?; // a worker that was stopped may have held it
+    }
+    locks.shutdown().await?;
+    outcome
+}
+
+async fn both(without: &Plan, with: &Plan, locks: &LockClient) -> Result<ExitCode> {
+    let heading = |text| println!("\n{}", ink(Ink::Bold, text));
+    let mut interruption = pin!(interruption());
+
+    println!("{INTRODUCTION}");
+    heading("1. Without a lock");
+    let (spoiled, _) = perform(without, locks, interruption.as_mut()).await?;
+    println!("{WITHOUT_LOCK}");
+    spoiled.show_samples();
+
+    heading("2. With the lock");
+    println!("{WITH_LOCK}");
+    let (found, story) = perform(with, locks, interruption.as_mut()).await?;
+    found.show_samples();
+
+    heading("3. The two ledgers, compared with the list of jobs");
+    compare(&spoiled, &found);
+    let (is_good, verdict) = match (spoiled.is_good(), found.is_good(), story.is_as_planned()) {
+        (_, false, _) => (false, "bad: with the lock, the ledger is wrong"),
+        (_, _, false) => {
+            (false, "bad: with the lock, the ledger is right, but the run did not go as planned")
+        }
+        (true, ..) => {
+            (false, "bad: nothing was spoiled without the lock, so this run shows nothing; run it again")
+        }
+        _ => (true, "good: with the lock, each job is in the ledger once, whole and in order"),
+    };
+    println!("\n{}", ink(if is_good { Ink::Green } else { Ink::Red }, verdict));
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Lets the workers run, and checks what they wrote. No worker is left at the end.
+async fn perform(
+    plan: &Plan,
+    locks: &LockClient,
+    interruption: Pin<&mut impl Future<Output = Result<()>>>,
+) -> Result<(Findings, Story)> {
+    let mut run = Run::new(plan, locks);
+    let outcome = tokio::select! {
+        outcome = timeout(plan.longest, run.perform()) => match outcome {
+            Ok(outcome) => outcome,
+            Err(_) if plan.has_lock => Err(format!("not all jobs are done after {:?}", plan.longest).into()),
+            Err(_) => Ok(()),
+        },
+        outcome = interruption => outcome.and(Err("interrupted".into())),
+    };
+    run.stop().await?;
+    outcome?;
+    let text = |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    Ok((Findings::of(&text(&plan.input)?, &text(&plan.ledger)?), run.story))
+}
+
+fn compare(without: &Findings, with: &Findings) {
+    let row = |what: &str, without: &dyn Display, with: &dyn Display, remark: &str| {
+        println!("{}", format!("  {what:<10}{without:>14}{with:>14}   {remark}").trim_end());
+    };
+    row("", &"without lock", &"with lock", "");
+    row("jobs", &without.jobs, &with.jobs, "");
+    let judged = |what, of: fn(&Findings) -> usize, expected: fn(&Findings) -> usize, remark| {
+        let cell = |found: &Findings| {
+            let color = if of(found) == expected(found) { Ink::Green } else { Ink::Red };
+            ink(color, &format!("{:>14}", of(found)))
+        };
+        row(what, &cell(without), &cell(with), remark);
+    };
+    judged("lines", |found| found.lines, |found| found.jobs, "");
+    judged("torn", |found| found.torn, |_| 0, "lines that are not whole, or mixed with others");
+    judged("doubled", |found| found.doubled, |_| 0, "lines of a job that already has a line");
+    judged("wrong", |found| found.wrong, |_| 0, "lines out of order, or with a wrong balance");
+    judged("missing", |found| found.missing, |_| 0, "jobs without a whole line");
 }
 
 async fn interruption() -> Result<()> {
+    let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
     tokio::select! {
-        outcome = tokio::signal::ctrl_c() => Ok(outcome?),
-        _ = terminated.recv() => Ok(()),
+        _ = interrupted.recv() => {},
+        _ = terminated.recv() => {},
     }
+    Ok(())
 }
 
 /// A temporary directory. Dropping it deletes the files.

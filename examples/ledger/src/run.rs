@@ -1,6 +1,7 @@
 //! The run: starts the workers, reads what they report, and kills one of them.
 
 use std::env;
+use std::fs;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -8,35 +9,29 @@ use lockkeeper::LockClient;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::sleep_until;
 
 use crate::parent::Plan;
-use crate::screen::{Ink, Screen};
-use crate::{LOCK, Result, redis_url};
+use crate::screen::{Ink, Screen, ink};
+use crate::{LOCK, Result};
 
-pub(crate) const WORKERS: usize = 4;
-pub(crate) const VICTIM: usize = 3;
+const WORKERS: usize = 4;
+const VICTIM: usize = 3;
 
 /// Longer than a lease, to show that the watchdog renews the lock of a worker that is alive.
 const HANGS: Duration = Duration::from_secs(3);
 
-/// The longest time without a report from any worker.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// What happened, and when.
+/// What happened in the run with the lock, and when.
 #[derive(Default)]
 pub(crate) struct Story {
-    pub(crate) first: Option<Instant>,
-    pub(crate) last: Option<Instant>,
     /// When the victim began to hang inside its section, and at which job.
-    pub(crate) hangs: Option<(Instant, usize)>,
-    pub(crate) killed: Option<Instant>,
+    hangs: Option<(Instant, usize)>,
+    killed: Option<Instant>,
     /// When the next worker acquired the lock.
-    pub(crate) reacquired: Option<Instant>,
+    reacquired: Option<Instant>,
     /// Jobs that others did while the victim was alive inside its section.
-    pub(crate) intrusions: usize,
-    pub(crate) locks_lost: usize,
-    pub(crate) failures: usize,
+    intrusions: usize,
+    failures: usize,
 }
 
 impl Story {
@@ -47,8 +42,9 @@ impl Story {
 
 pub(crate) struct Run<'a> {
     plan: &'a Plan,
+    locks: &'a LockClient,
     workers: Vec<Child>,
-    pub(crate) screen: Screen,
+    screen: Screen,
     pub(crate) story: Story,
 }
 
@@ -60,20 +56,17 @@ struct Report {
 }
 
 impl<'a> Run<'a> {
-    pub(crate) fn new(plan: &'a Plan) -> Self {
-        Self { plan, workers: Vec::new(), screen: Screen::new(), story: Story::default() }
+    pub(crate) fn new(plan: &'a Plan, locks: &'a LockClient) -> Self {
+        Self { plan, locks, workers: Vec::new(), screen: Screen::new(), story: Story::default() }
     }
 
     pub(crate) async fn perform(&mut self) -> Result<()> {
-        let guarded = if self.plan.has_lock { " that only the lock protects" } else { ", and no lock" };
-        println!("{} jobs, {WORKERS} worker processes, one ledger{guarded}\n", self.plan.jobs);
-        let locks = LockClient::connect(redis_url()).await?;
+        fs::write(&self.plan.ledger, "")?;
         let mut reports = self.start()?;
-        while let Some(report) = self.next(&mut reports, &locks).await? {
+        while let Some(report) = self.next(&mut reports).await? {
             self.note(&report);
         }
-        self.end().await?;
-        Ok(locks.shutdown().await?)
+        self.end().await
     }
 
     /// Kills the workers that still run.
@@ -93,13 +86,14 @@ impl<'a> Run<'a> {
             self.workers.push(worker);
         }
         let ids: Vec<_> = self.workers.iter().filter_map(Child::id).map(|id| id.to_string()).collect();
-        self.screen.note(&format!("{WORKERS} workers started, as processes {}", ids.join(" ")));
+        let (jobs, ids) = (self.plan.jobs, ids.join(" "));
+        self.screen.note(&format!("{WORKERS} workers start, for {jobs} jobs (processes {ids})"));
         Ok(reports)
     }
 
     fn command(&self, worker: usize) -> Result<Command> {
-        let hangs_from = (self.plan.jobs / 3).to_string();
-        let role = if worker == VICTIM { "victim" } else { "other" };
+        let hangs_from = if self.plan.has_lock { self.plan.jobs / 3 } else { 0 }.to_string(); // 0: no job
+        let role = if worker == VICTIM && self.plan.has_lock { "victim" } else { "other" };
         let mut command = Command::new(env::current_exe()?);
         command
             .args(["worker", &worker.to_string()])
@@ -113,21 +107,13 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the next report. `None`: all workers have ended. Meanwhile, kills the victim when it has hung long enough.
-    async fn next(
-        &mut self,
-        reports: &mut mpsc::Receiver<Report>,
-        locks: &LockClient,
-    ) -> Result<Option<Report>> {
-        let report = timeout(PATIENCE, reports.recv());
-        tokio::pin!(report);
+    async fn next(&mut self, reports: &mut mpsc::Receiver<Report>) -> Result<Option<Report>> {
         loop {
             let waits = self.story.hangs.filter(|_| self.story.killed.is_none());
             let end = waits.map_or_else(Instant::now, |(since, _)| since + HANGS);
             tokio::select! {
-                report = &mut report => {
-                    return Ok(report.map_err(|_| format!("no worker has reported for {PATIENCE:?}"))?);
-                },
-                () = sleep_until(end.into()), if waits.is_some() => self.kill(locks).await?,
+                report = reports.recv() => return Ok(report),
+                () = sleep_until(end.into()), if waits.is_some() => self.kill().await?,
             }
         }
     }
@@ -138,53 +124,51 @@ impl<'a> Run<'a> {
         let story = &mut self.story;
         match report.event.as_str() {
             "started" => {
-                story.first.get_or_insert(now);
-                if let (Some(killed), None, true) = (story.killed, story.reacquired, self.plan.has_lock) {
+                if let (Some(killed), None) = (story.killed, story.reacquired) {
                     story.reacquired = Some(now);
-                    self.screen.note(&format!(
-                        "worker {worker} acquires the lock, {:.2?} after the kill",
-                        now - killed
-                    ));
+                    let after = (now - killed).as_secs_f64();
+                    self.screen
+                        .note(&format!("worker {worker} acquires the lock, {after:.2} s after the kill"));
                 }
             }
             "repaired" if self.plan.has_lock => {
                 self.screen
-                    .note(&format!("worker {worker} finds half a line and removes it ({number} bytes)"));
+                    .note(&format!("worker {worker} finds half a line ({number} bytes) and removes it"));
             }
             "hangs" => {
                 story.hangs = Some((now, number));
                 self.screen.note(&format!(
-                    "worker {worker} hangs inside its section, with half of line {number} written"
+                    "worker {worker} holds the lock, has written half of a line (job {number}), and hangs for {} s",
+                    HANGS.as_secs()
                 ));
             }
             "done" => {
-                story.last = Some(now);
                 if story.killed.is_none() && story.hangs.is_some_and(|(_, job)| job <= number) {
                     story.intrusions += 1;
                 }
                 self.screen.progress(number, self.plan.jobs);
             }
             "lost" => {
-                story.locks_lost += 1;
                 story.hangs = story.hangs.filter(|_| worker != VICTIM);
-                self.screen.note(&self.screen.ink(Ink::Red, &format!("worker {worker} lost its lock")));
+                self.screen.note(&ink(Ink::Red, &format!("worker {worker} lost its lock")));
             }
             _ => {}
         }
     }
 
-    async fn kill(&mut self, locks: &LockClient) -> Result<()> {
+    async fn kill(&mut self) -> Result<()> {
         let others = match self.story.intrusions {
             0 => "no other worker did a job".to_owned(),
             count => format!("the others did {count} jobs"),
         };
-        self.screen.note(&format!("worker {VICTIM} has hung for {HANGS:?}; meanwhile {others}"));
+        self.screen
+            .note(&format!("worker {VICTIM} still holds the lock: its client renewed the lease; {others}"));
 
         self.story.killed = Some(Instant::now());
         self.workers[VICTIM - 1].kill().await?;
-        let killed = self.screen.ink(Ink::Yellow, &format!("worker {VICTIM} is killed (SIGKILL)"));
-        let lease = match locks.inspect(LOCK).await?.and_then(|lock| lock.remaining_lease.duration()) {
-            Some(left) => format!("its lease ends in {left:.2?}"),
+        let killed = ink(Ink::Yellow, &format!("worker {VICTIM} is killed (SIGKILL)"));
+        let lease = match self.locks.inspect(LOCK).await?.and_then(|lock| lock.remaining_lease.duration()) {
+            Some(left) => format!("its lease ends in {:.2} s", left.as_secs_f64()),
             None => "it held no lock".to_owned(),
         };
         self.screen.note(&format!("{killed}; {lease}"));
@@ -200,7 +184,7 @@ impl<'a> Run<'a> {
                 self.screen.note(&format!("worker {number} failed: {status}"));
             }
         }
-        self.screen.note("all jobs are done");
+        self.screen.note("all workers have ended");
         Ok(())
     }
 }
