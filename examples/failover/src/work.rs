@@ -83,8 +83,8 @@ impl Work {
         let lost = self.ledger.lost.load(Ordering::Relaxed);
         let (all, overlaps) = self.ledger.check();
         println!(
-            "the ledger: {all} sections, {overlaps} that overlap another one of the same lock, 0 calls that failed, \
-             {lost} sections that were told that they lost their lock"
+            "the ledger: {all} sections, {overlaps} that overlap another one of the same lock\n\
+             no call failed; {lost} sections were told that they lost their lock"
         );
         if overlaps == 0 { Ok(()) } else { Err("two owners were in one section".into()) }
     }
