@@ -87,7 +87,7 @@ end_group() {
 
 # Whether the second version is the first or newer: at_least 7.0 7.2.4
 at_least() {
-    [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]
+    [ "$(printf '%s\n' "$1" "$2" | sort -V | sed -n 1p)" = "$1" ]
 }
 
 least_rust() {
@@ -244,7 +244,7 @@ unpack_from_debian() {
         libsystemd0 libcap2 libzstd1 zlib1g)
     command -v apt-get >/dev/null && [ "$(uname -m)" = x86_64 ] && [ -r "$keys" ] || return 1
     # shellcheck disable=SC2016 # the names are apt-get's
-    archive=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | head -n 1)
+    archive=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | sed -n 1p)
     [ -n "$archive" ] || return 1
     say "unpacking Redis 8.0 and Valkey 8.1 of Debian trixie"
     mkdir -p "$apt"/{lists,cache/archives}/partial "$apt/debs" "$further/trixie"
