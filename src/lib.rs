@@ -1,45 +1,32 @@
 #![doc = include_str!(concat!(env!("OUT_DIR"), "/README.md"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod client;
-mod clock;
-mod config;
-mod credentials;
+mod api;
+mod base;
 mod engine;
-mod error;
-mod fault;
-mod guard;
-mod info;
-mod jitter;
 mod leader;
 mod locks;
 #[cfg(feature = "memory")]
 pub mod memory;
 mod metrics;
-mod owner;
-#[cfg(feature = "memory")]
-mod process;
 mod protocol;
 mod report;
 mod store;
-mod sync;
-mod task;
-mod token;
 
-pub use client::LockClient;
-pub use config::{LockConfig, LockConfigBuilder, ShardedMessages};
-pub use credentials::Credentials;
-pub use error::{Cause, Error, LockId, Lost, Result};
-pub use guard::{FencedGuard, LockGuard};
-pub use info::{Holder, ListedLock, LockInfo, LockKind, RemainingLease, ServerInfo};
+pub use api::client::LockClient;
+pub use api::owner::Owner;
+pub use base::config::{LockConfig, LockConfigBuilder, ShardedMessages};
+pub use base::credentials::Credentials;
+pub use base::error::{Cause, Error, LockId, Lost, Result};
+pub use base::token::FencingToken;
 pub use leader::{Candidate, LeaderWatch, Leadership, Resigner};
+pub use locks::guard::{FencedGuard, LockGuard};
+pub use locks::info::{Holder, ListedLock, LockInfo, LockKind, RemainingLease, ServerInfo};
 pub use locks::{
     BaseLock, FairLock, FencedLock, Member, MultiLock, OwnerLock, RLock, ReadLock, ReadWriteLock, RedLock,
     WriteLock,
 };
-pub use owner::Owner;
 pub use store::Source;
-pub use token::FencingToken;
 
 /// The deadpool-redis that this crate uses, so that your `Pool` has the right type. Its module `redis` is redis-rs.
 pub use deadpool_redis;

@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::clock::{self, Moment};
-use crate::sync::lock;
+use crate::base::clock::{self, Moment};
+use crate::base::sync::lock;
 
 /// The pause between two reports of one kind.
 const PAUSE: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@ const GRACE: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50
 
 /// Returns the outputs of the futures, each with its index, in the order in which they came. Once the outputs decide the result,
 /// drops the futures that are late.
-pub(super) async fn gather<F: Future>(
+pub(crate) async fn gather<F: Future>(
     futures: impl IntoIterator<Item = F>,
     decide: impl Fn(&[(usize, F::Output)]) -> bool,
 ) -> Vec<(usize, F::Output)> {
@@ -44,7 +44,7 @@ pub(super) async fn gather<F: Future>(
 /// # Errors
 ///
 /// Fewer voters said yes, and one of the futures failed.
-pub(super) async fn vote<F, E>(voters: impl ExactSizeIterator<Item = F>, quorum: usize) -> Result<bool, E>
+pub(crate) async fn vote<F, E>(voters: impl ExactSizeIterator<Item = F>, quorum: usize) -> Result<bool, E>
 where
     F: Future<Output = Result<bool, E>>,
 {
@@ -60,7 +60,7 @@ where
 }
 
 /// Whether the votes so far decide if at least `quorum` of `all` voters will say yes.
-pub(super) const fn is_decided(yes: usize, no: usize, quorum: usize, all: usize) -> bool {
+pub(crate) const fn is_decided(yes: usize, no: usize, quorum: usize, all: usize) -> bool {
     yes >= quorum || all - no < quorum
 }
 

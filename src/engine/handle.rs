@@ -9,15 +9,15 @@ use futures_util::future::select_all;
 use smallvec::smallvec;
 
 use super::hold::Term;
-use super::keep::Keep;
 use super::lock_ref::{LockRef, Subject};
-use super::owner_grants::OwnerGrants;
 use super::per_member::PerMember;
 use super::shared::Engine;
-use super::terms::Terms;
-use crate::clock::{self, Moment};
-use crate::config::LockConfig;
-use crate::error::{Error, LockId, Result};
+use crate::base::clock::{self, Moment};
+use crate::base::config::LockConfig;
+use crate::base::error::{Error, LockId, Result};
+use crate::engine::grant::owner_grants::OwnerGrants;
+use crate::engine::hold::min_hold::Keep;
+use crate::engine::hold::terms::Terms;
 use crate::metrics::{OfLock, parse_group};
 use crate::protocol::{LockType, Protocol};
 use crate::store::Identity;
@@ -28,18 +28,18 @@ pub struct Handle {
     /// The names of all members, if there are several.
     joined_name: Option<Arc<str>>,
     /// If all members are needed, they stand in an order that is the same for all clients.
-    pub(super) members: PerMember<Member>,
+    pub(crate) members: PerMember<Member>,
     /// How many members must be held to hold the lock.
-    pub(super) quorum: usize,
+    pub(crate) quorum: usize,
     terms: Terms,
-    pub(super) lock_type: LockType,
-    pub(super) metrics: OfLock,
+    pub(crate) lock_type: LockType,
+    pub(crate) metrics: OfLock,
 }
 
 /// One lock on one server, for one owner.
-pub(super) struct Member {
-    pub(super) lock: Arc<LockRef>,
-    pub(super) owner: Arc<OwnerGrants>,
+pub(crate) struct Member {
+    pub(crate) lock: Arc<LockRef>,
+    pub(crate) owner: Arc<OwnerGrants>,
 }
 
 /// How many members must be held to hold a lock of several members.
@@ -153,26 +153,26 @@ impl Handle {
     }
 
     /// The locks of these members, for errors and events.
-    pub(super) fn subject(&self, members: impl IntoIterator<Item = usize>) -> Subject {
+    pub(crate) fn subject(&self, members: impl IntoIterator<Item = usize>) -> Subject {
         let members = members.into_iter().map(|index| Arc::clone(&self.members[index].lock)).collect();
         Subject { name: Arc::clone(self.name()), members }
     }
 
-    pub(super) fn id(&self) -> LockId {
+    pub(crate) fn id(&self) -> LockId {
         self.subject(0..self.members.len()).id()
     }
 
-    pub(super) fn needs_all(&self) -> bool {
+    pub(crate) fn needs_all(&self) -> bool {
         self.spare() == 0
     }
 
     /// How many members can fail.
-    pub(super) fn spare(&self) -> usize {
+    pub(crate) fn spare(&self) -> usize {
         self.members.len() - self.quorum
     }
 
     /// The settings for how long a call continues: those of the first member.
-    pub(super) fn config(&self) -> &LockConfig {
+    pub(crate) fn config(&self) -> &LockConfig {
         &self.members[0].lock.engine.config
     }
 
@@ -184,12 +184,12 @@ impl Handle {
         self.engines().map(|engine| engine.config.margin()).max().unwrap_or_default()
     }
 
-    pub(super) fn is_closing(&self) -> bool {
+    pub(crate) fn is_closing(&self) -> bool {
         self.engines().any(|engine| engine.is_closing())
     }
 
     /// Waits until calls cannot continue: a member's client is shut down, or its runtime has ended.
-    pub(super) async fn ended(&self) {
+    pub(crate) async fn ended(&self) {
         match &self.members[..] {
             [member] => member.lock.engine.ended().await,
             _ => drop(select_all(self.engines().map(|engine| Box::pin(engine.ended()))).await),
@@ -205,38 +205,38 @@ impl Handle {
     }
 
     /// Refuses names that cannot be used, and clients that are closed.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         self.check_names()?;
         self.check_open()
     }
 
-    pub(super) fn check_names(&self) -> Result<()> {
+    pub(crate) fn check_names(&self) -> Result<()> {
         self.members.iter().try_for_each(|member| member.lock.check_name())
     }
 
-    pub(super) fn check_open(&self) -> Result<()> {
+    pub(crate) fn check_open(&self) -> Result<()> {
         self.engines().try_for_each(|engine| engine.check_open())
     }
 
     /// The lease that an attempt asks for.
-    pub(super) fn lease(&self, config: &LockConfig) -> Duration {
+    pub(crate) fn lease(&self, config: &LockConfig) -> Duration {
         self.terms.first_lease(config.watchdog_lease())
     }
 
     /// Whether a waiter of this handle can take a hold of another owner over. The lease of such a hold is that of the watchdog.
-    pub(super) fn can_take_over(&self) -> bool {
+    pub(crate) fn can_take_over(&self) -> bool {
         matches!(&self.members[..], [only] if only.lock.protocol.can_be_passed_on()) && self.terms.are_usual()
     }
 
     /// Whether readers of this handle share a hold with other readers of the client.
-    pub(super) fn can_share(&self) -> bool {
+    pub(crate) fn can_share(&self) -> bool {
         matches!(&self.members[..], [only] if only.lock.protocol.is_shared())
             && self.terms.are_usual()
             && !self.config().read_share().is_zero()
     }
 
     /// How long a hold lasts if it begins now.
-    pub(super) fn term(&self, now: Moment) -> Term {
+    pub(crate) fn term(&self, now: Moment) -> Term {
         let Terms { lease, max_hold, .. } = self.terms;
         // A first lease that lasts to the end of the longest hold needs no renewal.
         let needs_renewal =
@@ -249,7 +249,7 @@ impl Handle {
     }
 
     /// What keeps a hold that begins now for the minimum hold time.
-    pub(super) fn keep(&self, now: Moment) -> Option<Box<Keep>> {
+    pub(crate) fn keep(&self, now: Moment) -> Option<Box<Keep>> {
         let owners = self.members.iter().map(|member| Arc::clone(&member.owner));
         self.terms.at_least.map(|least| Box::new(Keep::new(now.plus(least), owners)))
     }

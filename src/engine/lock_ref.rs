@@ -4,34 +4,34 @@ use std::sync::Arc;
 
 use super::per_member::PerMember;
 use super::shared::Engine;
-use crate::config::Replication;
-use crate::error::{Error, LockId, Result};
-use crate::fault::{Fault, FaultKind, Sent};
+use crate::base::config::Replication;
+use crate::base::error::{Error, LockId, Result};
+use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{Arg, Call, HolderRef, LockKeys, Protocol, Reply};
 use crate::store::{Connection, Route};
 
 /// One lock on one server.
-pub(super) struct LockRef {
-    pub(super) engine: Arc<Engine>,
-    pub(super) protocol: &'static dyn Protocol,
+pub(crate) struct LockRef {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) protocol: &'static dyn Protocol,
     /// The name, as the user gave it.
-    pub(super) name: Arc<str>,
-    pub(super) keys: LockKeys,
-    pub(super) route: Route,
+    pub(crate) name: Arc<str>,
+    pub(crate) keys: LockKeys,
+    pub(crate) route: Route,
     /// Another lock that uses the same queue on the server.
     queue_taken_by: Option<Arc<str>>,
 }
 
 /// A lock of one or several members, as errors and events name it.
 #[derive(Clone, Default)]
-pub(super) struct Subject {
+pub(crate) struct Subject {
     /// The name, as the user gave it. For several members, all their names.
-    pub(super) name: Arc<str>,
-    pub(super) members: PerMember<Arc<LockRef>>,
+    pub(crate) name: Arc<str>,
+    pub(crate) members: PerMember<Arc<LockRef>>,
 }
 
 impl Subject {
-    pub(super) fn id(&self) -> LockId {
+    pub(crate) fn id(&self) -> LockId {
         let all = |of: fn(&LockRef) -> Arc<str>| {
             let texts: Vec<Arc<str>> = self.members.iter().map(|member| of(member)).collect();
             texts.join(", ")
@@ -45,7 +45,7 @@ impl Subject {
 }
 
 impl LockRef {
-    pub(super) fn new(engine: &Arc<Engine>, protocol: &'static dyn Protocol, name: &str) -> Self {
+    pub(crate) fn new(engine: &Arc<Engine>, protocol: &'static dyn Protocol, name: &str) -> Self {
         let key = engine.key(name);
         let name = if *key == *name { Arc::clone(&key) } else { name.into() };
         let route = engine.store.route(&key);
@@ -55,7 +55,7 @@ impl LockRef {
         Self { engine: Arc::clone(engine), protocol, name, keys, route, queue_taken_by }
     }
 
-    pub(super) fn id(&self) -> LockId {
+    pub(crate) fn id(&self) -> LockId {
         LockId {
             name: self.name.to_string(),
             key: self.keys.lock.to_string(),
@@ -64,7 +64,7 @@ impl LockRef {
     }
 
     /// Refuses a name that cannot be used.
-    pub(super) fn check_name(&self) -> Result<()> {
+    pub(crate) fn check_name(&self) -> Result<()> {
         check_name(&self.name)?;
         let invalid = |problem| Err(Error::InvalidName { name: self.name.to_string(), problem });
         let key = &self.keys.lock;
@@ -85,48 +85,48 @@ impl LockRef {
     }
 
     /// The error for a key that is another kind of lock.
-    pub(super) fn other_kind(&self) -> Error {
+    pub(crate) fn other_kind(&self) -> Error {
         let is_read_write = self.protocol.is_read_write();
         let found = if is_read_write { "a lock that is not a read-write lock" } else { "a read-write lock" };
         Error::WrongKind { lock: self.id(), found }
     }
 
     /// The error for a key that holds other data, and no lock.
-    pub(super) fn not_a_lock(&self) -> Error {
+    pub(crate) fn not_a_lock(&self) -> Error {
         Error::WrongKind { lock: self.id(), found: NOT_A_LOCK }
     }
 
     /// The error for a fencing counter that cannot count.
-    pub(super) fn cannot_count(&self) -> Error {
+    pub(crate) fn cannot_count(&self) -> Error {
         let counter = self.protocol.counter(&self.keys).unwrap_or(&self.keys.lock);
         Error::WrongKind { lock: LockId { key: counter.to_string(), ..self.id() }, found: NOT_A_COUNTER }
     }
 
     /// Refuses work that nothing would finish: the runtime on which the client was made is gone.
-    pub(super) fn check_runtime(&self) -> Result<(), Fault> {
+    pub(crate) fn check_runtime(&self) -> Result<(), Fault> {
         self.engine.check_runtime().map_err(|gone| Fault::new(FaultKind::RuntimeGone, Sent::No, gone))
     }
 
-    pub(super) fn error(&self, fault: Fault) -> Error {
+    pub(crate) fn error(&self, fault: Fault) -> Error {
         Error::of_lock(self.id(), fault)
     }
 
     /// The connection for commands about this lock.
-    pub(super) async fn connection(&self) -> Result<Connection, Fault> {
+    pub(crate) async fn connection(&self) -> Result<Connection, Fault> {
         self.engine.store.connection(self.route).await
     }
 
     /// The connection for acquires that wait for replicas.
-    pub(super) async fn connection_of_acquires(&self) -> Result<Connection, Fault> {
+    pub(crate) async fn connection_of_acquires(&self) -> Result<Connection, Fault> {
         self.engine.store.connection_of_acquires(self.route).await
     }
 
-    pub(super) async fn run(&self, connection: &Connection, call: &Call) -> Result<Reply, Fault> {
+    pub(crate) async fn run(&self, connection: &Connection, call: &Call) -> Result<Reply, Fault> {
         self.engine.store.run(connection, call).await
     }
 
     /// Runs a script that can create a hold. `hops` learns each further connection before the script is sent on it.
-    pub(super) async fn run_first_acquire(
+    pub(crate) async fn run_first_acquire(
         &self,
         connection: &Connection,
         call: &Call,
@@ -136,7 +136,7 @@ impl LockRef {
     }
 
     /// Also returns how many replicas have what the script wrote.
-    pub(super) async fn run_on_replicas(
+    pub(crate) async fn run_on_replicas(
         &self,
         connection: &Connection,
         call: &Call,
@@ -145,16 +145,16 @@ impl LockRef {
         self.engine.store.run_on_replicas(connection, call, sync).await
     }
 
-    pub(super) fn holder<'a>(&'a self, owner: &'a Arg, grant: u64) -> HolderRef<'a> {
+    pub(crate) fn holder<'a>(&'a self, owner: &'a Arg, grant: u64) -> HolderRef<'a> {
         HolderRef { keys: &self.keys, owner, grant, config: &self.engine.config }
     }
 }
 
-pub(super) const NOT_A_LOCK: &str = "data that is no lock";
+pub(crate) const NOT_A_LOCK: &str = "data that is no lock";
 
 const NOT_A_COUNTER: &str = "data that is no fencing counter, or a counter that cannot grow";
 
-pub(super) fn check_name(name: &str) -> Result<()> {
+pub(crate) fn check_name(name: &str) -> Result<()> {
     if name.is_empty() {
         return Err(Error::InvalidName { name: name.to_owned(), problem: "it is empty".to_owned() });
     }

@@ -3,4 +3,4 @@
 use smallvec::SmallVec;
 
 /// One value for each member. Most locks have one member.
-pub(super) type PerMember<T> = SmallVec<[T; 1]>;
+pub(crate) type PerMember<T> = SmallVec<[T; 1]>;

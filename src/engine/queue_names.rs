@@ -7,18 +7,18 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
 
-use crate::sync::lock;
+use crate::base::sync::lock;
 
 /// The queues that the fair locks of one client use.
 #[derive(Default)]
-pub(super) struct QueueNames(Mutex<HashMap<Arc<str>, User>>);
+pub(crate) struct QueueNames(Mutex<HashMap<Arc<str>, User>>);
 
 /// The lock that uses a queue, and the number of its handles.
 type User = (Arc<str>, usize);
 
 impl QueueNames {
     /// Uses a queue for a lock, until [`leave`](Self::leave). If another lock already uses the queue, returns that lock.
-    pub(super) fn join(&self, queue: &Arc<str>, name: &Arc<str>) -> Option<Arc<str>> {
+    pub(crate) fn join(&self, queue: &Arc<str>, name: &Arc<str>) -> Option<Arc<str>> {
         let mut names = lock(&self.0);
         let (user, count) = names.entry(Arc::clone(queue)).or_insert_with(|| (Arc::clone(name), 0));
         if user != name {
@@ -28,7 +28,7 @@ impl QueueNames {
         None
     }
 
-    pub(super) fn leave(&self, queue: &Arc<str>) {
+    pub(crate) fn leave(&self, queue: &Arc<str>) {
         if let Entry::Occupied(mut found) = lock(&self.0).entry(Arc::clone(queue)) {
             found.get_mut().1 -= 1;
             if found.get().1 == 0 {

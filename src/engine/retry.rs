@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::fault::{Fault, FaultKind};
-use crate::jitter::Backoff;
+use crate::base::fault::{Fault, FaultKind};
+use crate::base::jitter::Backoff;
 
 /// The pauses between tries.
 #[derive(Clone, Debug)]
-pub(super) struct Pauses {
+pub(crate) struct Pauses {
     /// After a connection that broke or was refused: perhaps the next one works at once.
     broken: Backoff,
     /// After a command that timed out: perhaps the server has too much to do already.
@@ -17,19 +17,19 @@ pub(super) struct Pauses {
 }
 
 impl Pauses {
-    pub(super) const START: Self = Self {
+    pub(crate) const START: Self = Self {
         broken: Backoff::new(Duration::from_millis(5), Duration::from_millis(500)),
         late: Backoff::new(Duration::from_millis(100), Duration::from_secs(3)),
     };
 
-    pub(super) fn after(&mut self, fault: &Fault) -> Duration {
+    pub(crate) fn after(&mut self, fault: &Fault) -> Duration {
         if fault.kind == FaultKind::TimedOut { self.late.pause() } else { self.broken.pause() }
     }
 }
 
 /// Tries of one operation.
 #[derive(Debug)]
-pub(super) struct Tries {
+pub(crate) struct Tries {
     pauses: Pauses,
     patience: Duration,
     /// Set by the first fault. Most operations have none, and need not read the clock.
@@ -38,12 +38,12 @@ pub(super) struct Tries {
 
 impl Tries {
     /// Tries for this long after the first fault.
-    pub(super) const fn new(patience: Duration) -> Self {
+    pub(crate) const fn new(patience: Duration) -> Self {
         Self { pauses: Pauses::START, patience, limit: None }
     }
 
     /// Pauses before the next try after a fault. Returns the fault if there is to be no further try.
-    pub(super) async fn again(&mut self, fault: Fault) -> Result<(), Fault> {
+    pub(crate) async fn again(&mut self, fault: Fault) -> Result<(), Fault> {
         let (pause, now) = (self.pauses.after(&fault), Instant::now());
         let limit = *self.limit.get_or_insert(now + self.patience);
         if !fault.is_transient() || now + pause > limit {
@@ -57,7 +57,7 @@ impl Tries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::Sent;
+    use crate::base::fault::Sent;
 
     #[tokio::test(start_paused = true)]
     async fn the_time_for_retries_begins_with_the_first_fault() {

@@ -9,50 +9,50 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::background::Background;
-use super::heartbeat::Heartbeat;
 use super::queue_names::QueueNames;
-use super::releases::Releases;
-use super::renewal::Renewal;
 use super::retry::Tries;
-use super::scheduler::Scheduler;
-use super::sharing::share::Shares;
-use super::under_way::UnderWay;
-use super::wait_queue::WaitQueues;
-use crate::config::LockConfig;
-use crate::error::{Error, Result};
-use crate::fault::{Fault, FaultKind, Sent};
-use crate::jitter;
+use crate::base::config::LockConfig;
+use crate::base::error::{Error, Result};
+use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::jitter;
+use crate::engine::acquire::under_way::UnderWay;
+use crate::engine::grant::share::Shares;
+use crate::engine::upkeep::background::Background;
+use crate::engine::upkeep::heartbeat::Heartbeat;
+use crate::engine::upkeep::recent_releases::Releases;
+use crate::engine::upkeep::renewal::Renewal;
+use crate::engine::upkeep::scheduler::Scheduler;
+use crate::engine::wait::queue::WaitQueues;
 use crate::metrics::OfClient;
 use crate::report::Limit;
 use crate::store::{OpenError, Source, SourceError, Store};
 
 /// What all handles and guards of one client share.
 pub(crate) struct Engine {
-    pub(super) id: Uuid,
+    pub(crate) id: Uuid,
     /// The number of the next grant, and of its owner.
     next_number: AtomicU64,
-    pub(super) config: LockConfig,
-    pub(super) store: Arc<Store>,
-    pub(super) wait_queues: Arc<WaitQueues>,
-    pub(super) queue_names: QueueNames,
-    pub(super) renewals: Scheduler<Renewal>,
-    pub(super) heartbeats: Scheduler<Heartbeat>,
-    pub(super) background: Background,
+    pub(crate) config: LockConfig,
+    pub(crate) store: Arc<Store>,
+    pub(crate) wait_queues: Arc<WaitQueues>,
+    pub(crate) queue_names: QueueNames,
+    pub(crate) renewals: Scheduler<Renewal>,
+    pub(crate) heartbeats: Scheduler<Heartbeat>,
+    pub(crate) background: Background,
     /// Limits the reports of releases that failed.
-    pub(super) failed_releases: Limit,
+    pub(crate) failed_releases: Limit,
     /// Limits the reports of calls that wait for long.
-    pub(super) long_waits: Limit,
-    pub(super) under_way: UnderWay,
-    pub(super) releases: Releases,
-    pub(super) shares: Arc<Shares>,
-    pub(super) metrics: OfClient,
+    pub(crate) long_waits: Limit,
+    pub(crate) under_way: UnderWay,
+    pub(crate) releases: Releases,
+    pub(crate) shares: Arc<Shares>,
+    pub(crate) metrics: OfClient,
     /// True from the shutdown on.
     closing: watch::Sender<bool>,
 }
 
 impl Engine {
-    pub(super) async fn start(source: Source, config: LockConfig) -> Result<Arc<Self>> {
+    pub(crate) async fn start(source: Source, config: LockConfig) -> Result<Arc<Self>> {
         let wait_queues = Arc::new(WaitQueues::default());
         let store = Arc::new(open(source, &config, &wait_queues).await?);
         Ok(Arc::new(Self {
@@ -80,12 +80,12 @@ impl Engine {
     }
 
     /// Returns a number that is greater than all numbers that it returned before.
-    pub(super) fn next_number(&self) -> u64 {
+    pub(crate) fn next_number(&self) -> u64 {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Returns the pattern of the keys of the names that a pattern describes.
-    pub(super) fn key_pattern(&self, pattern: &str) -> Arc<str> {
+    pub(crate) fn key_pattern(&self, pattern: &str) -> Arc<str> {
         let mut keys = String::new();
         for character in self.config.name_prefix().chars() {
             if "\\*?[]^-".contains(character) {
@@ -101,7 +101,7 @@ impl Engine {
     }
 
     /// Returns the key of a lock. Redisson calls it the raw name.
-    pub(super) fn key(&self, name: &str) -> Arc<str> {
+    pub(crate) fn key(&self, name: &str) -> Arc<str> {
         match self.config.name_prefix() {
             "" => name.into(),
             prefix => [prefix, name].concat().into(),
@@ -114,16 +114,16 @@ impl Engine {
     }
 
     /// Refuses work that nothing would finish.
-    pub(super) fn check_open(&self) -> Result<()> {
+    pub(crate) fn check_open(&self) -> Result<()> {
         if self.is_closing() { Err(Error::Closed) } else { self.check_runtime() }
     }
 
     /// Refuses work when the runtime on which the client was made is gone, and with it all tasks of the client.
-    pub(super) fn check_runtime(&self) -> Result<()> {
+    pub(crate) fn check_runtime(&self) -> Result<()> {
         if self.background.is_gone() { Err(Error::RuntimeGone) } else { Ok(()) }
     }
 
-    pub(super) fn is_closing(&self) -> bool {
+    pub(crate) fn is_closing(&self) -> bool {
         *self.closing.borrow()
     }
 
@@ -134,7 +134,7 @@ impl Engine {
     }
 
     /// Waits until calls cannot continue: the client is shut down, or its runtime has ended.
-    pub(super) async fn ended(&self) {
+    pub(crate) async fn ended(&self) {
         tokio::select! {
             biased;
             () = self.closing() => {}

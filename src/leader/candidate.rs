@@ -10,11 +10,11 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::leadership::Leadership;
+use crate::base::error::{Error, Result};
+use crate::base::jitter::Backoff;
 use crate::engine::Engine;
-use crate::error::{Error, Result};
-use crate::guard::FencedGuard;
-use crate::jitter::Backoff;
 use crate::locks::FencedLock;
+use crate::locks::guard::FencedGuard;
 use crate::report::Limit;
 
 /// For how long a candidate that stepped down leaves the leadership to others. They are woken by a message.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::base::token::FencingToken;
 use crate::engine::HoldTimes;
-use crate::guard::FencedGuard;
-use crate::token::FencingToken;
+use crate::locks::guard::FencedGuard;
 
 /// One term of a leader: from its election until it steps down, or loses the leadership.
 ///

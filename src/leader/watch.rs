@@ -7,10 +7,10 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep_until};
 
+use crate::base::error::{Error, Result};
+use crate::base::jitter;
 use crate::engine::{Engine, inspect};
-use crate::error::{Error, Result};
-use crate::info::LockInfo;
-use crate::jitter;
+use crate::locks::info::LockInfo;
 
 /// How often the server is asked.
 const PACE: Duration = Duration::from_secs(1);

@@ -2,10 +2,10 @@
 
 use std::pin::pin;
 
+use crate::base::error::Result;
 use crate::engine::{self, Acquiring, Caller, Handle, Patience};
-use crate::error::Result;
-use crate::guard::{LockGuard, OfHeld};
-use crate::info::RemainingLease;
+use crate::locks::guard::{LockGuard, OfHeld};
+use crate::locks::info::RemainingLease;
 
 /// The methods that every type of lock has.
 ///

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::{Engine, Handle, OwnerGrants};
-use crate::guard::LockGuard;
+use crate::locks::guard::LockGuard;
 use crate::protocol::Fair;
 
 /// A lock that is granted in request order, across all processes. Redisson's fair lock.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::{Engine, Handle, OwnerGrants};
-use crate::guard::FencedGuard;
+use crate::locks::guard::FencedGuard;
 use crate::protocol::Fenced;
 
 /// A reentrant lock that numbers its holders. Redisson's `RFencedLock`.

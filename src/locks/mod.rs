@@ -6,6 +6,8 @@ mod methods;
 mod base;
 mod fair;
 mod fenced;
+pub(crate) mod guard;
+pub(crate) mod info;
 mod multi;
 mod owner_lock;
 mod read_write;

@@ -4,9 +4,9 @@ use super::fair::FairLock;
 use super::fenced::FencedLock;
 use super::rlock::RLock;
 use super::sides::{ReadLock, WriteLock};
+use crate::base::error::Result;
 use crate::engine::{Handle, Quorum};
-use crate::error::Result;
-use crate::guard::LockGuard;
+use crate::locks::guard::LockGuard;
 
 /// A handle that becomes part of a [`MultiLock`] or a [`RedLock`](crate::RedLock). A handle of every type converts into it.
 ///

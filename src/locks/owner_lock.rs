@@ -10,7 +10,7 @@ use super::fenced::FencedLock;
 use super::rlock::RLock;
 use super::sides::{ReadLock, WriteLock};
 use crate::engine::Handle;
-use crate::guard::{FencedGuard, LockGuard};
+use crate::locks::guard::{FencedGuard, LockGuard};
 
 /// A lock handle that an [`Owner`](crate::Owner) lends. What it acquires belongs to that owner.
 ///

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::base::BaseLock;
 use super::owner_lock::OwnerLock;
 use super::sides::{ReadLock, WriteLock};
+use crate::base::error::Result;
 use crate::engine::{Engine, Handle, OwnerGrants};
-use crate::error::Result;
 use crate::protocol::{Read, Write};
 
 /// A lock that many owners can hold to read, or one owner to write. Redisson's `RReadWriteLock`.

@@ -1,9 +1,9 @@
 //! Several locks as one: a majority of them.
 
 use super::multi::{Member, join};
+use crate::base::error::Result;
 use crate::engine::{Handle, Quorum};
-use crate::error::Result;
-use crate::guard::LockGuard;
+use crate::locks::guard::LockGuard;
 
 /// A lock on several independent servers that needs a majority of them. Redisson's `RedissonRedLock`.
 ///

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::{Engine, Handle, OwnerGrants};
-use crate::guard::LockGuard;
+use crate::locks::guard::LockGuard;
 use crate::protocol::Reentrant;
 
 /// A reentrant lock: its owner can acquire the lock again while it holds the lock. Redisson's `RLock`.

@@ -1,7 +1,7 @@
 //! The two sides of a read-write lock.
 
 use crate::engine::Handle;
-use crate::guard::LockGuard;
+use crate::locks::guard::LockGuard;
 
 /// The side of a [`ReadWriteLock`](super::ReadWriteLock) that many owners can hold together.
 ///

@@ -22,7 +22,7 @@ mod value;
 mod wire;
 
 #[doc(hidden)]
-pub use crate::process::Process;
+pub use crate::base::process::Process;
 #[doc(hidden)]
 pub use link::Network;
 pub use server::{Data, MemoryServer};

@@ -17,8 +17,8 @@ use super::channels::ClientId;
 use super::link::Link;
 use super::state::State;
 use super::wire::{Reply, take_command};
-use crate::process::{self, Process};
-use crate::sync::{Watched, lock};
+use crate::base::process::{self, Process};
+use crate::base::sync::{Watched, lock};
 
 /// How many bytes can be under way in one direction. A sender of more bytes waits.
 const BUFFER: usize = 256 * 1024;

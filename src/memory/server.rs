@@ -10,8 +10,8 @@ use super::look;
 use super::net::{self, Conditions, Shared, Stream};
 use super::state::State;
 use super::value::Bytes;
-use crate::clock::WallClock;
-use crate::sync::{Watched, lock};
+use crate::base::clock::WallClock;
+use crate::base::sync::{Watched, lock};
 
 /// A server in this process, for tests. It needs the feature `memory`.
 ///

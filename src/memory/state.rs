@@ -13,7 +13,7 @@ use super::lua::Host;
 use super::scripts::Scripts;
 use super::value::{Bytes, Hash};
 use super::wire::{Outcome, Reply};
-use crate::clock::WallClock;
+use crate::base::clock::WallClock;
 
 /// The version of Redis that the server behaves as.
 const VERSION: &str = "7.0.15";

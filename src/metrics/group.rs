@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// The longest name of a group, in bytes.
 const LONGEST: usize = 64;

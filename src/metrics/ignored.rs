@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 use tokio::time::Instant;
 
 use super::kinds::{Acquired, ConnectionUse, LossCause, Renewed};
-use crate::clock::Moment;
-use crate::fault::Sent;
+use crate::base::clock::Moment;
+use crate::base::fault::Sent;
 use crate::protocol::LockType;
 
 pub(crate) struct OfClient;

@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 use super::kinds::{Acquired, ConnectionUse, LossCause, Renewed};
 use super::table::{self, Kind, Metric};
-use crate::clock::{self, Moment};
-use crate::fault::Sent;
+use crate::base::clock::{self, Moment};
+use crate::base::fault::Sent;
+use crate::base::sync::lock;
 use crate::protocol::LockType;
-use crate::sync::lock;
 
 // The labels of the kinds, each list in the order of the kinds. Those that spans have, too, are with their kinds.
 

@@ -9,7 +9,7 @@ use super::rights::{self, Right};
 use super::script::{Arg, Batch, Call, Row};
 use super::scripts;
 use super::traits::{HolderRef, LockType, Protocol, Queue, Waits, millis};
-use crate::config::LockConfig;
+use crate::base::config::LockConfig;
 
 /// The protocol of [`FairLock`](crate::FairLock).
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::keys::LISTED;
 use super::script::{Arg, Call, Reply};
 use super::scripts;
-use crate::fault::Fault;
+use crate::base::fault::Fault;
 
 /// About how many keys one command looks at. A server does nothing else meanwhile: 500 locks take it about 3 ms.
 const COUNT: u64 = 500;

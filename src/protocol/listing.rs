@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::script::{Arg, Reply};
-use crate::fault::Fault;
+use crate::base::fault::Fault;
 
 /// The holders of a lock, of whatever type it is.
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::script::Reply;
-use crate::fault::Fault;
+use crate::base::fault::Fault;
 
 /// The reply of an acquire script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

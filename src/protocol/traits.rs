@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::keys::LockKeys;
 use super::rights::Right;
 use super::script::{Arg, Batch, Call, Row};
-use crate::config::LockConfig;
+use crate::base::config::LockConfig;
 
 /// A type of lock: which script an operation runs, with which keys and arguments.
 pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::config::LockConfig;
+use crate::base::config::LockConfig;
 
 /// Selects one of the connections to a server, whatever their number is: a master of a cluster has fewer of them.
 #[derive(Clone, Copy, Debug)]

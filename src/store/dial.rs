@@ -14,8 +14,8 @@ use super::master::Master;
 use super::membership::Membership;
 use super::messages::Messages;
 use super::wire;
-use crate::credentials::Login;
-use crate::fault::{Fault, FaultKind, Sent};
+use crate::base::credentials::Login;
+use crate::base::fault::{Fault, FaultKind, Sent};
 #[cfg(feature = "memory")]
 use crate::memory::MemoryServer;
 
@@ -167,8 +167,8 @@ mod memory {
     use redis::aio::{MultiplexedConnection, PubSub};
     use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisResult};
 
+    use crate::base::task;
     use crate::memory::MemoryServer;
-    use crate::task;
 
     pub(super) async fn commands(server: &MemoryServer) -> RedisResult<MultiplexedConnection> {
         // The store sets the time limit of every command.

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::certificates::{self, Certificates};
 use super::error::SourceError;
 use super::messages::Messages;
-use crate::credentials::{Credentials, Login};
+use crate::base::credentials::{Credentials, Login};
 
 /// This long after a connection was given up, the host gives up what it still had to deliver.
 #[cfg(any(target_os = "linux", target_os = "android"))]

@@ -1,6 +1,6 @@
 //! Why a store cannot be opened.
 
-use crate::fault::Fault;
+use crate::base::fault::Fault;
 
 #[derive(Debug)]
 pub(crate) enum OpenError {

@@ -24,10 +24,10 @@ use super::subscriber::Subscriber;
 use super::subscriptions::Subscriptions;
 use super::task::Task;
 use super::topology::Topology;
-use crate::config::{LockConfig, Replication};
-use crate::fault::{Fault, FaultKind, Sent};
+use crate::base::config::{LockConfig, Replication};
+use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::sync::lock;
 use crate::protocol::{Call, Reply, slot};
-use crate::sync::lock;
 
 /// One Redis server, or several of which some are masters.
 pub(crate) struct Store {

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::endpoint::Endpoint;
 use super::wire;
-use crate::fault::{Fault, FaultKind, Sent};
+use crate::base::fault::{Fault, FaultKind, Sent};
 
 /// The time limit of the whole look.
 const LIMIT: Duration = Duration::from_secs(2);

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::endpoint::authenticate;
 use super::server::Server;
 use super::task::Task;
-use crate::credentials::Login;
+use crate::base::credentials::Login;
 
 /// Authenticates the connections of a server with each change of the credentials.
 pub(super) fn follow(server: &Arc<Server>, mut logins: watch::Receiver<Login>) -> Task {

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use super::endpoint::Endpoint;
-use crate::sync::{Watched, lock};
+use crate::base::sync::{Watched, lock};
 
 /// Where the master is, and how often that changed.
 pub(super) struct Master {

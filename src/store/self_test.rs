@@ -8,8 +8,8 @@ use super::error::{OpenError, SourceError};
 use super::identity::Identity;
 use super::server::Server;
 use super::wire;
-use crate::config::{LockConfig, ShardedMessages};
-use crate::fault::{Fault, FaultKind, Sent};
+use crate::base::config::{LockConfig, ShardedMessages};
+use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{self, Arg, Reply};
 
 /// The first version with `#!lua` script flags. Every Valkey has them.

@@ -28,13 +28,13 @@ use super::connection_index::{ConnectionCount, ConnectionIndex};
 use super::dial::CommandDial;
 use super::membership::Membership;
 use super::wire::{self, Beside};
-use crate::config::LockConfig;
-use crate::fault::{Fault, FaultKind, Sent};
+use crate::base::config::LockConfig;
+use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::sync::{Watched, lock};
+use crate::base::task;
 use crate::metrics::{Commands, ConnectionUse, Reconnects};
 use crate::protocol::{Call, Reply};
 use crate::report::Limit;
-use crate::sync::{Watched, lock};
-use crate::task;
 
 pub(crate) use connection::Connection;
 

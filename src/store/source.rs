@@ -13,9 +13,9 @@ use serde::Deserialize;
 
 use super::certificates::Certificates;
 use super::error::SourceError;
-use crate::config::LockConfig;
-use crate::credentials::Credentials;
-use crate::error::Error;
+use crate::base::config::LockConfig;
+use crate::base::credentials::Credentials;
+use crate::base::error::Error;
 #[cfg(feature = "memory")]
 use crate::memory::MemoryServer;
 use file::Fields;

@@ -18,12 +18,12 @@ use super::dial::MessageDial;
 use super::listener::Listener;
 use super::master::Master;
 use super::messages::{Received, Sink, Stream, Subscribed, Unsubscribed};
-use crate::config::LockConfig;
-use crate::credentials::Login;
-use crate::jitter::Backoff;
+use crate::base::config::LockConfig;
+use crate::base::credentials::Login;
+use crate::base::jitter::Backoff;
+use crate::base::task;
 use crate::metrics::{ConnectionUse, Reconnects};
 use crate::report::Limit;
-use crate::task;
 
 /// While there is a subscription, the task sends a `PING` this often.
 const PING_EVERY: Duration = Duration::from_secs(1);

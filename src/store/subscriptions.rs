@@ -11,9 +11,9 @@ use super::listener::Listener;
 use super::subscriber::Subscriber;
 use super::task::Task;
 use super::topology::{Address, Map, Topology};
-use crate::config::LockConfig;
+use crate::base::config::LockConfig;
+use crate::base::sync::lock;
 use crate::protocol::slot;
-use crate::sync::lock;
 
 /// Which connection receives the messages of a channel.
 pub(super) enum Subscriptions {

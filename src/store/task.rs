@@ -3,7 +3,7 @@
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::task;
+use crate::base::task;
 
 /// A task. Dropping the value ends the task.
 pub(super) struct Task(AbortHandle);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, RedisWrite, ServerErrorKind, Value};
 
-use crate::config::Replication;
-use crate::fault::{Fault, FaultKind, Redirect, Sent};
+use crate::base::config::Replication;
+use crate::base::fault::{Fault, FaultKind, Redirect, Sent};
 use crate::protocol::{Arg, Call, Form, Reply, millis};
 
 /// Runs a script by its hash. If the server does not know the hash, sends the text, which loads the script.

@@ -3,9 +3,11 @@
 //! Nothing here undoes anything: a pending hold is undone when it is dropped, wherever that happens. So at its time limit a call
 //! only drops a future, and a cancelled call does the same.
 
-mod impatience;
-mod members;
 mod others;
+mod round;
+pub(crate) mod span;
+pub(crate) mod under_way;
+mod writer_intent;
 
 use std::pin::{Pin, pin};
 use std::time::Duration;
@@ -13,18 +15,18 @@ use std::time::Duration;
 use tokio::task::consume_budget;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use members::{Members, Round};
+use crate::engine::acquire::round::{Members, Round};
 
-use super::giving_back::Releasing;
 use super::grant::Caller;
 use super::handle::Handle;
-use super::held::HeldLock;
 use super::retry::{Pauses, Tries};
-use super::waiter::{Answers, Waiter, elapsed};
-use crate::clock;
-use crate::error::{Error, LockId, Result};
-use crate::fault::{Fault, FaultKind, Sent};
-use crate::jitter;
+use crate::base::clock;
+use crate::base::error::{Error, LockId, Result};
+use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::jitter;
+use crate::engine::hold::held::HeldLock;
+use crate::engine::hold::release::Releasing;
+use crate::engine::wait::waiter::{Answers, Waiter, elapsed};
 
 /// How long a call waits for a lock that another owner holds.
 #[derive(Clone, Copy, Debug)]

@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
-use super::members::{Members, PendingMember};
-use crate::clock::{self, Moment};
+use crate::base::clock::{self, Moment};
+use crate::engine::acquire::round::{Members, PendingMember};
+use crate::engine::grant::join::join;
 use crate::engine::grant::pending::PendingHold;
+use crate::engine::grant::seat::Seat;
 use crate::engine::lock_ref::LockRef;
-use crate::engine::sharing::join::join;
-use crate::engine::sharing::line::Claim;
-use crate::engine::sharing::seat::Seat;
-use crate::engine::waiter::Waiter;
+use crate::engine::wait::line::Claim;
+use crate::engine::wait::waiter::Waiter;
 
 impl Members<'_> {
     /// Takes over a hold that another owner of this client passed on.
-    pub(super) fn take_over(&mut self, seat: Seat) {
+    pub(crate) fn take_over(&mut self, seat: Seat) {
         let (until, lock) = (seat.until(), Arc::clone(&self.handle.members[0].lock));
         self.accept(PendingHold::taken_over(lock, seat.take(), self.caller), until);
     }
 
     /// Joins other readers of this client. False: there are none to join.
-    pub(super) fn join_readers(&mut self) -> bool {
+    pub(crate) fn join_readers(&mut self) -> bool {
         if !self.handle.can_share() || self.is_reentry() {
             return false;
         }
@@ -31,7 +31,7 @@ impl Members<'_> {
     }
 
     /// A share of the hold of the readers of this client.
-    pub(super) fn claim(&self) -> Option<Claim> {
+    pub(crate) fn claim(&self) -> Option<Claim> {
         let lock = &self.handle.members[0].lock;
         let share = join(lock, clock::now())?;
         Some(Box::new(PendingHold::joined(Arc::clone(lock), share, self.caller)))
@@ -39,7 +39,7 @@ impl Members<'_> {
 
     /// The server granted exclusive holds, so whatever owners of this client believed to hold before is gone: nobody joins it, and it is
     /// not passed on.
-    pub(super) fn end_earlier(&self, waits: Option<&(usize, Waiter<'_>)>) {
+    pub(crate) fn end_earlier(&self, waits: Option<&(usize, Waiter<'_>)>) {
         for (index, (pending, member)) in self.pending.iter().zip(&self.handle.members).enumerate() {
             let LockRef { engine, protocol, keys, .. } = &*member.lock;
             if pending.granted_until.is_none() || pending.hold.want > 1 || protocol.is_shared() {

@@ -4,55 +4,55 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use crate::clock::{self, Moment};
+use crate::base::clock::{self, Moment};
 use crate::engine::hold::{EARLY, Hold};
 use crate::engine::per_member::PerMember;
-use crate::engine::scheduler::{Key, Slot};
-use crate::engine::sharing::share::{Left, Share};
+use crate::engine::upkeep::scheduler::{Key, Slot};
+use crate::engine::grant::share::{Left, Share};
 use crate::metrics::{Renewed, Renewing};
 
 /// What this process wants to hold. It changes at once, even in a `drop`.
 #[derive(Default)]
-pub(super) struct Desired {
+pub(crate) struct Desired {
     /// Acquires under way. A release meanwhile must not take away what the server grants to them.
-    pub(super) pending: u32,
+    pub(crate) pending: u32,
     /// The pending holds get nothing: the client was shut down while nobody polled them.
-    pub(super) is_given_up: bool,
+    pub(crate) is_given_up: bool,
     /// The holds of guards, and which of their members this grant is.
-    pub(super) holds: PerMember<(Arc<Hold>, usize)>,
+    pub(crate) holds: PerMember<(Arc<Hold>, usize)>,
     /// When the leaked holds end.
     leaked: BinaryHeap<Reverse<Moment>>,
     /// Holds that were given back, and which of their members this grant is. The server has not said yet whether it still had them.
-    pub(super) given_back: PerMember<(Arc<Hold>, usize)>,
+    pub(crate) given_back: PerMember<(Arc<Hold>, usize)>,
     /// There was a hold.
-    pub(super) was_held: bool,
+    pub(crate) was_held: bool,
     /// When the server granted the lock, also if that was for a former owner.
-    pub(super) held_since: Option<Moment>,
+    pub(crate) held_since: Option<Moment>,
     /// A read hold of this owner uses the id of this grant.
-    pub(super) is_lent: bool,
-    pub(super) passing: Passing,
+    pub(crate) is_lent: bool,
+    pub(crate) passing: Passing,
     /// The hold that is offered to the next owner.
-    pub(super) offered: Option<Arc<Hold>>,
+    pub(crate) offered: Option<Arc<Hold>>,
     /// Other readers of this client use the same hold of the server.
-    pub(super) share: Option<Arc<Share>>,
+    pub(crate) share: Option<Arc<Share>>,
     /// The server was found to have nothing of this grant.
-    pub(super) is_gone: bool,
+    pub(crate) is_gone: bool,
     /// The server can keep the lock for longer than a hold lasts.
-    pub(super) outlasts: bool,
+    pub(crate) outlasts: bool,
     /// When the leases are to be renewed.
-    pub(super) renew_at: Option<Moment>,
+    pub(crate) renew_at: Option<Moment>,
     /// The renewal under way lengthens leases. Otherwise it only restores leases that another client shortened.
-    pub(super) lengthens: bool,
-    pub(super) renewal: Slot,
-    pub(super) renewing: Renewing,
+    pub(crate) lengthens: bool,
+    pub(crate) renewal: Slot,
+    pub(crate) renewing: Renewing,
     /// This grant has a place in the lock's queue.
-    pub(super) has_place: bool,
-    pub(super) heartbeat: Slot,
+    pub(crate) has_place: bool,
+    pub(crate) heartbeat: Slot,
 }
 
 /// Whether the last hold of a grant was passed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Passing {
+pub(crate) enum Passing {
     #[default]
     No,
     /// The next owner does not have it yet.
@@ -63,12 +63,12 @@ pub(super) enum Passing {
 
 impl Desired {
     /// For a grant that somebody begins to acquire.
-    pub(super) fn pending() -> Self {
+    pub(crate) fn pending() -> Self {
         Self { pending: 1, ..Self::default() }
     }
 
     /// Counts the holds that can be relied on now.
-    pub(super) fn live(&mut self, now: Moment) -> u32 {
+    pub(crate) fn live(&mut self, now: Moment) -> u32 {
         self.forget_leaked(now);
         let live = self.holds.iter().filter(|(hold, member)| hold.relies_on(*member, now)).count();
         u32::try_from(live + self.leaked.len()).unwrap_or(u32::MAX)
@@ -76,7 +76,7 @@ impl Desired {
 
     /// Counts what is to be left on the server: the holds that can be relied on, those that are pending, and what belongs to other
     /// owners. Zero for a grant that has yet to leave its share.
-    pub(super) fn keep(&mut self) -> u32 {
+    pub(crate) fn keep(&mut self) -> u32 {
         match self.passing {
             // With a share, the server can have more, of another reader that re-entered. For a reader it matters only that there is one.
             Passing::No => self.wanted(),
@@ -88,7 +88,7 @@ impl Desired {
 
     /// Leaves the share, if nothing is wanted any more. From then on, what the server has belongs to the other readers, if there are
     /// others.
-    pub(super) fn leave_share(&mut self) {
+    pub(crate) fn leave_share(&mut self) {
         if self.share.is_none() || self.keep() > 0 {
             return;
         }
@@ -111,7 +111,7 @@ impl Desired {
     }
 
     /// Whether this hold is all that there is.
-    pub(super) fn has_only(&self, hold: &Arc<Hold>) -> bool {
+    pub(crate) fn has_only(&self, hold: &Arc<Hold>) -> bool {
         matches!(&self.holds[..], [(only, _)] if Arc::ptr_eq(only, hold))
             && self.pending == 0
             && self.leaked.is_empty()
@@ -122,17 +122,17 @@ impl Desired {
     }
 
     /// Whether somebody is acquiring.
-    pub(super) const fn is_wanted(&self) -> bool {
+    pub(crate) const fn is_wanted(&self) -> bool {
         self.pending > 0 && !self.is_given_up
     }
 
-    pub(super) fn remove(&mut self, hold: &Arc<Hold>) -> Option<(Arc<Hold>, usize)> {
+    pub(crate) fn remove(&mut self, hold: &Arc<Hold>) -> Option<(Arc<Hold>, usize)> {
         let index = self.holds.iter().position(|(other, _)| Arc::ptr_eq(other, hold))?;
         Some(self.holds.swap_remove(index))
     }
 
     /// Leaves a hold to end by itself. Only its end is kept.
-    pub(super) fn leak(&mut self, hold: &Arc<Hold>, now: Moment) {
+    pub(crate) fn leak(&mut self, hold: &Arc<Hold>, now: Moment) {
         if let Some((hold, member)) = self.remove(hold)
             && hold.relies_on(member, now)
         {
@@ -142,7 +142,7 @@ impl Desired {
     }
 
     /// Returns the next end of a hold that the server can keep for longer.
-    pub(super) fn next_end(&self) -> Option<Moment> {
+    pub(crate) fn next_end(&self) -> Option<Moment> {
         let end = |(hold, member): &(Arc<Hold>, usize)| {
             if hold.is_watched() { hold.ends() } else { self.outlasts.then(|| hold.deadline_of(*member)) }
         };
@@ -151,7 +151,7 @@ impl Desired {
     }
 
     /// Removes holds that have ended. They need nothing except a release.
-    pub(super) fn forget_ended(&mut self, now: Moment) {
+    pub(crate) fn forget_ended(&mut self, now: Moment) {
         self.holds.retain(|(hold, member)| hold.relies_on(*member, now));
         self.forget_leaked(now);
     }
@@ -163,20 +163,20 @@ impl Desired {
     }
 
     /// Counts a renewal that was due at this time.
-    pub(super) fn renewal_begins(&mut self, (due, _): Key) {
+    pub(crate) fn renewal_begins(&mut self, (due, _): Key) {
         if let Some((hold, _)) = self.holds.first() {
             self.renewing.begins(hold.metrics(), due);
         }
     }
 
     /// Counts a renewal that found nothing. If the holds were given back meanwhile, the release was faster.
-    pub(super) fn renewal_finds_nothing(&mut self) {
+    pub(crate) fn renewal_finds_nothing(&mut self) {
         if !self.holds.is_empty() {
             self.renewing.ends(Renewed::Gone);
         }
     }
 
-    pub(super) fn lose_all(&mut self) {
+    pub(crate) fn lose_all(&mut self) {
         if let Some(share) = &self.share {
             share.lose();
         }
@@ -196,8 +196,8 @@ mod tests {
     use super::*;
     use crate::engine::hold::Term;
     use crate::engine::lock_ref::Subject;
-    use crate::engine::sharing::seat::Tenure;
-    use crate::engine::sharing::share::Shares;
+    use crate::engine::grant::seat::Tenure;
+    use crate::engine::grant::share::Shares;
     use crate::metrics::Held;
     use crate::protocol::Arg;
 

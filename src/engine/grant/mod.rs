@@ -12,12 +12,16 @@
 //! desired count.
 
 mod desired;
+pub(crate) mod join;
 mod observed;
+pub(crate) mod owner_grants;
 mod passing;
-pub(super) mod pending;
+pub(crate) mod pending;
 mod place;
-pub(super) mod releasing;
+pub(crate) mod releasing;
 mod renewing;
+pub(crate) mod seat;
+pub(crate) mod share;
 mod undo;
 
 use std::panic::Location;
@@ -34,18 +38,18 @@ use observed::Observed;
 use undo::Undo;
 
 use super::hold::Hold;
-use super::lease;
 use super::lock_ref::LockRef;
-use crate::clock::{self, Moment};
-use crate::config::Replication;
-use crate::fault::{Fault, FaultKind, Sent};
+use crate::base::clock::{self, Moment};
+use crate::base::config::Replication;
+use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::sync::lock;
+use crate::engine::hold::lease;
 use crate::protocol::{AcquireReply, Arg, HolderRef, Waits, millis};
 use crate::store::Connection;
-use crate::sync::lock;
 
 /// What one owner id holds, or possibly holds, on one lock of one server.
-pub(super) struct Grant {
-    pub(super) lock: Arc<LockRef>,
+pub(crate) struct Grant {
+    pub(crate) lock: Arc<LockRef>,
     /// The owner, in the form of Redisson's `UUID:threadId`.
     id: Arg,
     number: u64,
@@ -87,12 +91,12 @@ impl Grant {
     }
 
     /// The fencing token, if this type of lock has one.
-    pub(super) fn token(&self) -> Option<u64> {
+    pub(crate) fn token(&self) -> Option<u64> {
         Some(self.token.load(Ordering::Relaxed)).filter(|&token| token > 0)
     }
 
     /// Counts the holds that can be relied on now.
-    pub(super) fn live(&self, now: Moment) -> u32 {
+    pub(crate) fn live(&self, now: Moment) -> u32 {
         lock(&self.desired).live(now)
     }
 
@@ -106,18 +110,18 @@ impl Grant {
     }
 
     /// Whether another task than this one acquired the first hold.
-    pub(super) fn is_foreign(&self) -> bool {
+    pub(crate) fn is_foreign(&self) -> bool {
         matches!((self.task, task::try_id()), (Some(first), Some(this)) if first != this)
     }
 
     /// Whether the server had no hold of this grant, although there should have been one.
-    pub(super) fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         let desired = lock(&self.desired);
         desired.is_gone && desired.was_held
     }
 
     /// Gives a hold back: from here on, the lease is not renewed for this hold.
-    pub(super) fn give_back(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
+    pub(crate) fn give_back(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
         let mut desired = lock(&self.desired);
         // A hold that was lost already was reported when it was lost, so it is not reported again.
         if let Some((hold, member)) = desired.remove(hold)
@@ -130,7 +134,7 @@ impl Grant {
     }
 
     /// Leaves a hold to end by itself.
-    pub(super) fn leak(self: &Arc<Self>, hold: &Arc<Hold>) {
+    pub(crate) fn leak(self: &Arc<Self>, hold: &Arc<Hold>) {
         let now = clock::now();
         let mut desired = lock(&self.desired);
         desired.leak(hold, now);
@@ -145,7 +149,7 @@ impl Grant {
     }
 
     /// Lends the id of this grant to a read hold of the same owner. False: this grant has no hold.
-    pub(super) fn lends(self: &Arc<Self>, now: Moment) -> bool {
+    pub(crate) fn lends(self: &Arc<Self>, now: Moment) -> bool {
         let mut desired = lock(&self.desired);
         // With the desired state locked: a hold whose id was lent is not passed on, and an id that was passed on is not lent.
         let is_live = desired.live(now) > 0;
@@ -177,7 +181,7 @@ impl Grant {
     /// Sends one attempt to hold `want` times. Returns the reply, and the deadline of what it granted.
     ///
     /// When the future is dropped the outcome is unknown, and the observed state says so.
-    pub(super) async fn attempt(
+    pub(crate) async fn attempt(
         self: &Arc<Self>,
         want: u32,
         lease: Duration,
@@ -283,23 +287,23 @@ impl Grant {
 
     /// Whether the server has no more holds than desired, and no late copy of a command can add one. False while a command is
     /// under way.
-    pub(super) fn is_reconciled(&self) -> bool {
+    pub(crate) fn is_reconciled(&self) -> bool {
         self.observed.try_lock().is_ok_and(|observed| observed.at_most <= self.keep())
     }
 
     /// Whether the server can have more holds than desired, and has not answered a release of them yet. False while an undo is
     /// repeated only because a late copy of an attempt can arrive.
-    pub(super) fn owes_release(&self) -> bool {
+    pub(crate) fn owes_release(&self) -> bool {
         self.observed.try_lock().map_or(true, |observed| observed.owes_release(self.keep()))
     }
 
     /// Whether the server can have anything of this grant: a hold, or a place in a queue.
-    pub(super) fn may_be_known(&self) -> bool {
+    pub(crate) fn may_be_known(&self) -> bool {
         self.observed.try_lock().map_or(true, |observed| observed.at_most > 0)
     }
 
     /// Whether a first acquire possibly ran without an answer, or a copy of it can still run.
-    pub(super) fn may_be_copied(&self) -> bool {
+    pub(crate) fn may_be_copied(&self) -> bool {
         self.observed.try_lock().map_or(true, |observed| observed.may_be_copied())
     }
 
@@ -323,13 +327,13 @@ impl Grant {
     }
 
     /// The channel that wakes the waiter of this grant.
-    pub(super) fn wake_channel(&self) -> Arc<str> {
+    pub(crate) fn wake_channel(&self) -> Arc<str> {
         let shared = || Arc::clone(&self.lock.keys.channel);
         self.lock.protocol.queue().map_or_else(shared, |queue| queue.channel(self.holder()))
     }
 
     /// The field of the lock's hash for this grant.
-    pub(super) fn field(&self) -> String {
+    pub(crate) fn field(&self) -> String {
         self.lock.protocol.field(self.holder()).to_string()
     }
 

@@ -15,16 +15,16 @@ use super::desired::{Desired, Passing};
 use super::observed::Observed;
 use super::undo::Undo;
 use super::{Caller, Grant};
-use crate::clock::Moment;
+use crate::base::clock::Moment;
+use crate::base::sync::lock;
+use crate::engine::grant::seat::{Former, Seat, Tenure};
+use crate::engine::grant::share::Share;
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
-use crate::engine::sharing::seat::{Former, Seat, Tenure};
-use crate::engine::sharing::share::Share;
-use crate::sync::lock;
 
 impl Grant {
     /// Ends a hold here, for another owner. `None`: this hold has to be released.
-    pub(in crate::engine) fn pass_on(
+    pub(crate) fn pass_on(
         self: &Arc<Self>,
         hold: &Arc<Hold>,
         pass_time: Duration,
@@ -71,7 +71,7 @@ impl Grant {
     }
 
     /// Lets other readers of this client share the hold that the server granted just now.
-    pub(in crate::engine) fn opens_share(&self, until: Moment) {
+    pub(crate) fn opens_share(&self, until: Moment) {
         let LockRef { engine, keys, .. } = &*self.lock;
         let mut desired = lock(&self.desired);
         let is_certain = self.observed.try_lock().is_ok_and(|observed| observed.is_certainly_one());
@@ -83,14 +83,14 @@ impl Grant {
     }
 
     /// Begins the grant of a reader that joins others, as an acquire that was granted already.
-    pub(super) fn join(lock_ref: Arc<LockRef>, share: Arc<Share>, caller: Caller) -> Self {
+    pub(crate) fn join(lock_ref: Arc<LockRef>, share: Arc<Share>, caller: Caller) -> Self {
         let grant = Self::succeed(lock_ref, share.tenure().clone(), caller);
         lock(&grant.desired).share = Some(share);
         grant
     }
 
     /// Begins the grant of the next owner, as an acquire that was granted already.
-    pub(super) fn succeed(lock: Arc<LockRef>, tenure: Tenure, caller: Caller) -> Self {
+    pub(crate) fn succeed(lock: Arc<LockRef>, tenure: Tenure, caller: Caller) -> Self {
         let mut desired = Desired::pending();
         desired.was_held = true;
         desired.held_since = Some(tenure.since);

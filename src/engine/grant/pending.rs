@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::desired::Desired;
 use super::{Caller, Grant};
-use crate::clock::Moment;
+use crate::base::clock::Moment;
+use crate::base::sync::lock;
+use crate::engine::acquire::under_way::Pending;
+use crate::engine::grant::seat::Tenure;
+use crate::engine::grant::share::Share;
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
-use crate::engine::sharing::seat::Tenure;
-use crate::engine::sharing::share::Share;
-use crate::engine::under_way::Pending;
-use crate::sync::lock;
 
 /// An acquire under way on a grant. If a `PendingHold` is dropped before it became a hold, the acquire is undone.
 pub(crate) struct PendingHold {

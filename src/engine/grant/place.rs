@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use super::Grant;
 use super::desired::Desired;
-use crate::clock::{self, Moment};
-use crate::engine::heartbeat::Place;
-use crate::engine::scheduler::Key;
+use crate::base::clock::{self, Moment};
+use crate::base::sync::lock;
+use crate::engine::upkeep::heartbeat::Place;
+use crate::engine::upkeep::scheduler::Key;
 use crate::protocol::Call;
 use crate::store::Route;
-use crate::sync::lock;
 
 impl Grant {
     /// Records that the server has a place of this grant. `is_new`: the server had none before.
-    pub(super) fn has_place(self: &Arc<Self>, is_new: bool) {
+    pub(crate) fn has_place(self: &Arc<Self>, is_new: bool) {
         let heartbeats = &self.lock.engine.heartbeats;
         let mut desired = lock(&self.desired);
         if is_new && desired.has_place {
-            let crate::error::LockId { name, key, server, .. } = self.lock.id();
+            let crate::base::error::LockId { name, key, server, .. } = self.lock.id();
             tracing::warn!(
                 lock = name,
                 key,
@@ -36,7 +36,7 @@ impl Grant {
     }
 
     /// Records that this grant has no place any more, or needs none.
-    pub(super) fn leave_queue(self: &Arc<Self>, desired: &mut Desired) {
+    pub(crate) fn leave_queue(self: &Arc<Self>, desired: &mut Desired) {
         if std::mem::take(&mut desired.has_place) {
             let heartbeats = &self.lock.engine.heartbeats;
             heartbeats.set(&mut desired.heartbeat, None, || Arc::<Self>::clone(self));

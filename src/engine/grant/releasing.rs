@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use super::Grant;
+use crate::base::error::LockId;
+use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::sync::lock;
 use crate::engine::lock_ref::LockRef;
-use crate::engine::sharing::line::Told;
-use crate::engine::wait_queue::WaitQueue;
-use crate::error::LockId;
-use crate::fault::{Fault, FaultKind, Sent};
+use crate::engine::wait::line::Told;
+use crate::engine::wait::queue::WaitQueue;
 use crate::protocol::{Call, ReleaseReply};
-use crate::sync::lock;
 
 impl Grant {
     /// Lowers the count on the server to the desired count, if the server can have more. `None`: there was nothing to do.
-    pub(in crate::engine) async fn reconcile(self: &Arc<Self>) -> Result<Option<ReleaseReply>, Fault> {
+    pub(crate) async fn reconcile(self: &Arc<Self>) -> Result<Option<ReleaseReply>, Fault> {
         let mut observed = match self.observed.try_lock() {
             Ok(observed) => observed,
             Err(_) if lock(&self.desired).is_given_up => {
@@ -107,7 +107,7 @@ impl Grant {
 }
 
 /// Reports what a user should know about a release that succeeded.
-pub(in crate::engine) fn report_release(reply: ReleaseReply, lock: &LockRef) {
+pub(crate) fn report_release(reply: ReleaseReply, lock: &LockRef) {
     let is_silent = match reply {
         ReleaseReply::ReleasedInSilence => true,
         ReleaseReply::ReleasedBesideData => false,

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use super::Grant;
 use super::desired::Desired;
-use crate::clock::{self, Moment};
+use crate::base::clock::{self, Moment};
+use crate::base::fault::Fault;
+use crate::base::jitter;
+use crate::base::sync::lock;
 use crate::engine::hold::Hold;
-use crate::engine::lease;
-use crate::engine::renewal::Renewable;
-use crate::engine::scheduler::Key;
-use crate::fault::Fault;
-use crate::jitter;
+use crate::engine::hold::lease;
+use crate::engine::upkeep::renewal::Renewable;
+use crate::engine::upkeep::scheduler::Key;
 use crate::metrics::Renewed;
 use crate::protocol::{Batch, Row, millis, parse_renewal};
 use crate::store::Route;
-use crate::sync::lock;
 
 /// The shortest time that Redis can count.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -25,7 +25,7 @@ impl Grant {
     ///
     /// A renewal is due while there is a hold that the watchdog renews, or a hold whose lease can change without this client. The
     /// end of a hold is due if the server can keep the hold for longer.
-    pub(super) fn schedule_renewal(self: &Arc<Self>, desired: &mut Desired, now: Moment) {
+    pub(crate) fn schedule_renewal(self: &Arc<Self>, desired: &mut Desired, now: Moment) {
         let renewals = &self.lock.engine.renewals;
         let (is_shared, is_checked) = (self.is_shared(), self.is_checked());
         if desired.holds.iter().any(|(hold, _)| hold.is_watched() || is_checked) {

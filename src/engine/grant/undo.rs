@@ -9,12 +9,12 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 use super::Grant;
-use crate::engine::background::{Job, Refused};
-use crate::error::LockId;
-use crate::fault::{Fault, Sent};
-use crate::jitter::Backoff;
+use crate::base::error::LockId;
+use crate::base::fault::{Fault, Sent};
+use crate::base::jitter::Backoff;
+use crate::base::sync::lock;
+use crate::engine::upkeep::background::{Job, Refused};
 use crate::metrics::Undoing;
-use crate::sync::lock;
 
 /// The pauses while the server gives no answer.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
@@ -39,7 +39,7 @@ const GIVE_UP: Duration = Duration::from_secs(600);
 
 /// The job that reconciles a grant in the background. A grant has one such job at most.
 #[derive(Default)]
-pub(super) struct Undo {
+pub(crate) struct Undo {
     is_running: AtomicBool,
     /// Counts how often there was something to do.
     requests: AtomicU32,

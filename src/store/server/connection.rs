@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Open, Server};
-use crate::fault::{Fault, FaultKind, Sent};
+use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{Call, Reply};
 use crate::store::connection_index::ConnectionIndex;
 

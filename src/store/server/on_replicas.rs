@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::{Connection, Server};
-use crate::config::Replication;
-use crate::fault::{Fault, FaultKind, Sent};
+use crate::base::config::Replication;
+use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{Call, Reply};
 use crate::store::task::Task;
 use crate::store::wire::{self, Beside};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::{Connection, Server};
-use crate::fault::Fault;
+use crate::base::fault::Fault;
 use crate::protocol::{Call, Reply};
 use crate::store::wire;
 

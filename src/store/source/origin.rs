@@ -3,8 +3,8 @@
 use deadpool_redis::{Manager, Pool, PoolConfig, Runtime};
 use redis::{AsyncConnectionConfig, ConnectionInfo, IntoConnectionInfo};
 
-use crate::config::LockConfig;
-use crate::credentials::Credentials;
+use crate::base::config::LockConfig;
+use crate::base::credentials::Credentials;
 #[cfg(feature = "memory")]
 use crate::memory::MemoryServer;
 use crate::store::certificates::Certificates;
@@ -61,7 +61,7 @@ impl Origin {
             }
             #[cfg(feature = "memory")]
             Self::Memory(server) => {
-                crate::clock::follow_tokio();
+                crate::base::clock::follow_tokio();
                 Ok(Opened::One(CommandDial::Memory(server.clone()), Some(MessageDial::Memory(server))))
             }
             Self::Pool(..) if credentials.is_some() => {

@@ -3,8 +3,8 @@ use std::sync::Mutex;
 use tokio::sync::Notify;
 
 use super::*;
+use crate::base::sync::lock;
 use crate::store::endpoint::Endpoint;
-use crate::sync::lock;
 
 #[derive(Default)]
 struct Heard {

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::address::Address;
 use super::map::{Rank, Vote, is_decided};
 use super::slots::{Map, Range};
-use crate::fault::{Fault, FaultKind, Sent};
+use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::store::dial;
 use crate::store::endpoint::Endpoint;
 use crate::store::wire;

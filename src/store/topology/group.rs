@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::address::Address;
 use super::ask::Way;
-use crate::credentials::Credentials;
-use crate::fault::{Fault, FaultKind, Sent};
+use crate::base::credentials::Credentials;
+use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::store::certificates::Certificates;
 use crate::store::endpoint::Endpoint;
 use crate::store::error::{OpenError, SourceError};

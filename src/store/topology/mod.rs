@@ -28,9 +28,9 @@ use super::membership::Membership;
 use super::route::Route;
 use super::server::{Connection, Server};
 use super::task::Task;
-use crate::config::LockConfig;
-use crate::fault::{Fault, FaultKind, Sent};
-use crate::sync::{Watched, lock};
+use crate::base::config::LockConfig;
+use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::sync::{Watched, lock};
 use ask::{Asked, Way};
 use map::{Rank, Vote, elect, has_majority};
 

@@ -8,11 +8,11 @@ use tokio::time::Instant;
 
 use super::address::Address;
 use super::{Server, State, Topology};
-use crate::config::Replication;
-use crate::fault::{Fault, Redirect};
+use crate::base::config::Replication;
+use crate::base::fault::{Fault, Redirect};
+use crate::base::sync::lock;
 use crate::protocol::{Call, Reply};
 use crate::store::server::Connection;
-use crate::sync::lock;
 
 /// So many redirects of one call are followed.
 const HOPS: usize = 5;

@@ -12,8 +12,8 @@ use super::address::Address;
 use super::ask::{Asked, Way};
 use super::group::Group;
 use super::map::Vote;
-use crate::credentials::Login;
-use crate::jitter::around;
+use crate::base::credentials::Login;
+use crate::base::jitter::around;
 use crate::store::endpoint::Endpoint;
 use crate::store::membership::Membership;
 

@@ -1,0 +1,325 @@
+//! The client, from which locks are made.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::api::owner::Owner;
+use crate::base::config::LockConfig;
+use crate::base::error::Result;
+use crate::engine::{self, Engine, info, inspect, list_all};
+use crate::leader::{Candidate, LeaderWatch};
+use crate::locks::info::{ListedLock, LockInfo, ServerInfo};
+use crate::locks::{FairLock, FencedLock, RLock, ReadWriteLock};
+use crate::store::Source;
+
+/// A client of a Redis or Valkey server, of a master and its replicas, or of a cluster. Locks are made from it.
+///
+/// A client is cheap to clone, and all clones share their connections, subscription and watchdog. Share the *client* wherever
+/// locks are needed, and make a handle where it is used: a handle is an owner, so each task that shares a handle could re-enter.
+///
+/// **The name of a lock is its key in Redis.** Give locks a prefix of their own, such as `lock:`, so that no lock has the name of a
+/// key that holds data. A key that holds other data is [`Error::WrongKind`](crate::Error::WrongKind), and is never changed.
+///
+/// The tasks of a client run on the tokio runtime on which it was made. They end when the client, its handles and its guards are
+/// gone. A client in a `static` must be made on a runtime that lives as long as the process. With `#[tokio::test]`, which makes a
+/// runtime for each test, make one client for each test.
+///
+/// ```no_run
+/// # use lockkeeper::LockClient;
+/// # async fn demo() -> lockkeeper::Result<()> {
+/// let locks = LockClient::connect("redis://127.0.0.1/").await?;
+/// let guard = locks.rlock("lock:orders:42").lock().await?;
+/// guard.unlock().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct LockClient(Arc<Engine>);
+
+impl LockClient {
+    /// Connects to a server, such as `redis://127.0.0.1/`, with the default settings. Asks the server.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect_with`](Self::connect_with).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
+    ///
+    /// ```no_run
+    /// # use lockkeeper::LockClient;
+    /// # async fn demo() -> lockkeeper::Result<()> {
+    /// let locks = LockClient::connect("redis://user:password@localhost:6379/0").await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect(source: impl Into<Source>) -> Result<Self> {
+        Self::connect_with(source, LockConfig::default()).await
+    }
+
+    /// Starts a server in this process and connects to it. For tests, with the feature `memory`.
+    ///
+    /// To make faults, or to connect more than one client, start a [`MemoryServer`](crate::memory::MemoryServer).
+    ///
+    /// # Errors
+    ///
+    /// A fault, if this process is stopped for longer than `command_timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
+    ///
+    /// ```
+    /// # use lockkeeper::LockClient;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> lockkeeper::Result<()> {
+    /// let locks = LockClient::in_memory().await?;
+    /// let guard = locks.rlock("lock:orders:42").lock().await?;
+    /// guard.unlock().await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "memory")]
+    pub async fn in_memory() -> Result<Self> {
+        Self::connect(&crate::memory::MemoryServer::new()).await
+    }
+
+    /// Connects to a server. Asks the server.
+    ///
+    /// The call tries once, or for as long as `start_timeout` says.
+    ///
+    /// # Errors
+    ///
+    /// - [`InvalidConfig`](crate::Error::InvalidConfig): the source is no address, names a database that the server does not have,
+    ///   needs TLS without the feature, or has certificates that do not fit.
+    /// - [`UnsupportedServer`](crate::Error::UnsupportedServer): the server is older than Redis 7.0 or Valkey 7.2, or lacks
+    ///   something that the scripts need.
+    /// - [`Authentication`](crate::Error::Authentication) or [`Permission`](crate::Error::Permission): the server refuses the
+    ///   credentials, or does not allow this user to run scripts.
+    /// - A fault of server or network.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use lockkeeper::{LockClient, LockConfig};
+    /// # async fn demo() -> lockkeeper::Result<()> {
+    /// let config = LockConfig::builder().start_timeout(Duration::from_secs(60)).build()?;
+    /// let locks = LockClient::connect_with("redis://127.0.0.1/", config).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect_with(source: impl Into<Source>, config: LockConfig) -> Result<Self> {
+        engine::start(source.into(), config).await.map(Self)
+    }
+
+    /// Makes a handle for the reentrant lock with this name. The handle is a new owner. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let guard = locks.rlock("lock:orders:42").lock().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn rlock(&self, name: impl AsRef<str>) -> RLock {
+        RLock::new(&self.0, name.as_ref(), Arc::default())
+    }
+
+    /// Makes a handle for the fair lock with this name. The handle is a new owner. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let guard = locks.fair_lock("lock:jobs").lock().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn fair_lock(&self, name: impl AsRef<str>) -> FairLock {
+        FairLock::new(&self.0, name.as_ref(), Arc::default())
+    }
+
+    /// Makes a handle for the fenced lock with this name. The handle is a new owner. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let guard = locks.fenced_lock("lock:orders:42").lock().await?;
+    /// println!("write with token {}", guard.token());
+    /// # Ok(()) }
+    /// ```
+    pub fn fenced_lock(&self, name: impl AsRef<str>) -> FencedLock {
+        FencedLock::new(&self.0, name.as_ref(), Arc::default())
+    }
+
+    /// Makes a handle for the read-write lock with this name. The handle is a new owner. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let guard = locks.read_write_lock("lock:cache").read().lock().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn read_write_lock(&self, name: impl AsRef<str>) -> ReadWriteLock {
+        ReadWriteLock::new(&self.0, name.as_ref(), Arc::default())
+    }
+
+    /// Makes a candidate for the leadership with this name: of all candidates, in all processes, at most one leads. Asks no server.
+    ///
+    /// The leadership is a fenced lock, and its name is the key in Redis.
+    ///
+    /// ```no_run
+    /// # async fn lead() {}
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// locks.candidate("lock:leader:reports").run(|leadership| lead()).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn candidate(&self, name: impl AsRef<str>) -> Candidate {
+        Candidate::new(&self.0, name.as_ref())
+    }
+
+    /// Returns what tells who leads, for followers of a [`Candidate`]. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let mut watch = locks.watch_leader("lock:leader:reports");
+    /// let leader = watch.changed().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn watch_leader(&self, name: impl AsRef<str>) -> LeaderWatch {
+        LeaderWatch::new(Arc::clone(&self.0), name.as_ref())
+    }
+
+    /// Makes an owner, for nested sections that only know the name of a lock. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let mut me = locks.owner();
+    /// let outer = me.rlock("lock:ledger").lock().await?;
+    /// let inner = me.rlock("lock:ledger").lock().await?; // re-enters
+    /// # Ok(()) }
+    /// ```
+    pub fn owner(&self) -> Owner {
+        Owner::new(Arc::clone(&self.0))
+    }
+
+    /// Returns who holds the lock with this name, of whatever type it is. `None`: it is free. Asks the server.
+    ///
+    /// # Errors
+    ///
+    /// An unusable name or key, or a fault of server or network that lasted for `retry_timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// The call changes nothing, so it can be dropped at any time.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// match locks.inspect("lock:orders:42").await? {
+    ///     Some(info) => println!("held by {:?} for {:?}", info.holders, info.remaining_lease),
+    ///     None => println!("free"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Option<LockInfo>> {
+        Ok(inspect(&self.0, name.as_ref()).await?.and_then(LockInfo::from_server))
+    }
+
+    /// Lists the locks that somebody holds, of whatever type and made by whichever client, sorted by name. Asks each master several
+    /// times.
+    ///
+    /// `pattern` says which names: `*` stands for any text, `?` for one byte, `[ab]` for one of these bytes, and `\` goes before a
+    /// byte that stands for itself. The call looks at all keys of the server, some hundred with each command, so that no command
+    /// blocks the server for long. These locks can be missing: those that come or go meanwhile, those of a slot of a cluster that
+    /// moves, and those to whose keys this user has no right.
+    ///
+    /// # Errors
+    ///
+    /// An empty pattern, [`Permission`](crate::Error::Permission), or a fault of server or network that lasted for `retry_timeout`.
+    /// Users need more [rights](crate::guide::operations#users-and-rights) than for locking.
+    ///
+    /// # Cancel safety
+    ///
+    /// The call changes nothing, so it can be dropped at any time.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// for lock in locks.list("lock:*").await? {
+    ///     println!("{}: {:?} for {:?}", lock.name, lock.info.holders, lock.info.remaining_lease);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn list(&self, pattern: impl AsRef<str>) -> Result<Vec<ListedLock>> {
+        let found = list_all(&self.0, pattern.as_ref()).await?;
+        let prefix = self.0.name_prefix();
+        Ok(found
+            .into_iter()
+            .filter_map(|(found, list)| ListedLock::from_server(&found, list, prefix))
+            .collect())
+    }
+
+    /// Returns what each master tells of itself: version, memory, persistence, replicas. Asks each master once, with `INFO`.
+    ///
+    /// # Errors
+    ///
+    /// A fault of server or network, or a user without the right to call `INFO`.
+    ///
+    /// # Cancel safety
+    ///
+    /// The call changes nothing, so it can be dropped at any time.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// for server in locks.servers().await? {
+    ///     println!("{} runs {:?}", server.address, server.fact("redis_version"));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn servers(&self) -> Result<Vec<ServerInfo>> {
+        let servers = info(&self.0).await?;
+        Ok(servers.into_iter().map(|(address, info)| ServerInfo::from_server(&address, &info)).collect())
+    }
+
+    /// Ends the client and all its clones. Asks the server.
+    ///
+    /// Nothing can be acquired any more, and waiting calls return [`Closed`](crate::Error::Closed). Everything that was dropped,
+    /// and everything that those calls leave behind, is released before `shutdown` returns.
+    ///
+    /// Guards that exist are not released, because their sections are still at work. These guards can still be released. Nothing
+    /// renews them, so they are lost when their leases end.
+    ///
+    /// Call `shutdown` before a process exits. Otherwise the locks that were dropped last stay held until their leases end.
+    ///
+    /// # Errors
+    ///
+    /// The fault that prevented a release, or [`TimedOut`](crate::Error::TimedOut) if not everything was released within
+    /// `retry_timeout`. The releases continue in the background while the runtime lives, and each further `shutdown` asks the server
+    /// again. What is not released ends with its lease.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, it is unknown whether the client is closed. `shutdown` can be called again.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// locks.shutdown().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn shutdown(&self) -> Result<()> {
+        self.0.shutdown().await
+    }
+
+    /// Returns the id of this client. All its clones have the same id. Asks no server.
+    ///
+    /// The id is the part before the colon of every owner that [`inspect`](Self::inspect) shows for a hold of this client.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let guard = locks.rlock("lock:orders:42").lock().await?;
+    /// assert!(guard.owner_id().starts_with(&locks.id()));
+    /// # Ok(()) }
+    /// ```
+    pub fn id(&self) -> String {
+        self.0.id()
+    }
+}
+
+/// Shows the id, and takes no mutex.
+impl fmt::Debug for LockClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LockClient({})", self.0.id())
+    }
+}

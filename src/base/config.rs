@@ -1,0 +1,231 @@
+//! The settings of a client.
+
+mod durations;
+mod sharded_messages;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::config::durations::{Durations, Fields};
+use crate::base::error::{Error, Result};
+
+pub use crate::base::config::sharded_messages::ShardedMessages;
+
+const MOST_CONNECTIONS: usize = 64;
+const MOST_REPLICAS: u32 = 16;
+
+/// How many replicas must have a hold, and how long an acquire waits for them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replication {
+    pub(crate) replicas: u32,
+    pub(crate) timeout: Duration,
+}
+
+/// The settings of a [`LockClient`](crate::LockClient). A `LockConfig` that exists is valid.
+///
+/// It is built with [`builder`](Self::builder), or read with serde. In a file, durations are text such as `"30s"` or
+/// `"1m 500ms"`. Every field can be left out; an unknown field is an error.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use lockkeeper::LockConfig;
+/// let config: LockConfig = toml::from_str(r#"
+///     watchdog_lease = "20s"
+///     name_prefix = "shop:"
+/// "#)?;
+/// let same = LockConfig::builder().watchdog_lease(Duration::from_secs(20)).name_prefix("shop:").build()?;
+/// assert_eq!(config, same);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// | field | default | meaning |
+/// |---|---|---|
+/// | `watchdog_lease` | `30s` | the lease of a lock that the watchdog renews (Redisson's `lockWatchdogTimeout`) |
+/// | `margin` | `10ms` | a hold counts as lost this long before its lease ends; at least a hundredth of the lease |
+/// | `safety_poll` | `3s` | a waiter that gets no message attempts again after this time |
+/// | `fair_allowance` | `6s` | a waiter for a fair lock counts as alive for 4/3 of this time after its last heartbeat |
+/// | `fair_java_wait` | `5m` | the longest wait of any Java client for a fair lock |
+/// | `java_watchdog` | `30s` | the shortest `lockWatchdogTimeout` of Java clients that use the same read-write locks |
+/// | `pass_time` | `5ms` | the owners of this client pass a lock on to each other for at most this time; `0s`: never |
+/// | `read_share` | `5ms` | the readers of this client share a read hold that is not older than this; `0s`: never |
+/// | `writer_patience` | `20ms` | a writer that has waited for so long stops new readers for a turn; `0s`: never |
+/// | `writer_turn` | `1s` | a writer stops new readers for at most this time |
+/// | `command_timeout` | `1s` | the time limit of a command, and of a new connection |
+/// | `retry_timeout` | `10s` | a call without a time limit keeps retrying for this long after the first fault of server or network |
+/// | `start_timeout` | `0s` | `connect` keeps retrying for this long while the server is unreachable or not ready |
+/// | `sync_timeout` | `1s` | how long an acquire waits for the replicas, with `sync_replicas` |
+/// | `sync_replicas` | `0` | the number of replicas that must have a hold before the call returns it |
+/// | `sharded_messages` | `auto` | whether messages stay in their slots of a cluster: `auto`, `on` or `off` (Redisson's `shardedSubscriptionMode`) |
+/// | `connections` | `2` | connections for commands; the name of a lock selects one. The masters of a cluster share them |
+/// | `name_prefix` | none | a prefix of every lock's key (Redisson's `NameMapper`) |
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Fields", try_from = "Fields")]
+pub struct LockConfig(LockConfigBuilder);
+
+/// Builds a [`LockConfig`].
+///
+/// ```
+/// # use std::time::Duration;
+/// # use lockkeeper::LockConfig;
+/// let config = LockConfig::builder().connections(4).watchdog_lease(Duration::from_secs(10)).build()?;
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct LockConfigBuilder {
+    durations: Durations,
+    sync_replicas: u32,
+    sharded_messages: ShardedMessages,
+    connections: usize,
+    name_prefix: String,
+}
+
+impl LockConfig {
+    /// Begins with the default settings.
+    ///
+    /// ```
+    /// # use lockkeeper::LockConfig;
+    /// assert_eq!(LockConfig::builder().build()?, LockConfig::default());
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
+    pub fn builder() -> LockConfigBuilder {
+        LockConfigBuilder::default()
+    }
+
+    /// Begins with these settings, to change some of them.
+    ///
+    /// ```
+    /// # use lockkeeper::LockConfig;
+    /// let config = LockConfig::default().to_builder().name_prefix("shop:").build()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
+    pub fn to_builder(&self) -> LockConfigBuilder {
+        self.0.clone()
+    }
+
+    /// How many replicas must have a hold, and how long an acquire waits for them. `None`: no replica needs it.
+    pub(crate) fn sync(&self) -> Option<Replication> {
+        let replicas = self.0.sync_replicas;
+        (replicas > 0).then(|| Replication { replicas, timeout: self.sync_timeout() })
+    }
+
+    pub(crate) const fn sharded_messages(&self) -> ShardedMessages {
+        self.0.sharded_messages
+    }
+
+    pub(crate) const fn connections(&self) -> usize {
+        self.0.connections
+    }
+
+    pub(crate) fn name_prefix(&self) -> &str {
+        &self.0.name_prefix
+    }
+}
+
+impl Default for LockConfigBuilder {
+    fn default() -> Self {
+        Self {
+            durations: Durations::default(),
+            sync_replicas: 0,
+            sharded_messages: ShardedMessages::Auto,
+            connections: 2,
+            name_prefix: String::new(),
+        }
+    }
+}
+
+impl LockConfigBuilder {
+    /// Sets the number of replicas that must have a hold before the call returns it. Default: 0, calls do not wait for replicas. Up
+    /// to 16.
+    ///
+    /// With 1, a hold survives the failure of the master if the promoted replica has the hold. Each acquire also waits for the
+    /// replication, so it is slower, and the throughput falls. A connection that waits runs nothing else, so acquires have as many
+    /// connections of their own as [`connections`](Self::connections), to each master. Renewals, releases and re-entries do not wait.
+    ///
+    /// If too few replicas have the hold within `sync_timeout`, the client releases it and tries again, until the time limit of the
+    /// call is up. Another owner can acquire the lock in between. Then the call fails with [`Error::TooFewReplicas`].
+    ///
+    /// ```
+    /// # use lockkeeper::LockConfig;
+    /// let config = LockConfig::builder().sync_replicas(1).build()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
+    pub const fn sync_replicas(mut self, sync_replicas: u32) -> Self {
+        self.sync_replicas = sync_replicas;
+        self
+    }
+
+    /// Sets whether messages stay in their slots of a cluster. Default: [`ShardedMessages::Auto`].
+    ///
+    /// ```
+    /// # use lockkeeper::{LockConfig, ShardedMessages};
+    /// let config = LockConfig::builder().sharded_messages(ShardedMessages::On).build()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
+    pub const fn sharded_messages(mut self, sharded_messages: ShardedMessages) -> Self {
+        self.sharded_messages = sharded_messages;
+        self
+    }
+
+    /// Sets the number of connections for commands. The name of a lock selects one. Default: 2. From 1 to 64.
+    ///
+    /// The masters of a cluster share them: each has `connections` divided by the number of masters, and at least one. A master keeps
+    /// its number when others are added or removed.
+    ///
+    /// ```
+    /// # use lockkeeper::LockConfig;
+    /// let config = LockConfig::builder().connections(8).build()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
+    pub const fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Sets a prefix of every lock's key. Default: none.
+    ///
+    /// ```
+    /// # use lockkeeper::LockConfig;
+    /// let config = LockConfig::builder().name_prefix("shop:").build()?; // the lock "a" has the key "shop:a"
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
+    pub fn name_prefix(mut self, name_prefix: impl Into<String>) -> Self {
+        self.name_prefix = name_prefix.into();
+        self
+    }
+
+    /// Checks the settings.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidConfig`] names the first setting that is outside of its range.
+    ///
+    /// ```
+    /// # use lockkeeper::{Error, LockConfig};
+    /// let error = LockConfig::builder().connections(0).build().unwrap_err();
+    /// assert!(matches!(error, Error::InvalidConfig { field: "connections", .. }));
+    /// ```
+    pub fn build(self) -> Result<LockConfig> {
+        self.durations.check()?;
+        if self.durations.margin * 4 > self.durations.watchdog_lease {
+            return Err(Error::invalid_config("margin", "must be at most a quarter of `watchdog_lease`"));
+        }
+        if self.sync_replicas > MOST_REPLICAS {
+            return Err(Error::invalid_config("sync_replicas", format!("must be from 0 to {MOST_REPLICAS}")));
+        }
+        if self.sync_replicas > 0 && self.durations.sync_timeout >= self.durations.watchdog_lease {
+            return Err(Error::invalid_config("sync_timeout", "must be shorter than `watchdog_lease`"));
+        }
+        if !(1..=MOST_CONNECTIONS).contains(&self.connections) {
+            return Err(Error::invalid_config(
+                "connections",
+                format!("must be from 1 to {MOST_CONNECTIONS}"),
+            ));
+        }
+        Ok(LockConfig(self))
+    }
+}

@@ -1,0 +1,192 @@
+//! The settings that are durations, and the form of all settings in a file.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::config::text::Text;
+use crate::base::config::{LockConfig, LockConfigBuilder, ShardedMessages};
+use crate::base::error::{Error, Result};
+
+pub(super) const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+/// The settings that are durations: documentation, name, default, shortest and longest value.
+macro_rules! durations {
+    ($( $(#[$doc:meta])* $field:ident: $default:expr, $least:expr, $most:expr; )*) => {
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub(super) struct Durations { $( pub(super) $field: Duration, )* }
+
+        impl Default for Durations {
+            fn default() -> Self {
+                Self { $( $field: $default, )* }
+            }
+        }
+
+        impl Durations {
+            pub(super) fn check(&self) -> Result<()> {
+                $( within(stringify!($field), self.$field, $least, $most)?; )*
+                Ok(())
+            }
+        }
+
+        impl LockConfigBuilder {
+            $(
+                $(#[$doc])*
+                ///
+                /// ```
+                /// # use std::time::Duration;
+                /// # use lockkeeper::LockConfig;
+                #[doc = concat!("let config = LockConfig::builder().", stringify!($field), "(Duration::from_secs(2)).build();")]
+                /// ```
+                pub const fn $field(mut self, $field: Duration) -> Self {
+                    self.durations.$field = $field;
+                    self
+                }
+            )*
+        }
+
+        impl LockConfig {
+            $(
+                pub(crate) const fn $field(&self) -> Duration {
+                    self.0.durations.$field
+                }
+            )*
+        }
+
+        /// A configuration as it is in a file. All values are text, so that an error can name the field.
+        #[derive(Default, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub(super) struct Fields {
+            $( $field: Option<Text>, )*
+            sync_replicas: Option<Text>,
+            sharded_messages: Option<Text>,
+            connections: Option<Text>,
+            name_prefix: Option<Text>,
+        }
+
+        impl From<LockConfig> for Fields {
+            fn from(LockConfig(values): LockConfig) -> Self {
+                let text = |time: Duration| Some(Text::new(humantime::format_duration(time).to_string()));
+                Self {
+                    $( $field: text(values.durations.$field), )*
+                    sync_replicas: Some(Text::new(values.sync_replicas.to_string())),
+                    sharded_messages: Some(Text::new(values.sharded_messages.text())),
+                    connections: Some(Text::new(values.connections.to_string())),
+                    name_prefix: Some(Text::new(values.name_prefix)),
+                }
+            }
+        }
+
+        impl TryFrom<Fields> for LockConfig {
+            type Error = Error;
+
+            fn try_from(fields: Fields) -> Result<Self> {
+                let mut values = LockConfigBuilder::default();
+                $(
+                    if let Some(text) = fields.$field {
+                        values.durations.$field = text.duration(stringify!($field))?;
+                    }
+                )*
+                if let Some(text) = fields.sync_replicas {
+                    values.sync_replicas = text.number("sync_replicas")?;
+                }
+                if let Some(text) = fields.sharded_messages {
+                    values.sharded_messages = ShardedMessages::parse(text)?;
+                }
+                if let Some(text) = fields.connections {
+                    values.connections = text.number("connections")?;
+                }
+                if let Some(prefix) = fields.name_prefix {
+                    values.name_prefix = prefix.into_string();
+                }
+                values.build()
+            }
+        }
+    };
+}
+
+durations! {
+    /// Sets the lease of a lock that the watchdog renews. Default: 30 s. From 100 ms to a day.
+    ///
+    /// The watchdog renews each time a third of this lease has passed. A short lease frees the locks of a dead process sooner,
+    /// but then a short pause or outage costs a live process its lock.
+    watchdog_lease: 30 * SECOND, 100 * MS, DAY;
+    /// Sets how long before the end of its lease a hold counts as lost. Default: 10 ms. Up to 10 s.
+    ///
+    /// The margin covers timers that fire late. It is at least a hundredth of the lease, and must be at most a quarter of
+    /// `watchdog_lease`.
+    margin: 10 * MS, Duration::ZERO, 10 * SECOND;
+    /// Sets after how long a waiter that gets no message attempts again. Default: 3 s. From 10 ms to an hour.
+    ///
+    /// A lost message costs a waiter this time at most.
+    safety_poll: 3 * SECOND, 10 * MS, HOUR;
+    /// Sets the allowance of waiters for a fair lock: a waiter counts as alive for 4/3 of this time after its last heartbeat.
+    /// Default: 6 s. From 100 ms to a minute.
+    ///
+    /// Heartbeats are sent after each third of this time. The waiters of a process that died delay the waiters behind them for
+    /// 4/3 of this time.
+    fair_allowance: 6 * SECOND, 100 * MS, MINUTE;
+    /// Sets the longest wait of any Java client for a fair lock: the time that is passed to Redisson's `tryLock`, or its
+    /// `fairLockWaitTimeout`. Default: 5 minutes. From a second to a day.
+    fair_java_wait: 5 * MINUTE, SECOND, DAY;
+    /// Sets the shortest `lockWatchdogTimeout` of Java clients that use the same read-write locks. Default: 30 s. From 100 ms
+    /// to a day.
+    ///
+    /// Java's watchdog sets the lease of the whole lock to its `lockWatchdogTimeout`, even if a reader of this client has a
+    /// longer lease. So this client restores the lease after each third of this time.
+    java_watchdog: 30 * SECOND, 100 * MS, DAY;
+    /// Sets for how long the owners of this client pass an `RLock` or a `WriteLock` on to each other before the client releases it.
+    /// Default: 5 ms. Up to a second; zero: never.
+    ///
+    /// The time begins with the grant. If the last release reached other clients, two fifths of it count. Passing on needs no
+    /// command. The waiters of other clients pay: they wait longer by this time and one section.
+    pass_time: 5 * MS, Duration::ZERO, SECOND;
+    /// Sets for how long after a read hold was granted other readers of this client join it without a command. Default: 5 ms. Up to a
+    /// second; zero: every reader asks the server.
+    ///
+    /// The server sees one reader. The last one that leaves releases the hold. Writers of other clients pay: they wait longer by this
+    /// time and one section at most.
+    read_share: 5 * MS, Duration::ZERO, SECOND;
+    /// Sets how long a writer waits before it stops new readers for a [`writer_turn`](LockConfigBuilder::writer_turn). Default:
+    /// 20 ms. Up to an hour; zero: it never does.
+    ///
+    /// The first refusal begins this time. It begins anew if the writer stopped readers, and is then woken and refused. Without such a
+    /// stop, readers that always overlap starve writers. The readers pay: a reader that comes during the turn waits, or its `try_lock`
+    /// returns `None`, until the writer has held the lock or gives up, or the turn ends. A lock of several members stops no readers.
+    writer_patience: 20 * MS, Duration::ZERO, HOUR;
+    /// Sets how long a waiting writer stops new readers. Default: 1 s. From 10 ms to a minute.
+    ///
+    /// The turn should be longer than most read holds last: the writer is granted the lock when the last of them is released. After a
+    /// turn without a grant, new readers are admitted for nine turns, also if the writer has died.
+    writer_turn: SECOND, 10 * MS, MINUTE;
+    /// Sets the time limit of a command, and of a new connection. Default: 1 s. From 10 ms to a minute.
+    ///
+    /// Some limits are shorter, so that there is time for another try before a lease or a place is lost. A renewal has at most a
+    /// sixth of `watchdog_lease`, a heartbeat at most a sixth of `fair_allowance`. A connection after the first one has at most a
+    /// sixth of `watchdog_lease`, or 500 ms if that is longer.
+    command_timeout: SECOND, 10 * MS, MINUTE;
+    /// Sets how long a call without a time limit keeps retrying after the first fault of server or network. Default: 10 s. Up
+    /// to an hour.
+    retry_timeout: 10 * SECOND, Duration::ZERO, HOUR;
+    /// Sets how long `connect` keeps retrying while the server is unreachable or not ready. Default: it tries once. Up to a
+    /// day.
+    ///
+    /// Set this in a process that can start before its server.
+    start_timeout: Duration::ZERO, Duration::ZERO, DAY;
+    /// Sets how long an acquire waits until enough replicas have the hold, see
+    /// [`sync_replicas`](LockConfigBuilder::sync_replicas). Default: 1 s. From 1 ms to a minute, and shorter than
+    /// `watchdog_lease`.
+    sync_timeout: SECOND, MS, MINUTE;
+}
+
+fn within(field: &'static str, value: Duration, least: Duration, most: Duration) -> Result<()> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    let [value, least, most] = [value, least, most].map(humantime::format_duration);
+    Err(Error::invalid_config(field, format!("must be from {least} to {most}, not {value}")))
+}

@@ -1,0 +1,71 @@
+//! A value in a configuration file.
+
+use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::base::error::{Error, Result};
+
+/// A scalar of any type in a file, as text.
+#[derive(Clone, Debug)]
+pub(super) struct Text(String);
+
+impl Text {
+    pub(super) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    pub(super) fn into_string(self) -> String {
+        self.0
+    }
+
+    pub(super) fn duration(self, field: &'static str) -> Result<Duration> {
+        let Self(text) = self;
+        humantime::parse_duration(&text).map_err(|error| {
+            Error::invalid_config(field, format!("`{text}` is not a duration such as `30s`: {error}"))
+        })
+    }
+
+    pub(super) fn number<T: FromStr<Err = ParseIntError>>(self, field: &'static str) -> Result<T> {
+        let Self(text) = self;
+        text.parse().map_err(|error: ParseIntError| {
+            Error::invalid_config(field, format!("`{text}` is not a number: {error}"))
+        })
+    }
+}
+
+impl Serialize for Text {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Scalar;
+
+        macro_rules! accept {
+            ($($method:ident($type:ty))*) => {
+                $(fn $method<E: de::Error>(self, value: $type) -> std::result::Result<Text, E> {
+                    Ok(Text(value.to_string()))
+                })*
+            };
+        }
+
+        impl Visitor<'_> for Scalar {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a duration such as \"30s\"")
+            }
+
+            accept! { visit_str(&str) visit_u64(u64) visit_i64(i64) visit_f64(f64) visit_bool(bool) }
+        }
+
+        deserializer.deserialize_any(Scalar)
+    }
+}

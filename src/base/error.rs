@@ -1,0 +1,342 @@
+//! Errors.
+
+use std::fmt;
+
+use crate::base::fault::{Fault, FaultKind, Sent};
+
+/// The result of most calls.
+///
+/// ```
+/// async fn sell(locks: &lockkeeper::LockClient) -> lockkeeper::Result<()> {
+///     locks.rlock("lock:stock").lock().await?.unlock().await
+/// }
+/// ```
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call failed.
+///
+/// A lock that another owner holds is not an error: `try_lock` and `try_lock_for` return `Ok(None)`.
+///
+/// The text of an error names the lock, its key, the address of the server and the cause, as far as they are known. It
+/// never contains a password.
+///
+/// ```
+/// # use lockkeeper::Error;
+/// fn is_worth_a_retry(error: &Error) -> bool {
+///     match error {
+///         Error::NotHeld(lock) => {
+///             eprintln!("the work under `{}` was not protected until its end", lock.name);
+///             false
+///         }
+///         error => error.is_transient(),
+///     }
+/// }
+/// ```
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The server refuses the user name or the password.
+    #[error("the server refuses the credentials{0}")]
+    Authentication(Cause),
+    /// The client was shut down.
+    #[error("the lock client was shut down")]
+    Closed,
+    /// A setting of [`LockConfig`](crate::LockConfig), or the address, cannot be used.
+    #[non_exhaustive]
+    #[error("invalid configuration: `{field}` {problem}")]
+    InvalidConfig {
+        /// The setting; `url` for the address.
+        field: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A duration that was passed cannot be used. Nothing was sent.
+    #[non_exhaustive]
+    #[error("invalid duration: `{argument}` {problem}")]
+    InvalidDuration {
+        /// The parameter: `lease`, `max_hold` or `wait`.
+        argument: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The group that was passed to a lock cannot be a label of metrics.
+    #[non_exhaustive]
+    #[error("invalid group `{group}`: {problem}")]
+    InvalidGroup {
+        /// The group.
+        group: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// The handles cannot become members of one lock.
+    #[non_exhaustive]
+    #[error("invalid members of a lock: {problem}")]
+    InvalidMembers {
+        /// What is wrong with them.
+        problem: &'static str,
+    },
+    /// The name cannot be used. Nothing was sent.
+    #[non_exhaustive]
+    #[error("invalid lock name `{name}`: {problem}")]
+    InvalidName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The lock was lost while it was in use.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// The hold is already gone when it is released. The section has been without protection since an unknown time.
+    #[error("the lock was no longer held when it was released{0}")]
+    NotHeld(LockId),
+    /// The server has no memory left for a new lock. Releasing and renewing still work.
+    #[error("the server has no memory left for a new lock{0}")]
+    OutOfMemory(Cause),
+    /// The server does not allow this user one of the commands, keys or channels.
+    #[error("the server does not allow this user what locking needs{0}")]
+    Permission(Cause),
+    /// The server is a replica, which does not write.
+    #[error("the server is a read-only replica{0}")]
+    ReadOnly(Cause),
+    /// The tokio runtime on which the client was made is gone, and with it the tasks of the client.
+    ///
+    /// A client belongs to one runtime. If a program has several runtimes, a client in a `static` can outlive its own. For
+    /// example, `#[tokio::test]` makes a runtime for each test.
+    #[error(
+        "the tokio runtime on which this lock client was made is gone: make one client for each runtime (in tests, one for \
+         each test), or make it on a runtime that lives as long as the process"
+    )]
+    RuntimeGone,
+    /// The server gave an answer that this crate does not understand.
+    #[error("the server gave an answer that is not understood{0}")]
+    Server(Cause),
+    /// The server did not answer in time.
+    #[error("the server did not answer in time{0}")]
+    TimedOut(Cause),
+    /// The server granted the lock, but too few replicas had the hold within `sync_timeout`. The lock was released. See
+    /// [`LockConfigBuilder::sync_replicas`](crate::LockConfigBuilder::sync_replicas).
+    #[non_exhaustive]
+    #[error("the lock was granted, but {acknowledged} of {wanted} replicas have it{lock}")]
+    TooFewReplicas {
+        /// The lock.
+        lock: LockId,
+        /// How many replicas had the hold.
+        acknowledged: u32,
+        /// How many replicas need to have it: `sync_replicas`.
+        wanted: u32,
+    },
+    /// The server cannot work now: it loads its data, runs a long script, or its cluster is down.
+    #[error("the server cannot work now{0}")]
+    Unavailable(Cause),
+    /// No connection could be made, or it broke.
+    #[error("the server cannot be reached{0}")]
+    Unreachable(Cause),
+    /// The server is older than Redis 7.0 or Valkey 7.2, or lacks something that lockkeeper's scripts need.
+    #[non_exhaustive]
+    #[error("the server {server}, which reports {version}, cannot be used: {problem}")]
+    UnsupportedServer {
+        /// The version that the server reported, or `an unknown version`.
+        version: String,
+        /// The address of the server.
+        server: String,
+        /// What is missing.
+        problem: String,
+    },
+    /// An owner that holds the read lock wants the write lock. It would wait for itself: it has to release the read lock
+    /// first.
+    #[error("this owner holds the read lock, and has to release it before it can write{0}")]
+    UpgradeWouldDeadlock(LockId),
+    /// The key is in use as another kind of lock, or holds other data. Nothing was changed. If the counter of a fenced lock holds no
+    /// number or cannot grow, `lock` has the key of the counter.
+    #[non_exhaustive]
+    #[error("the key is in use as {found}{lock}")]
+    WrongKind {
+        /// The lock.
+        lock: LockId,
+        /// What the key is in use as.
+        found: &'static str,
+    },
+}
+
+/// The lock was lost while it was in use: its lease ended, or somebody removed the lock.
+///
+/// This is the only error of [`LockGuard::run`](crate::LockGuard::run). The event "a lock was lost" names the cause.
+///
+/// ```
+/// # async fn report() {}
+/// # async fn demo(guard: lockkeeper::LockGuard) -> lockkeeper::Result<()> {
+/// guard.run(report()).await?; // becomes `Error::Lost`
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the lock was lost while it was in use{lock}")]
+#[non_exhaustive]
+pub struct Lost {
+    /// The lock.
+    pub lock: LockId,
+}
+
+/// Identifies the lock that an [`Error`] is about. The text of a `LockId` continues a sentence, so it begins with a space.
+///
+/// ```
+/// # fn demo(error: lockkeeper::Error) {
+/// if let lockkeeper::Error::NotHeld(lock) = error {
+///     eprintln!("`{}` was not held: see the key {} on {}", lock.name, lock.key, lock.server);
+/// }
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockId {
+    /// The name, as the program gave it. For a lock of several members, all their names.
+    pub name: String,
+    /// The key on the server: the name with the `name_prefix` of the configuration in front of it.
+    pub key: String,
+    /// The address of the server.
+    pub server: String,
+}
+
+/// The fault of server or network behind an [`Error`], and the lock that it happened to.
+///
+/// Its text is part of the error's text.
+///
+/// ```
+/// # fn demo(error: lockkeeper::Error) {
+/// if let lockkeeper::Error::Unreachable(_) = &error {
+///     eprintln!("{error}"); // the server cannot be reached: …
+/// }
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Cause {
+    fault: Fault,
+    lock: Option<Box<LockId>>,
+}
+
+impl Error {
+    /// Returns whether the server possibly did what the call asked for, or will still do it.
+    ///
+    /// After a failed acquire you need not do anything: if the lock was acquired, it is released in the background. After a
+    /// failed `unlock`, the release continues in the background.
+    ///
+    /// ```
+    /// # fn demo(error: lockkeeper::Error) {
+    /// if error.outcome_unknown() {
+    ///     eprintln!("the lock may stay held for a moment: {error}");
+    /// }
+    /// # }
+    /// ```
+    pub const fn outcome_unknown(&self) -> bool {
+        match self.cause() {
+            Some(cause) => matches!(cause.fault.sent, Sent::Unknown),
+            None => false,
+        }
+    }
+
+    /// Returns whether the same call can succeed later, without a change to the program, its settings or its names.
+    ///
+    /// ```
+    /// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
+    /// match lock.lock().await {
+    ///     Err(error) if error.is_transient() => eprintln!("try again later: {error}"),
+    ///     other => drop(other?),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub const fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            Self::OutOfMemory(_)
+                | Self::ReadOnly(_)
+                | Self::TimedOut(_)
+                | Self::TooFewReplicas { .. }
+                | Self::Unavailable(_)
+                | Self::Unreachable(_)
+        )
+    }
+
+    pub(crate) fn invalid_config(field: &'static str, problem: impl Into<String>) -> Self {
+        Self::InvalidConfig { field, problem: problem.into() }
+    }
+
+    const fn cause(&self) -> Option<&Cause> {
+        match self {
+            Self::Authentication(cause)
+            | Self::OutOfMemory(cause)
+            | Self::Permission(cause)
+            | Self::ReadOnly(cause)
+            | Self::Server(cause)
+            | Self::TimedOut(cause)
+            | Self::Unavailable(cause)
+            | Self::Unreachable(cause) => Some(cause),
+            _ => None,
+        }
+    }
+
+    /// The error for a command about a lock that failed.
+    pub(crate) fn of_lock(lock: LockId, fault: Fault) -> Self {
+        match fault.kind {
+            FaultKind::WrongType => Self::WrongKind { lock, found: "a key of another type" },
+            FaultKind::TooFewReplicas { acknowledged, wanted } => {
+                Self::TooFewReplicas { lock, acknowledged, wanted }
+            }
+            _ => Self::new(Some(Box::new(lock)), fault),
+        }
+    }
+
+    fn new(lock: Option<Box<LockId>>, fault: Fault) -> Self {
+        let variant = match fault.kind {
+            FaultKind::Authentication => Self::Authentication,
+            FaultKind::Configuration => {
+                return Self::InvalidConfig { field: "url", problem: format!("is refused: {fault}") };
+            }
+            FaultKind::Broken | FaultKind::Unreachable => Self::Unreachable,
+            FaultKind::OutOfMemory => Self::OutOfMemory,
+            FaultKind::Permission => Self::Permission,
+            FaultKind::ReadOnly => Self::ReadOnly,
+            FaultKind::Rejected | FaultKind::WrongType => Self::Server,
+            FaultKind::RuntimeGone => return Self::RuntimeGone,
+            FaultKind::TimedOut => Self::TimedOut,
+            FaultKind::Split | FaultKind::TooFewReplicas { .. } | FaultKind::Unavailable => Self::Unavailable,
+        };
+        variant(Cause { fault, lock })
+    }
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        Self::new(None, fault)
+    }
+}
+
+/// Continues a sentence about a lock: ` (lock …, key …, server …)`.
+impl fmt::Display for LockId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, key, server } = self;
+        write!(f, " (lock `{name}`")?;
+        if name != key {
+            write!(f, ", key `{key}`")?;
+        }
+        write!(f, ", server {server})")
+    }
+}
+
+/// Continues a sentence about a fault: the lock and the server, and what the library or the server said.
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.lock, self.fault.server()) {
+            (Some(lock), _) => write!(f, "{lock}")?,
+            (None, Some(server)) => write!(f, " (server {server})")?,
+            (None, None) => {}
+        }
+        write!(f, ": {}", self.fault)
+    }
+}
+
+impl fmt::Debug for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the characters by which the text continues a sentence.
+        write!(f, "{:?}", self.to_string().trim_start_matches([' ', ':']))
+    }
+}

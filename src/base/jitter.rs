@@ -1,0 +1,57 @@
+//! Random numbers. Clients that failed or started together must not continue together.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+/// Draws a duration from `[0, span)`, uniformly.
+pub(crate) fn within(span: Duration) -> Duration {
+    span.mul_f64(fastrand::f64())
+}
+
+/// Draws a duration that differs from `time` by up to a fifth.
+pub(crate) fn around(time: Duration) -> Duration {
+    time.mul_f64(0.8 + 0.4 * fastrand::f64())
+}
+
+/// Makes the id of a client. In a simulation it follows from the seed.
+pub(crate) fn new_id() -> Uuid {
+    #[cfg(feature = "memory")]
+    if crate::base::process::current().is_some() {
+        return uuid::Builder::from_random_bytes(fastrand::u128(..).to_be_bytes()).into_uuid();
+    }
+    Uuid::new_v4()
+}
+
+/// Pauses between tries. They double up to a limit, and each has jitter.
+#[derive(Clone, Debug)]
+pub(crate) struct Backoff {
+    next: Duration,
+    most: Duration,
+}
+
+impl Backoff {
+    pub(crate) const fn new(first: Duration, most: Duration) -> Self {
+        Self { next: first, most }
+    }
+
+    pub(crate) fn pause(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = self.most.min(pause * 2);
+        around(pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_limit() {
+        let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(35));
+        for expected in [10, 20, 35, 35] {
+            let pause = backoff.pause().as_secs_f64() * 1e3;
+            assert!((0.79..1.21).contains(&(pause / f64::from(expected))), "{pause} for {expected}");
+        }
+    }
+}

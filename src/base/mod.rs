@@ -1,0 +1,13 @@
+//! What every other room uses: the clock, errors and faults, the settings, tasks. It knows no server and no lock.
+
+pub(crate) mod clock;
+pub(crate) mod config;
+pub(crate) mod credentials;
+pub(crate) mod error;
+pub(crate) mod fault;
+pub(crate) mod jitter;
+#[cfg(feature = "memory")]
+pub(crate) mod process;
+pub(crate) mod sync;
+pub(crate) mod task;
+pub(crate) mod token;

@@ -1,0 +1,192 @@
+//! Simulated processes: several of them run on one thread, each with its own clock, and can be stopped or killed.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::base::clock::ProcessClock;
+use crate::base::sync::lock;
+
+/// A process of a simulation. For lockkeeper's own tests.
+///
+/// What a future that runs in a process spawns, belongs to that process, too.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use lockkeeper::memory::Process;
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// assert_eq!(Process::new(Duration::ZERO, 0).run(async { 1 }).await, 1);
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Process(Arc<Shared>);
+
+struct Shared {
+    clock: ProcessClock,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    is_stopped: bool,
+    is_killed: bool,
+    /// Those who would have been polled while the process was stopped.
+    wakers: Vec<Waker>,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Process>> = const { RefCell::new(None) };
+}
+
+/// The process in which this code runs.
+pub(crate) fn current() -> Option<Process> {
+    CURRENT.with_borrow(Clone::clone)
+}
+
+impl Process {
+    /// Starts a process. Its clock shows `uptime` now, and is faster than tokio's by so many parts of a million.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper::memory::Process;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let process = Process::new(Duration::from_secs(60), -500);
+    /// process.stop();
+    /// process.go_on();
+    /// # }
+    /// ```
+    #[doc(hidden)]
+    pub fn new(uptime: Duration, drift: i32) -> Self {
+        Self(Arc::new(Shared { clock: ProcessClock::start(uptime, drift), state: Mutex::default() }))
+    }
+
+    /// Runs a future in this process.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper::memory::Process;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let process = Process::new(Duration::ZERO, 0);
+    /// assert_eq!(process.run(async { 1 }).await, 1);
+    /// # }
+    /// ```
+    #[doc(hidden)]
+    pub fn run<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
+        Running { process: self.clone(), future: Box::pin(future) }
+    }
+
+    /// Runs a function in this process, so that it sees the clock of the process.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper::memory::Process;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// assert_eq!(Process::new(Duration::ZERO, 0).enter(|| 1), 1);
+    /// # }
+    /// ```
+    #[doc(hidden)]
+    pub fn enter<R>(&self, function: impl FnOnce() -> R) -> R {
+        let _left = Entered { before: CURRENT.replace(Some(self.clone())), clock: self.0.clock.enter() };
+        function()
+    }
+
+    /// Stops the process: nothing in it is polled, and its time goes on.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper::memory::Process;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// Process::new(Duration::ZERO, 0).stop();
+    /// # }
+    /// ```
+    #[doc(hidden)]
+    pub fn stop(&self) {
+        lock(&self.0.state).is_stopped = true;
+    }
+
+    /// Lets a stopped process continue.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper::memory::Process;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// Process::new(Duration::ZERO, 0).go_on();
+    /// # }
+    /// ```
+    #[doc(hidden)]
+    pub fn go_on(&self) {
+        let mut state = lock(&self.0.state);
+        state.is_stopped = false;
+        let wakers = std::mem::take(&mut state.wakers);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Kills the process: nothing in it is polled again. Its connections stay open until its network is cut.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper::memory::Process;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// Process::new(Duration::ZERO, 0).kill();
+    /// # }
+    /// ```
+    #[doc(hidden)]
+    pub fn kill(&self) {
+        lock(&self.0.state).is_killed = true;
+    }
+
+    /// Whether it can be polled. If it is stopped, it is woken when it continues.
+    pub(crate) fn is_running(&self, context: &Context<'_>) -> bool {
+        let mut state = lock(&self.0.state);
+        if state.is_stopped && !state.is_killed {
+            state.wakers.push(context.waker().clone());
+        }
+        !state.is_stopped && !state.is_killed
+    }
+}
+
+struct Entered {
+    before: Option<Process>,
+    clock: Option<ProcessClock>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        CURRENT.set(self.before.take());
+        ProcessClock::leave(self.clock);
+    }
+}
+
+struct Running<F> {
+    process: Process,
+    future: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Running<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        if !self.process.is_running(context) {
+            return Poll::Pending;
+        }
+        let process = self.process.clone();
+        process.enter(|| self.future.as_mut().poll(context))
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Process").field(&self.0.clock).finish()
+    }
+}

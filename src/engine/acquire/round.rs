@@ -1,0 +1,387 @@
+//! One attempt on each member of a lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::smallvec;
+use tokio::time::{sleep, timeout};
+
+use crate::base::clock::{self, Moment};
+use crate::base::error::{Error, Result};
+use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::jitter::{self, Backoff};
+use crate::engine::acquire::writer_intent::Impatience;
+use crate::engine::gather::{gather, is_decided};
+use crate::engine::grant::pending::PendingHold;
+use crate::engine::grant::{Caller, Grant};
+use crate::engine::handle::Handle;
+use crate::engine::hold::Hold;
+use crate::engine::hold::held::HeldLock;
+use crate::engine::hold::lease::quorum_deadline;
+use crate::engine::hold::release::{MemberHold, Releasing};
+use crate::engine::lock_ref::LockRef;
+use crate::engine::per_member::PerMember;
+use crate::engine::wait::queue::QueueKey;
+use crate::protocol::{AcquireReply, Waits};
+
+/// Back-off after a split round: several owners acquired some members each, and none acquired enough.
+const SPLITS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
+
+/// A failed round waits this long for the release of the members that it was granted. The background does the rest.
+const GIVE_BACK: Duration = Duration::from_millis(50);
+
+/// If this many rounds in a row released something, a lock that needs all members pauses after each further such round.
+const PATIENT: u32 = 3;
+
+/// The members of a lock, while one owner acquires them.
+pub(crate) struct Members<'a> {
+    pub(crate) handle: &'a Handle,
+    pub(crate) caller: Caller,
+    pub(crate) pending: PerMember<PendingMember>,
+    /// When the call began.
+    start: Moment,
+    /// When the last round ended, or the first began.
+    pub(crate) at: Moment,
+    /// Rounds in a row that were granted some members, and released them.
+    given_back: u32,
+    splits: Backoff,
+    /// The member that gave no answer in the last round.
+    silent: Option<usize>,
+    impatience: Impatience,
+}
+
+pub(crate) struct PendingMember {
+    pub(crate) hold: PendingHold,
+    /// The deadline of the lease that the last round was granted for this member.
+    pub(crate) granted_until: Option<Moment>,
+    /// The last round was granted it, and too few replicas have the hold: too little to rely on.
+    pub(crate) is_unreplicated: bool,
+}
+
+/// The outcome of one attempt on each member.
+pub(crate) enum Round {
+    /// A quorum of the members was granted.
+    Granted,
+    /// Another owner holds this member.
+    Refused {
+        member: usize,
+        /// The holder's lease lasts at most for this time, if the time is known.
+        left: Option<Duration>,
+    },
+    /// Too few members answered. This is the fault of a member that did not answer.
+    Failed { member: usize, fault: Fault },
+}
+
+/// The reply of one member, and the deadline of what it granted.
+type Reply = Result<(AcquireReply, Moment), Fault>;
+
+impl<'a> Members<'a> {
+    /// Begins with all members. Also returns the earlier grants of this owner that the server possibly still has.
+    pub(crate) fn start(handle: &'a Handle, caller: Caller) -> Result<(Self, Releasing)> {
+        let (mut pending, mut ended) = (PerMember::new(), Releasing::default());
+        let now = clock::now();
+        for member in &handle.members {
+            let start = member.owner.start(&member.lock, now, caller)?;
+            pending.push(PendingMember { hold: start.pending, granted_until: None, is_unreplicated: false });
+            ended.extend(start.ended);
+        }
+        let is_foreign = |member: &PendingMember| member.hold.want > 1 && member.hold.grant.is_foreign();
+        if pending.iter().any(is_foreign) {
+            tracing::warn!(
+                lock = &**handle.name(), re_entered_at = %caller,
+                "a lock was re-entered from another task than the one that acquired it: a handle is one owner, so tasks must \
+                 not share it"
+            );
+        }
+        let members = Self {
+            handle,
+            caller,
+            pending,
+            start: now,
+            at: now,
+            given_back: 0,
+            splits: SPLITS,
+            silent: None,
+            impatience: Impatience::default(),
+        };
+        Ok((members, ended))
+    }
+
+    /// When the last round ended, or the first began.
+    pub(crate) const fn at(&self) -> Moment {
+        self.at
+    }
+
+    /// Whether this owner holds a member already.
+    pub(crate) fn is_reentry(&self) -> bool {
+        self.pending.iter().any(|member| member.hold.want > 1 || member.hold.nested_in_write)
+    }
+
+    /// The queue in which waiters for a member stand.
+    pub(crate) fn queue_key(&self, member: usize) -> QueueKey {
+        let LockRef { protocol, keys, .. } = &*self.handle.members[member].lock;
+        QueueKey {
+            channel: self.wake_channel(member),
+            lock: Arc::clone(&keys.lock),
+            is_shared: protocol.is_shared(),
+            has_place: protocol.queue().is_some(),
+        }
+    }
+
+    /// Whether the last round was granted this member.
+    pub(crate) fn is_granted(&self, member: usize) -> bool {
+        self.pending[member].granted_until.is_some()
+    }
+
+    /// Whether a copy of a first acquire can still run, or an attempt has an unknown outcome.
+    pub(crate) fn may_be_copied(&self) -> bool {
+        self.pending.iter().any(|member| member.hold.grant.may_be_copied())
+    }
+
+    pub(crate) fn wake_channel(&self, member: usize) -> Arc<str> {
+        self.pending[member].hold.grant.wake_channel()
+    }
+
+    /// Attempts each member once. If the call waits for a member and that member has a queue on the server, the attempt also
+    /// queues.
+    pub(crate) async fn round(&mut self, waits_for: Option<usize>) -> Result<Round> {
+        loop {
+            let replies = self.attempt(waits_for).await;
+            if let Some(round) = self.judge(replies, waits_for).await? {
+                return Ok(round);
+            }
+        }
+    }
+
+    async fn attempt(&mut self, waits_for: Option<usize>) -> PerMember<(usize, Reply)> {
+        let waits = if waits_for.is_some() { self.impatience.waits(self.handle) } else { Waits::No };
+        if let [_] = &self.pending[..] {
+            return smallvec![(0, self.attempt_one(0, waits).await)];
+        }
+        if self.handle.needs_all() {
+            return self.attempt_in_order(waits).await;
+        }
+        let (all, quorum) = (self.pending.len(), self.handle.quorum);
+        let attempts = (0..all).map(|member| self.attempt_one(member, waits));
+        gather(attempts, |replies| {
+            let granted = replies.iter().filter(|(_, reply)| is_granted(reply)).count();
+            // Faults do not decide: perhaps the answers of the other servers are enough.
+            let answered = replies.iter().filter(|(_, reply)| reply.is_ok()).count();
+            is_decided(granted, answered - granted, quorum, all)
+        })
+        .await
+        .into()
+    }
+
+    /// The order of the members is the same for all clients, so the owner that is granted the first member continues with the
+    /// next. But a member that gave no answer is attempted first, so that nobody holds the others while that member is silent.
+    async fn attempt_in_order(&mut self, waits: Waits) -> PerMember<(usize, Reply)> {
+        let silent = self.silent.take();
+        let others = (0..self.pending.len()).filter(|&member| Some(member) != silent);
+        let mut replies = PerMember::new();
+        for member in silent.into_iter().chain(others) {
+            let reply = self.attempt_one(member, waits).await;
+            let is_granted = is_granted(&reply);
+            replies.push((member, reply));
+            if !is_granted {
+                break;
+            }
+        }
+        replies
+    }
+
+    async fn attempt_one(&self, member: usize, waits: Waits) -> Reply {
+        let hold = &self.pending[member].hold;
+        let lease = self.handle.lease(&hold.grant.lock.engine.config);
+        hold.grant.attempt(hold.want, lease, waits).await
+    }
+
+    /// How long a writer still lets new readers in. `None`: the time of the next attempt does not depend on that.
+    pub(crate) fn patience_left(&self) -> Option<Duration> {
+        self.impatience.left(self.handle)
+    }
+
+    /// Decides what the replies mean. `None`: a hold that the call wanted to re-enter is gone, so begin anew.
+    async fn judge(
+        &mut self,
+        replies: PerMember<(usize, Reply)>,
+        waits_for: Option<usize>,
+    ) -> Result<Option<Round>> {
+        let mut refused: Option<(usize, Option<Duration>)> = None;
+        let mut failed: Option<(usize, Fault)> = None;
+        let (mut faults, mut is_lost) = (0, false);
+        // A call that waits for one member continues to wait for that member, as long as that member refuses.
+        let replaces = |known: Option<usize>, member| known.is_none() || waits_for == Some(member);
+        for (member, reply) in replies {
+            let lock = &self.handle.members[member].lock;
+            let fault = match reply {
+                Ok((AcquireReply::Granted(_), until)) => {
+                    self.pending[member].granted_until = Some(until);
+                    continue;
+                }
+                Ok((AcquireReply::Lost, _)) => {
+                    self.begin_anew(member)?;
+                    is_lost = true;
+                    continue;
+                }
+                Ok((AcquireReply::OtherKind, _)) if self.handle.needs_all() => return Err(lock.other_kind()),
+                Ok((AcquireReply::NotALock, _)) if self.handle.needs_all() => return Err(lock.not_a_lock()),
+                Ok((AcquireReply::CannotCount, _)) if self.handle.needs_all() => {
+                    return Err(lock.cannot_count());
+                }
+                // A majority can do without this member.
+                Ok((AcquireReply::OtherKind | AcquireReply::NotALock | AcquireReply::CannotCount, _)) => {
+                    Fault::new(FaultKind::WrongType, Sent::Refused, "the key is in use as something else")
+                }
+                Ok((reply, _)) => {
+                    let left = if let AcquireReply::Held(left) = reply { left } else { None };
+                    if replaces(refused.map(|(known, _)| known), member) {
+                        refused = Some((member, left));
+                    }
+                    continue;
+                }
+                Err(fault) => fault,
+            };
+            self.pending[member].is_unreplicated = matches!(fault.kind, FaultKind::TooFewReplicas { .. });
+            faults += 1;
+            if replaces(failed.as_ref().map(|(known, _)| *known), member) {
+                failed = Some((member, fault));
+            }
+        }
+        self.at = clock::now();
+        let deadlines = self.pending.iter().map(|member| member.granted_until.unwrap_or(Moment::PAST));
+        if quorum_deadline(deadlines, self.handle.quorum) > self.at {
+            return Ok(Some(Round::Granted));
+        }
+        if is_lost {
+            return Ok(None);
+        }
+        if refused.is_some() {
+            self.impatience.refused(self.handle, self.at);
+        }
+        self.give_back(refused.map(|(member, _)| member)).await?;
+        self.silent = failed.as_ref().map(|(member, _)| *member);
+        // With so many faults there is no quorum, even if the member that refused becomes free.
+        let is_hopeless = self.pending.len() - faults < self.handle.quorum;
+        Ok(Some(match (refused, failed) {
+            (Some((member, left)), None) => Round::Refused { member, left },
+            (Some((member, left)), Some(_)) if !is_hopeless => Round::Refused { member, left },
+            (_, Some((member, fault))) => Round::Failed { member, fault },
+            (None, None) => {
+                let late = "the lease had almost ended when the answer came";
+                let fault = Fault::new(FaultKind::TimedOut, Sent::Unknown, late);
+                Round::Failed { member: waits_for.unwrap_or(0), fault }
+            }
+        }))
+    }
+
+    /// Releases the members that were granted in a failed round. So while the owner waits for one member, it keeps nothing except
+    /// its place in that member's queue. The next attempt uses new ids, because a late copy of these releases can still run. If
+    /// no member refused, a member that gave no answer is attempted again with the same id.
+    ///
+    /// A member that was re-entered stays held: with a new id, this owner would wait for itself.
+    async fn give_back(&mut self, waits_for: Option<usize>) -> Result<()> {
+        let mut granted = Vec::new();
+        for member in 0..self.pending.len() {
+            let PendingMember { hold, granted_until, is_unreplicated } = &mut self.pending[member];
+            // A hold that too few replicas have is released, too. Then the next attempt writes again: `WAIT` waits only for writes.
+            let was_granted = granted_until.take().is_some() || std::mem::take(is_unreplicated);
+            let may_be_held = waits_for.is_some_and(|other| other != member) && hold.grant.may_be_known();
+            if hold.want == 1 && (was_granted || may_be_held) {
+                let given_up = self.begin_anew(member)?;
+                if was_granted {
+                    granted.push(given_up);
+                }
+            }
+        }
+        self.given_back = if granted.is_empty() { 0 } else { self.given_back + 1 };
+        let is_split = self.given_back > if self.handle.needs_all() { PATIENT } else { 0 };
+        // The background continues with releases that take longer than this.
+        let _ = timeout(GIVE_BACK, Releasing::new(granted).reconcile_but(0)).await;
+        if is_split {
+            // Other owners hold the other members, and release them now. The first owner that tries again is granted all members.
+            // A lock that needs all members pauses only after several such rounds: the order of the members prevents a split if
+            // all clients use the same order.
+            sleep(jitter::within(self.splits.pause() * 2)).await;
+        }
+        Ok(())
+    }
+
+    /// Gives up the attempts on a member so far, and begins with a new grant.
+    fn begin_anew(&mut self, member: usize) -> Result<Arc<Grant>> {
+        let place = &self.handle.members[member];
+        let fresh = place.owner.begin(&place.lock, self.caller)?;
+        let before = std::mem::replace(&mut self.pending[member].hold, fresh);
+        Ok(Arc::clone(&before.grant))
+    }
+
+    /// Leaves all queues on servers, and lets readers in again. Does not wait for long.
+    pub(crate) async fn leave_queues(&mut self) {
+        let has_queue = self.handle.members.iter().any(|member| member.lock.protocol.queue().is_some());
+        if !has_queue && !self.impatience.is_shown() {
+            return;
+        }
+        let grants = self.pending.drain(..).map(|member| Arc::clone(&member.hold.grant)).collect::<Vec<_>>();
+        let limit = self.handle.config().command_timeout() / 2;
+        let _ = timeout(limit, Releasing::new(grants).reconcile_but(self.handle.spare())).await;
+    }
+
+    /// Turns the members that were granted into a hold.
+    pub(crate) fn take(&mut self) -> Result<HeldLock> {
+        let handle = self.handle;
+        if handle.is_closing() {
+            return Err(Error::Closed); // nothing would renew it
+        }
+        let is_granted = |&member: &usize| self.pending[member].granted_until.is_some();
+        let subject = handle.subject((0..self.pending.len()).filter(is_granted));
+        let deadlines = self.pending.iter().map(|member| member.granted_until.unwrap_or(Moment::PAST));
+        let metrics = handle.metrics.granted(self.start, self.at);
+        let hold = Arc::new(Hold::new(deadlines, handle.quorum, handle.term(self.at), subject, metrics));
+        let mut held = PerMember::new();
+        let mut is_given_up = false;
+        for (member, pending) in self.pending.iter_mut().enumerate() {
+            if pending.granted_until.is_none() {
+                continue;
+            }
+            if !pending.hold.take(&hold, member, self.at) {
+                is_given_up = true;
+                continue;
+            }
+            if handle.can_share() && pending.hold.want == 1 && !pending.hold.nested_in_write {
+                pending.hold.grant.opens_share(hold.deadline());
+            }
+            handle.members[member].owner.set(&pending.hold.grant);
+            held.push(MemberHold { grant: Arc::clone(&pending.hold.grant), member });
+        }
+        let held = HeldLock::new(Arc::clone(handle.name()), hold, held, handle.keep(self.at));
+        if is_given_up { Err(Error::Closed) } else { Ok(held) }
+    }
+
+    /// Warns if another owner of this client holds a member: perhaps this call waits for a hold of its own task.
+    pub(crate) fn warn_of_own_hold(&self, member: usize) {
+        let LockRef { engine, name, keys, route, .. } = &*self.handle.members[member].lock;
+        let holders = engine.renewals.items();
+        if let Some(holder) = holders.iter().find_map(|item| item.holder_of(&keys.lock)) {
+            tracing::warn!(
+                lock = &**name, key = &*keys.lock, server = &*engine.store.address(*route), holder, waits_at = %self.caller,
+                "a waiter has waited for longer than a lease for a lock that this client holds: if the holder waits for the \
+                 waiter, neither continues"
+            );
+        }
+    }
+}
+
+/// An attempt that did not become a hold can block its own owner. So the owner's next acquire releases this attempt first.
+impl Drop for Members<'_> {
+    fn drop(&mut self) {
+        for (pending, member) in self.pending.drain(..).zip(&self.handle.members) {
+            if let Some(grant) = pending.hold.give_up() {
+                member.owner.add_dropped(grant);
+            }
+        }
+    }
+}
+
+const fn is_granted(reply: &Reply) -> bool {
+    matches!(reply, Ok((AcquireReply::Granted(_), _)))
+}

@@ -1,0 +1,73 @@
+//! What is seen of an acquire from outside: how it ended, and its span.
+
+use std::fmt;
+
+use tracing::Span;
+use tracing::field::Empty;
+
+use crate::base::error::Result;
+use crate::engine::acquire::Patience;
+use crate::engine::handle::Handle;
+use crate::engine::hold::held::HeldLock;
+use crate::metrics::{Acquired, OfLock};
+
+/// An acquire under way. If it is dropped before it ends, the acquire was cancelled.
+pub(crate) struct Acquiring {
+    metrics: OfLock,
+    span: Span,
+    outcome: Acquired,
+}
+
+impl Acquiring {
+    pub(crate) fn begin(handle: &Handle, patience: Patience) -> Self {
+        let span = tracing::debug_span!(
+            "acquire",
+            name = &**handle.name(),
+            kind = handle.lock_type.name(),
+            wait = %Wait(patience),
+            outcome = Empty
+        );
+        Self { metrics: handle.metrics.clone(), span, outcome: Acquired::Cancelled }
+    }
+
+    pub(crate) const fn span(&self) -> &Span {
+        &self.span
+    }
+
+    /// It ended, and the caller is not in its span any more. So the span of the hold has the same parent.
+    pub(crate) fn ends(mut self, handle: &Handle, patience: Patience, held: &Result<Option<HeldLock>>) {
+        self.outcome = match (held, patience) {
+            (Ok(Some(_)), _) => Acquired::Granted,
+            (Ok(None), Patience::None) => Acquired::Busy,
+            (Ok(None), _) => Acquired::TimedOut,
+            (Err(_), _) => Acquired::Error,
+        };
+        if let Ok(Some(held)) = held {
+            let kind = handle.lock_type.name();
+            held.begins(tracing::debug_span!("hold", name = held.name(), kind));
+        }
+    }
+}
+
+impl Drop for Acquiring {
+    fn drop(&mut self) {
+        self.metrics.acquired(self.outcome);
+        // A span that nobody wants would look for the field first.
+        if !self.span.is_disabled() {
+            self.span.record("outcome", self.outcome.name());
+        }
+    }
+}
+
+/// For how long a call waits: milliseconds, or a word.
+struct Wait(Patience);
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Patience::None => f.write_str("none"),
+            Patience::For(wait) => fmt::Display::fmt(&wait.as_millis(), f),
+            Patience::Forever => f.write_str("forever"),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The acquires under way of a client. A shutdown waits until they have ended: only then it knows everything that has to be
+//! undone.
+
+use std::sync::{Arc, Mutex};
+
+use slab::Slab;
+use tokio::sync::Notify;
+
+use crate::base::sync::lock;
+
+/// What an acquire under way was possibly granted on one lock.
+pub(crate) trait Pending: Send + Sync {
+    /// Undoes it without its acquire, which nobody polls.
+    fn give_up(self: Arc<Self>);
+}
+
+#[derive(Default)]
+pub(crate) struct UnderWay {
+    list: Mutex<List>,
+    all_ended: Notify,
+}
+
+#[derive(Default)]
+struct List {
+    pending: Slab<Arc<dyn Pending>>,
+    /// Somebody waits until the list is empty.
+    is_awaited: bool,
+}
+
+impl UnderWay {
+    /// Adds what an acquire begins with. Returns the key with which it is removed.
+    ///
+    /// Add first, and then check whether the client is closing. A shutdown first closes, and then looks at the list. So one of
+    /// the two sees the other.
+    pub(crate) fn add(&self, pending: Arc<dyn Pending>) -> usize {
+        lock(&self.list).pending.insert(pending)
+    }
+
+    /// Removes an acquire that has ended.
+    pub(crate) fn remove(&self, key: usize) {
+        let mut list = lock(&self.list);
+        let removed = list.pending.remove(key);
+        let wakes = list.is_awaited && list.pending.is_empty();
+        drop(list);
+        drop(removed); // with the list unlocked
+        if wakes {
+            self.all_ended.notify_waiters();
+        }
+    }
+
+    /// Waits until no acquire is under way.
+    pub(crate) async fn all_ended(&self) {
+        loop {
+            let ended = self.all_ended.notified();
+            let is_empty = {
+                let mut list = lock(&self.list);
+                list.is_awaited = true;
+                list.pending.is_empty()
+            };
+            if is_empty {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<dyn Pending>> {
+        lock(&self.list).pending.iter().map(|(_, pending)| Arc::clone(pending)).collect()
+    }
+}

@@ -1,0 +1,58 @@
+//! How long a writer lets new readers in while it waits.
+
+use std::time::Duration;
+
+use crate::base::clock::{self, Moment};
+use crate::engine::handle::Handle;
+use crate::protocol::Waits;
+
+/// How far a writer is from stopping new readers. A lock of several members stops none.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Impatience {
+    /// When its patience began: with the first refusal, and again with each wake-up after it told the server. So the readers that a
+    /// release wakes enter together, although other writers still wait. `None`: it was not refused, it never stops readers, or it told
+    /// the server and was not woken since.
+    since: Option<Moment>,
+    /// The server was perhaps told to stop new readers.
+    is_shown: bool,
+    /// The last attempt told the server.
+    tells: bool,
+}
+
+impl Impatience {
+    /// An attempt was refused.
+    pub(crate) fn refused(&mut self, handle: &Handle, at: Moment) {
+        if let [only] = &handle.members[..]
+            && only.lock.protocol.stops_readers()
+            && !handle.config().writer_patience().is_zero()
+            && !self.tells
+        {
+            self.since.get_or_insert(at);
+        }
+    }
+
+    /// How long it still lets new readers in. `None`: the time of the next attempt does not depend on that.
+    pub(crate) fn left(self, handle: &Handle) -> Option<Duration> {
+        let since = self.since?;
+        Some(handle.config().writer_patience().saturating_sub(clock::now().since(since)))
+    }
+
+    /// What the next attempt of a call that waits does if another owner holds the lock.
+    pub(crate) fn waits(&mut self, handle: &Handle) -> Waits {
+        self.tells = self.left(handle).is_some_and(|left| left.is_zero());
+        if self.tells {
+            self.since = None;
+            self.is_shown = true;
+        }
+        match *self {
+            Self { tells: true, .. } => Waits::Long,
+            Self { is_shown: true, .. } => Waits::Again,
+            _ => Waits::Yes,
+        }
+    }
+
+    /// Whether the server was perhaps told to stop new readers.
+    pub(crate) const fn is_shown(self) -> bool {
+        self.is_shown
+    }
+}

@@ -1,0 +1,136 @@
+//! What one owner holds on one name.
+
+use std::sync::{Arc, Mutex};
+
+use crate::base::clock::{self, Moment};
+use crate::base::error::{Error, Result};
+use crate::base::sync::lock;
+use crate::engine::grant::pending::PendingHold;
+use crate::engine::grant::{Caller, Grant};
+use crate::engine::lock_ref::LockRef;
+use crate::engine::per_member::PerMember;
+
+/// What one owner holds on one name.
+#[derive(Default)]
+pub(crate) struct OwnerGrants(Mutex<Grants>);
+
+#[derive(Default)]
+struct Grants {
+    /// Of a read-write lock, the write hold.
+    exclusive: Option<Arc<Grant>>,
+    /// Of a read-write lock, the read hold. An owner can have both.
+    shared: Option<Arc<Grant>>,
+    /// Dropped attempts, which can block their own owner.
+    dropped: Vec<Arc<Grant>>,
+}
+
+/// The beginning of an acquire.
+pub(crate) struct Start {
+    pub(crate) pending: PendingHold,
+    /// Earlier grants of this owner that the server possibly still has. They have to be released first.
+    pub(crate) ended: PerMember<Arc<Grant>>,
+}
+
+impl OwnerGrants {
+    /// Re-enters the owner's grant, or begins a new one.
+    ///
+    /// # Errors
+    ///
+    /// The owner has a hold on this name that excludes the new one.
+    pub(crate) fn start(&self, target: &Arc<LockRef>, now: Moment, caller: Caller) -> Result<Start> {
+        let is_shared = target.protocol.is_shared();
+        let mut grants = lock(&self.0);
+        grants.check_family(target, now)?;
+        let again = |grant| PendingHold::again(grant, now);
+        if let Some(pending) = grants.of(is_shared).as_ref().and_then(again) {
+            return Ok(Start { pending, ended: PerMember::new() });
+        }
+        let pending = grants.begin(target, now, caller)?;
+        let same = grants.of(is_shared).take();
+        let other = grants.of(!is_shared).clone().filter(|other| other.live(now) == 0);
+        let mut ended = PerMember::new();
+        for grant in same.into_iter().chain(other).chain(grants.dropped.drain(..)) {
+            if grant.owes_release() {
+                ended.push(grant);
+            }
+        }
+        Ok(Start { pending, ended })
+    }
+
+    /// Begins a new grant.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub(crate) fn begin(&self, target: &Arc<LockRef>, caller: Caller) -> Result<PendingHold> {
+        lock(&self.0).begin(target, clock::now(), caller)
+    }
+
+    /// Sets the grant that the owner holds from now on.
+    pub(crate) fn set(&self, grant: &Arc<Grant>) {
+        *lock(&self.0).of(grant.lock.protocol.is_shared()) = Some(Arc::clone(grant));
+    }
+
+    /// Forgets a grant whose one hold the owner gave back, although the lock stays held.
+    pub(crate) fn forget(&self, grant: &Arc<Grant>, now: Moment) {
+        let mut grants = lock(&self.0);
+        let place = grants.of(grant.lock.protocol.is_shared());
+        if place.as_ref().is_some_and(|mine| Arc::ptr_eq(mine, grant) && mine.live(now) == 1) {
+            *place = None;
+        }
+    }
+
+    /// Remembers a dropped attempt: the next acquire has to release it first.
+    pub(crate) fn add_dropped(&self, grant: Arc<Grant>) {
+        let dropped = &mut lock(&self.0).dropped;
+        // Tidy each time before the list would grow.
+        if dropped.len() == dropped.capacity() {
+            dropped.retain(|grant| grant.owes_release());
+        }
+        dropped.push(grant);
+    }
+
+    /// Counts the holds that can be relied on now.
+    pub(crate) fn live(&self, is_shared: bool, now: Moment) -> u32 {
+        lock(&self.0).of(is_shared).as_ref().map_or(0, |grant| grant.live(now))
+    }
+
+    /// Whether nothing here has to be remembered.
+    pub(crate) fn is_idle(&self) -> bool {
+        let now = clock::now();
+        let grants = lock(&self.0);
+        grants.all().all(|grant| grant.live(now) == 0 && grant.is_reconciled())
+            && !grants.dropped.iter().any(|grant| grant.owes_release())
+    }
+}
+
+impl Grants {
+    fn all(&self) -> impl Iterator<Item = &Arc<Grant>> {
+        self.exclusive.iter().chain(&self.shared)
+    }
+
+    const fn of(&mut self, is_shared: bool) -> &mut Option<Arc<Grant>> {
+        if is_shared { &mut self.shared } else { &mut self.exclusive }
+    }
+
+    /// An owner uses one name for locks of one family at a time.
+    fn check_family(&self, target: &LockRef, now: Moment) -> Result<()> {
+        let held = self.all().filter(|grant| grant.live(now) > 0);
+        let mut families = held.map(|grant| grant.lock.protocol.family());
+        match families.find(|&found| found != target.protocol.family()) {
+            Some(found) => Err(Error::WrongKind { lock: target.id(), found }),
+            None => Ok(()),
+        }
+    }
+
+    /// An owner that holds the write lock can also read. An owner that holds the read lock cannot write: it would wait for
+    /// itself.
+    fn begin(&self, target: &Arc<LockRef>, now: Moment, caller: Caller) -> Result<PendingHold> {
+        let is_live = |grant: &&Arc<Grant>| grant.live(now) > 0;
+        if !target.protocol.is_shared() && self.shared.as_ref().is_some_and(|grant| is_live(&grant)) {
+            return Err(Error::UpgradeWouldDeadlock(target.id()));
+        }
+        let write = self.exclusive.as_ref().filter(|write| write.lends(now));
+        Ok(PendingHold::first(Arc::clone(target), write, caller))
+    }
+}

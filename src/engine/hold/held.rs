@@ -1,0 +1,192 @@
+//! A lock that is held, and how it is given back.
+
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tracing::Span;
+
+use crate::base::clock::{self, Moment};
+use crate::base::error::{Error, LockId, Lost, Result};
+use crate::base::fault::Fault;
+use crate::engine::gather::vote;
+use crate::engine::hold::Hold;
+use crate::engine::hold::lease;
+use crate::engine::hold::min_hold::Keep;
+use crate::engine::hold::release::{MemberHold, Releasing};
+use crate::engine::inside::inside;
+use crate::engine::per_member::PerMember;
+use crate::engine::retry::Tries;
+use crate::engine::wait::pass::pass_on;
+
+/// One hold on a lock. Dropping it releases the lock in the background.
+pub(crate) struct HeldLock {
+    name: Arc<str>,
+    hold: Arc<Hold>,
+    members: PerMember<MemberHold>,
+    /// Until when the lock stays held, also if the guard is given back before.
+    keep: Option<Box<Keep>>,
+}
+
+impl HeldLock {
+    pub(crate) const fn new(
+        name: Arc<str>,
+        hold: Arc<Hold>,
+        members: PerMember<MemberHold>,
+        keep: Option<Box<Keep>>,
+    ) -> Self {
+        Self { name, hold, members, keep }
+    }
+
+    /// Events about the hold are in this span from here on.
+    pub(crate) fn begins(&self, span: Span) {
+        self.hold.begins(span);
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn lock(&self) -> LockId {
+        self.hold.lock()
+    }
+
+    /// The fencing token of the first member, if it has one.
+    pub(crate) fn token(&self) -> Option<u64> {
+        self.members.first()?.grant.token()
+    }
+
+    /// The fields of the holds in the locks' hashes.
+    pub(crate) fn owner_id(&self) -> String {
+        let ids: Vec<String> = self.members.iter().map(|member| member.grant.field()).collect();
+        ids.join(", ")
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.hold.is_lost(clock::now())
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        self.hold.deadline().since(clock::now())
+    }
+
+    /// Counts the holds of this owner that can be relied on.
+    pub(crate) fn holds(&self) -> u32 {
+        let now = clock::now();
+        self.members.iter().map(|member| member.grant.live(now)).max().unwrap_or(0)
+    }
+
+    pub(crate) fn times(&self) -> HoldTimes {
+        HoldTimes(Arc::downgrade(&self.hold))
+    }
+
+    /// Waits until the hold is lost.
+    pub(crate) fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+        let hold = Arc::clone(&self.hold);
+        async move { hold.lost().await }
+    }
+
+    /// Releases the hold. Fails if the hold was gone.
+    pub(crate) async fn unlock(mut self) -> Result<()> {
+        let (now, quorum) = (clock::now(), self.hold.quorum());
+        let was_lost = self.hold.is_lost(now);
+        let releasing = self.give_back(now);
+        if releasing.is_empty() {
+            return Ok(()); // passed on, or kept
+        }
+        let released = inside(&self.hold.span(), pin!(releasing.release(quorum))).await;
+        let was_held = released.map_err(|fault| Error::of_lock(self.lock(), fault))?;
+        if was_lost || !was_held { Err(Error::NotHeld(self.lock())) } else { Ok(()) }
+    }
+
+    /// Leaves the hold to end by itself.
+    pub(crate) fn leak(mut self) {
+        for member in self.members.drain(..) {
+            member.grant.leak(&self.hold);
+        }
+        self.hold.give_back(clock::now());
+    }
+
+    /// Renews the lease for a time that the caller chose.
+    pub(crate) async fn extend(&self, lease: Duration) -> Result<()> {
+        let lost = || Err(Error::Lost(Lost { lock: self.lock() }));
+        if self.is_lost() {
+            return lost();
+        }
+        let margins = self.members.iter().map(|member| member.grant.lock.engine.config.margin());
+        let lease = lease::parse("lease", lease, margins.max().unwrap_or_default())?;
+        let extends = self.members.iter().map(|member| self.extend_member(member, lease));
+        let extended = inside(&self.hold.span(), pin!(vote(extends, self.hold.quorum()))).await;
+        if self.is_lost() {
+            return lost();
+        }
+        match extended {
+            Ok(true) => Ok(()),
+            Ok(false) => lost(),
+            Err(fault) => Err(Error::of_lock(self.lock(), fault)),
+        }
+    }
+
+    /// False: the server no longer has this member's hold.
+    async fn extend_member(&self, member: &MemberHold, lease: Duration) -> Result<bool, Fault> {
+        let MemberHold { grant, member } = member;
+        grant.lock.check_runtime()?;
+        let mut tries = Tries::new(grant.lock.engine.config.retry_timeout());
+        loop {
+            match grant.extend(&self.hold, *member, lease).await {
+                Err(fault) => tries.again(fault).await?,
+                Ok(()) => return Ok(self.hold.relies_on(*member, clock::now())),
+            }
+        }
+    }
+
+    /// Keeps the hold, passes it on, or removes it from the desired state. The result releases it on the server; it is empty if the
+    /// hold was kept or passed on.
+    fn give_back(&mut self, now: Moment) -> Releasing {
+        if let Some(keep) = self.keep.take()
+            && !keep.is_over(now)
+            && !self.hold.is_lost(now)
+        {
+            keep.hold(Arc::clone(&self.hold), std::mem::take(&mut self.members), now);
+            return Releasing::default();
+        }
+        if let [only] = &self.members[..]
+            && pass_on(&only.grant, &self.hold, now)
+        {
+            self.members.clear();
+        }
+        Releasing::new(self.members.drain(..).map(|member| {
+            member.grant.give_back(&self.hold, now);
+            member.grant
+        }))
+    }
+}
+
+/// Until when a hold can be relied on, for those who do not keep it. Weak: a hold keeps its client alive.
+pub(crate) struct HoldTimes(Weak<Hold>);
+
+impl HoldTimes {
+    /// Whether it is lost, or was given back.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.0.upgrade().is_none_or(|hold| hold.is_lost(clock::now()))
+    }
+
+    /// Zero: it is lost, or was given back.
+    pub(crate) fn remaining(&self) -> Duration {
+        self.0.upgrade().map_or(Duration::ZERO, |hold| hold.deadline().since(clock::now()))
+    }
+
+    /// How long until its longest hold ends. `None`: it was given back, or has no longest hold.
+    pub(crate) fn until_end(&self) -> Option<Duration> {
+        Some(self.0.upgrade()?.ends()?.since(clock::now()))
+    }
+}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        // Without members, the hold was released or leaked already, and there is no need to read the clock.
+        if !self.members.is_empty() {
+            drop(self.give_back(clock::now()));
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Keeps a lock held for its minimum hold time: its guard was given back, and the background keeps the hold until the time is over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::time::sleep;
+
+use crate::base::clock::{self, Moment};
+use crate::engine::grant::owner_grants::OwnerGrants;
+use crate::engine::hold::Hold;
+use crate::engine::hold::release::{MemberHold, Releasing};
+use crate::engine::per_member::PerMember;
+use crate::engine::shared::Engine;
+
+/// How often the clock is read: timers stop while the host is suspended.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Until when a lock stays held, and whose it is.
+pub(crate) struct Keep {
+    until: Moment,
+    /// Those who own the grants of the hold.
+    owners: PerMember<Arc<OwnerGrants>>,
+}
+
+impl Keep {
+    pub(crate) fn new(until: Moment, owners: impl Iterator<Item = Arc<OwnerGrants>>) -> Self {
+        Self { until, owners: owners.collect() }
+    }
+
+    pub(crate) fn is_over(&self, now: Moment) -> bool {
+        self.until <= now
+    }
+
+    /// Keeps a hold. Never waits. The owner does not have it any more: its next attempt is refused like that of another owner.
+    ///
+    /// Without a runtime, the lease ends the hold: it lasts for the minimum hold time.
+    pub(crate) fn hold(self, hold: Arc<Hold>, members: PerMember<MemberHold>, now: Moment) {
+        let Some(first) = members.first() else { return };
+        let engine = Arc::clone(&first.grant.lock.engine);
+        // From here on, its end is no loss for a section.
+        hold.give_back(now);
+        for (owner, member) in self.owners.iter().zip(&members) {
+            owner.forget(&member.grant, now);
+        }
+        let until = self.until;
+        let job = {
+            let engine = Arc::clone(&engine);
+            async move {
+                let is_over = wait(&engine, until).await;
+                let now = clock::now();
+                for MemberHold { grant, .. } in &members {
+                    if is_over { grant.give_back(&hold, now) } else { grant.leak(&hold) }
+                }
+                // Dropped, so the background releases them.
+                drop(Releasing::new(members.into_iter().map(|member| member.grant)));
+                Ok(())
+            }
+        };
+        engine.background.run(job.boxed());
+    }
+}
+
+/// Waits until then. False: the client was shut down, and waits no longer than for other releases.
+async fn wait(engine: &Engine, until: Moment) -> bool {
+    loop {
+        let left = until.since(clock::now());
+        if left.is_zero() {
+            return true;
+        }
+        if engine.is_closing() {
+            if left > engine.config.retry_timeout() / 2 {
+                return false;
+            }
+            sleep(left.min(LOOK)).await;
+            continue;
+        }
+        tokio::select! {
+            biased;
+            () = engine.closing() => {}
+            () = sleep(left.min(LOOK)) => {}
+        }
+    }
+}

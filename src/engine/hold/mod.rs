@@ -1,0 +1,345 @@
+//! One hold, and until when it can be relied on.
+
+pub(crate) mod held;
+pub(crate) mod lease;
+pub(crate) mod min_hold;
+pub(crate) mod release;
+pub(crate) mod terms;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::sleep;
+use tracing::Span;
+
+use super::lock_ref::Subject;
+use super::per_member::PerMember;
+use crate::base::clock::{self, Moment};
+use crate::base::error::LockId;
+use crate::engine::hold::lease::quorum_deadline;
+use crate::metrics::{self, LossCause};
+
+/// How often a waiter for a loss reads the clock: timers stop while the host is suspended.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Timers can fire a millisecond late. So a loss is reported this much earlier: before the deadline, not after it.
+pub(crate) const EARLY: Duration = Duration::from_millis(2);
+
+const LOST: u64 = 0;
+
+/// The hold of a guard. It has one deadline for each member of its lock. The hold is lost when fewer deadlines than the quorum
+/// are still in the future.
+///
+/// Lost is final. Code that finds that a deadline has passed stores [`LOST`] by compare-and-set. A renewal moves a deadline by
+/// compare-and-set from a value that had not passed. These two cannot both succeed: a hold that was seen as lost is never seen as
+/// held again.
+pub(crate) struct Hold {
+    deadlines: PerMember<AtomicU64>,
+    quorum: usize,
+    term: Term,
+    told: Notify,
+    subject: Subject,
+    /// [`HELD`], [`GIVEN_BACK`] or [`REPORTED`].
+    report: AtomicU8,
+    metrics: metrics::Held,
+    /// If somebody wants it. Boxed, because a process can have many holds.
+    span: OnceLock<Box<Span>>,
+}
+
+/// How long a hold is to last.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Term {
+    /// The watchdog renews it.
+    pub(crate) is_watched: bool,
+    /// It ends at this moment, even if its lease is renewed.
+    pub(crate) ends: Option<Moment>,
+    /// Its longest hold is no longer than one lease.
+    pub(crate) is_bounded: bool,
+}
+
+/// It was neither given back nor reported as lost.
+const HELD: u8 = 0;
+/// It was given back. That is no loss, unless the server says that the hold had ended before.
+const GIVEN_BACK: u8 = 1;
+/// The loss was reported.
+const REPORTED: u8 = 2;
+
+impl Hold {
+    pub(crate) fn new(
+        deadlines: impl IntoIterator<Item = Moment>,
+        quorum: usize,
+        term: Term,
+        subject: Subject,
+        metrics: metrics::Held,
+    ) -> Self {
+        let cap = |deadline: Moment| term.ends.map_or(deadline, |ends| ends.min(deadline));
+        let deadlines = deadlines.into_iter().map(|deadline| AtomicU64::new(cap(deadline).as_nanos()));
+        let report = AtomicU8::new(HELD);
+        let (told, span) = (Notify::new(), OnceLock::new());
+        Self { deadlines: deadlines.collect(), quorum, term, told, subject, report, metrics, span }
+    }
+
+    pub(crate) fn lock(&self) -> LockId {
+        self.subject.id()
+    }
+
+    pub(crate) const fn quorum(&self) -> usize {
+        self.quorum
+    }
+
+    pub(crate) fn has_one_member(&self) -> bool {
+        self.deadlines.len() == 1
+    }
+
+    pub(crate) const fn is_watched(&self) -> bool {
+        self.term.is_watched
+    }
+
+    /// The moment at which it ends, even if its lease is renewed.
+    pub(crate) const fn ends(&self) -> Option<Moment> {
+        self.term.ends
+    }
+
+    pub(crate) fn is_lost(&self, now: Moment) -> bool {
+        (0..self.deadlines.len()).filter(|&member| self.is_live(member, now)).count() < self.quorum
+    }
+
+    pub(crate) const fn metrics(&self) -> &metrics::Held {
+        &self.metrics
+    }
+
+    /// Events about it are in this span from here on. It ends with the last reference to this hold.
+    pub(crate) fn begins(&self, span: Span) {
+        if !span.is_disabled() {
+            let _ = self.span.set(Box::new(span));
+        }
+    }
+
+    pub(crate) fn span(&self) -> Span {
+        self.span.get().map_or_else(Span::none, |span| Span::clone(span))
+    }
+
+    /// Until when it can be relied on; [`Moment::PAST`] if it is lost.
+    pub(crate) fn deadline(&self) -> Moment {
+        let deadlines = self.deadlines.iter().map(|cell| Moment::from_nanos(cell.load(Ordering::Acquire)));
+        quorum_deadline(deadlines, self.quorum)
+    }
+
+    /// Until when one member is held and is of use. Without enough other members, a member is of no use.
+    pub(crate) fn deadline_of(&self, member: usize) -> Moment {
+        let deadline = Moment::from_nanos(self.deadlines[member].load(Ordering::Acquire));
+        if self.deadlines.len() == 1 { deadline } else { deadline.min(self.deadline()) }
+    }
+
+    /// How long one member can be relied on.
+    pub(crate) fn left(&self, member: usize, now: Moment) -> Duration {
+        Moment::from_nanos(self.deadlines[member].load(Ordering::Acquire)).since(now)
+    }
+
+    /// Whether one member is held and is of use.
+    pub(crate) fn relies_on(&self, member: usize, now: Moment) -> bool {
+        self.is_live(member, now) && (self.deadlines.len() == 1 || !self.is_lost(now))
+    }
+
+    fn is_live(&self, member: usize, now: Moment) -> bool {
+        let cell = &self.deadlines[member];
+        let mut deadline = cell.load(Ordering::Acquire);
+        loop {
+            if deadline == LOST {
+                return false;
+            }
+            if now < Moment::from_nanos(deadline) {
+                return true;
+            }
+            match cell.compare_exchange(deadline, LOST, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    self.told.notify_waiters();
+                    self.report_if_lost(self.cause(now), now);
+                    return false;
+                }
+                Err(moved) => deadline = moved,
+            }
+        }
+    }
+
+    /// Moves a deadline forward. False: this member is lost already.
+    pub(crate) fn advance(&self, member: usize, now: Moment, to: Moment) -> bool {
+        let to = self.term.ends.map_or(to, |ends| ends.min(to));
+        let cell = &self.deadlines[member];
+        while self.is_live(member, now) {
+            let deadline = cell.load(Ordering::Acquire);
+            if deadline != LOST
+                && (to.as_nanos() <= deadline
+                    || cell
+                        .compare_exchange(deadline, to.as_nanos(), Ordering::AcqRel, Ordering::Acquire)
+                        .is_ok())
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Records that the server does not have this member any more.
+    pub(crate) fn lose(&self, member: usize) {
+        self.deadlines[member].store(LOST, Ordering::Release);
+        self.told.notify_waiters();
+        self.report_if_lost(LossCause::Removed, clock::now());
+    }
+
+    /// Waits until it is lost. Needs a timer, and no I/O.
+    pub(crate) async fn lost(&self) {
+        loop {
+            let mut told = std::pin::pin!(self.told.notified());
+            // Enlist first, then look: a loss in between is not missed.
+            told.as_mut().enable();
+            let soon = clock::now().plus(EARLY);
+            if self.is_lost(soon) {
+                return;
+            }
+            let left = self.deadline().since(soon);
+            tokio::select! {
+                biased;
+                () = told => {}
+                () = sleep(left.min(LOOK)) => {}
+            }
+        }
+    }
+
+    /// Records that it was given back: from now on its end is no loss.
+    pub(crate) fn give_back(&self, now: Moment) {
+        let _ = self.report.compare_exchange(HELD, GIVEN_BACK, Ordering::Relaxed, Ordering::Relaxed);
+        self.metrics.ends(now);
+    }
+
+    /// The server did not have this member any more when it was given back. Reports that, unless enough other members were held
+    /// until then.
+    pub(crate) fn report_gone(&self, member: usize) {
+        self.deadlines[member].store(LOST, Ordering::Release);
+        // Not by the clock: meanwhile, the leases of members that were released can end.
+        let was_held = |cell: &&AtomicU64| cell.load(Ordering::Acquire) != LOST;
+        if self.deadlines.iter().filter(was_held).count() < self.quorum
+            && self.report.swap(REPORTED, Ordering::Relaxed) != REPORTED
+        {
+            self.report_lost(LossCause::Removed, clock::now());
+        }
+    }
+
+    fn report_if_lost(&self, cause: LossCause, now: Moment) {
+        let live = |cell: &&AtomicU64| cell.load(Ordering::Acquire) > now.as_nanos();
+        if self.deadlines.iter().filter(live).count() < self.quorum
+            && self.report.compare_exchange(HELD, REPORTED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            self.report_lost(cause, now);
+        }
+    }
+
+    /// Emits the one event of a lost hold.
+    fn report_lost(&self, cause: LossCause, now: Moment) {
+        self.metrics.is_lost(cause, now);
+        let cause = match cause {
+            LossCause::NotRenewed => "its lease was not renewed in time",
+            LossCause::Removed => "the server does not have it any more",
+            LossCause::LeaseEnded => "its lease ended",
+            LossCause::MaxHold => "the longest hold ended",
+        };
+        let LockId { name, key, server, .. } = self.subject.id();
+        let _inside = self.span().entered();
+        tracing::warn!(lock = name, key, server, cause, "a lock was lost");
+    }
+
+    /// Why its time is up.
+    fn cause(&self, now: Moment) -> LossCause {
+        if self.term.is_bounded || self.term.ends.is_some_and(|ends| ends <= now) {
+            LossCause::MaxHold
+        } else if self.term.is_watched {
+            LossCause::NotRenewed
+        } else {
+            LossCause::LeaseEnded
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_nanos(ms * 1_000_000)
+    }
+
+    fn held(deadlines: impl IntoIterator<Item = Moment>, quorum: usize, ends: Option<Moment>) -> Hold {
+        let term = Term { is_watched: true, ends, is_bounded: false };
+        Hold::new(deadlines, quorum, term, Subject::default(), metrics::Held::default())
+    }
+
+    #[test]
+    fn a_deadline_moves_only_forward() {
+        let hold = held([at(10)], 1, None);
+        assert!(hold.advance(0, at(5), at(20)));
+        assert_eq!(hold.deadline(), at(20));
+        assert!(hold.advance(0, at(5), at(15)));
+        assert_eq!(hold.deadline(), at(20));
+    }
+
+    #[test]
+    fn a_late_renewal_does_not_revive_a_lost_hold() {
+        let hold = held([at(10)], 1, None);
+        assert!(!hold.is_lost(at(9)));
+        assert!(hold.is_lost(at(10)));
+        assert!(!hold.advance(0, at(9), at(20)), "lost is final, also for a reader with an earlier time");
+        assert!(hold.is_lost(at(9)));
+        assert_eq!(hold.deadline(), Moment::PAST);
+
+        let unseen = held([at(10)], 1, None);
+        assert!(!unseen.advance(0, at(10), at(20)), "nobody had noticed yet");
+    }
+
+    #[test]
+    fn a_hold_ends_at_its_longest_hold() {
+        let hold = held([at(30)], 1, Some(at(25)));
+        assert_eq!(hold.deadline(), at(25));
+        assert!(hold.advance(0, at(5), at(40)));
+        assert_eq!(hold.deadline(), at(25));
+    }
+
+    #[test]
+    fn a_hold_lasts_as_long_as_a_quorum_of_its_members() {
+        let hold = held([at(10), at(30), Moment::PAST], 2, None);
+        assert!(!hold.is_lost(at(9)));
+        assert!(hold.is_lost(at(10)));
+        assert!(!hold.advance(0, at(10), at(30)));
+        assert!(hold.is_lost(at(10)), "a lost member does not come back");
+    }
+
+    #[test]
+    fn a_renewal_beside_a_reader_never_shows_lost_and_then_held() {
+        for _ in 0..200 {
+            let hold = Arc::new(held([at(10)], 1, None));
+            let renewing = std::thread::spawn({
+                let hold = Arc::clone(&hold);
+                move || hold.advance(0, at(9), at(20))
+            });
+            let was_lost = hold.is_lost(at(10));
+            let renewed = renewing.join().expect("does not panic");
+            assert!(!was_lost || hold.is_lost(at(9)), "revived");
+            assert_eq!(renewed, !was_lost, "exactly one of the two wins");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_of_the_server_completes_lost() {
+        let hold = Arc::new(held([clock::now().plus(Duration::from_secs(3_600))], 1, None));
+        let waiter = tokio::spawn({
+            let hold = Arc::clone(&hold);
+            async move { hold.lost().await }
+        });
+        tokio::task::yield_now().await;
+        hold.lose(0);
+        waiter.await.expect("told");
+    }
+}

@@ -1,0 +1,67 @@
+//! How holds are given back to the servers.
+
+use std::sync::Arc;
+
+use crate::base::fault::Fault;
+use crate::engine::gather::{gather, vote};
+use crate::engine::grant::Grant;
+use crate::engine::per_member::PerMember;
+use crate::engine::retry::Tries;
+
+/// What one member contributes to a hold.
+pub(crate) struct MemberHold {
+    pub(crate) grant: Arc<Grant>,
+    pub(crate) member: usize,
+}
+
+/// Grants that are being released. When this value is dropped, the background continues with those that are left.
+#[derive(Default)]
+pub(crate) struct Releasing(PerMember<Arc<Grant>>);
+
+impl Releasing {
+    pub(crate) fn new(grants: impl IntoIterator<Item = Arc<Grant>>) -> Self {
+        Self(grants.into_iter().collect())
+    }
+
+    pub(crate) fn extend(&mut self, grants: impl IntoIterator<Item = Arc<Grant>>) {
+        self.0.extend(grants);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Tries once for each grant. Does not wait for the last `spare` of them.
+    pub(crate) async fn reconcile_but(&self, spare: usize) {
+        let all = self.0.len();
+        gather(self.0.iter().map(|grant| grant.reconcile()), |done| done.len() + spare >= all).await;
+    }
+
+    /// Releases on all servers. Returns whether at least `quorum` of them still had the hold.
+    pub(crate) async fn release(self, quorum: usize) -> Result<bool, Fault> {
+        if let [grant] = &self.0[..] {
+            return release(grant).await; // the common case, without the cost of waiting for several
+        }
+        vote(self.0.iter().map(release), quorum).await
+    }
+}
+
+impl Drop for Releasing {
+    fn drop(&mut self) {
+        for grant in &self.0 {
+            grant.reconcile_later();
+        }
+    }
+}
+
+/// Reconciles one grant, and retries after faults. Returns whether the server still had the hold.
+async fn release(grant: &Arc<Grant>) -> Result<bool, Fault> {
+    grant.lock.check_runtime()?;
+    let mut tries = Tries::new(grant.lock.engine.config.retry_timeout());
+    loop {
+        match grant.reconcile().await {
+            Ok(_) => return Ok(!grant.is_gone()),
+            Err(fault) => tries.again(fault).await?,
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Questions to the server, and the forced release.
+
+pub(crate) mod list;
+
+use std::sync::Arc;
+
+use futures_util::future::try_join_all;
+
+use super::gather::{gather, is_decided};
+use super::grant::releasing::report_release;
+use super::handle::{Handle, Member};
+use super::lock_ref::{LockRef, NOT_A_LOCK, check_name};
+use super::retry::Tries;
+use super::shared::Engine;
+use crate::base::clock;
+use crate::base::error::{Error, LockId, Result};
+use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::protocol::{self, Arg, Call, Holding, LeaseLeft, Listing, ReleaseReply, Reply, StateReply};
+use crate::store::Route;
+
+/// Lists the holders of a lock of any type. `None`: the lock is free.
+pub(crate) async fn inspect(engine: &Engine, name: &str) -> Result<Option<Listing>> {
+    check_name(name)?;
+    engine.check_runtime()?;
+    let key = engine.key(name);
+    let lock = || LockId {
+        name: name.to_owned(),
+        key: key.to_string(),
+        server: engine.store.address(engine.store.route(&key)).to_string(),
+    };
+    let listing = list(engine, &key).await.map_err(|fault| Error::of_lock(lock(), fault))?;
+    if listing.has_other_data {
+        return Err(Error::WrongKind { lock: lock(), found: NOT_A_LOCK });
+    }
+    Ok(Some(listing).filter(|listing| listing.lease().is_some()))
+}
+
+pub(crate) async fn is_locked(handle: &Handle) -> Result<bool> {
+    let (all, quorum) = (handle.members.len(), handle.quorum);
+    let count = |answers: &Answers<bool>| {
+        let held = answered(answers).filter(|(_, held)| **held).count();
+        (held, answered(answers).count() - held)
+    };
+    let is_decided = |(held, free)| is_decided(held, free, quorum, all);
+    handle.check()?;
+    let answers =
+        gather(handle.members.iter().map(is_member_locked), |answers| is_decided(count(answers))).await;
+    let (held, free) = count(&answers);
+    if is_decided((held, free)) { Ok(held >= quorum) } else { Err(failure(handle, answers)) }
+}
+
+async fn is_member_locked(member: &Member) -> Result<bool> {
+    let lock = &member.lock;
+    let reply = run(&lock.engine, &lock.keys.lock, &lock.protocol.state(&lock.keys)).await;
+    match reply.and_then(|reply| StateReply::parse(&reply)).map_err(|fault| lock.error(fault))? {
+        StateReply::Held => Ok(true),
+        StateReply::Free => Ok(false),
+        StateReply::OtherKind => Err(lock.other_kind()),
+        StateReply::NotALock => Err(lock.not_a_lock()),
+    }
+}
+
+/// Returns how long the lock stays held if nobody renews or releases it. For several members: how long a quorum of the members
+/// that answered stay held. `None`: the lock is free.
+pub(crate) async fn remaining_lease(handle: &Handle) -> Result<Option<LeaseLeft>> {
+    let answers = list_quorum(handle).await?;
+    let mut leases: Vec<_> = answered(&answers).filter_map(|(_, listing)| listing.lease()).collect();
+    leases.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(leases.get(handle.quorum - 1).copied())
+}
+
+/// Releases the lock, whoever holds it. False: the lock was free.
+///
+/// The holders are looked up first and then named, so that a late copy of the command cannot end the hold of a later owner.
+pub(crate) async fn force_unlock(handle: &Handle) -> Result<bool> {
+    let answers = list_quorum(handle).await?;
+    let was_held = answered(&answers).any(|(_, listing)| listing.lease().is_some());
+    let forcing = answered(&answers).flat_map(|(member, listing)| {
+        let lock = &handle.members[member].lock;
+        listing.holders.iter().filter_map(move |holding| {
+            let owner = lock.protocol.owner(&holding.field)?;
+            Some(force(lock, owner.to_owned(), holding))
+        })
+    });
+    try_join_all(forcing).await.map_err(|fault| Error::of_lock(handle.id(), fault))?;
+    Ok(was_held)
+}
+
+async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), Fault> {
+    let owner = Arg::Text(owner.into());
+    let call = lock.protocol.release(lock.holder(&owner, holding.grant), 0);
+    // Perhaps the hold is of this client. From here on, also while the command is under way, readers do not join it, and it is not
+    // passed on to those who wait for it.
+    lock.engine.shares.close(&lock.keys.lock);
+    if let Some((line, _)) = lock.engine.wait_queues.line_of(&lock.keys) {
+        line.granted_anew(clock::now());
+    }
+    let reply = run(&lock.engine, &lock.keys.lock, &call).await?;
+    // Not kept for a switch to another master: a Java thread uses the same owner again for its next hold.
+    report_release(ReleaseReply::parse(&reply)?, lock);
+    Ok(())
+}
+
+/// Checks whether this user has all rights that the lock needs, on all of its members.
+pub(crate) async fn check_rights(handle: &Handle) -> Result<()> {
+    handle.check()?;
+    for Member { lock, .. } in &handle.members {
+        let refused = refused_rights(lock).await.map_err(|fault| lock.error(fault))?;
+        if !refused.is_empty() {
+            let cause = format!("this user may not run {}", refused.join(", "));
+            return Err(lock.error(Fault::new(FaultKind::Permission, Sent::Refused, cause)));
+        }
+    }
+    Ok(())
+}
+
+async fn refused_rights(lock: &LockRef) -> Result<Vec<String>, Fault> {
+    let mut refused = Vec::new();
+    let mut rights = lock.protocol.rights(&lock.keys);
+    if lock.engine.store.is_sharded() {
+        rights = protocol::sharded(rights);
+    }
+    if lock.engine.store.is_cluster() {
+        // For commands about keys that are under way.
+        rights.push((Arc::clone(&lock.keys.lock), "asking"));
+    }
+    for (name, commands) in rights {
+        let call = protocol::check(Arg::Text(Arc::clone(&name)), Arg::Text(commands.into()));
+        let reply = run(&lock.engine, &lock.keys.lock, &call).await?;
+        let Reply::List(commands) = &reply else { return Err(Fault::unexpected(&reply)) };
+        for command in commands {
+            let Reply::Text(command) = command else { return Err(Fault::unexpected(&reply)) };
+            refused.push(format!("`{command}` on `{name}`"));
+        }
+    }
+    Ok(refused)
+}
+
+/// The answers of the members' servers, each with the index of its member.
+type Answers<T> = [(usize, Result<T>)];
+
+fn answered<T>(answers: &Answers<T>) -> impl Iterator<Item = (usize, &T)> {
+    answers.iter().filter_map(|(member, answer)| Some((*member, answer.as_ref().ok()?)))
+}
+
+/// The error when too few members answered.
+fn failure<T>(handle: &Handle, answers: Vec<(usize, Result<T>)>) -> Error {
+    let late = || Fault::new(FaultKind::TimedOut, Sent::Unknown, "too few servers answered in time");
+    let error = answers.into_iter().find_map(|(_, answer)| answer.err());
+    error.unwrap_or_else(|| Error::of_lock(handle.id(), late()))
+}
+
+/// Returns the answers of at least a quorum of the members.
+async fn list_quorum(handle: &Handle) -> Result<Vec<(usize, Result<Listing>)>> {
+    let is_enough = |answers: &Answers<Listing>| answered(answers).count() >= handle.quorum;
+    handle.check()?;
+    let answers = gather(handle.members.iter().map(list_member), is_enough).await;
+    if is_enough(&answers) { Ok(answers) } else { Err(failure(handle, answers)) }
+}
+
+/// Lists the holders of the member's type of lock.
+async fn list_member(Member { lock, .. }: &Member) -> Result<Listing> {
+    let mut listing = list(&lock.engine, &lock.keys.lock).await.map_err(|fault| lock.error(fault))?;
+    if listing.has_other_data {
+        return Err(lock.not_a_lock());
+    }
+    if !listing.holders.is_empty() && listing.is_read_write != lock.protocol.is_read_write() {
+        return Err(lock.other_kind());
+    }
+    listing.holders.retain(|holding| lock.protocol.owner(&holding.field).is_some());
+    Ok(listing)
+}
+
+/// Lists all holders, a part at a time, so that a lock with many readers does not block the server.
+pub(crate) async fn list(engine: &Engine, key: &Arc<str>) -> Result<Listing, Fault> {
+    let mut listing = Listing::default();
+    let mut cursor = Some(Arg::Text("0".into()));
+    while let Some(at) = cursor {
+        cursor = listing.add(&run(engine, key, &protocol::inspect(key, at)).await?)?;
+    }
+    Ok(listing)
+}
+
+async fn run(engine: &Engine, key: &str, call: &Call) -> Result<Reply, Fault> {
+    run_at(engine, || engine.store.route(key), call).await
+}
+
+/// Retries after faults.
+pub(crate) async fn run_at(
+    engine: &Engine,
+    route: impl Fn() -> Route + Send + Sync,
+    call: &Call,
+) -> Result<Reply, Fault> {
+    let (store, mut tries) = (&engine.store, Tries::new(engine.config.retry_timeout()));
+    loop {
+        let reply = async { store.run(&store.connection(route()).await?, call).await };
+        match reply.await {
+            Err(fault) => tries.again(fault).await?,
+            reply => return reply,
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Work that nobody awaits: releases of dropped guards, and undos of attempts that were given up.
+//!
+//! A `drop` hands over a job and returns. One task for each client runs all jobs side by side. A job that the server refuses is run
+//! again after a pause, and at once when the client shuts down.
+
+use std::collections::BTreeMap;
+use std::future::{pending, poll_fn};
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
+
+use crate::base::fault::Fault;
+use crate::base::task;
+
+/// The task that runs jobs.
+pub(crate) struct Background(UnboundedSender<Order>);
+
+/// A job. It retries by itself after faults that pass by themselves.
+pub(crate) type Job = BoxFuture<'static, Result<(), Refused>>;
+
+/// A job that the server refused. It is run again until it ends by itself.
+pub(crate) struct Refused {
+    pub(crate) fault: Fault,
+    /// When the lease ends. From then on, the refusal no longer matters.
+    pub(crate) ends: Instant,
+    /// How long to wait before it is run again.
+    pub(crate) pause: Duration,
+    pub(crate) again: Job,
+}
+
+enum Order {
+    /// Run every job. Reply when no job is left, or only such that the server refused again. Then the reply is that fault.
+    Drain(oneshot::Sender<Result<(), Fault>>),
+    Run(Job),
+}
+
+impl Background {
+    pub(crate) fn start() -> Self {
+        let (sender, orders) = unbounded_channel();
+        task::spawn(run(orders));
+        Self(sender)
+    }
+
+    /// Hands over a job. Never waits, with or without a runtime. False: the runtime of the client is gone.
+    pub(crate) fn run(&self, job: Job) -> bool {
+        self.0.send(Order::Run(job)).is_ok()
+    }
+
+    /// Whether the task is gone, and with it the runtime on which the client was made.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.0.is_closed()
+    }
+
+    /// Waits until the task is gone.
+    pub(crate) async fn gone(&self) {
+        self.0.closed().await;
+    }
+
+    /// Waits until no job is left, or only such that the server refused again. Then it returns that fault.
+    pub(crate) async fn drain(&self) -> Result<(), Fault> {
+        let (done, drained) = oneshot::channel();
+        if self.0.send(Order::Drain(done)).is_err() {
+            return Ok(());
+        }
+        drained.await.unwrap_or(Ok(()))
+    }
+}
+
+/// The jobs that the server refused, by the time when they are run again.
+#[derive(Default)]
+struct Resting {
+    jobs: BTreeMap<(Instant, u64), Refused>,
+    /// Distinguishes jobs with the same time.
+    next: u64,
+}
+
+impl Resting {
+    fn add(&mut self, refused: Refused) {
+        self.next += 1;
+        self.jobs.insert((Instant::now() + refused.pause, self.next), refused);
+    }
+
+    /// Waits until a job is due.
+    fn due(&self) -> impl Future<Output = ()> + use<> {
+        let first = self.jobs.first_key_value().map(|((at, _), _)| *at);
+        async move {
+            match first {
+                Some(at) => sleep_until(at).await,
+                None => pending().await,
+            }
+        }
+    }
+
+    /// Takes the jobs that are due until this time.
+    fn take_until(&mut self, time: Instant) -> impl Iterator<Item = Job> {
+        let later = self.jobs.split_off(&(time, u64::MAX));
+        std::mem::replace(&mut self.jobs, later).into_values().map(|refused| refused.again)
+    }
+
+    fn take_all(&mut self) -> impl Iterator<Item = Job> {
+        std::mem::take(&mut self.jobs).into_values().map(|refused| refused.again)
+    }
+
+    /// Returns the fault of the job whose lease ends last, if it has not ended.
+    fn result(&self) -> Result<(), Fault> {
+        let last = self.jobs.values().max_by_key(|refused| refused.ends);
+        match last.filter(|refused| Instant::now() < refused.ends) {
+            Some(refused) => Err(refused.fault.clone()),
+            None => Ok(()),
+        }
+    }
+}
+
+async fn run(mut orders: UnboundedReceiver<Order>) {
+    let mut running = FuturesUnordered::new();
+    let mut resting = Resting::default();
+    let mut draining: Vec<oneshot::Sender<Result<(), Fault>>> = Vec::new();
+    let mut open = true;
+    while open || !running.is_empty() {
+        tokio::select! {
+            // Orders first: a job that was handed over before a `Drain` is running when the `Drain` comes.
+            biased;
+            order = orders.recv(), if open => match order {
+                Some(Order::Run(job)) => running.push(job),
+                Some(Order::Drain(done)) => {
+                    running.extend(resting.take_all());
+                    draining.push(done);
+                }
+                None => open = false,
+            },
+            Some(result) = running.next() => {
+                if let Err(refused) = result {
+                    resting.add(refused);
+                }
+            }
+            // A drain has asked for these jobs already, and waits only for the others.
+            () = resting.due(), if draining.is_empty() => running.extend(resting.take_until(Instant::now())),
+            () = given_up(&mut draining) => draining.retain(|done| !done.is_closed()),
+        }
+        // A job that ended now has perhaps handed over another one.
+        if running.is_empty() && orders.is_empty() {
+            draining.drain(..).for_each(|done| _ = done.send(resting.result()));
+        }
+    }
+}
+
+/// Waits until nobody awaits one of these drains any more.
+async fn given_up(draining: &mut [oneshot::Sender<Result<(), Fault>>]) {
+    poll_fn(|context| {
+        let is_any = draining.iter_mut().any(|done| done.poll_closed(context).is_ready());
+        if is_any { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}

@@ -1,0 +1,79 @@
+//! What is done when another server becomes the master, perhaps without the last writes of the old one.
+//!
+//! The new master is examined like the first one. All holds are renewed at once, so that a holder whose lock is lost learns it. All waiters attempt. The releases that the old
+//! master confirmed last are repeated: if the new master lacks one, the lock would stay held there until its lease ends. A release
+//! can run again at any time, because the id of its owner is not used again.
+
+use std::sync::{Arc, Weak};
+
+use futures_util::future::join;
+use futures_util::{FutureExt, StreamExt, stream};
+
+use crate::base::config::LockConfig;
+use crate::base::error::Result;
+use crate::base::fault::Fault;
+use crate::base::task;
+use crate::engine::retry::Tries;
+use crate::engine::shared::Engine;
+use crate::engine::upkeep::recent_releases::Release;
+use crate::protocol::{Call, ReleaseReply};
+use crate::store::{Route, Source, Switches};
+
+/// How many releases are repeated at a time.
+const AT_ONCE: usize = 100;
+
+/// Starts an engine, and the task that acts on each switch, if there can be one. The task ends with the engine.
+pub(crate) async fn start(source: Source, config: LockConfig) -> Result<Arc<Engine>> {
+    let engine = Engine::start(source, config).await?;
+    if let Some(switches) = engine.store.switches() {
+        task::spawn(act_on_each(switches, Arc::downgrade(&engine)));
+    }
+    Ok(engine)
+}
+
+async fn act_on_each(mut switches: Switches, engine: Weak<Engine>) {
+    while switches.next().await {
+        let Some(engine) = engine.upgrade() else { return };
+        engine.renewals.rush();
+        engine.heartbeats.rush();
+        engine.wait_queues.wake_all();
+        // In the background: a shutdown waits for it.
+        let releasing = release_again(Arc::clone(&engine));
+        let examined = Arc::clone(&engine);
+        let examining = async move { examined.store.examine_master(&examined.config).await };
+        engine.background.run(join(releasing, examining).map(|_| Ok(())).boxed());
+    }
+}
+
+async fn release_again(engine: Arc<Engine>) {
+    let releases = stream::iter(engine.releases.take());
+    releases.for_each_concurrent(AT_ONCE, |Release { route, call, .. }| repeat(&engine, route, call)).await;
+}
+
+async fn repeat(engine: &Engine, route: Route, call: Call) {
+    let mut tries = Tries::new(engine.config.retry_timeout());
+    loop {
+        match run(engine, route, &call).await {
+            // Perhaps the next master lacks it as well.
+            Ok(_) => return engine.releases.keep(route, call),
+            Err(fault) if engine.is_closing() => return report(engine, &call, &fault),
+            Err(fault) => {
+                if let Err(fault) = tries.again(fault).await {
+                    return report(engine, &call, &fault);
+                }
+            }
+        }
+    }
+}
+
+fn report(engine: &Engine, call: &Call, fault: &Fault) {
+    if let Some(unreported) = engine.failed_releases.ask() {
+        let key = call.keys.first().map(|key| &**key);
+        tracing::warn!(%fault, key, unreported, "a release was not repeated after a switch to another master");
+    }
+}
+
+async fn run(engine: &Engine, route: Route, call: &Call) -> Result<ReleaseReply, Fault> {
+    let reply = engine.store.run(&engine.store.connection(route).await?, call).await?;
+    ReleaseReply::parse(&reply)
+}

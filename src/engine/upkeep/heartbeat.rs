@@ -1,0 +1,121 @@
+//! Heartbeats: they keep the places of waiters in the queue of a fair lock.
+//!
+//! One command keeps a hundred places of one lock, so the places of one lock are due together, at a time that follows from the
+//! lock's key. The locks are spread over the period. The reply says whose turn it is.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::clock::{self, Moment};
+use crate::base::config::LockConfig;
+use crate::base::fault::Fault;
+use crate::base::jitter;
+use crate::engine::upkeep::scheduler::{Duty, Key};
+use crate::protocol::{Call, PlaceReply, parse_heartbeat};
+use crate::report::Limit;
+use crate::store::{Route, Store};
+
+/// Ticks for each period.
+const TICKS: u32 = 16;
+
+/// After a transient fault, a heartbeat is retried after the period divided by this.
+const RETRY: u32 = 4;
+
+/// A place in the queue of a fair lock.
+pub(crate) trait Place: Send + Sync {
+    /// Begins what is due. False: there is no place to keep, or its waiter was woken and does not attempt.
+    fn begin(self: Arc<Self>, key: Key, period: Duration) -> bool;
+
+    fn route(&self) -> Route;
+
+    /// The key of the lock.
+    fn lock(&self) -> &Arc<str>;
+
+    /// The waiter, as the server knows it.
+    fn waiter(&self) -> String;
+
+    /// The heartbeat of these waiters of the lock.
+    fn heartbeat(&self, waiters: String) -> Call;
+
+    /// The heartbeat has ended. The next one is due at `next`. `wakes`: the waiter has to attempt now.
+    fn heard_of(self: Arc<Self>, next: Moment, wakes: bool);
+}
+
+/// The duty of sending heartbeats.
+pub(crate) struct Heartbeat {
+    store: Arc<Store>,
+    period: Duration,
+    limit: Duration,
+    failures: Limit,
+}
+
+impl Heartbeat {
+    pub(crate) fn new(store: Arc<Store>, config: &LockConfig) -> Self {
+        let allowance = config.fair_allowance();
+        Self { store, period: allowance / 3, limit: allowance / 6, failures: Limit::default() }
+    }
+
+    /// Returns the first time from `earliest` on at which the places of this lock are due.
+    pub(crate) fn due_from(&self, lock: &str, earliest: Moment) -> Moment {
+        let mut hasher = DefaultHasher::new();
+        lock.hash(&mut hasher);
+        let period = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let phase = hasher.finish() % period;
+        let since = (earliest.as_nanos() + period - phase) % period;
+        earliest.plus(Duration::from_nanos((period - since) % period))
+    }
+
+    async fn beat(&self, places: &[Arc<dyn Place>]) -> Result<(Moment, Vec<PlaceReply>), Fault> {
+        let waiters: Vec<String> = places.iter().map(|place| place.waiter()).collect();
+        let call = places[0].heartbeat(waiters.join(" "));
+        let connection = self.store.connection(places[0].route()).await?;
+        let sent = clock::now();
+        let reply = self.store.run_at_most(self.limit, &connection, &call).await?;
+        Ok((sent, parse_heartbeat(&reply, places.len())?))
+    }
+}
+
+impl Duty for Heartbeat {
+    type Item = dyn Place;
+    type Group = Arc<str>;
+
+    fn tick(&self) -> Duration {
+        self.period / TICKS
+    }
+
+    fn ahead(&self) -> Duration {
+        Duration::ZERO // the places of one lock are due together
+    }
+
+    fn begin(&self, place: &Arc<dyn Place>, key: Key) -> Option<Arc<str>> {
+        Arc::clone(place).begin(key, self.period).then(|| Arc::clone(place.lock()))
+    }
+
+    async fn run(&self, lock: Arc<str>, places: Vec<Arc<dyn Place>>) {
+        match self.beat(&places).await {
+            Ok((sent, replies)) => {
+                for (place, reply) in places.into_iter().zip(replies) {
+                    let next = match reply {
+                        PlaceReply::KeptBehindTheDead => sent,
+                        _ => self.due_from(&lock, sent.plus(self.period / 2)),
+                    };
+                    place.heard_of(next, matches!(reply, PlaceReply::Gone | PlaceReply::YourTurn));
+                }
+            }
+            Err(fault) => {
+                if let Some(unreported) = self.failures.ask() {
+                    tracing::warn!(
+                        %fault, key = &*lock, server = &*self.store.address(places[0].route()), places = places.len(), unreported,
+                        "places in a queue were not kept, trying again"
+                    );
+                }
+                // A heartbeat that is refused is not sent more often than one that succeeds.
+                let pause = if fault.is_transient() { self.period / RETRY } else { self.period };
+                for place in places {
+                    place.heard_of(clock::now().plus(jitter::around(pause)), false);
+                }
+            }
+        }
+    }
+}

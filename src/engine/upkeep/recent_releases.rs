@@ -1,0 +1,75 @@
+//! The releases that the master confirmed last, in case another server becomes the master and lacks them.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::base::clock::{self, Moment};
+use crate::base::sync::lock;
+use crate::protocol::Call;
+use crate::store::{Route, Store};
+
+/// Releases that are older than this, when another one is confirmed, have reached the replicas.
+const RECENT: Duration = Duration::from_secs(5);
+
+/// The most releases that are kept. Each takes about 300 bytes.
+const MOST: usize = 10_000;
+
+/// The full releases that the master confirmed last.
+pub(crate) struct Releases {
+    /// `None`: no other server can become the master.
+    recent: Option<Mutex<Recent<Release>>>,
+}
+
+/// A full release.
+pub(crate) struct Release {
+    pub(crate) route: Route,
+    pub(crate) call: Call,
+}
+
+/// The last values, and when each came.
+struct Recent<T>(VecDeque<(Moment, T)>);
+
+impl Releases {
+    pub(crate) fn new(store: &Store) -> Self {
+        Self { recent: store.can_switch().then(|| Mutex::new(Recent(VecDeque::new()))) }
+    }
+
+    /// Keeps a release that the master confirmed.
+    pub(crate) fn keep(&self, route: Route, call: Call) {
+        if let Some(recent) = &self.recent {
+            lock(recent).push(clock::now(), Release { route, call });
+        }
+    }
+
+    pub(crate) fn take(&self) -> Vec<Release> {
+        let taken = self.recent.as_ref().map(|recent| std::mem::take(&mut lock(recent).0));
+        taken.into_iter().flatten().map(|(_, release)| release).collect()
+    }
+}
+
+impl<T> Recent<T> {
+    fn push(&mut self, now: Moment, value: T) {
+        let Self(values) = self;
+        while values.len() >= MOST || values.front().is_some_and(|(at, _)| now.since(*at) > RECENT) {
+            values.pop_front();
+        }
+        values.push_back((now, value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_has_a_limit() {
+        let (mut recent, now) = (Recent(VecDeque::new()), clock::now());
+        (0..=MOST).for_each(|number| recent.push(now, number));
+        assert_eq!((recent.0.len(), recent.0[0].1), (MOST, 1));
+        recent.push(now.plus(RECENT), 0);
+        assert_eq!(recent.0.len(), MOST, "an outage does not age them: only another release does");
+        recent.push(now.plus(RECENT * 2), 0);
+        assert_eq!(recent.0.len(), 2);
+    }
+}

@@ -1,0 +1,180 @@
+//! The watchdog, which renews leases, and ends holds whose time is up.
+//!
+//! A hold that the watchdog renews is due after each third of its lease. The first time is drawn at random, so that locks that
+//! were acquired together are not renewed together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use crate::base::clock::{self, Moment};
+use crate::base::config::LockConfig;
+use crate::base::fault::{Fault, FaultKind};
+use crate::base::jitter;
+use crate::engine::upkeep::scheduler::{Duty, Key};
+use crate::protocol::{Batch, Row, millis, parse_renewal};
+use crate::report::Limit;
+use crate::store::{Route, Store};
+
+/// Ticks for each period.
+const TICKS: u32 = 16;
+
+/// After a transient fault, a renewal is retried after the period divided by this.
+const RETRY: u32 = 16;
+
+/// Something that the watchdog serves: the holds of one owner on one lock of one server.
+pub(crate) trait Renewable: Send + Sync {
+    /// Begins what is due. Returns the lease to ask for; zero changes the lease only if somebody shortened it. `None`: there is
+    /// nothing to renew.
+    fn begin(self: Arc<Self>, key: Key, now: Moment) -> Option<Duration>;
+
+    fn route(&self) -> Route;
+
+    /// The script that renews it.
+    fn script(&self) -> &'static Batch;
+
+    /// Its row in a batch.
+    fn row(&self) -> Row;
+
+    /// Whether other clients can shorten its lease, as Java's watchdog does to a read-write lock.
+    fn is_shared(&self) -> bool;
+
+    /// The renewal that was sent at `sent` has succeeded. The next one is due at `next`.
+    fn renewed(self: Arc<Self>, sent: Moment, next: Moment);
+
+    /// The server does not have it any more.
+    fn gone(self: Arc<Self>);
+
+    /// The renewal failed. It is due again at `next`.
+    fn failed(self: Arc<Self>, next: Moment);
+
+    /// Describes who holds this lock. `None`: nobody, or it is another lock.
+    fn holder_of(&self, lock: &str) -> Option<String>;
+}
+
+/// The holds that one command renews.
+type Items = Vec<Arc<dyn Renewable>>;
+
+/// The duty of renewing leases.
+pub(crate) struct Renewal {
+    store: Arc<Store>,
+    lease: Duration,
+    period: Duration,
+    shared_period: Duration,
+    failures: Limit,
+}
+
+impl Renewal {
+    pub(crate) fn new(store: Arc<Store>, config: &LockConfig) -> Self {
+        let lease = config.watchdog_lease();
+        let shared_period = lease.min(config.java_watchdog()) / 3;
+        Self { store, lease, period: lease / 3, shared_period, failures: Limit::default() }
+    }
+
+    /// How often this is renewed.
+    pub(crate) fn period(&self, is_shared: bool) -> Duration {
+        if is_shared { self.shared_period } else { self.period }
+    }
+
+    /// Renews, and once again if another server became the master meanwhile: its answer is the one that counts.
+    async fn renew_on_master(
+        &self,
+        batches: &[Items],
+        lease: Duration,
+    ) -> (Moment, Vec<Result<Vec<bool>, Fault>>) {
+        let switches = self.store.switch_count();
+        let result = self.renew(batches, lease).await;
+        if switches == self.store.switch_count() { result } else { self.renew(batches, lease).await }
+    }
+
+    /// Sends a command for each batch, all in one write. Returns when, and the result of each.
+    async fn renew(&self, batches: &[Items], lease: Duration) -> (Moment, Vec<Result<Vec<bool>, Fault>>) {
+        let rows = |items: &Items| items.iter().map(|item| item.row()).collect::<Vec<_>>();
+        let call = |items: &Items| items[0].script().call(millis(lease), rows(items));
+        let calls: Vec<_> = batches.iter().map(call).collect();
+        let connection = self.store.connection(batches[0][0].route()).await;
+        let sent = clock::now();
+        let replies = match connection {
+            // A silent connection must not cost a lease: there has to be time for another try.
+            Ok(connection) => self.store.run_together(self.lease / 6, &connection, &calls).await,
+            Err(fault) => calls.iter().map(|_| Err(fault.clone())).collect(),
+        };
+        let renewed = batches.iter().zip(replies).map(|(items, reply)| parse_renewal(&reply?, items.len()));
+        (sent, renewed.collect())
+    }
+
+    /// Renews these batches of one server. Returns those that can only be renewed one by one.
+    async fn serve(&self, lease: Duration, batches: Vec<Items>) -> Items {
+        let (sent, results) = self.renew_on_master(&batches, lease).await;
+        let mut split = Vec::new();
+        for (items, result) in batches.into_iter().zip(results) {
+            match result {
+                Ok(renewed) => self.renewed(items, sent, renewed),
+                Err(fault) if fault.kind == FaultKind::Split && items.len() > 1 => split.extend(items),
+                Err(fault) => self.failed(items, &fault),
+            }
+        }
+        split
+    }
+
+    fn renewed(&self, items: Items, sent: Moment, renewed: Vec<bool>) {
+        for (item, renewed) in items.into_iter().zip(renewed) {
+            if renewed {
+                let next = sent.plus(self.period(item.is_shared()));
+                item.renewed(sent, next);
+            } else {
+                item.gone();
+            }
+        }
+    }
+
+    fn failed(&self, items: Items, fault: &Fault) {
+        if let Some(unreported) = self.failures.ask() {
+            tracing::warn!(
+                %fault, server = &*self.store.address(items[0].route()), locks = items.len(), unreported,
+                "leases were not renewed, trying again"
+            );
+        }
+        for item in items {
+            // A renewal that is refused is not sent more often than one that succeeds.
+            let period = self.period(item.is_shared());
+            let pause = if fault.is_transient() { period / RETRY } else { period };
+            item.failed(clock::now().plus(jitter::around(pause)));
+        }
+    }
+}
+
+impl Duty for Renewal {
+    type Item = dyn Renewable;
+    type Group = (Arc<str>, &'static str, Duration);
+
+    fn tick(&self) -> Duration {
+        self.shared_period / TICKS
+    }
+
+    fn ahead(&self) -> Duration {
+        self.tick() * 2
+    }
+
+    fn begin(&self, item: &Arc<dyn Renewable>, key: Key) -> Option<Self::Group> {
+        let lease = Arc::clone(item).begin(key, clock::now())?;
+        Some((self.store.address(item.route()), item.script().file(), lease))
+    }
+
+    async fn run(&self, (.., lease): Self::Group, items: Vec<Arc<dyn Renewable>>) {
+        let split = self.serve(lease, by_slot(items)).await;
+        // Each alone goes where its key is.
+        join_all(split.into_iter().map(|item| self.serve(lease, vec![vec![item]]))).await;
+    }
+}
+
+/// One command renews holds of one slot.
+fn by_slot(items: Items) -> Vec<Items> {
+    let mut batches = BTreeMap::<u16, Items>::new();
+    for item in items {
+        batches.entry(item.route().slot()).or_default().push(item);
+    }
+    batches.into_values().collect()
+}

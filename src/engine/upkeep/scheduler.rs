@@ -1,0 +1,267 @@
+//! Runs what is due, in batches: one task for each duty of a client.
+//!
+//! A list has the items in the order of the times at which they are due. On each tick, the task takes off the items that are due
+//! before the next tick, and groups them: one command serves up to a hundred items of a group. Each batch is a future of its own,
+//! so a slow answer delays no other batch.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::Notify;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use crate::base::clock::{self, Moment};
+use crate::base::jitter;
+use crate::base::sync::lock;
+use crate::base::task;
+
+/// Items for each command.
+const BATCH_SIZE: usize = 100;
+
+/// When everything is to be run at once, it is spread over this time.
+const RUSH: Duration = Duration::from_millis(100);
+
+/// What is done for items, again and again.
+pub(crate) trait Duty: Send + Sync + 'static {
+    type Item: ?Sized + Send + Sync;
+    /// What the items of one batch have in common.
+    type Group: Clone + Ord + Send;
+
+    /// How often the task looks at the list.
+    fn tick(&self) -> Duration;
+
+    /// How much too early an item can be taken, to fill a batch.
+    fn ahead(&self) -> Duration;
+
+    /// Begins with an item that was taken off the list, where it had this key. `None`: there is nothing to do for it.
+    fn begin(&self, item: &Arc<Self::Item>, key: Key) -> Option<Self::Group>;
+
+    /// Does what is due for the items of one group.
+    fn run(&self, group: Self::Group, items: Vec<Arc<Self::Item>>) -> impl Future<Output = ()> + Send;
+}
+
+pub(crate) struct Scheduler<D: Duty>(Arc<Shared<D>>);
+
+struct Shared<D: Duty> {
+    duty: D,
+    list: Mutex<List<D::Item>>,
+    /// Wakes the task when it rests, and when it is to end.
+    stir: Notify,
+}
+
+struct List<T: ?Sized> {
+    due: BTreeMap<Key, Arc<T>>,
+    /// Distinguishes items that are due in the same nanosecond.
+    next: u64,
+    is_resting: bool,
+    /// Everything in the list is to be run now.
+    is_rushed: bool,
+    is_closed: bool,
+}
+
+/// The items of one group, for one command.
+type Batch<D> = (<D as Duty>::Group, Vec<Arc<<D as Duty>::Item>>);
+
+/// The position of an item in the list.
+pub(crate) type Key = (Moment, u64);
+
+/// The state of one item in a scheduler. The item's owner keeps it, under the same mutex as the data that it depends on.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    due: Option<Key>,
+    is_running: bool,
+}
+
+impl Slot {
+    /// Begins, if the item still had this key when it was taken off the list. False: the item was moved or removed.
+    pub(crate) fn begin(&mut self, key: Key) -> bool {
+        self.is_running = self.due == Some(key);
+        if self.is_running {
+            self.due = None;
+        }
+        self.is_running
+    }
+
+    /// Ends what [`begin`](Self::begin) began.
+    pub(crate) const fn end(&mut self) {
+        self.is_running = false;
+    }
+
+    pub(crate) const fn is_running(&self) -> bool {
+        self.is_running
+    }
+
+    /// Whether the item is due at some time, or running.
+    pub(crate) const fn is_set(&self) -> bool {
+        self.is_running || self.due.is_some()
+    }
+}
+
+impl<D: Duty> Scheduler<D> {
+    pub(crate) fn start(duty: D) -> Self {
+        let list =
+            List { due: BTreeMap::new(), next: 0, is_resting: false, is_rushed: false, is_closed: false };
+        let shared = Arc::new(Shared { duty, list: Mutex::new(list), stir: Notify::new() });
+        task::spawn(run(Arc::clone(&shared)));
+        Self(shared)
+    }
+
+    pub(crate) fn duty(&self) -> &D {
+        &self.0.duty
+    }
+
+    /// Sets when an item is due. `None`: it is not due. Changes nothing while the item is running: at its end, the item is set
+    /// again.
+    pub(crate) fn set(&self, slot: &mut Slot, due: Option<Moment>, item: impl FnOnce() -> Arc<D::Item>) {
+        if slot.is_running || slot.due.map(|(due, _)| due) == due {
+            return;
+        }
+        if let Some(key) = slot.due.take() {
+            // Bound, so that the item is dropped after the list is unlocked.
+            let _removed = lock(&self.0.list).due.remove(&key);
+        }
+        slot.due = due.map(|due| self.insert(due, item()));
+    }
+
+    /// Runs everything in the list now, spread over a short time.
+    pub(crate) fn rush(&self) {
+        lock(&self.0.list).is_rushed = true;
+        self.0.stir.notify_one();
+    }
+
+    /// Returns all items in the list.
+    pub(crate) fn items(&self) -> Vec<Arc<D::Item>> {
+        lock(&self.0.list).due.values().map(Arc::clone).collect()
+    }
+
+    /// Ends the task. Returns the items that were in the list: drop them while no mutex is locked.
+    pub(crate) fn close(&self) -> Vec<Arc<D::Item>> {
+        let due = {
+            let mut list = lock(&self.0.list);
+            list.is_closed = true;
+            std::mem::take(&mut list.due)
+        };
+        self.0.stir.notify_one();
+        due.into_values().collect()
+    }
+
+    fn insert(&self, due: Moment, item: Arc<D::Item>) -> Key {
+        let mut list = lock(&self.0.list);
+        list.next += 1;
+        let key = (due, list.next);
+        if !list.is_closed {
+            list.due.insert(key, item);
+        }
+        if std::mem::take(&mut list.is_resting) {
+            self.0.stir.notify_one();
+        }
+        key
+    }
+}
+
+impl<D: Duty> Drop for Scheduler<D> {
+    fn drop(&mut self) {
+        lock(&self.0.list).is_closed = true;
+        self.0.stir.notify_one();
+    }
+}
+
+impl<D: Duty> Shared<D> {
+    /// Groups items into batches.
+    fn batches(&self, due: Vec<(Key, Arc<D::Item>)>) -> Vec<Batch<D>> {
+        let mut batches = Vec::new();
+        let mut groups: BTreeMap<D::Group, Vec<Arc<D::Item>>> = BTreeMap::new();
+        for (key, item) in due {
+            let Some(group) = self.duty.begin(&item, key) else { continue };
+            let batch = groups.entry(group.clone()).or_default();
+            batch.push(item);
+            if batch.len() == BATCH_SIZE {
+                batches.push((group, std::mem::take(batch)));
+            }
+        }
+        batches.extend(groups.into_iter().filter(|(_, batch)| !batch.is_empty()));
+        batches
+    }
+
+    /// Takes what is due off the list. Items that are due a little later fill the last batch.
+    fn take_due(&self, now: Moment) -> Vec<(Key, Arc<D::Item>)> {
+        let mut list = lock(&self.list);
+        let before = |list: &List<D::Item>, time: Moment| list.due.range(..(time, 0)).count();
+        let soon = now.plus(self.duty.tick());
+        let due = before(&list, soon);
+        let take = due.next_multiple_of(BATCH_SIZE).min(before(&list, soon.plus(self.duty.ahead())));
+        (0..take).filter_map(|_| list.due.pop_first()).collect()
+    }
+
+    /// Takes everything off the list, if it is to be run now.
+    fn take_rushed(&self) -> Vec<(Key, Arc<D::Item>)> {
+        let mut list = lock(&self.list);
+        let is_rushed = std::mem::take(&mut list.is_rushed);
+        if is_rushed { std::mem::take(&mut list.due).into_iter().collect() } else { Vec::new() }
+    }
+
+    /// Runs a batch after a pause.
+    async fn run(&self, (group, batch): Batch<D>, pause: Option<Duration>) {
+        if let Some(pause) = pause {
+            sleep(pause).await;
+        }
+        self.duty.run(group, batch).await;
+    }
+
+    /// Rests while the list is empty.
+    async fn rest_if_idle(&self) {
+        let is_resting = {
+            let mut list = lock(&self.list);
+            list.is_resting = list.due.is_empty() && !list.is_closed;
+            list.is_resting
+        };
+        if is_resting {
+            self.stir.notified().await;
+        }
+    }
+}
+
+async fn run<D: Duty>(shared: Arc<Shared<D>>) {
+    let mut ticks = interval(shared.duty.tick());
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut running = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            biased;
+            _ = ticks.tick() => {
+                let due = shared.take_due(clock::now());
+                running.extend(shared.batches(due).into_iter().map(|batch| shared.run(batch, None)));
+                if running.is_empty() {
+                    shared.rest_if_idle().await;
+                }
+            }
+            Some(()) = running.next() => {}
+            () = shared.stir.notified() => {}
+        }
+        if lock(&shared.list).is_closed {
+            return;
+        }
+        let rushed = shared.batches(shared.take_rushed());
+        running.extend(rushed.into_iter().map(|batch| shared.run(batch, Some(jitter::within(RUSH)))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_that_was_moved_while_it_was_taken_is_not_begun() {
+        let (key, later) = ((clock::now(), 1), (clock::now(), 2));
+        let mut slot = Slot { due: Some(key), is_running: false };
+        assert!(slot.begin(key) && slot.is_running);
+        slot.end();
+        assert!(!slot.begin(key) && !slot.is_running, "it is no longer due");
+        slot.due = Some(later);
+        assert!(!slot.begin(key) && !slot.is_running);
+        assert_eq!(slot.due, Some(later));
+    }
+}

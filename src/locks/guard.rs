@@ -1,0 +1,361 @@
+//! Guards: the proof that a lock is held.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::ops::Deref;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::base::error::{Lost, Result};
+use crate::base::token::FencingToken;
+use crate::engine::{HeldLock, HoldTimes};
+
+/// One hold on a lock.
+///
+/// A guard borrows nothing, so it can be kept, sent and returned. It gives no access to data: the data that a lock in Redis
+/// protects is elsewhere.
+///
+/// # Dropping a guard
+///
+/// Dropping a guard releases the lock in the background, a moment later. Until then another handle's `try_lock` is refused. A
+/// drop never waits and never fails, also without a runtime; a release that fails is a `tracing` event. Use
+/// [`unlock`](Self::unlock) to know when the hold has ended, and whether it is known to have been lost.
+///
+/// `let _ = lock.lock().await?;` drops the guard at once. Bind the guard to a name.
+///
+/// # Losing a lock
+///
+/// A lock in Redis is a lease. It is lost when the lease was not renewed in time, when somebody removed it, or when the server
+/// lost its data. The guard has a deadline: the end of the lease, minus a margin. The lease counts from *before* the client sent
+/// the command that acquired or last renewed the lock. From the deadline on, [`is_lost`](Self::is_lost) returns true,
+/// [`lost`](Self::lost) completes, and [`run`](Self::run) stops its work, whether or not the server can be reached. Lost is
+/// final.
+///
+/// ```no_run
+/// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
+/// let guard = lock.lock().await?;
+/// for chunk in 0..1_000 {
+///     if guard.is_lost() {
+///         break; // another owner may be in the section
+///     }
+///     // … work on the chunk …
+/// }
+/// guard.unlock().await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "if unused, the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct LockGuard(HeldLock);
+
+impl LockGuard {
+    /// Returns the name of the lock, as it was given. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(guard: lockkeeper::LockGuard) {
+    /// println!("holding {}", guard.name());
+    /// # }
+    /// ```
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Returns the owner of this hold, as the server knows it and as [`inspect`](crate::LockClient::inspect) shows it. Asks no
+    /// server. A hold that was passed on or is shared within this client has the id of its first owner.
+    ///
+    /// An owner is the [id of the client](crate::LockClient::id), a colon and a number, and then `:write` for a write lock. For a
+    /// lock of several members, this returns the owner of each, with commas between them.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let guard = locks.rlock("lock:orders:42").lock().await?;
+    /// let info = locks.inspect("lock:orders:42").await?.expect("it is held");
+    /// assert_eq!(info.holders[0].owner, guard.owner_id());
+    /// # Ok(()) }
+    /// ```
+    pub fn owner_id(&self) -> String {
+        self.0.owner_id()
+    }
+
+    /// Releases the hold. With the last hold of its owner, the lock is free and a waiter is woken, or another owner of this client has it.
+    ///
+    /// Mostly this asks the server, and a release whose answer was lost is sent again, which does no harm. It asks no server in two cases.
+    /// Another owner of this client waits for the `RLock` or `WriteLock`, and the lock is passed on to it
+    /// ([`pass_time`](crate::LockConfigBuilder::pass_time)). Or other readers of this client share the read hold
+    /// ([`read_share`](crate::LockConfigBuilder::read_share)). Then `Ok` says that no loss is known.
+    ///
+    /// # Errors
+    ///
+    /// [`NotHeld`](crate::Error::NotHeld): the hold was gone, so the section has been without protection since an unknown time.
+    /// Check what the section did. Also check earlier sections of this client with the same [`owner_id`](Self::owner_id).
+    ///
+    /// Otherwise a fault of server or network that lasted for `retry_timeout`, or a refusal, such as
+    /// [`Permission`](crate::Error::Permission). The release is repeated in the background until it succeeds or the lease has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future also releases the lock, in the background.
+    ///
+    /// ```no_run
+    /// # async fn demo(guard: lockkeeper::LockGuard) -> lockkeeper::Result<()> {
+    /// match guard.unlock().await {
+    ///     Err(lockkeeper::Error::NotHeld(lock)) => eprintln!("check what was done under `{}`", lock.name),
+    ///     other => other?,
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn unlock(self) -> Result<()> {
+        self.0.unlock().await
+    }
+
+    pub(crate) fn times(&self) -> HoldTimes {
+        self.0.times()
+    }
+
+    /// Waits until the hold is lost. Asks no server.
+    ///
+    /// A timer completes the future a moment before the deadline, because timers can fire late. It does not wait for the server.
+    /// An answer of the server can complete it earlier. If the guard is released, the future still completes when the lease would
+    /// have ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped and made anew at any time.
+    ///
+    /// ```no_run
+    /// # async fn work() {}
+    /// # async fn demo(guard: lockkeeper::LockGuard) {
+    /// tokio::select! {
+    ///     () = guard.lost() => eprintln!("stop: another owner may enter"),
+    ///     () = work() => {}
+    /// }
+    /// # }
+    /// ```
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.0.lost()
+    }
+
+    /// Returns whether the hold is lost, by this host's clock. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(guard: &lockkeeper::LockGuard) {
+    /// assert!(!guard.is_lost());
+    /// # }
+    /// ```
+    pub fn is_lost(&self) -> bool {
+        self.0.is_lost()
+    }
+
+    /// Returns how long the hold can be relied on if nothing renews it. Zero: the hold is lost. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(guard: &lockkeeper::LockGuard) {
+    /// println!("valid for {:?}, and longer if it is renewed", guard.remaining());
+    /// # }
+    /// ```
+    pub fn remaining(&self) -> Duration {
+        self.0.remaining()
+    }
+
+    /// Runs `work` while the lock is held, and drops it when the lock is lost. Asks no server.
+    ///
+    /// The hold is checked before each step of `work`, that is, each time `work` is polled. `Ok` says that no loss was known at
+    /// the last step. Only an `unlock` that asks the server tells whether the lock was held until the end.
+    ///
+    /// If `work` itself can fail, write `guard.run(work).await??`: the first `?` is for [`Lost`], the second for the error of
+    /// the work. The work can also re-enter the lock with the same owner: `guard.run(inner(&mut owner))`.
+    ///
+    /// `run` can only stop work that returns to the runtime at an `.await`. It cannot stop a closure in `spawn_blocking`, a task
+    /// that `work` spawned, or code that blocks its thread: check [`is_lost`](Self::is_lost) there, between the steps. An
+    /// `Arc<LockGuard>` can be shared for that.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`]: the hold was lost before `work` completed. The loss was logged with its cause. Drop the guard then: `unlock`
+    /// would only report `NotHeld`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`. The guard stays.
+    ///
+    /// ```no_run
+    /// # async fn report() -> String { String::new() }
+    /// # async fn demo(guard: lockkeeper::LockGuard) -> lockkeeper::Result<()> {
+    /// let report = guard.run(report()).await?;
+    /// guard.unlock().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn run<T, W>(&self, work: W) -> Result<T, Lost>
+    where
+        W: Future<Output = T>,
+    {
+        let mut lost = pin!(self.lost());
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            // The check reads the clock and does not rely on the timer alone: after a pause of this process, the timer and `work`
+            // can be ready together.
+            if self.is_lost() || lost.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Err(Lost { lock: self.0.lock() }));
+            }
+            work.as_mut().poll(context).map(Ok)
+        })
+        .await
+    }
+
+    /// Makes the lease last at least this long from now. The lease never becomes shorter. Asks the server.
+    ///
+    /// This also makes a fixed lease longer. It does not move the end that `max_hold` sets.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](crate::Error::Lost) if the hold is lost, [`InvalidDuration`](crate::Error::InvalidDuration) for a lease that
+    /// cannot be held, or a fault of server or network that lasted for `retry_timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, it is unknown whether the lease became longer.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn demo(guard: lockkeeper::LockGuard) -> lockkeeper::Result<()> {
+    /// guard.extend(Duration::from_secs(60)).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn extend(&self, lease: Duration) -> Result<()> {
+        self.0.extend(lease).await
+    }
+
+    /// Returns how many holds the owner of this guard has on the lock, as far as this client knows. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
+    /// let (outer, inner) = (lock.lock().await?, lock.lock().await?);
+    /// assert_eq!(outer.holds(), 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn holds(&self) -> u32 {
+        self.0.holds()
+    }
+
+    /// Leaves the lock held until its lease ends by itself: nothing renews or releases it any more. Asks no server.
+    ///
+    /// Use `leak` and not [`std::mem::forget`]: a forgotten guard keeps its lock renewed as long as the process lives.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let mut lock = locks.rlock("lock:nightly").lease(Duration::from_secs(3600))?;
+    /// if let Some(guard) = lock.try_lock().await? {
+    ///     // … the job …
+    ///     guard.leak(); // nobody runs the job again within the hour
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn leak(self) {
+        self.0.leak();
+    }
+}
+
+/// Takes no mutex.
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("name", &self.name())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One hold on a [`FencedLock`](crate::FencedLock): a [`LockGuard`] with a token.
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// let guard = locks.fenced_lock("lock:orders:42").lock().await?;
+/// println!("holder number {}, valid for {:?}", guard.token(), guard.remaining());
+/// guard.unlock().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "if unused, the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct FencedGuard {
+    guard: LockGuard,
+    token: FencingToken,
+}
+
+impl FencedGuard {
+    /// Returns the number of this holder. It is greater than the numbers of all earlier holders. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(mut lock: lockkeeper::FencedLock) -> lockkeeper::Result<()> {
+    /// let (outer, inner) = (lock.lock().await?, lock.lock().await?);
+    /// assert_eq!(outer.token(), inner.token()); // a re-entry is the same holder
+    /// # Ok(()) }
+    /// ```
+    pub const fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// Releases the hold, see [`LockGuard::unlock`]. Asks the server.
+    ///
+    /// # Errors
+    ///
+    /// As for [`LockGuard::unlock`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`LockGuard::unlock`].
+    ///
+    /// ```no_run
+    /// # async fn demo(guard: lockkeeper::FencedGuard) -> lockkeeper::Result<()> {
+    /// guard.unlock().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn unlock(self) -> Result<()> {
+        self.guard.unlock().await
+    }
+
+    /// Leaves the lock held until its lease ends by itself, see [`LockGuard::leak`]. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(guard: lockkeeper::FencedGuard) {
+    /// guard.leak();
+    /// # }
+    /// ```
+    pub fn leak(self) {
+        self.guard.leak();
+    }
+}
+
+/// A guard that an acquire returns.
+pub(crate) trait OfHeld {
+    fn of(held: HeldLock) -> Self;
+}
+
+impl OfHeld for LockGuard {
+    fn of(held: HeldLock) -> Self {
+        Self(held)
+    }
+}
+
+impl OfHeld for FencedGuard {
+    fn of(held: HeldLock) -> Self {
+        // An attempt that was granted without a token has failed.
+        let token = held.token().expect("BUG: an acquire of a fenced lock ended without a token");
+        Self { guard: LockGuard(held), token: token.into() }
+    }
+}
+
+impl From<FencedGuard> for LockGuard {
+    fn from(fenced: FencedGuard) -> Self {
+        fenced.guard
+    }
+}
+
+impl Deref for FencedGuard {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.guard
+    }
+}
