@@ -1,18 +1,22 @@
 //! Guarantees 1, 3 and 8 where the owners of one client pass a lock on to each other: no command is sent, and nothing is lost.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::support::events::Events;
-use crate::support::{MS, SECOND, Scene, eventually, patient, poll_until, soon, throughout, timed, waiter};
+use crate::support::{
+    MS, SECOND, Scene, eventually, patient, poll_until, soon, throughout, timed, waiter, woken,
+};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use lockkeeper::{
     BaseLock, Error, LockClient, LockConfigBuilder, LockGuard, RLock, ReadWriteLock, WriteLock,
 };
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{sleep, timeout};
+use tokio_test::task::spawn;
 
 /// Passes on for long enough that no budget ends in a test.
 fn passes() -> LockConfigBuilder {
@@ -25,12 +29,27 @@ async fn attempted_twice(scene: &Scene, before: u64) {
         .await;
 }
 
-/// A task that waits for a lock which is held. It is in the queue when this returns.
-async fn queued(scene: &Scene, lock: impl BaseLock + 'static) -> JoinHandle<LockGuard> {
+/// A task that waits for a lock which is held. It waits to be woken when this returns.
+async fn queued(scene: &Scene, locks: &LockClient, lock: impl BaseLock + 'static) -> JoinHandle<LockGuard> {
     let before = scene.server.calls("evalsha");
     let waiting = waiter(lock);
     attempted_twice(scene, before).await;
+    answers_arrive(locks).await;
     waiting
+}
+
+/// Waits until the client has the answers to all attempts that were sent before. All commands about a lock take the same connection.
+async fn answers_arrive(locks: &LockClient) {
+    locks.inspect("a").await.unwrap();
+    yield_now().await; // to the task that waits
+}
+
+/// Polls an acquire until it waits to be woken.
+async fn waits<F: Future>(scene: &Scene, locks: &LockClient, acquire: &mut Pin<Box<F>>) {
+    let before = scene.server.calls("evalsha");
+    poll_until(acquire, || scene.server.calls("evalsha") >= before + 2).await;
+    answers_arrive(locks).await;
+    assert!(acquire.now_or_never().is_none(), "it completed");
 }
 
 fn rlocks(locks: &LockClient) -> RLock {
@@ -57,7 +76,7 @@ async fn contend<L: BaseLock + 'static>(
                 let guard = lock.lock().await.unwrap();
                 assert!(!is_inside.swap(true, Ordering::SeqCst), "two are inside");
                 assert_eq!((guard.holds(), lock.hold_count()), (1, 1));
-                tokio::task::yield_now().await;
+                yield_now().await;
                 assert!(is_inside.swap(false, Ordering::SeqCst));
                 if drops {
                     drop(guard);
@@ -103,9 +122,8 @@ async fn the_hold_moves_and_its_id_stays() {
     let locks = scene.client_with(passes()).await;
     let (mut one, mut other) = (locks.rlock("a"), locks.rlock("a"));
     let first = one.lock().await.unwrap();
-    let before = scene.server.calls("evalsha");
     let mut waiting = Box::pin(other.lock());
-    poll_until(&mut waiting, || scene.server.calls("evalsha") >= before + 2).await;
+    waits(&scene, &locks, &mut waiting).await;
     let (id, before) = (first.owner_id(), scene.server.calls("evalsha"));
     let lost = first.lost();
     first.unlock().await.unwrap();
@@ -165,11 +183,14 @@ async fn waiters_with_a_lease_or_a_token_are_granted_by_the_server() {
     for (name, make) in [
         (
             "lease",
-            Box::new(|| queued(&scene, lock().lease(20 * SECOND).unwrap()).boxed_local())
+            Box::new(|| queued(&scene, &locks, lock().lease(20 * SECOND).unwrap()).boxed_local())
                 as Box<dyn Fn() -> _>,
         ),
-        ("max_hold", Box::new(|| queued(&scene, lock().max_hold(20 * SECOND).unwrap()).boxed_local())),
-        ("token", Box::new(|| queued(&scene, locks.fenced_lock("a")).boxed_local())),
+        (
+            "max_hold",
+            Box::new(|| queued(&scene, &locks, lock().max_hold(20 * SECOND).unwrap()).boxed_local()),
+        ),
+        ("token", Box::new(|| queued(&scene, &locks, locks.fenced_lock("a")).boxed_local())),
     ] {
         let first = lock().lock().await.unwrap();
         let id = first.owner_id();
@@ -184,7 +205,7 @@ async fn waiters_with_a_lease_or_a_token_are_granted_by_the_server() {
         [("lease", lock().lease(20 * SECOND).unwrap()), ("max_hold", lock().max_hold(20 * SECOND).unwrap())]
     {
         let first = first.lock().await.unwrap();
-        let (id, waiting) = (first.owner_id(), queued(&scene, lock()).await);
+        let (id, waiting) = (first.owner_id(), queued(&scene, &locks, lock()).await);
         first.unlock().await.unwrap();
         let second = soon(waiting).await.unwrap();
         assert_ne!(second.owner_id(), id, "{name}");
@@ -202,7 +223,7 @@ async fn a_writer_that_also_reads_passes_nothing_on() {
     let mut me: ReadWriteLock = locks.read_write_lock("a");
     let write = me.write().lock().await.unwrap();
     let read = me.read().lock().await.unwrap();
-    let mut waiting = queued(&scene, writes(&locks)).await;
+    let mut waiting = queued(&scene, &locks, writes(&locks)).await;
     write.unlock().await.unwrap();
     throughout(200 * MS, async || {
         assert!((&mut waiting).now_or_never().is_none(), "a writer entered beside a reader");
@@ -240,7 +261,7 @@ async fn waiters_that_leave_pass_it_on() {
                     continue;
                 };
                 assert!(!is_inside.swap(true, Ordering::SeqCst), "two are inside");
-                tokio::task::yield_now().await;
+                yield_now().await;
                 assert!(is_inside.swap(false, Ordering::SeqCst));
                 got.fetch_add(1, Ordering::Relaxed);
                 if round % 2 == 0 {
@@ -266,9 +287,8 @@ async fn what_nobody_takes_is_released() {
     let (locks, other) = (scene.client_with(passes()).await, scene.client().await);
     let (mut holder, mut sleeper) = (locks.rlock("a"), locks.rlock("a"));
     let first = holder.lock().await.unwrap();
-    let before = scene.server.calls("evalsha");
     let mut unpolled = Box::pin(sleeper.lock());
-    poll_until(&mut unpolled, || scene.server.calls("evalsha") >= before + 2).await;
+    waits(&scene, &locks, &mut unpolled).await;
     first.unlock().await.unwrap();
     let (guard, took) = timed(other.rlock("a").lock()).await;
     assert!(took < 2 * SECOND, "{took:?}: without a message it would take three seconds");
@@ -287,9 +307,8 @@ async fn a_waiter_whose_time_is_up_gets_nothing() {
     let locks = scene.client_with(passes()).await;
     let mut hasty = locks.rlock("a");
     let first = locks.rlock("a").lock().await.unwrap();
-    let before = scene.server.calls("evalsha");
     let mut waiting = Box::pin(hasty.try_lock_for(100 * MS));
-    poll_until(&mut waiting, || scene.server.calls("evalsha") >= before + 2).await;
+    waits(&scene, &locks, &mut waiting).await;
     let end = Instant::now() + 110 * MS;
     while Instant::now() < end {
         std::hint::spin_loop(); // so the runtime polls nothing meanwhile
@@ -307,7 +326,7 @@ async fn a_forced_release_ends_the_hold_whoever_has_it() {
     let scene = Scene::start();
     let (locks, other) = (scene.client_with(passes()).await, scene.client().await);
     let first = locks.rlock("a").lock().await.unwrap();
-    let waiting = queued(&scene, locks.rlock("a")).await;
+    let waiting = queued(&scene, &locks, locks.rlock("a")).await;
     first.unlock().await.unwrap();
     let second = soon(waiting).await.unwrap();
     assert!(other.rlock("a").force_unlock().await.unwrap());
@@ -323,12 +342,12 @@ async fn a_hold_of_two_is_not_passed_on() {
     let locks = scene.client_with(passes()).await;
     let mut me = locks.rlock("a");
     let outer = me.lock().await.unwrap();
-    let mut waiting = queued(&scene, locks.rlock("a")).await;
+    let mut waiting = queued(&scene, &locks, locks.rlock("a")).await;
     let inner = me.lock().await.unwrap();
     for guard in [inner, outer] {
         assert!((&mut waiting).now_or_never().is_none(), "two owners hold the lock");
         guard.unlock().await.unwrap();
-        tokio::task::yield_now().await;
+        yield_now().await;
     }
     soon(waiting).await.unwrap().unlock().await.unwrap();
     drop((me, locks));
@@ -342,7 +361,7 @@ async fn a_hold_with_little_of_its_lease_left_is_not_passed_on() {
     let scene = Scene::start();
     let locks = scene.client_with(passes().watchdog_lease(lease)).await;
     let first = locks.rlock("a").lock().await.unwrap();
-    let waiting = queued(&scene, locks.rlock("a")).await;
+    let waiting = queued(&scene, &locks, locks.rlock("a")).await;
     let id = first.owner_id();
     // The server answers each renewal, so no command is under way, which would also keep the hold from being passed on.
     let refuses_writes =
@@ -364,11 +383,11 @@ async fn a_hold_of_an_earlier_grant_is_not_passed_on() {
     let scene = Scene::start();
     let locks = scene.client_with(passes()).await;
     let first = locks.rlock("a").lock().await.unwrap();
-    let mut waiting = queued(&scene, locks.rlock("a")).await;
+    let mut waiting = queued(&scene, &locks, locks.rlock("a")).await;
     scene.server.run::<()>(&["DEL", "a"]);
     let second = locks.rlock("a").try_lock().await.unwrap().expect("the server has no holder");
     assert!(matches!(first.unlock().await, Err(Error::NotHeld(_))));
-    tokio::task::yield_now().await;
+    yield_now().await;
     assert!((&mut waiting).now_or_never().is_none(), "two owners hold the lock");
     second.unlock().await.unwrap();
     soon(waiting).await.unwrap().unlock().await.unwrap();
@@ -382,7 +401,7 @@ async fn a_hold_that_this_client_forced_is_not_passed_on() {
     let scene = Scene::start();
     let locks = scene.client_with(passes()).await;
     let first = locks.rlock("a").lock().await.unwrap();
-    let waiting = queued(&scene, locks.rlock("a")).await;
+    let waiting = queued(&scene, &locks, locks.rlock("a")).await;
     let id = first.owner_id();
     assert!(locks.rlock("a").force_unlock().await.unwrap());
     assert!(matches!(first.unlock().await, Err(Error::NotHeld(_))));
@@ -400,14 +419,49 @@ async fn the_loss_of_a_hold_that_nobody_took_is_reported() {
     let _collecting = events.collect();
     let locks = scene.client_with(passes()).await;
     let (first, mut sleeper) = (locks.rlock("a").lock().await.unwrap(), locks.rlock("a"));
-    let before = scene.server.calls("evalsha");
     let mut unpolled = Box::pin(sleeper.lock());
-    poll_until(&mut unpolled, || scene.server.calls("evalsha") >= before + 2).await;
+    waits(&scene, &locks, &mut unpolled).await;
     scene.server.run::<()>(&["DEL", "a"]);
     first.unlock().await.expect("it asks no server");
     events.tell_lost("a", "the server does not have it any more").await;
     drop(unpolled);
     drop((sleeper, locks));
+    scene.end().await;
+}
+
+/// Guarantee 2. The front waiter has sent an attempt, so perhaps the server grants it the lock: a hold that was removed meanwhile is not
+/// handed over, and its owner learns that it is gone.
+#[tokio::test]
+async fn a_removed_hold_is_not_handed_over_while_the_front_waiter_attempts() {
+    let scene = Scene::start();
+    let locks = scene.client_with(passes()).await;
+    let (first, mut other) = (locks.rlock("a").lock().await.unwrap(), locks.rlock("a"));
+    let before = scene.server.calls("evalsha");
+    let mut waiting = Box::pin(other.lock());
+    poll_until(&mut waiting, || scene.server.calls("evalsha") >= before + 2).await;
+    scene.server.run::<()>(&["DEL", "a"]);
+    assert!(matches!(first.unlock().await, Err(Error::NotHeld(_))));
+    soon(waiting).await.unwrap().unlock().await.unwrap();
+    drop((other, locks));
+    scene.end().await;
+}
+
+/// Guarantee 2. After a message, the hold has perhaps been removed.
+#[tokio::test]
+async fn a_hold_that_was_removed_with_a_message_is_not_handed_over() {
+    let scene = Scene::start();
+    let locks = scene.client_with(passes()).await;
+    let (first, mut other) = (locks.rlock("a").lock().await.unwrap(), locks.rlock("a"));
+    let mut waiting = Box::pin(other.lock());
+    waits(&scene, &locks, &mut waiting).await;
+    let mut waiting = spawn(waiting);
+    assert!(waiting.poll().is_pending());
+    scene.server.run::<()>(&["DEL", "a"]);
+    scene.server.run::<()>(&["PUBLISH", "redisson_lock__channel:{a}", "0"]);
+    woken(&mut waiting).await;
+    assert!(matches!(first.unlock().await, Err(Error::NotHeld(_))));
+    soon(waiting.into_inner()).await.unwrap().unlock().await.unwrap();
+    drop((other, locks));
     scene.end().await;
 }
 
@@ -418,7 +472,7 @@ async fn a_hold_with_a_longer_lease_is_not_passed_on() {
     let locks = scene.client_with(passes()).await;
     let first = locks.rlock("a").lock().await.unwrap();
     first.extend(60 * SECOND).await.unwrap();
-    let waiting = queued(&scene, locks.rlock("a")).await;
+    let waiting = queued(&scene, &locks, locks.rlock("a")).await;
     let id = first.owner_id();
     first.unlock().await.unwrap();
     let second = soon(waiting).await.unwrap();
@@ -435,7 +489,7 @@ async fn a_lost_hold_is_not_passed_on() {
     let scene = Scene::start();
     let locks = scene.client_with(passes().watchdog_lease(2 * SECOND)).await;
     let first = locks.rlock("a").lock().await.unwrap();
-    let waiting = queued(&scene, locks.rlock("a")).await;
+    let waiting = queued(&scene, &locks, locks.rlock("a")).await;
     let id = first.owner_id();
     scene.server.run::<()>(&["DEL", "a"]);
     soon(first.lost()).await;
@@ -453,7 +507,7 @@ async fn the_watchdog_renews_a_hold_that_was_passed_on() {
     let scene = Scene::start();
     let locks = scene.client_with(passes().watchdog_lease(2 * SECOND)).await;
     let first = locks.rlock("a").lock().await.unwrap();
-    let waiting = queued(&scene, locks.rlock("a")).await;
+    let waiting = queued(&scene, &locks, locks.rlock("a")).await;
     first.unlock().await.unwrap();
     let second = soon(waiting).await.unwrap();
     let other = scene.client().await;

@@ -16,7 +16,7 @@ use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter;
 use crate::engine::acquire::under_way::UnderWay;
-use crate::engine::grant::share::Shares;
+use crate::engine::grant::offer::ReadGrants;
 use crate::engine::upkeep::background::Background;
 use crate::engine::upkeep::heartbeat::Heartbeat;
 use crate::engine::upkeep::recent_releases::Releases;
@@ -45,7 +45,7 @@ pub(crate) struct Engine {
     pub(crate) long_waits: Limit,
     pub(crate) under_way: UnderWay,
     pub(crate) releases: Releases,
-    pub(crate) shares: Arc<Shares>,
+    pub(crate) read_grants: ReadGrants,
     pub(crate) metrics: OfClient,
     /// True from the shutdown on.
     closing: watch::Sender<bool>,
@@ -67,7 +67,7 @@ impl Engine {
             long_waits: Limit::default(),
             under_way: UnderWay::default(),
             releases: Releases::new(&store),
-            shares: Arc::default(),
+            read_grants: ReadGrants::default(),
             metrics: OfClient::new(),
             closing: watch::Sender::new(false),
             store,

@@ -100,15 +100,16 @@ impl<'a> Acquisition<'a> {
                 if !self.wait(waiter).await? {
                     return self.end_of_time(waits).await;
                 }
-                if waiter.has_seat() {
+                if waiter.has_offer() {
                     // A timer and the hold can come together. Then the next waiter gets the hold.
                     let is_late = self.limits.is_some_and(|limits| limits.held <= Instant::now());
                     if is_late && waiter.is_answered() {
                         return self.end_of_time(waits).await;
                     }
                 }
-                if let Some(seat) = waiter.take_seat() {
-                    self.members.take_over(seat);
+                if let Some(offer) = waiter.take_offer()
+                    && self.members.accept(offer)
+                {
                     return self.has_lock(waits).map(Some);
                 }
                 if self.members.join_readers() {
@@ -121,14 +122,14 @@ impl<'a> Acquisition<'a> {
             let Some(round) = self.attempt(waits_for, answers).await? else {
                 return self.end_of_time(waits).await;
             };
-            let may_be_copied = self.members.may_be_copied();
+            let may_run_late = self.members.may_run_late();
             match (round, &mut waits) {
                 (Round::Granted, waits) => return self.granted(waits.take()).map(Some),
                 (Round::Refused { .. }, _) if self.is_try => return Ok(None),
                 (Round::Refused { member, left }, Some((waits_for, waiter)))
                     if *waits_for == member && waiter.is_woken_by(&self.members.wake_channel(member)) =>
                 {
-                    waiter.refused(left, may_be_copied);
+                    waiter.refused(left, may_run_late);
                     pauses = Pauses::START;
                     if suspects_at.is_some_and(|at| at < clock::now()) {
                         suspects_at = None;
@@ -138,7 +139,7 @@ impl<'a> Acquisition<'a> {
                 // Refused by a member for which this call does not wait yet.
                 (Round::Refused { member, left }, waits) => {
                     let (member, mut waiter) = self.join(member);
-                    waiter.refused(left, may_be_copied); // so it need not attempt before it is woken
+                    waiter.refused(left, may_run_late); // so it need not attempt before it is woken
                     *waits = Some((member, waiter));
                 }
                 // The call leaves its queue: the other waiters in it must neither be delayed by the server of another member, nor
@@ -150,11 +151,11 @@ impl<'a> Acquisition<'a> {
                         return Err(self.error(fault));
                     }
                     let (member, mut waiter) = self.join(member);
-                    waiter.failed(&fault, pauses.after(&fault), may_be_copied);
+                    waiter.failed(&fault, pauses.after(&fault), may_run_late);
                     *waits = Some((member, waiter));
                 }
                 (Round::Failed { fault, .. }, Some((_, waiter))) => {
-                    let failing = waiter.failed(&fault, pauses.after(&fault), may_be_copied);
+                    let failing = waiter.failed(&fault, pauses.after(&fault), may_run_late);
                     let gives_up = self.limits.is_none() && failing > handle.config().retry_timeout();
                     if gives_up || !fault.is_transient() {
                         return Err(self.error(fault));
@@ -180,7 +181,7 @@ impl<'a> Acquisition<'a> {
         let held = self.members.take();
         if let Some((member, waiter)) = waits {
             let background = &self.handle.members[member].lock.engine.background;
-            waiter.keeps_for_others(|| self.members.claim(), background);
+            waiter.keeps_for_others(|| self.members.keep_for_readers(), background);
             self.leave_granted(member, waiter);
         }
         held

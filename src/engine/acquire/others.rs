@@ -1,21 +1,19 @@
 //! Acquiring from other owners of the same client, without a command.
 
-use std::sync::Arc;
-
 use crate::base::clock::{self, Moment};
 use crate::engine::acquire::round::{Members, PendingMember};
-use crate::engine::grant::join::join;
+use crate::engine::grant::offer::{Offer, join, keep_for_readers};
 use crate::engine::grant::pending::PendingHold;
-use crate::engine::grant::seat::Seat;
+use crate::engine::handle::Member;
 use crate::engine::lock_ref::LockRef;
-use crate::engine::wait::line::Claim;
 use crate::engine::wait::waiter::Waiter;
 
 impl Members<'_> {
-    /// Takes over a hold that another owner of this client passed on.
-    pub(crate) fn take_over(&mut self, seat: Seat) {
-        let (until, lock) = (seat.until(), Arc::clone(&self.handle.members[0].lock));
-        self.accept(PendingHold::taken_over(lock, seat.take(), self.caller), until);
+    /// Takes a hold that another owner of this client offers. False: it is lost.
+    pub(crate) fn accept(&mut self, offer: Offer) -> bool {
+        let owner = self.handle.members[0].owner.key;
+        let accepted = offer.accept(owner, self.caller, clock::now());
+        accepted.map(|(hold, until)| self.hold_instead(hold, until)).is_some()
     }
 
     /// Joins other readers of this client. False: there are none to join.
@@ -23,22 +21,18 @@ impl Members<'_> {
         if !self.handle.can_share() || self.is_reentry() {
             return false;
         }
-        let lock = &self.handle.members[0].lock;
-        let Some(share) = join(lock, clock::now()) else { return false };
-        let until = share.tenure().until;
-        self.accept(PendingHold::joined(Arc::clone(lock), share, self.caller), until);
-        true
+        let Member { lock, owner } = &self.handle.members[0];
+        let joined = join(lock, owner.key, self.caller, clock::now());
+        joined.map(|(hold, until)| self.hold_instead(hold, until)).is_some()
     }
 
-    /// A share of the hold of the readers of this client.
-    pub(crate) fn claim(&self) -> Option<Claim> {
-        let lock = &self.handle.members[0].lock;
-        let share = join(lock, clock::now())?;
-        Some(Box::new(PendingHold::joined(Arc::clone(lock), share, self.caller)))
+    /// Keeps the hold of the readers of this client for those that wait.
+    pub(crate) fn keep_for_readers(&self) -> Option<Offer> {
+        keep_for_readers(&self.handle.members[0].lock, clock::now())
     }
 
     /// The server granted exclusive holds, so whatever owners of this client believed to hold before is gone: nobody joins it, and it is
-    /// not passed on.
+    /// not handed over.
     pub(crate) fn end_earlier(&self, waits: Option<&(usize, Waiter<'_>)>) {
         for (index, (pending, member)) in self.pending.iter().zip(&self.handle.members).enumerate() {
             let LockRef { engine, protocol, keys, .. } = &*member.lock;
@@ -46,7 +40,7 @@ impl Members<'_> {
                 continue;
             }
             if protocol.is_read_write() {
-                engine.shares.close(&keys.lock);
+                engine.read_grants.close(&keys.lock);
             }
             match waits {
                 // It waits in the same queue, which need not be looked up.
@@ -60,13 +54,12 @@ impl Members<'_> {
         }
     }
 
-    /// Holds what another owner of this client gave, without a command.
-    fn accept(&mut self, hold: PendingHold, until: Moment) {
-        let member = &self.handle.members[0];
-        let taken = PendingMember { hold, granted_until: Some(until), is_unreplicated: false };
-        let before = std::mem::replace(&mut self.pending[0], taken);
+    /// Holds what another owner of this client gave, and not what this call attempted.
+    fn hold_instead(&mut self, hold: PendingHold, until: Moment) {
+        let given = PendingMember { hold, granted_until: Some(until), is_unreplicated: false };
+        let before = std::mem::replace(&mut self.pending[0], given);
         if let Some(grant) = before.hold.give_up() {
-            member.owner.add_dropped(grant);
+            self.handle.members[0].owner.add_dropped(grant);
         }
         self.at = clock::now();
     }

@@ -85,7 +85,8 @@ impl<'a> Members<'a> {
             pending.push(PendingMember { hold: start.pending, granted_until: None, is_unreplicated: false });
             ended.extend(start.ended);
         }
-        let is_foreign = |member: &PendingMember| member.hold.want > 1 && member.hold.grant.is_foreign();
+        let is_foreign =
+            |member: &PendingMember| member.hold.want > 1 && member.hold.grant.is_foreign(member.hold.owner);
         if pending.iter().any(is_foreign) {
             tracing::warn!(
                 lock = &**handle.name(), re_entered_at = %caller,
@@ -134,8 +135,8 @@ impl<'a> Members<'a> {
     }
 
     /// Whether a copy of a first acquire can still run, or an attempt has an unknown outcome.
-    pub(crate) fn may_be_copied(&self) -> bool {
-        self.pending.iter().any(|member| member.hold.grant.may_be_copied())
+    pub(crate) fn may_run_late(&self) -> bool {
+        self.pending.iter().any(|member| member.hold.grant.may_run_late())
     }
 
     pub(crate) fn wake_channel(&self, member: usize) -> Arc<str> {
@@ -220,7 +221,7 @@ impl<'a> Members<'a> {
                     continue;
                 }
                 Ok((AcquireReply::Lost, _)) => {
-                    self.begin_anew(member)?;
+                    self.replace_grant(member)?;
                     is_lost = true;
                     continue;
                 }
@@ -286,9 +287,10 @@ impl<'a> Members<'a> {
             let PendingMember { hold, granted_until, is_unreplicated } = &mut self.pending[member];
             // A hold that too few replicas have is released, too. Then the next attempt writes again: `WAIT` waits only for writes.
             let was_granted = granted_until.take().is_some() || std::mem::take(is_unreplicated);
-            let may_be_held = waits_for.is_some_and(|other| other != member) && hold.grant.may_be_known();
+            let may_be_held =
+                waits_for.is_some_and(|other| other != member) && hold.grant.may_exist_on_server();
             if hold.want == 1 && (was_granted || may_be_held) {
-                let given_up = self.begin_anew(member)?;
+                let given_up = self.replace_grant(member)?;
                 if was_granted {
                     granted.push(given_up);
                 }
@@ -308,7 +310,7 @@ impl<'a> Members<'a> {
     }
 
     /// Gives up the attempts on a member so far, and begins with a new grant.
-    fn begin_anew(&mut self, member: usize) -> Result<Arc<Grant>> {
+    fn replace_grant(&mut self, member: usize) -> Result<Arc<Grant>> {
         let place = &self.handle.members[member];
         let fresh = place.owner.begin(&place.lock, self.caller)?;
         let before = std::mem::replace(&mut self.pending[member].hold, fresh);
@@ -340,18 +342,20 @@ impl<'a> Members<'a> {
         let mut held = PerMember::new();
         let mut is_given_up = false;
         for (member, pending) in self.pending.iter_mut().enumerate() {
-            if pending.granted_until.is_none() {
-                continue;
-            }
-            if !pending.hold.take(&hold, member, self.at) {
+            let Some(until) = pending.granted_until else { continue };
+            if !pending.hold.take(&hold, member, until, self.at) {
                 is_given_up = true;
                 continue;
             }
             if handle.can_share() && pending.hold.want == 1 && !pending.hold.nested_in_write {
-                pending.hold.grant.opens_share(hold.deadline());
+                pending.hold.grant.open_to_readers();
             }
             handle.members[member].owner.set(&pending.hold.grant);
-            held.push(MemberHold { grant: Arc::clone(&pending.hold.grant), member });
+            held.push(MemberHold {
+                grant: Arc::clone(&pending.hold.grant),
+                owner: pending.hold.owner,
+                member,
+            });
         }
         let held = HeldLock::new(Arc::clone(handle.name()), hold, held, handle.keep(self.at));
         if is_given_up { Err(Error::Closed) } else { Ok(held) }

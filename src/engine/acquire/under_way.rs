@@ -7,12 +7,7 @@ use slab::Slab;
 use tokio::sync::Notify;
 
 use crate::base::sync::lock;
-
-/// What an acquire under way was possibly granted on one lock.
-pub(crate) trait Pending: Send + Sync {
-    /// Undoes it without its acquire, which nobody polls.
-    fn give_up(self: Arc<Self>);
-}
+use crate::engine::grant::Grant;
 
 #[derive(Default)]
 pub(crate) struct UnderWay {
@@ -22,7 +17,7 @@ pub(crate) struct UnderWay {
 
 #[derive(Default)]
 struct List {
-    pending: Slab<Arc<dyn Pending>>,
+    pending: Slab<Arc<Grant>>,
     /// Somebody waits until the list is empty.
     is_awaited: bool,
 }
@@ -32,7 +27,7 @@ impl UnderWay {
     ///
     /// Add first, and then check whether the client is closing. A shutdown first closes, and then looks at the list. So one of
     /// the two sees the other.
-    pub(crate) fn add(&self, pending: Arc<dyn Pending>) -> usize {
+    pub(crate) fn add(&self, pending: Arc<Grant>) -> usize {
         lock(&self.list).pending.insert(pending)
     }
 
@@ -64,7 +59,7 @@ impl UnderWay {
         }
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<dyn Pending>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Grant>> {
         lock(&self.list).pending.iter().map(|(_, pending)| Arc::clone(pending)).collect()
     }
 }

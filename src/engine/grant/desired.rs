@@ -4,243 +4,283 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
+use smallvec::{SmallVec, smallvec};
+use tokio::task;
+
+use super::Caller;
+use super::lease::Lease;
+use super::offer::Joining;
+use super::owner_grants::OwnerKey;
 use crate::base::clock::{self, Moment};
 use crate::engine::hold::{EARLY, Hold};
 use crate::engine::per_member::PerMember;
-use crate::engine::upkeep::scheduler::{Key, Slot};
-use crate::engine::grant::share::{Left, Share};
-use crate::metrics::{Renewed, Renewing};
+use crate::engine::upkeep::scheduler::Slot;
 
 /// What this process wants to hold. It changes at once, even in a `drop`.
 #[derive(Default)]
 pub(crate) struct Desired {
+    /// The owners that stand on this grant: one, or the readers of this client that share a hold of the server.
+    pub(crate) owners: SmallVec<[OwnerPart; 1]>,
+    /// Offers to the waiters of this client. While there is one, the hold stays on the server.
+    pub(crate) offers: u32,
+    /// Holds that were given back, and which of their members this grant is. The server has not said yet whether it still had them.
+    pub(crate) given_back: PerMember<(Arc<Hold>, usize)>,
+    /// A read hold of this owner uses the id of this grant.
+    pub(crate) is_lent: bool,
+    /// Whether other readers of this client can join.
+    pub(crate) joining: Joining,
+    /// The client was shut down while nobody polled the acquires under way: they get nothing.
+    pub(crate) is_given_up: bool,
+    /// The server was found to have nothing of this grant.
+    pub(crate) is_gone: bool,
+    /// The lease that the server counts, and its renewal.
+    pub(crate) lease: Lease,
+    /// The place in the lock's queue.
+    pub(crate) place: Place,
+}
+
+/// The place of a grant in the queue of a fair lock.
+#[derive(Default)]
+pub(crate) struct Place {
+    pub(crate) is_kept: bool,
+    pub(crate) heartbeat: Slot,
+}
+
+/// What one owner has of a grant.
+pub(crate) struct OwnerPart {
+    owner: OwnerKey,
+    /// The task that began. Another task that re-enters shares a handle that it should not share.
+    task: Option<task::Id>,
+    /// Where in the program it began.
+    caller: Caller,
     /// Acquires under way. A release meanwhile must not take away what the server grants to them.
     pub(crate) pending: u32,
-    /// The pending holds get nothing: the client was shut down while nobody polled them.
-    pub(crate) is_given_up: bool,
     /// The holds of guards, and which of their members this grant is.
     pub(crate) holds: PerMember<(Arc<Hold>, usize)>,
     /// When the leaked holds end.
     leaked: BinaryHeap<Reverse<Moment>>,
-    /// Holds that were given back, and which of their members this grant is. The server has not said yet whether it still had them.
-    pub(crate) given_back: PerMember<(Arc<Hold>, usize)>,
-    /// There was a hold.
-    pub(crate) was_held: bool,
-    /// When the server granted the lock, also if that was for a former owner.
-    pub(crate) held_since: Option<Moment>,
-    /// A read hold of this owner uses the id of this grant.
-    pub(crate) is_lent: bool,
-    pub(crate) passing: Passing,
-    /// The hold that is offered to the next owner.
-    pub(crate) offered: Option<Arc<Hold>>,
-    /// Other readers of this client use the same hold of the server.
-    pub(crate) share: Option<Arc<Share>>,
-    /// The server was found to have nothing of this grant.
-    pub(crate) is_gone: bool,
-    /// The server can keep the lock for longer than a hold lasts.
-    pub(crate) outlasts: bool,
-    /// When the leases are to be renewed.
-    pub(crate) renew_at: Option<Moment>,
-    /// The renewal under way lengthens leases. Otherwise it only restores leases that another client shortened.
-    pub(crate) lengthens: bool,
-    pub(crate) renewal: Slot,
-    pub(crate) renewing: Renewing,
-    /// This grant has a place in the lock's queue.
-    pub(crate) has_place: bool,
-    pub(crate) heartbeat: Slot,
 }
 
-/// Whether the last hold of a grant was passed on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Passing {
-    #[default]
-    No,
-    /// The next owner does not have it yet.
-    Offered,
-    /// What the server has is that of the next owner.
-    Succeeded,
+impl OwnerPart {
+    /// Counts the holds that can be relied on now.
+    fn live(&self, now: Moment) -> u32 {
+        let live = self.holds.iter().filter(|(hold, member)| hold.relies_on(*member, now)).count();
+        let leaked = self.leaked.iter().filter(|Reverse(end)| *end > now).count();
+        u32::try_from(live + leaked).unwrap_or(u32::MAX)
+    }
+
+    fn has_holds(&self) -> bool {
+        !self.holds.is_empty() || !self.leaked.is_empty()
+    }
 }
 
 impl Desired {
-    /// For a grant that somebody begins to acquire.
-    pub(crate) fn pending() -> Self {
-        Self { pending: 1, ..Self::default() }
+    /// For a grant that an owner begins to acquire.
+    pub(crate) fn pending(owner: OwnerKey, caller: Caller) -> Self {
+        let mut desired = Self::default();
+        desired.attach(owner, caller);
+        desired
     }
 
-    /// Counts the holds that can be relied on now.
-    pub(crate) fn live(&mut self, now: Moment) -> u32 {
-        self.forget_leaked(now);
-        let live = self.holds.iter().filter(|(hold, member)| hold.relies_on(*member, now)).count();
-        u32::try_from(live + self.leaked.len()).unwrap_or(u32::MAX)
-    }
-
-    /// Counts what is to be left on the server: the holds that can be relied on, those that are pending, and what belongs to other
-    /// owners. Zero for a grant that has yet to leave its share.
-    pub(crate) fn keep(&mut self) -> u32 {
-        match self.passing {
-            // With a share, the server can have more, of another reader that re-entered. For a reader it matters only that there is one.
-            Passing::No => self.wanted(),
-            Passing::Offered => 1,
-            // The next owner can re-enter.
-            Passing::Succeeded => u32::MAX,
-        }
-    }
-
-    /// Leaves the share, if nothing is wanted any more. From then on, what the server has belongs to the other readers, if there are
-    /// others.
-    pub(crate) fn leave_share(&mut self) {
-        if self.share.is_none() || self.keep() > 0 {
+    /// Adds an owner that is about to get a hold.
+    pub(crate) fn attach(&mut self, owner: OwnerKey, caller: Caller) {
+        if let Some(part) = self.part(owner) {
+            part.pending += 1;
             return;
         }
-        let left = self.share.take().map_or(Left::Last, |share| share.leave());
-        if left != Left::Last {
-            self.passing = Passing::Succeeded;
-        }
-        self.is_gone |= left == Left::Lost;
+        let (holds, leaked) = (smallvec![], BinaryHeap::new());
+        self.owners.push(OwnerPart { owner, task: task::try_id(), caller, pending: 1, holds, leaked });
     }
 
-    /// Counts the holds that can be relied on, and those that are pending.
-    fn wanted(&mut self) -> u32 {
-        let pending = if self.is_given_up { 0 } else { self.pending };
-        // Most grants have no holds by now, and need not read the clock.
-        if self.holds.is_empty() && self.leaked.is_empty() {
-            pending
-        } else {
-            self.live(clock::now()) + pending
+    pub(crate) fn part(&mut self, owner: OwnerKey) -> Option<&mut OwnerPart> {
+        self.owners.iter_mut().find(|part| part.owner == owner)
+    }
+
+    /// An acquire of an owner has ended.
+    pub(crate) fn ends_pending(&mut self, owner: OwnerKey) {
+        if let Some(part) = self.part(owner) {
+            part.pending -= 1;
+            self.tidy();
         }
+    }
+
+    /// Forgets owners that have nothing here.
+    fn tidy(&mut self) {
+        self.owners.retain(|part| part.pending > 0 || part.has_holds());
+    }
+
+    pub(crate) fn holds(&self) -> impl Iterator<Item = &(Arc<Hold>, usize)> {
+        self.owners.iter().flat_map(|part| &part.holds)
+    }
+
+    /// Counts the holds of an owner that can be relied on now.
+    pub(crate) fn live(&self, owner: OwnerKey, now: Moment) -> u32 {
+        self.owners.iter().find(|part| part.owner == owner).map_or(0, |part| part.live(now))
+    }
+
+    /// Counts what is to be left on the server: what the owner that wants most holds and is about to hold, and at least one for an offer.
+    pub(crate) fn target_count(&self) -> u32 {
+        let pending = |part: &OwnerPart| if self.is_given_up { 0 } else { part.pending };
+        // Most grants have no holds by now, and need not read the clock.
+        let now = self.owners.iter().any(OwnerPart::has_holds).then(clock::now);
+        let wanted = |part| now.map_or(0, |now| OwnerPart::live(part, now)) + pending(part);
+        self.owners.iter().map(wanted).fold(u32::from(self.offers > 0), u32::max)
     }
 
     /// Whether this hold is all that there is.
     pub(crate) fn has_only(&self, hold: &Arc<Hold>) -> bool {
-        matches!(&self.holds[..], [(only, _)] if Arc::ptr_eq(only, hold))
-            && self.pending == 0
-            && self.leaked.is_empty()
-            && self.given_back.is_empty()
-            && !self.is_lent
-            && !self.is_gone
-            && !self.renewal.is_running()
+        let is_only = match &self.owners[..] {
+            [part] => {
+                part.pending == 0
+                    && part.leaked.is_empty()
+                    && matches!(&part.holds[..], [(only, _)] if Arc::ptr_eq(only, hold))
+            }
+            _ => false,
+        };
+        is_only && self.given_back.is_empty() && self.offers == 0 && !self.is_lent && !self.is_gone
+    }
+
+    /// Whether the server granted the lock at some time.
+    pub(crate) const fn was_held(&self) -> bool {
+        self.lease.since.is_some()
     }
 
     /// Whether somebody is acquiring.
-    pub(crate) const fn is_wanted(&self) -> bool {
-        self.pending > 0 && !self.is_given_up
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.is_given_up && self.owners.iter().any(|part| part.pending > 0)
     }
 
-    pub(crate) fn remove(&mut self, hold: &Arc<Hold>) -> Option<(Arc<Hold>, usize)> {
-        let index = self.holds.iter().position(|(other, _)| Arc::ptr_eq(other, hold))?;
-        Some(self.holds.swap_remove(index))
+    /// Removes a hold. Returns whose it was, and which of its members this grant is.
+    pub(crate) fn remove(&mut self, hold: &Arc<Hold>) -> Option<(OwnerKey, usize)> {
+        let (member, part) = self.take(hold)?;
+        let owner = part.owner;
+        self.tidy();
+        Some((owner, member))
+    }
+
+    /// Whether no other owner stands on the grant, or is offered its hold.
+    pub(crate) fn is_only_of(&self, owner: OwnerKey) -> bool {
+        self.offers == 0 && self.owners.iter().all(|part| part.owner == owner)
     }
 
     /// Leaves a hold to end by itself. Only its end is kept.
     pub(crate) fn leak(&mut self, hold: &Arc<Hold>, now: Moment) {
-        if let Some((hold, member)) = self.remove(hold)
+        if let Some((member, part)) = self.take(hold)
             && hold.relies_on(member, now)
         {
             // No later than a guard would report its loss.
-            self.leaked.push(Reverse(hold.deadline_of(member).minus(EARLY)));
+            part.leaked.push(Reverse(hold.deadline_of(member).minus(EARLY)));
         }
+        self.tidy();
+    }
+
+    fn take(&mut self, hold: &Arc<Hold>) -> Option<(usize, &mut OwnerPart)> {
+        self.owners.iter_mut().find_map(|part| {
+            let index = part.holds.iter().position(|(other, _)| Arc::ptr_eq(other, hold))?;
+            Some((part.holds.swap_remove(index).1, part))
+        })
     }
 
     /// Returns the next end of a hold that the server can keep for longer.
     pub(crate) fn next_end(&self) -> Option<Moment> {
+        let outlasts = self.lease.outlasts;
         let end = |(hold, member): &(Arc<Hold>, usize)| {
-            if hold.is_watched() { hold.ends() } else { self.outlasts.then(|| hold.deadline_of(*member)) }
+            if hold.is_watched() { hold.ends() } else { outlasts.then(|| hold.deadline_of(*member)) }
         };
-        let leaked = self.leaked.peek().filter(|_| self.outlasts).map(|Reverse(end)| *end);
-        self.holds.iter().filter_map(end).chain(leaked).min()
+        let leaked = self.owners.iter().filter_map(|part| part.leaked.peek()).filter(|_| outlasts);
+        self.holds().filter_map(end).chain(leaked.map(|Reverse(end)| *end)).min()
     }
 
     /// Removes holds that have ended. They need nothing except a release.
     pub(crate) fn forget_ended(&mut self, now: Moment) {
-        self.holds.retain(|(hold, member)| hold.relies_on(*member, now));
-        self.forget_leaked(now);
+        for part in &mut self.owners {
+            part.holds.retain(|(hold, member)| hold.relies_on(*member, now));
+            while part.leaked.peek().is_some_and(|Reverse(end)| *end <= now) {
+                part.leaked.pop();
+            }
+        }
+        self.tidy();
     }
 
-    fn forget_leaked(&mut self, now: Moment) {
-        while self.leaked.peek().is_some_and(|Reverse(end)| *end <= now) {
-            self.leaked.pop();
-        }
+    /// Whether another task than this one began what an owner has.
+    pub(crate) fn is_foreign(&self, owner: OwnerKey) -> bool {
+        let began = self.owners.iter().find(|part| part.owner == owner).and_then(|part| part.task);
+        matches!((began, task::try_id()), (Some(began), Some(this)) if began != this)
     }
 
-    /// Counts a renewal that was due at this time.
-    pub(crate) fn renewal_begins(&mut self, (due, _): Key) {
-        if let Some((hold, _)) = self.holds.first() {
-            self.renewing.begins(hold.metrics(), due);
-        }
-    }
-
-    /// Counts a renewal that found nothing. If the holds were given back meanwhile, the release was faster.
-    pub(crate) fn renewal_finds_nothing(&mut self) {
-        if !self.holds.is_empty() {
-            self.renewing.ends(Renewed::Gone);
-        }
+    /// Where in the program the first of the holds was acquired that can be relied on.
+    pub(crate) fn held_at(&self, now: Moment) -> Option<Caller> {
+        self.owners.iter().find(|part| part.live(now) > 0).map(|part| part.caller)
     }
 
     pub(crate) fn lose_all(&mut self) {
-        if let Some(share) = &self.share {
-            share.lose();
+        for part in &mut self.owners {
+            part.holds.drain(..).for_each(|(hold, member)| hold.lose(member));
+            part.leaked.clear();
         }
-        for (hold, member) in self.holds.drain(..) {
-            hold.lose(member);
-        }
-        self.leaked.clear();
+        self.tidy();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::panic::Location;
     use std::time::Duration;
-
-    use uuid::Uuid;
 
     use super::*;
     use crate::engine::hold::Term;
     use crate::engine::lock_ref::Subject;
-    use crate::engine::grant::seat::Tenure;
-    use crate::engine::grant::share::Shares;
     use crate::metrics::Held;
-    use crate::protocol::Arg;
 
-    /// A reader that still counts keeps the hold on the server for all. So a question must not count it out.
-    #[test]
-    fn a_question_leaves_no_share() {
-        let (shares, now) = (Arc::<Shares>::default(), clock::now());
-        let tenure = Tenure {
-            id: Arg::Owner(Uuid::nil(), 1),
-            number: 1,
-            since: now,
-            until: now.plus(Duration::from_secs(30)),
-            renew_at: None,
-            lease_ms: 30_000,
-            switches: 0,
-        };
-        let first = shares.open(&"a".into(), tenure);
-        let second = shares.join("a", Duration::MAX, Duration::ZERO, now, |_| true);
-        let mut first = Desired { share: Some(first), ..Desired::default() };
-        let mut second = Desired { share: second, ..Desired::default() };
-        for _ in 0..2 {
-            assert_eq!((first.keep(), second.keep()), (0, 0), "both have to leave");
+    fn hold(desired: &mut Desired, owner: OwnerKey, end: Moment) -> Arc<Hold> {
+        let hold = Arc::new(Hold::new([end], 1, Term::default(), Subject::default(), Held::default()));
+        if desired.part(owner).is_none() {
+            desired.attach(owner, Location::caller());
+            desired.part(owner).expect("attached").pending = 0;
         }
-        first.leave_share();
-        assert_eq!((first.keep(), second.keep()), (u32::MAX, 0), "the hold belongs to the second");
-        second.leave_share();
-        assert_eq!((first.keep(), second.keep()), (u32::MAX, 0), "the second releases it");
+        desired.part(owner).expect("attached").holds.push((Arc::clone(&hold), 0));
+        hold
+    }
+
+    #[test]
+    fn the_target_is_what_the_owner_with_most_holds_wants() {
+        let (mut desired, end) = (Desired::default(), clock::now().plus(Duration::from_secs(30)));
+        let [one, two] = [OwnerKey::default(), OwnerKey::default()];
+        assert_eq!(desired.target_count(), 0);
+        desired.attach(one, Location::caller());
+        assert_eq!(desired.target_count(), 1, "an acquire under way");
+        let first = hold(&mut desired, one, end);
+        let readers = [hold(&mut desired, two, end), hold(&mut desired, two, end)];
+        assert_eq!(desired.target_count(), 2, "one and an acquire, beside two");
+        desired.ends_pending(one);
+        desired.leak(&readers[0], clock::now());
+        assert_eq!(
+            (desired.target_count(), desired.live(two, clock::now())),
+            (2, 2),
+            "one of the two is leaked"
+        );
+        desired.remove(&readers[1]);
+        assert_eq!(desired.target_count(), 1);
+        desired.offers = 1;
+        desired.remove(&first);
+        desired.lose_all();
+        assert_eq!((desired.target_count(), desired.owners.len()), (1, 0), "the offer");
     }
 
     #[test]
     fn only_the_end_of_a_leaked_hold_is_kept() {
-        let (mut desired, now) = (Desired::default(), clock::now());
+        let (mut desired, now, owner) = (Desired::default(), clock::now(), OwnerKey::default());
         for number in 1..=100 {
-            let end = now.plus(Duration::from_secs(number));
-            let hold = Arc::new(Hold::new([end], 1, Term::default(), Subject::default(), Held::default()));
-            desired.holds.push((Arc::clone(&hold), 0));
+            let hold = hold(&mut desired, owner, now.plus(Duration::from_secs(number)));
             desired.leak(&hold, now);
             assert_eq!(Arc::strong_count(&hold), 1, "nothing else refers to it");
         }
-        assert_eq!(desired.live(now), 100);
-        assert_eq!(desired.live(now.plus(Duration::from_secs(40))), 60);
-        assert_eq!(desired.leaked.len(), 60, "those that ended are forgotten");
-        desired.outlasts = true;
+        assert_eq!(desired.live(owner, now), 100);
+        let later = now.plus(Duration::from_secs(40));
+        desired.forget_ended(later);
+        assert_eq!(desired.live(owner, later), 60);
+        assert_eq!(desired.owners[0].leaked.len(), 60, "those that ended are forgotten");
+        desired.lease.outlasts = true;
         assert_eq!(desired.next_end(), Some(now.plus(Duration::from_secs(41)).minus(EARLY)));
     }
 }

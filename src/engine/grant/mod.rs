@@ -12,40 +12,46 @@
 //! desired count.
 
 mod desired;
-pub(crate) mod join;
+mod lease;
 mod observed;
+pub(crate) mod offer;
 pub(crate) mod owner_grants;
-mod passing;
 pub(crate) mod pending;
-mod place;
-pub(crate) mod releasing;
-mod renewing;
-pub(crate) mod seat;
-pub(crate) mod share;
 mod undo;
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
-use tokio::task;
 use tokio::time::timeout;
 
 use desired::Desired;
 use observed::Observed;
+use offer::{Joining, Offer};
+use owner_grants::OwnerKey;
 use undo::Undo;
 
-use super::hold::Hold;
+use super::hold::{self, Hold};
 use super::lock_ref::LockRef;
 use crate::base::clock::{self, Moment};
 use crate::base::config::Replication;
+use crate::base::error::LockId;
 use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::jitter;
 use crate::base::sync::lock;
-use crate::engine::hold::lease;
-use crate::protocol::{AcquireReply, Arg, HolderRef, Waits, millis};
+use crate::engine::upkeep::scheduler::Key;
+use crate::engine::wait::line::Told;
+use crate::engine::wait::queue::WaitQueue;
+use crate::metrics::Renewed;
+use crate::protocol::{
+    AcquireReply, Arg, Batch, Call, HolderRef, ReleaseReply, Row, Waits, millis, parse_renewal,
+};
 use crate::store::Connection;
+
+/// The shortest time that Redis can count.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 /// What one owner id holds, or possibly holds, on one lock of one server.
 pub(crate) struct Grant {
@@ -53,10 +59,6 @@ pub(crate) struct Grant {
     /// The owner, in the form of Redisson's `UUID:threadId`.
     id: Arg,
     number: u64,
-    /// The task that acquired the first hold. Another task that re-enters shares a handle that it should not share.
-    task: Option<task::Id>,
-    /// Where in the program the first hold was acquired.
-    caller: Caller,
     desired: Mutex<Desired>,
     observed: AsyncMutex<Observed>,
     undo: Undo,
@@ -72,16 +74,14 @@ pub(crate) struct Grant {
 pub(crate) type Caller = &'static Location<'static>;
 
 impl Grant {
-    fn new(lock: Arc<LockRef>, write: Option<&Self>, caller: Caller) -> Self {
+    fn new(lock: Arc<LockRef>, write: Option<&Self>, owner: OwnerKey, caller: Caller) -> Self {
         let number = lock.engine.next_number();
         let id = write.map_or(Arg::Owner(lock.engine.id, number), |write| write.id.clone());
         Self {
             lock,
             id,
             number,
-            task: task::try_id(),
-            caller,
-            desired: Mutex::new(Desired::pending()),
+            desired: Mutex::new(Desired::pending(owner, caller)),
             observed: AsyncMutex::default(),
             undo: Undo::default(),
             lease_ms: AtomicU64::new(0),
@@ -95,9 +95,9 @@ impl Grant {
         Some(self.token.load(Ordering::Relaxed)).filter(|&token| token > 0)
     }
 
-    /// Counts the holds that can be relied on now.
-    pub(crate) fn live(&self, now: Moment) -> u32 {
-        lock(&self.desired).live(now)
+    /// Counts the holds of an owner that can be relied on now.
+    pub(crate) fn live(&self, owner: OwnerKey, now: Moment) -> u32 {
+        lock(&self.desired).live(owner, now)
     }
 
     /// Whether another server became the master since the last attempt was sent: perhaps the new master lacks the hold.
@@ -105,30 +105,63 @@ impl Grant {
         self.switches.load(Ordering::Relaxed) != self.lock.engine.store.switch_count()
     }
 
-    fn keep(&self) -> u32 {
-        lock(&self.desired).keep()
+    fn target_count(&self) -> u32 {
+        lock(&self.desired).target_count()
     }
 
-    /// Whether another task than this one acquired the first hold.
-    pub(crate) fn is_foreign(&self) -> bool {
-        matches!((self.task, task::try_id()), (Some(first), Some(this)) if first != this)
+    /// Whether another task than this one acquired the first hold of an owner.
+    pub(crate) fn is_foreign(&self, owner: OwnerKey) -> bool {
+        lock(&self.desired).is_foreign(owner)
     }
 
     /// Whether the server had no hold of this grant, although there should have been one.
     pub(crate) fn is_gone(&self) -> bool {
         let desired = lock(&self.desired);
-        desired.is_gone && desired.was_held
+        desired.is_gone && desired.was_held()
     }
 
-    /// Gives a hold back: from here on, the lease is not renewed for this hold.
-    pub(crate) fn give_back(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
+    // --- holds ---------------------------------------------------------------------------------------------------------
+
+    /// Adds a hold that the server granted until `until`, for an acquire under way. False: a shutdown gave that up meanwhile.
+    fn add_hold(
+        self: &Arc<Self>,
+        owner: OwnerKey,
+        (hold, member): (&Arc<Hold>, usize),
+        until: Moment,
+        now: Moment,
+    ) -> bool {
+        let mut desired = lock(&self.desired);
+        if desired.is_given_up {
+            return false;
+        }
+        let Some(part) = desired.part(owner) else { return false };
+        part.pending -= 1;
+        part.holds.push((Arc::clone(hold), member));
+        self.leave_queue(&mut desired);
+        // Perhaps another hold made the server's lease longer than this hold lasts.
+        desired.lease.outlasts |= desired.was_held();
+        desired.lease.since.get_or_insert(now);
+        desired.lease.until = desired.lease.until.max(until);
+        self.schedule_renewal(&mut desired, now);
+        if self.is_of_earlier_master() {
+            // The renewals of the switch perhaps came before this hold was scheduled.
+            self.lock.engine.renewals.rush();
+        }
+        true
+    }
+
+    /// Removes a hold that was given back: from here on, the lease is not renewed for it.
+    pub(crate) fn remove_hold(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
         let mut desired = lock(&self.desired);
         // A hold that was lost already was reported when it was lost, so it is not reported again.
-        if let Some((hold, member)) = desired.remove(hold)
+        if let Some((owner, member)) = desired.remove(hold)
             && hold.relies_on(member, now)
         {
             hold.give_back(now);
-            desired.given_back.push((hold, member));
+            // While other owners stand on the grant, the server is not asked about this hold.
+            if desired.is_only_of(owner) {
+                desired.given_back.push((Arc::clone(hold), member));
+            }
         }
         self.schedule_renewal(&mut desired, now);
     }
@@ -141,21 +174,40 @@ impl Grant {
         self.schedule_renewal(&mut desired, now);
     }
 
+    /// An acquire of an owner has ended without a hold.
+    fn ends_pending(self: &Arc<Self>, owner: OwnerKey) {
+        let mut desired = lock(&self.desired);
+        desired.ends_pending(owner);
+        self.leave_queue(&mut desired);
+    }
+
+    /// Undoes the acquires under way, which nobody polls, at a shutdown.
+    pub(crate) fn give_up(self: Arc<Self>) {
+        let mut desired = lock(&self.desired);
+        if !desired.is_wanted() {
+            return;
+        }
+        desired.is_given_up = true;
+        self.leave_queue(&mut desired);
+        drop(desired);
+        self.reconcile_later();
+    }
+
     /// Records that the server can keep the lock for longer than the holds of this grant last.
     fn is_outlasted(self: &Arc<Self>) {
         let mut desired = lock(&self.desired);
-        desired.outlasts = true;
+        desired.lease.outlasts = true;
         self.schedule_renewal(&mut desired, clock::now());
     }
 
-    /// Lends the id of this grant to a read hold of the same owner. False: this grant has no hold.
-    pub(crate) fn lends(self: &Arc<Self>, now: Moment) -> bool {
+    /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here.
+    pub(crate) fn lends(self: &Arc<Self>, owner: OwnerKey, now: Moment) -> bool {
         let mut desired = lock(&self.desired);
-        // With the desired state locked: a hold whose id was lent is not passed on, and an id that was passed on is not lent.
-        let is_live = desired.live(now) > 0;
+        // With the desired state locked: a hold whose id was lent is not handed over, and an offered hold does not lend its id.
+        let is_live = desired.live(owner, now) > 0;
         if is_live {
             desired.is_lent = true;
-            desired.outlasts = true;
+            desired.lease.outlasts = true;
             self.schedule_renewal(&mut desired, now);
         }
         is_live
@@ -164,7 +216,7 @@ impl Grant {
     /// Loses all holds of this grant, because the server has none. Wakes the waiters of this client: perhaps no message told them
     /// that the lock is free.
     fn lose(self: &Arc<Self>, mut desired: MutexGuard<'_, Desired>) {
-        let is_news = !std::mem::replace(&mut desired.is_gone, true) && desired.was_held;
+        let is_news = !std::mem::replace(&mut desired.is_gone, true) && desired.was_held();
         desired.lose_all();
         self.schedule_renewal(&mut desired, clock::now());
         drop(desired);
@@ -177,6 +229,93 @@ impl Grant {
             engine.wait_queues.wake(&keys.channel);
         }
     }
+
+    // --- other owners of this client -----------------------------------------------------------------------------------
+
+    /// Offers a hold to another owner of this client, if the server granted it less than `hand_over_time` ago, and not before
+    /// `granted_at`. `None`: the hold has to be released.
+    pub(crate) fn hand_over(
+        self: &Arc<Self>,
+        hold: &Arc<Hold>,
+        hand_over_time: Duration,
+        granted_at: Moment,
+        now: Moment,
+    ) -> Option<Offer> {
+        let mut desired = lock(&self.desired);
+        desired.lease.since.filter(|since| now.since(*since) < hand_over_time && *since >= granted_at)?;
+        let lease = self.lock.engine.config.watchdog_lease();
+        let is_fit = desired.has_only(hold)
+            && hold.is_watched()
+            && hold.ends().is_none()
+            // If an owner asked for a longer lease and this process dies, other clients wait for that long. So that lease ends here.
+            && self.longest_lease() <= lease
+            && hold.left(0, now) >= lease / 2
+            && hold.relies_on(0, now);
+        if !is_fit || !self.is_certainly_held_once() || self.is_of_earlier_master() {
+            return None;
+        }
+        desired.offers += 1;
+        desired.remove(hold);
+        // Its end is no loss from here on.
+        hold.give_back(now);
+        self.schedule_renewal(&mut desired, now);
+        drop(desired);
+        Some(Offer::new(Arc::clone(self), Some(Arc::clone(hold))))
+    }
+
+    /// Whether the server has one hold at most, and every command about it was answered. A release under way keeps the observed state
+    /// locked.
+    fn is_certainly_held_once(&self) -> bool {
+        self.observed.try_lock().is_ok_and(|observed| observed.is_certainly_one())
+    }
+
+    /// Lets other readers of this client join the hold that the server granted just now.
+    pub(crate) fn open_to_readers(self: &Arc<Self>) {
+        let LockRef { engine, keys, .. } = &*self.lock;
+        let mut desired = lock(&self.desired);
+        if desired.joining == Joining::NotYet && self.is_certainly_held_once() {
+            desired.joining = Joining::Open;
+            // The others keep the hold on the server, so the end of a leaked hold has to be noticed here.
+            desired.lease.outlasts = true;
+            engine.read_grants.set(&keys.lock, self);
+        }
+    }
+
+    fn close_to_readers(&self) {
+        lock(&self.desired).joining = Joining::Closed;
+    }
+
+    /// Adds a reader of this client. Returns the deadline of its hold.
+    fn attach_reader(&self, owner: OwnerKey, caller: Caller, now: Moment) -> Option<Moment> {
+        let mut desired = lock(&self.desired);
+        if !self.takes_readers(&desired, now) {
+            return None;
+        }
+        desired.attach(owner, caller);
+        Some(desired.lease.until)
+    }
+
+    /// Keeps the hold on the server until the offer is dropped. False: no reader could join.
+    fn offer_to_readers(&self, now: Moment) -> bool {
+        let mut desired = lock(&self.desired);
+        let is_offered = self.takes_readers(&desired, now);
+        desired.offers += u32::from(is_offered);
+        is_offered
+    }
+
+    /// Whether readers can join: the hold is young, lasts for half of a lease, and nobody has begun to release it.
+    fn takes_readers(&self, desired: &Desired, now: Moment) -> bool {
+        let config = &self.lock.engine.config;
+        desired.joining == Joining::Open
+            && !desired.is_gone
+            && !desired.is_given_up
+            && (desired.offers > 0 || !desired.owners.is_empty())
+            && desired.lease.since.is_some_and(|since| now.since(since) < config.read_share())
+            && desired.lease.until.since(now) >= config.watchdog_lease() / 2
+            && !self.is_of_earlier_master()
+    }
+
+    // --- acquiring -----------------------------------------------------------------------------------------------------
 
     /// Sends one attempt to hold `want` times. Returns the reply, and the deadline of what it granted.
     ///
@@ -236,8 +375,8 @@ impl Grant {
         match &result {
             Ok(AcquireReply::Granted(token)) => {
                 observed.answered(&connection, before.max(want));
-                if observed.may_be_copied() {
-                    lock(&self.desired).outlasts = true;
+                if observed.may_run_late() {
+                    lock(&self.desired).lease.outlasts = true;
                 }
                 if let Some(token) = *token {
                     self.token.store(token.get(), Ordering::Relaxed);
@@ -270,7 +409,7 @@ impl Grant {
             return Err(Fault::new(kind, Sent::Unknown, "too few replicas have the hold"));
         }
         let margin = self.lock.engine.config.margin();
-        result.map(|reply| (reply, lease::deadline(sent, lease, margin)))
+        result.map(|reply| (reply, hold::lease::deadline(sent, lease, margin)))
     }
 
     /// Waits for the command under way, but not for ever: perhaps it belongs to a future that nobody polls.
@@ -285,26 +424,28 @@ impl Grant {
         timeout(limit, self.observed.lock()).await.map_err(late)
     }
 
+    // --- what the server can have --------------------------------------------------------------------------------------
+
     /// Whether the server has no more holds than desired, and no late copy of a command can add one. False while a command is
     /// under way.
     pub(crate) fn is_reconciled(&self) -> bool {
-        self.observed.try_lock().is_ok_and(|observed| observed.at_most <= self.keep())
+        self.observed.try_lock().is_ok_and(|observed| observed.at_most <= self.target_count())
     }
 
     /// Whether the server can have more holds than desired, and has not answered a release of them yet. False while an undo is
     /// repeated only because a late copy of an attempt can arrive.
     pub(crate) fn owes_release(&self) -> bool {
-        self.observed.try_lock().map_or(true, |observed| observed.owes_release(self.keep()))
+        self.observed.try_lock().map_or(true, |observed| observed.owes_release(self.target_count()))
     }
 
     /// Whether the server can have anything of this grant: a hold, or a place in a queue.
-    pub(crate) fn may_be_known(&self) -> bool {
+    pub(crate) fn may_exist_on_server(&self) -> bool {
         self.observed.try_lock().map_or(true, |observed| observed.at_most > 0)
     }
 
     /// Whether a first acquire possibly ran without an answer, or a copy of it can still run.
-    pub(crate) fn may_be_copied(&self) -> bool {
-        self.observed.try_lock().map_or(true, |observed| observed.may_be_copied())
+    pub(crate) fn may_run_late(&self) -> bool {
+        self.observed.try_lock().map_or(true, |observed| observed.may_run_late())
     }
 
     /// Whether the server refused every attempt. False while a command is under way.
@@ -314,11 +455,9 @@ impl Grant {
 
     fn asks_for(&self, lease: Duration) {
         self.lease_ms.fetch_max(millis(lease), Ordering::Relaxed);
-        if lease > self.lock.engine.config.watchdog_lease()
-            && let Some(share) = &lock(&self.desired).share
-        {
-            // The longer lease is for this owner. Who comes later gets a hold of its own.
-            share.close();
+        if self.lock.protocol.is_shared() && lease > self.lock.engine.config.watchdog_lease() {
+            // The longer lease is for this owner. Readers that come later get a hold of their own.
+            self.close_to_readers();
         }
     }
 
@@ -339,5 +478,367 @@ impl Grant {
 
     fn holder(&self) -> HolderRef<'_> {
         self.lock.holder(&self.id, self.number)
+    }
+
+    // --- releasing ------------------------------------------------------------------------------------------------
+
+    /// Lowers the count on the server to the desired count, if the server can have more. `None`: there was nothing to do.
+    pub(crate) async fn reconcile(self: &Arc<Self>) -> Result<Option<ReleaseReply>, Fault> {
+        let mut observed = match self.observed.try_lock() {
+            Ok(observed) => observed,
+            Err(_) if lock(&self.desired).is_given_up => {
+                return self.release_beside_attempt().await.map(Some);
+            }
+            Err(_) => self.observed().await?,
+        };
+        let (keep, given_back, is_release) = {
+            let mut desired = lock(&self.desired);
+            let keep = desired.target_count();
+            if observed.at_most <= keep {
+                // A re-entry or another owner took over the count of the holds that were given back, so the server is not asked about
+                // those.
+                desired.given_back.clear();
+                return Ok(None);
+            }
+            // An undo of an attempt is no release.
+            (keep, desired.given_back.len(), keep == 0 && desired.was_held())
+        };
+        let connection = self.lock.connection().await?;
+        let line = if is_release { self.line() } else { None };
+        if let Some((line, _)) = &line {
+            line.releases();
+        }
+        let call = self.lock.protocol.release(self.holder(), keep);
+        let was_released = std::mem::replace(&mut observed.was_released, keep == 0);
+        let reply = self.lock.run(&connection, &call).await.and_then(|reply| ReleaseReply::parse(&reply));
+        if let Some((line, has_others)) = &line {
+            // In a cluster, only those are counted that listen at the same server.
+            let is_exact = !has_others && !self.lock.engine.store.is_cluster();
+            line.release_ended(match reply {
+                Ok(ReleaseReply::Released { told }) if is_exact => Some(Told::Exactly(told)),
+                Ok(ReleaseReply::Released { .. }) => Some(Told::PerhapsOthers),
+                _ => None,
+            });
+        }
+        let reply = match reply {
+            Ok(reply) => reply,
+            // Another client overwrote the key, so the hold is gone.
+            Err(fault) if fault.kind == FaultKind::WrongType => ReleaseReply::Gone,
+            Err(fault) => {
+                observed.was_released = was_released || (keep == 0 && fault.sent == Sent::Unknown);
+                return Err(fault);
+            }
+        };
+        self.keep_release(keep, call);
+        report_release(reply, &self.lock);
+        let is_gone = reply == ReleaseReply::Gone;
+        observed.released(&connection, keep, is_gone);
+        let mut desired = lock(&self.desired);
+        if is_gone && !was_released {
+            // One event for the lock, however many nested holds were given back.
+            let last = desired.given_back.drain(..).next_back();
+            if let Some((hold, member)) = last.filter(|_| desired.holds().next().is_none()) {
+                hold.report_gone(member);
+            }
+            self.lose(desired);
+            return Ok(Some(ReleaseReply::Gone));
+        }
+        desired.given_back.drain(..given_back);
+        Ok(Some(if is_gone { ReleaseReply::Released { told: 0 } } else { reply }))
+    }
+
+    /// The waiters of this client to which a hold of this grant can be handed over.
+    fn line(&self) -> Option<(Arc<WaitQueue>, bool)> {
+        let LockRef { engine, protocol, keys, .. } = &*self.lock;
+        let can_be = protocol.can_be_passed_on() && !engine.config.pass_time().is_zero();
+        can_be.then(|| engine.wait_queues.line_of(keys)).flatten()
+    }
+
+    /// Lowers the count on the server to the desired count while an attempt that nobody polls keeps the observed state locked.
+    async fn release_beside_attempt(&self) -> Result<ReleaseReply, Fault> {
+        let connection = self.lock.connection().await?;
+        let target = self.target_count();
+        let call = self.lock.protocol.release(self.holder(), target);
+        let reply = ReleaseReply::parse(&self.lock.run(&connection, &call).await?)?;
+        self.keep_release(target, call);
+        Ok(reply)
+    }
+
+    /// Keeps a full release that was confirmed, in case another master lacks it. After a partial one, the lock stays held.
+    fn keep_release(&self, keep: u32, call: Call) {
+        if keep == 0 {
+            self.lock.engine.releases.keep(self.lock.route, call);
+        }
+    }
+
+    // --- renewal --------------------------------------------------------------------------------------------------
+
+    /// Sets when the watchdog has to do something next. Must be called after every change of the holds.
+    ///
+    /// A renewal is due while there is a hold that the watchdog renews, or one that is offered, or one whose lease can change without
+    /// this client. The end of a hold is due if the server can keep the hold for longer.
+    fn schedule_renewal(self: &Arc<Self>, desired: &mut Desired, now: Moment) {
+        let renewals = &self.lock.engine.renewals;
+        let (is_shared, is_checked) = (self.is_shared(), self.is_checked());
+        let is_renewed =
+            desired.offers > 0 || desired.holds().any(|(hold, _)| hold.is_watched() || is_checked);
+        if is_renewed {
+            let first = || now.plus(jitter::within(renewals.duty().period(is_shared)));
+            desired.lease.renew_at.get_or_insert_with(first);
+        } else {
+            desired.lease.renew_at = None;
+        }
+        let due = desired.lease.renew_at.into_iter().chain(desired.next_end()).min();
+        renewals.set(&mut desired.lease.slot, due, || Arc::clone(self));
+    }
+
+    /// Whether a fixed lease is looked after, too: another client can shorten it, or another master can lack the hold.
+    fn is_checked(&self) -> bool {
+        self.is_shared() || self.lock.engine.store.can_switch()
+    }
+
+    fn lease_to_renew(&self, desired: &Desired) -> Duration {
+        if desired.lease.lengthens { self.lock.engine.config.watchdog_lease() } else { Duration::ZERO }
+    }
+
+    /// Renews this grant alone, for one hold, with a lease that the user chose.
+    pub(crate) async fn extend(
+        self: &Arc<Self>,
+        hold: &Hold,
+        member: usize,
+        lease: Duration,
+    ) -> Result<(), Fault> {
+        let connection = self.lock.connection().await?;
+        let sent = clock::now();
+        // The server must not keep the lock beyond the longest hold.
+        let lease = hold.ends().map_or(lease, |ends| lease.min(ends.since(sent).max(SHORTEST)));
+        self.asks_for(lease);
+        // Before the command is sent: if the future is dropped, the server can keep the lock for longer than the hold lasts.
+        self.is_outlasted();
+        let call = self.script().call(millis(lease), [self.row()]);
+        let reply = self.lock.run(&connection, &call).await?;
+        if !parse_renewal(&reply, 1)?[0] {
+            self.lose_holds();
+            return Ok(());
+        }
+        let (now, deadline) =
+            (clock::now(), hold::lease::deadline(sent, lease, self.lock.engine.config.margin()));
+        hold.advance(member, now, deadline);
+        let mut desired = lock(&self.desired);
+        desired.lease.until = desired.lease.until.max(deadline);
+        self.schedule_renewal(&mut desired, now);
+        Ok(())
+    }
+
+    /// The server has nothing of this grant. If the grant has no holds, that is no loss: they were given back, and the release
+    /// was faster than the renewal.
+    fn lose_holds(self: &Arc<Self>) {
+        let mut desired = lock(&self.desired);
+        if desired.holds().next().is_none() && desired.offers == 0 {
+            self.schedule_renewal(&mut desired, clock::now());
+        } else {
+            self.lose(desired);
+        }
+    }
+
+    /// Begins what is due. Returns the lease to ask for; zero changes the lease only if somebody shortened it. `None`: there is
+    /// nothing to renew.
+    pub(crate) fn begin_renewal(self: &Arc<Self>, key: Key, now: Moment) -> Option<Duration> {
+        let mut desired = lock(&self.desired);
+        if !desired.lease.slot.begin(key) {
+            return None;
+        }
+        desired.forget_ended(now);
+        let is_lengthened = desired.offers > 0 || desired.holds().any(|(hold, _)| hold.is_watched());
+        desired.lease.lengthens = is_lengthened;
+        if is_lengthened || (self.is_checked() && desired.holds().next().is_some()) {
+            let first = desired.holds().next().map(|(hold, _)| Arc::clone(hold));
+            if let Some(hold) = first {
+                desired.lease.renewing.begins(hold.metrics(), key.0);
+            }
+            return Some(self.lease_to_renew(&desired));
+        }
+        desired.lease.slot.end();
+        self.schedule_renewal(&mut desired, now);
+        drop(desired);
+        // Waiters need not wait for the rest of the lease on the server.
+        self.reconcile_later();
+        None
+    }
+
+    /// The script that renews it.
+    pub(crate) fn script(&self) -> &'static Batch {
+        self.lock.protocol.renewal()
+    }
+
+    /// Its row in a batch of renewals.
+    pub(crate) fn row(&self) -> Row {
+        let (now, desired) = (clock::now(), lock(&self.desired));
+        let offered = (desired.offers > 0).then(|| desired.lease.until.since(now));
+        let left = desired.holds().map(|(hold, member)| hold.left(*member, now)).chain(offered).max();
+        drop(desired);
+        self.lock.protocol.renewal_row(self.holder(), left.unwrap_or_default())
+    }
+
+    /// Whether other clients can shorten its lease, as Java's watchdog does to a read-write lock.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.lock.protocol.is_shared()
+    }
+
+    /// The renewal that was sent at `sent` has succeeded. The next one is due at `next`.
+    pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, next: Moment) {
+        let config = &self.lock.engine.config;
+        let deadline = hold::lease::deadline(sent, config.watchdog_lease(), config.margin());
+        let mut desired = lock(&self.desired);
+        let (now, lengthened) = (clock::now(), desired.lease.lengthens);
+        desired.lease.slot.end();
+        desired.lease.renewing.ends(Renewed::Ok);
+        if lengthened {
+            desired.lease.until = desired.lease.until.max(deadline);
+            for (hold, member) in desired.holds().filter(|(hold, _)| hold.is_watched()) {
+                hold.advance(*member, now, deadline);
+            }
+        }
+        // A hold that ended during the renewal has to be released again: the renewal made the server's lease longer.
+        let has_ended = desired.holds().any(|(hold, member)| !hold.relies_on(*member, now));
+        desired.lease.renew_at = Some(if has_ended { now } else { next });
+        self.schedule_renewal(&mut desired, now);
+    }
+
+    /// The renewal found that the server does not have it any more.
+    pub(crate) fn renewal_found_nothing(self: &Arc<Self>) {
+        {
+            let mut desired = lock(&self.desired);
+            desired.lease.slot.end();
+            // If the holds were given back meanwhile, the release was faster.
+            if desired.holds().next().is_some() {
+                desired.lease.renewing.ends(Renewed::Gone);
+            }
+        }
+        self.lose_holds();
+    }
+
+    /// The renewal failed. It is due again at `next`.
+    pub(crate) fn renewal_failed(self: &Arc<Self>, next: Moment) {
+        let mut desired = lock(&self.desired);
+        desired.lease.slot.end();
+        desired.lease.renewing.ends(Renewed::Failed);
+        desired.lease.renew_at = Some(next);
+        self.schedule_renewal(&mut desired, next);
+    }
+
+    /// Describes who holds this lock. `None`: nobody, or it is another lock.
+    pub(crate) fn holder_of(&self, name: &str) -> Option<String> {
+        let at = lock(&self.desired).held_at(clock::now()).filter(|_| *self.lock.keys.lock == *name)?;
+        Some(format!("{}, acquired at {at}", self.field()))
+    }
+
+    // --- the place in the queue of a fair lock --------------------------------------------------------------------
+
+    /// Records that the server has a place of this grant. `is_new`: the server had none before.
+    fn has_place(self: &Arc<Self>, is_new: bool) {
+        let heartbeats = &self.lock.engine.heartbeats;
+        let mut desired = lock(&self.desired);
+        if is_new && desired.place.is_kept {
+            let LockId { name, key, server, .. } = self.lock.id();
+            tracing::warn!(
+                lock = name,
+                key,
+                server,
+                "a place in the queue was lost, as nothing was heard of this process in time: queued again at the end"
+            );
+        }
+        if desired.is_wanted() {
+            desired.place.is_kept = true;
+            if !desired.place.heartbeat.is_set() {
+                let due = heartbeats.duty().due_from(&self.lock.keys.lock, clock::now());
+                heartbeats.set(&mut desired.place.heartbeat, Some(due), || Arc::clone(self));
+            }
+        }
+    }
+
+    /// Records that this grant has no place any more, or needs none.
+    fn leave_queue(self: &Arc<Self>, desired: &mut Desired) {
+        if std::mem::take(&mut desired.place.is_kept) {
+            let heartbeats = &self.lock.engine.heartbeats;
+            heartbeats.set(&mut desired.place.heartbeat, None, || Arc::clone(self));
+        }
+    }
+
+    /// Begins a heartbeat that is due. False: there is no place to keep, or its waiter was woken and does not attempt.
+    pub(crate) fn begin_heartbeat(self: &Arc<Self>, key: Key, period: Duration) -> bool {
+        let engine = &self.lock.engine;
+        let patience = engine.config.safety_poll() * 2;
+        let ignores = engine.wait_queues.ignores_a_wake(&self.wake_channel(), patience);
+        let mut desired = lock(&self.desired);
+        if !desired.place.heartbeat.begin(key) {
+            return false;
+        }
+        if ignores {
+            desired.place.heartbeat.end();
+            let next = clock::now().plus(period);
+            engine.heartbeats.set(&mut desired.place.heartbeat, Some(next), || Arc::clone(self));
+        }
+        !ignores
+    }
+
+    /// The waiter, as the server knows it.
+    pub(crate) fn waiter(&self) -> String {
+        self.id.to_string()
+    }
+
+    /// The heartbeat of these waiters of the lock.
+    pub(crate) fn heartbeat(&self, waiters: String) -> Call {
+        let queue = self.lock.protocol.queue().expect("BUG: only a lock with a queue has places");
+        queue.heartbeat(&self.lock.keys, &self.lock.engine.config, waiters)
+    }
+
+    /// The heartbeat has ended. The next one is due at `next`. `wakes`: the waiter has to attempt now.
+    pub(crate) fn heard_of(self: &Arc<Self>, next: Moment, wakes: bool) {
+        let engine = &self.lock.engine;
+        {
+            let mut desired = lock(&self.desired);
+            desired.place.heartbeat.end();
+            let due = desired.place.is_kept.then_some(next);
+            engine.heartbeats.set(&mut desired.place.heartbeat, due, || Arc::clone(self));
+        }
+        if wakes {
+            engine.wait_queues.wake(&self.wake_channel());
+        }
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        let LockRef { engine, protocol, keys, .. } = &*self.lock;
+        let joining = self.desired.get_mut().unwrap_or_else(PoisonError::into_inner).joining;
+        if protocol.is_shared() && joining != Joining::NotYet {
+            engine.read_grants.forget(&keys.lock);
+        }
+    }
+}
+
+/// Reports what a user should know about a release that succeeded.
+pub(crate) fn report_release(reply: ReleaseReply, lock: &LockRef) {
+    let is_silent = match reply {
+        ReleaseReply::ReleasedInSilence => true,
+        ReleaseReply::ReleasedBesideData => false,
+        _ => return,
+    };
+    let LockId { name, key, server, .. } = lock.id();
+    if is_silent {
+        tracing::warn!(
+            lock = name,
+            key,
+            server,
+            "released a lock without a message to its waiters: this user may not publish on its channel"
+        );
+    } else {
+        tracing::warn!(
+            lock = name,
+            key,
+            server,
+            "released a lock in whose key somebody else keeps data: the data was left there"
+        );
     }
 }

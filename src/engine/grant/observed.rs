@@ -20,14 +20,9 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    /// The server has one hold, and every command about it was answered.
-    pub(crate) fn one() -> Self {
-        Self { at_most: 1, ..Self::default() }
-    }
-
     /// Whether the server has one hold at most, and every command about it was answered.
     pub(crate) fn is_certainly_one(&self) -> bool {
-        self.at_most == 1 && !self.was_released && !self.may_be_copied()
+        self.at_most == 1 && !self.was_released && !self.may_run_late()
     }
 
     /// An attempt to hold `want` times is about to be sent.
@@ -54,7 +49,7 @@ impl Observed {
         self.unanswered.retain(|number| *number != connection.number());
         self.was_only_refused = false;
         // A first acquire that can still run on another connection can still create a hold.
-        self.at_most = at_most.max(u32::from(self.may_be_copied()));
+        self.at_most = at_most.max(u32::from(self.may_run_late()));
     }
 
     /// An attempt on this connection was refused. Perhaps a part of its script ran, if the attempt `leaves_trace`. The server had at
@@ -62,7 +57,7 @@ impl Observed {
     pub(crate) fn refused(&mut self, connection: &Connection, before: u32, leaves_trace: bool) {
         let was_only_refused = before == 0 || self.was_only_refused;
         self.answered(connection, before.max(leaves_trace.into()));
-        self.was_only_refused = was_only_refused && !self.may_be_copied();
+        self.was_only_refused = was_only_refused && !self.may_run_late();
     }
 
     /// Whether the server refused every attempt.
@@ -82,7 +77,7 @@ impl Observed {
     }
 
     /// Whether a copy of a first acquire can still run.
-    pub(crate) fn may_be_copied(&self) -> bool {
+    pub(crate) fn may_run_late(&self) -> bool {
         !self.unanswered.is_empty()
     }
 }

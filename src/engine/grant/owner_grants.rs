@@ -1,5 +1,6 @@
 //! What one owner holds on one name.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::base::clock::{self, Moment};
@@ -12,7 +13,21 @@ use crate::engine::per_member::PerMember;
 
 /// What one owner holds on one name.
 #[derive(Default)]
-pub(crate) struct OwnerGrants(Mutex<Grants>);
+pub(crate) struct OwnerGrants {
+    pub(crate) key: OwnerKey,
+    grants: Mutex<Grants>,
+}
+
+/// Distinguishes the owners of this process that stand on one grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OwnerKey(u64);
+
+impl Default for OwnerKey {
+    fn default() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
 
 #[derive(Default)]
 struct Grants {
@@ -39,15 +54,15 @@ impl OwnerGrants {
     /// The owner has a hold on this name that excludes the new one.
     pub(crate) fn start(&self, target: &Arc<LockRef>, now: Moment, caller: Caller) -> Result<Start> {
         let is_shared = target.protocol.is_shared();
-        let mut grants = lock(&self.0);
-        grants.check_family(target, now)?;
-        let again = |grant| PendingHold::again(grant, now);
-        if let Some(pending) = grants.of(is_shared).as_ref().and_then(again) {
+        let mut grants = lock(&self.grants);
+        grants.check_family(self.key, target, now)?;
+        let reenter = |grant| PendingHold::reenter(grant, self.key, now);
+        if let Some(pending) = grants.of(is_shared).as_ref().and_then(reenter) {
             return Ok(Start { pending, ended: PerMember::new() });
         }
-        let pending = grants.begin(target, now, caller)?;
+        let pending = grants.begin(self.key, target, now, caller)?;
         let same = grants.of(is_shared).take();
-        let other = grants.of(!is_shared).clone().filter(|other| other.live(now) == 0);
+        let other = grants.of(!is_shared).clone().filter(|other| other.live(self.key, now) == 0);
         let mut ended = PerMember::new();
         for grant in same.into_iter().chain(other).chain(grants.dropped.drain(..)) {
             if grant.owes_release() {
@@ -63,26 +78,26 @@ impl OwnerGrants {
     ///
     /// As [`start`](Self::start).
     pub(crate) fn begin(&self, target: &Arc<LockRef>, caller: Caller) -> Result<PendingHold> {
-        lock(&self.0).begin(target, clock::now(), caller)
+        lock(&self.grants).begin(self.key, target, clock::now(), caller)
     }
 
     /// Sets the grant that the owner holds from now on.
     pub(crate) fn set(&self, grant: &Arc<Grant>) {
-        *lock(&self.0).of(grant.lock.protocol.is_shared()) = Some(Arc::clone(grant));
+        *lock(&self.grants).of(grant.lock.protocol.is_shared()) = Some(Arc::clone(grant));
     }
 
     /// Forgets a grant whose one hold the owner gave back, although the lock stays held.
     pub(crate) fn forget(&self, grant: &Arc<Grant>, now: Moment) {
-        let mut grants = lock(&self.0);
+        let mut grants = lock(&self.grants);
         let place = grants.of(grant.lock.protocol.is_shared());
-        if place.as_ref().is_some_and(|mine| Arc::ptr_eq(mine, grant) && mine.live(now) == 1) {
+        if place.as_ref().is_some_and(|mine| Arc::ptr_eq(mine, grant) && mine.live(self.key, now) == 1) {
             *place = None;
         }
     }
 
     /// Remembers a dropped attempt: the next acquire has to release it first.
     pub(crate) fn add_dropped(&self, grant: Arc<Grant>) {
-        let dropped = &mut lock(&self.0).dropped;
+        let dropped = &mut lock(&self.grants).dropped;
         // Tidy each time before the list would grow.
         if dropped.len() == dropped.capacity() {
             dropped.retain(|grant| grant.owes_release());
@@ -92,14 +107,14 @@ impl OwnerGrants {
 
     /// Counts the holds that can be relied on now.
     pub(crate) fn live(&self, is_shared: bool, now: Moment) -> u32 {
-        lock(&self.0).of(is_shared).as_ref().map_or(0, |grant| grant.live(now))
+        lock(&self.grants).of(is_shared).as_ref().map_or(0, |grant| grant.live(self.key, now))
     }
 
     /// Whether nothing here has to be remembered.
     pub(crate) fn is_idle(&self) -> bool {
         let now = clock::now();
-        let grants = lock(&self.0);
-        grants.all().all(|grant| grant.live(now) == 0 && grant.is_reconciled())
+        let grants = lock(&self.grants);
+        grants.all().all(|grant| grant.live(self.key, now) == 0 && grant.is_reconciled())
             && !grants.dropped.iter().any(|grant| grant.owes_release())
     }
 }
@@ -114,8 +129,8 @@ impl Grants {
     }
 
     /// An owner uses one name for locks of one family at a time.
-    fn check_family(&self, target: &LockRef, now: Moment) -> Result<()> {
-        let held = self.all().filter(|grant| grant.live(now) > 0);
+    fn check_family(&self, owner: OwnerKey, target: &LockRef, now: Moment) -> Result<()> {
+        let held = self.all().filter(|grant| grant.live(owner, now) > 0);
         let mut families = held.map(|grant| grant.lock.protocol.family());
         match families.find(|&found| found != target.protocol.family()) {
             Some(found) => Err(Error::WrongKind { lock: target.id(), found }),
@@ -125,12 +140,18 @@ impl Grants {
 
     /// An owner that holds the write lock can also read. An owner that holds the read lock cannot write: it would wait for
     /// itself.
-    fn begin(&self, target: &Arc<LockRef>, now: Moment, caller: Caller) -> Result<PendingHold> {
-        let is_live = |grant: &&Arc<Grant>| grant.live(now) > 0;
+    fn begin(
+        &self,
+        owner: OwnerKey,
+        target: &Arc<LockRef>,
+        now: Moment,
+        caller: Caller,
+    ) -> Result<PendingHold> {
+        let is_live = |grant: &&Arc<Grant>| grant.live(owner, now) > 0;
         if !target.protocol.is_shared() && self.shared.as_ref().is_some_and(|grant| is_live(&grant)) {
             return Err(Error::UpgradeWouldDeadlock(target.id()));
         }
-        let write = self.exclusive.as_ref().filter(|write| write.lends(now));
-        Ok(PendingHold::first(Arc::clone(target), write, caller))
+        let write = self.exclusive.as_ref().filter(|write| write.lends(owner, now));
+        Ok(PendingHold::acquire(Arc::clone(target), write, owner, caller))
     }
 }

@@ -2,19 +2,17 @@
 
 use std::sync::Arc;
 
-use super::desired::Desired;
+use super::owner_grants::OwnerKey;
 use super::{Caller, Grant};
 use crate::base::clock::Moment;
 use crate::base::sync::lock;
-use crate::engine::acquire::under_way::Pending;
-use crate::engine::grant::seat::Tenure;
-use crate::engine::grant::share::Share;
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
 
 /// An acquire under way on a grant. If a `PendingHold` is dropped before it became a hold, the acquire is undone.
 pub(crate) struct PendingHold {
     pub(crate) grant: Arc<Grant>,
+    pub(crate) owner: OwnerKey,
     /// The count to ask for.
     pub(crate) want: u32,
     is_taken: bool,
@@ -26,59 +24,43 @@ pub(crate) struct PendingHold {
 
 impl PendingHold {
     /// Begins a grant. Its owner id is that of `write`, a grant that this owner holds and that lends it, or a new one.
-    pub(crate) fn first(target: Arc<LockRef>, write: Option<&Arc<Grant>>, caller: Caller) -> Self {
+    pub(crate) fn acquire(
+        target: Arc<LockRef>,
+        write: Option<&Arc<Grant>>,
+        owner: OwnerKey,
+        caller: Caller,
+    ) -> Self {
         let nested_in_write = write.is_some();
-        let grant = Arc::new(Grant::new(target, write.map(|write| &**write), caller));
-        Self::new(grant, 1, nested_in_write)
+        let grant = Arc::new(Grant::new(target, write.map(|write| &**write), owner, caller));
+        Self::new(grant, owner, 1, nested_in_write)
     }
 
-    /// Re-enters a grant. `None`: the grant has no hold.
-    pub(crate) fn again(grant: &Arc<Grant>, now: Moment) -> Option<Self> {
+    /// Re-enters a grant. `None`: the owner has no hold there.
+    pub(crate) fn reenter(grant: &Arc<Grant>, owner: OwnerKey, now: Moment) -> Option<Self> {
         let mut desired = lock(&grant.desired);
         // With the desired state locked: from here on, no concurrent release lowers the count below one.
-        let live = desired.live(now);
-        if live == 0 {
-            return None;
-        }
-        desired.pending += 1;
-        let want = live + desired.pending;
-        Some(Self::new(Arc::clone(grant), want, false))
+        let live = desired.live(owner, now);
+        let part = desired.part(owner).filter(|_| live > 0)?;
+        part.pending += 1;
+        let want = live + part.pending;
+        drop(desired);
+        Some(Self::new(Arc::clone(grant), owner, want, false))
     }
 
-    /// Takes over a hold that another owner passed on. The server has granted it already.
-    pub(crate) fn taken_over(target: Arc<LockRef>, tenure: Tenure, caller: Caller) -> Self {
-        Self::new(Arc::new(Grant::succeed(target, tenure, caller)), 1, false)
+    /// For an owner that was added to a grant. The server has granted the hold already.
+    pub(crate) fn attached(grant: &Arc<Grant>, owner: OwnerKey) -> Self {
+        Self::new(Arc::clone(grant), owner, 1, false)
     }
 
-    /// Joins other readers of this client. The server has granted their hold already.
-    pub(crate) fn joined(target: Arc<LockRef>, share: Arc<Share>, caller: Caller) -> Self {
-        Self::new(Arc::new(Grant::join(target, share, caller)), 1, false)
+    fn new(grant: Arc<Grant>, owner: OwnerKey, want: u32, nested_in_write: bool) -> Self {
+        let key = grant.lock.engine.under_way.add(Arc::clone(&grant));
+        Self { grant, owner, want, is_taken: false, key, nested_in_write }
     }
 
-    fn new(grant: Arc<Grant>, want: u32, nested_in_write: bool) -> Self {
-        let key = grant.lock.engine.under_way.add(Arc::<Grant>::clone(&grant));
-        Self { grant, want, is_taken: false, key, nested_in_write }
-    }
-
-    /// Becomes a hold, after the server granted it. False: a shutdown gave it up meanwhile.
-    pub(crate) fn take(&mut self, hold: &Arc<Hold>, member: usize, now: Moment) -> bool {
-        let mut desired = lock(&self.grant.desired);
-        if desired.is_given_up {
-            return false;
-        }
-        self.is_taken = true;
-        self.grant.ends_pending(&mut desired);
-        // Perhaps another hold made the server's lease longer than this hold lasts.
-        desired.outlasts |= desired.was_held;
-        desired.was_held = true;
-        desired.held_since.get_or_insert(now);
-        desired.holds.push((Arc::clone(hold), member));
-        self.grant.schedule_renewal(&mut desired, now);
-        if self.grant.is_of_earlier_master() {
-            // The renewals of the switch perhaps came before this hold was scheduled.
-            self.grant.lock.engine.renewals.rush();
-        }
-        true
+    /// Becomes a hold, after the server granted it until `until`. False: a shutdown gave it up meanwhile.
+    pub(crate) fn take(&mut self, hold: &Arc<Hold>, member: usize, until: Moment, now: Moment) -> bool {
+        self.is_taken = self.grant.add_hold(self.owner, (hold, member), until, now);
+        self.is_taken
     }
 
     /// Gives up, if it did not become a hold. Returns the grant if the owner has to release this grant before the next attempt.
@@ -92,33 +74,10 @@ impl PendingHold {
     }
 }
 
-impl Grant {
-    /// Records that one acquire has ended.
-    fn ends_pending(self: &Arc<Self>, desired: &mut Desired) {
-        desired.pending -= 1;
-        self.leave_queue(desired);
-    }
-}
-
-impl Pending for Grant {
-    fn give_up(self: Arc<Self>) {
-        let mut desired = lock(&self.desired);
-        if desired.pending == 0 {
-            return;
-        }
-        desired.is_given_up = true;
-        self.leave_queue(&mut desired);
-        drop(desired);
-        self.reconcile_later();
-    }
-}
-
 impl Drop for PendingHold {
     fn drop(&mut self) {
         if !self.is_taken {
-            let mut desired = lock(&self.grant.desired);
-            self.grant.ends_pending(&mut desired);
-            drop(desired);
+            self.grant.ends_pending(self.owner);
             self.grant.reconcile_later();
         }
         // This comes last, so that a shutdown which finds no acquire under way finds the undo in the background.

@@ -75,7 +75,6 @@ impl Progress {
 impl Grant {
     /// Reconciles in the background, if there is something to do. Never waits.
     pub(crate) fn reconcile_later(self: &Arc<Self>) {
-        lock(&self.desired).leave_share();
         if self.is_reconciled() {
             return;
         }

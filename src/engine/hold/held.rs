@@ -17,7 +17,7 @@ use crate::engine::hold::release::{MemberHold, Releasing};
 use crate::engine::inside::inside;
 use crate::engine::per_member::PerMember;
 use crate::engine::retry::Tries;
-use crate::engine::wait::pass::pass_on;
+use crate::engine::wait::pass::hand_over;
 
 /// One hold on a lock. Dropping it releases the lock in the background.
 pub(crate) struct HeldLock {
@@ -73,7 +73,7 @@ impl HeldLock {
     /// Counts the holds of this owner that can be relied on.
     pub(crate) fn holds(&self) -> u32 {
         let now = clock::now();
-        self.members.iter().map(|member| member.grant.live(now)).max().unwrap_or(0)
+        self.members.iter().map(|member| member.grant.live(member.owner, now)).max().unwrap_or(0)
     }
 
     pub(crate) fn times(&self) -> HoldTimes {
@@ -90,9 +90,9 @@ impl HeldLock {
     pub(crate) async fn unlock(mut self) -> Result<()> {
         let (now, quorum) = (clock::now(), self.hold.quorum());
         let was_lost = self.hold.is_lost(now);
-        let releasing = self.give_back(now);
+        let releasing = self.into_release(now);
         if releasing.is_empty() {
-            return Ok(()); // passed on, or kept
+            return Ok(()); // handed over, or kept
         }
         let released = inside(&self.hold.span(), pin!(releasing.release(quorum))).await;
         let was_held = released.map_err(|fault| Error::of_lock(self.lock(), fault))?;
@@ -129,7 +129,7 @@ impl HeldLock {
 
     /// False: the server no longer has this member's hold.
     async fn extend_member(&self, member: &MemberHold, lease: Duration) -> Result<bool, Fault> {
-        let MemberHold { grant, member } = member;
+        let MemberHold { grant, member, .. } = member;
         grant.lock.check_runtime()?;
         let mut tries = Tries::new(grant.lock.engine.config.retry_timeout());
         loop {
@@ -140,9 +140,9 @@ impl HeldLock {
         }
     }
 
-    /// Keeps the hold, passes it on, or removes it from the desired state. The result releases it on the server; it is empty if the
-    /// hold was kept or passed on.
-    fn give_back(&mut self, now: Moment) -> Releasing {
+    /// Keeps the hold, hands it over, or removes it from the desired state. The result releases it on the server; it is empty if the
+    /// hold was kept or handed over.
+    fn into_release(&mut self, now: Moment) -> Releasing {
         if let Some(keep) = self.keep.take()
             && !keep.is_over(now)
             && !self.hold.is_lost(now)
@@ -151,12 +151,12 @@ impl HeldLock {
             return Releasing::default();
         }
         if let [only] = &self.members[..]
-            && pass_on(&only.grant, &self.hold, now)
+            && hand_over(&only.grant, &self.hold, now)
         {
             self.members.clear();
         }
         Releasing::new(self.members.drain(..).map(|member| {
-            member.grant.give_back(&self.hold, now);
+            member.grant.remove_hold(&self.hold, now);
             member.grant
         }))
     }
@@ -186,7 +186,7 @@ impl Drop for HeldLock {
     fn drop(&mut self) {
         // Without members, the hold was released or leaked already, and there is no need to read the clock.
         if !self.members.is_empty() {
-            drop(self.give_back(clock::now()));
+            drop(self.into_release(clock::now()));
         }
     }
 }

@@ -50,7 +50,7 @@ impl Keep {
                 let is_over = wait(&engine, until).await;
                 let now = clock::now();
                 for MemberHold { grant, .. } in &members {
-                    if is_over { grant.give_back(&hold, now) } else { grant.leak(&hold) }
+                    if is_over { grant.remove_hold(&hold, now) } else { grant.leak(&hold) }
                 }
                 // Dropped, so the background releases them.
                 drop(Releasing::new(members.into_iter().map(|member| member.grant)));

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use crate::base::fault::Fault;
 use crate::engine::gather::{gather, vote};
 use crate::engine::grant::Grant;
+use crate::engine::grant::owner_grants::OwnerKey;
 use crate::engine::per_member::PerMember;
 use crate::engine::retry::Tries;
 
 /// What one member contributes to a hold.
 pub(crate) struct MemberHold {
     pub(crate) grant: Arc<Grant>,
+    /// Whose hold it is.
+    pub(crate) owner: OwnerKey,
     pub(crate) member: usize,
 }
 

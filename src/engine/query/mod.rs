@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::future::try_join_all;
 
 use super::gather::{gather, is_decided};
-use super::grant::releasing::report_release;
+use super::grant::report_release;
 use super::handle::{Handle, Member};
 use super::lock_ref::{LockRef, NOT_A_LOCK, check_name};
 use super::retry::Tries;
@@ -91,7 +91,7 @@ async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), F
     let call = lock.protocol.release(lock.holder(&owner, holding.grant), 0);
     // Perhaps the hold is of this client. From here on, also while the command is under way, readers do not join it, and it is not
     // passed on to those who wait for it.
-    lock.engine.shares.close(&lock.keys.lock);
+    lock.engine.read_grants.close(&lock.keys.lock);
     if let Some((line, _)) = lock.engine.wait_queues.line_of(&lock.keys) {
         line.granted_anew(clock::now());
     }

@@ -11,36 +11,17 @@ use crate::base::clock::{self, Moment};
 use crate::base::config::LockConfig;
 use crate::base::fault::Fault;
 use crate::base::jitter;
+use crate::engine::grant::Grant;
 use crate::engine::upkeep::scheduler::{Duty, Key};
-use crate::protocol::{Call, PlaceReply, parse_heartbeat};
+use crate::protocol::{PlaceReply, parse_heartbeat};
 use crate::report::Limit;
-use crate::store::{Route, Store};
+use crate::store::Store;
 
 /// Ticks for each period.
 const TICKS: u32 = 16;
 
 /// After a transient fault, a heartbeat is retried after the period divided by this.
 const RETRY: u32 = 4;
-
-/// A place in the queue of a fair lock.
-pub(crate) trait Place: Send + Sync {
-    /// Begins what is due. False: there is no place to keep, or its waiter was woken and does not attempt.
-    fn begin(self: Arc<Self>, key: Key, period: Duration) -> bool;
-
-    fn route(&self) -> Route;
-
-    /// The key of the lock.
-    fn lock(&self) -> &Arc<str>;
-
-    /// The waiter, as the server knows it.
-    fn waiter(&self) -> String;
-
-    /// The heartbeat of these waiters of the lock.
-    fn heartbeat(&self, waiters: String) -> Call;
-
-    /// The heartbeat has ended. The next one is due at `next`. `wakes`: the waiter has to attempt now.
-    fn heard_of(self: Arc<Self>, next: Moment, wakes: bool);
-}
 
 /// The duty of sending heartbeats.
 pub(crate) struct Heartbeat {
@@ -66,10 +47,10 @@ impl Heartbeat {
         earliest.plus(Duration::from_nanos((period - since) % period))
     }
 
-    async fn beat(&self, places: &[Arc<dyn Place>]) -> Result<(Moment, Vec<PlaceReply>), Fault> {
+    async fn beat(&self, places: &[Arc<Grant>]) -> Result<(Moment, Vec<PlaceReply>), Fault> {
         let waiters: Vec<String> = places.iter().map(|place| place.waiter()).collect();
         let call = places[0].heartbeat(waiters.join(" "));
-        let connection = self.store.connection(places[0].route()).await?;
+        let connection = self.store.connection(places[0].lock.route).await?;
         let sent = clock::now();
         let reply = self.store.run_at_most(self.limit, &connection, &call).await?;
         Ok((sent, parse_heartbeat(&reply, places.len())?))
@@ -77,7 +58,7 @@ impl Heartbeat {
 }
 
 impl Duty for Heartbeat {
-    type Item = dyn Place;
+    type Item = Grant;
     type Group = Arc<str>;
 
     fn tick(&self) -> Duration {
@@ -88,11 +69,11 @@ impl Duty for Heartbeat {
         Duration::ZERO // the places of one lock are due together
     }
 
-    fn begin(&self, place: &Arc<dyn Place>, key: Key) -> Option<Arc<str>> {
-        Arc::clone(place).begin(key, self.period).then(|| Arc::clone(place.lock()))
+    fn begin(&self, place: &Arc<Grant>, key: Key) -> Option<Arc<str>> {
+        place.begin_heartbeat(key, self.period).then(|| Arc::clone(&place.lock.keys.lock))
     }
 
-    async fn run(&self, lock: Arc<str>, places: Vec<Arc<dyn Place>>) {
+    async fn run(&self, lock: Arc<str>, places: Vec<Arc<Grant>>) {
         match self.beat(&places).await {
             Ok((sent, replies)) => {
                 for (place, reply) in places.into_iter().zip(replies) {
@@ -106,7 +87,7 @@ impl Duty for Heartbeat {
             Err(fault) => {
                 if let Some(unreported) = self.failures.ask() {
                     tracing::warn!(
-                        %fault, key = &*lock, server = &*self.store.address(places[0].route()), places = places.len(), unreported,
+                        %fault, key = &*lock, server = &*self.store.address(places[0].lock.route), places = places.len(), unreported,
                         "places in a queue were not kept, trying again"
                     );
                 }

@@ -13,10 +13,11 @@ use crate::base::clock::{self, Moment};
 use crate::base::config::LockConfig;
 use crate::base::fault::{Fault, FaultKind};
 use crate::base::jitter;
+use crate::engine::grant::Grant;
 use crate::engine::upkeep::scheduler::{Duty, Key};
-use crate::protocol::{Batch, Row, millis, parse_renewal};
+use crate::protocol::{millis, parse_renewal};
 use crate::report::Limit;
-use crate::store::{Route, Store};
+use crate::store::Store;
 
 /// Ticks for each period.
 const TICKS: u32 = 16;
@@ -24,38 +25,8 @@ const TICKS: u32 = 16;
 /// After a transient fault, a renewal is retried after the period divided by this.
 const RETRY: u32 = 16;
 
-/// Something that the watchdog serves: the holds of one owner on one lock of one server.
-pub(crate) trait Renewable: Send + Sync {
-    /// Begins what is due. Returns the lease to ask for; zero changes the lease only if somebody shortened it. `None`: there is
-    /// nothing to renew.
-    fn begin(self: Arc<Self>, key: Key, now: Moment) -> Option<Duration>;
-
-    fn route(&self) -> Route;
-
-    /// The script that renews it.
-    fn script(&self) -> &'static Batch;
-
-    /// Its row in a batch.
-    fn row(&self) -> Row;
-
-    /// Whether other clients can shorten its lease, as Java's watchdog does to a read-write lock.
-    fn is_shared(&self) -> bool;
-
-    /// The renewal that was sent at `sent` has succeeded. The next one is due at `next`.
-    fn renewed(self: Arc<Self>, sent: Moment, next: Moment);
-
-    /// The server does not have it any more.
-    fn gone(self: Arc<Self>);
-
-    /// The renewal failed. It is due again at `next`.
-    fn failed(self: Arc<Self>, next: Moment);
-
-    /// Describes who holds this lock. `None`: nobody, or it is another lock.
-    fn holder_of(&self, lock: &str) -> Option<String>;
-}
-
 /// The holds that one command renews.
-type Items = Vec<Arc<dyn Renewable>>;
+type Items = Vec<Arc<Grant>>;
 
 /// The duty of renewing leases.
 pub(crate) struct Renewal {
@@ -94,7 +65,7 @@ impl Renewal {
         let rows = |items: &Items| items.iter().map(|item| item.row()).collect::<Vec<_>>();
         let call = |items: &Items| items[0].script().call(millis(lease), rows(items));
         let calls: Vec<_> = batches.iter().map(call).collect();
-        let connection = self.store.connection(batches[0][0].route()).await;
+        let connection = self.store.connection(batches[0][0].lock.route).await;
         let sent = clock::now();
         let replies = match connection {
             // A silent connection must not cost a lease: there has to be time for another try.
@@ -125,7 +96,7 @@ impl Renewal {
                 let next = sent.plus(self.period(item.is_shared()));
                 item.renewed(sent, next);
             } else {
-                item.gone();
+                item.renewal_found_nothing();
             }
         }
     }
@@ -133,7 +104,7 @@ impl Renewal {
     fn failed(&self, items: Items, fault: &Fault) {
         if let Some(unreported) = self.failures.ask() {
             tracing::warn!(
-                %fault, server = &*self.store.address(items[0].route()), locks = items.len(), unreported,
+                %fault, server = &*self.store.address(items[0].lock.route), locks = items.len(), unreported,
                 "leases were not renewed, trying again"
             );
         }
@@ -141,13 +112,13 @@ impl Renewal {
             // A renewal that is refused is not sent more often than one that succeeds.
             let period = self.period(item.is_shared());
             let pause = if fault.is_transient() { period / RETRY } else { period };
-            item.failed(clock::now().plus(jitter::around(pause)));
+            item.renewal_failed(clock::now().plus(jitter::around(pause)));
         }
     }
 }
 
 impl Duty for Renewal {
-    type Item = dyn Renewable;
+    type Item = Grant;
     type Group = (Arc<str>, &'static str, Duration);
 
     fn tick(&self) -> Duration {
@@ -158,12 +129,12 @@ impl Duty for Renewal {
         self.tick() * 2
     }
 
-    fn begin(&self, item: &Arc<dyn Renewable>, key: Key) -> Option<Self::Group> {
-        let lease = Arc::clone(item).begin(key, clock::now())?;
-        Some((self.store.address(item.route()), item.script().file(), lease))
+    fn begin(&self, item: &Arc<Grant>, key: Key) -> Option<Self::Group> {
+        let lease = item.begin_renewal(key, clock::now())?;
+        Some((self.store.address(item.lock.route), item.script().file(), lease))
     }
 
-    async fn run(&self, (.., lease): Self::Group, items: Vec<Arc<dyn Renewable>>) {
+    async fn run(&self, (.., lease): Self::Group, items: Vec<Arc<Grant>>) {
         let split = self.serve(lease, by_slot(items)).await;
         // Each alone goes where its key is.
         join_all(split.into_iter().map(|item| self.serve(lease, vec![vec![item]]))).await;
@@ -174,7 +145,7 @@ impl Duty for Renewal {
 fn by_slot(items: Items) -> Vec<Items> {
     let mut batches = BTreeMap::<u16, Items>::new();
     for item in items {
-        batches.entry(item.route().slot()).or_default().push(item);
+        batches.entry(item.lock.route.slot()).or_default().push(item);
     }
     batches.into_values().collect()
 }

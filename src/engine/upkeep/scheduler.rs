@@ -26,7 +26,7 @@ const RUSH: Duration = Duration::from_millis(100);
 
 /// What is done for items, again and again.
 pub(crate) trait Duty: Send + Sync + 'static {
-    type Item: ?Sized + Send + Sync;
+    type Item: Send + Sync;
     /// What the items of one batch have in common.
     type Group: Clone + Ord + Send;
 
@@ -52,7 +52,7 @@ struct Shared<D: Duty> {
     stir: Notify,
 }
 
-struct List<T: ?Sized> {
+struct List<T> {
     due: BTreeMap<Key, Arc<T>>,
     /// Distinguishes items that are due in the same nanosecond.
     next: u64,
@@ -88,10 +88,6 @@ impl Slot {
     /// Ends what [`begin`](Self::begin) began.
     pub(crate) const fn end(&mut self) {
         self.is_running = false;
-    }
-
-    pub(crate) const fn is_running(&self) -> bool {
-        self.is_running
     }
 
     /// Whether the item is due at some time, or running.

@@ -1,9 +1,9 @@
-//! What a wait queue knows for passing on.
+//! What a wait queue knows for handing holds over.
 
 use std::time::Duration;
 
 use crate::base::clock::Moment;
-use crate::engine::grant::seat::Seat;
+use crate::engine::grant::offer::Offer;
 
 /// After a release for other clients, the waiters here do not attempt for this time. Otherwise the client that releases mostly wins,
 /// because it needs no message.
@@ -14,9 +14,6 @@ const COURTESY_BEFORE_REPLY: Duration = Duration::from_millis(10);
 
 /// A waiter in front that was woken so long ago and did nothing is perhaps a future that nobody polls.
 pub(crate) const IDLE: Duration = Duration::from_millis(10);
-
-/// A place among those who share a hold, as long as it lives.
-pub(crate) type Claim = Box<dyn Send + Sync>;
 
 /// Whom the message about a release reached.
 #[derive(Clone, Copy)]
@@ -36,16 +33,16 @@ impl Told {
     }
 }
 
-/// What one wait queue knows for passing on.
+/// What one wait queue knows for handing holds over.
 #[derive(Default)]
 pub(crate) struct Line {
-    /// The hold that the waiter in front is to take.
-    pub(crate) seat: Option<Seat>,
-    /// A share of the readers' hold, so that it is not released before those who wait here can join it. Dropping it leaves.
-    pub(crate) claim: Option<Claim>,
-    /// Counts the holds and claims that were put here.
-    pub(crate) passes: u64,
-    /// Waiters that cannot take a hold of another owner. The order is first come, first served, so while there is one, nobody passes on.
+    /// A hold of this client: for the waiter in front to take, or for the readers here to join.
+    pub(crate) offer: Option<Offer>,
+    /// Counts the offers that were put here.
+    pub(crate) offers: u64,
+    /// A message came, or perhaps one was missed, since a waiter here last attempted: perhaps the hold of this client was removed.
+    pub(crate) is_disturbed: bool,
+    /// Waiters that cannot take a hold of another owner. The order is first come, first served, so while there is one, nothing is handed over.
     pub(crate) unable: usize,
     /// A job takes back what nobody takes.
     pub(crate) is_watched: bool,

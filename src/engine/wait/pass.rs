@@ -1,4 +1,4 @@
-//! Passing a hold on to the next waiter of the same client.
+//! Handing a hold over to the next waiter of the same client.
 
 use std::sync::Arc;
 
@@ -11,25 +11,26 @@ use crate::engine::upkeep::background::Background;
 use crate::engine::wait::line::IDLE;
 use crate::engine::wait::queue::WaitQueue;
 
-/// Passes a hold on to the first waiter of this client for the lock. False: the hold has to be released.
+/// Hands a hold over to the first waiter of this client for the lock. False: the hold has to be released.
 ///
 /// The hold stays on the server all the time, so no other client can enter in between.
-pub(crate) fn pass_on(grant: &Arc<Grant>, hold: &Arc<Hold>, now: Moment) -> bool {
+pub(crate) fn hand_over(grant: &Arc<Grant>, hold: &Arc<Hold>, now: Moment) -> bool {
     let engine = &grant.lock.engine;
-    let pass_time = engine.config.pass_time();
-    if pass_time.is_zero() || !grant.lock.protocol.can_be_passed_on() || !hold.has_one_member() {
+    let hand_over_time = engine.config.pass_time();
+    if hand_over_time.is_zero() || !grant.lock.protocol.can_be_passed_on() || !hold.has_one_member() {
         return false;
     }
     let Some((queue, _)) = engine.wait_queues.line_of(&grant.lock.keys) else { return false };
     if engine.check_open().is_err() {
         return false;
     }
-    let is_passed =
-        queue.offer(pass_time, now, |pass_time, granted_at| grant.pass_on(hold, pass_time, granted_at, now));
-    if is_passed {
+    let is_offered = queue.offer(hand_over_time, now, |hand_over_time, granted_at| {
+        grant.hand_over(hold, hand_over_time, granted_at, now)
+    });
+    if is_offered {
         watch(&queue, &engine.background);
     }
-    is_passed
+    is_offered
 }
 
 /// Takes back what nobody takes out of a queue, in the background.

@@ -80,7 +80,7 @@ pub(crate) struct State {
     /// When an attempt was last sent, or since when a second waiter waits. `None` with one waiter, where it is not needed.
     attempted_at: Option<Moment>,
     /// An attempt was sent, and its answer was not seen yet.
-    is_attempting: bool,
+    pub(crate) is_attempting: bool,
     /// When the queue was woken, if no waiter attempted since.
     pub(crate) woken_at: Option<Moment>,
     /// When to attempt without a message: the lease of the holder has ended, or the pause after a fault.
@@ -144,7 +144,7 @@ impl WaitQueues {
         if state.waiters > 0 {
             return;
         }
-        _left = (state.line.seat.take(), state.line.claim.take());
+        _left = state.line.offer.take();
         let channel = &queue.key.channel;
         let Entry::Occupied(mut on_channel) = queues.entry(Arc::clone(channel)) else { return };
         let others = on_channel.get_mut();
@@ -237,6 +237,7 @@ impl WaitQueue {
     fn has_messages(&self, has_messages: bool) {
         let mut state = lock(&self.state);
         state.has_messages = has_messages;
+        state.line.is_disturbed = true;
         // A waiter with a place on the server attempts only when its turn comes. It need not attempt now, so nothing records that
         // it was woken.
         if !self.key.has_place {
@@ -248,7 +249,10 @@ impl WaitQueue {
 
     /// The lock is perhaps free.
     fn wake_up(&self) {
-        lock(&self.state).woken_at.get_or_insert_with(clock::now);
+        let mut state = lock(&self.state);
+        state.woken_at.get_or_insert_with(clock::now);
+        state.line.is_disturbed = true;
+        drop(state);
         self.wake.notify_one();
     }
 
@@ -296,9 +300,10 @@ impl WaitQueue {
 
     /// A waiter attempts now.
     pub(crate) fn attempts(&self) {
-        let _claim; // of a hold that this waiter could not join; left after the state is unlocked
+        let _offer; // which this waiter could not take; released after the state is unlocked
         let mut state = lock(&self.state);
-        _claim = state.line.claim.take();
+        _offer = state.line.offer.take();
+        state.line.is_disturbed = false;
         state.woken_at = None;
         state.is_attempting = true;
         state.attempted_at = (state.waiters > 1).then(clock::now);
@@ -329,9 +334,7 @@ impl WaitQueue {
 
     /// A waiter was granted the lock, with this lease.
     pub(crate) fn granted(&self, lease: Duration) {
-        let _seat; // of a hold that the server no longer has; released after the state is unlocked
         let mut state = lock(&self.state);
-        _seat = state.line.seat.take();
         if state.waiters == 1 {
             return;
         }

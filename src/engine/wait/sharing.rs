@@ -7,44 +7,56 @@ use tokio::time::sleep;
 
 use crate::base::clock::{self, Moment};
 use crate::base::sync::lock;
-use crate::engine::grant::seat::Seat;
-use crate::engine::wait::line::{Claim, IDLE, Told};
+use crate::engine::grant::offer::Offer;
+use crate::engine::wait::line::{IDLE, Told};
 use crate::engine::wait::queue::WaitQueue;
 
 impl WaitQueue {
     /// Puts a hold here, for the waiter in front. False: `hold` is to be released.
     pub(crate) fn offer(
         &self,
-        pass_time: Duration,
+        hand_over_time: Duration,
         now: Moment,
-        hold: impl FnOnce(Duration, Moment) -> Option<Seat>,
+        hold: impl FnOnce(Duration, Moment) -> Option<Offer>,
     ) -> bool {
         let mut state = lock(&self.state);
         let is_polled = state.woken_at.is_none_or(|at| now.since(at) < IDLE);
-        if state.waiters == 0 || state.line.unable > 0 || state.line.seat.is_some() || !is_polled {
+        // While the front attempts, or after a message, the server has perhaps granted the lock anew.
+        let is_certain = !state.is_attempting && !state.line.is_disturbed;
+        if state.waiters == 0
+            || state.line.unable > 0
+            || state.line.offer.is_some()
+            || !is_polled
+            || !is_certain
+        {
             return false;
         }
-        let Some(seat) = hold(state.line.pass_time(pass_time), state.line.granted_at.unwrap_or(Moment::PAST))
+        let Some(offer) =
+            hold(state.line.pass_time(hand_over_time), state.line.granted_at.unwrap_or(Moment::PAST))
         else {
             return false;
         };
-        state.line.seat = Some(seat);
-        state.line.passes += 1;
+        state.line.offer = Some(offer);
+        state.line.offers += 1;
         state.woken_at.get_or_insert(now);
         drop(state);
         self.wake.notify_one();
         true
     }
 
-    pub(crate) fn has_seat(&self) -> bool {
-        lock(&self.state).line.seat.is_some()
+    pub(crate) fn has_offer(&self) -> bool {
+        !self.key.is_shared && lock(&self.state).line.offer.is_some()
     }
 
-    pub(crate) fn take_seat(&self) -> Option<Seat> {
+    /// Takes the hold that is offered to the waiter in front.
+    pub(crate) fn take_offer(&self) -> Option<Offer> {
         let mut state = lock(&self.state);
-        let seat = state.line.seat.take()?;
+        let offer = state.line.offer.take()?;
         state.woken_at = None;
-        Some(seat)
+        let is_disturbed = state.line.is_disturbed;
+        drop(state);
+        // Perhaps the hold was removed. Then the server says who is next. Dropped with the queue unlocked.
+        (!is_disturbed).then_some(offer)
     }
 
     /// Whether the caller has to watch for holds that nobody takes.
@@ -54,14 +66,14 @@ impl WaitQueue {
 
     /// Takes back a hold that nobody took for `patience`: perhaps the waiter in front is a future that nobody polls.
     pub(crate) async fn take_back_what_nobody_takes(self: Arc<Self>, patience: Duration) {
-        let mut passes = 0;
+        let mut offers = 0;
         loop {
             sleep(patience).await;
-            let so_far = lock(&self.state).line.passes;
-            if so_far == passes {
+            let so_far = lock(&self.state).line.offers;
+            if so_far == offers {
                 break;
             }
-            passes = so_far;
+            offers = so_far;
         }
         self.takes_back();
     }
@@ -70,7 +82,7 @@ impl WaitQueue {
         let _left; // released after the queue is unlocked
         let mut state = lock(&self.state);
         state.line.is_watched = false;
-        _left = (state.line.seat.take(), state.line.claim.take());
+        _left = state.line.offer.take();
     }
 
     /// Whether others wait here than the one that asks.
@@ -78,11 +90,11 @@ impl WaitQueue {
         lock(&self.state).waiters > 1
     }
 
-    /// Keeps a hold for those who wait here, so that they can join it.
-    pub(crate) fn keeps(&self, claim: Claim) {
+    /// Keeps a hold for the readers that wait here, so that they can join it.
+    pub(crate) fn keeps(&self, offer: Offer) {
         let mut state = lock(&self.state);
-        state.line.passes += 1;
-        let before = state.line.claim.replace(claim);
+        state.line.offers += 1;
+        let before = state.line.offer.replace(offer);
         drop(state);
         drop(before); // with the queue unlocked
     }

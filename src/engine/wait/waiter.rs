@@ -7,13 +7,13 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::base::clock::{self, Moment};
+use crate::base::clock::Moment;
 use crate::base::config::LockConfig;
 use crate::base::fault::Fault;
 use crate::base::sync::Watched;
-use crate::engine::grant::seat::Seat;
+use crate::engine::grant::offer::Offer;
 use crate::engine::upkeep::background::Background;
-use crate::engine::wait::line::{COURTESY, Claim};
+use crate::engine::wait::line::COURTESY;
 use crate::engine::wait::pass::watch;
 use crate::engine::wait::queue::{QueueKey, Turn, WaitQueue, WaitQueues};
 use crate::metrics::Waiting;
@@ -88,12 +88,12 @@ impl<'a> Waiter<'a> {
         !self.queue.key.has_place || *self.queue.key.channel == *channel
     }
 
-    /// Waits until it is time to attempt, or to take a hold that was passed on. The waiter in front does not wait longer than `poll`.
+    /// Waits until it is time to attempt, or to take a hold that is offered. The waiter in front does not wait longer than `poll`.
     pub(crate) async fn next(&mut self, poll: Option<Duration>) {
         self.turn_comes(poll).await;
         loop {
             let left = self.queue.yields();
-            if left.is_zero() || self.has_seat() {
+            if left.is_zero() || self.has_offer() {
                 return;
             }
             // In steps, because the reply to the release makes it shorter.
@@ -101,27 +101,27 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Whether a hold was passed on to the waiter in front, that is, to this one.
-    pub(crate) fn has_seat(&self) -> bool {
-        matches!(self.position, Position::Front(_)) && self.queue.has_seat()
+    /// Whether a hold is offered to the waiter in front, that is, to this one.
+    pub(crate) fn has_offer(&self) -> bool {
+        matches!(self.position, Position::Front(_)) && self.queue.has_offer()
     }
 
-    /// Takes the hold that was passed on to the waiter in front.
-    pub(crate) fn take_seat(&mut self) -> Option<Seat> {
-        let seat = self.has_seat().then(|| self.queue.take_seat()).flatten()?;
+    /// Takes the hold that is offered to the waiter in front.
+    pub(crate) fn take_offer(&mut self) -> Option<Offer> {
+        let offer = self.has_offer().then(|| self.queue.take_offer()).flatten()?;
         // Otherwise it is dropped, that is, released: the waiter that it was meant for has left.
-        (self.is_able && seat.until() > clock::now()).then_some(seat)
+        self.is_able.then_some(offer)
     }
 
     /// Before a reader leaves with the lock, it keeps its hold for the readers that wait behind it: they cannot join it before they are
     /// polled, and perhaps this reader releases at once.
-    pub(crate) fn keeps_for_others(&self, claim: impl FnOnce() -> Option<Claim>, background: &Background) {
+    pub(crate) fn keeps_for_others(&self, offer: impl FnOnce() -> Option<Offer>, background: &Background) {
         if self.is_able
             && self.queue.key.is_shared
             && self.queue.has_followers()
-            && let Some(claim) = claim()
+            && let Some(offer) = offer()
         {
-            self.queue.keeps(claim);
+            self.queue.keeps(offer);
             watch(&self.queue, background);
         }
     }
@@ -148,7 +148,7 @@ impl<'a> Waiter<'a> {
         // The first waiter in a queue does not know whether the lock is free. The others know that it is held, and wait to be
         // woken.
         let is_first = std::mem::take(&mut self.is_fresh) && !self.queue.is_closed();
-        if is_first || self.must_attempt_at.is_some() || self.queue.has_seat() {
+        if is_first || self.must_attempt_at.is_some() || self.queue.has_offer() {
             return;
         }
         self.waiting.begins();
@@ -187,10 +187,10 @@ impl<'a> Waiter<'a> {
         self.queue.fault()
     }
 
-    /// Another owner holds the lock. The holder's lease lasts at most for the time `left`, if that is known. `may_be_copied`: a
+    /// Another owner holds the lock. The holder's lease lasts at most for the time `left`, if that is known. `may_run_late`: a
     /// copy of an earlier attempt can still run.
-    pub(crate) fn refused(&mut self, left: Option<Duration>, may_be_copied: bool) {
-        self.attempts_again(may_be_copied, self.config.safety_poll());
+    pub(crate) fn refused(&mut self, left: Option<Duration>, may_run_late: bool) {
+        self.attempts_again(may_run_late, self.config.safety_poll());
         self.queue.refused(left);
     }
 
@@ -205,16 +205,16 @@ impl<'a> Waiter<'a> {
         self.queue.granted(lease);
     }
 
-    /// Its attempt failed, and is retried after a pause. Returns for how long attempts have been failing. `may_be_copied`: this or
+    /// Its attempt failed, and is retried after a pause. Returns for how long attempts have been failing. `may_run_late`: this or
     /// an earlier attempt possibly ran, or a copy of it can still run.
-    pub(crate) fn failed(&mut self, fault: &Fault, pause: Duration, may_be_copied: bool) -> Duration {
-        self.attempts_again(may_be_copied, pause);
+    pub(crate) fn failed(&mut self, fault: &Fault, pause: Duration, may_run_late: bool) -> Duration {
+        self.attempts_again(may_run_late, pause);
         self.queue.failed(fault, pause)
     }
 
     /// The waiter in front attempts again anyway.
-    fn attempts_again(&mut self, may_be_copied: bool, pause: Duration) {
-        let must_attempt = may_be_copied && matches!(self.position, Position::Behind(_));
+    fn attempts_again(&mut self, may_run_late: bool, pause: Duration) {
+        let must_attempt = may_run_late && matches!(self.position, Position::Behind(_));
         self.must_attempt_at = must_attempt.then(|| Instant::now() + pause);
     }
 }
