@@ -138,7 +138,7 @@ impl<'a> Acquisition<'a> {
                 }
                 // Refused by a member for which this call does not wait yet.
                 (Round::Refused { member, left }, waits) => {
-                    let (member, mut waiter) = self.join(member);
+                    let (member, waiter) = self.join(member);
                     waiter.refused(left, may_run_late); // so it need not attempt before it is woken
                     *waits = Some((member, waiter));
                 }
@@ -150,7 +150,7 @@ impl<'a> Acquisition<'a> {
                     if !fault.is_transient() {
                         return Err(self.error(fault));
                     }
-                    let (member, mut waiter) = self.join(member);
+                    let (member, waiter) = self.join(member);
                     waiter.failed(&fault, pauses.after(&fault), may_run_late);
                     *waits = Some((member, waiter));
                 }
@@ -264,7 +264,7 @@ impl<'a> Acquisition<'a> {
 
     /// The time of a call that waited is up.
     async fn end_of_time(&mut self, waits: Option<(usize, Waiter<'_>)>) -> Result<Option<HeldLock>> {
-        let Some((member, mut waiter)) = waits else { return Err(self.error(late())) };
+        let Some((member, waiter)) = waits else { return Err(self.error(late())) };
         if let Some(fault) = waiter.fault() {
             return Err(self.error(fault));
         }

@@ -46,8 +46,8 @@ impl Members<'_> {
                 // It waits in the same queue, which need not be looked up.
                 Some((waits_for, waiter)) if *waits_for == index => waiter.granted_anew(self.at),
                 _ => {
-                    if let Some((line, _)) = engine.wait_queues.line_of(keys) {
-                        line.granted_anew(self.at);
+                    if let Some((queue, _)) = engine.wait_queues.exclusive_queue_of(keys) {
+                        queue.with(|machine| machine.granted_anew(self.at));
                     }
                 }
             }

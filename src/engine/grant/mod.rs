@@ -42,8 +42,7 @@ use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter;
 use crate::base::sync::lock;
 use crate::engine::upkeep::scheduler::Key;
-use crate::engine::wait::line::Told;
-use crate::engine::wait::queue::WaitQueue;
+use crate::engine::wait::queue::{Receivers, WaitQueue};
 use crate::metrics::Renewed;
 use crate::protocol::{
     AcquireReply, Arg, Batch, Call, HolderRef, ReleaseReply, Row, Waits, millis, parse_renewal,
@@ -232,9 +231,21 @@ impl Grant {
 
     // --- other owners of this client -----------------------------------------------------------------------------------
 
-    /// Offers a hold to another owner of this client, if the server granted it less than `hand_over_time` ago, and not before
-    /// `granted_at`. `None`: the hold has to be released.
-    pub(crate) fn hand_over(
+    /// Hands a hold over to the first waiter of this client for the lock. False: the hold has to be released.
+    ///
+    /// The hold stays on the server all the time, so no other client can enter in between.
+    pub(crate) fn hand_over(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) -> bool {
+        let engine = &self.lock.engine;
+        let Some((queue, _)) = self.waiters().filter(|_| hold.has_one_member()) else { return false };
+        let time = engine.config.pass_time();
+        engine.check_open().is_ok()
+            && queue.offer(time, now, &engine.background, |time, granted_at| {
+                self.offer(hold, time, granted_at, now)
+            })
+    }
+
+    /// Offers a hold, if the server granted it less than `hand_over_time` ago, and not before `granted_at`.
+    fn offer(
         self: &Arc<Self>,
         hold: &Arc<Hold>,
         hand_over_time: Duration,
@@ -504,19 +515,19 @@ impl Grant {
             (keep, desired.given_back.len(), keep == 0 && desired.was_held())
         };
         let connection = self.lock.connection().await?;
-        let line = if is_release { self.line() } else { None };
-        if let Some((line, _)) = &line {
-            line.releases();
+        let waiters = if is_release { self.waiters() } else { None };
+        if let Some((queue, _)) = &waiters {
+            queue.with(|machine| machine.release_begins(clock::now()));
         }
         let call = self.lock.protocol.release(self.holder(), keep);
         let was_released = std::mem::replace(&mut observed.was_released, keep == 0);
         let reply = self.lock.run(&connection, &call).await.and_then(|reply| ReleaseReply::parse(&reply));
-        if let Some((line, has_others)) = &line {
+        if let Some((queue, has_others)) = &waiters {
             // In a cluster, only those are counted that listen at the same server.
             let is_exact = !has_others && !self.lock.engine.store.is_cluster();
-            line.release_ended(match reply {
-                Ok(ReleaseReply::Released { told }) if is_exact => Some(Told::Exactly(told)),
-                Ok(ReleaseReply::Released { .. }) => Some(Told::PerhapsOthers),
+            queue.release_ended(match reply {
+                Ok(ReleaseReply::Released { told }) if is_exact => Some(Receivers::Exactly(told)),
+                Ok(ReleaseReply::Released { .. }) => Some(Receivers::PerhapsOthers),
                 _ => None,
             });
         }
@@ -548,10 +559,10 @@ impl Grant {
     }
 
     /// The waiters of this client to which a hold of this grant can be handed over.
-    fn line(&self) -> Option<(Arc<WaitQueue>, bool)> {
+    fn waiters(&self) -> Option<(Arc<WaitQueue>, bool)> {
         let LockRef { engine, protocol, keys, .. } = &*self.lock;
         let can_be = protocol.can_be_passed_on() && !engine.config.pass_time().is_zero();
-        can_be.then(|| engine.wait_queues.line_of(keys)).flatten()
+        can_be.then(|| engine.wait_queues.exclusive_queue_of(keys)).flatten()
     }
 
     /// Lowers the count on the server to the desired count while an attempt that nobody polls keeps the observed state locked.

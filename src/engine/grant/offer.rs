@@ -103,7 +103,7 @@ impl ReadGrants {
 fn joinable(target: &LockRef) -> Option<Arc<Grant>> {
     let LockRef { engine, keys, .. } = target;
     let grant = engine.read_grants.newest(&keys.lock)?;
-    let is_allowed = engine.wait_queues.line_of(keys).is_none() && engine.check_open().is_ok();
+    let is_allowed = engine.wait_queues.exclusive_queue_of(keys).is_none() && engine.check_open().is_ok();
     is_allowed.then_some(grant)
 }
 

@@ -17,7 +17,6 @@ use crate::engine::hold::release::{MemberHold, Releasing};
 use crate::engine::inside::inside;
 use crate::engine::per_member::PerMember;
 use crate::engine::retry::Tries;
-use crate::engine::wait::pass::hand_over;
 
 /// One hold on a lock. Dropping it releases the lock in the background.
 pub(crate) struct HeldLock {
@@ -151,7 +150,7 @@ impl HeldLock {
             return Releasing::default();
         }
         if let [only] = &self.members[..]
-            && hand_over(&only.grant, &self.hold, now)
+            && only.grant.hand_over(&self.hold, now)
         {
             self.members.clear();
         }

@@ -4,8 +4,6 @@
 //! Lock cohorting, after "Lock Cohorting: A General Technique for Designing NUMA Locks" (Dice, Marathe, Shavit; 2012): the client
 //! holds the lock on the server for a short time, and its owners take turns within that time.
 
-pub(crate) mod line;
-pub(crate) mod pass;
+mod machine;
 pub(crate) mod queue;
-mod sharing;
 pub(crate) mod waiter;

@@ -1,0 +1,633 @@
+//! The waiters of one client for one lock, as a pure state machine. No clock, no future and no mutex: events come in with the time, and
+//! what is to be done goes out as [`Effects`].
+//!
+//! The waiters stand in the order in which they came. The one in front attempts when the lock is perhaps free: nobody attempted before, a
+//! message came, the holder's lease ended, or a poll is due. The others cost nothing, and wait until they are in front. There are four
+//! exceptions, all for a front that does not act or for an answer that nobody else can find out:
+//!
+//! - Nobody attempted for two safety polls: perhaps the front is a future that nobody polls.
+//! - A copy of the waiter's own attempt can run late, so perhaps the server grants it the lock later.
+//! - Several readers can hold the lock together. A reader attempts when it comes, and when another reader was granted the lock.
+//! - A reader that came during another reader's attempt waits a moment for that answer, and then attempts.
+//!
+//! What the client knows about the lock is [`Knowledge`], and what a waiter does is [`State`]. A wake-up belongs to the queue and not to
+//! a waiter: an attempt that begins after it covers it, and if that attempt ends without an answer, the wake-up is there again.
+//!
+//! A hold that another owner of the client gives is an *offer*. The front takes it instead of attempting.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::base::clock::Moment;
+
+/// A waiter. A later one has a greater number.
+pub(crate) type Ticket = u64;
+
+/// Distinguishes queues, and has the times that a configuration sets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Rules {
+    /// Several owners can hold the lock together.
+    pub(crate) is_shared: bool,
+    /// The waiter also has a place in a queue on the server, and a heartbeat that tells it when its turn has come.
+    pub(crate) has_place: bool,
+    /// How often the front attempts by itself while messages arrive.
+    pub(crate) poll: Duration,
+    /// The same while none arrive.
+    pub(crate) poll_without_messages: Duration,
+    /// The waiters behind attempt if nobody did so for this time.
+    pub(crate) overlooked: Duration,
+    /// How long a reader waits for the answer to another reader's attempt.
+    pub(crate) answer: Duration,
+    /// A front that was woken so long ago and did nothing is perhaps a future that nobody polls.
+    pub(crate) stalled: Duration,
+    /// After a release for other clients, the waiters here do not attempt for this time. Otherwise the client that releases mostly wins,
+    /// because it needs no message.
+    pub(crate) yield_after_release: Duration,
+    /// The same while the release is under way: a message can be faster than the reply.
+    pub(crate) yield_before_reply: Duration,
+}
+
+impl Rules {
+    pub(crate) const fn new(is_shared: bool, has_place: bool, safety_poll: Duration) -> Self {
+        Self {
+            is_shared,
+            has_place,
+            poll: safety_poll,
+            poll_without_messages: Duration::from_millis(250),
+            overlooked: safety_poll.saturating_mul(2),
+            answer: Duration::from_millis(20),
+            stalled: Duration::from_millis(10),
+            yield_after_release: Duration::from_millis(1),
+            yield_before_reply: Duration::from_millis(10),
+        }
+    }
+}
+
+/// What the client knows about the lock.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Knowledge<F> {
+    /// No attempt of this queue was answered.
+    Unknown,
+    /// Another owner holds it, at most until then, if the time is known.
+    Held { until: Option<Moment> },
+    /// Several owners can hold it together, and a waiter of this queue was granted it.
+    Open,
+    /// The attempts fail since then. The next one comes after a pause.
+    Failing { since: Moment, retry_at: Moment, fault: F, was_held: bool },
+}
+
+/// What one waiter does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum State {
+    /// It waits. `poll_at`: when the front attempts by itself, once it has begun to wait.
+    Waiting {
+        poll_at: Option<Moment>,
+    },
+    /// A reader that came when the lock was perhaps free. It attempts without waiting for the front.
+    First,
+    /// A reader that waits for the answer to another reader's attempt until then, unless there were more answers than this.
+    ForAnswer {
+        until: Moment,
+        answers: u64,
+    },
+    Attempting,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Waiter {
+    state: State,
+    /// It can take a hold of another owner.
+    is_able: bool,
+    /// When it attempts again although others stand in front of it: a copy of its attempt can run late.
+    attempt_by: Option<Moment>,
+    /// The calls to all waiters that it has followed.
+    calls: u64,
+    joined_at: Moment,
+}
+
+/// Whether messages about the lock arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Messages {
+    NotSubscribed,
+    Subscribed,
+    Arrive,
+}
+
+/// An offer that nobody has taken.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Offered<O> {
+    offer: O,
+    at: Moment,
+}
+
+/// What a waiter does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// It attempts, or takes the offer.
+    Act,
+    /// It waits until then, or until it is woken. `subscribes`: it needs messages.
+    Wait { until: Moment, subscribes: bool },
+}
+
+/// Whom an event wakes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Wakes {
+    #[default]
+    Nobody,
+    Front,
+    All,
+}
+
+/// What is to be done after an event. Offers are dropped, and with that released, when no mutex is locked.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Effects<O> {
+    pub(crate) wakes: Wakes,
+    pub(crate) dropped: Option<O>,
+}
+
+impl<O> Effects<O> {
+    const fn wakes(wakes: Wakes) -> Self {
+        Self { wakes, dropped: None }
+    }
+}
+
+/// `O`: a hold that another owner of this client offers. `F`: why an attempt failed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Machine<O, F> {
+    rules: Rules,
+    waiters: BTreeMap<Ticket, Waiter>,
+    next: Ticket,
+    attempting: usize,
+    /// Waiters that cannot take a hold of another owner. The order is first come, first served, so while there is one, nothing is
+    /// handed over.
+    unable: usize,
+    knowledge: Knowledge<F>,
+    messages: Messages,
+    /// The lock is perhaps free, and no waiter has begun an attempt since.
+    is_woken: bool,
+    /// Since when. `None` for a wake-up that is no news of the lock.
+    woken_at: Option<Moment>,
+    /// When an attempt last began while others waited.
+    attempted_at: Option<Moment>,
+    /// Counts the calls to all readers.
+    calls: u64,
+    /// Counts the refusals.
+    answers: u64,
+    offered: Option<Offered<O>>,
+    /// When the server last granted the lock to this client. Holds of an earlier grant are gone.
+    granted_at: Moment,
+    /// A message came, or perhaps one was missed, since the server granted the lock to this client: perhaps its hold was removed.
+    is_disturbed: bool,
+    /// None came since a waiter last began an attempt.
+    is_quiet: bool,
+    /// The message about the last release reached other clients.
+    others_wait: bool,
+    /// Until then, other clients come first.
+    yields_until: Moment,
+}
+
+/// Longer than any wait.
+const NEVER: Moment = Moment::from_nanos(u64::MAX);
+
+impl<O, F: Clone> Machine<O, F> {
+    pub(crate) const fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            waiters: BTreeMap::new(),
+            next: 0,
+            attempting: 0,
+            unable: 0,
+            knowledge: Knowledge::Unknown,
+            messages: Messages::NotSubscribed,
+            is_woken: false,
+            woken_at: None,
+            attempted_at: None,
+            calls: 0,
+            answers: 0,
+            offered: None,
+            granted_at: Moment::PAST,
+            is_disturbed: false,
+            is_quiet: true,
+            others_wait: false,
+            yields_until: Moment::PAST,
+        }
+    }
+
+    // --- waiters -------------------------------------------------------------------------------------------------------
+
+    /// A waiter comes, behind all others.
+    pub(crate) fn join(&mut self, is_able: bool, now: Moment) -> Ticket {
+        let state = match self.rules.is_shared && !self.is_closed() {
+            // A reader shares what another reader is granted.
+            true if is_able && self.attempting > 0 => {
+                State::ForAnswer { until: now.plus(self.rules.answer), answers: self.answers }
+            }
+            true => State::First,
+            false => State::Waiting { poll_at: None },
+        };
+        let ticket = self.next;
+        self.next += 1;
+        let waiter = Waiter { state, is_able, attempt_by: None, calls: self.calls, joined_at: now };
+        self.waiters.insert(ticket, waiter);
+        self.unable += usize::from(!is_able);
+        if self.waiters.len() > 1 {
+            self.attempted_at.get_or_insert(now);
+        }
+        ticket
+    }
+
+    /// What a waiter does next. `by`: when it attempts at the latest, if it is in front. `around`: draws a time near this one.
+    pub(crate) fn next(
+        &mut self,
+        ticket: Ticket,
+        by: Option<Moment>,
+        now: Moment,
+        around: impl FnOnce(Duration) -> Duration,
+    ) -> Next {
+        let is_front = self.is_front(ticket);
+        if is_front && self.has_offer() {
+            return Next::Act;
+        }
+        let acts_at =
+            if is_front { self.front_acts_at(ticket, by, now, around) } else { self.acts_at(ticket) };
+        let until = acts_at.max(self.yields_until);
+        if until <= now {
+            return Next::Act;
+        }
+        // A waiter that only yields knows already what it waits for.
+        let subscribes = is_front && acts_at > now && self.messages == Messages::NotSubscribed;
+        Next::Wait { until, subscribes }
+    }
+
+    fn front_acts_at(
+        &mut self,
+        ticket: Ticket,
+        by: Option<Moment>,
+        now: Moment,
+        around: impl FnOnce(Duration) -> Duration,
+    ) -> Moment {
+        let own = self.own_time(ticket);
+        let retry_at = match &self.knowledge {
+            _ if self.is_woken => return now,
+            Knowledge::Unknown | Knowledge::Open => return now,
+            Knowledge::Held { until } => until.unwrap_or(NEVER),
+            Knowledge::Failing { retry_at, .. } => *retry_at,
+        };
+        let poll = match self.messages {
+            _ if self.rules.has_place => None, // its heartbeat tells it
+            Messages::Arrive => Some(self.rules.poll),
+            _ => Some(self.rules.poll_without_messages.min(self.rules.poll)),
+        };
+        let Some(waiter) = self.waiters.get_mut(&ticket) else { return NEVER };
+        if waiter.attempt_by.is_some() {
+            return now; // perhaps it has the lock already
+        }
+        if let State::ForAnswer { .. } = waiter.state {
+            waiter.state = State::Waiting { poll_at: None };
+        }
+        let poll_at = match &mut waiter.state {
+            State::Waiting { poll_at } => {
+                *poll_at.get_or_insert_with(|| poll.map_or(NEVER, |poll| now.plus(around(poll))))
+            }
+            _ => NEVER,
+        };
+        own.min(retry_at).min(poll_at).min(by.unwrap_or(NEVER))
+    }
+
+    /// When a waiter behind others attempts.
+    fn acts_at(&self, ticket: Ticket) -> Moment {
+        let joined_at = self.waiters.get(&ticket).map_or(NEVER, |waiter| waiter.joined_at);
+        let overlooked = self.attempted_at.unwrap_or(joined_at).plus(self.rules.overlooked);
+        self.own_time(ticket).min(overlooked)
+    }
+
+    /// When a waiter attempts wherever it stands.
+    fn own_time(&self, ticket: Ticket) -> Moment {
+        let Some(waiter) = self.waiters.get(&ticket) else { return NEVER };
+        let for_answer = match waiter.state {
+            State::First => return Moment::PAST,
+            _ if waiter.calls != self.calls => return Moment::PAST,
+            State::ForAnswer { until, answers } if answers == self.answers => until,
+            _ => NEVER,
+        };
+        waiter.attempt_by.unwrap_or(NEVER).min(for_answer)
+    }
+
+    /// A waiter begins an attempt.
+    pub(crate) fn attempts(&mut self, ticket: Ticket, now: Moment) -> Effects<O> {
+        // It could not take this offer, or join this hold.
+        let is_for_it = self.rules.is_shared || self.is_front(ticket);
+        let dropped = if is_for_it { self.take() } else { None };
+        let calls = self.calls;
+        if let Some(waiter) = self.waiters.get_mut(&ticket) {
+            waiter.state = State::Attempting;
+            waiter.attempt_by = None;
+            waiter.calls = calls;
+            self.attempting += 1;
+        }
+        (self.is_woken, self.woken_at, self.is_quiet) = (false, None, true);
+        self.attempted_at = (self.waiters.len() > 1).then_some(now);
+        Effects { wakes: Wakes::Nobody, dropped }
+    }
+
+    /// An attempt was refused: another owner holds the lock. Its lease lasts at most for the time `left`, if that is known.
+    /// `may_run_late`: a copy of an attempt can still run.
+    pub(crate) fn refused(
+        &mut self,
+        ticket: Ticket,
+        left: Option<Duration>,
+        may_run_late: bool,
+        now: Moment,
+    ) {
+        self.ends_attempt(ticket, may_run_late.then(|| now.plus(self.rules.poll)));
+        self.is_held(left, now);
+    }
+
+    /// An attempt failed. Attempts go on after a pause. Returns for how long they have been failing.
+    pub(crate) fn failed(
+        &mut self,
+        ticket: Ticket,
+        fault: F,
+        pause: Duration,
+        may_run_late: bool,
+        now: Moment,
+    ) -> Duration {
+        let retry_at = now.plus(pause);
+        self.ends_attempt(ticket, may_run_late.then_some(retry_at));
+        let (since, was_held) = match &self.knowledge {
+            Knowledge::Failing { since, was_held, .. } => (*since, *was_held),
+            _ => (now, self.is_answered()),
+        };
+        self.knowledge = Knowledge::Failing { since, retry_at, fault, was_held };
+        now.since(since)
+    }
+
+    fn ends_attempt(&mut self, ticket: Ticket, again_at: Option<Moment>) {
+        // The front attempts again anyway.
+        let attempt_by = again_at.filter(|_| !self.is_front(ticket));
+        if let Some(waiter) = self.waiters.get_mut(&ticket) {
+            if waiter.state == State::Attempting {
+                self.attempting -= 1;
+            }
+            waiter.state = State::Waiting { poll_at: None };
+            waiter.attempt_by = attempt_by;
+        }
+    }
+
+    fn is_held(&mut self, left: Option<Duration>, now: Moment) {
+        self.knowledge = Knowledge::Held { until: left.map(|left| now.plus(left)) };
+        self.answers += 1;
+    }
+
+    /// A waiter leaves with the lock, which it has for this lease.
+    pub(crate) fn leaves_with_lock(&mut self, ticket: Ticket, lease: Duration, now: Moment) -> Effects<O> {
+        let was_attempting = self.remove(ticket) == Some(State::Attempting);
+        if self.waiters.is_empty() {
+            return self.ends();
+        }
+        if self.rules.is_shared {
+            if let Knowledge::Open = self.knowledge {
+                return Effects::wakes(Wakes::Front);
+            }
+            // All waiters can be granted the lock, too.
+            self.knowledge = Knowledge::Open;
+            self.calls += 1;
+            return Effects::wakes(Wakes::All);
+        }
+        self.is_held(Some(lease), now);
+        // The server granted the lock anew, so it does not have the hold any more that is offered here.
+        let dropped = if was_attempting { self.take() } else { None };
+        Effects { wakes: Wakes::Front, dropped }
+    }
+
+    /// A waiter leaves without the lock.
+    pub(crate) fn leaves(&mut self, ticket: Ticket) -> Effects<O> {
+        if self.remove(ticket) == Some(State::Attempting) {
+            // The wake-up that led to its attempt.
+            self.is_woken = true;
+        }
+        if self.waiters.is_empty() { self.ends() } else { Effects::wakes(Wakes::Front) }
+    }
+
+    fn remove(&mut self, ticket: Ticket) -> Option<State> {
+        let waiter = self.waiters.remove(&ticket)?;
+        self.unable -= usize::from(!waiter.is_able);
+        self.attempting -= usize::from(waiter.state == State::Attempting);
+        Some(waiter.state)
+    }
+
+    fn ends(&mut self) -> Effects<O> {
+        Effects { wakes: Wakes::Nobody, dropped: self.take() }
+    }
+
+    fn is_front(&self, ticket: Ticket) -> bool {
+        self.waiters.first_key_value().is_some_and(|(front, _)| *front == ticket)
+    }
+
+    pub(crate) fn front(&self) -> Option<Ticket> {
+        self.waiters.first_key_value().map(|(front, _)| *front)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    /// Whether others wait than one.
+    pub(crate) fn has_followers(&self) -> bool {
+        self.waiters.len() > 1
+    }
+
+    // --- messages ------------------------------------------------------------------------------------------------------
+
+    /// The lock is perhaps free.
+    pub(crate) fn wakes(&mut self, now: Moment) -> Effects<O> {
+        self.is_woken = true;
+        self.woken_at.get_or_insert(now);
+        self.disturbs();
+        Effects::wakes(Wakes::Front)
+    }
+
+    const fn disturbs(&mut self) {
+        (self.is_disturbed, self.is_quiet) = (true, false);
+    }
+
+    /// The queue is subscribed. False: it was already.
+    pub(crate) fn subscribes(&mut self) -> bool {
+        let is_new = self.messages == Messages::NotSubscribed;
+        if is_new {
+            self.messages = Messages::Subscribed;
+        }
+        is_new
+    }
+
+    pub(crate) fn is_subscribed(&self) -> bool {
+        self.messages != Messages::NotSubscribed
+    }
+
+    /// Messages arrive from now on, or do not arrive any more. In both cases, a message was perhaps missed.
+    pub(crate) fn has_messages(&mut self, has_messages: bool, now: Moment) -> Effects<O> {
+        match self.messages {
+            // About a subscription of waiters that have left.
+            Messages::NotSubscribed => return Effects::wakes(Wakes::Nobody),
+            Messages::Subscribed if !has_messages => return Effects::wakes(Wakes::Nobody),
+            _ => {}
+        }
+        self.messages = if has_messages { Messages::Arrive } else { Messages::Subscribed };
+        self.is_woken = true;
+        if !has_messages {
+            self.disturbs();
+        }
+        // A waiter with a place on the server attempts only when its turn comes. It need not attempt now, so nothing records that
+        // it was woken.
+        if !self.rules.has_place {
+            self.woken_at.get_or_insert(now);
+        }
+        Effects::wakes(Wakes::Front)
+    }
+
+    /// Whether a message wakes a waiter of this client, too.
+    pub(crate) fn gets_messages(&self) -> bool {
+        self.messages == Messages::Arrive
+    }
+
+    // --- other owners of this client -----------------------------------------------------------------------------------
+
+    /// Puts a hold here, for the front to take. `hold` gets the time for which holds are handed over, and the moment from which on the
+    /// server must have granted it. False: it is to be released.
+    pub(crate) fn offers(
+        &mut self,
+        hand_over_time: Duration,
+        now: Moment,
+        hold: impl FnOnce(Duration, Moment) -> Option<O>,
+    ) -> bool {
+        let is_polled = self.woken_at.is_none_or(|at| now.since(at) < self.rules.stalled);
+        // While somebody attempts, or after a message, the server has perhaps granted the lock anew.
+        let is_certain = self.attempting == 0 && !self.is_disturbed;
+        if self.waiters.is_empty() || self.unable > 0 || self.offered.is_some() || !is_polled || !is_certain {
+            return false;
+        }
+        let hand_over_time = if self.others_wait { hand_over_time * 2 / 5 } else { hand_over_time };
+        let Some(offer) = hold(hand_over_time, self.granted_at) else { return false };
+        self.offered = Some(Offered { offer, at: now });
+        self.woken_at.get_or_insert(now);
+        true
+    }
+
+    /// Keeps a hold for the readers that wait here, so that they can join it. They cannot join before they are polled, and perhaps the
+    /// reader that has it releases at once.
+    pub(crate) fn keeps(&mut self, offer: O, now: Moment) -> Effects<O> {
+        let dropped = self.offered.replace(Offered { offer, at: now }).map(|before| before.offer);
+        Effects { wakes: Wakes::Nobody, dropped }
+    }
+
+    /// Whether a hold is offered to the front.
+    pub(crate) const fn has_offer(&self) -> bool {
+        !self.rules.is_shared && self.offered.is_some()
+    }
+
+    /// The front takes the hold that is offered to it. Otherwise the hold is dropped: the waiter that it was meant for has left, or
+    /// perhaps the hold was removed.
+    pub(crate) fn takes_offer(&mut self, ticket: Ticket) -> (Option<O>, Effects<O>) {
+        if !self.is_front(ticket) || !self.has_offer() {
+            return (None, Effects::wakes(Wakes::Nobody));
+        }
+        let offer = self.take();
+        let is_able = self.waiters.get(&ticket).is_some_and(|waiter| waiter.is_able);
+        if is_able && !self.is_disturbed {
+            self.woken_at = None;
+            return (offer, Effects::wakes(Wakes::Nobody));
+        }
+        (None, Effects { wakes: Wakes::Nobody, dropped: offer })
+    }
+
+    /// Takes back an offer that nobody took. Returns when to look again, if there is a younger one.
+    pub(crate) fn takes_back(&mut self, now: Moment) -> Result<Effects<O>, Moment> {
+        match &self.offered {
+            Some(offered) if now.since(offered.at) < self.rules.stalled => {
+                Err(offered.at.plus(self.rules.stalled))
+            }
+            _ => Ok(self.ends()),
+        }
+    }
+
+    fn take(&mut self) -> Option<O> {
+        self.offered.take().map(|offered| offered.offer)
+    }
+
+    /// The server granted the lock to this client.
+    pub(crate) fn granted_anew(&mut self, at: Moment) {
+        self.granted_at = at;
+        self.is_disturbed = !self.is_quiet;
+    }
+
+    /// The lock is about to be released on the server.
+    pub(crate) fn release_begins(&mut self, now: Moment) {
+        self.yields_until =
+            if self.others_wait { now.plus(self.rules.yield_before_reply) } else { Moment::PAST };
+    }
+
+    /// The release ended. `others_wait`: its message reached other clients. `None`: it released nothing, or that is not certain.
+    pub(crate) fn release_ended(&mut self, others_wait: Option<bool>, now: Moment) -> Effects<O> {
+        self.others_wait = others_wait.unwrap_or(self.others_wait);
+        self.yields_until = match others_wait {
+            Some(true) => now.plus(self.rules.yield_after_release),
+            _ => Moment::PAST,
+        };
+        Effects::wakes(Wakes::Front)
+    }
+
+    // --- questions of calls with a time limit --------------------------------------------------------------------------
+
+    /// Whether it is known that another owner holds or held the lock.
+    pub(crate) const fn is_answered(&self) -> bool {
+        match &self.knowledge {
+            Knowledge::Unknown => false,
+            Knowledge::Held { .. } | Knowledge::Open => true,
+            Knowledge::Failing { was_held, .. } => *was_held,
+        }
+    }
+
+    /// Whether there is nothing to attempt for now.
+    const fn is_closed(&self) -> bool {
+        match &self.knowledge {
+            Knowledge::Unknown | Knowledge::Open => false,
+            Knowledge::Held { .. } => true,
+            Knowledge::Failing { was_held, .. } => *was_held,
+        }
+    }
+
+    /// The fault that prevents an answer.
+    pub(crate) fn fault(&self) -> Option<F> {
+        match &self.knowledge {
+            Knowledge::Failing { fault, .. } => Some(fault.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether another waiter than the one that asks should have attempted by now: the queue was woken, the lease of the holder
+    /// ended, or the answer to the last attempt did not come within `patience`.
+    pub(crate) fn is_overdue(&self, patience: Duration, now: Moment) -> bool {
+        let retry_at = match &self.knowledge {
+            Knowledge::Held { until } => *until,
+            Knowledge::Failing { retry_at, .. } => Some(*retry_at),
+            Knowledge::Unknown | Knowledge::Open => None,
+        };
+        if self.rules.has_place || !self.has_followers() {
+            false // there is nobody else
+        } else if self.attempting > 0 {
+            self.attempted_at.is_some_and(|at| now.since(at) > patience)
+        } else {
+            self.woken_at.is_some() || retry_at.is_some_and(|at| at < now)
+        }
+    }
+
+    /// Whether the front was woken longer than `patience` ago, and did not attempt since.
+    pub(crate) fn ignores_a_wake(&self, patience: Duration, now: Moment) -> bool {
+        self.woken_at.is_some_and(|at| now.since(at) > patience)
+    }
+}
+
+#[cfg(test)]
+#[path = "explorer.rs"]
+mod explorer;
