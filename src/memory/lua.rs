@@ -18,8 +18,8 @@ pub(super) trait Host {
     /// Runs a command.
     fn call(&mut self, words: &[Bytes]) -> Reply;
 
-    /// Whether there is a command with this name, in small letters.
-    fn knows(&self, name: &str) -> bool;
+    /// Whether the command with this name, in small letters, takes so many words. `None`: there is no such command.
+    fn takes(&self, name: &str, words: usize) -> Option<bool>;
 }
 
 struct Machine {
@@ -134,10 +134,14 @@ impl Machine {
                 .create_function(|lua, args: Variadic<Value>| to_lua(lua, &run_command(&host, &args)))?;
             let acl_check_cmd = scope.create_function(|lua, args: Variadic<Value>| {
                 let name = args.first().and_then(word).unwrap_or_default();
-                if host.borrow().knows(&String::from_utf8_lossy(&name).to_ascii_lowercase()) {
-                    return Ok(true);
-                }
-                let text = "ERR Invalid command passed to redis.acl_check_cmd()".to_owned();
+                let name = String::from_utf8_lossy(&name).to_ascii_lowercase();
+                // Redis 7.0 takes any number of words here.
+                let problem = match host.borrow().takes(&name, args.len()) {
+                    Some(true) => return Ok(true),
+                    Some(false) => "Wrong number of args for",
+                    None => "Invalid command passed to",
+                };
+                let text = format!("ERR {problem} redis.acl_check_cmd()");
                 let line = lua.inspect_stack(1, |caller| caller.current_line()).flatten();
                 Err(mlua::Error::external(Raised { text, line }))
             })?;
@@ -274,8 +278,8 @@ mod tests {
             if *words[0] == *b"fail" { Reply::Error("WRONGTYPE no".to_owned()) } else { Reply::list(words) }
         }
 
-        fn knows(&self, name: &str) -> bool {
-            name == "get"
+        fn takes(&self, name: &str, words: usize) -> Option<bool> {
+            (name == "get").then_some(words == 2)
         }
     }
 
@@ -307,6 +311,8 @@ mod tests {
         assert!(text("#!lua\n\nreturn redis.call('fail')").ends_with(", on @user_script:3."));
         assert!(text("#!lua\n\nreturn redis.call('fail')").starts_with("WRONGTYPE no script: hash of"));
         assert!(text("\nlocal a = nil + 1").starts_with("ERR user_script:2: attempt to perform arithmetic"));
+        assert!(text("return redis.acl_check_cmd('get')").starts_with("ERR Wrong number of args for"));
+        assert!(text("return redis.acl_check_cmd('put', 'a')").starts_with("ERR Invalid command"));
         assert!(text("return nothing").contains("nonexistent global variable 'nothing'"));
         assert!(text("a = 1").contains("readonly"));
         assert!(text("#!lua flags=no-writes\nreturn 1").contains("shebang"));

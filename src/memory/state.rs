@@ -348,8 +348,9 @@ impl Host for Data {
         reply.unwrap_or_else(|| Reply::Error("ERR Unknown Redis command called from script".to_owned()))
     }
 
-    fn knows(&self, name: &str) -> bool {
-        find(name).is_some() || COMMANDS.iter().any(|(other, _)| *other == name)
+    fn takes(&self, name: &str, words: usize) -> Option<bool> {
+        let other = || Some(takes(COMMANDS.iter().find(|(other, _)| *other == name)?.1, words));
+        find(name).map(|command| command.takes(words)).or_else(other)
     }
 }
 

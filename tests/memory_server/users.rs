@@ -73,6 +73,9 @@ async fn many_tasks_on_many_threads_lose_no_update() {
 #[tokio::test(start_paused = true)]
 async fn every_type_of_lock_works() {
     let locks = LockClient::in_memory().await.unwrap();
+    locks.fair_lock("fair").check().await.unwrap();
+    locks.fenced_lock("fenced").check().await.unwrap();
+    locks.read_write_lock("cache").into_write().check().await.unwrap();
     locks.fair_lock("fair").lock().await.unwrap().unlock().await.unwrap();
     let first = locks.fenced_lock("fenced").lock().await.unwrap();
     let token = first.token();
