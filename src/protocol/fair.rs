@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::exclusive;
-use super::keys::{LockKeys, fair_places, fair_queue, fair_scores, fair_tickets, lock_channel};
+use super::keys::{LockKeys, fair_records, fair_queue, fair_scores, fair_tickets, lock_channel};
 use super::rights::{self, Right};
 use super::script::{Arg, Batch, Call, Row};
 use super::scripts;
@@ -15,7 +15,7 @@ use crate::config::LockConfig;
 #[derive(Debug)]
 pub(crate) struct Fair;
 
-/// The queue, the scores, the places and the tickets.
+/// The queue, the scores, the records and the tickets.
 fn queue_keys(keys: &LockKeys) -> &[Arc<str>; 4] {
     keys.more[..].try_into().expect("BUG: a fair lock has these keys")
 }
@@ -34,7 +34,7 @@ impl Protocol for Fair {
     }
 
     fn keys(&self, lock: Arc<str>) -> LockKeys {
-        let more: [fn(&str) -> Arc<str>; 4] = [fair_queue, fair_scores, fair_places, fair_tickets];
+        let more: [fn(&str) -> Arc<str>; 4] = [fair_queue, fair_scores, fair_records, fair_tickets];
         LockKeys::new(lock, lock_channel, more)
     }
 
@@ -43,12 +43,12 @@ impl Protocol for Fair {
         if want > 1 {
             return exclusive::reenter(holder, want, lease);
         }
-        let [list, scores, places, tickets] = queue_keys(keys);
+        let [list, scores, records, tickets] = queue_keys(keys);
         scripts::fair_acquire(
             &keys.lock,
             list,
             scores,
-            places,
+            records,
             tickets,
             &keys.channel,
             owner,
@@ -60,12 +60,12 @@ impl Protocol for Fair {
 
     fn release(&self, holder: HolderRef<'_>, keep: u32) -> Call {
         let HolderRef { keys, owner, config, .. } = holder;
-        let [list, scores, places, tickets] = queue_keys(keys);
+        let [list, scores, records, tickets] = queue_keys(keys);
         scripts::fair_release(
             &keys.lock,
             list,
             scores,
-            places,
+            records,
             tickets,
             &keys.channel,
             owner,
@@ -109,12 +109,12 @@ impl Queue for Fair {
     }
 
     fn heartbeat(&self, keys: &LockKeys, config: &LockConfig, waiters: String) -> Call {
-        let [list, scores, places, tickets] = queue_keys(keys);
+        let [list, scores, records, tickets] = queue_keys(keys);
         scripts::fair_heartbeat(
             &keys.lock,
             list,
             scores,
-            places,
+            records,
             tickets,
             &keys.channel,
             millis(config.fair_allowance()),
