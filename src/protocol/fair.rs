@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::exclusive;
-use super::keys::{LockKeys, fair_records, fair_queue, fair_scores, fair_tickets, lock_channel};
+use super::keys::{LockKeys, fair_queue, fair_records, fair_scores, fair_tickets, lock_channel};
 use super::rights::{self, Right};
-use super::script::{Arg, Batch, Call, Row};
+use super::script::{Arg, Call};
 use super::scripts;
-use super::traits::{HolderRef, LockType, Protocol, Queue, Waits, millis};
+use super::traits::{HolderRef, LockType, Protocol, Queue, Traits, Waits, millis};
 use crate::config::LockConfig;
 
 /// The protocol of [`FairLock`](crate::FairLock).
@@ -25,12 +24,8 @@ fn java_wait(config: &LockConfig) -> u64 {
 }
 
 impl Protocol for Fair {
-    fn family(&self) -> &'static str {
-        "a fair lock"
-    }
-
-    fn lock_type(&self) -> LockType {
-        LockType::Fair
+    fn traits(&self) -> Traits {
+        Traits::new(LockType::Fair, "a fair lock")
     }
 
     fn keys(&self, lock: Arc<str>) -> LockKeys {
@@ -38,11 +33,8 @@ impl Protocol for Fair {
         LockKeys::new(lock, lock_channel, more)
     }
 
-    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, waits: Waits) -> Call {
+    fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, waits: Waits) -> Call {
         let HolderRef { keys, owner, config, .. } = holder;
-        if want > 1 {
-            return exclusive::reenter(holder, want, lease);
-        }
         let [list, scores, records, tickets] = queue_keys(keys);
         scripts::fair_acquire(
             &keys.lock,
@@ -72,18 +64,6 @@ impl Protocol for Fair {
             keep,
             java_wait(config),
         )
-    }
-
-    fn renewal(&self) -> &'static Batch {
-        &scripts::RLOCK_RENEW
-    }
-
-    fn renewal_row(&self, holder: HolderRef<'_>, _left: Duration) -> Row {
-        exclusive::renewal_row(holder)
-    }
-
-    fn state(&self, keys: &LockKeys) -> Call {
-        exclusive::state(keys)
     }
 
     fn rights(&self, keys: &LockKeys) -> Vec<Right> {
