@@ -1,8 +1,12 @@
-//! Copies the README and the pages of `docs/` for rustdoc, and adapts their links. In the repository, links are relative paths,
-//! which lead nowhere in rustdoc.
+//! Joins the scripts with what they include. Copies the README and the pages of `docs/` for rustdoc, and adapts their links: in the
+//! repository, links are relative paths, which lead nowhere in rustdoc.
 
 use std::path::Path;
 use std::{env, fs};
+
+#[path = "lua/join.rs"]
+#[allow(dead_code, unreachable_pub, reason = "tests use the same file")]
+mod join;
 
 /// Pages of `docs/` for maintainers, which are not in the guide of `src/lib.rs`.
 const NOT_IN_GUIDE: [&str; 1] = ["releasing"];
@@ -17,8 +21,19 @@ fn main() {
             copy(&format!("docs/{name}"), &out);
         }
     }
+    join_scripts(&Path::new(&out).join("lua"));
     println!("cargo::rerun-if-changed=README.md");
     println!("cargo::rerun-if-changed=docs");
+    println!("cargo::rerun-if-changed=lua");
+}
+
+fn join_scripts(folder: &Path) {
+    let lua = Path::new("lua");
+    for file in join::scripts(lua) {
+        let path = folder.join(&file);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("OUT_DIR is writable");
+        fs::write(path, join::joined(lua, &file)).expect("OUT_DIR is writable");
+    }
 }
 
 fn copy(page: &str, out: &str) {

@@ -6,7 +6,7 @@
 
   ARGV[1]  cursor  where to continue; 0: at the beginning
 
-  With  read/shared.lua
+  With  is_holder read_write/hold_keys read_write/grant_of read_write/longest
 
   Returns
     list  the cursor of the next part (0: there is none), and the mode (empty: there is none). Then four items for each field of
@@ -30,7 +30,7 @@ local answer = { part[1], mode or '' }
 for i = 1, #found, 2 do
   local field, value = found[i], found[i + 1]
   local lasts_ms, grant = left_ms, '0'
-  if is_read_write and field ~= 'mode' and not is_writer(field) and is_holder(field, value) then
+  if is_read_write and is_holder(field, value) then
     local keys, count = hold_keys(lock, field), math.min(tonumber(value), budget)
     budget = math.max(budget - count, 1)
     lasts_ms = longest(keys, count)

@@ -10,6 +10,8 @@
   ARGV[6]  channel     text: the channel of a lock, up to the colon
   ARGV[7]  rw_channel  text: the channel of a read-write lock, up to the colon
 
+  With  tag_of is_holder
+
   Returns
     list  the cursor of the next part (0: there is none). Then five items for each key that can be a lock: the key; 1 for a
           read-write lock, else 0; 1 if there is a counter, else 0; the waiters in the queue; and the connections that listen to
@@ -39,7 +41,7 @@ local function kind(key)
     return 1
   end
   local fields = redis.pcall('hrandfield', key, '2', 'withvalues')
-  if #fields == 2 and string.find(fields[1], '^%x+%-%x+%-%x+%-%x+%-%x+:%d+$') and string.find(fields[2], '^%d+$') then
+  if #fields == 2 and is_holder(fields[1], fields[2]) then
     return 0
   end
   return nil
@@ -50,7 +52,7 @@ local answer = { part[1] }
 for _, key in ipairs(part[2]) do
   local is_read_write = kind(key)
   if is_read_write then
-    local tag = string.find(key, '{', 1, true) and key or '{' .. key .. '}'
+    local tag = tag_of(key)
     local wakes = (is_read_write == 1 and rw_channel or channel) .. ':' .. tag
     local row = #answer
     answer[row + 1], answer[row + 2] = key, is_read_write

@@ -34,6 +34,7 @@ mod read_write;
 mod read_write_model;
 mod red;
 mod runtimes;
+mod script_tables;
 mod scripts;
 mod self_test;
 mod sentinel;

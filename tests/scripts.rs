@@ -1,8 +1,12 @@
-//! Compares the header and the body of each Lua script with the table in `src/protocol/scripts.rs`. It needs no server.
+//! Compares the header and the body of each Lua script with the table in `src/protocol/scripts.rs`, and with what the script
+//! includes. It needs no server.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use lockkeeper_testkit::lua;
 
 const FLAGS: [&str; 3] = ["#!lua", "#!lua flags=allow-oom", "#!lua flags=allow-oom,allow-cross-slot-keys"];
 const SECTIONS: [&str; 3] = ["  Returns", "  Publishes", "  Repeating"];
@@ -11,8 +15,6 @@ const SECTIONS: [&str; 3] = ["  Returns", "  Publishes", "  Repeating"];
 #[derive(Clone)]
 struct Entry {
     file: String,
-    /// The files that are inserted into it.
-    shared: Vec<String>,
     source: String,
     keys: Vec<String>,
     args: Vec<String>,
@@ -28,10 +30,11 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The rows `name("file" with "shared" "shared"; keys; arguments);` of the table.
+/// The rows `name("file"; keys; arguments);` of the table.
 fn table() -> Vec<Entry> {
     let source = read("src/protocol/scripts.rs");
     let (_, table) = source.split_once("\nscripts! {\n").expect("the table");
+    let (table, _) = table.split_once("\n}\n").expect("its end");
     let (calls, batches) = table.split_once("batches {").expect("calls, then batches");
     let rows = |text: &str, is_batch: bool| -> Vec<Entry> {
         text.lines()
@@ -47,14 +50,13 @@ fn table() -> Vec<Entry> {
 fn entry(row: &str, is_batch: bool) -> Entry {
     let (_, row) = row.split_once('(').expect("name(");
     let columns: Vec<&str> = row.split(';').collect();
-    let files: Vec<String> = columns[0].split('"').skip(1).step_by(2).map(str::to_owned).collect();
+    let file = columns[0].trim_matches('"').to_owned();
     let names = |column: &str| -> Vec<String> {
         column.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
     };
     Entry {
-        source: read(&format!("lua/{}", files[0])),
-        file: files[0].clone(),
-        shared: files[1..].to_vec(),
+        source: read(&format!("lua/{file}")),
+        file,
         keys: names(columns[1]),
         args: names(columns[2]),
         row_args: if is_batch { names(columns[3]) } else { Vec::new() },
@@ -125,14 +127,6 @@ impl Entry {
         if named != self.parameters() {
             return Err(format!("the header names {named:?}, the table {:?}", self.parameters()));
         }
-        let with: Vec<&str> = header
-            .lines()
-            .filter_map(|line| line.strip_prefix("  With  "))
-            .flat_map(str::split_whitespace)
-            .collect();
-        if with != self.shared {
-            return Err(format!("the header names {with:?} under With, the table {:?}", self.shared));
-        }
         let found: Vec<usize> = SECTIONS.iter().filter_map(|section| header.find(section)).collect();
         if found.len() != SECTIONS.len() || !found.is_sorted() {
             return Err("the header lacks a section, or has them in another order".to_owned());
@@ -141,6 +135,8 @@ impl Entry {
             return Err("header and body disagree about what is published".to_owned());
         }
         check_commands(header, body)?;
+        check_includes("", &self.source)?;
+        check_replies(header, body)?;
         self.check_body(body)
     }
 
@@ -173,15 +169,86 @@ impl Entry {
     }
 }
 
-/// In a cluster, `'publish'` is replaced in the whole text. So it has to stand wherever a script publishes, and nowhere else: it
-/// is the name of a command, and each command is called by a name in quotes.
-fn check_commands(comment: &str, body: &str) -> Result<(), String> {
-    let (mut code, mut comments) = (String::new(), comment.to_owned());
+/// The names that each included file defines, by the name of the file.
+fn included() -> BTreeMap<String, Vec<String>> {
+    let folder = lua::folder().join("includes");
+    let names = |file: &String| {
+        let text = fs::read_to_string(folder.join(file)).unwrap();
+        let locals = text.lines().filter_map(|line| line.strip_prefix("local "));
+        let defined = locals.flat_map(|rest| match rest.strip_prefix("function ") {
+            Some(function) => vec![function.split('(').next().unwrap().to_owned()],
+            None => rest.split(" = ").next().unwrap().split(", ").map(str::to_owned).collect(),
+        });
+        (file.trim_end_matches(".lua").to_owned(), defined.collect())
+    };
+    lua::lua_files(&folder).iter().map(names).collect()
+}
+
+/// Code and comments, apart.
+fn split(text: &str) -> (String, String) {
+    let (header, body) = text.split_once("\n]]\n").unwrap_or(("", text));
+    let (mut code, mut comments) = (String::new(), header.to_owned());
     for line in body.lines() {
         let (before, after) = line.split_once("--").unwrap_or((line, ""));
         code.extend([before, "\n"]);
         comments.extend([after, "\n"]);
     }
+    (code, comments)
+}
+
+fn words(text: &str) -> BTreeSet<&str> {
+    text.split(|letter: char| !letter.is_alphanumeric() && letter != '_').collect()
+}
+
+/// A script or an included file includes exactly the files whose names it uses: what is included costs time in each call. `own` is
+/// the name of an included file.
+fn check_includes(own: &str, text: &str) -> Result<(), String> {
+    let (code, _) = split(text);
+    let (words, included) = (words(&code), included());
+    let is_used = |names: &[String]| names.iter().any(|name| words.contains(&**name));
+    let used = included.iter().filter(|(file, names)| *file != own && is_used(names));
+    let used: BTreeSet<&str> = used.map(|(file, _)| &**file).collect();
+    let stated: Vec<&str> = lua::includes(text).collect();
+    if stated.len() == used.len() && stated.iter().all(|file| used.contains(file)) {
+        return Ok(());
+    }
+    Err(format!("under With is {stated:?}, and used is {used:?}"))
+}
+
+/// A header lists each reply that the body names. It can list more: those of functions that the script includes.
+fn check_replies(header: &str, body: &str) -> Result<(), String> {
+    let (code, _) = split(body);
+    let names = included().remove("replies").expect("a file");
+    let listed = |name: &&String| {
+        let starts = |line: &str| line.trim_start().split(' ').next() == Some(name.as_str());
+        header.lines().any(starts)
+    };
+    let is_compared =
+        |name: &&String| code.contains(&format!("== {name}")) || code.contains(&format!("< {name}"));
+    let lacking =
+        names.iter().filter(|name| words(&code).contains(&***name) && !is_compared(name) && !listed(name));
+    let lacking: Vec<_> = lacking.collect();
+    if !lacking.is_empty() {
+        return Err(format!("the header does not list {lacking:?}"));
+    }
+    check_numbers(&code)
+}
+
+/// A reply that is no amount has a name.
+fn check_numbers(code: &str) -> Result<(), String> {
+    let is_bare = |line: &&str| {
+        let numbers = ["return -", "and -", "or -"].iter().flat_map(|before| line.split(before).skip(1));
+        line.contains("return")
+            && numbers.into_iter().any(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()))
+    };
+    code.lines().find(is_bare).map_or(Ok(()), |line| Err(format!("a reply without a name: {line}")))
+}
+
+/// In a cluster, `'publish'` is replaced in the whole text. So it has to stand wherever a script publishes, and nowhere else: it
+/// is the name of a command, and each command is called by a name in quotes.
+fn check_commands(comment: &str, body: &str) -> Result<(), String> {
+    let (code, comments) = split(body);
+    let comments = comment.to_owned() + &comments;
     let calls = |start: &str| code.matches(start).count();
     let publishes = calls("redis.call('publish', ") + calls("redis.pcall('publish', ");
     if code.to_lowercase().matches("publish").count() != publishes {
@@ -234,7 +301,10 @@ fn a_script_that_disagrees_with_the_table_is_found() {
         ("local owner, lease_ms = ARGV[1], ARGV[2]", "local owner, lease_ms = ARGV[2], ARGV[1]"),
         ("  Repeating", "  Retrying"),
         ("  Publishes  nothing", "  Publishes  something"),
-        ("  With  rlock/shared.lua", "  With  fair/shared.lua"),
+        ("  With  create_hold occupied_reply", "  With  create_hold"),
+        ("  With  create_hold occupied_reply", "  With  create_hold occupied_reply end_hold"),
+        ("return occupied_reply(lock, left_ms)", "return -3"),
+        ("return occupied_reply(lock, left_ms)", "return QUEUED"),
         ("#!lua\n", "#!lua flags=allow-stale\n"),
         ("redis.call('pttl', lock)", "redis.call('pttl', KEYS[1])"),
         ("redis.call('pttl', lock)", "redis.call(PTTL, lock)"),
@@ -246,15 +316,48 @@ fn a_script_that_disagrees_with_the_table_is_found() {
     }
 }
 
-/// Shared files have no header, and publish nothing: only the header of a script says what it publishes.
+/// An included file has no header, and publishes nothing: only the header of a script says what it publishes.
 #[test]
-fn shared_files_call_commands_by_name_and_publish_nothing() {
-    let shared: BTreeSet<String> = table().into_iter().flat_map(|entry| entry.shared).collect();
-    for file in shared {
-        let text = read(&format!("lua/{file}"));
+fn included_files_are_used_and_include_what_they_use() {
+    let files = included();
+    assert!(files.len() > 20, "{files:?}");
+    let mut used: BTreeSet<String> = BTreeSet::new();
+    for file in files.keys() {
+        let text = read(&format!("lua/includes/{file}.lua"));
         assert_eq!(check_commands("", &text), Ok(()), "{file}");
+        assert_eq!(check_includes(file, &text), Ok(()), "{file}");
+        assert_eq!(check_numbers(&split(&text).0), Ok(()), "{file}");
         assert!(!text.contains("'publish'"), "{file}");
+        used.extend(lua::includes(&text).map(str::to_owned));
     }
+    for entry in table() {
+        used.extend(lua::includes(&entry.source).map(str::to_owned));
+    }
+    assert_eq!(used, files.into_keys().collect());
+}
+
+/// An owner has one form for all scripts.
+#[test]
+fn one_file_knows_the_form_of_an_owner() {
+    let has_pattern =
+        |file: &&String| fs::read_to_string(lua::folder().join(file)).unwrap().contains("%x+%-");
+    let all = lua::lua_files(&lua::folder());
+    assert_eq!(all.iter().filter(has_pattern).collect::<Vec<_>>(), ["includes/is_holder.lua"]);
+}
+
+/// A unit test compares the same texts with those that the crate sends.
+#[test]
+fn scripts_lua_prints_what_a_server_gets() {
+    let print = |args: &[&str]| {
+        let output = Command::new(root().join("scripts/lua")).args(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = lua::source("fair/release.lua");
+    assert_eq!(print(&["fair/release"]), text);
+    assert_eq!(print(&["fair/release", "--cluster"]), lua::sharded(&text));
+    let wrong = Command::new(root().join("scripts/lua")).arg("fair/none").output().unwrap();
+    assert!(!wrong.status.success() && String::from_utf8_lossy(&wrong.stderr).contains("fair/acquire.lua"));
 }
 
 /// While a slot moves, keys of one lock can be on two servers. If a script names a key that never exists, such as a channel,
@@ -264,10 +367,10 @@ fn shared_files_call_commands_by_name_and_publish_nothing() {
 fn scripts_that_look_for_read_holds_declare_the_channel() {
     for entry in table() {
         let has_channel = entry.keys.iter().any(|key| key == "channel");
-        let derives_keys = entry.shared.iter().any(|file| file == "read/shared.lua");
+        let derives_keys = lua::source(&entry.file).contains("rwlock_timeout");
         let expected = match entry.file.as_str() {
-            // `inspect` does not know the type of the lock, so it checks this by itself. `write/state` looks at the hash alone.
-            "inspect.lua" | "write/state.lua" => false,
+            // It does not know the type of the lock, so it checks this by itself.
+            "inspect.lua" => false,
             file => derives_keys || file.starts_with("fair/"),
         };
         assert_eq!(has_channel, expected, "{}", entry.file);
@@ -276,20 +379,6 @@ fn scripts_that_look_for_read_holds_declare_the_channel() {
 
 #[test]
 fn every_file_is_in_the_table_and_every_entry_is_a_file() {
-    let folder = root().join("lua");
-    let mut found = BTreeSet::new();
-    let mut folders = vec![folder.clone()];
-    while let Some(next) = folders.pop() {
-        for entry in fs::read_dir(next).expect("lua/ is readable") {
-            let path = entry.expect("lua/ is readable").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "lua") {
-                found.insert(path.strip_prefix(&folder).expect("below lua/").display().to_string());
-            }
-        }
-    }
-    let table = table();
-    let named = table.iter().flat_map(|entry| entry.shared.iter().chain([&entry.file]));
-    assert_eq!(found, named.cloned().collect());
+    let named: BTreeSet<String> = table().into_iter().map(|entry| entry.file).collect();
+    assert_eq!(lua::files().into_iter().collect::<BTreeSet<_>>(), named);
 }

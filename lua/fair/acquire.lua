@@ -6,7 +6,7 @@
   KEYS[1]  lock     hash: owner -> hold count
   KEYS[2]  queue    list: the waiters, in order
   KEYS[3]  scores   sorted set: waiter -> until when Java considers it alive, ms
-  KEYS[4]  places   hash: waiter that is not Java's -> "<alive until, ms> <Java clients in front>"
+  KEYS[4]  records  hash: waiter that is not Java's -> "<alive until, ms> <Java clients in front>"
   KEYS[5]  tickets  sorted set: waiter that is not Java's -> when it queued, µs
   KEYS[6]  channel  prefix of the channel of each waiter
 
@@ -15,22 +15,23 @@
   ARGV[3]  allowance_ms  milliseconds for which a waiter counts as alive; 0: do not queue
   ARGV[4]  java_wait_ms  milliseconds: the longest wait of a Java client
 
-  With  rlock/shared.lua fair/shared.lua
+  With  create_hold occupied_reply server_time replies fair/limits fair/record fair/head fair/skip_java fair/forget
+  With  fair/leave_to_java fair/expire_queue
 
   Returns
-    nil   granted
-    >= 0  held by another owner, and this waiter is the next: milliseconds left of the holder's lease
-    -1    other waiters are in front, or the lock is held without expiry
-    -3    the key is a read-write lock
-    -4    queued: this owner had no place in the queue, and has one now
-    -5    the key is a hash that is no lock
-    -6    dead waiters were removed, and perhaps there are more: attempt again
+    nil            granted
+    >= 0           held by another owner, and this waiter is the next: milliseconds left of the holder's lease
+    NO_KNOWN_END   other waiters are in front, or the lock is held without expiry
+    OTHER_KIND     the key is a read-write lock
+    QUEUED         this owner had no place in the queue, and has one now
+    NOT_A_LOCK     the key is a hash that is no lock
+    ATTEMPT_AGAIN  dead waiters were removed, and perhaps there are more
   Publishes  "0" on the channel of the first waiter, if the lock is free and that waiter is another owner
   Repeating  a copy that finds its own hold answers "granted" and adds no hold. A copy that finds its own place keeps
              that place. A copy that runs after hold and place were released creates an orphan. The sender releases this
              orphan until no copy can arrive
 ]]
-local lock, queue, scores, places, tickets, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local lock, queue, scores, records, tickets, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local owner, lease_ms, allowance_ms, java_wait_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
 local left_ms = redis.call('pttl', lock)
@@ -42,45 +43,41 @@ if not is_free then
     end
     return nil
   end
-  left_ms = in_the_way(lock, left_ms)
-  if left_ms < -1 then
+  left_ms = occupied_reply(lock, left_ms)
+  if left_ms < NO_KNOWN_END then
     return left_ms
   end
 end
 
-local place = redis.call('hget', places, owner)
+local own_record = redis.call('hget', records, owner)
 local first, now, now_us, is_cut
 -- Otherwise the lock is free and nobody waits, so the clock is not needed.
-if place or not is_free or redis.call('exists', queue) == 1 then
+if own_record or not is_free or redis.call('exists', queue) == 1 then
   now, now_us = server_time()
-  if place then
+  if own_record then
     -- This comes before dead waiters are removed: this waiter is alive, however late its record is.
-    redis.call('hset', places, owner, record(now, allowance_ms, java_before(place)))
+    redis.call('hset', records, owner, new_record(now, allowance_ms, java_before(own_record)))
   end
-  first, now, is_cut = head(queue, scores, places, tickets, now, java_wait_ms)
+  first, now, is_cut = head(queue, scores, records, tickets, now, java_wait_ms)
   if is_cut then
-    return -6
+    return ATTEMPT_AGAIN
   end
-  if place and first ~= owner and not redis.call('zscore', tickets, owner) then
-    place = nil -- another program removed its ticket
+  if own_record and first ~= owner and not redis.call('zscore', tickets, owner) then
+    own_record = nil -- another program removed its ticket
   end
 end
 if is_free and (not first or first == owner) then
-  -- Without a key, this changes nothing. A user without the right to set an expiry fails here. A failure between the next
-  -- two lines would leave a lock without expiry.
-  redis.call('pexpire', lock, lease_ms)
-  redis.call('hset', lock, owner, '1')
-  redis.call('pexpire', lock, lease_ms)
+  create_hold(lock, lease_ms, owner, '1')
   if first then
     redis.call('lpop', queue)
-    forget(scores, places, tickets, { owner })
+    forget(scores, records, tickets, { owner })
     leave_to_java(queue, scores, tickets)
   end
   return nil
 end
 
 local is_new = false
-if allowance_ms > 0 and not place then
+if allowance_ms > 0 and not own_record then
   local score = now + allowance_ms + SLACK_MS
   local had_score = redis.call('zadd', scores, score, owner) == 0
   local queued, last = redis.call('llen', queue), redis.call('zrange', tickets, '-1', '-1', 'withscores')
@@ -90,15 +87,15 @@ if allowance_ms > 0 and not place then
   -- A waiter with only a score is in the list, unless the list has fewer waiters than there are scores.
   if redis.call('zscore', tickets, owner) or had_score and queued >= redis.call('zcard', scores) then
     redis.call('zadd', tickets, 'nx', ticket, owner)
-    redis.call('hset', places, owner, record(now, allowance_ms, 0))
-    keep_queue(queue, scores, places, tickets, score - now, allowance_ms)
+    redis.call('hset', records, owner, new_record(now, allowance_ms, 0))
+    expire_queue(queue, scores, records, tickets, score - now, allowance_ms)
   else
     local java, before = {}, 0
     if first then
       local tail = redis.call('lindex', queue, '-1')
-      local nearest = redis.call('hget', places, tail)
+      local nearest = redis.call('hget', records, tail)
       if not nearest then
-        nearest, java = beyond_java(queue, places, -1, -1)
+        nearest, java = skip_java(queue, records, -1, -1)
       end
       before = #java + (nearest and java_before(nearest) or 0)
       if before > 0 then
@@ -108,14 +105,14 @@ if allowance_ms > 0 and not place then
       end
     end
     redis.call('zadd', tickets, ticket, owner)
-    redis.call('hset', places, owner, record(now, allowance_ms, before))
+    redis.call('hset', records, owner, new_record(now, allowance_ms, before))
     if queued + 1 ~= redis.call('zcard', scores) then
       -- Not as many waiters as scores: keys were removed, and perhaps this waiter is in the list already.
       redis.call('lrem', queue, '0', owner)
     end
     redis.call('rpush', queue, owner)
     if not last[1] then
-      keep_queue(queue, scores, places, tickets, score - now, allowance_ms)
+      expire_queue(queue, scores, records, tickets, score - now, allowance_ms)
     end
     is_new = true
     first = first or owner
@@ -126,6 +123,6 @@ if is_free then
   redis.pcall('publish', channel .. ':' .. first, '0')
 end
 if is_new then
-  return -4
+  return QUEUED
 end
-return not is_free and first == owner and left_ms or -1
+return not is_free and first == owner and left_ms or NO_KNOWN_END

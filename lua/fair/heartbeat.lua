@@ -6,7 +6,7 @@
   KEYS[1]  lock     hash: owner -> hold count
   KEYS[2]  queue    list: the waiters, in order
   KEYS[3]  scores   sorted set: waiter -> until when Java considers it alive, ms
-  KEYS[4]  places   hash: waiter that is not Java's -> "<alive until, ms> <Java clients in front>"
+  KEYS[4]  records  hash: waiter that is not Java's -> "<alive until, ms> <Java clients in front>"
   KEYS[5]  tickets  sorted set: waiter that is not Java's -> when it queued, µs
   KEYS[6]  channel  prefix of the channel of each waiter
 
@@ -14,15 +14,18 @@
   ARGV[2]  java_wait_ms  milliseconds: the longest wait of a Java client
   ARGV[3]  owners        text: the waiters, with spaces between them
 
-  With  fair/shared.lua
+  With  server_time replies fair/limits fair/record fair/head fair/skip_java fair/expire_queue
 
   Returns
-    list  per waiter 3 (its place is kept, and perhaps there are more dead waiters to remove: ask again), 2 (it is the first, and
-          the lock is free), 1 (its place is kept) or 0 (it no longer has a place)
+    list  for each waiter:
+      PLACE_KEPT
+      FIRST_AND_FREE  it is the first, and the lock is free
+      MORE_DEAD       its place is kept, and perhaps there are more dead waiters to remove: ask again
+      LOST            it no longer has a place
   Publishes  "0" on the channel of the first waiter, if the lock is free
   Repeating  changes only times. A copy that runs after a waiter left finds no place of it
 ]]
-local lock, queue, scores, places, tickets, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local lock, queue, scores, records, tickets, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local allowance_ms, java_wait_ms, owners = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 
 local now = server_time()
@@ -30,33 +33,33 @@ local waiters, kept, index = {}, {}, {}
 for owner in string.gmatch(owners, '%S+') do
   waiters[#waiters + 1] = owner
 end
-local found = redis.call('hmget', places, unpack(waiters))
+local found = redis.call('hmget', records, unpack(waiters))
 -- A waiter with a record and without a ticket has to queue again: another program removed the ticket.
-local is_complete = redis.call('hlen', places) == redis.call('zcard', tickets)
-local records = {}
+local is_complete = redis.call('hlen', records) == redis.call('zcard', tickets)
+local own_records = {}
 for i, owner in ipairs(waiters) do
   found[i] = found[i] and (is_complete or redis.call('zscore', tickets, owner)) and found[i]
-  kept[i] = found[i] and 1 or 0
+  kept[i] = found[i] and PLACE_KEPT or LOST
   if found[i] then
     index[owner] = i
-    records[#records + 1] = owner
-    records[#records + 1] = record(now, allowance_ms, java_before(found[i]))
+    own_records[#own_records + 1] = owner
+    own_records[#own_records + 1] = new_record(now, allowance_ms, java_before(found[i]))
   end
 end
-if #records > 0 then
-  redis.call('hset', places, unpack(records))
+if #own_records > 0 then
+  redis.call('hset', records, unpack(own_records))
 end
 
-local first, _, is_cut = head(queue, scores, places, tickets, now, java_wait_ms)
+local first, _, is_cut = head(queue, scores, records, tickets, now, java_wait_ms)
 
 -- Scores exist for Java. Each Java client in front of a waiter lowers the waiter's score at most once, when that client is
 -- granted the lock or leaves. So a score includes one waiting time for each Java client in front. Java clients at the head
 -- of the queue are counted here. For those further back, the waiter's record has the highest possible number.
-if #records > 0 then
-  local score, nearest = now + allowance_ms + SLACK_MS, first and redis.call('hget', places, first)
+if #own_records > 0 then
+  local score, nearest = now + allowance_ms + SLACK_MS, first and redis.call('hget', records, first)
   if first and not nearest then
     local java
-    nearest, java = beyond_java(queue, places, 0, 1)
+    nearest, java = skip_java(queue, records, 0, 1)
     for _, waiter in ipairs(java) do
       score = math.max(score, tonumber(redis.call('zscore', scores, waiter) or 0)) + java_wait_ms
     end
@@ -73,17 +76,17 @@ if #records > 0 then
   end
   -- 'xx': a waiter that Java removed must not get a score here.
   redis.call('zadd', scores, 'xx', unpack(raised))
-  keep_queue(queue, scores, places, tickets, most - now, allowance_ms)
+  expire_queue(queue, scores, records, tickets, most - now, allowance_ms)
 end
 
 if is_cut then
-  for i in ipairs(kept) do
-    kept[i] = kept[i] * 3
+  for i, reply in ipairs(kept) do
+    kept[i] = reply == PLACE_KEPT and MORE_DEAD or reply
   end
 elseif first and redis.call('exists', lock) == 0 then
   redis.pcall('publish', channel .. ':' .. first, '0')
   if index[first] then
-    kept[index[first]] = 2
+    kept[index[first]] = FIRST_AND_FREE
   end
 end
 return kept

@@ -6,7 +6,7 @@
   KEYS[1]  lock     hash: owner -> hold count
   KEYS[2]  queue    list: the waiters, in order
   KEYS[3]  scores   sorted set: waiter -> until when Java considers it alive, ms
-  KEYS[4]  places   hash: waiter that is not Java's -> "<alive until, ms> <Java clients in front>"
+  KEYS[4]  records  hash: waiter that is not Java's -> "<alive until, ms> <Java clients in front>"
   KEYS[5]  tickets  sorted set: waiter that is not Java's -> when it queued, µs
   KEYS[6]  channel  prefix of the channel of each waiter
 
@@ -14,19 +14,19 @@
   ARGV[2]  keep          the target count, >= 0; what is left keeps its lease
   ARGV[3]  java_wait_ms  milliseconds: the longest wait of a Java client
 
-  With  rlock/shared.lua fair/shared.lua
+  With  end_hold replies fair/head fair/leave_to_java
 
   Returns
-    1     released, or left the queue: this owner no longer has a hold or a place
-    0     lowered: this owner still holds it
-    -2    lost: this owner held nothing, and did not wait
-    -3    released, or left the queue; no waiter could be told: this user has no right to look for one, or to publish
-    -4    released; the key keeps data that is no lock, without expiry
+    0            released, or left the queue: this owner no longer has a hold or a place
+    LOWERED      this owner still holds it
+    LOST         this owner held nothing, and did not wait
+    NOBODY_TOLD  released, or left the queue; no waiter could be told: this user has no right to look for one, or to publish
+    BESIDE_DATA  released; the key keeps data that is no lock, without expiry
   Publishes  "0" on the channel of the first waiter, if the lock is free and this owner had a hold or a place. If too many dead
              waiters are in front, the next heartbeat publishes
   Repeating  changes nothing: the count is a target, and an owner id is not used again after its count was 0
 ]]
-local lock, queue, scores, places, tickets, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local lock, queue, scores, records, tickets, channel = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local owner, keep, java_wait_ms = ARGV[1], ARGV[2], ARGV[3]
 
 if keep ~= '0' then
@@ -35,7 +35,7 @@ if keep ~= '0' then
     if count > tonumber(keep) then
       redis.call('hset', lock, owner, keep)
     end
-    return 0
+    return LOWERED
   end
 end
 
@@ -43,7 +43,7 @@ end
 local function leave()
   local rank = redis.call('zrank', tickets, owner)
   local from_front = not rank or rank < redis.call('zcard', tickets) / 2
-  local left = redis.call('hdel', places, owner) + redis.call('zrem', scores, owner) + redis.call('zrem', tickets, owner)
+  local left = redis.call('hdel', records, owner) + redis.call('zrem', scores, owner) + redis.call('zrem', tickets, owner)
   if left == 0 then
     return false
   end
@@ -55,13 +55,13 @@ end
 local is_data = end_hold(lock, owner)
 if is_data == nil then -- a holder has no place in the queue: its acquire removed the place
   if not leave() then
-    return -2
+    return LOST
   end
   if redis.call('exists', lock) == 1 then
-    return 1
+    return 0
   end
 end
 -- pcall, twice: the lock is free already, so a refused command must not make the script fail.
-local is_known, first = pcall(head, queue, scores, places, tickets, nil, java_wait_ms)
+local is_known, first = pcall(head, queue, scores, records, tickets, nil, java_wait_ms)
 local told = is_known and (not first or redis.pcall('publish', channel .. ':' .. first, '0'))
-return is_data and -4 or (told == true or type(told) == 'number') and 1 or -3
+return is_data and BESIDE_DATA or (told == true or type(told) == 'number') and 0 or NOBODY_TOLD

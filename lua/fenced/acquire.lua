@@ -9,15 +9,15 @@
   ARGV[1]  owner     text: "<client uuid>:<n>", never used for an earlier hold
   ARGV[2]  lease_ms  milliseconds, > 0
 
-  With  rlock/shared.lua
+  With  server_time occupied_reply replies
 
   Returns
-    text  granted: the token
-    >= 0  held by another owner: milliseconds left of its lease
-    -1    held by another owner, without expiry
-    -3    the key is a read-write lock
-    -5    the key is a hash that is no lock
-    -7    the counter is no number, or cannot grow. If this is a copy, the owner perhaps has the hold
+    text          granted: the token
+    >= 0          held by another owner: milliseconds left of its lease
+    NO_KNOWN_END  held by another owner, without expiry
+    OTHER_KIND    the key is a read-write lock
+    NOT_A_LOCK    the key is a hash that is no lock
+    CANNOT_COUNT  the counter is no number, or cannot grow. If this is a copy, the owner perhaps has the hold
   Publishes  nothing
   Repeating  a copy that finds its own hold answers with its token, and adds no hold. A copy that runs after the hold
              was released creates an orphan. The sender releases this orphan until no copy can arrive
@@ -28,15 +28,14 @@ local owner, lease_ms = ARGV[1], ARGV[2]
 -- Returns the reply of the script after a command on the counter failed. An error that is not about its value stays an error.
 local function failed(reply)
   local is_value = string.find(reply.err, '^WRONGTYPE') or string.find(reply.err, 'not an integer', 1, true)
-  return (is_value or string.find(reply.err, 'overflow', 1, true)) and -7 or reply
+  return (is_value or string.find(reply.err, 'overflow', 1, true)) and CANNOT_COUNT or reply
 end
 
 -- Returns the next token as text, or the reply of the script.
 --
 -- A counter that was lost or fell behind must not repeat a token: it continues from the server's clock, in microseconds.
 local function next_token()
-  local time = redis.call('time')
-  local now_us = time[1] .. string.sub('00000' .. time[2], -6)
+  local _, now_us = server_time()
   local count = redis.pcall('incr', counter)
   if type(count) == 'table' then
     return failed(count)
@@ -60,14 +59,13 @@ local function own_token()
     return failed(token)
   end
   local is_in_range = #token < 19 or (#token == 19 and token <= '9223372036854775807')
-  return is_in_range and string.find(token, '^[1-9]%d*$') and token or -7
+  return is_in_range and string.find(token, '^[1-9]%d*$') and token or CANNOT_COUNT
 end
 
 local left_ms = redis.call('pttl', lock)
 if left_ms == -2 then
-  -- Without a key, this changes nothing, see rlock/acquire.
+  -- As in create_hold, this comes first. Then the token, because nothing is granted if the counter cannot count.
   redis.call('pexpire', lock, lease_ms)
-  -- This comes before the hold is created: if the counter cannot count, nothing is granted.
   local token = next_token()
   if type(token) ~= 'string' then
     return token
@@ -82,4 +80,4 @@ if redis.call('hexists', lock, owner) == 1 then
   end
   return own_token()
 end
-return in_the_way(lock, left_ms)
+return occupied_reply(lock, left_ms)

@@ -11,16 +11,17 @@
   ARGV[2]  grant     number of the grant: never used before, and greater than the numbers of all earlier grants
   ARGV[3]  lease_ms  milliseconds, > 0
 
-  With  read/shared.lua
+  With  replies read_write/writer read_write/intent_key read_write/hold_keys read_write/grant_of read_write/count_of
+  With  read_write/remove_keys read_write/written_ms read_write/other_reader_ms read_write/other_kind_reply
 
   Returns
-    nil   granted
-    >= 0  another owner holds the write lock: milliseconds left of its lease. Or a writer waits: milliseconds for which its
-          intent stops new readers
-    -1    another owner holds the write lock, without expiry
-    -2    lost: this owner has a later hold
-    -3    the key is a lock that is not a read-write lock
-    -5    the key is a hash that is no lock
+    nil           granted
+    >= 0          another owner holds the write lock: milliseconds left of its lease. Or a writer waits: milliseconds for which
+                  its intent stops new readers
+    NO_KNOWN_END  another owner holds the write lock, without expiry
+    LOST          this owner has a later hold
+    OTHER_KIND    the key is a lock that is not a read-write lock
+    NOT_A_LOCK    the key is a hash that is no lock
   Publishes  nothing
   Repeating  a copy that finds its own hold answers "granted" and adds no hold. A copy that runs after the hold was
              released creates an orphan. The sender releases this orphan until no copy can arrive
@@ -30,7 +31,7 @@ local owner, grant, lease_ms = ARGV[1], ARGV[2], ARGV[3]
 
 local mode = redis.call('hget', lock, 'mode')
 if mode and mode ~= 'read' and mode ~= 'write' or not mode and redis.call('exists', lock) == 1 then
-  return no_read_write_lock(lock, mode)
+  return other_kind_reply(lock, mode)
 end
 if mode == 'write' and redis.call('hexists', lock, owner .. WRITER) == 0 then
   return written_ms(lock)
@@ -59,7 +60,7 @@ end
 -- Within one write hold, an owner can acquire the read lock, release it and acquire it again. If the found grant is later
 -- than this one, this call is a late copy. If it is earlier, it belongs to a hold that was released.
 if found and tonumber(found) > tonumber(grant) then
-  return -2
+  return LOST
 end
 if mode ~= 'write' and not found then
   local wait_ms = stopped_ms()
@@ -67,14 +68,14 @@ if mode ~= 'write' and not found then
     return wait_ms
   end
 end
-remove(keys, 1, count)
+remove_keys(keys, 1, count)
 -- Without a lock, this changes nothing. A user without the right to set an expiry fails here. A later failure would leave a hold
 -- without expiry.
 local is_raised = redis.call('pexpire', lock, lease_ms, 'gt') == 1
 -- A lock has an expiry. A hash without an expiry is perhaps data of another program that has a field "mode".
 if mode == 'read' and not is_raised and redis.call('pttl', lock) == -1
-  and (redis.call('hlen', lock) == 1 or other_reader_ms(lock, owner) == -5) then
-  return -5
+  and (redis.call('hlen', lock) == 1 or other_reader_ms(lock, owner) == NOT_A_LOCK) then
+  return NOT_A_LOCK
 end
 redis.call('set', keys .. '1', grant, 'px', lease_ms)
 redis.call('hset', lock, 'mode', mode or 'read', owner, '1')

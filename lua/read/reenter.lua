@@ -10,11 +10,11 @@
   ARGV[3]  want      the target count, >= 2
   ARGV[4]  lease_ms  milliseconds: the lease becomes at least this long, never shorter than it is
 
-  With  read/shared.lua
+  With  replies read_write/hold_keys read_write/count_of read_write/grant_of read_write/longest
 
   Returns
     nil   granted
-    -2    lost: this owner holds nothing, or a later hold
+    LOST  this owner holds nothing, or a later hold
   Publishes  nothing
   Repeating  changes nothing: the count is a target. A copy that runs after the hold ended answers "lost"
 ]]
@@ -23,7 +23,7 @@ local owner, grant, want, lease_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local keys, count = hold_keys(lock, owner), count_of(lock, owner)
 if grant_of(keys, count) ~= grant then
-  return -2
+  return LOST
 end
 local lasts_ms = longest(keys, count)
 if lasts_ms < tonumber(lease_ms) then

@@ -10,10 +10,12 @@
   ARGV[3i]    grant     number of the grant that the hold belongs to
   ARGV[3i+1]  keep_ms   milliseconds left of the hold's own lease. If Java's watchdog shortened this lease, it is restored
 
-  With  read/shared.lua
+  With  replies read_write/hold_keys read_write/grant_of read_write/longest
 
   Returns
-    list  per hold 1 (renewed) or 0 (lost: this owner holds nothing there, or a later hold)
+    list  for each hold:
+      RENEWED
+      LOST  this owner holds nothing there, or a later hold
   Publishes  nothing
   Repeating  changes only the lease. A copy that runs after a hold ended does not touch its lock
 ]]
@@ -34,9 +36,9 @@ for i = 1, #KEYS / 2 do
       is_longer = redis.call('pexpire', keys .. hold, ms, 'gt') == 0 or is_longer
     end
     redis.call('pexpire', lock, is_longer and longest(keys, count) or ms, 'gt')
-    renewed[i] = 1
+    renewed[i] = RENEWED
   else
-    renewed[i] = 0
+    renewed[i] = LOST
   end
 end
 return renewed

@@ -5,13 +5,13 @@
   KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of readers' holds
   KEYS[2]  channel  where the waiters of this lock listen. Declared so that the script is refused while the slot moves
 
-  With  read/shared.lua
+  With  is_holder replies read_write/hold_keys read_write/longest read_write/other_kind_reply
 
   Returns
-    >= 0  held: milliseconds left of the lease of a living reader
-    -2    no living reader holds it
-    -3    the key is a lock that is not a read-write lock
-    -5    the key is a hash that is no lock
+    >= 0        held: milliseconds left of the lease of a living reader
+    FREE        no living reader holds it
+    OTHER_KIND  the key is a lock that is not a read-write lock
+    NOT_A_LOCK  the key is a hash that is no lock
   Publishes  nothing
   Repeating  changes nothing
 ]]
@@ -20,16 +20,16 @@ local lock, channel = KEYS[1], KEYS[2]
 local mode = redis.call('hget', lock, 'mode')
 if mode ~= 'read' and mode ~= 'write' then
   if redis.call('exists', lock) == 0 then
-    return -2
+    return FREE
   end
-  return no_read_write_lock(lock, mode)
+  return other_kind_reply(lock, mode)
 end
 
 -- Returns the milliseconds left of the lease of a living reader among these fields. nil: there is none.
 local function alive(found)
   for i = 1, #found, 2 do
     local reader, count = found[i], found[i + 1]
-    if reader ~= 'mode' and not is_writer(reader) and is_holder(reader, count) then
+    if is_holder(reader, count) then
       local lasts_ms = longest(hold_keys(lock, reader), tonumber(count))
       if lasts_ms ~= -2 then
         return lasts_ms
@@ -44,4 +44,4 @@ local lasts_ms = alive(redis.call('hrandfield', lock, '8', 'withvalues'))
 if not lasts_ms and redis.call('hlen', lock) > 8 then
   lasts_ms = alive(redis.call('hgetall', lock))
 end
-return lasts_ms or -2
+return lasts_ms or FREE

@@ -7,14 +7,14 @@
   ARGV[1]  owner     text: "<client uuid>:<n>", never used for an earlier hold
   ARGV[2]  lease_ms  milliseconds, > 0
 
-  With  rlock/shared.lua
+  With  create_hold occupied_reply
 
   Returns
-    nil   granted
-    >= 0  held by another owner: milliseconds left of its lease
-    -1    held by another owner, without expiry
-    -3    the key is a read-write lock
-    -5    the key is a hash that is no lock
+    nil           granted
+    >= 0          held by another owner: milliseconds left of its lease
+    NO_KNOWN_END  held by another owner, without expiry
+    OTHER_KIND    the key is a read-write lock
+    NOT_A_LOCK    the key is a hash that is no lock
   Publishes  nothing
   Repeating  a copy that finds its own hold answers "granted" and adds no hold. A copy that runs after the hold was
              released creates an orphan. The sender releases this orphan until no copy can arrive
@@ -24,11 +24,7 @@ local owner, lease_ms = ARGV[1], ARGV[2]
 
 local left_ms = redis.call('pttl', lock)
 if left_ms == -2 then
-  -- Without a key, this changes nothing. A user without the right to set an expiry fails here. A failure between the next
-  -- two lines would leave a lock without expiry.
-  redis.call('pexpire', lock, lease_ms)
-  redis.call('hset', lock, owner, '1')
-  redis.call('pexpire', lock, lease_ms)
+  create_hold(lock, lease_ms, owner, '1')
   return nil
 end
 if redis.call('hexists', lock, owner) == 1 then
@@ -37,4 +33,4 @@ if redis.call('hexists', lock, owner) == 1 then
   end
   return nil
 end
-return in_the_way(lock, left_ms)
+return occupied_reply(lock, left_ms)

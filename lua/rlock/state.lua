@@ -4,14 +4,14 @@
 
   KEYS[1]  lock  hash: owner -> hold count
 
-  With  rlock/shared.lua
+  With  occupied_reply replies
 
   Returns
-    >= 0  held: milliseconds left of its lease
-    -1    held, without expiry
-    -2    free
-    -3    the key is a read-write lock
-    -5    the key is a hash that is no lock
+    >= 0          held: milliseconds left of its lease
+    NO_KNOWN_END  held, without expiry
+    FREE          no owner holds the lock
+    OTHER_KIND    the key is a read-write lock
+    NOT_A_LOCK    the key is a hash that is no lock
   Publishes  nothing
   Repeating  changes nothing
 ]]
@@ -19,6 +19,6 @@ local lock = KEYS[1]
 
 local left_ms = redis.call('pttl', lock)
 if left_ms == -2 then
-  return -2
+  return FREE
 end
-return in_the_way(lock, left_ms)
+return occupied_reply(lock, left_ms)

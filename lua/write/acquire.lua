@@ -11,14 +11,14 @@
   ARGV[2]  lease_ms  milliseconds, > 0
   ARGV[3]  turn_ms   milliseconds: if living readers refuse, new readers are stopped for this time. 0: they are not
 
-  With  read/shared.lua
+  With  create_hold replies read_write/intent_key read_write/written_ms read_write/other_reader_ms read_write/other_kind_reply
 
   Returns
-    nil   granted
-    >= 0  held by others: milliseconds for which it stays held, unless a message says otherwise
-    -1    the same, and it has no expiry
-    -3    the key is a lock that is not a read-write lock
-    -5    the key is a hash that is no lock, or has a field that is not a holder
+    nil           granted
+    >= 0          held by others: milliseconds for which it stays held, unless a message says otherwise
+    NO_KNOWN_END  the same, and it has no expiry
+    OTHER_KIND    the key is a lock that is not a read-write lock
+    NOT_A_LOCK    the key is a hash that is no lock, or has a field that is not a holder
   Publishes  nothing
   Repeating  a copy that finds its own hold answers "granted" and adds no hold. A copy that runs after the hold was
              released creates an orphan, or an intent. The sender releases both until no copy can arrive. An intent
@@ -38,7 +38,7 @@ if mode == 'write' then
 end
 if mode == 'read' then
   if redis.call('hlen', lock) == 1 then
-    return -5
+    return NOT_A_LOCK
   end
   local reader_ms = other_reader_ms(lock)
   if reader_ms then
@@ -51,13 +51,10 @@ if mode == 'read' then
   end
   redis.call('del', lock)
 elseif mode or redis.call('exists', lock) == 1 then
-  return no_read_write_lock(lock, mode)
+  return other_kind_reply(lock, mode)
 end
 -- A grant ends the intent, whichever writer set it: another writer that still waits can set its own. Before the hold is created:
 -- if the user lacks the right, the script fails here.
 redis.call('del', intent)
--- Without a key, this changes nothing, see rlock/acquire.
-redis.call('pexpire', lock, lease_ms)
-redis.call('hset', lock, 'mode', 'write', writer, '1')
-redis.call('pexpire', lock, lease_ms)
+create_hold(lock, lease_ms, 'mode', 'write', writer, '1')
 return nil

@@ -10,14 +10,15 @@
   ARGV[1]  writer  text: the owner of the hold, "<client uuid>:<n>:write"
   ARGV[2]  keep    the target count, >= 0; what is left keeps its lease
 
-  With  read/shared.lua
+  With  replies read_write/intent_key read_write/count_of read_write/writer read_write/hold_keys read_write/grant_of
+  With  read_write/longest read_write/free_lock
 
   Returns
-    >= 1  released: this owner no longer holds the write lock. 1 + the number of connections that the message reached
-    0     lowered: this owner still holds it
-    -2    lost: this owner held nothing
-    -3    released, but no waiter could be told: this user has no right to publish on the channel
-    -4    released; the key keeps data that is no lock, without expiry
+    >= 0         released: this owner no longer holds the write lock. The number of connections that the message reached
+    LOWERED      this owner still holds it
+    LOST         this owner held nothing
+    NOBODY_TOLD  released, but no waiter could be told: this user has no right to publish on the channel
+    BESIDE_DATA  released; the key keeps data that is no lock, without expiry
   Publishes  "1" on channel, if this owner no longer holds the write lock, or if its intent was removed
   Repeating  changes nothing: the count is a target, and an owner id is not used again after its count was 0
 ]]
@@ -38,13 +39,13 @@ if count == 0 then
     redis.call('del', intent)
     wake()
   end
-  return -2
+  return LOST
 end
 if keep ~= '0' then
   if tonumber(keep) < count then
     redis.call('hset', lock, writer, keep)
   end
-  return 0
+  return LOWERED
 end
 local reader = string.sub(writer, 1, -#WRITER - 1)
 local keys, holds = hold_keys(lock, reader), count_of(lock, reader)
@@ -54,7 +55,7 @@ if grant_of(keys, holds) then
   redis.call('hset', lock, 'mode', 'read')
   redis.call('pexpire', lock, longest(keys, holds))
 else
-  is_data = free(lock, writer, reader)
+  is_data = free_lock(lock, writer, reader)
 end
 local told = wake()
-return is_data and -4 or type(told) == 'table' and -3 or 1 + told
+return is_data and BESIDE_DATA or type(told) == 'table' and NOBODY_TOLD or told

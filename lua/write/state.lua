@@ -4,14 +4,14 @@
 
   KEYS[1]  lock  hash: "mode" -> "read" or "write", owner -> hold count
 
-  With  read/shared.lua
+  With  replies read_write/written_ms read_write/other_kind_reply
 
   Returns
-    >= 0  held: milliseconds left of its lease
-    -1    held, without expiry
-    -2    no owner holds the write lock
-    -3    the key is a lock that is not a read-write lock
-    -5    the key is a hash that is no lock
+    >= 0          held: milliseconds left of its lease
+    NO_KNOWN_END  held, without expiry
+    FREE          no owner holds the write lock
+    OTHER_KIND    the key is a lock that is not a read-write lock
+    NOT_A_LOCK    the key is a hash that is no lock
   Publishes  nothing
   Repeating  changes nothing
 ]]
@@ -22,6 +22,6 @@ if mode == 'write' then
   return written_ms(lock)
 end
 if mode == 'read' or not mode and redis.call('exists', lock) == 0 then
-  return -2
+  return FREE
 end
-return no_read_write_lock(lock, mode)
+return other_kind_reply(lock, mode)

@@ -3,19 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::exclusive;
-use super::keys::{LockKeys, fair_places, fair_queue, fair_scores, fair_tickets, lock_channel};
+use super::keys::{LockKeys, fair_queue, fair_records, fair_scores, fair_tickets, lock_channel};
 use super::rights::{self, Right};
-use super::script::{Arg, Batch, Call, Row};
+use super::script::{Arg, Call};
 use super::scripts;
-use super::traits::{HolderRef, LockType, Protocol, Queue, Waits, millis};
+use super::traits::{HolderRef, LockType, Protocol, Queue, Traits, Waits, millis};
 use crate::base::config::LockConfig;
 
 /// The protocol of [`FairLock`](crate::FairLock).
 #[derive(Debug)]
 pub(crate) struct Fair;
 
-/// The queue, the scores, the places and the tickets.
+/// The queue, the scores, the records and the tickets.
 fn queue_keys(keys: &LockKeys) -> &[Arc<str>; 4] {
     keys.more[..].try_into().expect("BUG: a fair lock has these keys")
 }
@@ -25,30 +24,23 @@ fn java_wait(config: &LockConfig) -> u64 {
 }
 
 impl Protocol for Fair {
-    fn family(&self) -> &'static str {
-        "a fair lock"
-    }
-
-    fn lock_type(&self) -> LockType {
-        LockType::Fair
+    fn traits(&self) -> Traits {
+        Traits::new(LockType::Fair, "a fair lock")
     }
 
     fn keys(&self, lock: Arc<str>) -> LockKeys {
-        let more: [fn(&str) -> Arc<str>; 4] = [fair_queue, fair_scores, fair_places, fair_tickets];
+        let more: [fn(&str) -> Arc<str>; 4] = [fair_queue, fair_scores, fair_records, fair_tickets];
         LockKeys::new(lock, lock_channel, more)
     }
 
-    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, waits: Waits) -> Call {
+    fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, waits: Waits) -> Call {
         let HolderRef { keys, owner, config, .. } = holder;
-        if want > 1 {
-            return exclusive::reenter(holder, want, lease);
-        }
-        let [list, scores, places, tickets] = queue_keys(keys);
+        let [list, scores, records, tickets] = queue_keys(keys);
         scripts::fair_acquire(
             &keys.lock,
             list,
             scores,
-            places,
+            records,
             tickets,
             &keys.channel,
             owner,
@@ -60,30 +52,18 @@ impl Protocol for Fair {
 
     fn release(&self, holder: HolderRef<'_>, keep: u32) -> Call {
         let HolderRef { keys, owner, config, .. } = holder;
-        let [list, scores, places, tickets] = queue_keys(keys);
+        let [list, scores, records, tickets] = queue_keys(keys);
         scripts::fair_release(
             &keys.lock,
             list,
             scores,
-            places,
+            records,
             tickets,
             &keys.channel,
             owner,
             keep,
             java_wait(config),
         )
-    }
-
-    fn renewal(&self) -> &'static Batch {
-        &scripts::RLOCK_RENEW
-    }
-
-    fn renewal_row(&self, holder: HolderRef<'_>, _left: Duration) -> Row {
-        exclusive::renewal_row(holder)
-    }
-
-    fn state(&self, keys: &LockKeys) -> Call {
-        exclusive::state(keys)
     }
 
     fn rights(&self, keys: &LockKeys) -> Vec<Right> {
@@ -109,12 +89,12 @@ impl Queue for Fair {
     }
 
     fn heartbeat(&self, keys: &LockKeys, config: &LockConfig, waiters: String) -> Call {
-        let [list, scores, places, tickets] = queue_keys(keys);
+        let [list, scores, records, tickets] = queue_keys(keys);
         scripts::fair_heartbeat(
             &keys.lock,
             list,
             scores,
-            places,
+            records,
             tickets,
             &keys.channel,
             millis(config.fair_allowance()),

@@ -80,7 +80,7 @@ pub(super) fn fair_scores(name: &str) -> Arc<str> {
 }
 
 /// The records of waiters that are not Java's: a hash that Redisson does not know.
-pub(super) fn fair_places(name: &str) -> Arc<str> {
+pub(super) fn fair_records(name: &str) -> Arc<str> {
     prefixed("lockkeeper_fair", name)
 }
 

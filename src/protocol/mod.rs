@@ -24,7 +24,6 @@ pub(crate) use keys::LockKeys;
 pub(crate) use listing::{Holding, LeaseLeft, Listing};
 pub(crate) use read_write::{Read, Write};
 pub(crate) use reply::{AcquireReply, PlaceReply, ReleaseReply, StateReply, parse_heartbeat, parse_renewal};
-
 pub(crate) use rights::sharded;
 pub(crate) use script::{Arg, Batch, Call, Form, Reply, Row};
 pub(crate) use scripts::{check, inspect, self_test};

@@ -13,7 +13,7 @@ use super::keys::{LockKeys, read_write_channel};
 use super::rights::{self, Right};
 use super::script::{Arg, Batch, Call, Row};
 use super::scripts;
-use super::traits::{HolderRef, LockType, Protocol, Waits, millis};
+use super::traits::{HolderRef, LockType, Protocol, Traits, Waits, millis};
 
 /// The protocol of [`ReadLock`](crate::ReadLock).
 #[derive(Debug)]
@@ -28,29 +28,23 @@ const WRITER: &str = ":write";
 
 const FAMILY: &str = "a read-write lock";
 
-fn writer(holder: HolderRef<'_>) -> Arg {
-    Arg::Text(format!("{}{WRITER}", holder.owner).into())
-}
-
 impl Protocol for Read {
-    fn family(&self) -> &'static str {
-        FAMILY
-    }
-
-    fn lock_type(&self) -> LockType {
-        LockType::Read
+    fn traits(&self) -> Traits {
+        Traits { is_read_write: true, is_shared: true, ..Traits::new(LockType::Read, FAMILY) }
     }
 
     fn keys(&self, lock: Arc<str>) -> LockKeys {
         LockKeys::new(lock, read_write_channel, [])
     }
 
-    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, _waits: Waits) -> Call {
+    fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, _waits: Waits) -> Call {
         let HolderRef { keys, owner, grant, .. } = holder;
-        match want {
-            1 => scripts::read_acquire(&keys.lock, &keys.channel, owner, grant, millis(lease)),
-            _ => scripts::read_reenter(&keys.lock, &keys.channel, owner, grant, want, millis(lease)),
-        }
+        scripts::read_acquire(&keys.lock, &keys.channel, owner, grant, millis(lease))
+    }
+
+    fn reenter(&self, holder: HolderRef<'_>, want: u32, lease: Duration) -> Call {
+        let HolderRef { keys, owner, grant, .. } = holder;
+        scripts::read_reenter(&keys.lock, &keys.channel, owner, grant, want, millis(lease))
     }
 
     fn release(&self, holder: HolderRef<'_>, keep: u32) -> Call {
@@ -79,51 +73,29 @@ impl Protocol for Read {
         rights::read_write(keys)
     }
 
-    fn is_shared(&self) -> bool {
-        true
-    }
-
-    fn is_read_write(&self) -> bool {
-        true
-    }
-
     fn owner<'a>(&self, field: &'a str) -> Option<&'a str> {
         Some(field).filter(|field| !field.ends_with(WRITER))
     }
 }
 
 impl Protocol for Write {
-    fn family(&self) -> &'static str {
-        FAMILY
-    }
-
-    fn lock_type(&self) -> LockType {
-        LockType::Write
+    fn traits(&self) -> Traits {
+        let plain = Traits::new(LockType::Write, FAMILY);
+        Traits { can_be_passed_on: true, is_read_write: true, stops_readers: true, ..plain }
     }
 
     fn keys(&self, lock: Arc<str>) -> LockKeys {
         LockKeys::new(lock, read_write_channel, [])
     }
 
-    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, waits: Waits) -> Call {
+    fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, waits: Waits) -> Call {
         let LockKeys { lock, channel, .. } = holder.keys;
         let turn = if waits == Waits::Long { millis(holder.config.writer_turn()) } else { 0 };
-        match want {
-            1 => scripts::write_acquire(lock, channel, writer(holder), millis(lease), turn),
-            _ => scripts::rlock_reenter(lock, writer(holder), want, millis(lease)),
-        }
+        scripts::write_acquire(lock, channel, self.field(holder), millis(lease), turn)
     }
 
     fn release(&self, holder: HolderRef<'_>, keep: u32) -> Call {
-        scripts::write_release(&holder.keys.lock, &holder.keys.channel, writer(holder), keep)
-    }
-
-    fn renewal(&self) -> &'static Batch {
-        &scripts::RLOCK_RENEW
-    }
-
-    fn renewal_row(&self, holder: HolderRef<'_>, _left: Duration) -> Row {
-        Row { keys: smallvec![Arc::clone(&holder.keys.lock)], args: smallvec![writer(holder)] }
+        scripts::write_release(&holder.keys.lock, &holder.keys.channel, self.field(holder), keep)
     }
 
     fn state(&self, keys: &LockKeys) -> Call {
@@ -138,20 +110,8 @@ impl Protocol for Write {
         matches!(waits, Waits::Long | Waits::Again)
     }
 
-    fn stops_readers(&self) -> bool {
-        true
-    }
-
-    fn can_be_passed_on(&self) -> bool {
-        true
-    }
-
-    fn is_read_write(&self) -> bool {
-        true
-    }
-
     fn field(&self, holder: HolderRef<'_>) -> Arg {
-        writer(holder)
+        Arg::Text(format!("{}{WRITER}", holder.owner).into())
     }
 
     fn owner<'a>(&self, field: &'a str) -> Option<&'a str> {

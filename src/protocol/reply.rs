@@ -6,6 +6,36 @@ use std::time::Duration;
 use super::script::Reply;
 use crate::base::fault::Fault;
 
+/// The replies that are no amounts, as `lua/includes/replies.lua` numbers them.
+mod number {
+    macro_rules! replies {
+        ($($name:ident = $number:literal,)*) => {
+            $( pub(super) const $name: i64 = $number; )*
+
+            #[cfg(test)]
+            pub(super) const ALL: &[(&str, i64)] = &[$((stringify!($name), $number)),*];
+        };
+    }
+
+    replies! {
+        NO_KNOWN_END = -1,
+        FREE = -2,
+        OTHER_KIND = -3,
+        QUEUED = -4,
+        NOT_A_LOCK = -5,
+        ATTEMPT_AGAIN = -6,
+        CANNOT_COUNT = -7,
+        LOST = -8,
+        LOWERED = -9,
+        NOBODY_TOLD = -10,
+        BESIDE_DATA = -11,
+        RENEWED = -12,
+        PLACE_KEPT = -13,
+        FIRST_AND_FREE = -14,
+        MORE_DEAD = -15,
+    }
+}
+
 /// The reply of an acquire script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AcquireReply {
@@ -74,13 +104,13 @@ impl AcquireReply {
             Reply::Text(ref token) if has_token => {
                 Self::Granted(Some(token.parse().map_err(|_| unexpected())?))
             }
-            Reply::Int(-1) => Self::Held(None),
-            Reply::Int(-2) => Self::Lost,
-            Reply::Int(-3) => Self::OtherKind,
-            Reply::Int(-4) => Self::Queued,
-            Reply::Int(-5) => Self::NotALock,
-            Reply::Int(-6) => Self::AttemptAgain,
-            Reply::Int(-7) if has_token => Self::CannotCount,
+            Reply::Int(number::NO_KNOWN_END) => Self::Held(None),
+            Reply::Int(number::LOST) => Self::Lost,
+            Reply::Int(number::OTHER_KIND) => Self::OtherKind,
+            Reply::Int(number::QUEUED) => Self::Queued,
+            Reply::Int(number::NOT_A_LOCK) => Self::NotALock,
+            Reply::Int(number::ATTEMPT_AGAIN) => Self::AttemptAgain,
+            Reply::Int(number::CANNOT_COUNT) if has_token => Self::CannotCount,
             // 0: the key is in its last millisecond, so wait for one millisecond.
             Reply::Int(ms) => {
                 let ms = u64::try_from(ms).map_err(|_| unexpected())?;
@@ -94,13 +124,11 @@ impl AcquireReply {
 impl ReleaseReply {
     pub(crate) fn parse(reply: &Reply) -> Result<Self, Fault> {
         match *reply {
-            Reply::Int(-2) => Ok(Self::Gone),
-            Reply::Int(-3) => Ok(Self::ReleasedInSilence),
-            Reply::Int(-4) => Ok(Self::ReleasedBesideData),
-            Reply::Int(0) => Ok(Self::Lowered),
-            Reply::Int(told @ 1..) => {
-                Ok(Self::Released { told: u32::try_from(told - 1).unwrap_or(u32::MAX) })
-            }
+            Reply::Int(number::LOST) => Ok(Self::Gone),
+            Reply::Int(number::NOBODY_TOLD) => Ok(Self::ReleasedInSilence),
+            Reply::Int(number::BESIDE_DATA) => Ok(Self::ReleasedBesideData),
+            Reply::Int(number::LOWERED) => Ok(Self::Lowered),
+            Reply::Int(told @ 0..) => Ok(Self::Released { told: u32::try_from(told).unwrap_or(u32::MAX) }),
             _ => Err(Fault::unexpected(reply)),
         }
     }
@@ -109,10 +137,10 @@ impl ReleaseReply {
 impl StateReply {
     pub(crate) fn parse(reply: &Reply) -> Result<Self, Fault> {
         match *reply {
-            Reply::Int(-2) => Ok(Self::Free),
-            Reply::Int(-3) => Ok(Self::OtherKind),
-            Reply::Int(-5) => Ok(Self::NotALock),
-            Reply::Int(-1..) => Ok(Self::Held),
+            Reply::Int(number::FREE) => Ok(Self::Free),
+            Reply::Int(number::OTHER_KIND) => Ok(Self::OtherKind),
+            Reply::Int(number::NOT_A_LOCK) => Ok(Self::NotALock),
+            Reply::Int(number::NO_KNOWN_END..) => Ok(Self::Held),
             _ => Err(Fault::unexpected(reply)),
         }
     }
@@ -121,8 +149,8 @@ impl StateReply {
 /// Parses the reply of a renewal script: for each row, whether the hold is still there.
 pub(crate) fn parse_renewal(reply: &Reply, rows: usize) -> Result<Vec<bool>, Fault> {
     parse_list(reply, rows, |reply| match reply {
-        Reply::Int(1) => Some(true),
-        Reply::Int(0) => Some(false),
+        Reply::Int(number::RENEWED) => Some(true),
+        Reply::Int(number::LOST) => Some(false),
         _ => None,
     })
 }
@@ -130,10 +158,10 @@ pub(crate) fn parse_renewal(reply: &Reply, rows: usize) -> Result<Vec<bool>, Fau
 /// Parses the reply of a heartbeat script, which has an item for each waiter.
 pub(crate) fn parse_heartbeat(reply: &Reply, waiters: usize) -> Result<Vec<PlaceReply>, Fault> {
     parse_list(reply, waiters, |reply| match reply {
-        Reply::Int(0) => Some(PlaceReply::Gone),
-        Reply::Int(1) => Some(PlaceReply::Kept),
-        Reply::Int(2) => Some(PlaceReply::YourTurn),
-        Reply::Int(3) => Some(PlaceReply::KeptBehindTheDead),
+        Reply::Int(number::LOST) => Some(PlaceReply::Gone),
+        Reply::Int(number::PLACE_KEPT) => Some(PlaceReply::Kept),
+        Reply::Int(number::FIRST_AND_FREE) => Some(PlaceReply::YourTurn),
+        Reply::Int(number::MORE_DEAD) => Some(PlaceReply::KeptBehindTheDead),
         _ => None,
     })
 }
@@ -144,4 +172,36 @@ fn parse_list<T>(reply: &Reply, len: usize, parse: impl Fn(&Reply) -> Option<T>)
         _ => None,
     };
     list.ok_or_else(|| Fault::unexpected(reply))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::number;
+
+    /// The names and numbers of the lines `local NAME, NAME = number, number`.
+    fn numbers_in_lua() -> Vec<(&'static str, i64)> {
+        let assignments =
+            include_str!("../../lua/includes/replies.lua").lines().filter(|line| !line.starts_with("--"));
+        let parse = |line: &'static str| {
+            let (names, numbers) =
+                line.strip_prefix("local ").and_then(|line| line.split_once(" = ")).expect("local");
+            let (names, numbers) =
+                (names.split(", "), numbers.split(", ").map(|number| number.parse().expect("a number")));
+            assert_eq!(names.clone().count(), numbers.clone().count(), "{line}");
+            names.zip(numbers)
+        };
+        assignments.flat_map(parse).collect()
+    }
+
+    #[test]
+    fn the_scripts_and_the_client_name_the_same_numbers() {
+        assert_eq!(numbers_in_lua(), number::ALL);
+    }
+
+    #[test]
+    fn each_number_has_one_meaning_and_is_no_amount() {
+        for (index, (name, number)) in number::ALL.iter().enumerate() {
+            assert_eq!(-*number, i64::try_from(index).unwrap() + 1, "{name}");
+        }
+    }
 }

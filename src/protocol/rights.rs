@@ -26,13 +26,13 @@ pub(super) fn exclusive(keys: &LockKeys) -> Vec<Right> {
 }
 
 /// The rights for a fair lock with these keys of its queue.
-pub(super) fn fair(keys: &LockKeys, [queue, scores, places, tickets]: &[Arc<str>; 4]) -> Vec<Right> {
+pub(super) fn fair(keys: &LockKeys, [queue, scores, records, tickets]: &[Arc<str>; 4]) -> Vec<Right> {
     vec![
         (Arc::clone(&keys.lock), LOCK),
         (Arc::clone(&keys.lock), "time"),
         (Arc::clone(queue), "exists lindex llen lpop lpush lrange lrem persist pexpire rpush"),
         (Arc::clone(scores), "persist pexpire zadd zcard zrem zscore"),
-        (Arc::clone(places), "hdel hget hlen hmget hset pexpire"),
+        (Arc::clone(records), "hdel hget hlen hmget hset pexpire"),
         (Arc::clone(tickets), "exists pexpire zadd zcard zrange zrank zrem zscore"),
         (format!("{}:{OWNER}", keys.channel).into(), CHANNEL),
         (Arc::clone(&keys.channel), CHANNEL_AS_KEY),
@@ -69,22 +69,20 @@ pub(crate) fn sharded(rights: Vec<Right>) -> Vec<Right> {
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
-    use std::path::Path;
+
+    use lockkeeper_testkit::lua;
 
     use super::*;
     use crate::protocol::{Fair, Fenced, Protocol, Read, Write};
 
-    /// The commands that scripts run, by the name of the key in the script. A command without a key counts for the lock.
-    fn run(folders: &[&str], files: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
-        let mut paths: Vec<_> = files.iter().map(|file| root.join(file)).collect();
-        for folder in folders {
-            let entries = std::fs::read_dir(root.join(folder)).expect("a folder of scripts");
-            paths.extend(entries.map(|entry| entry.expect("readable").path()));
-        }
+    /// The commands that scripts run, by the name of the key in the script. A command without a key counts for the lock. Each
+    /// script is named by its file, or by its folder.
+    fn run(scripts: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
+        let mut files = lua::files();
+        files.retain(|file| scripts.iter().any(|script| file.starts_with(script)));
         let mut found = BTreeMap::<String, BTreeSet<String>>::new();
-        for path in paths {
-            let text = std::fs::read_to_string(&path).expect("readable");
+        for file in files {
+            let text = lua::source(&file);
             for call in text.split("call('").skip(1) {
                 let (command, rest) = call.split_once('\'').expect("a name of a command");
                 let key = rest.strip_prefix(", ").unwrap_or("lock");
@@ -129,12 +127,14 @@ mod tests {
             ("queue", "redisson_lock_queue"),
             ("scores", "redisson_lock_timeout"),
             ("tickets", "lockkeeper_fair_tickets"),
-            ("places", "lockkeeper_fair"),
+            ("records", "lockkeeper_fair"),
             ("counter", "redisson_lock_token"),
             ("channel", "redisson_lock__channel"),
             ("lock", "a"),
         ];
-        let run_by_scripts = run(&["rlock", "fair", "fenced"], &["inspect.lua"]);
+        let mut run_by_scripts = run(&["rlock/", "fair/", "fenced/", "inspect.lua"]);
+        // `inspect` looks at the keys of read holds only if the lock is a read-write lock.
+        run_by_scripts.remove("keys");
         assert_eq!(granted(both(&Fair, &Fenced), &names), run_by_scripts);
 
         let names = [
@@ -143,8 +143,7 @@ mod tests {
             ("channel", "redisson_rwlock"),
             ("lock", "a"),
         ];
-        let run_by_scripts =
-            run(&["read", "write"], &["inspect.lua", "rlock/reenter.lua", "rlock/renew.lua"]);
+        let run_by_scripts = run(&["read/", "write/", "inspect.lua", "rlock/reenter.lua", "rlock/renew.lua"]);
         assert_eq!(granted(both(&Read, &Write), &names), run_by_scripts);
     }
 }

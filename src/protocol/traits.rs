@@ -4,64 +4,102 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::keys::LockKeys;
-use super::rights::Right;
+use smallvec::smallvec;
+
+use super::keys::{LockKeys, lock_channel};
+use super::rights::{self, Right};
 use super::script::{Arg, Batch, Call, Row};
+use super::scripts;
 use crate::base::config::LockConfig;
 
-/// A type of lock: which script an operation runs, with which keys and arguments.
-pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
-    /// The name of the type, for errors. An owner uses one name for locks of one family at a time.
-    fn family(&self) -> &'static str;
-
+/// What distinguishes the types of locks, as far as it does not depend on a lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Traits {
     /// The type, for metrics and spans.
-    fn lock_type(&self) -> LockType;
+    pub(crate) lock_type: LockType,
+    /// The name of the type, for errors. An owner uses one name for locks of one family at a time.
+    pub(crate) family: &'static str,
+    /// An owner can pass its hold on to another owner of this client, without a command.
+    pub(crate) can_be_passed_on: bool,
+    /// The lock is one side of a read-write lock.
+    pub(crate) is_read_write: bool,
+    /// Several owners can hold the lock together, each with its own lease.
+    pub(crate) is_shared: bool,
+    /// A waiter that has waited for long stops new readers.
+    pub(crate) stops_readers: bool,
+}
 
-    /// Derives the keys and channels from the key of the lock.
-    fn keys(&self, lock: Arc<str>) -> LockKeys;
+impl Traits {
+    /// Most types have none of these traits.
+    pub(crate) const fn new(lock_type: LockType, family: &'static str) -> Self {
+        Self {
+            lock_type,
+            family,
+            can_be_passed_on: false,
+            is_read_write: false,
+            is_shared: false,
+            stops_readers: false,
+        }
+    }
+}
 
-    /// Acquires the lock with `want` 1, and re-enters it with a higher `want`. `waits` says what the call does if another owner
-    /// holds the lock.
-    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, waits: Waits) -> Call;
+/// A type of lock: which script an operation runs, with which keys and arguments.
+///
+/// The methods with a body are those of an [`RLock`](crate::RLock): one hash, from the one owner to its hold count, whose expiry is
+/// the lease. The other types state only what differs.
+pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
+    fn traits(&self) -> Traits;
+
+    /// Acquires the lock for an owner that holds nothing on it. `waits` says what the call does if another owner holds the lock.
+    fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, waits: Waits) -> Call;
+
+    /// Raises the hold to `want`.
+    fn reenter(&self, holder: HolderRef<'_>, want: u32, lease: Duration) -> Call {
+        scripts::rlock_reenter(&holder.keys.lock, self.field(holder), want, millis(lease))
+    }
+
+    /// Acquires the lock with `want` 1, and re-enters it with a higher `want`.
+    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, waits: Waits) -> Call {
+        match want {
+            1 => self.acquire_first(holder, lease, waits),
+            _ => self.reenter(holder, want, lease),
+        }
+    }
 
     /// Lowers the hold to `keep`. With `keep` 0 this also undoes an attempt, and removes the traces of its waiter.
-    fn release(&self, holder: HolderRef<'_>, keep: u32) -> Call;
+    fn release(&self, holder: HolderRef<'_>, keep: u32) -> Call {
+        let channel = Arg::Text(Arc::clone(&holder.keys.channel));
+        scripts::rlock_release(&holder.keys.lock, holder.owner, keep, channel)
+    }
 
     /// The script that renews many holds. Their shared argument is the lease in milliseconds.
-    fn renewal(&self) -> &'static Batch;
+    fn renewal(&self) -> &'static Batch {
+        &scripts::RLOCK_RENEW
+    }
 
     /// The row of one hold in a renewal. The hold lasts at least for `left`, even if nothing renews it.
-    fn renewal_row(&self, holder: HolderRef<'_>, left: Duration) -> Row;
+    fn renewal_row(&self, holder: HolderRef<'_>, _left: Duration) -> Row {
+        Row { keys: smallvec![Arc::clone(&holder.keys.lock)], args: smallvec![self.field(holder)] }
+    }
 
     /// Asks whether anybody holds the lock.
-    fn state(&self, keys: &LockKeys) -> Call;
+    fn state(&self, keys: &LockKeys) -> Call {
+        scripts::rlock_state(&keys.lock)
+    }
+
+    /// Derives the keys and channels from the key of the lock.
+    fn keys(&self, lock: Arc<str>) -> LockKeys {
+        LockKeys::new(lock, lock_channel, [])
+    }
 
     /// The rights that a user of the server needs.
-    fn rights(&self, keys: &LockKeys) -> Vec<Right>;
+    fn rights(&self, keys: &LockKeys) -> Vec<Right> {
+        rights::exclusive(keys)
+    }
 
     /// The queue in which waiters have places on the server.
     fn queue(&self) -> Option<&dyn Queue> {
         None
-    }
-
-    /// Whether a refused attempt of a call that waits leaves something on the server: a place in a queue, or an intent.
-    fn leaves_trace(&self, _waits: Waits) -> bool {
-        false
-    }
-
-    /// Whether a waiter that has waited for long stops new readers.
-    fn stops_readers(&self) -> bool {
-        false
-    }
-
-    /// Whether an owner can pass its hold on to another owner of this client, without a command.
-    fn can_be_passed_on(&self) -> bool {
-        false
-    }
-
-    /// Whether several owners can hold the lock together, each with its own lease.
-    fn is_shared(&self) -> bool {
-        false
     }
 
     /// The key of the counter that numbers the holders.
@@ -69,8 +107,8 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Whether the lock is one side of a read-write lock.
-    fn is_read_write(&self) -> bool {
+    /// Whether a refused attempt of a call that waits leaves something on the server: a place in a queue, or an intent.
+    fn leaves_trace(&self, _waits: Waits) -> bool {
         false
     }
 
@@ -83,6 +121,30 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     /// hold.
     fn owner<'a>(&self, field: &'a str) -> Option<&'a str> {
         Some(field)
+    }
+
+    fn lock_type(&self) -> LockType {
+        self.traits().lock_type
+    }
+
+    fn family(&self) -> &'static str {
+        self.traits().family
+    }
+
+    fn can_be_passed_on(&self) -> bool {
+        self.traits().can_be_passed_on
+    }
+
+    fn is_read_write(&self) -> bool {
+        self.traits().is_read_write
+    }
+
+    fn is_shared(&self) -> bool {
+        self.traits().is_shared
+    }
+
+    fn stops_readers(&self) -> bool {
+        self.traits().stops_readers
     }
 }
 

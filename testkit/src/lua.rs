@@ -1,15 +1,18 @@
 //! The Lua scripts of lockkeeper, read from `lua/` when they are asked for.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
-/// The files that other scripts include. They are no scripts themselves.
-const SHARED: &str = "shared.lua";
+#[path = "../../lua/join.rs"]
+#[allow(unreachable_pub, reason = "build.rs uses the same file")]
+mod join;
+
+pub use join::{includes, lua_files, sharded};
 
 /// The text of a script as the crate sends it, such as that of `"rlock/acquire.lua"`.
-///
-/// The files that its header names under "With" follow its first line.
 pub fn source(file: &str) -> String {
-    read_with_shared(&dir().join(file))
+    join::joined(&folder(), file)
 }
 
 /// The name under which a server calls a script, such as `"rlock/acquire.lua"`.
@@ -17,50 +20,35 @@ pub fn hash(file: &str) -> String {
     redis::Script::new(&source(file)).get_hash().to_owned()
 }
 
-/// The text of a script as the crate sends it to a cluster: it publishes only within the shard.
-pub fn sharded(source: &str) -> String {
-    source.replace("'publish'", "'spublish'")
-}
-
 /// The name under which a server of a cluster calls a script.
 pub fn sharded_hash(file: &str) -> String {
     redis::Script::new(&sharded(&source(file))).get_hash().to_owned()
 }
 
+/// The paths of all scripts below `lua/`.
+pub fn files() -> Vec<String> {
+    join::scripts(&folder())
+}
+
 /// The texts of all scripts.
 pub fn sources() -> Vec<String> {
-    let mut sources = Vec::new();
-    let mut dirs = vec![dir()];
-    while let Some(dir) = dirs.pop() {
-        for entry in std::fs::read_dir(dir).expect("lua/ is readable").flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                dirs.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "lua") && !path.ends_with(SHARED)
-            {
-                sources.push(read_with_shared(&path));
-            }
-        }
-    }
-    sources
+    files().iter().map(|file| source(file)).collect()
 }
 
-fn dir() -> PathBuf {
+/// The names of the replies that are no amounts, and their numbers.
+pub static REPLIES: LazyLock<BTreeMap<String, i64>> = LazyLock::new(|| {
+    let text = std::fs::read_to_string(folder().join("includes/replies.lua")).expect("it is there");
+    let lines = text.lines().filter_map(|line| line.strip_prefix("local ")?.split_once(" = "));
+    let pairs = lines.flat_map(|(names, numbers)| names.split(", ").zip(numbers.split(", ")));
+    pairs.map(|(name, number)| (name.to_owned(), number.parse().expect("a number"))).collect()
+});
+
+/// The number of a reply, such as `"LOST"`.
+pub fn reply(name: &str) -> i64 {
+    REPLIES[name]
+}
+
+/// The folder of the scripts.
+pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../lua")
-}
-
-fn read(file: &Path) -> String {
-    std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
-}
-
-fn read_with_shared(file: &Path) -> String {
-    let script = read(file);
-    let shared: String = script
-        .lines()
-        .filter_map(|line| line.strip_prefix("  With  "))
-        .flat_map(str::split_whitespace)
-        .map(|file| read(&dir().join(file)))
-        .collect();
-    let (first_line, rest) = script.split_once('\n').expect("more than one line");
-    format!("{first_line}\n{shared}{rest}")
 }

@@ -1,14 +1,12 @@
 //! Random commands and random calls of the crate's scripts. All are about a few keys, so that they meet.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use fastrand::Rng;
+use lockkeeper_testkit::lua;
 
 pub const LOCK: &str = "a";
 
 /// The keys of a fair and of a fenced lock.
-const KEYS: [&str; 6] = ["queue", "scores", "places", "tickets", "counter", "channel"];
+const KEYS: [&str; 6] = ["queue", "scores", "records", "tickets", "counter", "channel"];
 
 const OWNERS: [&str; 4] = ["0-0-0-0-a:1", "0-0-0-0-a:2", "0-0-0-0-a:3", "item:4"];
 
@@ -123,15 +121,15 @@ impl Dice {
     }
 
     fn right_command(&mut self, now_ms: u64) -> Vec<String> {
-        let hash = self.key_of(&[LOCK, LOCK, LOCK, "places"]);
+        let hash = self.key_of(&[LOCK, LOCK, LOCK, "records"]);
         let list = self.key_of(&["queue"]);
         let set = self.key_of(&["scores", "tickets"]);
         let holds = self.holds();
         let text = self.key_of(&["counter", &holds[0], &holds[1], &holds[2]]);
         let any = self.key();
         let field = self.field();
-        let is_place = hash == "places";
-        let value = if is_place { self.record(now_ms) } else { self.value(&field) };
+        let is_record = hash == "records";
+        let value = if is_record { self.record(now_ms) } else { self.value(&field) };
         let (owner, other, lease) = (self.owner(), self.owner(), self.lease());
         let (one, two) = (self.integer(), self.integer());
         let score = if self.rng.bool() { self.time(now_ms) } else { self.time(now_ms) * 1_000 }.to_string();
@@ -253,43 +251,15 @@ impl Dice {
 
 /// All scripts, with the names of their keys and arguments from their headers.
 fn scripts() -> Vec<Script> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
-    let mut folders = vec![root.clone()];
-    let mut files: Vec<PathBuf> = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "lua")
-                && !path.ends_with("shared.lua")
-            {
-                files.push(path);
-            }
-        }
-    }
-    files.sort();
-    let script = |file: PathBuf| {
-        let text = fs::read_to_string(&file).unwrap();
+    let script = |file: String| {
+        let text = lua::source(&file);
         let names = |list: &str| -> Vec<String> {
             let lines = text.lines().filter_map(|line| line.strip_prefix("  ")?.strip_prefix(list));
             lines.map(|line| line.split_whitespace().nth(1).unwrap().to_owned()).collect()
         };
         let is_batch = ["  KEYS[i]", "  KEYS[2i]"].iter().any(|key| text.contains(key));
         let keys = names("KEYS[").into_iter().map(|name| if name == "lock" { LOCK.to_owned() } else { name });
-        let shared = text.lines().filter_map(|line| line.strip_prefix("  With  "));
-        let shared: String = shared
-            .flat_map(str::split_whitespace)
-            .map(|file| fs::read_to_string(root.join(file)).unwrap())
-            .collect();
-        let (first_line, rest) = text.split_once('\n').unwrap();
-        Script {
-            file: file.strip_prefix(&root).unwrap().display().to_string(),
-            keys: keys.collect(),
-            args: names("ARGV["),
-            text: format!("{first_line}\n{shared}{rest}"),
-            is_batch,
-        }
+        Script { file, keys: keys.collect(), args: names("ARGV["), text, is_batch }
     };
-    files.into_iter().map(script).collect()
+    lua::files().into_iter().map(script).collect()
 }

@@ -10,13 +10,17 @@ use crate::read_write_model::model::Answer;
 use crate::read_write_model::run::Run;
 use crate::read_write_model::state::State;
 use crate::read_write_model::wire::Seen;
+use crate::support::lua;
 
 impl Run<'_> {
     pub fn compare_answer(&self, expected: &Answer, seen: &Seen) -> TestCaseResult {
         let is_right = match (expected, &seen.answer) {
             (Answer::Granted, Value::Nil) => true,
+            (Answer::Named(expected), Value::Int(answer)) => lua::reply(expected) == *answer,
             (Answer::Number(expected), Value::Int(answer)) => expected == answer,
-            (Answer::Renewed(expected), Value::Array(list)) => *list == [Value::Int((*expected).into())],
+            (Answer::Renewed(expected), Value::Array(list)) => {
+                *list == [Value::Int(lua::reply(if *expected { "RENEWED" } else { "LOST" }))]
+            }
             (Answer::Until(ends), Value::Int(left_ms)) => u64::try_from(*left_ms).is_ok_and(|left_ms| {
                 ends.iter().any(|&ends| is_about(self.model.now + left_ms, ends, seen.took_ms))
             }),

@@ -9,6 +9,8 @@ use crate::read_write_model::state::{Hash, Key, State};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Granted,
+    /// One of `lua/includes/replies.lua`.
+    Named(&'static str),
     Number(i64),
     Renewed(bool),
     /// Another owner holds the lock, until one of these times.
@@ -18,11 +20,11 @@ pub enum Answer {
 /// A script looks at so many fields one by one. The mode is one of them.
 const MANY: usize = 4;
 
-pub const RELEASED: Answer = Answer::Number(1);
+pub const RELEASED: Answer = Answer::Number(0);
 /// The release of a write hold counts the listeners of its message: here one, the test.
-pub const RELEASED_AND_HEARD: Answer = Answer::Number(2);
-pub const LOWERED: Answer = Answer::Number(0);
-pub const LOST: Answer = Answer::Number(-2);
+pub const RELEASED_AND_HEARD: Answer = Answer::Number(1);
+pub const LOWERED: Answer = Answer::Named("LOWERED");
+pub const LOST: Answer = Answer::Named("LOST");
 
 #[derive(Default)]
 pub struct Model {

@@ -11,6 +11,7 @@ use crate::read_write_model::model::Model;
 use crate::read_write_model::scenario::{Fate, MOST_HOLDS, Numbered, Otherwise, Scenario, Step};
 use crate::read_write_model::state::State;
 use crate::read_write_model::wire::{Wire, Words};
+use crate::support::lua;
 
 type Checked<T> = Result<T, TestCaseError>;
 
@@ -224,7 +225,7 @@ impl<'a> Run<'a> {
         let command = hold.command(What::Release { keep });
         match self.deliver(command, fate)? {
             None => self.undo_later(command),
-            Some(Value::Int(-2)) if keep > 0 => self.lose(client, hold)?,
+            Some(Value::Int(reply)) if keep > 0 && reply == lua::reply("LOST") => self.lose(client, hold)?,
             Some(_) => {}
         }
         Ok(())
@@ -232,7 +233,7 @@ impl<'a> Run<'a> {
 
     fn renew(&mut self, client: usize, mut hold: Hold, lease_ms: u64, fate: Fate) -> TestCaseResult {
         match self.deliver(hold.command(What::Renew { lease_ms }), fate)? {
-            Some(Value::Array(renewed)) if renewed == [Value::Int(1)] => {
+            Some(Value::Array(renewed)) if renewed == [Value::Int(lua::reply("RENEWED"))] => {
                 hold.until = hold.until.max(self.model.now + lease_ms);
                 self.clients[client].update(hold);
             }

@@ -1,7 +1,7 @@
 //! Mutants: faults in the engine and in the scripts, which the simulation must notice.
 //!
-//! Those in Lua are made by the in-memory server. For those in Rust, `scripts/mutants` builds a copy of this repository in which
-//! all of them can be switched on.
+//! Those in Lua are made by the in-memory server. For those in Rust, and for those in Lua that a test has to notice, `scripts/mutants`
+//! builds a copy of this repository: those in Rust can be switched on there, and the files in Lua are changed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -89,6 +89,18 @@ fn write_copy() {
     let lib = copy.join("src/lib.rs");
     let text = fs::read_to_string(&lib).unwrap();
     fs::write(lib, text + SWITCH).unwrap();
+}
+
+/// Breaks a script in the folder `SIMULATE_COPY`, if the mutant `SIMULATE_MUTANT` is in Lua. `scripts/mutants` runs this.
+#[test]
+#[ignore = "scripts/mutants runs it"]
+fn break_script() {
+    let mutant = Mutant::find(&std::env::var("SIMULATE_MUTANT").expect("a name"));
+    if mutant.is_lua() {
+        let path = PathBuf::from(std::env::var_os("SIMULATE_COPY").expect("a folder")).join(&mutant.file);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace(&mutant.find, &mutant.replace)).unwrap();
+    }
 }
 
 /// What the copy has in addition.

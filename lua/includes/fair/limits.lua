@@ -1,0 +1,6 @@
+-- When a Java client is granted the lock, Java lowers all scores. So the scores of our waiters are at least this much later
+-- than now.
+local SLACK_MS = 60000
+
+-- One script removes or puts back at most CHUNKS times CHUNK waiters, so that it does not block the server.
+local CHUNK, CHUNKS = 100, 20

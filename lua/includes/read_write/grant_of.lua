@@ -1,0 +1,11 @@
+-- Returns the number of the grant that the holds belong to. nil: the reader is dead, whatever the hash says.
+local function grant_of(keys, count)
+  for i = 1, count do
+    -- pcall: a key that was replaced by another type is no hold.
+    local grant = redis.pcall('get', keys .. i)
+    if type(grant) == 'string' then
+      return grant
+    end
+  end
+  return nil
+end
