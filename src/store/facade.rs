@@ -8,22 +8,13 @@ use futures_util::future::{join_all, try_join_all};
 use redis::{FromRedisValue, cmd};
 use tokio::time::Instant;
 
-use super::connection_index::{ConnectionCount, ConnectionIndex};
-use super::dial::MessageDial;
+use super::connection::{Connection, ConnectionCount, ConnectionIndex, MessageDial, Route, Server, follow};
 use super::error::OpenError;
-use super::first_contact;
-use super::identity::Identity;
-use super::listener::Listener;
-use super::login;
-use super::master::Master;
-use super::route::Route;
-use super::self_test::{self, Examined, examine};
-use super::server::{Connection, Server};
-use super::source::{Opened, Source};
-use super::subscriber::Subscriber;
-use super::subscriptions::Subscriptions;
+use super::messages::{Listener, Subscriber, Subscriptions};
+use super::source::self_test::{self, Examined, examine};
+use super::source::{Identity, Opened, Source, first_contact};
 use super::task::Task;
-use super::topology::Topology;
+use super::topology::{Master, Topology};
 use crate::config::{LockConfig, Replication};
 use crate::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{Call, Reply, slot};
@@ -90,7 +81,7 @@ impl Store {
                 let logins = commands.logins();
                 let server =
                     Arc::new(Server::new(commands, address, config, ConnectionCount::of(config, 1), None));
-                let task = logins.map(|logins| login::follow(&server, logins));
+                let task = logins.map(|logins| follow(&server, logins));
                 (Servers::One(server), messages, task)
             }
             Opened::Several(group) => {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::certificates::{Certificates, PemFiles};
 use super::origin::Origin;
-use crate::store::certificates::{Certificates, PemFiles};
 use crate::store::error::SourceError;
 use crate::store::topology::Group;
 

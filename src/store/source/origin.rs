@@ -3,13 +3,12 @@
 use deadpool_redis::{Manager, Pool, PoolConfig, Runtime};
 use redis::{AsyncConnectionConfig, ConnectionInfo, IntoConnectionInfo};
 
+use super::certificates::Certificates;
 use crate::config::LockConfig;
 use crate::credentials::Credentials;
 #[cfg(feature = "memory")]
 use crate::memory::MemoryServer;
-use crate::store::certificates::Certificates;
-use crate::store::dial::{CommandDial, MessageDial};
-use crate::store::endpoint::{Endpoint, with_tcp_settings};
+use crate::store::connection::{CommandDial, Endpoint, MessageDial, with_tcp_settings};
 use crate::store::error::SourceError;
 use crate::store::topology::Group;
 
@@ -30,14 +29,14 @@ pub(super) enum Origin {
 }
 
 /// What a source leads to.
-pub(in crate::store) enum Opened {
+pub(crate) enum Opened {
     One(CommandDial, Option<MessageDial>),
     Several(Group),
 }
 
 impl Opened {
     /// How to connect to the server with an address that an error names. `None`: only a pool knows.
-    pub(in crate::store) fn endpoints(&self) -> impl Fn(Option<&str>) -> Option<Endpoint> + Send + use<> {
+    pub(crate) fn endpoints(&self) -> impl Fn(Option<&str>) -> Option<Endpoint> + Send + use<> {
         let (one, group) = match self {
             Self::One(commands, _) => (commands.endpoint().cloned(), None),
             Self::Several(group) => (None, Some(group.clone())),

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use crate::store::endpoint::Endpoint;
+use crate::store::connection::Endpoint;
 
 /// Host and port of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::store) struct Address {
+pub(crate) struct Address {
     pub(super) host: String,
     pub(super) port: u16,
 }

@@ -13,9 +13,7 @@ use super::address::Address;
 use super::map::{Rank, Vote, is_decided};
 use super::slots::{Map, Range};
 use crate::fault::{Fault, FaultKind, Sent};
-use crate::store::dial;
-use crate::store::endpoint::Endpoint;
-use crate::store::wire;
+use crate::store::connection::{Endpoint, connect, connect_to_master, wire};
 
 /// When more than half agree, the others have this long. Then a server that is silent delays nothing, and the connection to a
 /// server that answers a little later is kept.
@@ -154,7 +152,7 @@ impl Server {
             let facts = Facts::of(replica)?;
             if facts.has_flag("promoted") {
                 let promoted = facts.address(&self.address)?;
-                let is_master = dial::master(&server.at(&promoted.host, promoted.port)).await.is_ok();
+                let is_master = connect_to_master(&server.at(&promoted.host, promoted.port)).await.is_ok();
                 return Ok(Some(promoted).filter(|_| is_master));
             }
         }
@@ -165,7 +163,7 @@ impl Server {
         // Taken out: if the question fails or is dropped, the connection is not used again.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => dial::connect(&self.endpoint).await?,
+            None => connect(&self.endpoint).await?,
         };
         let value = wire::send(&mut connection, command).await.map_err(wire::fault)?;
         self.connection = Some(connection);

@@ -6,19 +6,19 @@ use super::address::Address;
 use super::ask::Way;
 use crate::credentials::Credentials;
 use crate::fault::{Fault, FaultKind, Sent};
-use crate::store::certificates::Certificates;
-use crate::store::endpoint::Endpoint;
+use crate::store::connection::Endpoint;
 use crate::store::error::{OpenError, SourceError};
+use crate::store::source::Certificates;
 
 #[derive(Clone)]
-pub(in crate::store) struct Group {
+pub(crate) struct Group {
     pub(super) way: Way,
     /// Those who are asked: sentinels, or nodes of a cluster.
     pub(super) asked: Vec<(Address, Endpoint)>,
 }
 
 impl Group {
-    pub(in crate::store) fn cluster(
+    pub(crate) fn cluster(
         urls: Vec<String>,
         credentials: Option<&Credentials>,
         limit: Duration,
@@ -33,7 +33,7 @@ impl Group {
         Ok(Self { way: Way::Cluster, asked })
     }
 
-    pub(in crate::store) fn sentinel(
+    pub(crate) fn sentinel(
         master: String,
         sentinels: Vec<String>,
         server: Box<Endpoint>,
@@ -45,10 +45,7 @@ impl Group {
     }
 
     /// Uses these certificates for all servers, and for the sentinels that have TLS.
-    pub(in crate::store) fn secured(
-        mut self,
-        certificates: Option<&Certificates>,
-    ) -> Result<Self, SourceError> {
+    pub(crate) fn secured(mut self, certificates: Option<&Certificates>) -> Result<Self, SourceError> {
         if let Way::Sentinel { server, .. } = &mut self.way {
             **server = server.clone().secured(certificates)?;
         }
@@ -61,7 +58,7 @@ impl Group {
         Ok(self)
     }
 
-    pub(in crate::store) fn check_sentinel(master: &str, sentinels: &[String]) -> Result<(), SourceError> {
+    pub(crate) fn check_sentinel(master: &str, sentinels: &[String]) -> Result<(), SourceError> {
         if master.is_empty() {
             Err(SourceError::field("master", "must be the name by which the sentinels know the master"))
         } else if sentinels.is_empty() {
@@ -84,7 +81,7 @@ impl Group {
     }
 
     /// How to connect to the server with this address: one of those who are asked, or a data server.
-    pub(in crate::store) fn endpoint_named(&self, server: &str) -> Option<Endpoint> {
+    pub(crate) fn endpoint_named(&self, server: &str) -> Option<Endpoint> {
         let asked = self.asked.iter().find(|(address, _)| address.to_string() == server);
         let data = || Some(self.endpoint(&Address::of_redirect(server, &Address::default())?));
         asked.map(|(_, endpoint)| endpoint.clone()).or_else(data)

@@ -8,6 +8,7 @@ mod address;
 mod ask;
 mod group;
 mod map;
+mod master;
 mod redirects;
 mod slots;
 mod watch;
@@ -18,15 +19,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::time::{Duration, Instant, timeout};
 
-use super::connection_index::ConnectionCount;
-use super::dial::{CommandDial, MessageDial};
-use super::endpoint::Endpoint;
+use super::connection::{
+    CommandDial, Connection, ConnectionCount, Endpoint, Membership, MessageDial, Route, Server, follow,
+};
 use super::error::OpenError;
-use super::login;
-use super::master::Master;
-use super::membership::Membership;
-use super::route::Route;
-use super::server::{Connection, Server};
 use super::task::Task;
 use crate::config::LockConfig;
 use crate::fault::{Fault, FaultKind, Sent};
@@ -36,6 +32,7 @@ use map::{Rank, Vote, elect, has_majority};
 
 pub(super) use address::Address;
 pub(super) use group::Group;
+pub(super) use master::Master;
 pub(super) use slots::Map;
 
 /// How often a caller looks for the master while there is none, and for how long before its try counts as failed.
@@ -282,7 +279,7 @@ impl Topology {
         let membership = Some(self.membership.clone());
         let server = Server::new(dial, address.to_string().into(), &self.config, count, membership);
         let server = Arc::new(server);
-        Member { _login: logins.map(|logins| login::follow(&server, logins)), server }
+        Member { _login: logins.map(|logins| follow(&server, logins)), server }
     }
 
     /// Who is to be asked next: those that the source names, and in a cluster all nodes that are known.

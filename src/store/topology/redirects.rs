@@ -7,11 +7,11 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::address::Address;
-use super::{Server, State, Topology};
+use super::{State, Topology};
 use crate::config::Replication;
 use crate::fault::{Fault, Redirect};
 use crate::protocol::{Call, Reply};
-use crate::store::server::Connection;
+use crate::store::connection::{Connection, Server};
 use crate::sync::lock;
 
 /// So many redirects of one call are followed.
@@ -20,7 +20,7 @@ const HOPS: usize = 5;
 impl Topology {
     /// Runs a script that the server of this connection did not run, and sent on with this fault. `hops` learns each further connection
     /// before the script is sent on it.
-    pub(in crate::store) async fn follow(
+    pub(crate) async fn follow(
         &self,
         mut fault: Fault,
         ends: Instant,
@@ -48,7 +48,7 @@ impl Topology {
     }
 
     /// Runs a script, and waits for replicas. Redirects are only learned, so that the next try finds the right server.
-    pub(in crate::store) async fn run_on_replicas(
+    pub(crate) async fn run_on_replicas(
         &self,
         connection: &Connection,
         call: &Call,

@@ -14,8 +14,7 @@ use super::group::Group;
 use super::map::Vote;
 use crate::credentials::Login;
 use crate::jitter::around;
-use crate::store::endpoint::Endpoint;
-use crate::store::membership::Membership;
+use crate::store::connection::{Endpoint, Membership};
 
 /// The time limit of a question.
 const LIMIT: Duration = Duration::from_millis(300);

@@ -9,20 +9,20 @@ use tokio::runtime::Handle;
 
 use super::listener::Listener;
 use super::subscriber::Subscriber;
-use super::task::Task;
-use super::topology::{Address, Map, Topology};
 use crate::config::LockConfig;
 use crate::protocol::slot;
+use crate::store::task::Task;
+use crate::store::topology::{Address, Map, Topology};
 use crate::sync::lock;
 
 /// Which connection receives the messages of a channel.
-pub(super) enum Subscriptions {
+pub(crate) enum Subscriptions {
     One(Subscriber),
     Sharded { shards: Arc<Shards>, _moves: Task },
 }
 
 /// One connection for each master of a cluster that has channels which somebody wants. A message stays in the slot of its channel.
-pub(super) struct Shards {
+pub(crate) struct Shards {
     topology: Arc<Topology>,
     config: LockConfig,
     listener: Arc<dyn Listener>,
@@ -40,7 +40,7 @@ struct State {
 }
 
 impl Subscriptions {
-    pub(super) fn sharded(
+    pub(crate) fn sharded(
         topology: &Arc<Topology>,
         config: &LockConfig,
         listener: Arc<dyn Listener>,
@@ -58,14 +58,14 @@ impl Subscriptions {
         Self::Sharded { shards, _moves: moves }
     }
 
-    pub(super) fn subscribe(&self, channel: &Arc<str>) {
+    pub(crate) fn subscribe(&self, channel: &Arc<str>) {
         match self {
             Self::One(subscriber) => subscriber.subscribe(channel),
             Self::Sharded { shards, .. } => shards.subscribe(channel),
         }
     }
 
-    pub(super) fn unsubscribe(&self, channel: &Arc<str>) {
+    pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
         match self {
             Self::One(subscriber) => subscriber.unsubscribe(channel),
             Self::Sharded { shards, .. } => shards.unsubscribe(channel),

@@ -1,7 +1,11 @@
 //! Where connections come from.
 
+mod certificates;
 mod file;
+pub(crate) mod first_contact;
+mod identity;
 mod origin;
+pub(crate) mod self_test;
 
 use std::fmt;
 
@@ -11,17 +15,18 @@ use redis::Client;
 use redis::TlsCertificates;
 use serde::Deserialize;
 
-use super::certificates::Certificates;
-use super::error::SourceError;
 use crate::config::LockConfig;
 use crate::credentials::Credentials;
 use crate::error::Error;
 #[cfg(feature = "memory")]
 use crate::memory::MemoryServer;
+use crate::store::error::SourceError;
 use file::Fields;
 use origin::Origin;
 
-pub(super) use origin::Opened;
+pub(crate) use certificates::{Certificates, add};
+pub(crate) use identity::Identity;
+pub(crate) use origin::Opened;
 
 /// The server that a [`LockClient`](crate::LockClient) connects to, or several servers of which one is the master.
 ///
@@ -208,7 +213,7 @@ impl Source {
     }
 
     /// Returns what makes the connections for commands, and the one for messages if the address is known.
-    pub(super) fn open(self, config: &LockConfig) -> Result<Opened, SourceError> {
+    pub(crate) fn open(self, config: &LockConfig) -> Result<Opened, SourceError> {
         self.origin.open(self.credentials, self.certificates.as_ref(), config)
     }
 }

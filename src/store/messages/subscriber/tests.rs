@@ -3,7 +3,7 @@ use std::sync::Mutex;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::store::endpoint::Endpoint;
+use crate::store::connection::Endpoint;
 use crate::sync::lock;
 
 #[derive(Default)]

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use redis::{FromRedisValue, Value, cmd};
 
-use super::error::{OpenError, SourceError};
 use super::identity::Identity;
-use super::server::Server;
-use super::wire;
 use crate::config::{LockConfig, ShardedMessages};
 use crate::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{self, Arg, Reply};
+use crate::store::connection::{Server, wire};
+use crate::store::error::{OpenError, SourceError};
 
 /// The first version with `#!lua` script flags. Every Valkey has them.
 const OLDEST_MAJOR: u64 = 7;
@@ -22,14 +21,14 @@ const SAFE_POLICY: &str = "noeviction";
 const KEY: &str = "lockkeeper:self-test";
 
 /// What a client learns about a server before it uses the server.
-pub(super) struct Examined {
-    pub(super) identity: Identity,
+pub(crate) struct Examined {
+    pub(crate) identity: Identity,
     /// Whether messages stay in their slots.
-    pub(super) is_sharded: bool,
+    pub(crate) is_sharded: bool,
 }
 
 /// Checks that the server can run the scripts, and that this user may run scripts.
-pub(super) async fn examine(
+pub(crate) async fn examine(
     server: &Arc<Server>,
     config: &LockConfig,
     is_cluster: bool,
@@ -109,7 +108,7 @@ async fn has_sharded_messages(server: &Arc<Server>, config: &LockConfig) -> Resu
 }
 
 /// The key of the self-test.
-pub(super) fn key(config: &LockConfig) -> Arc<str> {
+pub(crate) fn key(config: &LockConfig) -> Arc<str> {
     [config.name_prefix(), KEY].concat().into()
 }
 

@@ -8,12 +8,12 @@ use redis::Value;
 use super::{Connection, Server};
 use crate::fault::Fault;
 use crate::protocol::{Call, Reply};
-use crate::store::wire;
+use crate::store::connection::wire;
 
 impl Server {
     /// Runs scripts, which are sent in one write. Returns the result of each. A script whose hash the server does not know does not
     /// run.
-    pub(in crate::store) async fn run_together(
+    pub(crate) async fn run_together(
         self: &Arc<Self>,
         limit: Duration,
         connection: &Connection,

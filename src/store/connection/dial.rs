@@ -10,17 +10,17 @@ use redis::{RedisError, cmd};
 use tokio::sync::watch;
 
 use super::endpoint::Endpoint;
-use super::master::Master;
 use super::membership::Membership;
-use super::messages::Messages;
 use super::wire;
 use crate::credentials::Login;
 use crate::fault::{Fault, FaultKind, Sent};
 #[cfg(feature = "memory")]
 use crate::memory::MemoryServer;
+use crate::store::messages::Messages;
+use crate::store::topology::Master;
 
 /// Makes the connections for commands.
-pub(super) enum CommandDial {
+pub(crate) enum CommandDial {
     Endpoint(Box<Endpoint>),
     /// A server that is used only while it is a master.
     Master(Box<Endpoint>),
@@ -30,10 +30,10 @@ pub(super) enum CommandDial {
 }
 
 impl CommandDial {
-    pub(super) async fn connect(&self) -> Result<MultiplexedConnection, Fault> {
+    pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, Fault> {
         match self {
             Self::Endpoint(endpoint) => connect(endpoint).await,
-            Self::Master(endpoint) => master(endpoint).await,
+            Self::Master(endpoint) => connect_to_master(endpoint).await,
             #[cfg(feature = "memory")]
             Self::Memory(server) => memory::commands(server).await.map_err(wire::connect_fault),
             Self::Pool(pool) => match pool.get().await {
@@ -45,7 +45,7 @@ impl CommandDial {
     }
 
     /// `None`: only a pool knows how to connect, or the server is in this process.
-    pub(super) fn endpoint(&self) -> Option<&Endpoint> {
+    pub(crate) fn endpoint(&self) -> Option<&Endpoint> {
         match self {
             Self::Endpoint(endpoint) | Self::Master(endpoint) => Some(endpoint),
             _ => None,
@@ -53,13 +53,13 @@ impl CommandDial {
     }
 
     /// The changes of the credentials, if they can change.
-    pub(super) fn logins(&self) -> Option<watch::Receiver<Login>> {
+    pub(crate) fn logins(&self) -> Option<watch::Receiver<Login>> {
         self.endpoint()?.logins()
     }
 }
 
 /// Connects to a server.
-pub(super) async fn connect(endpoint: &Endpoint) -> Result<MultiplexedConnection, Fault> {
+pub(crate) async fn connect(endpoint: &Endpoint) -> Result<MultiplexedConnection, Fault> {
     // rustls panics if it does not know which provider to use.
     match AssertUnwindSafe(endpoint.commands()).catch_unwind().await {
         Ok(connected) => connected.map_err(wire::connect_fault),
@@ -68,7 +68,7 @@ pub(super) async fn connect(endpoint: &Endpoint) -> Result<MultiplexedConnection
 }
 
 /// Connects to a server, and checks that it is a master.
-pub(super) async fn master(endpoint: &Endpoint) -> Result<MultiplexedConnection, Fault> {
+pub(crate) async fn connect_to_master(endpoint: &Endpoint) -> Result<MultiplexedConnection, Fault> {
     let mut connection = connect(endpoint).await?;
     let reply = wire::send(&mut connection, &cmd("HELLO")).await.map_err(wire::connect_fault)?;
     match wire::hello_fact(&reply, "role") {
@@ -82,7 +82,7 @@ pub(super) async fn master(endpoint: &Endpoint) -> Result<MultiplexedConnection,
 }
 
 /// Makes the connection for messages.
-pub(super) enum MessageDial {
+pub(crate) enum MessageDial {
     #[cfg(feature = "memory")]
     Memory(MemoryServer),
     Endpoint(Box<Endpoint>),
@@ -93,7 +93,7 @@ pub(super) enum MessageDial {
 }
 
 impl MessageDial {
-    pub(super) async fn connect(&self) -> Result<Messages, RedisError> {
+    pub(crate) async fn connect(&self) -> Result<Messages, RedisError> {
         match self {
             #[cfg(feature = "memory")]
             Self::Memory(server) => memory::messages(server).await.map(Messages::from),
@@ -105,7 +105,7 @@ impl MessageDial {
     }
 
     /// Host and port.
-    pub(super) fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         match self {
             #[cfg(feature = "memory")]
             Self::Memory(_) => "memory".to_owned(),
@@ -115,7 +115,7 @@ impl MessageDial {
     }
 
     /// The number of the database.
-    pub(super) fn database(&self) -> i64 {
+    pub(crate) fn database(&self) -> i64 {
         match self {
             #[cfg(feature = "memory")]
             Self::Memory(_) => 0,
@@ -125,7 +125,7 @@ impl MessageDial {
     }
 
     /// The changes of the credentials, if they can change.
-    pub(super) fn logins(&self) -> Option<watch::Receiver<Login>> {
+    pub(crate) fn logins(&self) -> Option<watch::Receiver<Login>> {
         match self {
             Self::Endpoint(endpoint) | Self::Shard(endpoint, _) => endpoint.logins(),
             #[cfg(feature = "memory")]
@@ -135,14 +135,14 @@ impl MessageDial {
     }
 
     /// Some slots are not where they were.
-    pub(super) fn complain(&self) {
+    pub(crate) fn complain(&self) {
         if let Self::Shard(_, membership) = self {
             membership.complain();
         }
     }
 
     /// What tells when the connection has to lead to another server. `None`: never.
-    pub(super) const fn master(&self) -> Option<&Arc<Master>> {
+    pub(crate) const fn master(&self) -> Option<&Arc<Master>> {
         match self {
             Self::Master(master) => Some(master),
             _ => None,
@@ -170,7 +170,7 @@ mod memory {
     use crate::memory::MemoryServer;
     use crate::task;
 
-    pub(super) async fn commands(server: &MemoryServer) -> RedisResult<MultiplexedConnection> {
+    pub(crate) async fn commands(server: &MemoryServer) -> RedisResult<MultiplexedConnection> {
         // The store sets the time limit of every command.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let info = RedisConnectionInfo::default();
@@ -180,7 +180,7 @@ mod memory {
         Ok(connection)
     }
 
-    pub(super) async fn messages(server: &MemoryServer) -> RedisResult<PubSub> {
+    pub(crate) async fn messages(server: &MemoryServer) -> RedisResult<PubSub> {
         PubSub::new(&RedisConnectionInfo::default(), server.connect()?).await
     }
 }

@@ -8,15 +8,15 @@ use super::{Connection, Server};
 use crate::config::Replication;
 use crate::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{Call, Reply};
+use crate::store::connection::wire::{self, Beside};
 use crate::store::task::Task;
-use crate::store::wire::{self, Beside};
 
 impl Server {
     /// Runs a script, and waits until so many replicas have what it wrote. Also returns how many have it.
     ///
     /// A connection waits for one script at a time. If they were sent together, the time limit of each would include the waits of
     /// those before it. So each has its turn, in a task: a caller that nobody polls must not keep the turn.
-    pub(in crate::store) async fn run_on_replicas(
+    pub(crate) async fn run_on_replicas(
         self: &Arc<Self>,
         connection: &Connection,
         call: &Call,

@@ -48,8 +48,8 @@ const LEAST_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Callers that find the server unreachable within this time share one try.
 const SHARED_FAILURE: Duration = Duration::from_millis(20);
 
-pub(super) struct Server {
-    pub(super) dial: CommandDial,
+pub(crate) struct Server {
+    pub(crate) dial: CommandDial,
     address: Arc<str>,
     connections: Box<[Mutex<State>]>,
     count: ConnectionCount,
@@ -92,7 +92,7 @@ struct Open {
 }
 
 impl Server {
-    pub(super) fn new(
+    pub(crate) fn new(
         dial: CommandDial,
         address: Arc<str>,
         config: &LockConfig,
@@ -120,13 +120,13 @@ impl Server {
     }
 
     /// The address, for errors and events.
-    pub(super) const fn address(&self) -> &Arc<str> {
+    pub(crate) const fn address(&self) -> &Arc<str> {
         &self.address
     }
 
     /// Another server has taken its place. Commands in flight fail at once, and it is unknown whether they ran. No command is sent
     /// any more.
-    pub(super) fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.has_left.modify(|has_left| *has_left = true);
         for state in &self.connections {
             *lock(state) = State::Closed(None);
@@ -134,13 +134,13 @@ impl Server {
     }
 
     /// Sends a command other than a script.
-    pub(super) async fn ask(self: &Arc<Self>, command: &Cmd) -> Result<Value, Fault> {
+    pub(crate) async fn ask(self: &Arc<Self>, command: &Cmd) -> Result<Value, Fault> {
         let connection = self.connection(ConnectionIndex::FIRST).await?;
         self.send(self.command_timeout, &connection, async |c| wire::send(c, command).await).await
     }
 
     /// Sends a command on every connection that is open or being made. Returns the last fault.
-    pub(super) async fn send_to_all(self: &Arc<Self>, command: &Cmd) -> Result<(), Fault> {
+    pub(crate) async fn send_to_all(self: &Arc<Self>, command: &Cmd) -> Result<(), Fault> {
         let mut result = Ok(());
         for index in self.count.all() {
             let opened = match &*lock(self.state(index)) {
@@ -157,12 +157,12 @@ impl Server {
     }
 
     /// Runs a script that is about no lock.
-    pub(super) async fn run_first(self: &Arc<Self>, call: &Call) -> Result<Reply, Fault> {
+    pub(crate) async fn run_first(self: &Arc<Self>, call: &Call) -> Result<Reply, Fault> {
         let connection = self.connection(ConnectionIndex::FIRST).await?;
         self.run(self.command_timeout, &connection, call).await
     }
 
-    pub(super) async fn run(
+    pub(crate) async fn run(
         self: &Arc<Self>,
         limit: Duration,
         connection: &Connection,
@@ -181,7 +181,7 @@ impl Server {
     }
 
     /// Returns a connection. Makes it if there is none.
-    pub(super) async fn connection(self: &Arc<Self>, index: ConnectionIndex) -> Result<Connection, Fault> {
+    pub(crate) async fn connection(self: &Arc<Self>, index: ConnectionIndex) -> Result<Connection, Fault> {
         if let Some(connection) = self.opened(index) {
             return Ok(connection);
         }
@@ -190,7 +190,7 @@ impl Server {
     }
 
     /// The connection, if there is one that is not being probed.
-    pub(super) fn opened(&self, index: ConnectionIndex) -> Option<Connection> {
+    pub(crate) fn opened(&self, index: ConnectionIndex) -> Option<Connection> {
         let open = match &*lock(self.state(index)) {
             State::Open(open) if !open.is_probed.load(Ordering::Acquire) => Arc::clone(open),
             _ => return None,

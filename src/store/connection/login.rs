@@ -6,11 +6,11 @@ use tokio::sync::watch;
 
 use super::endpoint::authenticate;
 use super::server::Server;
-use super::task::Task;
 use crate::credentials::Login;
+use crate::store::task::Task;
 
 /// Authenticates the connections of a server with each change of the credentials.
-pub(super) fn follow(server: &Arc<Server>, mut logins: watch::Receiver<Login>) -> Task {
+pub(crate) fn follow(server: &Arc<Server>, mut logins: watch::Receiver<Login>) -> Task {
     let server: Weak<Server> = Arc::downgrade(server);
     Task::spawn(async move {
         // Fails only when nobody can change the credentials any more.

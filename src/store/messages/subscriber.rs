@@ -14,15 +14,15 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, error::Elapsed, interval_at, sleep, timeout};
 
-use super::dial::MessageDial;
 use super::listener::Listener;
-use super::master::Master;
-use super::messages::{Received, Sink, Stream, Subscribed, Unsubscribed};
+use super::pubsub::{Received, Sink, Stream, Subscribed, Unsubscribed};
 use crate::config::LockConfig;
 use crate::credentials::Login;
 use crate::jitter::Backoff;
 use crate::metrics::{ConnectionUse, Reconnects};
 use crate::report::Limit;
+use crate::store::connection::MessageDial;
+use crate::store::topology::Master;
 use crate::task;
 
 /// While there is a subscription, the task sends a `PING` this often.
@@ -31,7 +31,7 @@ const PING_EVERY: Duration = Duration::from_secs(1);
 /// Pauses between tries to connect.
 const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
 
-pub(super) struct Subscriber {
+pub(crate) struct Subscriber {
     /// `None`: the server's address is not known, so there are no messages.
     orders: Option<UnboundedSender<Order>>,
 }
@@ -42,7 +42,7 @@ enum Order {
 }
 
 impl Subscriber {
-    pub(super) fn start(
+    pub(crate) fn start(
         dial: Option<MessageDial>,
         address: Arc<str>,
         config: &LockConfig,
@@ -72,11 +72,11 @@ impl Subscriber {
         Self { orders: Some(sender) }
     }
 
-    pub(super) fn subscribe(&self, channel: &Arc<str>) {
+    pub(crate) fn subscribe(&self, channel: &Arc<str>) {
         self.order(Order::Subscribe(Arc::clone(channel)));
     }
 
-    pub(super) fn unsubscribe(&self, channel: &Arc<str>) {
+    pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
         self.order(Order::Unsubscribe(Arc::clone(channel)));
     }
 

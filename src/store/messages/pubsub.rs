@@ -11,10 +11,10 @@ use redis::aio::{MultiplexedConnection, PubSub, PubSubSink, PubSubStream};
 use redis::{FromRedisValue, PushInfo, PushKind, RedisError, RedisResult, Value, cmd};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::wire;
+use crate::store::connection::wire;
 
 /// A connection for messages.
-pub(super) enum Messages {
+pub(crate) enum Messages {
     /// Messages that all servers of a cluster pass on to each other.
     Plain(PubSubSink, PubSubStream),
     /// Messages in one slot of a cluster.
@@ -23,19 +23,19 @@ pub(super) enum Messages {
 
 /// Sends the commands.
 #[derive(Clone)]
-pub(super) enum Sink {
+pub(crate) enum Sink {
     Plain(PubSubSink),
     Sharded(MultiplexedConnection),
 }
 
 /// Receives the messages.
-pub(super) enum Stream {
+pub(crate) enum Stream {
     Plain(PubSubStream),
     Sharded(UnboundedReceiver<PushInfo>),
 }
 
 /// What a connection received.
-pub(super) enum Received {
+pub(crate) enum Received {
     /// Somebody published on this channel.
     Message(String),
     /// The subscription to this channel has ended.
@@ -47,24 +47,24 @@ pub(super) enum Received {
 
 /// What became of a command for several channels.
 #[derive(Default)]
-pub(super) struct Subscribed {
-    pub(super) active: Vec<Arc<str>>,
+pub(crate) struct Subscribed {
+    pub(crate) active: Vec<Arc<str>>,
     /// The user may not subscribe: either to one of these, or to each.
-    pub(super) refused: Option<(Vec<Arc<str>>, RedisError)>,
+    pub(crate) refused: Option<(Vec<Arc<str>>, RedisError)>,
     /// Another server has their slots, or the slots are under way.
-    pub(super) elsewhere: Vec<Arc<str>>,
+    pub(crate) elsewhere: Vec<Arc<str>>,
 }
 
 /// What became of a command that ends subscriptions.
 #[derive(Default)]
-pub(super) struct Unsubscribed {
-    pub(super) ended: Vec<Arc<str>>,
+pub(crate) struct Unsubscribed {
+    pub(crate) ended: Vec<Arc<str>>,
     /// The server keeps the subscription. Redis 8 does so while the slot is under way, or while the cluster has no majority.
-    pub(super) refused: Vec<Arc<str>>,
+    pub(crate) refused: Vec<Arc<str>>,
 }
 
 impl Messages {
-    pub(super) fn split(self) -> (Sink, Stream) {
+    pub(crate) fn split(self) -> (Sink, Stream) {
         match self {
             Self::Plain(sink, stream) => (Sink::Plain(sink), Stream::Plain(stream)),
             Self::Sharded(connection, pushes) => (Sink::Sharded(connection), Stream::Sharded(pushes)),
@@ -81,11 +81,11 @@ impl From<PubSub> for Messages {
 
 impl Sink {
     /// Whether [`Received::Left`] comes for each channel that is unsubscribed.
-    pub(super) const fn tells_what_it_leaves(&self) -> bool {
+    pub(crate) const fn tells_what_it_leaves(&self) -> bool {
         matches!(self, Self::Sharded(_))
     }
 
-    pub(super) async fn ping(&mut self) -> RedisResult<()> {
+    pub(crate) async fn ping(&mut self) -> RedisResult<()> {
         match self {
             Self::Plain(sink) => sink.ping::<Value>().await.map(drop),
             Self::Sharded(connection) => match wire::send(connection, &cmd("PING")).await? {
@@ -95,7 +95,7 @@ impl Sink {
         }
     }
 
-    pub(super) async fn subscribe(&mut self, channels: Vec<Arc<str>>) -> RedisResult<Subscribed> {
+    pub(crate) async fn subscribe(&mut self, channels: Vec<Arc<str>>) -> RedisResult<Subscribed> {
         let connection = match self {
             Self::Sharded(connection) => connection,
             Self::Plain(sink) => {
@@ -126,7 +126,7 @@ impl Sink {
         Ok(subscribed)
     }
 
-    pub(super) async fn unsubscribe(&mut self, channels: Vec<Arc<str>>) -> RedisResult<Unsubscribed> {
+    pub(crate) async fn unsubscribe(&mut self, channels: Vec<Arc<str>>) -> RedisResult<Unsubscribed> {
         let connection = match self {
             Self::Sharded(connection) => connection,
             Self::Plain(sink) => {
@@ -152,7 +152,7 @@ impl Sink {
 }
 
 impl Stream {
-    pub(super) async fn next(&mut self) -> Received {
+    pub(crate) async fn next(&mut self) -> Received {
         match self {
             Self::Plain(stream) => {
                 let message = stream.next().await;

@@ -6,8 +6,8 @@ use super::connection_index::ConnectionIndex;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
     /// Without a cluster, all keys are in slot 0.
-    pub(super) slot: u16,
-    pub(super) index: ConnectionIndex,
+    pub(crate) slot: u16,
+    pub(crate) index: ConnectionIndex,
 }
 
 impl Route {

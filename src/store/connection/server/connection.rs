@@ -7,15 +7,15 @@ use std::time::Duration;
 use super::{Open, Server};
 use crate::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{Call, Reply};
-use crate::store::connection_index::ConnectionIndex;
+use crate::store::connection::connection_index::ConnectionIndex;
 
 /// An open connection.
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub(super) open: Arc<Open>,
-    pub(super) index: ConnectionIndex,
+    pub(crate) index: ConnectionIndex,
     /// For a command that another node of the cluster sent here.
-    pub(super) is_asking: bool,
+    pub(crate) is_asking: bool,
 }
 
 impl Connection {
@@ -24,27 +24,27 @@ impl Connection {
         self.open.number
     }
 
-    pub(in crate::store) const fn index(&self) -> ConnectionIndex {
+    pub(crate) const fn index(&self) -> ConnectionIndex {
         self.index
     }
 
-    pub(in crate::store) fn asking(self, is_asking: bool) -> Self {
+    pub(crate) fn asking(self, is_asking: bool) -> Self {
         Self { is_asking, ..self }
     }
 
     /// The server to which it leads.
-    pub(in crate::store) fn server(&self) -> Option<Arc<Server>> {
+    pub(crate) fn server(&self) -> Option<Arc<Server>> {
         self.open.server.upgrade()
     }
 
     /// The same, for a command.
-    pub(in crate::store) fn used(&self) -> Result<Arc<Server>, Fault> {
+    pub(crate) fn used(&self) -> Result<Arc<Server>, Fault> {
         let gone = || Fault::new(FaultKind::Broken, Sent::No, "the server is no longer used");
         self.server().ok_or_else(gone)
     }
 
     /// Runs a script.
-    pub(in crate::store) async fn run(&self, limit: Duration, call: &Call) -> Result<Reply, Fault> {
+    pub(crate) async fn run(&self, limit: Duration, call: &Call) -> Result<Reply, Fault> {
         self.used()?.run(limit, self, call).await
     }
 }

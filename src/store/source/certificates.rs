@@ -4,20 +4,20 @@ use std::path::PathBuf;
 
 use redis::ConnectionInfo;
 
-use super::error::SourceError;
+use crate::store::error::SourceError;
 
-pub(super) use tls::Certificates;
+pub(crate) use tls::Certificates;
 
 /// Files in the PEM format.
-pub(super) struct PemFiles {
-    pub(super) root_cert: Option<PathBuf>,
-    pub(super) client_cert: Option<PathBuf>,
-    pub(super) client_key: Option<PathBuf>,
+pub(crate) struct PemFiles {
+    pub(crate) root_cert: Option<PathBuf>,
+    pub(crate) client_cert: Option<PathBuf>,
+    pub(crate) client_key: Option<PathBuf>,
 }
 
 impl PemFiles {
     /// Reads the files. `None`: there are no files to read.
-    pub(super) fn read(self) -> Result<Option<Certificates>, SourceError> {
+    pub(crate) fn read(self) -> Result<Option<Certificates>, SourceError> {
         let root = self.root_cert.map(|path| content("root_cert", path)).transpose()?;
         let client = match (self.client_cert, self.client_key) {
             (Some(cert), Some(key)) => Some((content("client_cert", cert)?, content("client_key", key)?)),
@@ -36,7 +36,7 @@ fn content(field: &'static str, path: PathBuf) -> Result<Vec<u8>, SourceError> {
 }
 
 /// Adds certificates to an address that begins with `rediss://`.
-pub(super) fn add(certificates: &Certificates, info: &ConnectionInfo) -> Result<ConnectionInfo, SourceError> {
+pub(crate) fn add(certificates: &Certificates, info: &ConnectionInfo) -> Result<ConnectionInfo, SourceError> {
     tls::add(certificates, info).map_err(|problem| SourceError::field("certificates", problem))
 }
 
@@ -46,9 +46,9 @@ mod tls {
 
     use crate::store::error::SourceError;
 
-    pub(in crate::store) use redis::TlsCertificates as Certificates;
+    pub(crate) use redis::TlsCertificates as Certificates;
 
-    pub(super) fn of_pem(
+    pub(crate) fn of_pem(
         root_cert: Option<Vec<u8>>,
         client: Option<(Vec<u8>, Vec<u8>)>,
     ) -> Result<Certificates, SourceError> {
@@ -56,7 +56,7 @@ mod tls {
         Ok(Certificates { client_tls, root_cert })
     }
 
-    pub(super) fn add(certificates: &Certificates, info: &ConnectionInfo) -> Result<ConnectionInfo, String> {
+    pub(crate) fn add(certificates: &Certificates, info: &ConnectionInfo) -> Result<ConnectionInfo, String> {
         let Certificates { client_tls, root_cert } = certificates;
         let client_cert = client_tls.as_ref().map(|client| &client.client_cert);
         for (field, pem) in [("root_cert", root_cert.as_ref()), ("client_cert", client_cert)] {
@@ -83,9 +83,9 @@ mod tls {
 
     /// Without TLS there are none.
     #[derive(Clone)]
-    pub(in crate::store) enum Certificates {}
+    pub(crate) enum Certificates {}
 
-    pub(super) fn of_pem(
+    pub(crate) fn of_pem(
         _: Option<Vec<u8>>,
         _: Option<(Vec<u8>, Vec<u8>)>,
     ) -> Result<Certificates, SourceError> {
@@ -95,7 +95,7 @@ mod tls {
         ))
     }
 
-    pub(super) fn add(certificates: &Certificates, _: &ConnectionInfo) -> Result<ConnectionInfo, String> {
+    pub(crate) fn add(certificates: &Certificates, _: &ConnectionInfo) -> Result<ConnectionInfo, String> {
         match *certificates {}
     }
 }
