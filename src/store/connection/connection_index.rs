@@ -12,6 +12,21 @@ pub(crate) struct ConnectionIndex {
     waits: bool,
 }
 
+/// Where the commands about a key go: to the master of its slot, on one of the connections to that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    /// Without a cluster, all keys are in slot 0.
+    pub(crate) slot: u16,
+    pub(crate) index: ConnectionIndex,
+}
+
+impl Route {
+    /// One command can be about several keys if their slots are the same.
+    pub(crate) const fn slot(self) -> u16 {
+        self.slot
+    }
+}
+
 impl ConnectionIndex {
     /// The connection for questions while a client starts.
     pub(crate) const FIRST: Self = Self { hash: 0, waits: false };

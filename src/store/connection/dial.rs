@@ -1,29 +1,22 @@
 //! How connections to a server are made.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 
 use deadpool_redis::{Connection as Pooled, Pool, PoolError};
 use futures_util::FutureExt;
-use redis::aio::MultiplexedConnection;
-use redis::{RedisError, cmd};
-use tokio::sync::watch;
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::{RedisResult, cmd};
 
 use super::endpoint::Endpoint;
-use super::membership::Membership;
 use super::wire;
-use crate::credentials::Login;
 use crate::fault::{Fault, FaultKind, Sent};
 #[cfg(feature = "memory")]
 use crate::memory::MemoryServer;
-use crate::store::messages::Messages;
-use crate::store::topology::Master;
 
 /// Makes the connections for commands.
+#[derive(Clone)]
 pub(crate) enum CommandDial {
     Endpoint(Box<Endpoint>),
-    /// A server that is used only while it is a master.
-    Master(Box<Endpoint>),
     #[cfg(feature = "memory")]
     Memory(MemoryServer),
     Pool(Pool),
@@ -32,8 +25,7 @@ pub(crate) enum CommandDial {
 impl CommandDial {
     pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, Fault> {
         match self {
-            Self::Endpoint(endpoint) => connect(endpoint).await,
-            Self::Master(endpoint) => connect_to_master(endpoint).await,
+            Self::Endpoint(endpoint) => connect_to_master(endpoint).await,
             #[cfg(feature = "memory")]
             Self::Memory(server) => memory::commands(server).await.map_err(wire::connect_fault),
             Self::Pool(pool) => match pool.get().await {
@@ -47,14 +39,9 @@ impl CommandDial {
     /// `None`: only a pool knows how to connect, or the server is in this process.
     pub(crate) fn endpoint(&self) -> Option<&Endpoint> {
         match self {
-            Self::Endpoint(endpoint) | Self::Master(endpoint) => Some(endpoint),
+            Self::Endpoint(endpoint) => Some(endpoint),
             _ => None,
         }
-    }
-
-    /// The changes of the credentials, if they can change.
-    pub(crate) fn logins(&self) -> Option<watch::Receiver<Login>> {
-        self.endpoint()?.logins()
     }
 }
 
@@ -70,95 +57,41 @@ pub(crate) async fn connect(endpoint: &Endpoint) -> Result<MultiplexedConnection
 /// Connects to a server, and checks that it is a master.
 pub(crate) async fn connect_to_master(endpoint: &Endpoint) -> Result<MultiplexedConnection, Fault> {
     let mut connection = connect(endpoint).await?;
-    let reply = wire::send(&mut connection, &cmd("HELLO")).await.map_err(wire::connect_fault)?;
-    match wire::hello_fact(&reply, "role") {
-        Some(role) if role != "master" => Err(Fault::new(
-            FaultKind::ReadOnly,
-            Sent::No,
-            format!("the server is a {role}, and not a master"),
-        )),
-        _ => Ok(connection),
+    match wire::send(&mut connection, &cmd("HELLO")).await {
+        // Redis 5 and older do not know the command. The self-test refuses them.
+        Err(error) if wire::was_rejected(&wire::fault(error.clone())) => Ok(connection),
+        Err(error) => Err(wire::connect_fault(error)),
+        Ok(reply) => match wire::hello_fact(&reply, "role") {
+            Some(role) if role != "master" => Err(wire::not_a_master(&role)),
+            _ => Ok(connection),
+        },
     }
 }
 
-/// Makes the connection for messages.
+/// Makes the connections for messages.
+#[derive(Clone)]
 pub(crate) enum MessageDial {
+    Endpoint(Box<Endpoint>),
     #[cfg(feature = "memory")]
     Memory(MemoryServer),
-    Endpoint(Box<Endpoint>),
-    /// To the server that is the master at that time.
-    Master(Arc<Master>),
-    /// To one master of a cluster, for messages of its slots.
-    Shard(Box<Endpoint>, Membership),
 }
 
 impl MessageDial {
-    pub(crate) async fn connect(&self) -> Result<Messages, RedisError> {
+    pub(crate) async fn connect(&self) -> RedisResult<PubSub> {
         match self {
+            Self::Endpoint(endpoint) => endpoint.messages().await,
             #[cfg(feature = "memory")]
-            Self::Memory(server) => memory::messages(server).await.map(Messages::from),
-            Self::Endpoint(endpoint) => endpoint.messages().await.map(Messages::from),
-            Self::Master(master) => master.endpoint().messages().await.map(Messages::from),
-            Self::Shard(endpoint, membership) if membership.is_sharded() => endpoint.sharded_messages().await,
-            Self::Shard(endpoint, _) => endpoint.messages().await.map(Messages::from),
+            Self::Memory(server) => memory::messages(server).await,
         }
     }
 
-    /// Host and port.
-    pub(crate) fn address(&self) -> String {
+    /// `None`: the server is in this process.
+    pub(crate) fn endpoint(&self) -> Option<&Endpoint> {
         match self {
-            #[cfg(feature = "memory")]
-            Self::Memory(_) => "memory".to_owned(),
-            Self::Endpoint(endpoint) | Self::Shard(endpoint, _) => endpoint.address(),
-            Self::Master(master) => master.endpoint().address(),
-        }
-    }
-
-    /// The number of the database.
-    pub(crate) fn database(&self) -> i64 {
-        match self {
-            #[cfg(feature = "memory")]
-            Self::Memory(_) => 0,
-            Self::Endpoint(endpoint) | Self::Shard(endpoint, _) => endpoint.database(),
-            Self::Master(master) => master.endpoint().database(),
-        }
-    }
-
-    /// The changes of the credentials, if they can change.
-    pub(crate) fn logins(&self) -> Option<watch::Receiver<Login>> {
-        match self {
-            Self::Endpoint(endpoint) | Self::Shard(endpoint, _) => endpoint.logins(),
+            Self::Endpoint(endpoint) => Some(endpoint),
             #[cfg(feature = "memory")]
             Self::Memory(_) => None,
-            Self::Master(master) => master.endpoint().logins(),
         }
-    }
-
-    /// Some slots are not where they were.
-    pub(crate) fn complain(&self) {
-        if let Self::Shard(_, membership) = self {
-            membership.complain();
-        }
-    }
-
-    /// What tells when the connection has to lead to another server. `None`: never.
-    pub(crate) const fn master(&self) -> Option<&Arc<Master>> {
-        match self {
-            Self::Master(master) => Some(master),
-            _ => None,
-        }
-    }
-}
-
-impl From<Endpoint> for CommandDial {
-    fn from(endpoint: Endpoint) -> Self {
-        Self::Endpoint(Box::new(endpoint))
-    }
-}
-
-impl From<Endpoint> for MessageDial {
-    fn from(endpoint: Endpoint) -> Self {
-        Self::Endpoint(Box::new(endpoint))
     }
 }
 

@@ -6,15 +6,12 @@ use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
-    RedisError, cmd,
+    PushInfo, RedisError, cmd,
 };
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 
 use crate::credentials::{Credentials, Login};
-use crate::store::error::SourceError;
-use crate::store::messages::Messages;
-use crate::store::source::{self, Certificates};
 
 /// This long after a connection was given up, the host gives up what it still had to deliver.
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -41,17 +38,6 @@ impl Endpoint {
         Ok(Self { info, credentials, limit })
     }
 
-    /// Uses these certificates, for other servers at which it is used as well.
-    pub(crate) fn secured(self, certificates: Option<&Certificates>) -> Result<Self, SourceError> {
-        match certificates {
-            None => Ok(self),
-            Some(_) if !self.is_tls() => {
-                Err(SourceError::field("certificates", "are only for addresses that begin with `rediss://`"))
-            }
-            Some(certificates) => Ok(Self { info: source::add(certificates, &self.info)?, ..self }),
-        }
-    }
-
     pub(crate) fn is_tls(&self) -> bool {
         matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
     }
@@ -69,6 +55,11 @@ impl Endpoint {
 
     pub(crate) const fn info(&self) -> &ConnectionInfo {
         &self.info
+    }
+
+    /// The same server with other settings, such as certificates.
+    pub(crate) fn with_info(self, info: ConnectionInfo) -> Self {
+        Self { info, ..self }
     }
 
     /// Host and port, if it has these.
@@ -94,8 +85,10 @@ impl Endpoint {
         self.client()?.get_async_pubsub().await
     }
 
-    /// Opens a connection for messages in single slots of a cluster.
-    pub(crate) async fn sharded_messages(&self) -> Result<Messages, RedisError> {
+    /// Opens a connection for messages in single slots of a cluster, and returns it with what the server sends unasked.
+    pub(crate) async fn sharded_messages(
+        &self,
+    ) -> Result<(MultiplexedConnection, UnboundedReceiver<PushInfo>), RedisError> {
         let (pushes, received) = unbounded_channel();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.limit))
@@ -105,7 +98,7 @@ impl Endpoint {
         let settings = client.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let client = Client::open(client.set_redis_settings(settings))?;
         let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        Ok(Messages::Sharded(connection, received))
+        Ok((connection, received))
     }
 
     /// Host and port.

@@ -14,19 +14,25 @@ use crate::protocol::{Arg, Call, Form, Reply, millis};
 
 /// Runs a script by its hash. If the server does not know the hash, sends the text, which loads the script.
 ///
-/// If messages are sharded, the script publishes those. With [`Beside::Wait`], the reply is a list: that of the script, and the number of replicas that have what this connection wrote.
+/// If messages are sharded, the script publishes those. With [`WithCommand::Wait`], the reply is a list: that of the script, and the
+/// number of replicas that have what this connection wrote.
 pub(crate) async fn evaluate(
     connection: &mut MultiplexedConnection,
     call: &Call,
-    beside: Beside,
+    with: WithCommand,
     is_sharded: bool,
 ) -> RedisResult<Value> {
     let form = call.script.form(is_sharded);
-    match send_beside(connection, &command("EVALSHA", hash(form), call), beside).await {
+    let script = command("EVALSHA", hash(form), call);
+    // Boxed: the rest is rare, and its size would burden every call.
+    let sent = match with {
+        WithCommand::Nothing => send(connection, &script).await,
+        _ => Box::pin(send_with(connection, &script, with)).await,
+    };
+    match sent {
         Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
             let text = command("EVAL", &form.source, call);
-            // Boxed: this is rare, and its size would burden every call.
-            Box::pin(send_beside(connection, &text, beside)).await
+            Box::pin(send_with(connection, &text, with)).await
         }
         result => result,
     }
@@ -47,7 +53,7 @@ pub(crate) async fn evaluate_together(
 
 /// What is sent in the same write as a script.
 #[derive(Clone, Copy)]
-pub(crate) enum Beside {
+pub(crate) enum WithCommand {
     Nothing,
     /// Before it: the node can run it, although the slot of its key is still under way to that node.
     Asking,
@@ -55,15 +61,15 @@ pub(crate) enum Beside {
     Wait(Replication),
 }
 
-async fn send_beside(
+async fn send_with(
     connection: &mut MultiplexedConnection,
     script: &Cmd,
-    beside: Beside,
+    with: WithCommand,
 ) -> RedisResult<Value> {
-    match beside {
-        Beside::Nothing => send(connection, script).await,
-        Beside::Asking => Box::pin(ask_and_send(connection, script)).await,
-        Beside::Wait(sync) => Box::pin(send_and_wait(connection, script, sync)).await,
+    match with {
+        WithCommand::Nothing => send(connection, script).await,
+        WithCommand::Asking => ask_and_send(connection, script).await,
+        WithCommand::Wait(sync) => send_and_wait(connection, script, sync).await,
     }
 }
 
@@ -189,6 +195,17 @@ pub(crate) fn refused_contact(error: &str) -> Fault {
     Fault::new(caught(error), Sent::No, advised(words))
 }
 
+/// The fault of a connection that leads to a server with another role.
+pub(crate) fn not_a_master(role: &str) -> Fault {
+    let words = format!("the server is a {role}: {TO_MASTER}");
+    Fault::new(FaultKind::ReadOnly, Sent::No, words)
+}
+
+/// Whether the server understood the request, and refused it for a reason that lockkeeper does not know.
+pub(crate) fn was_rejected(fault: &Fault) -> bool {
+    fault.kind == FaultKind::Rejected && fault.sent == Sent::Refused
+}
+
 /// The text of an error of the library. As text: such an error repeats its source, and its type must not be visible to users.
 fn with_advice(error: &RedisError) -> String {
     advised(&error.to_string())
@@ -206,7 +223,7 @@ fn advised(words: &str) -> String {
             "the server is in protected mode: set a password (`requirepass`), or `protected-mode no` in a network that you trust",
         ),
         (FULL, "the server has no place for another client: close some, or raise `maxclients`"),
-        ("read only replica", "connect to the master; `Source::sentinel` and `Source::cluster` find it"),
+        ("read only replica", TO_MASTER),
         (
             "CaUsedAsEndEntity",
             "the server shows the certificate of an authority: give it one of its own that the authority signed, and pass the \
@@ -219,6 +236,8 @@ fn advised(words: &str) -> String {
     let known = ADVICE.iter().find(|(part, _)| words.contains(part));
     known.map_or_else(|| words.to_owned(), |(_, advice)| format!("{advice} ({words})"))
 }
+
+const TO_MASTER: &str = "connect to the master; `Source::sentinel` and `Source::cluster` find it";
 
 const UNKNOWN_AUTHORITY: &str = "an authority signed the server's certificate that this client does not know: pass its certificate to `Source::with_certificates`";
 

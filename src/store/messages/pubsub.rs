@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use redis::aio::{MultiplexedConnection, PubSub, PubSubSink, PubSubStream};
+use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
 use redis::{FromRedisValue, PushInfo, PushKind, RedisError, RedisResult, Value, cmd};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::store::connection::wire;
+use crate::store::connection::{MessageDial, wire};
 
 /// A connection for messages.
-pub(crate) enum Messages {
+pub(super) enum Messages {
     /// Messages that all servers of a cluster pass on to each other.
     Plain(PubSubSink, PubSubStream),
     /// Messages in one slot of a cluster.
@@ -23,19 +23,19 @@ pub(crate) enum Messages {
 
 /// Sends the commands.
 #[derive(Clone)]
-pub(crate) enum Sink {
+pub(super) enum Sink {
     Plain(PubSubSink),
     Sharded(MultiplexedConnection),
 }
 
 /// Receives the messages.
-pub(crate) enum Stream {
+pub(super) enum Stream {
     Plain(PubSubStream),
     Sharded(UnboundedReceiver<PushInfo>),
 }
 
 /// What a connection received.
-pub(crate) enum Received {
+pub(super) enum Received {
     /// Somebody published on this channel.
     Message(String),
     /// The subscription to this channel has ended.
@@ -47,24 +47,38 @@ pub(crate) enum Received {
 
 /// What became of a command for several channels.
 #[derive(Default)]
-pub(crate) struct Subscribed {
-    pub(crate) active: Vec<Arc<str>>,
+pub(super) struct Subscribed {
+    pub(super) active: Vec<Arc<str>>,
     /// The user may not subscribe: either to one of these, or to each.
-    pub(crate) refused: Option<(Vec<Arc<str>>, RedisError)>,
+    pub(super) refused: Option<(Vec<Arc<str>>, RedisError)>,
     /// Another server has their slots, or the slots are under way.
-    pub(crate) elsewhere: Vec<Arc<str>>,
+    pub(super) elsewhere: Vec<Arc<str>>,
 }
 
 /// What became of a command that ends subscriptions.
 #[derive(Default)]
-pub(crate) struct Unsubscribed {
-    pub(crate) ended: Vec<Arc<str>>,
+pub(super) struct Unsubscribed {
+    pub(super) ended: Vec<Arc<str>>,
     /// The server keeps the subscription. Redis 8 does so while the slot is under way, or while the cluster has no majority.
-    pub(crate) refused: Vec<Arc<str>>,
+    pub(super) refused: Vec<Arc<str>>,
 }
 
 impl Messages {
-    pub(crate) fn split(self) -> (Sink, Stream) {
+    /// Opens a connection for the messages of one server.
+    pub(super) async fn connect(dial: &MessageDial, is_sharded: bool) -> RedisResult<Self> {
+        match dial {
+            MessageDial::Endpoint(endpoint) if is_sharded => {
+                let (connection, pushes) = endpoint.sharded_messages().await?;
+                Ok(Self::Sharded(connection, pushes))
+            }
+            _ => {
+                let (sink, stream) = dial.connect().await?.split();
+                Ok(Self::Plain(sink, stream))
+            }
+        }
+    }
+
+    pub(super) fn split(self) -> (Sink, Stream) {
         match self {
             Self::Plain(sink, stream) => (Sink::Plain(sink), Stream::Plain(stream)),
             Self::Sharded(connection, pushes) => (Sink::Sharded(connection), Stream::Sharded(pushes)),
@@ -72,20 +86,13 @@ impl Messages {
     }
 }
 
-impl From<PubSub> for Messages {
-    fn from(connection: PubSub) -> Self {
-        let (sink, stream) = connection.split();
-        Self::Plain(sink, stream)
-    }
-}
-
 impl Sink {
     /// Whether [`Received::Left`] comes for each channel that is unsubscribed.
-    pub(crate) const fn tells_what_it_leaves(&self) -> bool {
+    pub(super) const fn tells_what_it_leaves(&self) -> bool {
         matches!(self, Self::Sharded(_))
     }
 
-    pub(crate) async fn ping(&mut self) -> RedisResult<()> {
+    pub(super) async fn ping(&mut self) -> RedisResult<()> {
         match self {
             Self::Plain(sink) => sink.ping::<Value>().await.map(drop),
             Self::Sharded(connection) => match wire::send(connection, &cmd("PING")).await? {
@@ -95,7 +102,7 @@ impl Sink {
         }
     }
 
-    pub(crate) async fn subscribe(&mut self, channels: Vec<Arc<str>>) -> RedisResult<Subscribed> {
+    pub(super) async fn subscribe(&mut self, channels: Vec<Arc<str>>) -> RedisResult<Subscribed> {
         let connection = match self {
             Self::Sharded(connection) => connection,
             Self::Plain(sink) => {
@@ -126,7 +133,7 @@ impl Sink {
         Ok(subscribed)
     }
 
-    pub(crate) async fn unsubscribe(&mut self, channels: Vec<Arc<str>>) -> RedisResult<Unsubscribed> {
+    pub(super) async fn unsubscribe(&mut self, channels: Vec<Arc<str>>) -> RedisResult<Unsubscribed> {
         let connection = match self {
             Self::Sharded(connection) => connection,
             Self::Plain(sink) => {
@@ -152,7 +159,7 @@ impl Sink {
 }
 
 impl Stream {
-    pub(crate) async fn next(&mut self) -> Received {
+    pub(super) async fn next(&mut self) -> Received {
         match self {
             Self::Plain(stream) => {
                 let message = stream.next().await;

@@ -2,22 +2,21 @@
 
 use std::path::PathBuf;
 
-use redis::ConnectionInfo;
-
+use crate::store::connection::Endpoint;
 use crate::store::error::SourceError;
 
-pub(crate) use tls::Certificates;
+pub(super) use tls::Certificates;
 
 /// Files in the PEM format.
-pub(crate) struct PemFiles {
-    pub(crate) root_cert: Option<PathBuf>,
-    pub(crate) client_cert: Option<PathBuf>,
-    pub(crate) client_key: Option<PathBuf>,
+pub(super) struct PemFiles {
+    pub(super) root_cert: Option<PathBuf>,
+    pub(super) client_cert: Option<PathBuf>,
+    pub(super) client_key: Option<PathBuf>,
 }
 
 impl PemFiles {
     /// Reads the files. `None`: there are no files to read.
-    pub(crate) fn read(self) -> Result<Option<Certificates>, SourceError> {
+    pub(super) fn read(self) -> Result<Option<Certificates>, SourceError> {
         let root = self.root_cert.map(|path| content("root_cert", path)).transpose()?;
         let client = match (self.client_cert, self.client_key) {
             (Some(cert), Some(key)) => Some((content("client_cert", cert)?, content("client_key", key)?)),
@@ -35,9 +34,22 @@ fn content(field: &'static str, path: PathBuf) -> Result<Vec<u8>, SourceError> {
     })
 }
 
-/// Adds certificates to an address that begins with `rediss://`.
-pub(crate) fn add(certificates: &Certificates, info: &ConnectionInfo) -> Result<ConnectionInfo, SourceError> {
-    tls::add(certificates, info).map_err(|problem| SourceError::field("certificates", problem))
+/// Uses these certificates, if there are any, to connect.
+pub(super) fn secured(
+    endpoint: Endpoint,
+    certificates: Option<&Certificates>,
+) -> Result<Endpoint, SourceError> {
+    match certificates {
+        None => Ok(endpoint),
+        Some(_) if !endpoint.is_tls() => {
+            Err(SourceError::field("certificates", "are only for addresses that begin with `rediss://`"))
+        }
+        Some(certificates) => {
+            let info = tls::add(certificates, endpoint.info());
+            let info = info.map_err(|problem| SourceError::field("certificates", problem))?;
+            Ok(endpoint.with_info(info))
+        }
+    }
 }
 
 #[cfg(any(feature = "tls-native-tls", feature = "tls-rustls"))]
@@ -48,7 +60,7 @@ mod tls {
 
     pub(crate) use redis::TlsCertificates as Certificates;
 
-    pub(crate) fn of_pem(
+    pub(super) fn of_pem(
         root_cert: Option<Vec<u8>>,
         client: Option<(Vec<u8>, Vec<u8>)>,
     ) -> Result<Certificates, SourceError> {
@@ -56,7 +68,7 @@ mod tls {
         Ok(Certificates { client_tls, root_cert })
     }
 
-    pub(crate) fn add(certificates: &Certificates, info: &ConnectionInfo) -> Result<ConnectionInfo, String> {
+    pub(super) fn add(certificates: &Certificates, info: &ConnectionInfo) -> Result<ConnectionInfo, String> {
         let Certificates { client_tls, root_cert } = certificates;
         let client_cert = client_tls.as_ref().map(|client| &client.client_cert);
         for (field, pem) in [("root_cert", root_cert.as_ref()), ("client_cert", client_cert)] {
@@ -85,7 +97,7 @@ mod tls {
     #[derive(Clone)]
     pub(crate) enum Certificates {}
 
-    pub(crate) fn of_pem(
+    pub(super) fn of_pem(
         _: Option<Vec<u8>>,
         _: Option<(Vec<u8>, Vec<u8>)>,
     ) -> Result<Certificates, SourceError> {
@@ -95,7 +107,7 @@ mod tls {
         ))
     }
 
-    pub(crate) fn add(certificates: &Certificates, _: &ConnectionInfo) -> Result<ConnectionInfo, String> {
+    pub(super) fn add(certificates: &Certificates, _: &ConnectionInfo) -> Result<ConnectionInfo, String> {
         match *certificates {}
     }
 }

@@ -1,4 +1,10 @@
-//! Where connections come from.
+//! What the user named: URLs, sentinels, a file, a pool, certificates. Becomes a [`Group`], which a topology opens.
+//!
+//! Everything is checked here, before the first connection: a `Group` that exists is valid. `origin.rs` makes it, and `file.rs` reads
+//! the form in a file.
+//!
+//! The files beside that are about the first contact with a server. `self_test.rs` examines it before it is used: its version, what
+//! its scripts can do, and its identity. `first_contact.rs` finds the reason when the first connection fails without one.
 
 mod certificates;
 mod file;
@@ -21,12 +27,12 @@ use crate::error::Error;
 #[cfg(feature = "memory")]
 use crate::memory::MemoryServer;
 use crate::store::error::SourceError;
+use crate::store::topology::Group;
+use certificates::Certificates;
 use file::Fields;
 use origin::Origin;
 
-pub(crate) use certificates::{Certificates, add};
 pub(crate) use identity::Identity;
-pub(crate) use origin::Opened;
 
 /// The server that a [`LockClient`](crate::LockClient) connects to, or several servers of which one is the master.
 ///
@@ -212,8 +218,8 @@ impl Source {
         Origin::Pool(pool, Some(url.into())).into()
     }
 
-    /// Returns what makes the connections for commands, and the one for messages if the address is known.
-    pub(crate) fn open(self, config: &LockConfig) -> Result<Opened, SourceError> {
+    /// Returns the servers that it names.
+    pub(crate) fn open(self, config: &LockConfig) -> Result<Group, SourceError> {
         self.origin.open(self.credentials, self.certificates.as_ref(), config)
     }
 }

@@ -60,7 +60,7 @@ pub(crate) async fn examine(
             });
         }
         Ok(_) => {}
-        Err(fault) if was_rejected(&fault) => {
+        Err(fault) if wire::was_rejected(&fault) => {
             return Err(unsupported(format!(
                 "it cannot run a script that begins with `#!lua flags=allow-oom`: {fault}"
             )));
@@ -78,7 +78,7 @@ pub(crate) async fn examine(
     }
     if config.sync().is_some() {
         match server.ask(cmd("WAIT").arg(0).arg(1)).await {
-            Err(fault) if was_rejected(&fault) => {
+            Err(fault) if wire::was_rejected(&fault) => {
                 return Err(unsupported(format!("it lacks WAIT, which `sync_replicas` needs: {fault}")));
             }
             reply => drop(reply.map_err(OpenError::Fault)?),
@@ -102,7 +102,7 @@ pub(crate) async fn examine(
 /// Whether the server knows messages that stay in their slots. Whether this user may publish them does not matter here.
 async fn has_sharded_messages(server: &Arc<Server>, config: &LockConfig) -> Result<bool, Fault> {
     match server.run_first(&protocol::check(Arg::Text(key(config)), Arg::Text("spublish".into()))).await {
-        Err(fault) if was_rejected(&fault) => Ok(false),
+        Err(fault) if wire::was_rejected(&fault) => Ok(false),
         reply => reply.map(|_| true),
     }
 }
@@ -116,7 +116,7 @@ pub(crate) fn key(config: &LockConfig) -> Arc<str> {
 async fn hello(server: &Arc<Server>) -> Result<Value, Fault> {
     match server.ask(&cmd("HELLO")).await {
         // Redis 5 and older do not know the command.
-        Err(fault) if was_rejected(&fault) => Ok(Value::Nil),
+        Err(fault) if wire::was_rejected(&fault) => Ok(Value::Nil),
         reply => reply,
     }
 }
@@ -138,9 +138,4 @@ async fn info(server: &Arc<Server>, section: &str, fact: &str) -> Result<Option<
     };
     let found = facts.lines().find_map(|line| line.strip_prefix(fact)?.strip_prefix(':'));
     Ok(found.filter(|value| !value.is_empty()).map(Into::into))
-}
-
-/// Whether the server understood the request, and refused it for a reason that lockkeeper does not know.
-fn was_rejected(fault: &Fault) -> bool {
-    fault.kind == FaultKind::Rejected && fault.sent == Sent::Refused
 }

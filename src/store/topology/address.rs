@@ -13,7 +13,7 @@ pub(crate) struct Address {
 
 impl Address {
     /// Where a connection leads. `None`: to a socket without a port.
-    pub(super) fn of(endpoint: &Endpoint) -> Option<Self> {
+    pub(crate) fn of(endpoint: &Endpoint) -> Option<Self> {
         let (host, port) = endpoint.host_and_port()?;
         Some(Self { host, port })
     }

@@ -2,11 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::{Open, Server};
 use crate::fault::{Fault, FaultKind, Sent};
-use crate::protocol::{Call, Reply};
 use crate::store::connection::connection_index::ConnectionIndex;
 
 /// An open connection.
@@ -14,7 +12,7 @@ use crate::store::connection::connection_index::ConnectionIndex;
 pub(crate) struct Connection {
     pub(super) open: Arc<Open>,
     pub(crate) index: ConnectionIndex,
-    /// For a command that another node of the cluster sent here.
+    /// For a command that another node of the cluster redirected here.
     pub(crate) is_asking: bool,
 }
 
@@ -33,19 +31,9 @@ impl Connection {
     }
 
     /// The server to which it leads.
-    pub(crate) fn server(&self) -> Option<Arc<Server>> {
-        self.open.server.upgrade()
-    }
-
-    /// The same, for a command.
-    pub(crate) fn used(&self) -> Result<Arc<Server>, Fault> {
+    pub(crate) fn server(&self) -> Result<Arc<Server>, Fault> {
         let gone = || Fault::new(FaultKind::Broken, Sent::No, "the server is no longer used");
-        self.server().ok_or_else(gone)
-    }
-
-    /// Runs a script.
-    pub(crate) async fn run(&self, limit: Duration, call: &Call) -> Result<Reply, Fault> {
-        self.used()?.run(limit, self, call).await
+        self.open.server.upgrade().ok_or_else(gone)
     }
 }
 
