@@ -2,6 +2,7 @@
 
 use crate::support::soon;
 use crate::tls::{certificates, client_side};
+use lockkeeper::deadpool_redis::{Config, Runtime};
 use lockkeeper::{Error, LockClient, Source};
 use lockkeeper_testkit::{Refusal, Server};
 
@@ -101,6 +102,11 @@ async fn a_replica() {
     let error = refusal(&*refused.url).await;
     assert!(matches!(error, Error::ReadOnly(_)), "{error:?}");
     assert_says(&error, &["read-only replica", "`Source::sentinel`", "`Source::cluster`"]);
+    assert_is_listed(&error, "the server is a replica");
+    // A pool's connections are used as they are.
+    let pool = Config::from_url(&*refused.url).create_pool(Some(Runtime::Tokio1)).unwrap();
+    let error = refusal(pool).await;
+    assert_says(&error, &["`Source::sentinel`", "`Source::cluster`"]);
     assert_is_listed(&error, "You can't write against a read only replica");
 }
 

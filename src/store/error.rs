@@ -23,7 +23,7 @@ pub(crate) struct SourceError {
 }
 
 impl SourceError {
-    pub(super) fn field(field: &'static str, problem: impl Into<String>) -> Self {
+    pub(crate) fn field(field: &'static str, problem: impl Into<String>) -> Self {
         Self { field, problem: problem.into() }
     }
 }

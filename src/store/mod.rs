@@ -1,33 +1,295 @@
-//! The only place that knows Redis. The engine asks a [`Store`] to run a script and to subscribe to channels, and gets plain data
+//! The only room that knows Redis. The engine asks a [`Store`] to run a script and to subscribe to channels, and gets plain data
 //! back.
+//!
+//! # How it works
+//!
+//! A [`Store`] owns a [`Topology`], which knows the master of each slot, and the [`Subscriptions`]. It is the same for a single
+//! server, a Sentinel group, a cluster and the in-memory server: a single server is a topology whose map never changes.
+//!
+//! Imports between the folders run downwards only:
+//!
+//! | folder | what it does |
+//! |---|---|
+//! | `source/` | reads what the user named: URLs, a file, a pool, certificates. Examines a server before it is used |
+//! | `messages/` | subscribes to channels, on one connection for each master that has some |
+//! | `topology/` | knows who is the master of a slot, and follows redirects |
+//! | `connection/` | sends commands to one server, and knows what became of each |
 
-mod certificates;
-mod connection_index;
-mod dial;
-mod endpoint;
+mod connection;
 mod error;
-mod facade;
-mod first_contact;
-mod identity;
-mod listener;
-mod login;
-mod master;
-mod membership;
 mod messages;
-mod route;
-mod self_test;
-mod server;
 mod source;
-mod subscriber;
-mod subscriptions;
 mod task;
 mod topology;
-mod wire;
 
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::{join_all, try_join_all};
+use redis::{FromRedisValue, cmd};
+
+use self::connection::{ConnectionIndex, Server, TimeLimit};
+use self::messages::Subscriptions;
+use self::source::first_contact;
+use self::source::self_test::{self, Examined, examine};
+use self::task::Task;
+use self::topology::{Group, Topology};
+use crate::base::config::{LockConfig, Replication};
+use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::sync::lock;
+use crate::protocol::{Call, Reply};
+
+pub(crate) use connection::{Connection, Route};
 pub(crate) use error::{OpenError, SourceError};
-pub(crate) use facade::{Store, Switches};
-pub(crate) use identity::Identity;
-pub(crate) use listener::Listener;
-pub(crate) use route::Route;
-pub(crate) use server::Connection;
+pub(crate) use messages::Listener;
+pub(crate) use source::Identity;
 pub use source::Source;
+pub(crate) use topology::Switches;
+
+/// The servers of a client.
+pub(crate) struct Store {
+    topology: Arc<Topology>,
+    subscriptions: Subscriptions,
+    command_timeout: Duration,
+    identity: Mutex<Identity>,
+    /// Asks who the masters are.
+    _watch: Option<Task>,
+}
+
+impl Store {
+    /// Connects, and checks that the server can run the scripts.
+    pub(crate) async fn open(
+        source: Source,
+        config: &LockConfig,
+        listener: Arc<dyn Listener>,
+    ) -> Result<Self, OpenError> {
+        let group = source.open(config)?;
+        match Self::connect(group.clone(), config, listener).await {
+            Err(OpenError::Fault(fault)) => {
+                let endpoint = group.endpoint_named(fault.server());
+                Err(OpenError::Fault(first_contact::explained(fault, endpoint.as_ref()).await))
+            }
+            result => result,
+        }
+    }
+
+    async fn connect(
+        group: Group,
+        config: &LockConfig,
+        listener: Arc<dyn Listener>,
+    ) -> Result<Self, OpenError> {
+        let (topology, watch) = Topology::open(group, config).await?;
+        let server = examined_server(&topology, config)?;
+        let Examined { identity, is_sharded } = examine(&server, config, topology.is_cluster()).await?;
+        if is_sharded {
+            topology.link().shard_messages();
+        }
+        Ok(Self {
+            subscriptions: Subscriptions::new(&topology, config, listener),
+            topology,
+            command_timeout: config.command_timeout(),
+            identity: Mutex::new(identity),
+            _watch: watch,
+        })
+    }
+
+    /// Tells when another server becomes the master. `None`: that cannot be.
+    pub(crate) fn switches(&self) -> Option<Switches> {
+        self.can_switch().then(|| self.topology.next_switches())
+    }
+
+    /// How often another server became the master.
+    pub(crate) fn switch_count(&self) -> u64 {
+        self.topology.switches()
+    }
+
+    /// Whether another server can become the master, perhaps without the last writes.
+    pub(crate) fn can_switch(&self) -> bool {
+        self.topology.can_switch()
+    }
+
+    /// What identifies the server whatever its address is.
+    pub(crate) fn identity(&self) -> Identity {
+        lock(&self.identity).clone()
+    }
+
+    /// Examines the server that became the master, like the one with which this store was opened.
+    pub(crate) async fn examine_master(&self, config: &LockConfig) {
+        let examined =
+            async { examine(&examined_server(&self.topology, config)?, config, self.is_cluster()).await };
+        match examined.await {
+            Ok(Examined { identity, .. }) => lock(&self.identity).add(identity),
+            Err(OpenError::Unsupported { version, server, problem }) => {
+                tracing::error!(server, version, problem, "the new master cannot run lockkeeper's scripts");
+            }
+            Err(error) => tracing::debug!(?error, "the new master was not examined"),
+        }
+    }
+
+    /// Whether all keys of a command must be in one slot.
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.topology.is_cluster()
+    }
+
+    /// Whether messages stay in their slots.
+    pub(crate) fn is_sharded(&self) -> bool {
+        self.topology.link().is_sharded()
+    }
+
+    /// The address of the server of these keys, for errors and events.
+    pub(crate) fn address(&self, route: Route) -> Arc<str> {
+        let server = self.topology.server(route.slot);
+        server.map_or_else(|| "a slot without a server".into(), |server| Arc::clone(server.address()))
+    }
+
+    /// The number of the database, if it is known.
+    pub(crate) fn database(&self) -> Option<i64> {
+        self.topology.database()
+    }
+
+    /// Finds out where the commands about a key go.
+    pub(crate) fn route(&self, key: &str) -> Route {
+        Route { slot: self.topology.slot(key), index: ConnectionIndex::of(key) }
+    }
+
+    /// Where commands about no key go, to reach each master once.
+    pub(crate) fn routes_to_all(&self) -> Vec<Route> {
+        let slots = self.topology.map().one_slot_of_each();
+        slots.into_iter().map(|slot| Route { slot, index: ConnectionIndex::FIRST }).collect()
+    }
+
+    /// What each master tells of itself: its address, and the text of `INFO`.
+    pub(crate) async fn info(&self) -> Result<Vec<(Arc<str>, String)>, Fault> {
+        let masters = self.routes_to_all().into_iter().filter_map(|route| self.topology.server(route.slot));
+        let ask = async |server: Arc<Server>| {
+            let reply = server.ask(&cmd("INFO")).await?;
+            let info = String::from_redis_value_ref(&reply).map_err(|_| Fault::unexpected(&reply))?;
+            Ok((Arc::clone(server.address()), info))
+        };
+        try_join_all(masters.map(ask)).await
+    }
+
+    /// Returns the connection for acquires that wait for replicas, beside the one for other commands.
+    pub(crate) async fn connection_of_acquires(&self, route: Route) -> Result<Connection, Fault> {
+        let index = route.index.beside();
+        self.connection(Route { index, ..route }).await
+    }
+
+    /// Returns the connection for commands about a key. Makes it if there is none.
+    pub(crate) async fn connection(&self, route: Route) -> Result<Connection, Fault> {
+        if let Some(connection) = self.topology.opened(route) {
+            return Ok(connection);
+        }
+        // Boxed: this is rare, and its size would burden every call.
+        Box::pin(self.topology.connection(route)).await
+    }
+
+    /// Runs a script on a connection. The server receives the calls on one connection in the order in which they were first
+    /// polled. If the future of a call is dropped, it is unknown whether the call runs. But it never runs after a later call on
+    /// the same connection.
+    pub(crate) fn run<'a>(
+        &'a self,
+        connection: &'a Connection,
+        call: &'a Call,
+    ) -> impl Future<Output = Result<Reply, Fault>> + 'a {
+        self.run_at_most(self.command_timeout, connection, call)
+    }
+
+    /// Runs a script, and waits until so many replicas have what it wrote. Also returns how many have it. If the future is dropped
+    /// before the script was sent, it is not sent.
+    pub(crate) async fn run_on_replicas(
+        &self,
+        connection: &Connection,
+        call: &Call,
+        sync: Replication,
+    ) -> Result<(Reply, u32), Fault> {
+        self.topology.run_on_replicas(connection, call, sync).await
+    }
+
+    /// Runs a script that can create a hold. `hops` learns each further connection before the script is sent on it: another server can
+    /// have the key by now.
+    pub(crate) async fn run_first_acquire(
+        &self,
+        connection: &Connection,
+        call: &Call,
+        hops: &mut (dyn FnMut(&Connection) + Send),
+    ) -> Result<Reply, Fault> {
+        self.run_and_follow(self.command_timeout, connection, call, hops).await
+    }
+
+    /// Runs a script with this time limit, if it is shorter than the time limit of other commands.
+    pub(crate) async fn run_at_most(
+        &self,
+        limit: Duration,
+        connection: &Connection,
+        call: &Call,
+    ) -> Result<Reply, Fault> {
+        self.run_and_follow(limit.min(self.command_timeout), connection, call, &mut |_| {}).await
+    }
+
+    /// Runs a script. If the server of the connection redirects the call, runs it there.
+    async fn run_and_follow(
+        &self,
+        limit: Duration,
+        connection: &Connection,
+        call: &Call,
+        hops: &mut (dyn FnMut(&Connection) + Send),
+    ) -> Result<Reply, Fault> {
+        let limit = TimeLimit::from_now(limit);
+        match connection.server()?.run(limit, connection, call).await {
+            // Boxed: this is rare, and its size would burden every call.
+            Err(fault) if fault.redirect.is_some() => {
+                Box::pin(self.topology.follow(fault, limit, connection, call, hops)).await
+            }
+            result => result,
+        }
+    }
+
+    /// Runs scripts whose keys have the same master, in one write. Returns the result of each. What the server refuses is sent once
+    /// again by itself, which follows redirects. So these must be scripts that can run twice.
+    pub(crate) async fn run_together(
+        &self,
+        limit: Duration,
+        connection: &Connection,
+        calls: &[Call],
+    ) -> Vec<Result<Reply, Fault>> {
+        let limit = limit.min(self.command_timeout);
+        let one = async |call| self.run_at_most(limit, connection, call).await;
+        let (Ok(server), [_, _, ..]) = (connection.server(), calls) else {
+            return join_all(calls.iter().map(one)).await;
+        };
+        match server.run_together(TimeLimit::from_now(limit), connection, calls).await {
+            Ok(mut results) => {
+                let is_refused =
+                    |result: &Result<_, Fault>| matches!(result, Err(fault) if fault.sent == Sent::Refused);
+                let refused = calls.iter().zip(&mut results).filter(|(_, result)| is_refused(result));
+                join_all(refused.map(async |(call, result)| *result = one(call).await)).await;
+                results
+            }
+            Err(fault) => calls.iter().map(|_| Err(fault.clone())).collect(),
+        }
+    }
+
+    /// Begins to subscribe to a channel. [`Listener::subscribed`] tells when the subscription is active.
+    pub(crate) fn subscribe(&self, channel: &Arc<str>) {
+        self.subscriptions.subscribe(channel);
+    }
+
+    pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
+        self.subscriptions.unsubscribe(channel);
+    }
+}
+
+/// The server that can run the self-test.
+fn examined_server(topology: &Topology, config: &LockConfig) -> Result<Arc<Server>, OpenError> {
+    let none = || Fault::new(FaultKind::Unavailable, Sent::No, "no server has the slot of the self-test");
+    let server = topology.server(topology.slot(&self_test::key(config)));
+    server.ok_or_else(none).map_err(OpenError::Fault)
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Store")
+    }
+}

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::origin::Origin;
-use crate::store::certificates::{Certificates, PemFiles};
+use super::certificates::{Certificates, PemFiles};
+use super::origin::{Origin, check_sentinel, nodes};
 use crate::store::error::SourceError;
-use crate::store::topology::Group;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
@@ -43,7 +42,7 @@ impl Fields {
             _ if sentinels.is_some() => return Err(only_sentinel("sentinels")),
             Kind::Single => Origin::Url(one(urls)?),
             Kind::Cluster => {
-                Group::cluster(urls.clone(), None, Duration::ZERO)?;
+                nodes(urls.clone(), None, Duration::ZERO)?;
                 Origin::Cluster(urls)
             }
         };
@@ -53,7 +52,7 @@ impl Fields {
 
 fn sentinel(master: String, sentinels: Vec<String>, urls: Vec<String>) -> Result<Origin, SourceError> {
     let server = one(urls)?;
-    Group::check_sentinel(&master, &sentinels)?;
+    check_sentinel(&master, &sentinels)?;
     Ok(Origin::Sentinel { master, sentinels, server })
 }
 

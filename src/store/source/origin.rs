@@ -1,17 +1,18 @@
 //! What a source was made from, and the connections that follow from it.
 
+use std::time::Duration;
+
 use deadpool_redis::{Manager, Pool, PoolConfig, Runtime};
 use redis::{AsyncConnectionConfig, ConnectionInfo, IntoConnectionInfo};
 
+use super::certificates::{Certificates, secured};
 use crate::base::config::LockConfig;
 use crate::base::credentials::Credentials;
 #[cfg(feature = "memory")]
 use crate::memory::MemoryServer;
-use crate::store::certificates::Certificates;
-use crate::store::dial::{CommandDial, MessageDial};
-use crate::store::endpoint::{Endpoint, with_tcp_settings};
+use crate::store::connection::{CommandDial, Endpoint, MessageDial, with_tcp_settings};
 use crate::store::error::SourceError;
-use crate::store::topology::Group;
+use crate::store::topology::{Address, Group};
 
 #[derive(Clone)]
 pub(super) enum Origin {
@@ -29,30 +30,13 @@ pub(super) enum Origin {
     Url(String),
 }
 
-/// What a source leads to.
-pub(in crate::store) enum Opened {
-    One(CommandDial, Option<MessageDial>),
-    Several(Group),
-}
-
-impl Opened {
-    /// How to connect to the server with an address that an error names. `None`: only a pool knows.
-    pub(in crate::store) fn endpoints(&self) -> impl Fn(Option<&str>) -> Option<Endpoint> + Send + use<> {
-        let (one, group) = match self {
-            Self::One(commands, _) => (commands.endpoint().cloned(), None),
-            Self::Several(group) => (None, Some(group.clone())),
-        };
-        move |server| group.as_ref().map_or_else(|| one.clone(), |group| group.endpoint_named(server?))
-    }
-}
-
 impl Origin {
     pub(super) fn open(
         self,
         credentials: Option<Credentials>,
         certificates: Option<&Certificates>,
         config: &LockConfig,
-    ) -> Result<Opened, SourceError> {
+    ) -> Result<Group, SourceError> {
         let limit = config.command_timeout();
         match self {
             #[cfg(feature = "memory")]
@@ -62,7 +46,7 @@ impl Origin {
             #[cfg(feature = "memory")]
             Self::Memory(server) => {
                 crate::base::clock::follow_tokio();
-                Ok(Opened::One(CommandDial::Memory(server.clone()), Some(MessageDial::Memory(server))))
+                Ok(Group::fixed(CommandDial::Memory(server.clone()), Some(MessageDial::Memory(server))))
             }
             Self::Pool(..) if credentials.is_some() => {
                 Err("a pool authenticates its connections itself: use another source with credentials".into())
@@ -72,14 +56,27 @@ impl Origin {
             }
             Self::Pool(pool, url) => {
                 let messages = url.map(|url| Endpoint::new(url, None, limit)).transpose()?;
-                Ok(Opened::One(CommandDial::Pool(pool), messages.map(MessageDial::from)))
+                Ok(Group::fixed(CommandDial::Pool(pool), messages.map(Box::new).map(MessageDial::Endpoint)))
             }
-            Self::Url(url) => Ok(dials(Endpoint::new(url, credentials, limit)?.secured(certificates)?)),
-            Self::Client(info) => Ok(dials(Endpoint::new(*info, credentials, limit)?.secured(certificates)?)),
-            Self::Cluster(urls) => several(Group::cluster(urls, credentials.as_ref(), limit)?, certificates),
+            Self::Url(url) => Ok(single(secured(Endpoint::new(url, credentials, limit)?, certificates)?)),
+            Self::Client(info) => {
+                Ok(single(secured(Endpoint::new(*info, credentials, limit)?, certificates)?))
+            }
+            Self::Cluster(urls) => {
+                let nodes = nodes(urls, credentials.as_ref(), limit)?;
+                let nodes = nodes.into_iter().map(|(at, node)| Ok((at, secured(node, certificates)?)));
+                Ok(Group::cluster(nodes.collect::<Result<_, SourceError>>()?))
+            }
             Self::Sentinel { master, sentinels, server } => {
-                let server = Box::new(Endpoint::new(server, credentials, limit)?);
-                several(Group::sentinel(master, sentinels, server, limit)?, certificates)
+                check_sentinel(&master, &sentinels)?;
+                let server = secured(Endpoint::new(server, credentials, limit)?, certificates)?;
+                let sentinels = pollees("sentinels", sentinels, None, limit)?.into_iter();
+                let sentinels = sentinels.map(|(at, sentinel)| {
+                    let certificates = certificates.filter(|_| sentinel.is_tls());
+                    Ok((at, secured(sentinel, certificates)?))
+                });
+                let sentinels = sentinels.collect::<Result<_, SourceError>>()?;
+                Ok(Group::sentinel(sentinels, master, Box::new(server)))
             }
             Self::Config(pool) => {
                 let settings = pool.pool;
@@ -88,13 +85,13 @@ impl Origin {
                     (Some(url), None) => with_tcp_settings(url)?,
                     (None, connection) => with_tcp_settings(connection.unwrap_or_default())?,
                 };
-                let endpoint = Endpoint::new(info, credentials, limit)?.secured(certificates)?;
+                let endpoint = secured(Endpoint::new(info, credentials, limit)?, certificates)?;
                 match settings {
                     Some(settings) if endpoint.credentials.is_none() => {
                         let commands = own_pool(endpoint.info().clone(), settings, config)?;
-                        Ok(Opened::One(commands, Some(endpoint.into())))
+                        Ok(Group::fixed(commands, Some(MessageDial::Endpoint(Box::new(endpoint)))))
                     }
-                    _ => Ok(dials(endpoint)),
+                    _ => Ok(single(endpoint)),
                 }
             }
         }
@@ -120,12 +117,52 @@ fn no_certificates(why: &str) -> SourceError {
     SourceError::field("certificates", format!("cannot be used with this source: {why}"))
 }
 
-fn dials(endpoint: Endpoint) -> Opened {
-    Opened::One(endpoint.clone().into(), Some(endpoint.into()))
+fn single(endpoint: Endpoint) -> Group {
+    let endpoint = Box::new(endpoint);
+    Group::fixed(CommandDial::Endpoint(endpoint.clone()), Some(MessageDial::Endpoint(endpoint)))
 }
 
-fn several(group: Group, certificates: Option<&Certificates>) -> Result<Opened, SourceError> {
-    group.secured(certificates).map(Opened::Several)
+/// The nodes of a cluster that are asked who the masters are.
+pub(super) fn nodes(
+    urls: Vec<String>,
+    credentials: Option<&Credentials>,
+    limit: Duration,
+) -> Result<Vec<(Address, Endpoint)>, SourceError> {
+    if urls.is_empty() {
+        return Err(SourceError::field("urls", "must name at least one node"));
+    }
+    let nodes = pollees("urls", urls, credentials, limit)?;
+    if nodes.iter().any(|(_, node)| node.database() != 0) {
+        return Err(SourceError::field("urls", "must name no database but 0: a cluster has no other"));
+    }
+    Ok(nodes)
+}
+
+pub(super) fn check_sentinel(master: &str, sentinels: &[String]) -> Result<(), SourceError> {
+    if master.is_empty() {
+        Err(SourceError::field("master", "must be the name by which the sentinels know the master"))
+    } else if sentinels.is_empty() {
+        Err(SourceError::field("sentinels", "must name at least one sentinel"))
+    } else {
+        Ok(())
+    }
+}
+
+/// The servers that are asked who the masters are.
+fn pollees(
+    field: &'static str,
+    urls: Vec<String>,
+    credentials: Option<&Credentials>,
+    limit: Duration,
+) -> Result<Vec<(Address, Endpoint)>, SourceError> {
+    let server = |url| {
+        let endpoint = Endpoint::new(url, credentials.cloned(), limit)
+            .map_err(|error| SourceError { field, ..error.into() })?;
+        let address =
+            Address::of(&endpoint).ok_or_else(|| SourceError::field(field, "must have a host and a port"))?;
+        Ok((address, endpoint))
+    };
+    urls.into_iter().map(server).collect()
 }
 
 fn own_pool(

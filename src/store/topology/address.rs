@@ -2,18 +2,18 @@
 
 use std::fmt;
 
-use crate::store::endpoint::Endpoint;
+use crate::store::connection::Endpoint;
 
 /// Host and port of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::store) struct Address {
+pub(crate) struct Address {
     pub(super) host: String,
     pub(super) port: u16,
 }
 
 impl Address {
     /// Where a connection leads. `None`: to a socket without a port.
-    pub(super) fn of(endpoint: &Endpoint) -> Option<Self> {
+    pub(crate) fn of(endpoint: &Endpoint) -> Option<Self> {
         let (host, port) = endpoint.host_and_port()?;
         Some(Self { host, port })
     }

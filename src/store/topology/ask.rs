@@ -10,56 +10,46 @@ use redis::{Cmd, FromRedisValue, Value, cmd};
 use tokio::time::timeout;
 
 use super::address::Address;
+use super::group::{Discovery, Group};
 use super::map::{Rank, Vote, is_decided};
 use super::slots::{Map, Range};
 use crate::base::fault::{Fault, FaultKind, Sent};
-use crate::store::dial;
-use crate::store::endpoint::Endpoint;
-use crate::store::wire;
+use crate::store::connection::{Endpoint, connect, connect_to_master, wire};
 
 /// When more than half agree, the others have this long. Then a server that is silent delays nothing, and the connection to a
 /// server that answers a little later is kept.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// How to ask.
-#[derive(Clone)]
-pub(super) enum Way {
-    /// Each node of a cluster tells who the master of each slot is.
-    Cluster,
-    /// Each sentinel tells who the master of this name is. The endpoint says how to connect to data servers.
-    Sentinel { master: String, server: Box<Endpoint> },
-}
-
-impl Way {
+impl Discovery {
     /// Whether these votes are enough, of so many who were asked: the others would hardly change the result.
     fn is_decided(&self, votes: &[Vote], asked: usize) -> bool {
         match self {
+            Self::Fixed(_) => true,
             Self::Cluster => votes.len() * 2 > asked,
             Self::Sentinel { .. } => is_decided(votes, asked),
         }
     }
 }
 
-/// Those who are asked.
-pub(super) struct Asked {
-    way: Way,
-    /// At least one.
-    servers: Vec<Server>,
+/// The servers that are asked. None if there is a single server.
+pub(super) struct Pollees {
+    discovery: Discovery,
+    servers: Vec<Pollee>,
     /// Who was asked last when only one was asked.
     turn: usize,
 }
 
-struct Server {
+struct Pollee {
     endpoint: Endpoint,
     address: Address,
     connection: Option<MultiplexedConnection>,
 }
 
-impl Asked {
-    pub(super) fn new(way: Way, servers: Vec<(Address, Endpoint)>) -> Self {
-        let mut asked = Self { way, servers: Vec::new(), turn: 0 };
-        asked.replace(servers);
-        asked
+impl Pollees {
+    pub(super) fn new(group: &Group) -> Self {
+        let mut pollees = Self { discovery: group.discovery.clone(), servers: Vec::new(), turn: 0 };
+        pollees.replace(group.pollees.clone());
+        pollees
     }
 
     /// Asks these from now on.
@@ -67,20 +57,20 @@ impl Asked {
         let mut before = std::mem::take(&mut self.servers);
         let server = |(address, endpoint): (Address, Endpoint)| {
             let known = before.iter().position(|server| server.address == address);
-            known.map_or(Server { endpoint, address, connection: None }, |known| before.swap_remove(known))
+            known.map_or(Pollee { endpoint, address, connection: None }, |known| before.swap_remove(known))
         };
         self.servers = servers.into_iter().map(server).collect();
     }
 
     /// Asks all at once, with this time limit. Returns their votes, and the fault of each that gave no answer.
     pub(super) async fn ask(&mut self, limit: Duration) -> (Vec<Vote>, Vec<Fault>) {
-        let (way, all) = (&self.way, self.servers.len());
+        let (discovery, all) = (&self.discovery, self.servers.len());
         let (mut votes, mut faults) = (Vec::new(), Vec::new());
         let mut asking: FuturesUnordered<_> =
-            self.servers.iter_mut().map(|server| server.ask_in_time(limit, way)).collect();
+            self.servers.iter_mut().map(|server| server.ask_in_time(limit, discovery)).collect();
         loop {
             let next = asking.next();
-            let answer = if way.is_decided(&votes, all) {
+            let answer = if discovery.is_decided(&votes, all) {
                 timeout(GRACE, next).await.unwrap_or_default()
             } else {
                 next.await
@@ -96,7 +86,7 @@ impl Asked {
     /// Asks the one whose turn it is.
     pub(super) async fn ask_next(&mut self, limit: Duration) -> Result<Vote, Fault> {
         self.turn = (self.turn + 1) % self.servers.len();
-        self.servers[self.turn].ask_in_time(limit, &self.way).await
+        self.servers[self.turn].ask_in_time(limit, &self.discovery).await
     }
 
     /// Closes the connections, so that the next question is asked with the latest credentials.
@@ -105,17 +95,18 @@ impl Asked {
     }
 }
 
-impl Server {
-    async fn ask_in_time(&mut self, limit: Duration, way: &Way) -> Result<Vote, Fault> {
+impl Pollee {
+    async fn ask_in_time(&mut self, limit: Duration, discovery: &Discovery) -> Result<Vote, Fault> {
         let late = |_| Err(Fault::new(FaultKind::TimedOut, Sent::Unknown, "no answer in time"));
-        let answer = timeout(limit, self.ask(way)).await.unwrap_or_else(late);
+        let answer = timeout(limit, self.ask(discovery)).await.unwrap_or_else(late);
         answer.map_err(|fault| fault.at(&self.address.to_string().into()))
     }
 
-    async fn ask(&mut self, way: &Way) -> Result<Vote, Fault> {
-        match way {
-            Way::Cluster => self.ask_cluster().await,
-            Way::Sentinel { master, server } => self.ask_sentinel(master, server).await,
+    async fn ask(&mut self, discovery: &Discovery) -> Result<Vote, Fault> {
+        match discovery {
+            Discovery::Fixed(_) => Ok(Vote::one(Rank::default(), self.address.clone())),
+            Discovery::Cluster => self.ask_cluster().await,
+            Discovery::Sentinel { master, server } => self.ask_sentinel(master, server).await,
         }
     }
 
@@ -154,7 +145,7 @@ impl Server {
             let facts = Facts::of(replica)?;
             if facts.has_flag("promoted") {
                 let promoted = facts.address(&self.address)?;
-                let is_master = dial::master(&server.at(&promoted.host, promoted.port)).await.is_ok();
+                let is_master = connect_to_master(&server.at(&promoted.host, promoted.port)).await.is_ok();
                 return Ok(Some(promoted).filter(|_| is_master));
             }
         }
@@ -165,7 +156,7 @@ impl Server {
         // Taken out: if the question fails or is dropped, the connection is not used again.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => dial::connect(&self.endpoint).await?,
+            None => connect(&self.endpoint).await?,
         };
         let value = wire::send(&mut connection, command).await.map_err(wire::fault)?;
         self.connection = Some(connection);

@@ -1,93 +1,120 @@
-//! Servers of which one is the master, as a source describes them.
+//! The servers that a source names, and how the masters among them are found.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use super::address::Address;
-use super::ask::Way;
-use crate::base::credentials::Credentials;
 use crate::base::fault::{Fault, FaultKind, Sent};
-use crate::store::certificates::Certificates;
-use crate::store::endpoint::Endpoint;
+use crate::store::connection::{CommandDial, Endpoint, MessageDial};
 use crate::store::error::{OpenError, SourceError};
 
+/// The servers that a source names.
 #[derive(Clone)]
-pub(in crate::store) struct Group {
-    pub(super) way: Way,
-    /// Those who are asked: sentinels, or nodes of a cluster.
-    pub(super) asked: Vec<(Address, Endpoint)>,
+pub(crate) struct Group {
+    pub(super) discovery: Discovery,
+    /// The servers that are asked who the masters are: sentinels, or nodes of a cluster. None for a single server.
+    pub(super) pollees: Vec<(Address, Endpoint)>,
+}
+
+/// How the masters are found.
+#[derive(Clone)]
+pub(super) enum Discovery {
+    /// One server, which is always the master of all slots.
+    Fixed(Fixed),
+    /// Each node of a cluster tells who the master of each slot is.
+    Cluster,
+    /// Each sentinel tells who the master of this name is. The endpoint says how to connect to data servers.
+    Sentinel { master: String, server: Box<Endpoint> },
+}
+
+#[derive(Clone)]
+pub(super) struct Fixed {
+    commands: CommandDial,
+    /// `None`: a pool does not tell its address.
+    messages: Option<MessageDial>,
 }
 
 impl Group {
-    pub(in crate::store) fn cluster(
-        urls: Vec<String>,
-        credentials: Option<&Credentials>,
-        limit: Duration,
-    ) -> Result<Self, SourceError> {
-        if urls.is_empty() {
-            return Err(SourceError::field("urls", "must name at least one node"));
-        }
-        let asked = asked("urls", urls, credentials, limit)?;
-        if asked.iter().any(|(_, node)| node.database() != 0) {
-            return Err(SourceError::field("urls", "must name no database but 0: a cluster has no other"));
-        }
-        Ok(Self { way: Way::Cluster, asked })
+    /// One server.
+    pub(crate) const fn fixed(commands: CommandDial, messages: Option<MessageDial>) -> Self {
+        Self { discovery: Discovery::Fixed(Fixed { commands, messages }), pollees: Vec::new() }
     }
 
-    pub(in crate::store) fn sentinel(
+    /// A cluster, with at least one of its nodes.
+    pub(crate) const fn cluster(nodes: Vec<(Address, Endpoint)>) -> Self {
+        Self { discovery: Discovery::Cluster, pollees: nodes }
+    }
+
+    /// At least one sentinel, the name by which they know the master, and how to connect to it.
+    pub(crate) const fn sentinel(
+        sentinels: Vec<(Address, Endpoint)>,
         master: String,
-        sentinels: Vec<String>,
         server: Box<Endpoint>,
-        limit: Duration,
-    ) -> Result<Self, SourceError> {
-        Self::check_sentinel(&master, &sentinels)?;
-        let asked = asked("sentinels", sentinels, None, limit)?;
-        Ok(Self { way: Way::Sentinel { master, server }, asked })
+    ) -> Self {
+        Self { discovery: Discovery::Sentinel { master, server }, pollees: sentinels }
     }
 
-    /// Uses these certificates for all servers, and for the sentinels that have TLS.
-    pub(in crate::store) fn secured(
-        mut self,
-        certificates: Option<&Certificates>,
-    ) -> Result<Self, SourceError> {
-        if let Way::Sentinel { server, .. } = &mut self.way {
-            **server = server.clone().secured(certificates)?;
+    pub(super) const fn is_cluster(&self) -> bool {
+        matches!(self.discovery, Discovery::Cluster)
+    }
+
+    /// Whether another server can become the master.
+    pub(super) const fn can_switch(&self) -> bool {
+        !matches!(self.discovery, Discovery::Fixed(_))
+    }
+
+    /// What makes the connections for commands to a data server.
+    pub(super) fn commands(&self, server: &Address) -> CommandDial {
+        match &self.discovery {
+            Discovery::Fixed(fixed) => fixed.commands.clone(),
+            _ => CommandDial::Endpoint(Box::new(self.endpoint(server))),
         }
-        let need_tls = !matches!(self.way, Way::Sentinel { .. });
-        for (_, asked) in &mut self.asked {
-            if need_tls || asked.is_tls() {
-                *asked = asked.clone().secured(certificates)?;
+    }
+
+    /// What makes the connections for messages of a data server. `None`: its address is not known.
+    pub(super) fn messages(&self, server: &Address) -> Option<MessageDial> {
+        match &self.discovery {
+            Discovery::Fixed(fixed) => fixed.messages.clone(),
+            _ => Some(MessageDial::Endpoint(Box::new(self.endpoint(server)))),
+        }
+    }
+
+    /// The address of a data server, for errors and events.
+    pub(super) fn name(&self, server: &Address) -> Arc<str> {
+        match &self.discovery {
+            Discovery::Fixed(Fixed { messages: None, .. }) => "the server of a pool".into(),
+            Discovery::Fixed(Fixed { messages: Some(messages), .. }) => {
+                messages.endpoint().map_or_else(|| "memory".into(), |endpoint| endpoint.address().into())
             }
-        }
-        Ok(self)
-    }
-
-    pub(in crate::store) fn check_sentinel(master: &str, sentinels: &[String]) -> Result<(), SourceError> {
-        if master.is_empty() {
-            Err(SourceError::field("master", "must be the name by which the sentinels know the master"))
-        } else if sentinels.is_empty() {
-            Err(SourceError::field("sentinels", "must name at least one sentinel"))
-        } else {
-            Ok(())
+            _ => server.to_string().into(),
         }
     }
 
-    /// How to connect to a data server.
+    /// The number of the database, if it is known.
+    pub(super) fn database(&self) -> Option<i64> {
+        let messages = self.messages(&Address::default())?;
+        Some(messages.endpoint().map_or(0, Endpoint::database))
+    }
+
+    /// How to connect to a data server that was found. A single server is never looked for.
     pub(super) fn endpoint(&self, address: &Address) -> Endpoint {
         let at = |server: &Endpoint| server.at(&address.host, address.port);
-        match &self.way {
-            Way::Cluster => {
-                let own = self.asked.iter().find(|(asked, _)| asked == address);
-                own.map_or_else(|| at(&self.asked[0].1), |(_, server)| server.clone())
+        match &self.discovery {
+            Discovery::Sentinel { server, .. } => at(server),
+            _ => {
+                let own = self.pollees.iter().find(|(node, _)| node == address);
+                own.map_or_else(|| at(&self.pollees[0].1), |(_, server)| server.clone())
             }
-            Way::Sentinel { server, .. } => at(server),
         }
     }
 
-    /// How to connect to the server with this address: one of those who are asked, or a data server.
-    pub(in crate::store) fn endpoint_named(&self, server: &str) -> Option<Endpoint> {
-        let asked = self.asked.iter().find(|(address, _)| address.to_string() == server);
-        let data = || Some(self.endpoint(&Address::of_redirect(server, &Address::default())?));
-        asked.map(|(_, endpoint)| endpoint.clone()).or_else(data)
+    /// How to connect to the server that an error names. `None`: only a pool knows.
+    pub(crate) fn endpoint_named(&self, server: Option<&str>) -> Option<Endpoint> {
+        if let Discovery::Fixed(fixed) = &self.discovery {
+            return fixed.commands.endpoint().cloned();
+        }
+        let pollee = self.pollees.iter().find(|(address, _)| Some(&*address.to_string()) == server);
+        let data = || Some(self.endpoint(&Address::of_redirect(server?, &Address::default())?));
+        pollee.map(|(_, endpoint)| endpoint.clone()).or_else(data)
     }
 
     /// Why nobody named a master.
@@ -95,36 +122,19 @@ impl Group {
         let none = || Fault::new(FaultKind::ReadOnly, Sent::No, "none of the servers is a master");
         let lasting = faults.iter().find(|fault| !fault.is_transient()).or_else(|| faults.first());
         let fault = lasting.cloned().unwrap_or_else(none);
-        match (&self.way, fault.kind) {
-            (Way::Sentinel { .. }, FaultKind::Configuration) if fault.sent == Sent::Refused => {
+        match (&self.discovery, fault.kind) {
+            (Discovery::Sentinel { .. }, FaultKind::Configuration) if fault.sent == Sent::Refused => {
                 SourceError::field("master", format!("is unknown: {fault}")).into()
             }
-            (Way::Cluster, FaultKind::Rejected) => SourceError::field(
+            (Discovery::Cluster, FaultKind::Rejected) => SourceError::field(
                 "urls",
                 format!("must be nodes of a cluster, or use `Source::url`: {fault}"),
             )
             .into(),
-            (Way::Sentinel { .. }, FaultKind::Rejected) => {
+            (Discovery::Sentinel { .. }, FaultKind::Rejected) => {
                 SourceError::field("sentinels", format!("must be addresses of sentinels: {fault}")).into()
             }
             _ => OpenError::Fault(fault),
         }
     }
-}
-
-/// The servers that are asked who the master is.
-fn asked(
-    field: &'static str,
-    urls: Vec<String>,
-    credentials: Option<&Credentials>,
-    limit: Duration,
-) -> Result<Vec<(Address, Endpoint)>, SourceError> {
-    let server = |url| {
-        let endpoint = Endpoint::new(url, credentials.cloned(), limit)
-            .map_err(|error| SourceError { field, ..error.into() })?;
-        let address =
-            Address::of(&endpoint).ok_or_else(|| SourceError::field(field, "must have a host and a port"))?;
-        Ok((address, endpoint))
-    };
-    urls.into_iter().map(server).collect()
 }

@@ -1,9 +1,14 @@
 //! Which server is the master, from what several servers say. Pure: asks nobody.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::address::Address;
 use super::slots::Map;
+
+/// For this long after a switch, votes of a lower rank are ignored: they come from sentinels that have not heard of the switch.
+/// Afterwards they count if more than half of all sentinels agree: perhaps the sentinels were set up anew.
+const STALE_FOR: Duration = Duration::from_secs(10);
 
 /// Which of two answers is the later one. Sentinels number their failovers, and most of them have to agree to each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,13 +46,25 @@ pub(super) fn elect(votes: &[Vote], present: Option<&Map>) -> Option<Vote> {
     winner.map(|(vote, _)| vote.clone())
 }
 
+/// Like [`elect`], with the rank of the present master, this long after it became the master. `None`: it stays.
+pub(super) fn elect_next(
+    votes: &[Vote],
+    asked: usize,
+    (rank, present): (Rank, &Map),
+    since_switch: Duration,
+) -> Option<Vote> {
+    let vote = elect(votes, Some(present))?;
+    let can_go_back = || since_switch >= STALE_FOR && has_majority(&vote, votes, asked);
+    (vote.rank >= rank || can_go_back()).then_some(vote)
+}
+
 /// Whether more than half of those who were asked agree.
 pub(super) fn is_decided(votes: &[Vote], asked: usize) -> bool {
     votes.iter().any(|vote| has_majority(vote, votes, asked))
 }
 
 /// Whether more than half of those who were asked say this.
-pub(super) fn has_majority(vote: &Vote, votes: &[Vote], asked: usize) -> bool {
+fn has_majority(vote: &Vote, votes: &[Vote], asked: usize) -> bool {
     votes.iter().filter(|other| *other == vote).count() * 2 > asked
 }
 
@@ -96,6 +113,41 @@ mod tests {
             assert_eq!(elect(&[old.clone(), later.clone(), old.clone()], Some(&map("a"))), Some(later));
         }
         assert!(old.rank < promoted.rank && promoted.rank < new.rank);
+    }
+
+    /// The present master is `b`, since failover 4. Three sentinels are asked.
+    #[test]
+    fn a_vote_of_a_lower_rank_counts_only_late_and_with_a_majority_of_all() {
+        let (soon, late) = (Duration::from_millis(9_999), Duration::from_secs(10));
+        let (old, same, next) = (vote_in(3, false, "a"), vote_in(4, false, "b"), vote_in(5, false, "c"));
+        let promoted = vote_in(4, true, "c");
+        let other_of_rank = vote_in(4, false, "a");
+        let cases: [(&str, &[&Vote], Duration, Option<&Vote>); 14] = [
+            ("nobody answers", &[], late, None),
+            ("all confirm the present master", &[&same, &same, &same], soon, Some(&same)),
+            ("one knows of the next failover", &[&same, &same, &next], soon, Some(&next)),
+            ("one sees the promotion", &[&same, &same, &promoted], soon, Some(&promoted)),
+            ("a failover outranks its promotion", &[&promoted, &promoted, &next], soon, Some(&next)),
+            (
+                "most name another one of this rank",
+                &[&same, &other_of_rank, &other_of_rank],
+                soon,
+                Some(&other_of_rank),
+            ),
+            ("a tie in this rank", &[&other_of_rank, &same], soon, Some(&same)),
+            ("one has not heard of the switch", &[&old, &same], soon, Some(&same)),
+            ("all who answer are stale, soon", &[&old, &old, &old], soon, None),
+            ("one cut off with the old master, late", &[&old], late, None),
+            ("two of three, soon", &[&old, &old], soon, None),
+            ("two of three were set up anew, late", &[&old, &old], late, Some(&old)),
+            ("all were set up anew, late", &[&old, &old, &old], late, Some(&old)),
+            ("two anew, and one knows better, late", &[&old, &old, &same], late, Some(&same)),
+        ];
+        for (what, votes, since_switch, expected) in cases {
+            let votes: Vec<Vote> = votes.iter().copied().cloned().collect();
+            let next = elect_next(&votes, 3, (same.rank, &map("b")), since_switch);
+            assert_eq!(next.as_ref(), expected, "{what}");
+        }
     }
 
     #[test]

@@ -1,15 +1,47 @@
-//! The servers of a source that has several, and which of them is used.
+//! Who is the master of a slot.
 //!
-//! `ask.rs` asks who the masters are, `map.rs` and `slots.rs` decide by the answers, and the one task of `watch.rs` does that again
-//! and again. A server that is no longer a master is left at once: its commands in flight fail with an unknown outcome, and its
-//! connections are closed.
+//! # How it works
+//!
+//! A [`Topology`] has a [`Map`] from slots to addresses, and a [`Server`] for each address. A source names the servers and says how
+//! the masters are found (`Discovery`):
+//!
+//! | discovery | who is asked | what the map has |
+//! |---|---|---|
+//! | fixed | nobody | one master of all slots, which never changes |
+//! | Sentinel | each sentinel | one master of all slots: that of the last failover, by majority |
+//! | cluster | each node that is known | for each slot the claim with the highest epoch |
+//!
+//! If the map can change, one task (`watch.rs`) asks again: every 50 ms while something is wrong, otherwise each second, or one node
+//! of a cluster each half second. `ask.rs` sends the questions. `map.rs` and `slots.rs` decide by the answers: they are pure, and
+//! send nothing.
+//!
+//! A server that leaves the map is left at once: its commands in flight fail with an unknown outcome, and its connections are
+//! closed. That is a *switch*, which the engine hears of. A server that only a redirect named is a *guest*, and stays for 10 seconds.
+//!
+//! # Redirects
+//!
+//! A node that answers `MOVED` or `ASK` did not run the script. [`Topology::follow`] runs the script on the node that it named,
+//! inside the time limit of the call, and tells the caller of each further connection before it sends anything there.
+//!
+//! # Why not redis-rs's own cluster and Sentinel clients
+//!
+//! The engine must know on which connections an attempt can still run, and what became of it there: not sent, refused or unknown.
+//! redis-rs's clients hide that (redis 1.8):
+//!
+//! - `ClusterConnection` sends a command again by itself, up to 16 times, after a broken connection too. The first copy possibly ran.
+//!   The caller sees one reply, and not which connections can still deliver a copy.
+//! - With `retries(0)` it follows no `MOVED` or `ASK` either, because both use the same counter.
+//! - `SentinelClient` takes the answer of the first sentinel, in the order of the list, whose master says that it is one. It
+//!   neither compares epochs nor counts votes, and hears of no failover. An old master stays writable until its sentinel demotes it,
+//!   for up to 11 s in a test.
+//! - It cannot leave a server: commands in flight to an old master wait for their own time limits.
 
 mod address;
 mod ask;
 mod group;
 mod map;
-mod redirects;
 mod slots;
+mod switches;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,43 +50,42 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::time::{Duration, Instant, timeout};
 
-use super::connection_index::ConnectionCount;
-use super::dial::{CommandDial, MessageDial};
-use super::endpoint::Endpoint;
+use super::connection::{
+    Connection, ConnectionCount, Endpoint, MessageDial, Route, Server, TimeLimit, TopologyLink,
+};
 use super::error::OpenError;
-use super::login;
-use super::master::Master;
-use super::membership::Membership;
-use super::route::Route;
-use super::server::{Connection, Server};
 use super::task::Task;
-use crate::base::config::LockConfig;
-use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::config::{LockConfig, Replication};
+use crate::base::fault::{Fault, FaultKind, Redirect, Sent};
 use crate::base::sync::{Watched, lock};
-use ask::{Asked, Way};
-use map::{Rank, Vote, elect, has_majority};
+use crate::protocol::{self, Call, Reply};
+use ask::Pollees;
+use group::Discovery;
+use map::{Rank, Vote, elect, elect_next};
+use switches::SwitchCount;
 
 pub(super) use address::Address;
 pub(super) use group::Group;
 pub(super) use slots::Map;
+pub(crate) use switches::Switches;
 
 /// How often a caller looks for the master while there is none, and for how long before its try counts as failed.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOKS_FOR: Duration = Duration::from_millis(500);
 
-/// For this long after a switch, earlier news is ignored: it comes from those who have not heard of the switch. Afterwards it counts
-/// if most say so: perhaps the sentinels were set up anew.
-const NEWS: Duration = Duration::from_secs(10);
-
 /// How long a server is kept that is the master of no slot, after a redirect to it.
 const GUEST: Duration = Duration::from_secs(10);
 
+/// So many redirects of one call are followed.
+const HOPS: usize = 5;
+
+/// The servers of a client, and which of them is the master of each slot.
 pub(super) struct Topology {
     group: Group,
     config: LockConfig,
     state: Mutex<State>,
-    master: Arc<Master>,
-    membership: Membership,
+    link: Arc<TopologyLink>,
+    switches: SwitchCount,
     /// The runtime on which the client was made. The runtime of a caller can end earlier.
     runtime: Handle,
     /// Counts the changes of the map.
@@ -66,43 +97,45 @@ struct State {
     rank: Rank,
     switched_at: Instant,
     /// The servers of the map, and guests.
-    servers: BTreeMap<Address, Member>,
+    servers: BTreeMap<Address, Arc<Server>>,
     /// Servers to which a redirect led, and when the last one did.
     guests: BTreeMap<Address, Instant>,
 }
 
-struct Member {
-    server: Arc<Server>,
-    /// Authenticates the connections when the credentials change.
-    _login: Option<Task>,
-}
-
 impl Topology {
-    /// Asks once who the masters are. The task that asks again ends when it is dropped.
-    pub(super) async fn open(group: Group, config: &LockConfig) -> Result<(Arc<Self>, Task), OpenError> {
-        let mut asked = Asked::new(group.way.clone(), group.asked.clone());
-        let (votes, faults) = asked.ask(config.command_timeout()).await;
-        let (rank, map) = match &group.way {
-            Way::Cluster => {
+    /// Asks once who the masters are. If that can change, the task asks again until it is dropped.
+    pub(super) async fn open(
+        group: Group,
+        config: &LockConfig,
+    ) -> Result<(Arc<Self>, Option<Task>), OpenError> {
+        let mut pollees = Pollees::new(&group);
+        let (votes, faults) = pollees.ask(config.command_timeout()).await;
+        let (rank, map) = match &group.discovery {
+            Discovery::Fixed(_) => (Rank::default(), Map::of_one(Address::default())),
+            Discovery::Cluster => {
                 (Rank::default(), Map::default().updated(votes.iter().map(|vote| &vote.map), true))
             }
-            Way::Sentinel { .. } => elect(&votes, None).map(|vote| (vote.rank, vote.map)).unwrap_or_default(),
+            Discovery::Sentinel { .. } => {
+                elect(&votes, None).map(|vote| (vote.rank, vote.map)).unwrap_or_default()
+            }
         };
-        let Some(first) = map.first() else { return Err(group.explain(faults)) };
-        let master = Arc::new(Master::new(group.endpoint(first)));
-        let topology = Arc::new(Self::new(group, config.clone(), master, rank, map));
+        if map.first().is_none() {
+            return Err(group.explain(faults));
+        }
+        let topology = Arc::new(Self::new(group, config.clone(), rank, map));
         let watched = Arc::downgrade(&topology);
         let update = move |votes: &[Vote]| {
             let topology = watched.upgrade()?;
             topology.update(votes);
-            Some(topology.asked(votes))
+            Some(topology.pollees(votes))
         };
-        let task = Task::spawn(watch::watch(&topology.group, &topology.membership, asked, update));
+        let watch = || Task::spawn(watch::watch(&topology.group, &topology.link, pollees, update));
+        let task = topology.can_switch().then(watch);
         Ok((topology, task))
     }
 
-    /// The servers of a map, with this one as the master of those that have only one. Connects to none.
-    fn new(group: Group, config: LockConfig, master: Arc<Master>, rank: Rank, map: Map) -> Self {
+    /// Connects to none of the servers.
+    fn new(group: Group, config: LockConfig, rank: Rank, map: Map) -> Self {
         let state = State {
             map,
             rank,
@@ -111,11 +144,11 @@ impl Topology {
             guests: BTreeMap::new(),
         };
         let topology = Self {
+            link: Arc::new(TopologyLink::new(group.can_switch())),
             group,
             config,
             state: Mutex::new(state),
-            master,
-            membership: Membership::default(),
+            switches: SwitchCount::default(),
             runtime: Handle::current(),
             changes: Watched::default(),
         };
@@ -123,23 +156,50 @@ impl Topology {
         topology
     }
 
+    /// Whether keys have slots, and all keys of a command must be in one slot.
     pub(super) const fn is_cluster(&self) -> bool {
-        matches!(self.group.way, Way::Cluster)
+        self.group.is_cluster()
     }
 
-    pub(super) const fn membership(&self) -> &Membership {
-        &self.membership
+    /// Whether another server can become the master, perhaps without the last writes.
+    pub(super) const fn can_switch(&self) -> bool {
+        self.group.can_switch()
+    }
+
+    pub(super) const fn link(&self) -> &Arc<TopologyLink> {
+        &self.link
+    }
+
+    /// The slot of a key or a channel. Without a cluster, there is one slot.
+    pub(super) fn slot(&self, key: &str) -> u16 {
+        if self.is_cluster() { protocol::slot(key) } else { 0 }
     }
 
     /// The server that is the master of a slot. `None`: nobody says which one that is.
     pub(super) fn server(&self, slot: u16) -> Option<Arc<Server>> {
         let state = lock(&self.state);
-        Some(Arc::clone(&state.servers.get(state.map.master(slot)?)?.server))
+        Some(Arc::clone(state.servers.get(state.map.master(slot)?)?))
     }
 
-    /// Makes the connections for messages to this server.
-    pub(super) fn messages(&self, address: &Address) -> MessageDial {
-        MessageDial::Shard(Box::new(self.group.endpoint(address)), self.membership.clone())
+    /// The connection to the master of a slot, if there is one.
+    pub(super) fn opened(&self, Route { slot, index }: Route) -> Option<Connection> {
+        let state = lock(&self.state);
+        state.servers.get(state.map.master(slot)?)?.opened(index)
+    }
+
+    /// Makes the connections for messages of this server. `None`: its address is not known.
+    pub(super) fn messages(&self, master: &Address) -> Option<MessageDial> {
+        self.group.messages(master)
+    }
+
+    /// The address of this server, for errors and events.
+    pub(super) fn name(&self, master: &Address) -> Arc<str> {
+        self.group.name(master)
+    }
+
+    /// The number of the database, if it is known.
+    pub(super) fn database(&self) -> Option<i64> {
+        self.group.database()
     }
 
     /// Which server is the master of each slot.
@@ -158,9 +218,14 @@ impl Topology {
         self.changes.get()
     }
 
-    /// Where a master is, for connections that follow it.
-    pub(super) const fn master(&self) -> &Arc<Master> {
-        &self.master
+    /// How often another server became the master.
+    pub(super) fn switches(&self) -> u64 {
+        self.switches.get()
+    }
+
+    /// Tells when another server becomes the master.
+    pub(super) fn next_switches(&self) -> Switches {
+        self.switches.from_now()
     }
 
     /// Returns a connection to the master of a slot. While none can be made, waits for another master for a moment: so a call goes on
@@ -168,7 +233,7 @@ impl Topology {
     pub(super) async fn connection(&self, Route { slot, index }: Route) -> Result<Connection, Fault> {
         let mut limit = None;
         loop {
-            let switches = self.master.switches(); // before the server is looked up: no switch is missed
+            let switches = self.switches(); // before the server is looked up: no switch is missed
             let connecting = async {
                 let none = || Fault::new(FaultKind::Unavailable, Sent::No, "no server has the key's slot");
                 self.server(slot).ok_or_else(none)?.connection(index).await
@@ -177,46 +242,114 @@ impl Topology {
                 biased;
                 connected = connecting => connected,
                 // A silent server keeps nobody who could go on with the new master.
-                _ = self.master.switched(switches) => continue,
+                _ = self.switches.later_than(switches) => continue,
             };
             let fault = match connected {
-                Err(fault) if fault.is_transient() => fault,
+                Err(fault) if fault.is_transient() && self.can_switch() => fault,
                 result => return result,
             };
-            self.membership.complain();
+            self.link.report();
             let now = Instant::now();
             if now > *limit.get_or_insert(now + LOOKS_FOR) {
                 return Err(fault);
             }
-            let _ = timeout(LOOK, self.master.switched(switches)).await;
+            let _ = timeout(LOOK, self.switches.later_than(switches)).await;
         }
+    }
+
+    /// Runs a script that the server of this connection did not run, but redirected with this fault. `hops` learns each further
+    /// connection before the script is sent on it.
+    pub(super) async fn follow(
+        &self,
+        mut fault: Fault,
+        limit: TimeLimit,
+        connection: &Connection,
+        call: &Call,
+        hops: &mut (dyn FnMut(&Connection) + Send),
+    ) -> Result<Reply, Fault> {
+        let mut at = connection.clone();
+        for _ in 0..HOPS {
+            let Some(server) = self.follow_redirect(&at, &fault, call) else { return Err(fault) };
+            let is_asking = fault.redirect.as_ref().is_some_and(|redirect| redirect.is_for_once);
+            at = server.connection(at.index()).await?.asking(is_asking);
+            let Some(limit) = limit.rest() else { return Err(fault) };
+            hops(&at);
+            match server.run(limit, &at, call).await {
+                Err(next) if next.redirect.is_some() => fault = next,
+                result => return result,
+            }
+        }
+        Err(fault)
+    }
+
+    /// Runs a script, and waits for replicas. Redirects are only recorded, so that the next try finds the right server.
+    pub(super) async fn run_on_replicas(
+        &self,
+        connection: &Connection,
+        call: &Call,
+        sync: Replication,
+    ) -> Result<(Reply, u32), Fault> {
+        let result = connection.server()?.run_on_replicas(connection, call, sync).await;
+        result.inspect_err(|fault| _ = self.follow_redirect(connection, fault, call))
+    }
+
+    /// Records a redirect, if this is one. Returns the server to which the call can be sent instead.
+    ///
+    /// A slot that moves from one node to another is at both, key by key. The old node redirects a caller, for once, if it has none
+    /// of the keys. But with several keys, some may be at either node. Then nobody can run the script.
+    fn follow_redirect(&self, from: &Connection, fault: &Fault, call: &Call) -> Option<Arc<Server>> {
+        let Redirect { slot, address, is_for_once } = fault.redirect.as_deref()?;
+        let asked = Address::of(from.server().ok()?.endpoint()?)?;
+        let address = Address::of_redirect(address, &asked)?;
+        if !self.is_cluster() || (*is_for_once && call.keys.len() != 1) {
+            return None;
+        }
+        Some(self.record_redirect(*slot, address, *is_for_once))
+    }
+
+    /// A redirect led to this server.
+    fn record_redirect(&self, slot: u16, address: Address, is_for_once: bool) -> Arc<Server> {
+        let mut state = lock(&self.state);
+        // A master is no guest: it has to be left as soon as another server takes its place.
+        if !state.map.has(&address) {
+            state.guests.insert(address.clone(), Instant::now());
+        }
+        let is_news = !is_for_once && state.map.master(slot) != Some(&address);
+        if is_news {
+            state.map.set(slot, address.clone());
+        }
+        let State { map, servers, .. } = &mut *state;
+        let server =
+            servers.entry(address).or_insert_with_key(|address| self.start_server(address, self.count(map)));
+        let server = Arc::clone(server);
+        drop(state);
+        if is_news {
+            self.changes.modify(|changes| *changes += 1);
+        }
+        server
     }
 
     /// Takes over what the votes say.
     fn update(&self, votes: &[Vote]) {
         let mut state = lock(&self.state);
-        let map = match &self.group.way {
-            Way::Cluster => {
+        let map = match &self.group.discovery {
+            Discovery::Fixed(_) => None,
+            Discovery::Cluster => {
                 let have_most_answered = votes.len() * 2 > self.known(&state, votes).len();
                 Some(state.map.updated(votes.iter().map(|vote| &vote.map), have_most_answered))
             }
-            Way::Sentinel { .. } => self.elected(&mut state, votes),
+            Discovery::Sentinel { .. } => self.elected(&mut state, votes),
         };
         if let Some(map) = map {
             self.adopt(state, map);
         }
     }
 
-    /// The master that most name, unless that is old news.
+    /// The master that the sentinels elect, if it is another one.
     fn elected(&self, state: &mut State, votes: &[Vote]) -> Option<Map> {
-        let vote = elect(votes, Some(&state.map))?;
-        // Later, too, a few that were cut off with an old master do not count while the others are silent.
-        let is_news =
-            || state.switched_at.elapsed() >= NEWS && has_majority(&vote, votes, self.group.asked.len());
-        if vote.rank < state.rank && !is_news() {
-            return None;
-        }
-        let Vote { rank, map, .. } = vote;
+        let present = (state.rank, &state.map);
+        let elapsed = state.switched_at.elapsed();
+        let Vote { rank, map, .. } = elect_next(votes, self.group.pollees.len(), present, elapsed)?;
         state.rank = rank;
         if map == state.map {
             return None;
@@ -241,20 +374,20 @@ impl Topology {
             self.changes.modify(|changes| *changes += 1);
         }
         let mut is_switch = false;
-        for ((address, member), master) in left.into_iter().zip(masters) {
-            member.server.leave();
+        for ((address, server), master) in left.into_iter().zip(masters) {
+            server.leave();
             if let Some(master) = master {
                 tracing::warn!(server = %master, before = %address, "another server is the master");
                 is_switch = true;
             }
         }
-        if let Some(first) = first.filter(|_| is_switch) {
-            self.master.switch(self.group.endpoint(&first));
+        if is_switch {
+            self.switches.count();
         }
     }
 
     /// Makes the servers of the map that are missing. Returns those that are neither in the map nor guests any more.
-    fn fill(&self, state: &mut State) -> BTreeMap<Address, Member> {
+    fn fill(&self, state: &mut State) -> BTreeMap<Address, Arc<Server>> {
         let State { map, servers, guests, .. } = state;
         guests.retain(|address, at| at.elapsed() < GUEST && !map.has(address));
         let masters = map.masters();
@@ -264,7 +397,7 @@ impl Topology {
             .partition(|(address, _)| masters.contains(address) || guests.contains_key(address));
         *servers = stay;
         for address in masters {
-            servers.entry(address.clone()).or_insert_with_key(|address| self.member(address, count));
+            servers.entry(address.clone()).or_insert_with_key(|address| self.start_server(address, count));
         }
         left
     }
@@ -274,28 +407,23 @@ impl Topology {
         ConnectionCount::of(&self.config, map.masters().len())
     }
 
-    fn member(&self, address: &Address, count: ConnectionCount) -> Member {
+    fn start_server(&self, address: &Address, count: ConnectionCount) -> Arc<Server> {
         let _entered = self.runtime.enter();
-        let endpoint = self.group.endpoint(address);
-        let logins = endpoint.logins();
-        let dial = CommandDial::Master(Box::new(endpoint));
-        let membership = Some(self.membership.clone());
-        let server = Server::new(dial, address.to_string().into(), &self.config, count, membership);
-        let server = Arc::new(server);
-        Member { _login: logins.map(|logins| login::follow(&server, logins)), server }
+        let (dial, name) = (self.group.commands(address), self.group.name(address));
+        Server::start(dial, name, &self.config, count, &self.link)
     }
 
     /// Who is to be asked next: those that the source names, and in a cluster all nodes that are known.
-    fn asked(&self, votes: &[Vote]) -> Vec<(Address, Endpoint)> {
+    fn pollees(&self, votes: &[Vote]) -> Vec<(Address, Endpoint)> {
         if !self.is_cluster() {
-            return self.group.asked.clone();
+            return self.group.pollees.clone();
         }
         let known = self.known(&lock(&self.state), votes);
         known.into_iter().map(|address| (address.clone(), self.group.endpoint(&address))).collect()
     }
 
     fn known(&self, state: &State, votes: &[Vote]) -> BTreeSet<Address> {
-        let seeds = self.group.asked.iter().map(|(seed, _)| seed);
+        let seeds = self.group.pollees.iter().map(|(seed, _)| seed);
         let others = votes.iter().flat_map(|vote| &vote.others);
         seeds.chain(others).chain(state.map.masters()).cloned().collect()
     }
@@ -303,7 +431,7 @@ impl Topology {
 
 impl Drop for Topology {
     fn drop(&mut self) {
-        self.master.end();
+        self.switches.end();
     }
 }
 

@@ -10,7 +10,7 @@ const SLOTS: u16 = 16_384;
 
 /// Which server is the master of each slot. Without a cluster, one server is the master of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::store) struct Map(Vec<Range>);
+pub(crate) struct Map(Vec<Range>);
 
 /// Slots that follow each other and have the same master.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,7 +55,7 @@ impl Map {
         Self(ranges)
     }
 
-    pub(in crate::store) fn master(&self, slot: u16) -> Option<&Address> {
+    pub(crate) fn master(&self, slot: u16) -> Option<&Address> {
         let after = self.0.partition_point(|range| range.first <= slot);
         let range = self.0[..after].last()?;
         (slot <= range.last).then_some(&range.master)
@@ -67,12 +67,12 @@ impl Map {
     }
 
     /// A slot of each master.
-    pub(in crate::store) fn one_slot_of_each(&self) -> Vec<u16> {
+    pub(crate) fn one_slot_of_each(&self) -> Vec<u16> {
         let firsts = self.0.iter().map(|range| (&range.master, range.first));
         firsts.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
-    pub(in crate::store) fn masters(&self) -> BTreeSet<&Address> {
+    pub(crate) fn masters(&self) -> BTreeSet<&Address> {
         self.0.iter().map(|range| &range.master).collect()
     }
 
@@ -107,7 +107,7 @@ impl Map {
     }
 
     /// The slots that have another master in the other map.
-    pub(in crate::store) fn difference(&self, other: &Self) -> Vec<RangeInclusive<u16>> {
+    pub(crate) fn difference(&self, other: &Self) -> Vec<RangeInclusive<u16>> {
         let ranges = self.0.iter().chain(&other.0);
         let mut edges: Vec<u16> = ranges.flat_map(|range| [range.first, range.last + 1]).collect();
         edges.sort_unstable();

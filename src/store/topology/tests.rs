@@ -15,10 +15,9 @@ fn halves(low: u16, high: u16) -> Map {
 
 /// A topology whose servers are never connected to.
 fn topology(map: Map) -> Topology {
-    let seed = vec!["redis://127.0.0.1:1/".to_owned()];
-    let group = Group::cluster(seed, None, Duration::from_secs(1)).unwrap();
-    let master = Arc::new(Master::new(group.endpoint(&at(1))));
-    Topology::new(group, LockConfig::default(), master, Rank::default(), map)
+    let seed = Endpoint::new("redis://127.0.0.1:1/", None, Duration::from_secs(1)).unwrap();
+    let group = Group::cluster(vec![(at(1), seed)]);
+    Topology::new(group, LockConfig::default(), Rank::default(), map)
 }
 
 fn hear(topology: &Topology, map: Map) {
@@ -33,9 +32,9 @@ fn knows(topology: &Topology, server: &Address) -> bool {
 async fn a_failover_is_a_switch_although_a_redirect_led_to_the_master_just_before() {
     for is_for_once in [false, true] {
         let topology = topology(halves(1, 2));
-        topology.learn(100, at(2), is_for_once);
+        topology.record_redirect(100, at(2), is_for_once);
         hear(&topology, halves(1, 3));
-        assert_eq!((topology.master.switches(), knows(&topology, &at(2))), (1, false));
+        assert_eq!((topology.switches(), knows(&topology, &at(2))), (1, false));
     }
 }
 
@@ -44,24 +43,24 @@ async fn a_failover_is_a_switch_although_redirects_told_of_all_slots_before() {
     let mut map = halves(1, 1);
     map.set(100, at(2));
     let topology = topology(map);
-    topology.learn(100, at(3), false);
+    topology.record_redirect(100, at(3), false);
     let mut map = halves(1, 1);
     map.set(100, at(3));
     hear(&topology, map);
-    assert_eq!((topology.master.switches(), knows(&topology, &at(2))), (1, false));
+    assert_eq!((topology.switches(), knows(&topology, &at(2))), (1, false));
 }
 
 #[tokio::test]
 async fn a_new_server_stays_while_only_a_redirect_names_it() {
     let topology = topology(halves(1, 2));
     for is_for_once in [true, false] {
-        topology.learn(100, at(3), is_for_once);
+        topology.record_redirect(100, at(3), is_for_once);
         hear(&topology, halves(1, 2));
-        assert_eq!((topology.master.switches(), knows(&topology, &at(3))), (0, true));
+        assert_eq!((topology.switches(), knows(&topology, &at(3))), (0, true));
     }
     // Once the others name it, it is a master like any other.
     hear(&topology, halves(1, 3));
-    assert_eq!((topology.master.switches(), knows(&topology, &at(2))), (1, false));
+    assert_eq!((topology.switches(), knows(&topology, &at(2))), (1, false));
     hear(&topology, halves(1, 4));
-    assert_eq!((topology.master.switches(), knows(&topology, &at(3))), (2, false));
+    assert_eq!((topology.switches(), knows(&topology, &at(3))), (2, false));
 }

@@ -1,5 +1,6 @@
 //! The task that asks again and again who the master is.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
@@ -9,13 +10,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::address::Address;
-use super::ask::{Asked, Way};
-use super::group::Group;
+use super::ask::Pollees;
+use super::group::{Discovery, Group};
 use super::map::Vote;
 use crate::base::credentials::Login;
 use crate::base::jitter::around;
-use crate::store::endpoint::Endpoint;
-use crate::store::membership::Membership;
+use crate::store::connection::{Endpoint, TopologyLink};
 
 /// The time limit of a question.
 const LIMIT: Duration = Duration::from_millis(300);
@@ -29,34 +29,33 @@ const SELDOM: Duration = Duration::from_secs(1);
 /// The same for a cluster. It has many nodes, and each knows of every failover soon. So one of them is asked, each in its turn.
 const SELDOM_IN_CLUSTER: Duration = Duration::from_millis(500);
 
-/// Something counts as wrong for this long after the last complaint.
+/// Something counts as wrong for this long after the last report.
 const CALM: Duration = Duration::from_secs(2);
 
 /// Where a sentinel publishes that it begins to promote a replica, and that a master was replaced.
 const FAILOVERS: [&str; 2] = ["+failover-state-send-slaveof-noone", "+switch-master"];
 
-/// Asks until `update`, which takes the votes, says that nobody needs them any more. It returns who is to be asked.
+/// Asks until `update`, which takes the votes, returns `None`: then the topology is gone. Otherwise it returns who is to be asked.
 pub(super) fn watch<U: Fn(&[Vote]) -> Option<Vec<(Address, Endpoint)>>>(
     group: &Group,
-    membership: &Membership,
-    asked: Asked,
+    link: &Arc<TopologyLink>,
+    pollees: Pollees,
     update: U,
 ) -> impl Future<Output = ()> + use<U> {
-    let sentinels = match &group.way {
-        Way::Cluster => &[][..],
-        Way::Sentinel { .. } => &group.asked,
+    let sentinels = match &group.discovery {
+        Discovery::Sentinel { .. } => &group.pollees,
+        _ => &[][..],
     };
     let listening: Vec<_> =
-        sentinels.iter().map(|(_, sentinel)| listen(sentinel.clone(), membership.clone())).collect();
-    let logins = group.asked.first().and_then(|(_, server)| server.logins());
-    let is_cluster = matches!(group.way, Way::Cluster);
-    let asking = ask(membership.clone(), asked, is_cluster, logins, update);
+        sentinels.iter().map(|(_, sentinel)| listen(sentinel.clone(), Arc::clone(link))).collect();
+    let logins = group.pollees.first().and_then(|(_, server)| server.logins());
+    let asking = ask(Arc::clone(link), pollees, group.is_cluster(), logins, update);
     async { _ = join(asking, join_all(listening)).await }
 }
 
 async fn ask(
-    membership: Membership,
-    mut asked: Asked,
+    link: Arc<TopologyLink>,
+    mut pollees: Pollees,
     is_cluster: bool,
     mut logins: Option<watch::Receiver<Login>>,
     update: impl Fn(&[Vote]) -> Option<Vec<(Address, Endpoint)>>,
@@ -65,9 +64,9 @@ async fn ask(
     let seldom = if is_cluster { SELDOM_IN_CLUSTER } else { SELDOM };
     loop {
         let is_wrong = if Instant::now() < hurries_until {
-            membership.complaint().now_or_never().is_some()
+            link.reported().now_or_never().is_some()
         } else {
-            timeout(around(seldom), membership.complaint()).await.is_ok()
+            timeout(around(seldom), link.reported()).await.is_ok()
         };
         if is_wrong {
             hurries_until = Instant::now() + CALM;
@@ -76,38 +75,38 @@ async fn ask(
             && logins.has_changed().unwrap_or(false)
         {
             logins.mark_unchanged();
-            asked.disconnect();
+            pollees.disconnect();
         }
         let votes = if is_cluster && Instant::now() >= hurries_until {
-            let answer = asked.ask_next(LIMIT).await;
+            let answer = pollees.ask_next(LIMIT).await;
             if answer.is_err() {
-                membership.complain(); // so all are asked
+                link.report(); // so all are asked
             }
             answer.into_iter().collect()
         } else {
-            asked.ask(LIMIT).await.0
+            pollees.ask(LIMIT).await.0
         };
         let Some(servers) = update(&votes) else { return };
-        asked.replace(servers);
+        pollees.replace(servers);
         sleep(around(OFTEN)).await;
     }
 }
 
-/// Complains whenever a sentinel replaces a master.
-async fn listen(sentinel: Endpoint, membership: Membership) {
+/// Reports whenever a sentinel replaces a master.
+async fn listen(sentinel: Endpoint, link: Arc<TopologyLink>) {
     loop {
-        let _ = pass_on(&sentinel, &membership).await;
+        let _ = report_failovers(&sentinel, &link).await;
         sleep(around(SELDOM)).await;
     }
 }
 
-async fn pass_on(sentinel: &Endpoint, membership: &Membership) -> Result<(), RedisError> {
+async fn report_failovers(sentinel: &Endpoint, link: &TopologyLink) -> Result<(), RedisError> {
     let mut messages = sentinel.messages().await?;
     messages.subscribe(&FAILOVERS[..]).await?;
-    membership.complain(); // perhaps a message was missed
+    link.report(); // perhaps a message was missed
     let mut messages = messages.into_on_message();
     while messages.next().await.is_some() {
-        membership.complain();
+        link.report();
     }
     Ok(())
 }

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use redis::ConnectionInfo;
-
-use super::error::SourceError;
+use crate::store::connection::Endpoint;
+use crate::store::error::SourceError;
 
 pub(super) use tls::Certificates;
 
@@ -35,9 +34,22 @@ fn content(field: &'static str, path: PathBuf) -> Result<Vec<u8>, SourceError> {
     })
 }
 
-/// Adds certificates to an address that begins with `rediss://`.
-pub(super) fn add(certificates: &Certificates, info: &ConnectionInfo) -> Result<ConnectionInfo, SourceError> {
-    tls::add(certificates, info).map_err(|problem| SourceError::field("certificates", problem))
+/// Uses these certificates, if there are any, to connect.
+pub(super) fn secured(
+    endpoint: Endpoint,
+    certificates: Option<&Certificates>,
+) -> Result<Endpoint, SourceError> {
+    match certificates {
+        None => Ok(endpoint),
+        Some(_) if !endpoint.is_tls() => {
+            Err(SourceError::field("certificates", "are only for addresses that begin with `rediss://`"))
+        }
+        Some(certificates) => {
+            let info = tls::add(certificates, endpoint.info());
+            let info = info.map_err(|problem| SourceError::field("certificates", problem))?;
+            Ok(endpoint.with_info(info))
+        }
+    }
 }
 
 #[cfg(any(feature = "tls-native-tls", feature = "tls-rustls"))]
@@ -46,7 +58,7 @@ mod tls {
 
     use crate::store::error::SourceError;
 
-    pub(in crate::store) use redis::TlsCertificates as Certificates;
+    pub(crate) use redis::TlsCertificates as Certificates;
 
     pub(super) fn of_pem(
         root_cert: Option<Vec<u8>>,
@@ -83,7 +95,7 @@ mod tls {
 
     /// Without TLS there are none.
     #[derive(Clone)]
-    pub(in crate::store) enum Certificates {}
+    pub(crate) enum Certificates {}
 
     pub(super) fn of_pem(
         _: Option<Vec<u8>>,

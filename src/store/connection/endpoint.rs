@@ -6,14 +6,11 @@ use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
-    RedisError, cmd,
+    PushInfo, RedisError, cmd,
 };
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 
-use super::certificates::{self, Certificates};
-use super::error::SourceError;
-use super::messages::Messages;
 use crate::base::credentials::{Credentials, Login};
 
 /// This long after a connection was given up, the host gives up what it still had to deliver.
@@ -22,16 +19,16 @@ const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The address of one server, and how this client connects to it.
 #[derive(Clone)]
-pub(super) struct Endpoint {
+pub(crate) struct Endpoint {
     info: ConnectionInfo,
     /// They count instead of those in the address.
-    pub(super) credentials: Option<Credentials>,
+    pub(crate) credentials: Option<Credentials>,
     /// The time limit of a new connection.
     limit: Duration,
 }
 
 impl Endpoint {
-    pub(super) fn new(
+    pub(crate) fn new(
         address: impl IntoConnectionInfo,
         credentials: Option<Credentials>,
         limit: Duration,
@@ -41,23 +38,12 @@ impl Endpoint {
         Ok(Self { info, credentials, limit })
     }
 
-    /// Uses these certificates, for other servers at which it is used as well.
-    pub(super) fn secured(self, certificates: Option<&Certificates>) -> Result<Self, SourceError> {
-        match certificates {
-            None => Ok(self),
-            Some(_) if !self.is_tls() => {
-                Err(SourceError::field("certificates", "are only for addresses that begin with `rediss://`"))
-            }
-            Some(certificates) => Ok(Self { info: certificates::add(certificates, &self.info)?, ..self }),
-        }
-    }
-
-    pub(super) fn is_tls(&self) -> bool {
+    pub(crate) fn is_tls(&self) -> bool {
         matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
     }
 
     /// The same settings for another server. The name that the server announced also counts for TLS.
-    pub(super) fn at(&self, host: &str, port: u16) -> Self {
+    pub(crate) fn at(&self, host: &str, port: u16) -> Self {
         let address = match self.info.addr().clone() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
                 ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure, tls_params }
@@ -67,12 +53,17 @@ impl Endpoint {
         Self { info: self.info.clone().set_addr(address), ..self.clone() }
     }
 
-    pub(super) const fn info(&self) -> &ConnectionInfo {
+    pub(crate) const fn info(&self) -> &ConnectionInfo {
         &self.info
     }
 
+    /// The same server with other settings, such as certificates.
+    pub(crate) fn with_info(self, info: ConnectionInfo) -> Self {
+        Self { info, ..self }
+    }
+
     /// Host and port, if it has these.
-    pub(super) fn host_and_port(&self) -> Option<(String, u16)> {
+    pub(crate) fn host_and_port(&self) -> Option<(String, u16)> {
         match self.info.addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 Some((host.clone(), *port))
@@ -82,7 +73,7 @@ impl Endpoint {
     }
 
     /// Opens a connection for commands.
-    pub(super) async fn commands(&self) -> Result<MultiplexedConnection, RedisError> {
+    pub(crate) async fn commands(&self) -> Result<MultiplexedConnection, RedisError> {
         // `server.rs` sets the time limit of every command, for all kinds of sources.
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(Some(self.limit)).set_response_timeout(None);
@@ -90,12 +81,14 @@ impl Endpoint {
     }
 
     /// Opens a connection for messages.
-    pub(super) async fn messages(&self) -> Result<PubSub, RedisError> {
+    pub(crate) async fn messages(&self) -> Result<PubSub, RedisError> {
         self.client()?.get_async_pubsub().await
     }
 
-    /// Opens a connection for messages in single slots of a cluster.
-    pub(super) async fn sharded_messages(&self) -> Result<Messages, RedisError> {
+    /// Opens a connection for messages in single slots of a cluster, and returns it with what the server sends unasked.
+    pub(crate) async fn sharded_messages(
+        &self,
+    ) -> Result<(MultiplexedConnection, UnboundedReceiver<PushInfo>), RedisError> {
         let (pushes, received) = unbounded_channel();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.limit))
@@ -105,21 +98,21 @@ impl Endpoint {
         let settings = client.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let client = Client::open(client.set_redis_settings(settings))?;
         let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        Ok(Messages::Sharded(connection, received))
+        Ok((connection, received))
     }
 
     /// Host and port.
-    pub(super) fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         self.info.addr().to_string()
     }
 
     /// The number of the database.
-    pub(super) fn database(&self) -> i64 {
+    pub(crate) fn database(&self) -> i64 {
         self.info.redis_settings().db()
     }
 
     /// The changes of the credentials, if they can change.
-    pub(super) fn logins(&self) -> Option<watch::Receiver<Login>> {
+    pub(crate) fn logins(&self) -> Option<watch::Receiver<Login>> {
         self.credentials.as_ref().map(Credentials::changes)
     }
 
@@ -135,7 +128,7 @@ impl Endpoint {
 }
 
 /// The command that authenticates an open connection again.
-pub(super) fn authenticate(Login { user, password }: &Login) -> Cmd {
+pub(crate) fn authenticate(Login { user, password }: &Login) -> Cmd {
     let mut command = cmd("AUTH");
     if !user.is_empty() {
         command.arg(&**user);
@@ -144,7 +137,7 @@ pub(super) fn authenticate(Login { user, password }: &Login) -> Cmd {
     command
 }
 
-pub(super) fn with_tcp_settings(address: impl IntoConnectionInfo) -> Result<ConnectionInfo, RedisError> {
+pub(crate) fn with_tcp_settings(address: impl IntoConnectionInfo) -> Result<ConnectionInfo, RedisError> {
     let tcp = TcpSettings::default().set_nodelay(true);
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let tcp = tcp.set_user_timeout(USER_TIMEOUT);

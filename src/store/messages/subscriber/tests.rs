@@ -4,7 +4,6 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::base::sync::lock;
-use crate::store::endpoint::Endpoint;
 
 #[derive(Default)]
 struct Heard {
@@ -31,7 +30,8 @@ async fn who_wants_messages_of_a_server_that_cannot_be_reached_is_told_so() {
     let endpoint = Endpoint::new("redis://127.0.0.1:1/", None, Duration::from_secs(1)).unwrap();
     let listener: Arc<dyn Listener> = Arc::<Heard>::clone(&heard);
     let config = LockConfig::default();
-    let subscriber = Subscriber::start(Some(endpoint.into()), "127.0.0.1:1".into(), &config, listener);
+    let (dial, link) = (MessageDial::Endpoint(Box::new(endpoint)), Arc::new(TopologyLink::new(false)));
+    let subscriber = Subscriber::start(dial, "127.0.0.1:1".into(), &link, &config, listener);
     subscriber.subscribe(&"a".into());
     timeout(Duration::from_secs(20), heard.changed.notified()).await.unwrap();
     assert!(lock(&heard.disconnected).contains("a"));

@@ -14,16 +14,15 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, error::Elapsed, interval_at, sleep, timeout};
 
-use super::dial::MessageDial;
-use super::listener::Listener;
-use super::master::Master;
-use super::messages::{Received, Sink, Stream, Subscribed, Unsubscribed};
+use super::Listener;
+use super::pubsub::{Messages, Received, Sink, Stream, Subscribed, Unsubscribed};
 use crate::base::config::LockConfig;
 use crate::base::credentials::Login;
 use crate::base::jitter::Backoff;
 use crate::base::task;
 use crate::metrics::{ConnectionUse, Reconnects};
 use crate::report::Limit;
+use crate::store::connection::{Endpoint, MessageDial, TopologyLink};
 
 /// While there is a subscription, the task sends a `PING` this often.
 const PING_EVERY: Duration = Duration::from_secs(1);
@@ -31,9 +30,9 @@ const PING_EVERY: Duration = Duration::from_secs(1);
 /// Pauses between tries to connect.
 const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
 
+/// Receives the messages of one server. Dropping it ends the task.
 pub(super) struct Subscriber {
-    /// `None`: the server's address is not known, so there are no messages.
-    orders: Option<UnboundedSender<Order>>,
+    orders: UnboundedSender<Order>,
 }
 
 enum Order {
@@ -43,20 +42,18 @@ enum Order {
 
 impl Subscriber {
     pub(super) fn start(
-        dial: Option<MessageDial>,
+        dial: MessageDial,
         address: Arc<str>,
+        link: &Arc<TopologyLink>,
         config: &LockConfig,
         listener: Arc<dyn Listener>,
     ) -> Self {
-        let Some(dial) = dial else {
-            tracing::warn!("no address for messages: waiters poll");
-            return Self { orders: None };
-        };
         let (sender, orders) = unbounded_channel();
-        let changes = Changes { logins: dial.logins(), switches: 0 };
+        let logins = Logins(dial.endpoint().and_then(Endpoint::logins));
         let task = Task {
             dial,
             address,
+            link: Arc::clone(link),
             disconnects: Limit::default(),
             reconnects: Reconnects::of(ConnectionUse::Messages),
             listener,
@@ -68,8 +65,8 @@ impl Subscriber {
             command_timeout: config.command_timeout(),
             backoff: RECONNECT,
         };
-        task::spawn(task.run(changes));
-        Self { orders: Some(sender) }
+        task::spawn(task.run(logins));
+        Self { orders: sender }
     }
 
     pub(super) fn subscribe(&self, channel: &Arc<str>) {
@@ -82,9 +79,7 @@ impl Subscriber {
 
     fn order(&self, order: Order) {
         // As long as this sender exists, only the end of the task's runtime ends the task. That ends the client, too.
-        if let Some(orders) = &self.orders
-            && orders.send(order).is_err()
-        {
+        if self.orders.send(order).is_err() {
             tracing::error!("no messages: the runtime on which the client was made is gone");
         }
     }
@@ -93,6 +88,7 @@ impl Subscriber {
 struct Task {
     dial: MessageDial,
     address: Arc<str>,
+    link: Arc<TopologyLink>,
     disconnects: Limit,
     reconnects: Reconnects,
     listener: Arc<dyn Listener>,
@@ -117,8 +113,8 @@ enum End {
     Closed,
     /// The connection is gone.
     Broken(String),
-    /// The credentials changed, or another server is the master.
-    Changed,
+    /// The credentials changed. Subscribers of RESP2 cannot authenticate again.
+    NewLogin,
 }
 
 enum Done {
@@ -127,18 +123,13 @@ enum Done {
     Unsubscribed(Unsubscribed),
 }
 
-/// What a new connection is needed for.
-struct Changes {
-    /// The changes of the credentials, if they can change.
-    logins: Option<watch::Receiver<Login>>,
-    /// How many switches to another master the connection knows of.
-    switches: u64,
-}
+/// The changes of the credentials, if they can change.
+struct Logins(Option<watch::Receiver<Login>>);
 
 type Command = BoxFuture<'static, Result<Result<Done, RedisError>, Elapsed>>;
 
 impl Task {
-    async fn run(mut self, mut changes: Changes) {
+    async fn run(mut self, mut logins: Logins) {
         loop {
             self.changed.clear(); // a new connection subscribes to all that is wanted
             while self.wanted.is_empty() {
@@ -146,19 +137,17 @@ impl Task {
                     return;
                 }
             }
-            changes.seen_by(&self.dial); // the connection uses the latest
-            let failed = match timeout(self.command_timeout, self.dial.connect()).await {
-                Ok(Ok(connection)) => {
-                    match self.serve(connection.split(), &mut changes).await {
-                        End::Closed => return,
-                        End::Broken(reason) => {
-                            self.reconnects.count();
-                            Some(reason)
-                        }
-                        // Subscribers of RESP2 cannot authenticate again.
-                        End::Changed => None,
+            logins.mark_seen(); // the connection uses the latest
+            let connecting = Messages::connect(&self.dial, self.link.is_sharded());
+            let failed = match timeout(self.command_timeout, connecting).await {
+                Ok(Ok(connection)) => match self.serve(connection.split(), &mut logins).await {
+                    End::Closed => return,
+                    End::Broken(reason) => {
+                        self.reconnects.count();
+                        Some(reason)
                     }
-                }
+                    End::NewLogin => None,
+                },
                 Ok(Err(error)) => Some(error.to_string()),
                 Err(elapsed) => Some(elapsed.to_string()),
             };
@@ -171,16 +160,15 @@ impl Task {
                 );
             }
             let pause = self.backoff.pause();
-            if !self.pause(pause, &mut changes).await {
+            if !self.pause(pause, &mut logins).await {
                 return;
             }
         }
     }
 
     /// Uses one connection until it ends.
-    async fn serve(&mut self, (sink, mut stream): (Sink, Stream), changes: &mut Changes) -> End {
+    async fn serve(&mut self, (sink, mut stream): (Sink, Stream), logins: &mut Logins) -> End {
         let (mut active, mut leaving) = (BTreeSet::new(), BTreeSet::new());
-        let master = self.dial.master().map(Arc::clone);
         self.changed.clone_from(&self.wanted);
         self.alone.clear();
         self.elsewhere.clear();
@@ -202,7 +190,7 @@ impl Task {
                 open = self.take_orders() => if !open {
                     return End::Closed;
                 },
-                () = changes.next(master.as_ref()) => return End::Changed,
+                () = logins.changed() => return End::NewLogin,
                 _ = ping.tick(), if command.is_none() && !(active.is_empty() && self.elsewhere.is_empty()) => {
                     self.changed.extend(self.elsewhere.drain(..));
                     let mut sink = sink.clone();
@@ -277,7 +265,7 @@ impl Task {
                     active.insert(channel);
                 }
                 if !elsewhere.is_empty() {
-                    self.dial.complain();
+                    self.link.report();
                     self.has_no_messages(elsewhere.iter().map(Arc::clone).collect());
                     self.elsewhere.extend(elsewhere);
                 }
@@ -331,16 +319,16 @@ impl Task {
         self.changed.insert(channel);
     }
 
-    /// Sleeps, and takes orders meanwhile. A change ends the pause. False: there will be no more orders.
-    async fn pause(&mut self, time: Duration, changes: &mut Changes) -> bool {
+    /// Sleeps, and takes orders meanwhile. New credentials end the pause. False: there will be no more
+    /// orders.
+    async fn pause(&mut self, time: Duration, logins: &mut Logins) -> bool {
         let sleep = sleep(time);
         tokio::pin!(sleep);
-        let master = self.dial.master().map(Arc::clone);
         loop {
             tokio::select! {
                 biased;
                 () = &mut sleep => return true,
-                () = changes.next(master.as_ref()) => return true,
+                () = logins.changed() => return true,
                 open = self.take_orders() => if !open {
                     return false;
                 },
@@ -349,36 +337,21 @@ impl Task {
     }
 }
 
-impl Changes {
-    /// A new connection is about to use the latest credentials, and to lead to the present master.
-    fn seen_by(&mut self, dial: &MessageDial) {
-        if let Some(logins) = &mut self.logins {
+impl Logins {
+    fn mark_seen(&mut self) {
+        if let Some(logins) = &mut self.0 {
             logins.mark_unchanged();
         }
-        self.switches = dial.master().map_or(0, |master| master.switches());
     }
 
     /// Waits for a change. Never ends if there can be none.
-    async fn next(&mut self, master: Option<&Arc<Master>>) {
-        let login = async {
-            let is_over = match &mut self.logins {
-                Some(logins) => logins.changed().await.is_err(),
-                None => true,
-            };
-            if is_over {
-                pending().await
-            }
+    async fn changed(&mut self) {
+        let is_over = match &mut self.0 {
+            Some(logins) => logins.changed().await.is_err(),
+            None => true,
         };
-        let switch = async {
-            match master {
-                Some(master) if master.switched(self.switches).await.is_some() => {}
-                _ => pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            () = login => {}
-            () = switch => {}
+        if is_over {
+            pending().await
         }
     }
 }

@@ -14,26 +14,32 @@ use crate::protocol::{Arg, Call, Form, Reply, millis};
 
 /// Runs a script by its hash. If the server does not know the hash, sends the text, which loads the script.
 ///
-/// If messages are sharded, the script publishes those. With [`Beside::Wait`], the reply is a list: that of the script, and the number of replicas that have what this connection wrote.
-pub(super) async fn evaluate(
+/// If messages are sharded, the script publishes those. With [`WithCommand::Wait`], the reply is a list: that of the script, and the
+/// number of replicas that have what this connection wrote.
+pub(crate) async fn evaluate(
     connection: &mut MultiplexedConnection,
     call: &Call,
-    beside: Beside,
+    with: WithCommand,
     is_sharded: bool,
 ) -> RedisResult<Value> {
     let form = call.script.form(is_sharded);
-    match send_beside(connection, &command("EVALSHA", hash(form), call), beside).await {
+    let script = command("EVALSHA", hash(form), call);
+    // Boxed: the rest is rare, and its size would burden every call.
+    let sent = match with {
+        WithCommand::Nothing => send(connection, &script).await,
+        _ => Box::pin(send_with(connection, &script, with)).await,
+    };
+    match sent {
         Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
             let text = command("EVAL", &form.source, call);
-            // Boxed: this is rare, and its size would burden every call.
-            Box::pin(send_beside(connection, &text, beside)).await
+            Box::pin(send_with(connection, &text, with)).await
         }
         result => result,
     }
 }
 
 /// Runs scripts by their hashes, which are sent in one write. The reply is a list of their replies, and each of these can be an error.
-pub(super) async fn evaluate_together(
+pub(crate) async fn evaluate_together(
     connection: &mut MultiplexedConnection,
     calls: &[Call],
     is_sharded: bool,
@@ -47,7 +53,7 @@ pub(super) async fn evaluate_together(
 
 /// What is sent in the same write as a script.
 #[derive(Clone, Copy)]
-pub(super) enum Beside {
+pub(crate) enum WithCommand {
     Nothing,
     /// Before it: the node can run it, although the slot of its key is still under way to that node.
     Asking,
@@ -55,15 +61,15 @@ pub(super) enum Beside {
     Wait(Replication),
 }
 
-async fn send_beside(
+async fn send_with(
     connection: &mut MultiplexedConnection,
     script: &Cmd,
-    beside: Beside,
+    with: WithCommand,
 ) -> RedisResult<Value> {
-    match beside {
-        Beside::Nothing => send(connection, script).await,
-        Beside::Asking => Box::pin(ask_and_send(connection, script)).await,
-        Beside::Wait(sync) => Box::pin(send_and_wait(connection, script, sync)).await,
+    match with {
+        WithCommand::Nothing => send(connection, script).await,
+        WithCommand::Asking => ask_and_send(connection, script).await,
+        WithCommand::Wait(sync) => send_and_wait(connection, script, sync).await,
     }
 }
 
@@ -89,12 +95,12 @@ async fn send_and_wait(
     Ok(Value::Array(vec![reply, replicas]))
 }
 
-pub(super) async fn send(connection: &mut MultiplexedConnection, command: &Cmd) -> RedisResult<Value> {
+pub(crate) async fn send(connection: &mut MultiplexedConnection, command: &Cmd) -> RedisResult<Value> {
     connection.send_packed_command(command).await?.extract_error()
 }
 
 /// A fact in the reply of `HELLO`.
-pub(super) fn hello_fact(reply: &Value, fact: &str) -> Option<String> {
+pub(crate) fn hello_fact(reply: &Value, fact: &str) -> Option<String> {
     let facts: HashMap<String, Value> = FromRedisValue::from_redis_value_ref(reply).ok()?;
     String::from_redis_value_ref(facts.get(fact)?).ok()
 }
@@ -123,7 +129,7 @@ fn command(name: &str, script: &str, call: &Call) -> Cmd {
     command
 }
 
-pub(super) fn reply(value: Value) -> Result<Reply, Fault> {
+pub(crate) fn reply(value: Value) -> Result<Reply, Fault> {
     match value {
         Value::Nil => Ok(Reply::Nil),
         Value::Int(number) => Ok(Reply::Int(number)),
@@ -135,7 +141,7 @@ pub(super) fn reply(value: Value) -> Result<Reply, Fault> {
 }
 
 /// Translates the error of a command that a connection took.
-pub(super) fn fault(error: RedisError) -> Fault {
+pub(crate) fn fault(error: RedisError) -> Fault {
     let redirect = error.redirect_node().map(|(address, slot)| Redirect {
         slot,
         address: address.to_owned(),
@@ -158,17 +164,17 @@ pub(super) fn fault(error: RedisError) -> Fault {
 }
 
 /// Whether the connection is gone.
-pub(super) fn is_broken(error: &RedisError) -> bool {
+pub(crate) fn is_broken(error: &RedisError) -> bool {
     error.code().is_none() && !error.is_timeout() && matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse)
 }
 
 /// The error of a connection that is given up.
-pub(super) fn broken(cause: &'static str) -> RedisError {
+pub(crate) fn broken(cause: &'static str) -> RedisError {
     io::Error::new(io::ErrorKind::BrokenPipe, cause).into()
 }
 
 /// Translates the error of a connection that could not be made.
-pub(super) fn connect_fault(error: RedisError) -> Fault {
+pub(crate) fn connect_fault(error: RedisError) -> Fault {
     // If the server refuses a command that sets up a connection, the library's error has no code, and the refusal is its detail.
     let detail = error.detail().unwrap_or_default();
     let kind = match fault(error.clone()).kind {
@@ -184,9 +190,20 @@ pub(super) fn connect_fault(error: RedisError) -> Fault {
 }
 
 /// Translates what a server says, without the `-`, when it refuses a client before the first command.
-pub(super) fn refused_contact(error: &str) -> Fault {
+pub(crate) fn refused_contact(error: &str) -> Fault {
     let words = error.split(['.', '\r']).next().unwrap_or_default(); // the rest is long
     Fault::new(caught(error), Sent::No, advised(words))
+}
+
+/// The fault of a connection that leads to a server with another role.
+pub(crate) fn not_a_master(role: &str) -> Fault {
+    let words = format!("the server is a {role}: {TO_MASTER}");
+    Fault::new(FaultKind::ReadOnly, Sent::No, words)
+}
+
+/// Whether the server understood the request, and refused it for a reason that lockkeeper does not know.
+pub(crate) fn was_rejected(fault: &Fault) -> bool {
+    fault.kind == FaultKind::Rejected && fault.sent == Sent::Refused
 }
 
 /// The text of an error of the library. As text: such an error repeats its source, and its type must not be visible to users.
@@ -206,7 +223,7 @@ fn advised(words: &str) -> String {
             "the server is in protected mode: set a password (`requirepass`), or `protected-mode no` in a network that you trust",
         ),
         (FULL, "the server has no place for another client: close some, or raise `maxclients`"),
-        ("read only replica", "connect to the master; `Source::sentinel` and `Source::cluster` find it"),
+        ("read only replica", TO_MASTER),
         (
             "CaUsedAsEndEntity",
             "the server shows the certificate of an authority: give it one of its own that the authority signed, and pass the \
@@ -219,6 +236,8 @@ fn advised(words: &str) -> String {
     let known = ADVICE.iter().find(|(part, _)| words.contains(part));
     known.map_or_else(|| words.to_owned(), |(_, advice)| format!("{advice} ({words})"))
 }
+
+const TO_MASTER: &str = "connect to the master; `Source::sentinel` and `Source::cluster` find it";
 
 const UNKNOWN_AUTHORITY: &str = "an authority signed the server's certificate that this client does not know: pass its certificate to `Source::with_certificates`";
 
@@ -236,7 +255,7 @@ fn is_tls_refusal(text: &str) -> bool {
 }
 
 /// Translates the panic of a connection that could not be made.
-pub(super) fn panic_fault(panic: &(dyn Any + Send)) -> Fault {
+pub(crate) fn panic_fault(panic: &(dyn Any + Send)) -> Fault {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref().copied());
     match text {
         Some(text) if text.contains("CryptoProvider") => Fault::new(
@@ -265,7 +284,7 @@ fn is_split(detail: &str) -> bool {
 }
 
 /// What an error says that a script caught and returned as text.
-pub(super) fn caught(error: &str) -> FaultKind {
+pub(crate) fn caught(error: &str) -> FaultKind {
     let (code, detail) = error.split_once(' ').unwrap_or((error, ""));
     refusal(code, detail)
 }

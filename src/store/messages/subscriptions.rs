@@ -7,22 +7,22 @@ use std::sync::{Arc, Mutex};
 
 use tokio::runtime::Handle;
 
-use super::listener::Listener;
+use super::Listener;
 use super::subscriber::Subscriber;
-use super::task::Task;
-use super::topology::{Address, Map, Topology};
 use crate::base::config::LockConfig;
 use crate::base::sync::lock;
-use crate::protocol::slot;
+use crate::store::task::Task;
+use crate::store::topology::{Address, Map, Topology};
 
 /// Which connection receives the messages of a channel.
-pub(super) enum Subscriptions {
-    One(Subscriber),
-    Sharded { shards: Arc<Shards>, _moves: Task },
+pub(crate) struct Subscriptions {
+    masters: Arc<Masters>,
+    /// Moves the subscriptions, if another server can become the master.
+    _moves: Option<Task>,
 }
 
-/// One connection for each master of a cluster that has channels which somebody wants. A message stays in the slot of its channel.
-pub(super) struct Shards {
+/// One connection for each master that has channels which somebody wants. In a cluster, a message stays in the slot of its channel.
+struct Masters {
     topology: Arc<Topology>,
     config: LockConfig,
     listener: Arc<dyn Listener>,
@@ -40,62 +40,49 @@ struct State {
 }
 
 impl Subscriptions {
-    pub(super) fn sharded(
-        topology: &Arc<Topology>,
-        config: &LockConfig,
-        listener: Arc<dyn Listener>,
-    ) -> Self {
+    pub(crate) fn new(topology: &Arc<Topology>, config: &LockConfig, listener: Arc<dyn Listener>) -> Self {
         let seen = topology.changes(); // before the map is read: no change is missed
-        let state = State { map: topology.map(), channels: BTreeSet::new(), subscribers: BTreeMap::new() };
-        let shards = Arc::new(Shards {
+        let map = topology.map();
+        if map.masters().into_iter().any(|master| topology.messages(master).is_none()) {
+            tracing::warn!("no address for messages: waiters poll");
+        }
+        let state = State { map, channels: BTreeSet::new(), subscribers: BTreeMap::new() };
+        let masters = Arc::new(Masters {
             topology: Arc::clone(topology),
             config: config.clone(),
             listener,
             runtime: Handle::current(),
             state: Mutex::new(state),
         });
-        let moves = Task::spawn(follow(Arc::clone(&shards), seen));
-        Self::Sharded { shards, _moves: moves }
+        let moves = topology.can_switch().then(|| Task::spawn(follow(Arc::clone(&masters), seen)));
+        Self { masters, _moves: moves }
     }
 
-    pub(super) fn subscribe(&self, channel: &Arc<str>) {
-        match self {
-            Self::One(subscriber) => subscriber.subscribe(channel),
-            Self::Sharded { shards, .. } => shards.subscribe(channel),
-        }
-    }
-
-    pub(super) fn unsubscribe(&self, channel: &Arc<str>) {
-        match self {
-            Self::One(subscriber) => subscriber.unsubscribe(channel),
-            Self::Sharded { shards, .. } => shards.unsubscribe(channel),
-        }
-    }
-}
-
-/// Moves subscriptions to the servers that have their slots. Changes that come together are one.
-async fn follow(shards: Arc<Shards>, mut seen: u64) {
-    loop {
-        seen = shards.topology.changed(seen).await;
-        shards.adopt(shards.topology.map());
-    }
-}
-
-impl Shards {
-    fn subscribe(&self, channel: &Arc<str>) {
-        let (slot, mut state) = (slot(channel), lock(&self.state));
+    /// Begins to subscribe to a channel. [`Listener::subscribed`] tells when the subscription is active.
+    pub(crate) fn subscribe(&self, channel: &Arc<str>) {
+        let (slot, mut state) = (self.masters.topology.slot(channel), lock(&self.masters.state));
         state.channels.insert((slot, Arc::clone(channel)));
-        self.place(&mut state, slot, channel);
+        self.masters.place(&mut state, slot, channel);
     }
 
-    fn unsubscribe(&self, channel: &Arc<str>) {
-        let (slot, mut state) = (slot(channel), lock(&self.state));
+    pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
+        let (slot, mut state) = (self.masters.topology.slot(channel), lock(&self.masters.state));
         state.channels.remove(&(slot, Arc::clone(channel)));
         if let Some(subscriber) = state.subscriber_of(&state.map, slot) {
             subscriber.unsubscribe(channel);
         }
     }
+}
 
+/// Moves subscriptions to the servers that have their slots. Changes that come together are one.
+async fn follow(masters: Arc<Masters>, mut seen: u64) {
+    loop {
+        seen = masters.topology.changed(seen).await;
+        masters.adopt(masters.topology.map());
+    }
+}
+
+impl Masters {
     /// Moves the channels of the slots that have another master.
     fn adopt(&self, map: Map) {
         let mut state = lock(&self.state);
@@ -111,15 +98,18 @@ impl Shards {
         subscribers.retain(|address, _| masters.contains(address));
     }
 
-    /// Subscribes at the master of the slot, if there is one.
+    /// Subscribes at the master of the slot, if there is one whose address is known.
     fn place(&self, State { map, subscribers, .. }: &mut State, slot: u16, channel: &Arc<str>) {
         let Some(master) = map.master(slot) else { return };
-        let _entered = self.runtime.enter();
-        let subscriber = subscribers.entry(master.clone()).or_insert_with(|| {
-            let (dial, address) = (self.topology.messages(master), master.to_string().into());
-            Subscriber::start(Some(dial), address, &self.config, Arc::clone(&self.listener))
-        });
+        if let Some(subscriber) = subscribers.get(master) {
+            return subscriber.subscribe(channel);
+        }
+        let Some(dial) = self.topology.messages(master) else { return };
+        let (_entered, address) = (self.runtime.enter(), self.topology.name(master));
+        let (link, listener) = (self.topology.link(), Arc::clone(&self.listener));
+        let subscriber = Subscriber::start(dial, address, link, &self.config, listener);
         subscriber.subscribe(channel);
+        subscribers.insert(master.clone(), subscriber);
     }
 }
 

@@ -5,15 +5,13 @@
 //! trip. Instead, a connection is replaced after an error or a silence.
 
 mod connection;
-mod on_replicas;
-mod together;
 
 use std::error::Error;
 use std::future::{poll_fn, ready};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -21,20 +19,23 @@ use futures_util::future::{BoxFuture, FutureExt, Shared};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value, cmd};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::connection_index::{ConnectionCount, ConnectionIndex};
 use super::dial::CommandDial;
-use super::membership::Membership;
-use super::wire::{self, Beside};
-use crate::base::config::LockConfig;
+use super::endpoint::{Endpoint, authenticate};
+use super::topology_link::TopologyLink;
+use super::wire::{self, WithCommand};
+use crate::base::config::{LockConfig, Replication};
+use crate::base::credentials::Login;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::sync::{Watched, lock};
 use crate::base::task;
 use crate::metrics::{Commands, ConnectionUse, Reconnects};
 use crate::protocol::{Call, Reply};
 use crate::report::Limit;
+use crate::store::task::Task;
 
 pub(crate) use connection::Connection;
 
@@ -48,8 +49,8 @@ const LEAST_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Callers that find the server unreachable within this time share one try.
 const SHARED_FAILURE: Duration = Duration::from_millis(20);
 
-pub(super) struct Server {
-    pub(super) dial: CommandDial,
+pub(crate) struct Server {
+    dial: CommandDial,
     address: Arc<str>,
     connections: Box<[Mutex<State>]>,
     count: ConnectionCount,
@@ -57,17 +58,16 @@ pub(super) struct Server {
     connect_timeout: Duration,
     /// The runtime on which the client was made. The runtime of a caller can end earlier.
     runtime: Handle,
-    /// Connections made so far: the number of the next one.
-    made: Arc<AtomicU64>,
     replaced: Limit,
     reconnects: Reconnects,
     commands: Commands,
     /// The turn on each connection that waits for replicas.
     turns: Box<[Semaphore]>,
-    /// `None`: no other server can take its place.
-    membership: Option<Membership>,
+    link: Arc<TopologyLink>,
     /// Another server has taken its place.
     has_left: Watched<bool>,
+    /// Authenticates the connections when the credentials change.
+    login: OnceLock<Task>,
 }
 
 enum State {
@@ -92,16 +92,16 @@ struct Open {
 }
 
 impl Server {
-    pub(super) fn new(
+    pub(crate) fn start(
         dial: CommandDial,
         address: Arc<str>,
         config: &LockConfig,
         count: ConnectionCount,
-        membership: Option<Membership>,
-    ) -> Self {
+        link: &Arc<TopologyLink>,
+    ) -> Arc<Self> {
         let command_timeout = config.command_timeout();
         let part_of_lease = LEAST_CONNECT_TIMEOUT.max(config.watchdog_lease() / 6);
-        Self {
+        let server = Arc::new(Self {
             dial,
             address,
             connections: count.all().map(|_| Mutex::new(State::Closed(None))).collect(),
@@ -109,24 +109,33 @@ impl Server {
             command_timeout,
             connect_timeout: command_timeout.min(part_of_lease),
             runtime: Handle::current(),
-            made: membership.as_ref().map(|membership| Arc::clone(&membership.made)).unwrap_or_default(),
             replaced: Limit::default(),
             reconnects: Reconnects::of(ConnectionUse::Commands),
             commands: Commands::new(),
             turns: count.all().map(|_| Semaphore::new(1)).collect(),
-            membership,
+            link: Arc::clone(link),
             has_left: Watched::default(),
+            login: OnceLock::new(),
+        });
+        if let Some(logins) = server.dial.endpoint().and_then(Endpoint::logins) {
+            let _ = server.login.set(Task::spawn(authenticate_again(Arc::downgrade(&server), logins)));
         }
+        server
     }
 
     /// The address, for errors and events.
-    pub(super) const fn address(&self) -> &Arc<str> {
+    pub(crate) const fn address(&self) -> &Arc<str> {
         &self.address
+    }
+
+    /// How to connect to it. `None`: only a pool knows, or the server is in this process.
+    pub(crate) fn endpoint(&self) -> Option<&Endpoint> {
+        self.dial.endpoint()
     }
 
     /// Another server has taken its place. Commands in flight fail at once, and it is unknown whether they ran. No command is sent
     /// any more.
-    pub(super) fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.has_left.modify(|has_left| *has_left = true);
         for state in &self.connections {
             *lock(state) = State::Closed(None);
@@ -134,13 +143,13 @@ impl Server {
     }
 
     /// Sends a command other than a script.
-    pub(super) async fn ask(self: &Arc<Self>, command: &Cmd) -> Result<Value, Fault> {
+    pub(crate) async fn ask(self: &Arc<Self>, command: &Cmd) -> Result<Value, Fault> {
         let connection = self.connection(ConnectionIndex::FIRST).await?;
-        self.send(self.command_timeout, &connection, async |c| wire::send(c, command).await).await
+        self.send(self.limit(), &connection, async |c| wire::send(c, command).await).await
     }
 
     /// Sends a command on every connection that is open or being made. Returns the last fault.
-    pub(super) async fn send_to_all(self: &Arc<Self>, command: &Cmd) -> Result<(), Fault> {
+    pub(crate) async fn send_to_all(self: &Arc<Self>, command: &Cmd) -> Result<(), Fault> {
         let mut result = Ok(());
         for index in self.count.all() {
             let opened = match &*lock(self.state(index)) {
@@ -150,38 +159,98 @@ impl Server {
             };
             let Ok(open) = opened.await else { continue };
             let connection = Connection { open, index, is_asking: false };
-            let sent = self.send(self.command_timeout, &connection, async |c| wire::send(c, command).await);
+            let sent = self.send(self.limit(), &connection, async |c| wire::send(c, command).await);
             result = sent.await.map(drop).and(result);
         }
         result
     }
 
     /// Runs a script that is about no lock.
-    pub(super) async fn run_first(self: &Arc<Self>, call: &Call) -> Result<Reply, Fault> {
+    pub(crate) async fn run_first(self: &Arc<Self>, call: &Call) -> Result<Reply, Fault> {
         let connection = self.connection(ConnectionIndex::FIRST).await?;
-        self.run(self.command_timeout, &connection, call).await
+        self.run(self.limit(), &connection, call).await
     }
 
-    pub(super) async fn run(
+    /// Runs a script.
+    pub(crate) async fn run(
         self: &Arc<Self>,
-        limit: Duration,
+        limit: TimeLimit,
         connection: &Connection,
         call: &Call,
     ) -> Result<Reply, Fault> {
         tracing::trace!(script = call.script.file, connection = connection.number(), "running a script");
-        let is_sharded = self.is_sharded();
-        let beside = if connection.is_asking { Beside::Asking } else { Beside::Nothing };
+        let with = if connection.is_asking { WithCommand::Asking } else { WithCommand::Nothing };
+        let is_sharded = self.link.is_sharded();
         let value =
-            self.send(limit, connection, async |c| wire::evaluate(c, call, beside, is_sharded).await).await?;
+            self.send(limit, connection, async |c| wire::evaluate(c, call, with, is_sharded).await).await?;
         wire::reply(value)
     }
 
-    fn is_sharded(&self) -> bool {
-        self.membership.as_ref().is_some_and(Membership::is_sharded)
+    /// Runs scripts, which are sent in one write. Returns the result of each. A script whose hash the server does not know does not
+    /// run.
+    pub(crate) async fn run_together(
+        self: &Arc<Self>,
+        limit: TimeLimit,
+        connection: &Connection,
+        calls: &[Call],
+    ) -> Result<Vec<Result<Reply, Fault>>, Fault> {
+        let is_sharded = self.link.is_sharded();
+        let sending =
+            self.send(limit, connection, async |c| wire::evaluate_together(c, calls, is_sharded).await);
+        match sending.await? {
+            Value::Array(values) if values.len() == calls.len() => {
+                let result = |value: Value| wire::reply(value.extract_error().map_err(wire::fault)?);
+                Ok(values.into_iter().map(result).collect())
+            }
+            other => Err(Fault::unexpected(&other)),
+        }
+    }
+
+    /// Runs a script, and waits until so many replicas have what it wrote. Also returns how many have it.
+    ///
+    /// A connection waits for one script at a time. If they were sent together, the time limit of each would include the waits of
+    /// those before it. So each has its turn, in a task: a caller that nobody polls must not keep the turn.
+    pub(crate) async fn run_on_replicas(
+        self: &Arc<Self>,
+        connection: &Connection,
+        call: &Call,
+        sync: Replication,
+    ) -> Result<(Reply, u32), Fault> {
+        let (server, connection, call) = (Arc::clone(self), connection.clone(), call.clone());
+        let (done, result) = oneshot::channel();
+        let _task = Task::spawn_on(&self.runtime, async move {
+            let _turn = server.turns[server.count.position(connection.index)].acquire().await;
+            let _ = done.send(server.run_and_wait(&connection, &call, sync).await);
+        });
+        result.await.unwrap_or_else(|gone| Err(Fault::new(FaultKind::RuntimeGone, Sent::Unknown, gone)))
+    }
+
+    async fn run_and_wait(
+        self: &Arc<Self>,
+        connection: &Connection,
+        call: &Call,
+        sync: Replication,
+    ) -> Result<(Reply, u32), Fault> {
+        let limit = TimeLimit::from_now(self.command_timeout + sync.timeout);
+        let (with, is_sharded) = (WithCommand::Wait(sync), self.link.is_sharded());
+        let value =
+            self.send(limit, connection, async |c| wire::evaluate(c, call, with, is_sharded).await).await?;
+        match wire::reply(value)? {
+            Reply::List(mut both) if both.len() == 2 => {
+                let replicas = both.pop();
+                let replicas = if let Some(Reply::Int(replicas)) = replicas { replicas } else { 0 };
+                Ok((both.swap_remove(0), u32::try_from(replicas).unwrap_or(0)))
+            }
+            other => Err(Fault::unexpected(&other)),
+        }
+    }
+
+    fn limit(&self) -> TimeLimit {
+        TimeLimit::from_now(self.command_timeout)
     }
 
     /// Returns a connection. Makes it if there is none.
-    pub(super) async fn connection(self: &Arc<Self>, index: ConnectionIndex) -> Result<Connection, Fault> {
+    pub(crate) async fn connection(self: &Arc<Self>, index: ConnectionIndex) -> Result<Connection, Fault> {
         if let Some(connection) = self.opened(index) {
             return Ok(connection);
         }
@@ -190,7 +259,7 @@ impl Server {
     }
 
     /// The connection, if there is one that is not being probed.
-    pub(super) fn opened(&self, index: ConnectionIndex) -> Option<Connection> {
+    pub(crate) fn opened(&self, index: ConnectionIndex) -> Option<Connection> {
         let open = match &*lock(self.state(index)) {
             State::Open(open) if !open.is_probed.load(Ordering::Acquire) => Arc::clone(open),
             _ => return None,
@@ -231,7 +300,7 @@ impl Server {
     /// The time limit of a new connection.
     fn connect_limit(&self) -> Duration {
         // With the first connection, no lock is held yet.
-        let is_first = self.made.load(Ordering::Relaxed) == 0;
+        let is_first = self.link.connections_made() == 0;
         if is_first { self.command_timeout } else { self.connect_timeout }
     }
 
@@ -272,7 +341,7 @@ impl Server {
             Ok(Err(fault)) => return Err(fault.at(&self.address)),
             Err(_) => return Err(self.unreachable("no connection in time")),
         };
-        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        let number = self.link.count_connection();
         tracing::debug!(server = %self.address, connection = number, "connected");
         let (server, is_probed) = (Arc::downgrade(self), AtomicBool::new(false));
         Ok(Arc::new(Open { server, number, connection, is_probed, probed: Notify::new() }))
@@ -281,21 +350,21 @@ impl Server {
     /// Sends one command. If the command fails, handles its connection.
     async fn send(
         self: &Arc<Self>,
-        limit: Duration,
+        TimeLimit { start, limit }: TimeLimit,
         connection: &Connection,
         command: impl AsyncFnOnce(&mut MultiplexedConnection) -> redis::RedisResult<Value>,
     ) -> Result<Value, Fault> {
         let mut multiplexed = connection.open.connection.clone();
         let mut running = pin!(command(&mut multiplexed));
         let mut polls = 0_u32;
-        let mut left = self.membership.as_ref().map(|_| Box::pin(self.has_left.until(|has_left| *has_left)));
+        let can_leave = self.link.can_switch();
+        let mut left = can_leave.then(|| Box::pin(self.has_left.until(|has_left| *has_left)));
         let counted = poll_fn(|context| {
             polls += 1;
             // Before the reply: from the moment when the server was left, no reply of it counts.
             let has_left = left.as_mut().is_some_and(|left| left.as_mut().poll(context).is_ready());
             if has_left { Poll::Ready(Err(wire::broken(LEFT))) } else { running.as_mut().poll(context) }
         });
-        let start = Instant::now();
         let command = self.commands.sends(start);
         let fault = match timeout_at(start + limit, counted).await {
             Ok(Ok(value)) => {
@@ -319,10 +388,8 @@ impl Server {
             FaultKind::TimedOut => self.probe(connection),
             _ => {}
         }
-        if fault.is_transient()
-            && let Some(membership) = &self.membership
-        {
-            membership.complain();
+        if fault.is_transient() {
+            self.link.report();
         }
         Err(fault)
     }
@@ -365,6 +432,41 @@ impl Server {
 
     fn unreachable(&self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Fault {
         Fault::new(FaultKind::Unreachable, Sent::No, cause).at(&self.address)
+    }
+}
+
+/// Authenticates the connections of a server with each change of the credentials.
+async fn authenticate_again(server: Weak<Server>, mut logins: watch::Receiver<Login>) {
+    // Fails only when nobody can change the credentials any more.
+    while logins.changed().await.is_ok() {
+        let login = logins.borrow_and_update().clone();
+        let Some(server) = server.upgrade() else { return };
+        if let Err(fault) = server.send_to_all(&authenticate(&login)).await {
+            tracing::warn!(
+                %fault, server = %server.address, user = &*login.user,
+                "the server refuses the new credentials, so the connections stay as they are"
+            );
+        }
+    }
+}
+
+/// The time limit of a command, which counts from `start`.
+#[derive(Clone, Copy)]
+pub(crate) struct TimeLimit {
+    start: Instant,
+    limit: Duration,
+}
+
+impl TimeLimit {
+    pub(crate) fn from_now(limit: Duration) -> Self {
+        Self { start: Instant::now(), limit }
+    }
+
+    /// What is left of it, for a further command. `None`: nothing.
+    pub(crate) fn rest(self) -> Option<Self> {
+        let start = Instant::now();
+        let limit = (self.start + self.limit).saturating_duration_since(start);
+        (!limit.is_zero()).then_some(Self { start, limit })
     }
 }
 

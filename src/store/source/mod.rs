@@ -1,7 +1,17 @@
-//! Where connections come from.
+//! What the user named: URLs, sentinels, a file, a pool, certificates. Becomes a [`Group`], which a topology opens.
+//!
+//! Everything is checked here, before the first connection: a `Group` that exists is valid. `origin.rs` makes it, and `file.rs` reads
+//! the form in a file.
+//!
+//! The files beside that are about the first contact with a server. `self_test.rs` examines it before it is used: its version, what
+//! its scripts can do, and its identity. `first_contact.rs` finds the reason when the first connection fails without one.
 
+mod certificates;
 mod file;
+pub(crate) mod first_contact;
+mod identity;
 mod origin;
+pub(crate) mod self_test;
 
 use std::fmt;
 
@@ -11,17 +21,18 @@ use redis::Client;
 use redis::TlsCertificates;
 use serde::Deserialize;
 
-use super::certificates::Certificates;
-use super::error::SourceError;
 use crate::base::config::LockConfig;
 use crate::base::credentials::Credentials;
 use crate::base::error::Error;
 #[cfg(feature = "memory")]
 use crate::memory::MemoryServer;
+use crate::store::error::SourceError;
+use crate::store::topology::Group;
+use certificates::Certificates;
 use file::Fields;
 use origin::Origin;
 
-pub(super) use origin::Opened;
+pub(crate) use identity::Identity;
 
 /// The server that a [`LockClient`](crate::LockClient) connects to, or several servers of which one is the master.
 ///
@@ -207,8 +218,8 @@ impl Source {
         Origin::Pool(pool, Some(url.into())).into()
     }
 
-    /// Returns what makes the connections for commands, and the one for messages if the address is known.
-    pub(super) fn open(self, config: &LockConfig) -> Result<Opened, SourceError> {
+    /// Returns the servers that it names.
+    pub(crate) fn open(self, config: &LockConfig) -> Result<Group, SourceError> {
         self.origin.open(self.credentials, self.certificates.as_ref(), config)
     }
 }

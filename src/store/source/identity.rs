@@ -13,13 +13,13 @@ pub(crate) struct Identity {
 
 impl Identity {
     /// None of the ids: this user has no right to ask.
-    pub(super) fn new(ids: impl IntoIterator<Item = Box<str>>) -> Self {
+    pub(crate) fn new(ids: impl IntoIterator<Item = Box<str>>) -> Self {
         let mut ids = ids.into_iter().peekable();
         Self { last: ids.peek().cloned(), all: ids.collect() }
     }
 
     /// Another server took the place of this one.
-    pub(super) fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.last = other.last.or_else(|| self.last.take());
         self.all.extend(other.all);
     }

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use redis::{FromRedisValue, Value, cmd};
 
-use super::error::{OpenError, SourceError};
 use super::identity::Identity;
-use super::server::Server;
-use super::wire;
 use crate::base::config::{LockConfig, ShardedMessages};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{self, Arg, Reply};
+use crate::store::connection::{Server, wire};
+use crate::store::error::{OpenError, SourceError};
 
 /// The first version with `#!lua` script flags. Every Valkey has them.
 const OLDEST_MAJOR: u64 = 7;
@@ -22,14 +21,14 @@ const SAFE_POLICY: &str = "noeviction";
 const KEY: &str = "lockkeeper:self-test";
 
 /// What a client learns about a server before it uses the server.
-pub(super) struct Examined {
-    pub(super) identity: Identity,
+pub(crate) struct Examined {
+    pub(crate) identity: Identity,
     /// Whether messages stay in their slots.
-    pub(super) is_sharded: bool,
+    pub(crate) is_sharded: bool,
 }
 
 /// Checks that the server can run the scripts, and that this user may run scripts.
-pub(super) async fn examine(
+pub(crate) async fn examine(
     server: &Arc<Server>,
     config: &LockConfig,
     is_cluster: bool,
@@ -61,7 +60,7 @@ pub(super) async fn examine(
             });
         }
         Ok(_) => {}
-        Err(fault) if was_rejected(&fault) => {
+        Err(fault) if wire::was_rejected(&fault) => {
             return Err(unsupported(format!(
                 "it cannot run a script that begins with `#!lua flags=allow-oom`: {fault}"
             )));
@@ -79,7 +78,7 @@ pub(super) async fn examine(
     }
     if config.sync().is_some() {
         match server.ask(cmd("WAIT").arg(0).arg(1)).await {
-            Err(fault) if was_rejected(&fault) => {
+            Err(fault) if wire::was_rejected(&fault) => {
                 return Err(unsupported(format!("it lacks WAIT, which `sync_replicas` needs: {fault}")));
             }
             reply => drop(reply.map_err(OpenError::Fault)?),
@@ -103,13 +102,13 @@ pub(super) async fn examine(
 /// Whether the server knows messages that stay in their slots. Whether this user may publish them does not matter here.
 async fn has_sharded_messages(server: &Arc<Server>, config: &LockConfig) -> Result<bool, Fault> {
     match server.run_first(&protocol::check(Arg::Text(key(config)), Arg::Text("spublish".into()))).await {
-        Err(fault) if was_rejected(&fault) => Ok(false),
+        Err(fault) if wire::was_rejected(&fault) => Ok(false),
         reply => reply.map(|_| true),
     }
 }
 
 /// The key of the self-test.
-pub(super) fn key(config: &LockConfig) -> Arc<str> {
+pub(crate) fn key(config: &LockConfig) -> Arc<str> {
     [config.name_prefix(), KEY].concat().into()
 }
 
@@ -117,7 +116,7 @@ pub(super) fn key(config: &LockConfig) -> Arc<str> {
 async fn hello(server: &Arc<Server>) -> Result<Value, Fault> {
     match server.ask(&cmd("HELLO")).await {
         // Redis 5 and older do not know the command.
-        Err(fault) if was_rejected(&fault) => Ok(Value::Nil),
+        Err(fault) if wire::was_rejected(&fault) => Ok(Value::Nil),
         reply => reply,
     }
 }
@@ -139,9 +138,4 @@ async fn info(server: &Arc<Server>, section: &str, fact: &str) -> Result<Option<
     };
     let found = facts.lines().find_map(|line| line.strip_prefix(fact)?.strip_prefix(':'));
     Ok(found.filter(|value| !value.is_empty()).map(Into::into))
-}
-
-/// Whether the server understood the request, and refused it for a reason that lockkeeper does not know.
-fn was_rejected(fault: &Fault) -> bool {
-    fault.kind == FaultKind::Rejected && fault.sent == Sent::Refused
 }

@@ -6,18 +6,33 @@ use crate::base::config::LockConfig;
 
 /// Selects one of the connections to a server, whatever their number is: a master of a cluster has fewer of them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ConnectionIndex {
+pub(crate) struct ConnectionIndex {
     hash: u32,
     /// Whether the command is an acquire that waits for replicas.
     waits: bool,
 }
 
+/// Where the commands about a key go: to the master of its slot, on one of the connections to that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    /// Without a cluster, all keys are in slot 0.
+    pub(crate) slot: u16,
+    pub(crate) index: ConnectionIndex,
+}
+
+impl Route {
+    /// One command can be about several keys if their slots are the same.
+    pub(crate) const fn slot(self) -> u16 {
+        self.slot
+    }
+}
+
 impl ConnectionIndex {
     /// The connection for questions while a client starts.
-    pub(super) const FIRST: Self = Self { hash: 0, waits: false };
+    pub(crate) const FIRST: Self = Self { hash: 0, waits: false };
 
     /// Selects the connection for commands about a key.
-    pub(super) fn of(key: &str) -> Self {
+    pub(crate) fn of(key: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         Self { hash: u32::try_from(hasher.finish() % (1 << 32)).unwrap_or(0), waits: false }
@@ -25,7 +40,7 @@ impl ConnectionIndex {
 
     /// Selects the connection for acquires that wait for replicas, beside the one for other commands. A connection that waits runs
     /// nothing else.
-    pub(super) const fn beside(self) -> Self {
+    pub(crate) const fn beside(self) -> Self {
         Self { waits: true, ..self }
     }
 }
@@ -33,7 +48,7 @@ impl ConnectionIndex {
 /// How many connections a client has to one server. The number stays while the server is used, so that the commands about one lock
 /// keep their connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ConnectionCount {
+pub(crate) struct ConnectionCount {
     commands: u32,
     /// The connections of acquires that wait for replicas. Masters do not share them: a connection that waits runs nothing else, so
     /// fewer of them would make fewer acquires.
@@ -42,7 +57,7 @@ pub(super) struct ConnectionCount {
 
 impl ConnectionCount {
     /// Divides the connections between so many masters. Each has at least one.
-    pub(super) fn of(config: &LockConfig, masters: usize) -> Self {
+    pub(crate) fn of(config: &LockConfig, masters: usize) -> Self {
         let connections = u32::try_from(config.connections()).unwrap_or(1);
         let masters = u32::try_from(masters).unwrap_or(u32::MAX);
         Self {
@@ -52,13 +67,13 @@ impl ConnectionCount {
     }
 
     /// Returns one index for each connection, in the order of their positions.
-    pub(super) fn all(self) -> impl Iterator<Item = ConnectionIndex> {
+    pub(crate) fn all(self) -> impl Iterator<Item = ConnectionIndex> {
         let select = |waits| move |hash| ConnectionIndex { hash, waits };
         (0..self.commands).map(select(false)).chain((0..self.acquires).map(select(true)))
     }
 
     /// Returns the position of the selected connection.
-    pub(super) const fn position(self, ConnectionIndex { hash, waits }: ConnectionIndex) -> usize {
+    pub(crate) const fn position(self, ConnectionIndex { hash, waits }: ConnectionIndex) -> usize {
         let position = if waits && self.acquires > 0 {
             self.commands + hash % self.acquires
         } else {

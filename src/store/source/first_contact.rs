@@ -10,9 +10,8 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::endpoint::Endpoint;
-use super::wire;
 use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::store::connection::{Endpoint, wire};
 
 /// The time limit of the whole look.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -28,7 +27,7 @@ const TLS_GREETING: &[u8] =
     b"\x16\x03\x01\0\x2d\x01\0\0\x29\x03\x03lockkeeper asks: TLS, or no TLS?\0\0\x02\xc0\x2f\x01\0";
 
 /// Returns the fault that this port names, or this fault if it names none.
-pub(super) async fn explained(fault: Fault, endpoint: Option<&Endpoint>) -> Fault {
+pub(crate) async fn explained(fault: Fault, endpoint: Option<&Endpoint>) -> Fault {
     use FaultKind::{Broken, Configuration, TimedOut, Unreachable};
     let Some(endpoint) = endpoint else { return fault };
     let is_vague = match fault.kind {

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use redis::aio::{MultiplexedConnection, PubSub, PubSubSink, PubSubStream};
+use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
 use redis::{FromRedisValue, PushInfo, PushKind, RedisError, RedisResult, Value, cmd};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::wire;
+use crate::store::connection::{MessageDial, wire};
 
 /// A connection for messages.
 pub(super) enum Messages {
@@ -64,18 +64,25 @@ pub(super) struct Unsubscribed {
 }
 
 impl Messages {
+    /// Opens a connection for the messages of one server.
+    pub(super) async fn connect(dial: &MessageDial, is_sharded: bool) -> RedisResult<Self> {
+        match dial {
+            MessageDial::Endpoint(endpoint) if is_sharded => {
+                let (connection, pushes) = endpoint.sharded_messages().await?;
+                Ok(Self::Sharded(connection, pushes))
+            }
+            _ => {
+                let (sink, stream) = dial.connect().await?.split();
+                Ok(Self::Plain(sink, stream))
+            }
+        }
+    }
+
     pub(super) fn split(self) -> (Sink, Stream) {
         match self {
             Self::Plain(sink, stream) => (Sink::Plain(sink), Stream::Plain(stream)),
             Self::Sharded(connection, pushes) => (Sink::Sharded(connection), Stream::Sharded(pushes)),
         }
-    }
-}
-
-impl From<PubSub> for Messages {
-    fn from(connection: PubSub) -> Self {
-        let (sink, stream) = connection.split();
-        Self::Plain(sink, stream)
     }
 }
 

@@ -1,0 +1,119 @@
+//! How connections to a server are made.
+
+use std::panic::AssertUnwindSafe;
+
+use deadpool_redis::{Connection as Pooled, Pool, PoolError};
+use futures_util::FutureExt;
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::{RedisResult, cmd};
+
+use super::endpoint::Endpoint;
+use super::wire;
+use crate::base::fault::{Fault, FaultKind, Sent};
+#[cfg(feature = "memory")]
+use crate::memory::MemoryServer;
+
+/// Makes the connections for commands.
+#[derive(Clone)]
+pub(crate) enum CommandDial {
+    Endpoint(Box<Endpoint>),
+    #[cfg(feature = "memory")]
+    Memory(MemoryServer),
+    Pool(Pool),
+}
+
+impl CommandDial {
+    pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, Fault> {
+        match self {
+            Self::Endpoint(endpoint) => connect_to_master(endpoint).await,
+            #[cfg(feature = "memory")]
+            Self::Memory(server) => memory::commands(server).await.map_err(wire::connect_fault),
+            Self::Pool(pool) => match pool.get().await {
+                Ok(connection) => Ok(Pooled::take(connection)),
+                Err(PoolError::Backend(error)) => Err(wire::connect_fault(error)),
+                Err(error) => Err(Fault::new(FaultKind::Unreachable, Sent::No, error)),
+            },
+        }
+    }
+
+    /// `None`: only a pool knows how to connect, or the server is in this process.
+    pub(crate) fn endpoint(&self) -> Option<&Endpoint> {
+        match self {
+            Self::Endpoint(endpoint) => Some(endpoint),
+            _ => None,
+        }
+    }
+}
+
+/// Connects to a server.
+pub(crate) async fn connect(endpoint: &Endpoint) -> Result<MultiplexedConnection, Fault> {
+    // rustls panics if it does not know which provider to use.
+    match AssertUnwindSafe(endpoint.commands()).catch_unwind().await {
+        Ok(connected) => connected.map_err(wire::connect_fault),
+        Err(panic) => Err(wire::panic_fault(&*panic)),
+    }
+}
+
+/// Connects to a server, and checks that it is a master.
+pub(crate) async fn connect_to_master(endpoint: &Endpoint) -> Result<MultiplexedConnection, Fault> {
+    let mut connection = connect(endpoint).await?;
+    match wire::send(&mut connection, &cmd("HELLO")).await {
+        // Redis 5 and older do not know the command. The self-test refuses them.
+        Err(error) if wire::was_rejected(&wire::fault(error.clone())) => Ok(connection),
+        Err(error) => Err(wire::connect_fault(error)),
+        Ok(reply) => match wire::hello_fact(&reply, "role") {
+            Some(role) if role != "master" => Err(wire::not_a_master(&role)),
+            _ => Ok(connection),
+        },
+    }
+}
+
+/// Makes the connections for messages.
+#[derive(Clone)]
+pub(crate) enum MessageDial {
+    Endpoint(Box<Endpoint>),
+    #[cfg(feature = "memory")]
+    Memory(MemoryServer),
+}
+
+impl MessageDial {
+    pub(crate) async fn connect(&self) -> RedisResult<PubSub> {
+        match self {
+            Self::Endpoint(endpoint) => endpoint.messages().await,
+            #[cfg(feature = "memory")]
+            Self::Memory(server) => memory::messages(server).await,
+        }
+    }
+
+    /// `None`: the server is in this process.
+    pub(crate) fn endpoint(&self) -> Option<&Endpoint> {
+        match self {
+            Self::Endpoint(endpoint) => Some(endpoint),
+            #[cfg(feature = "memory")]
+            Self::Memory(_) => None,
+        }
+    }
+}
+
+#[cfg(feature = "memory")]
+mod memory {
+    use redis::aio::{MultiplexedConnection, PubSub};
+    use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisResult};
+
+    use crate::base::task;
+    use crate::memory::MemoryServer;
+
+    pub(crate) async fn commands(server: &MemoryServer) -> RedisResult<MultiplexedConnection> {
+        // The store sets the time limit of every command.
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let info = RedisConnectionInfo::default();
+        let (connection, driver) =
+            MultiplexedConnection::new_with_config(&info, server.connect()?, config).await?;
+        task::spawn(driver);
+        Ok(connection)
+    }
+
+    pub(crate) async fn messages(server: &MemoryServer) -> RedisResult<PubSub> {
+        PubSub::new(&RedisConnectionInfo::default(), server.connect()?).await
+    }
+}

@@ -1,0 +1,41 @@
+//! Connections to one server: sends commands, and knows what became of each.
+//!
+//! # How it works
+//!
+//! A [`Server`] has a fixed number of multiplexed connections for commands. The key of a lock selects one of them
+//! ([`ConnectionIndex`]), so the commands about one lock stay in order. A task opens a connection when the first command needs it,
+//! and all callers that need it meanwhile share that task. No command checks its connection first, because that would cost a round
+//! trip. Instead, a connection is replaced after an error, or after a time-out if it does not answer a `PING`.
+//!
+//! No command is sent twice here. A command that fails returns a [`Fault`](crate::base::fault::Fault), and `Fault::sent` tells what
+//! became of it:
+//!
+//! | [`Sent`](crate::base::fault::Sent) | meaning | example |
+//! |---|---|---|
+//! | `No` | the command was not sent | no connection |
+//! | `Refused` | the server answered that it did not run the command | `MOVED`, `READONLY` |
+//! | `Unknown` | the command possibly ran, or still runs later | a time-out, a broken connection |
+//!
+//! Each [`Connection`] has a number. The engine records it with every attempt: a later command on the same connection cannot
+//! overtake the attempt, and one on another connection can.
+//!
+//! A server that is no longer the master is left: from then on every command in flight fails with an unknown outcome, and no
+//! reply counts.
+//!
+//! # Files
+//!
+//! `server.rs` sends commands and replaces connections. `wire.rs` translates calls, replies and errors. `dial.rs` makes connections
+//! from an [`Endpoint`], a pool or the in-memory server. `topology_link.rs` is what a server reports to its topology.
+
+mod connection_index;
+mod dial;
+mod endpoint;
+mod server;
+mod topology_link;
+pub(crate) mod wire;
+
+pub(crate) use connection_index::{ConnectionCount, ConnectionIndex, Route};
+pub(crate) use dial::{CommandDial, MessageDial, connect, connect_to_master};
+pub(crate) use endpoint::{Endpoint, with_tcp_settings};
+pub(crate) use server::{Connection, Server, TimeLimit};
+pub(crate) use topology_link::TopologyLink;

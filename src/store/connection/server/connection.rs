@@ -1,0 +1,44 @@
+//! An open connection to a server.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Open, Server};
+use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::store::connection::connection_index::ConnectionIndex;
+
+/// An open connection.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    pub(super) open: Arc<Open>,
+    pub(crate) index: ConnectionIndex,
+    /// For a command that another node of the cluster redirected here.
+    pub(crate) is_asking: bool,
+}
+
+impl Connection {
+    /// A number that no other connection of this client has or had.
+    pub(crate) fn number(&self) -> u64 {
+        self.open.number
+    }
+
+    pub(crate) const fn index(&self) -> ConnectionIndex {
+        self.index
+    }
+
+    pub(crate) fn asking(self, is_asking: bool) -> Self {
+        Self { is_asking, ..self }
+    }
+
+    /// The server to which it leads.
+    pub(crate) fn server(&self) -> Result<Arc<Server>, Fault> {
+        let gone = || Fault::new(FaultKind::Broken, Sent::No, "the server is no longer used");
+        self.open.server.upgrade().ok_or_else(gone)
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Connection({:?}, number {})", self.index, self.number())
+    }
+}
