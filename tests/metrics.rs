@@ -66,7 +66,7 @@ impl Recorded {
             .filter(|((found, with), _)| *found == format!("lockkeeper_{name}") && has(with))
             .map(|(_, series)| Arc::clone(series))
             .collect();
-        assert!(!found.is_empty(), "there is no {name} with {labels:?}");
+        assert!(state.described.contains_key(&format!("lockkeeper_{name}")), "there is no {name}");
         found
     }
 
@@ -595,7 +595,6 @@ async fn every_handle_can_have_a_group() {
         assert_eq!(recorded.value("acquires_total", &labels), before + 1, "{labels:?}");
     }
     let recorded = &recorded;
-    granted(locks.rlock("a"), recorded, "rlock", "default").await;
     granted(locks.rlock("a").group("g").unwrap(), recorded, "rlock", "g").await;
     granted(locks.rlock("a").group("g").unwrap().group(String::from("h")).unwrap(), recorded, "rlock", "h")
         .await;
@@ -609,10 +608,16 @@ async fn every_handle_can_have_a_group() {
     let member = |name, group: &'static str| locks.rlock(name).group(group).unwrap();
     let same = MultiLock::new([member("a", "g"), member("b", "g")]).unwrap();
     granted(same, recorded, "multi", "g").await;
+    for kind in ["rlock", "fair", "read", "write"] {
+        let of_group =
+            |group: &str| !recorded.find("acquires_total", &[("type", kind), ("group", group)]).is_empty();
+        assert!(of_group("g") && !of_group("default"), "no {kind} without a group was used");
+    }
     let different = MultiLock::new([member("a", "g"), member("b", "h")]).unwrap();
     granted(different, recorded, "multi", "default").await;
     let named = MultiLock::new([member("a", "g"), locks.rlock("b")]).unwrap().group("all").unwrap();
     granted(named, recorded, "multi", "all").await;
+    granted(locks.rlock("a"), recorded, "rlock", "default").await;
     recorded.rests().await;
     drop((locks, owner));
     scene.end().await;

@@ -1,45 +1,64 @@
-//! How the things that are counted differ. `recorded.rs` has the labels, in the same order.
+//! How the things that are counted differ, and the labels for that.
 
-/// How an acquire ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Acquired {
-    Granted,
-    /// Another owner held the lock, and the call did not wait.
-    Busy,
-    /// Another owner held the lock for as long as the call waited.
-    TimedOut,
-    Error,
-    /// It was dropped before its end.
-    Cancelled,
+macro_rules! kinds {
+    ($($(#[$of_kinds:meta])* $kinds:ident { $($(#[$of_kind:meta])* $kind:ident = $label:literal,)* })*) => {$(
+        $(#[$of_kinds])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum $kinds {
+            $($(#[$of_kind])* $kind,)*
+        }
+
+        impl $kinds {
+            /// In the order of their numbers.
+            pub(super) const ALL: [Self; [$($label),*].len()] = [$(Self::$kind),*];
+
+            pub(crate) const fn label(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $label,)*
+                }
+            }
+        }
+    )*};
 }
 
-impl Acquired {
-    /// The names in metrics and spans.
-    pub(crate) const NAMES: [&'static str; 5] = ["granted", "busy", "timed_out", "error", "cancelled"];
-
-    pub(crate) const fn name(self) -> &'static str {
-        Self::NAMES[self as usize]
+kinds! {
+    /// How an acquire ended. Spans have these labels, too.
+    Acquired {
+        Granted = "granted",
+        /// Another owner held the lock, and the call did not wait.
+        Busy = "busy",
+        /// Another owner held the lock for as long as the call waited.
+        TimedOut = "timed_out",
+        Error = "error",
+        /// It was dropped before its end.
+        Cancelled = "cancelled",
     }
-}
 
-/// How a renewal of one hold ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Renewed {
-    Ok,
-    /// The server did not have the hold any more.
-    Gone,
-    /// It is tried again.
-    Failed,
-}
+    /// How a renewal of one hold ended.
+    Renewed {
+        Ok = "ok",
+        /// The server did not have the hold any more.
+        Gone = "gone",
+        /// It is tried again.
+        Failed = "failed",
+    }
 
-/// Why a hold was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LossCause {
-    NotRenewed,
-    /// The server did not have it any more.
-    Removed,
-    LeaseEnded,
-    MaxHold,
+    /// Why a hold was lost.
+    LossCause {
+        NotRenewed = "not_renewed",
+        /// The server did not have it any more.
+        Removed = "removed",
+        LeaseEnded = "lease_ended",
+        MaxHold = "max_hold",
+    }
+
+    /// How a command ended.
+    Answered {
+        Ok = "ok",
+        Refused = "refused",
+        Unanswered = "unanswered",
+        NotSent = "not_sent",
+    }
 }
 
 /// What a connection is for.
@@ -47,4 +66,13 @@ pub(crate) enum LossCause {
 pub(crate) enum ConnectionUse {
     Commands,
     Messages,
+}
+
+impl ConnectionUse {
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::Commands => "commands",
+            Self::Messages => "messages",
+        }
+    }
 }

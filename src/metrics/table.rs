@@ -1,6 +1,11 @@
 //! All metrics. `docs/operations.md` says what to do about each.
 
-use metrics::Unit;
+#![cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "nothing is recorded"))]
+
+use std::borrow::Cow;
+
+/// A label and its value.
+pub(super) type Labelled = (&'static str, Cow<'static, str>);
 
 /// A metric, as exporters show it.
 #[derive(Debug)]
@@ -16,6 +21,12 @@ pub(super) enum Kind {
     Counter,
     Gauge,
     Histogram,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Unit {
+    Count,
+    Seconds,
 }
 
 macro_rules! metrics {

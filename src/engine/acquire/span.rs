@@ -54,7 +54,7 @@ impl Drop for Acquiring {
         self.metrics.acquired(self.outcome);
         // A span that nobody wants would look for the field first.
         if !self.span.is_disabled() {
-            self.span.record("outcome", self.outcome.name());
+            self.span.record("outcome", self.outcome.label());
         }
     }
 }

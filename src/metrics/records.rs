@@ -1,4 +1,4 @@
-//! Records what happens with the crate `metrics`.
+//! What is recorded of clients, locks, holds and commands.
 
 use std::array::from_fn;
 use std::borrow::Cow;
@@ -6,23 +6,18 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use metrics::{Counter, Gauge, Histogram, Label};
 use tokio::time::Instant;
 
-use super::kinds::{Acquired, ConnectionUse, LossCause, Renewed};
-use super::table::{self, Kind, Metric};
+use super::instruments::{Counter, Gauge, Histogram, counter, describe, gauge, histogram};
+use super::kinds::{Acquired, Answered, ConnectionUse, LossCause, Renewed};
+use super::table::{self, Labelled, Metric};
 use crate::base::clock::{self, Moment};
 use crate::base::fault::Sent;
 use crate::base::sync::lock;
 use crate::protocol::LockType;
 
-// The labels of the kinds, each list in the order of the kinds. Those that spans have, too, are with their kinds.
-
-const CAUSES: [&str; 4] = ["not_renewed", "removed", "lease_ended", "max_hold"];
-const RENEWED: [&str; 3] = ["ok", "gone", "failed"];
-const CONNECTIONS: [&str; 2] = ["commands", "messages"];
-const ANSWERS: [&str; 4] = ["ok", "refused", "unanswered", "not_sent"];
-const UNANSWERED: usize = 2;
+/// Whether anything is recorded.
+const IS_RECORDING: bool = cfg!(feature = "metrics");
 
 /// The group of locks for which the user named none.
 const NO_GROUP: &str = "default";
@@ -36,7 +31,7 @@ pub(crate) struct OfClient {
 
 impl OfClient {
     pub(crate) fn new() -> Self {
-        describe();
+        describe(table::ALL);
         Self {
             without_group: from_fn(|_| OnceLock::new()),
             in_groups: Mutex::default(),
@@ -46,11 +41,17 @@ impl OfClient {
 
     /// The metrics of locks of this type without a group.
     pub(crate) fn of(&self, lock_type: LockType) -> OfLock {
+        if !IS_RECORDING {
+            return OfLock::default();
+        }
         self.without_group[lock_type as usize].get_or_init(|| OfLock::new(lock_type, None)).clone()
     }
 
     /// The metrics of locks of this type in a group.
     pub(crate) fn in_group(&self, lock_type: LockType, group: Cow<'static, str>) -> OfLock {
+        if !IS_RECORDING {
+            return OfLock::default();
+        }
         let new = || OfLock::new(lock_type, Some(group.clone()));
         lock(&self.in_groups).entry((lock_type, group.clone())).or_insert_with(new).clone()
     }
@@ -62,47 +63,64 @@ impl OfClient {
     }
 }
 
-/// The metrics of one type of lock and one group.
-#[derive(Clone)]
-pub(crate) struct OfLock(Arc<Series>);
+/// The metrics of one type of lock and one group. The default records nothing.
+#[derive(Clone, Default)]
+pub(crate) struct OfLock(Option<Arc<Locks>>);
+
+struct Locks {
+    lock_type: LockType,
+    group: Option<Cow<'static, str>>,
+    /// Made when a lock is used: a handle can get another group before.
+    series: OnceLock<Series>,
+}
 
 struct Series {
-    group: Option<Cow<'static, str>>,
-    acquires: [Counter; Acquired::NAMES.len()],
+    acquires: [Counter; Acquired::ALL.len()],
     acquire_time: Histogram,
     held_time: Histogram,
     holds: Gauge,
     waiters: Gauge,
-    lost: [Counter; CAUSES.len()],
-    renewals: [Counter; RENEWED.len()],
+    lost: [Counter; LossCause::ALL.len()],
+    renewals: [Counter; Renewed::ALL.len()],
     lateness: Histogram,
 }
 
-impl OfLock {
-    fn new(lock_type: LockType, group: Option<Cow<'static, str>>) -> Self {
-        let name = group.clone().unwrap_or(Cow::Borrowed(NO_GROUP));
-        let labels = [Label::from_static_parts("type", lock_type.name()), Label::new("group", name)];
-        Self(Arc::new(Series {
-            group,
-            acquires: counters(&table::ACQUIRES, &labels, "outcome", Acquired::NAMES),
+impl Locks {
+    fn make_series(&self) -> Series {
+        let group = self.group.clone().unwrap_or(Cow::Borrowed(NO_GROUP));
+        let labels: [Labelled; 2] = [("type", self.lock_type.name().into()), ("group", group)];
+        Series {
+            acquires: counters(&table::ACQUIRES, &labels, "outcome", Acquired::ALL.map(Acquired::label)),
             acquire_time: histogram(&table::ACQUIRE_TIME, &labels),
             held_time: histogram(&table::HELD_TIME, &labels),
             holds: gauge(&table::HOLDS, &labels),
             waiters: gauge(&table::WAITERS, &labels),
-            lost: counters(&table::LOST_HOLDS, &labels, "cause", CAUSES),
-            renewals: counters(&table::RENEWALS, &labels, "outcome", RENEWED),
+            lost: counters(&table::LOST_HOLDS, &labels, "cause", LossCause::ALL.map(LossCause::label)),
+            renewals: counters(&table::RENEWALS, &labels, "outcome", Renewed::ALL.map(Renewed::label)),
             lateness: histogram(&table::LATENESS, &labels),
-        }))
+        }
+    }
+}
+
+impl OfLock {
+    fn new(lock_type: LockType, group: Option<Cow<'static, str>>) -> Self {
+        Self(Some(Arc::new(Locks { lock_type, group, series: OnceLock::new() })))
     }
 
-    /// The group that the user named.
+    fn series(&self) -> Option<&Series> {
+        self.0.as_ref().map(|locks| locks.series.get_or_init(|| locks.make_series()))
+    }
+
+    /// The group that the user named. `None` without the feature `metrics`, too.
     pub(crate) fn group(&self) -> Option<&Cow<'static, str>> {
-        self.0.group.as_ref()
+        self.0.as_ref()?.group.as_ref()
     }
 
     /// An acquire ended.
     pub(crate) fn acquired(&self, outcome: Acquired) {
-        self.0.acquires[outcome as usize].increment(1);
+        if let Some(series) = self.series() {
+            series.acquires[outcome as usize].increment(1);
+        }
     }
 
     /// For a call that perhaps has to wait.
@@ -112,9 +130,11 @@ impl OfLock {
 
     /// An acquire that began at `start` was granted, and a hold begins. When the result is dropped, the hold ends at the latest.
     pub(crate) fn granted(&self, start: Moment, now: Moment) -> Held {
-        self.0.acquire_time.record(now.since(start));
-        self.0.holds.increment(1);
-        Held { of: Some(self.clone()), since: now, is_over: AtomicBool::new(false) }
+        if let Some(series) = self.series() {
+            series.acquire_time.record(now.since(start));
+            series.holds.increment(1);
+        }
+        Held { of: self.clone(), since: now, is_over: AtomicBool::new(false) }
     }
 }
 
@@ -127,23 +147,27 @@ pub(crate) struct Waiting<'a> {
 impl Waiting<'_> {
     /// From here on the call waits, until this value is dropped.
     pub(crate) fn begins(&mut self) {
-        if !std::mem::replace(&mut self.is_counted, true) {
-            self.of.0.waiters.increment(1);
+        if let Some(series) = self.of.series()
+            && !std::mem::replace(&mut self.is_counted, true)
+        {
+            series.waiters.increment(1);
         }
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if self.is_counted {
-            self.of.0.waiters.decrement(1);
+        if self.is_counted
+            && let Some(series) = self.of.series()
+        {
+            series.waiters.decrement(1);
         }
     }
 }
 
 /// A hold. The default is a hold that is not counted.
 pub(crate) struct Held {
-    of: Option<OfLock>,
+    of: OfLock,
     since: Moment,
     is_over: AtomicBool,
 }
@@ -151,7 +175,7 @@ pub(crate) struct Held {
 impl Held {
     /// The hold was given back, or is lost. Only the first call counts.
     pub(crate) fn ends(&self, now: Moment) {
-        let Some(OfLock(series)) = &self.of else { return };
+        let Some(series) = self.of.series() else { return };
         if !self.is_over.swap(true, Ordering::Relaxed) {
             series.holds.decrement(1);
             series.held_time.record(now.since(self.since));
@@ -159,7 +183,7 @@ impl Held {
     }
 
     pub(crate) fn is_lost(&self, cause: LossCause, now: Moment) {
-        if let Some(OfLock(series)) = &self.of {
+        if let Some(series) = self.of.series() {
             series.lost[cause as usize].increment(1);
         }
         self.ends(now);
@@ -168,13 +192,13 @@ impl Held {
 
 impl Default for Held {
     fn default() -> Self {
-        Self { of: None, since: Moment::PAST, is_over: AtomicBool::new(false) }
+        Self { of: OfLock::default(), since: Moment::PAST, is_over: AtomicBool::new(false) }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if !*self.is_over.get_mut() {
+        if self.of.0.is_some() && !*self.is_over.get_mut() {
             self.ends(clock::now());
         }
     }
@@ -193,17 +217,19 @@ struct Renewal {
 impl Renewing {
     pub(crate) fn begins(&mut self, hold: &Held, due: Moment) {
         if let Self(None) = self {
-            self.0 = hold.of.clone().map(|of| Renewal { of, due });
+            self.0 = hold.of.0.is_some().then(|| Renewal { of: hold.of.clone(), due });
         }
     }
 
     pub(crate) fn ends(&mut self, outcome: Renewed) {
-        let Some(Renewal { of, due }) = self.0.take() else { return };
-        of.0.renewals[outcome as usize].increment(1);
-        match outcome {
-            Renewed::Ok => of.0.lateness.record(clock::now().since(due)),
-            Renewed::Gone => {}
-            Renewed::Failed => self.0 = Some(Renewal { of, due }),
+        let Some(Renewal { of, due }) = &self.0 else { return };
+        let Some(series) = of.series() else { return };
+        series.renewals[outcome as usize].increment(1);
+        if outcome == Renewed::Ok {
+            series.lateness.record(clock::now().since(*due));
+        }
+        if outcome != Renewed::Failed {
+            self.0 = None;
         }
     }
 }
@@ -219,21 +245,21 @@ impl Drop for Undoing {
 
 /// The commands to one server.
 pub(crate) struct Commands {
-    answers: [Counter; ANSWERS.len()],
+    answers: [Counter; Answered::ALL.len()],
     round_trip: Histogram,
 }
 
 impl Commands {
     pub(crate) fn new() -> Self {
         Self {
-            answers: counters(&table::COMMANDS, &[], "outcome", ANSWERS),
+            answers: counters(&table::COMMANDS, &[], "outcome", Answered::ALL.map(Answered::label)),
             round_trip: histogram(&table::ROUND_TRIP, &[]),
         }
     }
 
     /// A command is sent. If the result is dropped before it ends, nobody waits for the answer.
     pub(crate) const fn sends(&self, start: Instant) -> Command<'_> {
-        Command { of: self, start, answer: UNANSWERED }
+        Command { of: self, start, answered: Answered::Unanswered }
     }
 }
 
@@ -241,24 +267,25 @@ impl Commands {
 pub(crate) struct Command<'a> {
     of: &'a Commands,
     start: Instant,
-    answer: usize,
+    answered: Answered,
 }
 
 impl Command<'_> {
     pub(crate) fn ends(mut self, result: Result<(), Sent>) {
-        self.answer = match result {
-            Ok(()) => 0,
-            Err(Sent::Refused) => 1,
-            Err(Sent::Unknown) => UNANSWERED,
-            Err(Sent::No) => 3,
+        self.answered = match result {
+            Ok(()) => Answered::Ok,
+            Err(Sent::Refused) => Answered::Refused,
+            Err(Sent::Unknown) => Answered::Unanswered,
+            Err(Sent::No) => Answered::NotSent,
         };
     }
 }
 
 impl Drop for Command<'_> {
     fn drop(&mut self) {
-        self.of.answers[self.answer].increment(1);
-        if self.answer < UNANSWERED {
+        self.of.answers[self.answered as usize].increment(1);
+        let has_answer = matches!(self.answered, Answered::Ok | Answered::Refused);
+        if IS_RECORDING && has_answer {
             self.of.round_trip.record(self.start.elapsed());
         }
     }
@@ -269,8 +296,7 @@ pub(crate) struct Reconnects(Counter);
 
 impl Reconnects {
     pub(crate) fn of(connections: ConnectionUse) -> Self {
-        let label = Label::from_static_parts("connection", CONNECTIONS[connections as usize]);
-        Self(counter(&table::RECONNECTS, vec![label]))
+        Self(counter(&table::RECONNECTS, &[("connection", connections.label().into())]))
     }
 
     pub(crate) fn count(&self) {
@@ -278,34 +304,12 @@ impl Reconnects {
     }
 }
 
-fn describe() {
-    for &Metric { name, kind, unit, description } in table::ALL {
-        match kind {
-            Kind::Counter => metrics::describe_counter!(name, unit, description),
-            Kind::Gauge => metrics::describe_gauge!(name, unit, description),
-            Kind::Histogram => metrics::describe_histogram!(name, unit, description),
-        }
-    }
-}
-
-fn counter(metric: &Metric, labels: Vec<Label>) -> Counter {
-    metrics::counter!(metric.name, labels)
-}
-
 /// A counter for each value of one more label.
 fn counters<const LEN: usize>(
     metric: &Metric,
-    labels: &[Label],
+    labels: &[Labelled],
     name: &'static str,
     values: [&'static str; LEN],
 ) -> [Counter; LEN] {
-    values.map(|value| counter(metric, [labels, &[Label::from_static_parts(name, value)]].concat()))
-}
-
-fn gauge(metric: &Metric, labels: &[Label]) -> Gauge {
-    metrics::gauge!(metric.name, labels.to_vec())
-}
-
-fn histogram(metric: &Metric, labels: &[Label]) -> Histogram {
-    metrics::histogram!(metric.name, labels.to_vec())
+    values.map(|value| counter(metric, &[labels, &[(name, value.into())]].concat()))
 }
