@@ -8,10 +8,9 @@ mod leader;
 mod locks;
 #[cfg(feature = "memory")]
 pub mod memory;
-mod metrics;
 mod protocol;
-mod report;
 mod store;
+mod telemetry;
 
 pub use api::client::LockClient;
 pub use api::owner::Owner;

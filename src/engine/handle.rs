@@ -18,9 +18,9 @@ use crate::base::error::{Error, LockId, Result};
 use crate::engine::grant::owner_grants::OwnerGrants;
 use crate::engine::hold::min_hold::Keep;
 use crate::engine::hold::terms::Terms;
-use crate::metrics::{OfLock, parse_group};
 use crate::protocol::{LockType, Protocol};
 use crate::store::Identity;
+use crate::telemetry::{OfLock, parse_group};
 
 /// The content of every public lock handle.
 #[allow(unnameable_types, unreachable_pub, reason = "the sealed part of a public trait returns it")]

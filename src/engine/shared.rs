@@ -23,9 +23,9 @@ use crate::engine::upkeep::recent_releases::Releases;
 use crate::engine::upkeep::renewal::Renewal;
 use crate::engine::upkeep::scheduler::Scheduler;
 use crate::engine::wait::queue::WaitQueues;
-use crate::metrics::OfClient;
-use crate::report::Limit;
 use crate::store::{OpenError, Source, SourceError, Store};
+use crate::telemetry::OfClient;
+use crate::telemetry::report::Limit;
 
 /// What all handles and guards of one client share.
 pub(crate) struct Engine {

@@ -15,7 +15,7 @@ use crate::base::jitter::Backoff;
 use crate::engine::Engine;
 use crate::locks::FencedLock;
 use crate::locks::guard::FencedGuard;
-use crate::report::Limit;
+use crate::telemetry::report::Limit;
 
 /// For how long a candidate that stepped down leaves the leadership to others. They are woken by a message.
 const REST: Duration = Duration::from_secs(1);

@@ -6,6 +6,7 @@ use crate::base::error::Result;
 use crate::engine::{self, Acquiring, Caller, Handle, Patience};
 use crate::locks::guard::{LockGuard, OfHeld};
 use crate::locks::info::RemainingLease;
+use crate::telemetry::inside;
 
 /// The methods that every type of lock has.
 ///
@@ -65,7 +66,7 @@ pub(crate) async fn acquire<G: OfHeld>(
     caller: Caller,
 ) -> Result<Option<G>> {
     let acquiring = Acquiring::begin(handle, patience);
-    let held = engine::inside(acquiring.span(), pin!(engine::acquire(handle, patience, caller))).await;
+    let held = inside(acquiring.span(), pin!(engine::acquire(handle, patience, caller))).await;
     acquiring.ends(handle, patience, &held);
     Ok(held?.map(G::of))
 }

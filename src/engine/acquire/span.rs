@@ -9,7 +9,7 @@ use crate::base::error::Result;
 use crate::engine::acquire::Patience;
 use crate::engine::handle::Handle;
 use crate::engine::hold::held::HeldLock;
-use crate::metrics::{Acquired, OfLock};
+use crate::telemetry::{Acquired, OfLock};
 
 /// An acquire under way. If it is dropped before it ends, the acquire was cancelled.
 pub(crate) struct Acquiring {

@@ -230,7 +230,7 @@ mod tests {
     use super::*;
     use crate::engine::hold::Term;
     use crate::engine::lock_ref::Subject;
-    use crate::metrics::Held;
+    use crate::telemetry::Held;
 
     fn hold(desired: &mut Desired, owner: OwnerKey, end: Moment) -> Arc<Hold> {
         let hold = Arc::new(Hold::new([end], 1, Term::default(), Subject::default(), Held::default()));

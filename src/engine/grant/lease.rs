@@ -2,7 +2,7 @@
 
 use crate::base::clock::Moment;
 use crate::engine::upkeep::scheduler::Slot;
-use crate::metrics::Renewing;
+use crate::telemetry::Renewing;
 
 #[derive(Default)]
 pub(crate) struct Lease {

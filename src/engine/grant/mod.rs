@@ -43,11 +43,11 @@ use crate::base::jitter;
 use crate::base::sync::lock;
 use crate::engine::upkeep::scheduler::Key;
 use crate::engine::wait::queue::{Receivers, WaitQueue};
-use crate::metrics::Renewed;
 use crate::protocol::{
     AcquireReply, Arg, Batch, Call, HolderRef, ReleaseReply, Row, Waits, millis, parse_renewal,
 };
 use crate::store::Connection;
+use crate::telemetry::Renewed;
 
 /// The shortest time that Redis can count.
 const SHORTEST: Duration = Duration::from_millis(1);

@@ -14,7 +14,7 @@ use crate::base::fault::{Fault, Sent};
 use crate::base::jitter::Backoff;
 use crate::base::sync::lock;
 use crate::engine::upkeep::background::{Job, Refused};
-use crate::metrics::Undoing;
+use crate::telemetry::Undoing;
 
 /// The pauses while the server gives no answer.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));

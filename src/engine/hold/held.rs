@@ -14,9 +14,9 @@ use crate::engine::hold::Hold;
 use crate::engine::hold::lease;
 use crate::engine::hold::min_hold::Keep;
 use crate::engine::hold::release::{MemberHold, Releasing};
-use crate::engine::inside::inside;
 use crate::engine::per_member::PerMember;
 use crate::engine::retry::Tries;
+use crate::telemetry::inside;
 
 /// One hold on a lock. Dropping it releases the lock in the background.
 pub(crate) struct HeldLock {

@@ -19,7 +19,7 @@ use super::per_member::PerMember;
 use crate::base::clock::{self, Moment};
 use crate::base::error::LockId;
 use crate::engine::hold::lease::quorum_deadline;
-use crate::metrics::{self, LossCause};
+use crate::telemetry::{self, LossCause};
 
 /// How often a waiter for a loss reads the clock: timers stop while the host is suspended.
 const LOOK: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ pub(crate) struct Hold {
     subject: Subject,
     /// [`HELD`], [`GIVEN_BACK`] or [`REPORTED`].
     report: AtomicU8,
-    metrics: metrics::Held,
+    metrics: telemetry::Held,
     /// If somebody wants it. Boxed, because a process can have many holds.
     span: OnceLock<Box<Span>>,
 }
@@ -72,7 +72,7 @@ impl Hold {
         quorum: usize,
         term: Term,
         subject: Subject,
-        metrics: metrics::Held,
+        metrics: telemetry::Held,
     ) -> Self {
         let cap = |deadline: Moment| term.ends.map_or(deadline, |ends| ends.min(deadline));
         let deadlines = deadlines.into_iter().map(|deadline| AtomicU64::new(cap(deadline).as_nanos()));
@@ -106,7 +106,7 @@ impl Hold {
         (0..self.deadlines.len()).filter(|&member| self.is_live(member, now)).count() < self.quorum
     }
 
-    pub(crate) const fn metrics(&self) -> &metrics::Held {
+    pub(crate) const fn metrics(&self) -> &telemetry::Held {
         &self.metrics
     }
 
@@ -274,7 +274,7 @@ mod tests {
 
     fn held(deadlines: impl IntoIterator<Item = Moment>, quorum: usize, ends: Option<Moment>) -> Hold {
         let term = Term { is_watched: true, ends, is_bounded: false };
-        Hold::new(deadlines, quorum, term, Subject::default(), metrics::Held::default())
+        Hold::new(deadlines, quorum, term, Subject::default(), telemetry::Held::default())
     }
 
     #[test]

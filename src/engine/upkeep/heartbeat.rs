@@ -14,8 +14,8 @@ use crate::base::jitter;
 use crate::engine::grant::Grant;
 use crate::engine::upkeep::scheduler::{Duty, Key};
 use crate::protocol::{PlaceReply, parse_heartbeat};
-use crate::report::Limit;
 use crate::store::Store;
+use crate::telemetry::report::Limit;
 
 /// Ticks for each period.
 const TICKS: u32 = 16;

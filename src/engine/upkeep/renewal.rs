@@ -16,8 +16,8 @@ use crate::base::jitter;
 use crate::engine::grant::Grant;
 use crate::engine::upkeep::scheduler::{Duty, Key};
 use crate::protocol::{millis, parse_renewal};
-use crate::report::Limit;
 use crate::store::Store;
+use crate::telemetry::report::Limit;
 
 /// Ticks for each period.
 const TICKS: u32 = 16;

@@ -15,8 +15,8 @@ use crate::base::config::LockConfig;
 use crate::base::fault::Fault;
 use crate::engine::grant::offer::Offer;
 use crate::engine::upkeep::background::Background;
-use crate::metrics::Waiting;
 use crate::store::Store;
+use crate::telemetry::Waiting;
 
 /// A timer can fire early by the clock of the deadlines. Then the waiter waits for this long.
 const TICK: Duration = Duration::from_millis(1);

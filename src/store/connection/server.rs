@@ -32,10 +32,10 @@ use crate::base::credentials::Login;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::sync::{Watched, lock};
 use crate::base::task;
-use crate::metrics::{Commands, ConnectionUse, Reconnects};
 use crate::protocol::{Call, Reply};
-use crate::report::Limit;
 use crate::store::task::Task;
+use crate::telemetry::report::Limit;
+use crate::telemetry::{Commands, ConnectionUse, Reconnects};
 
 pub(crate) use connection::Connection;
 

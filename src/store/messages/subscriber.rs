@@ -20,9 +20,9 @@ use crate::base::config::LockConfig;
 use crate::base::credentials::Login;
 use crate::base::jitter::Backoff;
 use crate::base::task;
-use crate::metrics::{ConnectionUse, Reconnects};
-use crate::report::Limit;
 use crate::store::connection::{Endpoint, MessageDial, TopologyLink};
+use crate::telemetry::report::Limit;
+use crate::telemetry::{ConnectionUse, Reconnects};
 
 /// While there is a subscription, the task sends a `PING` this often.
 const PING_EVERY: Duration = Duration::from_secs(1);

@@ -1,4 +1,6 @@
-//! What is counted and timed, for the feature `metrics`. Only this room knows the crate of that name.
+//! What is seen from outside: what is counted and timed, futures inside of spans, and a limit for events that repeat.
+//!
+//! Only this room knows the crate `metrics`, which the feature of that name brings.
 //!
 //! Without the feature, `no_instruments.rs` stands for `instruments.rs`, and nothing is kept for a lock or a hold.
 //!
@@ -6,12 +8,15 @@
 //! acquired, and the recorder has to be installed before the client connects.
 
 mod group;
+mod inside;
 #[cfg_attr(not(feature = "metrics"), path = "no_instruments.rs")]
 mod instruments;
 mod kinds;
 mod records;
+pub(crate) mod report;
 mod table;
 
 pub(crate) use group::parse_group;
+pub(crate) use inside::inside;
 pub(crate) use kinds::{Acquired, ConnectionUse, LossCause, Renewed};
 pub(crate) use records::{Commands, Held, OfClient, OfLock, Reconnects, Renewing, Undoing, Waiting};
