@@ -3,6 +3,7 @@
 //! Nothing here undoes anything: a pending hold is undone when it is dropped, wherever that happens. So at its time limit a call
 //! only drops a future, and a cancelled call does the same.
 
+mod decision;
 mod others;
 mod round;
 pub(crate) mod span;
@@ -15,7 +16,8 @@ use std::time::Duration;
 use tokio::task::consume_budget;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::engine::acquire::round::{Members, Round};
+use decision::{Next, Reason, Waiting, next};
+use round::{Members, Round};
 
 use super::grant::Caller;
 use super::handle::Handle;
@@ -26,7 +28,7 @@ use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter;
 use crate::engine::hold::held::HeldLock;
 use crate::engine::hold::release::Releasing;
-use crate::engine::wait::waiter::{Answers, Waiter, elapsed};
+use crate::engine::wait::waiter::{Waiter, elapsed};
 
 /// How long a call waits for a lock that another owner holds.
 #[derive(Clone, Copy, Debug)]
@@ -61,10 +63,19 @@ pub(crate) async fn acquire(
 #[derive(Clone, Copy)]
 struct Limits {
     /// If it is known that another owner holds the lock.
-    held: Instant,
+    contended: Instant,
     /// If nobody answered yet. Without an answer the caller cannot be told whether the lock is held, so the call lasts at least
     /// for the time limit of one command.
     unanswered: Instant,
+}
+
+/// What a waiter does when its time has come.
+enum Turn {
+    Attempt,
+    /// Another owner of this client gave it the lock.
+    HasLock,
+    /// The time of the call is up.
+    TimeIsUp,
 }
 
 /// An acquire of one handle.
@@ -97,76 +108,76 @@ impl<'a> Acquisition<'a> {
         let mut waits = (!self.is_try && !self.members.is_reentry()).then(|| self.join(0));
         loop {
             if let Some((_, waiter)) = &mut waits {
-                if !self.wait(waiter).await? {
-                    return self.end_of_time(waits).await;
+                match self.turn(waiter).await? {
+                    Turn::Attempt => waiter.attempts(),
+                    Turn::HasLock => return self.has_lock(waits).map(Some),
+                    Turn::TimeIsUp => return self.end_of_time(waits).await,
                 }
-                if waiter.has_offer() {
-                    // A timer and the hold can come together. Then the next waiter gets the hold.
-                    let is_late = self.limits.is_some_and(|limits| limits.held <= Instant::now());
-                    if is_late && waiter.is_answered() {
-                        return self.end_of_time(waits).await;
-                    }
-                }
-                if let Some(offer) = waiter.take_offer()
-                    && self.members.accept(offer)
-                {
-                    return self.has_lock(waits).map(Some);
-                }
-                if self.members.join_readers() {
-                    return self.has_lock(waits).map(Some);
-                }
-                waiter.attempts();
             }
-            let waits_for = waits.as_ref().map(|(member, _)| *member);
-            let answers = self.limits.and(waits.as_ref()).map(|(_, waiter)| waiter.answers());
-            let Some(round) = self.attempt(waits_for, answers).await? else {
+            let Some(round) = self.attempt(waits.as_ref()).await? else {
                 return self.end_of_time(waits).await;
             };
-            let may_run_late = self.members.may_run_late();
-            match (round, &mut waits) {
-                (Round::Granted, waits) => return self.granted(waits.take()).map(Some),
-                (Round::Refused { .. }, _) if self.is_try => return Ok(None),
-                (Round::Refused { member, left }, Some((waits_for, waiter)))
-                    if *waits_for == member && waiter.is_woken_by(&self.members.wake_channel(member)) =>
-                {
-                    waiter.refused(left, may_run_late);
-                    pauses = Pauses::START;
-                    if suspects_at.is_some_and(|at| at < clock::now()) {
-                        suspects_at = None;
-                        self.members.warn_of_own_hold(member);
+            let waiting = waits.as_ref().map(|(member, waiter)| Waiting {
+                member: *member,
+                is_woken: waiter.is_woken_by(&self.members.wake_channel(*member)),
+            });
+            match next(round, waiting, self.is_try) {
+                Next::Done => return self.granted(waits).map(Some),
+                Next::Busy => return Ok(None),
+                Next::Fail(fault) => return Err(self.error(fault)),
+                Next::Retry(_) if handle.is_closing() => return Err(Error::Closed),
+                Next::Retry(fault) => tries.again(fault).await.map_err(|fault| self.error(fault))?,
+                Next::MoveTo(member, reason) => {
+                    let (_, waiter) = waits.insert(self.join(member));
+                    let _ = self.tell(waiter, &reason, &mut pauses); // so it need not attempt before it is woken
+                }
+                Next::Stay(reason) => {
+                    let Some((member, waiter)) = &waits else { continue };
+                    let failing = self.tell(waiter, &reason, &mut pauses);
+                    match reason {
+                        Reason::Fault(fault)
+                            if self.limits.is_none() && failing > handle.config().retry_timeout() =>
+                        {
+                            return Err(self.error(fault));
+                        }
+                        Reason::Held(_) if suspects_at.is_some_and(|at| at < clock::now()) => {
+                            suspects_at = None;
+                            self.members.warn_of_own_hold(*member);
+                        }
+                        _ => {}
                     }
-                }
-                // Refused by a member for which this call does not wait yet.
-                (Round::Refused { member, left }, waits) => {
-                    let (member, waiter) = self.join(member);
-                    waiter.refused(left, may_run_late); // so it need not attempt before it is woken
-                    *waits = Some((member, waiter));
-                }
-                // The call leaves its queue: the other waiters in it must neither be delayed by the server of another member, nor
-                // report its fault as theirs.
-                (Round::Failed { member, fault }, waits @ Some(_))
-                    if waits.as_ref().is_some_and(|(waits_for, _)| *waits_for != member) =>
-                {
-                    if !fault.is_transient() {
-                        return Err(self.error(fault));
-                    }
-                    let (member, waiter) = self.join(member);
-                    waiter.failed(&fault, pauses.after(&fault), may_run_late);
-                    *waits = Some((member, waiter));
-                }
-                (Round::Failed { fault, .. }, Some((_, waiter))) => {
-                    let failing = waiter.failed(&fault, pauses.after(&fault), may_run_late);
-                    let gives_up = self.limits.is_none() && failing > handle.config().retry_timeout();
-                    if gives_up || !fault.is_transient() {
-                        return Err(self.error(fault));
-                    }
-                }
-                (Round::Failed { .. }, None) if handle.is_closing() => return Err(Error::Closed),
-                (Round::Failed { fault, .. }, None) => {
-                    tries.again(fault).await.map_err(|fault| self.error(fault))?;
                 }
             }
         }
+    }
+
+    /// Tells a queue how a round ended. Returns for how long attempts there have been failing.
+    fn tell(&self, waiter: &Waiter<'_>, reason: &Reason, pauses: &mut Pauses) -> Duration {
+        let may_run_late = self.members.may_run_late();
+        match reason {
+            Reason::Held(left) => {
+                waiter.refused(*left, may_run_late);
+                *pauses = Pauses::START;
+                Duration::ZERO
+            }
+            Reason::Fault(fault) => waiter.failed(fault, pauses.after(fault), may_run_late),
+        }
+    }
+
+    /// Waits until it is time to attempt, unless another owner of this client gives the lock.
+    async fn turn(&mut self, waiter: &mut Waiter<'_>) -> Result<Turn> {
+        if !self.wait(waiter).await? {
+            return Ok(Turn::TimeIsUp);
+        }
+        if waiter.has_offer() {
+            // A timer and the hold can come together. Then the next waiter gets the hold.
+            let is_late = self.limits.is_some_and(|limits| limits.contended <= Instant::now());
+            if is_late && waiter.is_answered() {
+                return Ok(Turn::TimeIsUp);
+            }
+        }
+        let is_given = waiter.take_offer().is_some_and(|offer| self.members.accept(offer));
+        Ok(if is_given || self.members.join_readers() { Turn::HasLock } else { Turn::Attempt })
     }
 
     /// The server granted the lock to the call.
@@ -234,7 +245,7 @@ impl<'a> Acquisition<'a> {
             }
         });
         let is_time = match (self.limits, answers) {
-            (Some(limits), Some(answers)) => limits.hold(|| answers.is_answered(), next).await.is_some(),
+            (Some(limits), Some(answers)) => limits.run(|| answers.is_answered(), next).await.is_some(),
             _ => {
                 next.await;
                 true
@@ -246,13 +257,15 @@ impl<'a> Acquisition<'a> {
     }
 
     /// Attempts each member once. `None`: the time of the call is up.
-    async fn attempt(&mut self, waits_for: Option<usize>, answers: Option<Answers>) -> Result<Option<Round>> {
+    async fn attempt(&mut self, waits: Option<&(usize, Waiter<'_>)>) -> Result<Option<Round>> {
+        let waits_for = waits.map(|(member, _)| *member);
+        let answers = self.limits.and(waits).map(|(_, waiter)| waiter.answers());
         let Some(limits) = self.limits else { return self.members.round(waits_for).await.map(Some) };
         let round = {
             let round = pin!(self.members.round(waits_for));
             match answers {
-                Some(answers) => limits.hold(|| answers.is_answered(), round).await,
-                None => timeout_at(limits.held.max(limits.unanswered), round).await.ok(),
+                Some(answers) => limits.run(|| answers.is_answered(), round).await,
+                None => timeout_at(limits.contended.max(limits.unanswered), round).await.ok(),
             }
         };
         match round {
@@ -305,19 +318,19 @@ impl Limits {
             argument: "wait",
             problem: "is longer than the clock can count".to_owned(),
         };
-        let held = start.checked_add(wait).ok_or_else(too_long)?;
+        let contended = start.checked_add(wait).ok_or_else(too_long)?;
         let config = handle.config();
         let of_replicas = config.sync().map_or(Duration::ZERO, |sync| sync.timeout);
-        Ok(Some(Self { held, unanswered: start + config.command_timeout() + of_replicas }))
+        Ok(Some(Self { contended, unanswered: start + config.command_timeout() + of_replicas }))
     }
 
     /// Runs a step until the time is up.
-    async fn hold<F: Future>(
+    async fn run<F: Future>(
         self,
         is_answered: impl Fn() -> bool,
         mut step: Pin<&mut F>,
     ) -> Option<F::Output> {
-        match timeout_at(self.held, &mut step).await {
+        match timeout_at(self.contended, &mut step).await {
             Ok(output) => Some(output),
             Err(_) if is_answered() => None,
             Err(_) => timeout_at(self.unanswered, step).await.ok(),
@@ -331,7 +344,7 @@ async fn release_ended(ended: Releasing, handle: &Handle, limits: Option<Limits>
     let enough = handle.config().command_timeout() / 2;
     let released = timeout(enough, ended.reconcile_but(handle.spare()));
     let _ = match limits {
-        Some(limits) => timeout_at(limits.held.max(limits.unanswered), released).await.ok(),
+        Some(limits) => timeout_at(limits.contended.max(limits.unanswered), released).await.ok(),
         None => Some(released.await),
     };
 }

@@ -59,6 +59,7 @@ pub(crate) struct PendingMember {
 }
 
 /// The outcome of one attempt on each member.
+#[derive(Debug)]
 pub(crate) enum Round {
     /// A quorum of the members was granted.
     Granted,
