@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use lockkeeper_testkit::lua;
+
 use crate::trace::Script;
 
 /// The queue of each lock on each server.
@@ -56,7 +58,7 @@ impl Queues {
         let owner = script.arg(0);
         match verb {
             "acquire.lua" => match reply {
-                b":-4\r\n" => {
+                reply if reply.strip_suffix(b"\r\n") == Some(named("QUEUED").as_bytes()) => {
                     let allowance: u64 = script.arg(2).parse().unwrap_or(0);
                     queue.retain(|waiter| waiter.owner != owner);
                     seen.insert(owner.to_owned());
@@ -78,11 +80,11 @@ impl Queues {
             "release.lua" if script.arg(1) == "0" => queue.retain(|waiter| waiter.owner != owner),
             "heartbeat.lua" if reply.starts_with(b"*") => {
                 let allowance: u64 = script.arg(0).parse().unwrap_or(0);
-                let replies = String::from_utf8_lossy(reply);
+                let (replies, lost) = (String::from_utf8_lossy(reply), named("LOST"));
                 let replies = replies.split("\r\n").skip(1);
                 for (owner, reply) in script.arg(2).split(' ').zip(replies) {
                     match queue.iter_mut().find(|waiter| waiter.owner == owner) {
-                        Some(waiter) if reply != ":0" => waiter.alive_until = now + lives(allowance),
+                        Some(waiter) if reply != lost => waiter.alive_until = now + lives(allowance),
                         _ => queue.retain(|waiter| waiter.owner != owner),
                     }
                 }
@@ -91,6 +93,11 @@ impl Queues {
         }
         None
     }
+}
+
+/// A reply of a script, as the server sends it.
+fn named(reply: &str) -> String {
+    format!(":{}", lua::reply(reply))
 }
 
 fn lives(allowance: u64) -> Duration {
