@@ -667,7 +667,8 @@ impl Client {
             }
             Knowledge::Unknown | Knowledge::Open => {}
         }
-        for waiter in machine.waiters.values_mut() {
+        let front = machine.waiters.front.as_mut().map(|(_, waiter)| waiter);
+        for waiter in front.into_iter().chain(machine.waiters.behind.values_mut()) {
             shift(&mut waiter.joined_at);
             waiter.attempt_by.as_mut().map(|at| {
                 shift(at);

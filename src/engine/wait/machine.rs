@@ -105,6 +105,53 @@ struct Waiter {
     joined_at: Moment,
 }
 
+/// The waiters in their order. The one in front stands apart, because mostly there is no other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Waiters {
+    front: Option<(Ticket, Waiter)>,
+    behind: BTreeMap<Ticket, Waiter>,
+}
+
+impl Waiters {
+    fn len(&self) -> usize {
+        usize::from(self.front.is_some()) + self.behind.len()
+    }
+
+    /// Adds a waiter at the end.
+    fn push(&mut self, ticket: Ticket, waiter: Waiter) {
+        match &self.front {
+            None => self.front = Some((ticket, waiter)),
+            Some(_) => drop(self.behind.insert(ticket, waiter)),
+        }
+    }
+
+    fn get(&self, ticket: Ticket) -> Option<&Waiter> {
+        match &self.front {
+            Some((front, waiter)) if *front == ticket => Some(waiter),
+            _ => self.behind.get(&ticket),
+        }
+    }
+
+    fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiter> {
+        match &mut self.front {
+            Some((front, waiter)) if *front == ticket => Some(waiter),
+            _ => self.behind.get_mut(&ticket),
+        }
+    }
+
+    fn remove(&mut self, ticket: Ticket) -> Option<Waiter> {
+        if self.front() != Some(ticket) {
+            return self.behind.remove(&ticket);
+        }
+        let next = self.behind.pop_first();
+        std::mem::replace(&mut self.front, next).map(|(_, waiter)| waiter)
+    }
+
+    fn front(&self) -> Option<Ticket> {
+        self.front.as_ref().map(|(front, _)| *front)
+    }
+}
+
 /// Whether messages about the lock arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Messages {
@@ -156,7 +203,7 @@ impl<O> Effects<O> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Machine<O, F> {
     rules: Rules,
-    waiters: BTreeMap<Ticket, Waiter>,
+    waiters: Waiters,
     next: Ticket,
     attempting: usize,
     /// Waiters that cannot take a hold of another owner. The order is first come, first served, so while there is one, nothing is
@@ -194,7 +241,7 @@ impl<O, F: Clone> Machine<O, F> {
     pub(crate) const fn new(rules: Rules) -> Self {
         Self {
             rules,
-            waiters: BTreeMap::new(),
+            waiters: Waiters { front: None, behind: BTreeMap::new() },
             next: 0,
             attempting: 0,
             unable: 0,
@@ -229,7 +276,7 @@ impl<O, F: Clone> Machine<O, F> {
         let ticket = self.next;
         self.next += 1;
         let waiter = Waiter { state, is_able, attempt_by: None, calls: self.calls, joined_at: now };
-        self.waiters.insert(ticket, waiter);
+        self.waiters.push(ticket, waiter);
         self.unable += usize::from(!is_able);
         if self.waiters.len() > 1 {
             self.attempted_at.get_or_insert(now);
@@ -279,7 +326,7 @@ impl<O, F: Clone> Machine<O, F> {
             Messages::Arrive => Some(self.rules.poll),
             _ => Some(self.rules.poll_without_messages.min(self.rules.poll)),
         };
-        let Some(waiter) = self.waiters.get_mut(&ticket) else { return NEVER };
+        let Some(waiter) = self.waiters.get_mut(ticket) else { return NEVER };
         if waiter.attempt_by.is_some() {
             return now; // perhaps it has the lock already
         }
@@ -297,14 +344,14 @@ impl<O, F: Clone> Machine<O, F> {
 
     /// When a waiter behind others attempts.
     fn acts_at(&self, ticket: Ticket) -> Moment {
-        let joined_at = self.waiters.get(&ticket).map_or(NEVER, |waiter| waiter.joined_at);
+        let joined_at = self.waiters.get(ticket).map_or(NEVER, |waiter| waiter.joined_at);
         let overlooked = self.attempted_at.unwrap_or(joined_at).plus(self.rules.overlooked);
         self.own_time(ticket).min(overlooked)
     }
 
     /// When a waiter attempts wherever it stands.
     fn own_time(&self, ticket: Ticket) -> Moment {
-        let Some(waiter) = self.waiters.get(&ticket) else { return NEVER };
+        let Some(waiter) = self.waiters.get(ticket) else { return NEVER };
         let for_answer = match waiter.state {
             State::First => return Moment::PAST,
             _ if waiter.calls != self.calls => return Moment::PAST,
@@ -320,7 +367,7 @@ impl<O, F: Clone> Machine<O, F> {
         let is_for_it = self.rules.is_shared || self.is_front(ticket);
         let dropped = if is_for_it { self.take() } else { None };
         let calls = self.calls;
-        if let Some(waiter) = self.waiters.get_mut(&ticket) {
+        if let Some(waiter) = self.waiters.get_mut(ticket) {
             waiter.state = State::Attempting;
             waiter.attempt_by = None;
             waiter.calls = calls;
@@ -366,7 +413,7 @@ impl<O, F: Clone> Machine<O, F> {
     fn ends_attempt(&mut self, ticket: Ticket, again_at: Option<Moment>) {
         // The front attempts again anyway.
         let attempt_by = again_at.filter(|_| !self.is_front(ticket));
-        if let Some(waiter) = self.waiters.get_mut(&ticket) {
+        if let Some(waiter) = self.waiters.get_mut(ticket) {
             if waiter.state == State::Attempting {
                 self.attempting -= 1;
             }
@@ -383,7 +430,7 @@ impl<O, F: Clone> Machine<O, F> {
     /// A waiter leaves with the lock, which it has for this lease.
     pub(crate) fn leaves_with_lock(&mut self, ticket: Ticket, lease: Duration, now: Moment) -> Effects<O> {
         let was_attempting = self.remove(ticket) == Some(State::Attempting);
-        if self.waiters.is_empty() {
+        if self.is_empty() {
             return self.ends();
         }
         if self.rules.is_shared {
@@ -407,11 +454,11 @@ impl<O, F: Clone> Machine<O, F> {
             // The wake-up that led to its attempt.
             self.is_woken = true;
         }
-        if self.waiters.is_empty() { self.ends() } else { Effects::wakes(Wakes::Front) }
+        if self.is_empty() { self.ends() } else { Effects::wakes(Wakes::Front) }
     }
 
     fn remove(&mut self, ticket: Ticket) -> Option<State> {
-        let waiter = self.waiters.remove(&ticket)?;
+        let waiter = self.waiters.remove(ticket)?;
         self.unable -= usize::from(!waiter.is_able);
         self.attempting -= usize::from(waiter.state == State::Attempting);
         Some(waiter.state)
@@ -422,15 +469,15 @@ impl<O, F: Clone> Machine<O, F> {
     }
 
     fn is_front(&self, ticket: Ticket) -> bool {
-        self.waiters.first_key_value().is_some_and(|(front, _)| *front == ticket)
+        self.waiters.front() == Some(ticket)
     }
 
     pub(crate) fn front(&self) -> Option<Ticket> {
-        self.waiters.first_key_value().map(|(front, _)| *front)
+        self.waiters.front()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.waiters.is_empty()
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.waiters.front.is_none()
     }
 
     /// Whether others wait than one.
@@ -504,7 +551,7 @@ impl<O, F: Clone> Machine<O, F> {
         let is_polled = self.woken_at.is_none_or(|at| now.since(at) < self.rules.stalled);
         // While somebody attempts, or after a message, the server has perhaps granted the lock anew.
         let is_certain = self.attempting == 0 && !self.is_disturbed;
-        if self.waiters.is_empty() || self.unable > 0 || self.offered.is_some() || !is_polled || !is_certain {
+        if self.is_empty() || self.unable > 0 || self.offered.is_some() || !is_polled || !is_certain {
             return false;
         }
         let hand_over_time = if self.others_wait { hand_over_time * 2 / 5 } else { hand_over_time };
@@ -533,7 +580,7 @@ impl<O, F: Clone> Machine<O, F> {
             return (None, Effects::wakes(Wakes::Nobody));
         }
         let offer = self.take();
-        let is_able = self.waiters.get(&ticket).is_some_and(|waiter| waiter.is_able);
+        let is_able = self.waiters.get(ticket).is_some_and(|waiter| waiter.is_able);
         if is_able && !self.is_disturbed {
             self.woken_at = None;
             return (offer, Effects::wakes(Wakes::Nobody));

@@ -214,7 +214,10 @@ impl WaitQueue {
     /// Wakes, and drops offers, with nothing locked.
     fn perform(&self, mut state: MutexGuard<'_, Waiting>, Effects { wakes, dropped }: Effects<Offer>) {
         let wakers: SmallVec<[Waker; 1]> = match wakes {
-            Wakes::Nobody => SmallVec::new(),
+            Wakes::Nobody => {
+                drop(state);
+                return drop(dropped);
+            }
             Wakes::Front => {
                 let front = state.machine.front();
                 front.and_then(|front| state.wakers.remove(&front)).into_iter().collect()
