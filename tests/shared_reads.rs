@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::{MS, SECOND, Scene, eventually, patient, soon, throughout, timed};
 use futures_util::future::join_all;
@@ -199,6 +199,28 @@ async fn the_watchdog_renews_for_those_who_joined() {
     second.unlock().await.unwrap();
     assert!(can_write(&other).await);
     drop((locks, other));
+    scene.end().await;
+}
+
+/// Guarantee 7. For the server, readers that share have one hold. So the watchdog has one row for them, however many they are: five
+/// hundred rows would be five commands in each period.
+#[tokio::test]
+async fn five_hundred_readers_that_share_are_one_renewal() {
+    let scene = Scene::start();
+    let period = SECOND;
+    let locks = scene.client_with(shares().watchdog_lease(3 * period)).await;
+    let mut guards = Vec::new();
+    for _ in 0..500 {
+        guards.push(reader(&locks).lock().await.unwrap());
+    }
+    let scripts = || scene.server.calls("evalsha");
+    let before = scripts();
+    eventually("the first renewal", scripts, |&scripts| scripts > before).await;
+    let (before, start) = (scripts(), Instant::now());
+    eventually("two more", scripts, |&scripts| scripts >= before + 2).await;
+    assert!(start.elapsed() > period, "{:?} for two renewals", start.elapsed());
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    drop((guards, locks));
     scene.end().await;
 }
 

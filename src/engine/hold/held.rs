@@ -89,7 +89,7 @@ impl HeldLock {
     pub(crate) async fn unlock(mut self) -> Result<()> {
         let (now, quorum) = (clock::now(), self.hold.quorum());
         let was_lost = self.hold.is_lost(now);
-        let releasing = self.into_release(now);
+        let releasing = self.start_release(now);
         if releasing.is_empty() {
             return Ok(()); // handed over, or kept
         }
@@ -141,7 +141,7 @@ impl HeldLock {
 
     /// Keeps the hold, hands it over, or removes it from the desired state. The result releases it on the server; it is empty if the
     /// hold was kept or handed over.
-    fn into_release(&mut self, now: Moment) -> Releasing {
+    fn start_release(&mut self, now: Moment) -> Releasing {
         if let Some(keep) = self.keep.take()
             && !keep.is_over(now)
             && !self.hold.is_lost(now)
@@ -185,7 +185,7 @@ impl Drop for HeldLock {
     fn drop(&mut self) {
         // Without members, the hold was released or leaked already, and there is no need to read the clock.
         if !self.members.is_empty() {
-            drop(self.into_release(clock::now()));
+            drop(self.start_release(clock::now()));
         }
     }
 }

@@ -1,4 +1,7 @@
 //! One hold, and until when it can be relied on.
+//!
+//! A guard has a [`held::HeldLock`]: its [`Hold`], and the grants on which it stands. [`lease`] and [`terms`] say how long a hold lasts, in
+//! pure functions. [`min_hold`] keeps a hold after its guard was given back. [`release`] releases on all servers.
 
 pub(crate) mod held;
 pub(crate) mod lease;

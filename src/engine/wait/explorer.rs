@@ -654,26 +654,24 @@ impl Client {
             shift(&mut offered.at);
         }
         match &mut machine.knowledge {
-            Knowledge::Held { until } => {
-                _ = until.as_mut().map(|until| {
-                    shift(until);
-                    *until = (*until).max(NOW);
-                })
+            Knowledge::Held { until: Some(until) } => {
+                shift(until);
+                *until = (*until).max(NOW);
             }
             Knowledge::Failing { since, retry_at, .. } => {
                 *since = NOW;
                 shift(retry_at);
                 *retry_at = (*retry_at).max(NOW);
             }
-            Knowledge::Unknown | Knowledge::Open => {}
+            Knowledge::Unknown | Knowledge::Open | Knowledge::Held { until: None } => {}
         }
         let front = machine.waiters.front.as_mut().map(|(_, waiter)| waiter);
         for waiter in front.into_iter().chain(machine.waiters.behind.values_mut()) {
             shift(&mut waiter.joined_at);
-            waiter.attempt_by.as_mut().map(|at| {
+            if let Some(at) = &mut waiter.attempt_by {
                 shift(at);
                 *at = (*at).max(NOW);
-            });
+            }
             if let State::Waiting { poll_at: Some(at) } = &mut waiter.state {
                 shift(at);
                 *at = (*at).max(NOW);

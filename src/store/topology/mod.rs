@@ -225,7 +225,7 @@ impl Topology {
 
     /// Tells when another server becomes the master.
     pub(super) fn next_switches(&self) -> Switches {
-        self.switches.from_now()
+        self.switches.subscribe()
     }
 
     /// Returns a connection to the master of a slot. While none can be made, waits for another master for a moment: so a call goes on

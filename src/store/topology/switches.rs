@@ -32,7 +32,7 @@ impl SwitchCount {
     }
 
     /// Tells of each switch from now on.
-    pub(super) fn from_now(&self) -> Switches {
+    pub(super) fn subscribe(&self) -> Switches {
         Switches { count: self.clone(), seen: self.get() }
     }
 }
