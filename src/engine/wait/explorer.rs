@@ -367,7 +367,7 @@ impl World {
     fn has_removed_hold(&self, c: usize) -> bool {
         let is_removed = |id: Id| self.holder.is_none_or(|(holder, _)| holder != id);
         let client = &self.clients[c];
-        client.machine.offered.as_ref().is_some_and(|offered| is_removed(offered.offer))
+        client.machine.offered.is_some_and(is_removed)
             || client.actors.iter().any(|actor| matches!(actor.does, Does::Holds { is_removed: true, .. }))
     }
 
@@ -525,6 +525,9 @@ impl World {
             client.late.sort_unstable();
             client.late.dedup();
             client.machine.answers = 0; // only readers compare it
+            if client.machine.offered.is_none() {
+                client.machine.offered_at = Moment::PAST; // the job looks only at offers
+            }
             if client.machine.is_empty() && client.machine.offered.is_none() {
                 client.machine.next = 0;
             }
@@ -650,9 +653,7 @@ impl Client {
         if machine.yields_until <= NOW {
             machine.yields_until = Moment::PAST;
         }
-        if let Some(offered) = &mut machine.offered {
-            shift(&mut offered.at);
-        }
+        shift(&mut machine.offered_at);
         match &mut machine.knowledge {
             Knowledge::Held { until: Some(until) } => {
                 shift(until);

@@ -160,13 +160,6 @@ enum Messages {
     Arrive,
 }
 
-/// An offer that nobody has taken.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Offered<O> {
-    offer: O,
-    at: Moment,
-}
-
 /// What a waiter does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -221,7 +214,10 @@ pub(crate) struct Machine<O, F> {
     calls: u64,
     /// Counts the refusals.
     answers: u64,
-    offered: Option<Offered<O>>,
+    /// A hold of this client: for the front to take, or for the readers here to join.
+    offered: Option<O>,
+    /// When a hold was last offered.
+    offered_at: Moment,
     /// When the server last granted the lock to this client. Holds of an earlier grant are gone.
     granted_at: Moment,
     /// A message came, or perhaps one was missed, since the server granted the lock to this client: perhaps its hold was removed.
@@ -253,6 +249,7 @@ impl<O, F: Clone> Machine<O, F> {
             calls: 0,
             answers: 0,
             offered: None,
+            offered_at: Moment::PAST,
             granted_at: Moment::PAST,
             is_disturbed: false,
             is_quiet: true,
@@ -365,7 +362,7 @@ impl<O, F: Clone> Machine<O, F> {
     pub(crate) fn attempts(&mut self, ticket: Ticket, now: Moment) -> Effects<O> {
         // It could not take this offer, or join this hold.
         let is_for_it = self.rules.is_shared || self.is_front(ticket);
-        let dropped = if is_for_it { self.take() } else { None };
+        let dropped = if is_for_it { self.offered.take() } else { None };
         let calls = self.calls;
         if let Some(waiter) = self.waiters.get_mut(ticket) {
             waiter.state = State::Attempting;
@@ -444,7 +441,7 @@ impl<O, F: Clone> Machine<O, F> {
         }
         self.is_held(Some(lease), now);
         // The server granted the lock anew, so it does not have the hold any more that is offered here.
-        let dropped = if was_attempting { self.take() } else { None };
+        let dropped = if was_attempting { self.offered.take() } else { None };
         Effects { wakes: Wakes::Front, dropped }
     }
 
@@ -465,7 +462,7 @@ impl<O, F: Clone> Machine<O, F> {
     }
 
     fn ends(&mut self) -> Effects<O> {
-        Effects { wakes: Wakes::Nobody, dropped: self.take() }
+        Effects { wakes: Wakes::Nobody, dropped: self.offered.take() }
     }
 
     fn is_front(&self, ticket: Ticket) -> bool {
@@ -556,7 +553,7 @@ impl<O, F: Clone> Machine<O, F> {
         }
         let hand_over_time = if self.others_wait { hand_over_time * 2 / 5 } else { hand_over_time };
         let Some(offer) = hold(hand_over_time, self.granted_at) else { return false };
-        self.offered = Some(Offered { offer, at: now });
+        (self.offered, self.offered_at) = (Some(offer), now);
         self.woken_at.get_or_insert(now);
         true
     }
@@ -564,7 +561,8 @@ impl<O, F: Clone> Machine<O, F> {
     /// Keeps a hold for the readers that wait here, so that they can join it. They cannot join before they are polled, and perhaps the
     /// reader that has it releases at once.
     pub(crate) fn keeps(&mut self, offer: O, now: Moment) -> Effects<O> {
-        let dropped = self.offered.replace(Offered { offer, at: now }).map(|before| before.offer);
+        let dropped = self.offered.replace(offer);
+        self.offered_at = now;
         Effects { wakes: Wakes::Nobody, dropped }
     }
 
@@ -579,7 +577,7 @@ impl<O, F: Clone> Machine<O, F> {
         if !self.is_front(ticket) || !self.has_offer() {
             return (None, Effects::wakes(Wakes::Nobody));
         }
-        let offer = self.take();
+        let offer = self.offered.take();
         let is_able = self.waiters.get(ticket).is_some_and(|waiter| waiter.is_able);
         if is_able && !self.is_disturbed {
             self.woken_at = None;
@@ -588,18 +586,10 @@ impl<O, F: Clone> Machine<O, F> {
         (None, Effects { wakes: Wakes::Nobody, dropped: offer })
     }
 
-    /// Takes back an offer that nobody took. Returns when to look again, if there is a younger one.
+    /// Takes back an offer that nobody took, if no hold was offered for a while. Otherwise returns when to look again.
     pub(crate) fn takes_back(&mut self, now: Moment) -> Result<Effects<O>, Moment> {
-        match &self.offered {
-            Some(offered) if now.since(offered.at) < self.rules.stalled => {
-                Err(offered.at.plus(self.rules.stalled))
-            }
-            _ => Ok(self.ends()),
-        }
-    }
-
-    fn take(&mut self) -> Option<O> {
-        self.offered.take().map(|offered| offered.offer)
+        let at = self.offered_at.plus(self.rules.stalled);
+        if now < at { Err(at) } else { Ok(self.ends()) }
     }
 
     /// The server granted the lock to this client.

@@ -284,7 +284,8 @@ impl WaitQueue {
         offer
     }
 
-    /// Takes back what nobody takes, in the background.
+    /// Takes back what nobody takes, in the background. The job ends when no hold was offered for a while: one job serves many hand-overs.
+    /// A shutdown waits for it, and so for a task that has just been handed a hold and drops its guard.
     fn watch(self: &Arc<Self>, state: &mut Waiting, background: &Background) {
         if !std::mem::replace(&mut state.is_watched, true) {
             // Without a runtime, the lease ends the hold.
