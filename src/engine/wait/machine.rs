@@ -666,5 +666,23 @@ impl<O, F: Clone> Machine<O, F> {
 }
 
 #[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_waiter_behind_others_attempts_again_while_a_copy_can_run_late() {
+        let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
+        for may_run_late in [true, false] {
+            let mut machine = Machine::<(), ()>::new(Rules::new(false, false, poll));
+            let [_front, behind] = [machine.join(true, now), machine.join(true, now)];
+            let _ = machine.attempts(behind, now);
+            machine.refused(behind, Some(poll * 10), may_run_late, now);
+            let until = now.plus(if may_run_late { poll } else { poll * 2 });
+            assert_eq!(machine.next(behind, None, now, |time| time), Next::Wait { until, subscribes: false });
+        }
+    }
+}
+
+#[cfg(test)]
 #[path = "explorer.rs"]
 mod explorer;
