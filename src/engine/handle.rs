@@ -228,6 +228,10 @@ impl Handle {
         matches!(&self.members[..], [only] if only.lock.protocol.can_be_passed_on()) && self.terms.are_usual()
     }
 
+    pub(crate) fn is_shared(&self) -> bool {
+        self.members[0].lock.protocol.is_shared()
+    }
+
     /// Whether readers of this handle share a hold with other readers of the client.
     pub(crate) fn can_share(&self) -> bool {
         matches!(&self.members[..], [only] if only.lock.protocol.is_shared())

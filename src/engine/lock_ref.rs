@@ -7,6 +7,7 @@ use super::shared::Engine;
 use crate::base::config::Replication;
 use crate::base::error::{Error, LockId, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::engine::wait::queue::RowOf;
 use crate::protocol::{Arg, Call, HolderRef, LockKeys, Protocol, Reply};
 use crate::store::{Connection, Route};
 
@@ -18,6 +19,7 @@ pub(crate) struct LockRef {
     pub(crate) name: Arc<str>,
     pub(crate) keys: LockKeys,
     pub(crate) route: Route,
+    pub(crate) row: RowOf,
     /// Another lock that uses the same queue on the server.
     queue_taken_by: Option<Arc<str>>,
 }
@@ -49,10 +51,11 @@ impl LockRef {
         let key = engine.key(name);
         let name = if *key == *name { Arc::clone(&key) } else { name.into() };
         let route = engine.store.route(&key);
+        let row = RowOf::lock(&key);
         let keys = protocol.keys(key);
         let queue = protocol.queue();
         let queue_taken_by = queue.and_then(|queue| engine.queue_names.join(queue.key(&keys), &keys.lock));
-        Self { engine: Arc::clone(engine), protocol, name, keys, route, queue_taken_by }
+        Self { engine: Arc::clone(engine), protocol, name, keys, route, row, queue_taken_by }
     }
 
     pub(crate) fn id(&self) -> LockId {

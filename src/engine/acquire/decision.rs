@@ -5,6 +5,16 @@ use std::time::Duration;
 use super::round::Round;
 use crate::base::fault::Fault;
 
+/// What a call does if another owner has the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallKind {
+    /// It does not wait.
+    Try,
+    /// It has the lock already, so it stands in no queue.
+    ReEntry,
+    Wait,
+}
+
 /// What a call waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
@@ -37,23 +47,23 @@ pub(crate) enum Reason {
     Fault(Fault),
 }
 
-/// Decides by a round. `waiting`: `None` for a call that stands in no queue. `is_try`: the call does not wait for other owners.
-pub(crate) fn next(round: Round, waiting: Option<Waiting>, is_try: bool) -> Next {
+/// Decides by a round. `waiting`: `None` for a call that stands in no queue.
+pub(crate) fn next(round: Round, waiting: Option<Waiting>, kind: CallKind) -> Next {
     match (round, waiting) {
         (Round::Granted, _) => Next::Done,
-        (Round::Refused { .. }, _) if is_try => Next::Busy,
+        (Round::Refused { .. }, _) if kind == CallKind::Try => Next::Busy,
         (Round::Refused { member, left }, Some(waiting)) if waiting.member == member && waiting.is_woken => {
             Next::Stay(Reason::Held(left))
         }
         // It does not wait for this member yet.
         (Round::Refused { member, left }, _) => Next::MoveTo(member, Reason::Held(left)),
-        (Round::Failed { fault, .. }, None) => Next::Retry(fault),
-        (Round::Failed { fault, .. }, Some(_)) if !fault.is_transient() => Next::Fail(fault),
-        // The other waiters of its queue must neither be delayed by the server of another member, nor report its fault as theirs.
-        (Round::Failed { member, fault }, Some(waiting)) if waiting.member != member => {
-            Next::MoveTo(member, Reason::Fault(fault))
+        (Round::Failed { fault, .. }, None) if kind != CallKind::Wait => Next::Retry(fault),
+        (Round::Failed { fault, .. }, _) if !fault.is_transient() => Next::Fail(fault),
+        (Round::Failed { member, fault }, Some(waiting)) if waiting.member == member => {
+            Next::Stay(Reason::Fault(fault))
         }
-        (Round::Failed { fault, .. }, Some(_)) => Next::Stay(Reason::Fault(fault)),
+        // The waiters of another queue must neither be delayed by the server of this member, nor report its fault as theirs.
+        (Round::Failed { member, fault }, _) => Next::MoveTo(member, Reason::Fault(fault)),
     }
 }
 
@@ -90,27 +100,33 @@ mod tests {
 
     #[test]
     fn each_round_has_one_next_step() {
+        use CallKind::{ReEntry, Try, Wait};
         use FaultKind::{Broken, Permission};
         let stands = Some(Waiting { member: 0, is_woken: true });
         let deaf = Some(Waiting { member: 0, is_woken: false });
-        for (round, waiting, is_try, step) in [
-            (Round::Granted, None, false, "done"),
-            (Round::Granted, stands, false, "done"),
-            (Round::Granted, None, true, "done"),
-            (refused(0), None, true, "busy"),
-            (refused(0), None, false, "move to 0: held"), // a re-entry whose hold is gone
-            (refused(0), stands, false, "stay: held"),
-            (refused(0), deaf, false, "move to 0: held"),
-            (refused(1), stands, false, "move to 1: held"),
-            (failed(0, Broken), None, true, "retry"),
-            (failed(0, Permission), None, false, "retry"), // which ends the call at once
-            (failed(0, Broken), stands, false, "stay: a fault"),
-            (failed(1, Broken), stands, false, "move to 1: a fault"),
-            (failed(0, Permission), stands, false, "fail"),
-            (failed(1, Permission), stands, false, "fail"),
+        for (round, waiting, kind, step) in [
+            (Round::Granted, None, ReEntry, "done"),
+            (Round::Granted, None, Wait, "done"),
+            (Round::Granted, stands, Wait, "done"),
+            (Round::Granted, None, Try, "done"),
+            (refused(0), None, Try, "busy"),
+            (refused(0), None, ReEntry, "move to 0: held"), // its hold is gone
+            (refused(0), None, Wait, "move to 0: held"),
+            (refused(0), stands, Wait, "stay: held"),
+            (refused(0), deaf, Wait, "move to 0: held"),
+            (refused(1), stands, Wait, "move to 1: held"),
+            (failed(0, Broken), None, Try, "retry"),
+            (failed(0, Broken), None, ReEntry, "retry"),
+            (failed(0, Broken), None, Wait, "move to 0: a fault"),
+            (failed(0, Permission), None, Try, "retry"), // which ends the call at once
+            (failed(0, Permission), None, Wait, "fail"),
+            (failed(0, Broken), stands, Wait, "stay: a fault"),
+            (failed(1, Broken), stands, Wait, "move to 1: a fault"),
+            (failed(0, Permission), stands, Wait, "fail"),
+            (failed(1, Permission), stands, Wait, "fail"),
         ] {
-            let case = format!("{round:?}, {waiting:?}, try: {is_try}");
-            assert_eq!(describe(next(round, waiting, is_try)), step, "{case}");
+            let case = format!("{round:?}, {waiting:?}, {kind:?}");
+            assert_eq!(describe(next(round, waiting, kind)), step, "{case}");
         }
     }
 }

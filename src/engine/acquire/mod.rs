@@ -10,17 +10,18 @@ pub(crate) mod span;
 pub(crate) mod under_way;
 mod writer_intent;
 
+use std::mem::take;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use tokio::task::consume_budget;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use decision::{Next, Reason, Waiting, next};
+use decision::{CallKind, Next, Reason, Waiting, next};
 use round::{Members, Round};
 
 use super::grant::Caller;
-use super::handle::Handle;
+use super::handle::{Handle, Member};
 use super::retry::{Pauses, Tries};
 use crate::base::clock;
 use crate::base::error::{Error, LockId, Result};
@@ -48,15 +49,14 @@ pub(crate) async fn acquire(
     let handle = &*handle;
     handle.check_names()?;
     let limits = Limits::new(patience, handle)?;
-    let (members, ended) = Members::start(handle, caller)?;
+    let (members, ended) = Members::start(handle, caller, matches!(patience, Patience::None))?;
     // After `start`: from there on, the acquire counts as under way.
     handle.check_open()?;
     if !ended.is_empty() {
         release_ended(ended, handle, limits).await;
     }
-    let is_try = matches!(patience, Patience::None);
     let long_at = Some(Instant::now() + handle.config().watchdog_lease());
-    Acquisition { handle, members, limits, is_try, long_at }.run().await
+    Acquisition { handle, members, limits, long_at }.run().await
 }
 
 /// When a call has to end.
@@ -83,8 +83,6 @@ struct Acquisition<'a> {
     handle: &'a Handle,
     members: Members<'a>,
     limits: Option<Limits>,
-    /// The call does not wait for other owners.
-    is_try: bool,
     /// When to report that the call waits, if that was not done yet.
     long_at: Option<Instant>,
 }
@@ -104,8 +102,15 @@ impl<'a> Acquisition<'a> {
         if self.members.join_readers() {
             return self.members.take().map(Some);
         }
-        // A re-entry need not wait for other waiters, and a try does not wait for its turn.
-        let mut waits = (!self.is_try && !self.members.is_reentry()).then(|| self.join(0));
+        let arrival = match &handle.members[..] {
+            [Member { lock, .. }] => Some(lock.engine.wait_queues.arrive(lock.row)),
+            _ => None,
+        };
+        // Readers queue also if nobody waits: those that come meanwhile share what they are granted.
+        let mut comes_first = self.members.kind() == CallKind::Wait
+            && arrival.is_some_and(|arrival| arrival.is_alone)
+            && !handle.is_shared();
+        let mut waits = (self.members.kind() == CallKind::Wait && !comes_first).then(|| self.join(0, false));
         loop {
             if let Some((_, waiter)) = &mut waits {
                 match self.turn(waiter).await? {
@@ -121,14 +126,14 @@ impl<'a> Acquisition<'a> {
                 member: *member,
                 is_woken: waiter.is_woken_by(&self.members.wake_channel(*member)),
             });
-            match next(round, waiting, self.is_try) {
+            match next(round, waiting, self.members.kind()) {
                 Next::Done => return self.granted(waits).map(Some),
                 Next::Busy => return Ok(None),
                 Next::Fail(fault) => return Err(self.error(fault)),
                 Next::Retry(_) if handle.is_closing() => return Err(Error::Closed),
                 Next::Retry(fault) => tries.again(fault).await.map_err(|fault| self.error(fault))?,
                 Next::MoveTo(member, reason) => {
-                    let (_, waiter) = waits.insert(self.join(member));
+                    let (_, waiter) = waits.insert(self.join(member, take(&mut comes_first)));
                     let _ = self.tell(waiter, &reason, &mut pauses); // so it need not attempt before it is woken
                 }
                 Next::Stay(reason) => {
@@ -198,13 +203,14 @@ impl<'a> Acquisition<'a> {
         held
     }
 
-    /// Joins the queue for a member.
-    fn join(&self, member: usize) -> (usize, Waiter<'a>) {
+    /// Joins the queue for a member. `comes_first`: the call began when nobody waited.
+    fn join(&self, member: usize, comes_first: bool) -> (usize, Waiter<'a>) {
         let engine = &self.handle.members[member].lock.engine;
         let key = self.members.queue_key(member);
         let is_able = self.handle.can_take_over() || self.handle.can_share();
         let waiting = self.handle.metrics.waiting();
-        (member, Waiter::join(&engine.wait_queues, key, is_able, &engine.store, &engine.config, waiting))
+        let manner = (is_able, comes_first);
+        (member, Waiter::join(&engine.wait_queues, key, manner, &engine.store, &engine.config, waiting))
     }
 
     /// Leaves the queue for a member after the lock was granted.

@@ -35,7 +35,7 @@ impl Members<'_> {
     /// not handed over.
     pub(crate) fn end_earlier(&self, waits: Option<&(usize, Waiter<'_>)>) {
         for (index, (pending, member)) in self.pending.iter().zip(&self.handle.members).enumerate() {
-            let LockRef { engine, protocol, keys, .. } = &*member.lock;
+            let LockRef { engine, protocol, keys, row, .. } = &*member.lock;
             if pending.granted_until.is_none() || pending.hold.want > 1 || protocol.is_shared() {
                 continue;
             }
@@ -46,7 +46,7 @@ impl Members<'_> {
                 // It waits in the same queue, which need not be looked up.
                 Some((waits_for, waiter)) if *waits_for == index => waiter.granted_anew(self.at),
                 _ => {
-                    if let Some((queue, _)) = engine.wait_queues.exclusive_queue_of(keys) {
+                    if let Some((queue, _)) = engine.wait_queues.exclusive_queue_of(keys, *row) {
                         queue.with(|machine| machine.granted_anew(self.at));
                     }
                 }

@@ -10,6 +10,7 @@ use crate::base::clock::{self, Moment};
 use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter::{self, Backoff};
+use crate::engine::acquire::decision::CallKind;
 use crate::engine::acquire::writer_intent::Impatience;
 use crate::engine::gather::{gather, is_decided};
 use crate::engine::grant::pending::PendingHold;
@@ -37,6 +38,8 @@ const PATIENT: u32 = 3;
 pub(crate) struct Members<'a> {
     pub(crate) handle: &'a Handle,
     pub(crate) caller: Caller,
+    /// The call does not wait for other owners.
+    is_try: bool,
     pub(crate) pending: PerMember<PendingMember>,
     /// When the call began.
     start: Moment,
@@ -78,7 +81,7 @@ type Reply = Result<(AcquireReply, Moment), Fault>;
 
 impl<'a> Members<'a> {
     /// Begins with all members. Also returns the earlier grants of this owner that the server possibly still has.
-    pub(crate) fn start(handle: &'a Handle, caller: Caller) -> Result<(Self, Releasing)> {
+    pub(crate) fn start(handle: &'a Handle, caller: Caller, is_try: bool) -> Result<(Self, Releasing)> {
         let (mut pending, mut ended) = (PerMember::new(), Releasing::default());
         let now = clock::now();
         for member in &handle.members {
@@ -98,6 +101,7 @@ impl<'a> Members<'a> {
         let members = Self {
             handle,
             caller,
+            is_try,
             pending,
             start: now,
             at: now,
@@ -114,6 +118,15 @@ impl<'a> Members<'a> {
         self.at
     }
 
+    /// What the call does if another owner has the lock.
+    pub(crate) fn kind(&self) -> CallKind {
+        match self.is_try {
+            true => CallKind::Try,
+            false if self.is_reentry() => CallKind::ReEntry,
+            false => CallKind::Wait,
+        }
+    }
+
     /// Whether this owner holds a member already.
     pub(crate) fn is_reentry(&self) -> bool {
         self.pending.iter().any(|member| member.hold.want > 1 || member.hold.nested_in_write)
@@ -121,12 +134,13 @@ impl<'a> Members<'a> {
 
     /// The queue in which waiters for a member stand.
     pub(crate) fn queue_key(&self, member: usize) -> QueueKey {
-        let LockRef { protocol, keys, .. } = &*self.handle.members[member].lock;
+        let LockRef { protocol, keys, row, .. } = &*self.handle.members[member].lock;
         QueueKey {
             channel: self.wake_channel(member),
             lock: Arc::clone(&keys.lock),
             is_shared: protocol.is_shared(),
             has_place: protocol.queue().is_some(),
+            row: *row,
         }
     }
 
@@ -144,19 +158,18 @@ impl<'a> Members<'a> {
         self.pending[member].hold.grant.wake_channel()
     }
 
-    /// Attempts each member once. If the call waits for a member and that member has a queue on the server, the attempt also
-    /// queues.
+    /// Attempts each member once. Unless the call is a try, the attempt also queues where a member has a queue on the server.
     pub(crate) async fn round(&mut self, waits_for: Option<usize>) -> Result<Round> {
         loop {
-            let replies = self.attempt(waits_for).await;
+            let replies = self.attempt().await;
             if let Some(round) = self.judge(replies, waits_for).await? {
                 return Ok(round);
             }
         }
     }
 
-    async fn attempt(&mut self, waits_for: Option<usize>) -> PerMember<(usize, Reply)> {
-        let waits = if waits_for.is_some() { self.impatience.waits(self.handle) } else { Waits::No };
+    async fn attempt(&mut self) -> PerMember<(usize, Reply)> {
+        let waits = if self.is_try { Waits::No } else { self.impatience.waits(self.handle) };
         if let [_] = &self.pending[..] {
             return smallvec![(0, self.attempt_one(0, waits).await)];
         }
@@ -195,6 +208,8 @@ impl<'a> Members<'a> {
     async fn attempt_one(&self, member: usize, waits: Waits) -> Reply {
         let hold = &self.pending[member].hold;
         let lease = self.handle.lease(&hold.grant.lock.engine.config);
+        // A re-entry does not wait: if its hold is gone, the call begins anew.
+        let waits = if hold.want > 1 { Waits::No } else { waits };
         hold.grant.attempt(hold.want, lease, waits).await
     }
 

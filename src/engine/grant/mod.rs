@@ -560,9 +560,9 @@ impl Grant {
 
     /// The waiters of this client to which a hold of this grant can be handed over.
     fn waiters(&self) -> Option<(Arc<WaitQueue>, bool)> {
-        let LockRef { engine, protocol, keys, .. } = &*self.lock;
+        let LockRef { engine, protocol, keys, row, .. } = &*self.lock;
         let can_be = protocol.can_be_passed_on() && !engine.config.pass_time().is_zero();
-        can_be.then(|| engine.wait_queues.exclusive_queue_of(keys)).flatten()
+        can_be.then(|| engine.wait_queues.exclusive_queue_of(keys, *row)).flatten()
     }
 
     /// Lowers the count on the server to the desired count while an attempt that nobody polls keeps the observed state locked.

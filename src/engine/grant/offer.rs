@@ -101,9 +101,10 @@ impl ReadGrants {
 
 /// Returns the grant that a reader of the client can join, if no writer of the client waits.
 fn joinable(target: &LockRef) -> Option<Arc<Grant>> {
-    let LockRef { engine, keys, .. } = target;
+    let LockRef { engine, keys, row, .. } = target;
     let grant = engine.read_grants.newest(&keys.lock)?;
-    let is_allowed = engine.wait_queues.exclusive_queue_of(keys).is_none() && engine.check_open().is_ok();
+    let is_allowed =
+        engine.wait_queues.exclusive_queue_of(keys, *row).is_none() && engine.check_open().is_ok();
     is_allowed.then_some(grant)
 }
 

@@ -92,7 +92,7 @@ async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), F
     // Perhaps the hold is of this client. From here on, also while the command is under way, readers do not join it, and it is not
     // passed on to those who wait for it.
     lock.engine.read_grants.close(&lock.keys.lock);
-    if let Some((queue, _)) = lock.engine.wait_queues.exclusive_queue_of(&lock.keys) {
+    if let Some((queue, _)) = lock.engine.wait_queues.exclusive_queue_of(&lock.keys, lock.row) {
         queue.with(|machine| machine.granted_anew(clock::now()));
     }
     let reply = run(&lock.engine, &lock.keys.lock, &call).await?;

@@ -46,6 +46,8 @@ struct World {
     budget: Budget,
     /// A lease ended, so no message told anybody.
     is_free_in_silence: bool,
+    /// A call for another lock can make a call queue that is alone.
+    shares_row: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -159,7 +161,11 @@ impl World {
                 late: Vec::new(),
             }
         });
-        Self { holder: None, clients, budget, is_free_in_silence: false }
+        Self { holder: None, clients, budget, is_free_in_silence: false, shares_row: false }
+    }
+
+    fn sharing_a_row(self) -> Self {
+        Self { shares_row: true, ..self }
     }
 
     fn steps(&self) -> Vec<Step> {
@@ -179,7 +185,14 @@ impl World {
                     Does::Nothing if actor.is_try => {
                         add(at("tries"), &mut |w| w.clients[c].actors[a].does = Does::Asks)
                     }
-                    Does::Nothing => add(at("joins"), &mut |w| w.joins(c, a)),
+                    Does::Nothing => {
+                        if self.shares_row || !client.is_idle() {
+                            add(at("joins"), &mut |w| w.joins(c, a, false));
+                        }
+                        if client.is_idle() {
+                            add(at("attempts alone"), &mut |w| w.clients[c].actors[a].does = Does::Asks);
+                        }
+                    }
                     Does::Waits { until, is_woken } if !actor.is_stalled => {
                         if *is_woken || *until <= NOW {
                             add(at("is polled"), &mut |w| w.polls(c, a));
@@ -373,9 +386,9 @@ impl World {
 
     // --- the client ----------------------------------------------------------------------------------------------------
 
-    fn joins(&mut self, c: usize, a: usize) {
+    fn joins(&mut self, c: usize, a: usize, comes_first: bool) {
         let client = &mut self.clients[c];
-        client.actors[a].ticket = Some(client.machine.join(true, NOW));
+        client.actors[a].ticket = Some(client.machine.join(true, comes_first, NOW));
         client.actors[a].does = Does::Waits { until: NOW, is_woken: true };
     }
 
@@ -440,7 +453,11 @@ impl World {
                 let is_removed = self.holder.is_none_or(|(holder, _)| holder != (c, a));
                 self.holds(c, a, Does::Holds { id: a, since: NOW, is_removed });
             }
-            (Err(_), None) => client.actors[a].does = Does::Done,
+            (Err(_), None) if client.actors[a].is_try => client.actors[a].does = Does::Done,
+            (Err(_), None) => {
+                self.joins(c, a, true);
+                self.sees_answer(c, a, answer);
+            }
             (Err(left), Some(ticket)) => {
                 let may_run_late = client.late.contains(&a);
                 client.machine.refused(ticket, Some(ticks(left.into())), may_run_late, NOW);
@@ -451,6 +468,9 @@ impl World {
     }
 
     fn fails(&mut self, c: usize, a: usize) {
+        if self.clients[c].actors[a].ticket.is_none() {
+            self.joins(c, a, true);
+        }
         self.budget.lost_replies -= 1;
         let client = &mut self.clients[c];
         let ticket = client.actors[a].ticket.expect("it joined");
@@ -585,9 +605,10 @@ impl World {
 
 /// Whether a step is none that has to come.
 fn is_quiet(Name(what, ..): Name) -> bool {
-    const QUIET: [&str; 13] = [
+    const QUIET: [&str; 14] = [
         "time passes",
         "joins",
+        "attempts alone",
         "tries",
         "is cancelled",
         "is cancelled while it asks",
@@ -604,6 +625,11 @@ fn is_quiet(Name(what, ..): Name) -> bool {
 }
 
 impl Client {
+    /// No call acquires the lock.
+    fn is_idle(&self) -> bool {
+        !self.actors.iter().any(|a| matches!(a.does, Does::Waits { .. } | Does::Asks | Does::Answered(_)))
+    }
+
     /// The waiter that came first.
     fn front(&self) -> Option<usize> {
         let waiters = self.actors.iter().enumerate().filter_map(|(a, actor)| Some((actor.ticket?, a)));
@@ -811,13 +837,13 @@ const NOTHING: Budget =
 fn every_state_of_the_small_configurations_keeps_the_rules() {
     let configurations = [
         ("delays", World::new([2, 1], [0, 0], Budget { delays: 1, ..NOTHING })),
-        ("cancels", World::new([2, 1], [0, 0], Budget { cancels: 1, ..NOTHING })),
+        ("cancels", World::new([2, 1], [0, 0], Budget { cancels: 1, ..NOTHING }).sharing_a_row()),
         ("stalls", World::new([2, 1], [0, 0], Budget { stalls: 1, ..NOTHING })),
-        ("lost replies", World::new([2, 0], [0, 1], Budget { lost_replies: 1, ..NOTHING })),
+        ("lost replies", World::new([2, 0], [0, 1], Budget { lost_replies: 1, ..NOTHING }).sharing_a_row()),
         ("breaks", World::new([2, 1], [0, 0], Budget { breaks: 1, ..NOTHING })),
-        ("deaths", World::new([2, 1], [0, 0], Budget { deaths: 1, ..NOTHING })),
+        ("deaths", World::new([2, 1], [0, 0], Budget { deaths: 1, ..NOTHING }).sharing_a_row()),
         ("removals", World::new([2, 1], [0, 0], Budget { removals: 1, ..NOTHING })),
-        ("tries", World::new([2, 0], [1, 1], NOTHING)),
+        ("tries", World::new([2, 0], [1, 1], NOTHING).sharing_a_row()),
     ];
     for (name, world) in configurations {
         let start = std::time::Instant::now();

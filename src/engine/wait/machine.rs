@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use crate::base::clock::Moment;
 
-/// A waiter. A later one has a greater number.
-pub(crate) type Ticket = u64;
+/// A waiter. One behind another has a greater number.
+pub(crate) type Ticket = i64;
 
 /// Distinguishes queues, and has the times that a configuration sets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -122,6 +122,13 @@ impl Waiters {
         match &self.front {
             None => self.front = Some((ticket, waiter)),
             Some(_) => drop(self.behind.insert(ticket, waiter)),
+        }
+    }
+
+    /// Adds a waiter before all others.
+    fn push_front(&mut self, ticket: Ticket, waiter: Waiter) {
+        if let Some((before, waiter)) = self.front.replace((ticket, waiter)) {
+            self.behind.insert(before, waiter);
         }
     }
 
@@ -260,8 +267,8 @@ impl<O, F: Clone> Machine<O, F> {
 
     // --- waiters -------------------------------------------------------------------------------------------------------
 
-    /// A waiter comes, behind all others.
-    pub(crate) fn join(&mut self, is_able: bool, now: Moment) -> Ticket {
+    /// A waiter comes: behind all others, or before them, if its call began when nobody waited.
+    pub(crate) fn join(&mut self, is_able: bool, comes_first: bool, now: Moment) -> Ticket {
         let state = match self.rules.is_shared && !self.is_closed() {
             // A reader shares what another reader is granted.
             true if is_able && self.attempting > 0 => {
@@ -270,10 +277,17 @@ impl<O, F: Clone> Machine<O, F> {
             true => State::First,
             false => State::Waiting { poll_at: None },
         };
-        let ticket = self.next;
-        self.next += 1;
         let waiter = Waiter { state, is_able, attempt_by: None, calls: self.calls, joined_at: now };
-        self.waiters.push(ticket, waiter);
+        let ticket = match self.front() {
+            Some(front) if comes_first => front - 1,
+            _ => self.next,
+        };
+        if ticket < self.next {
+            self.waiters.push_front(ticket, waiter);
+        } else {
+            self.next += 1;
+            self.waiters.push(ticket, waiter);
+        }
         self.unable += usize::from(!is_able);
         if self.waiters.len() > 1 {
             self.attempted_at.get_or_insert(now);
@@ -674,7 +688,7 @@ mod tests {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
         for may_run_late in [true, false] {
             let mut machine = Machine::<(), ()>::new(Rules::new(false, false, poll));
-            let [_front, behind] = [machine.join(true, now), machine.join(true, now)];
+            let [_front, behind] = [machine.join(true, false, now), machine.join(true, false, now)];
             let _ = machine.attempts(behind, now);
             machine.refused(behind, Some(poll * 10), may_run_late, now);
             let until = now.plus(if may_run_late { poll } else { poll * 2 });

@@ -5,6 +5,8 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use std::time::Duration;
@@ -27,8 +29,45 @@ use crate::store::{Listener, Store};
 type Machine = machine::Machine<Offer, Fault>;
 
 /// All wait queues of one client, by the channel that wakes them.
+pub(crate) struct WaitQueues {
+    queues: Mutex<HashMap<Arc<str>, OnChannel>>,
+    rows: Box<[Row; ROWS]>,
+}
+
+const ROWS: usize = 256;
+
+/// What acquires the locks of one hash now. Most locks have a row of their own; where two share one, their calls queue although nobody
+/// of their lock waits.
 #[derive(Default)]
-pub(crate) struct WaitQueues(Mutex<HashMap<Arc<str>, OnChannel>>);
+struct Row {
+    calls: AtomicU32,
+    waiters: AtomicU32,
+}
+
+/// Selects the row of a lock.
+#[derive(Clone, Copy)]
+pub(crate) struct RowOf(usize);
+
+impl RowOf {
+    pub(crate) fn lock(key: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        Self(usize::try_from(hasher.finish() % ROWS as u64).unwrap_or_default())
+    }
+}
+
+/// A call that acquires a lock.
+pub(crate) struct Arrival<'a> {
+    row: &'a Row,
+    /// When it came, no other call of this client acquired the lock. So it attempts without a queue.
+    pub(crate) is_alone: bool,
+}
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        self.row.calls.fetch_sub(1, Ordering::AcqRel);
+    }
+}
 
 /// The queues of one channel. Locks can share a channel, as `a` and `{a}` do.
 type OnChannel = SmallVec<[Arc<WaitQueue>; 1]>;
@@ -43,6 +82,7 @@ pub(crate) struct QueueKey {
     pub(crate) is_shared: bool,
     /// A waiter also has a place in a queue on the server, and a heartbeat that tells it when its turn has come.
     pub(crate) has_place: bool,
+    pub(crate) row: RowOf,
 }
 
 /// The waiters of one client for one lock.
@@ -67,7 +107,21 @@ pub(crate) enum Receivers {
     PerhapsOthers,
 }
 
+impl Default for WaitQueues {
+    fn default() -> Self {
+        Self { queues: Mutex::default(), rows: Box::new(std::array::from_fn(|_| Row::default())) }
+    }
+}
+
 impl WaitQueues {
+    /// A call begins to acquire a lock. Calls that come before it has ended queue. So of many that come at once, one attempts without a
+    /// queue and one as its front.
+    pub(crate) fn arrive(&self, row: RowOf) -> Arrival<'_> {
+        let row = &self.rows[row.0];
+        let others = row.calls.fetch_add(1, Ordering::AcqRel);
+        Arrival { row, is_alone: others == 0 && row.waiters.load(Ordering::Acquire) == 0 }
+    }
+
     /// Wakes the waiters of a channel.
     pub(crate) fn wake(&self, channel: &str) {
         for queue in self.on(channel) {
@@ -88,14 +142,16 @@ impl WaitQueues {
         self.on(channel).iter().any(|queue| lock(&queue.state).machine.ignores_a_wake(patience, now))
     }
 
-    /// Adds a waiter to a queue.
+    /// Adds a waiter to a queue. `comes_first`: its call began when nobody waited.
     pub(crate) fn enter(
         &self,
         key: QueueKey,
         config: &LockConfig,
         is_able: bool,
+        comes_first: bool,
     ) -> (Arc<WaitQueue>, Ticket) {
-        let mut queues = lock(&self.0);
+        let mut queues = lock(&self.queues);
+        self.rows[key.row.0].waiters.fetch_add(1, Ordering::AcqRel);
         let on_channel = queues.entry(Arc::clone(&key.channel)).or_default();
         let is_same =
             |queue: &&Arc<WaitQueue>| queue.key.lock == key.lock && queue.key.is_shared == key.is_shared;
@@ -105,7 +161,7 @@ impl WaitQueues {
             on_channel.push(Arc::clone(&queue));
             queue
         });
-        let ticket = lock(&queue.state).machine.join(is_able, clock::now());
+        let ticket = lock(&queue.state).machine.join(is_able, comes_first, clock::now());
         (queue, ticket)
     }
 
@@ -117,7 +173,8 @@ impl WaitQueues {
         store: &Store,
         leave: impl FnOnce(&mut Machine) -> Effects<Offer>,
     ) {
-        let mut queues = lock(&self.0);
+        let mut queues = lock(&self.queues);
+        self.rows[queue.key.row.0].waiters.fetch_sub(1, Ordering::AcqRel);
         let mut state = lock(&queue.state);
         state.wakers.remove(&ticket);
         let effects = leave(&mut state.machine);
@@ -145,15 +202,18 @@ impl WaitQueues {
 
     /// Subscribes for a queue, if that was not done before.
     fn subscribe(&self, queue: &WaitQueue, store: &Store) {
-        let _queues = lock(&self.0); // as in `leave`
+        let _queues = lock(&self.queues); // as in `leave`
         if lock(&queue.state).machine.subscribes() {
             store.subscribe(&queue.key.channel);
         }
     }
 
     /// The waiters to which a hold of this lock can be handed over, and whether there are others here that a release wakes.
-    pub(crate) fn exclusive_queue_of(&self, keys: &LockKeys) -> Option<(Arc<WaitQueue>, bool)> {
-        let queues = lock(&self.0);
+    pub(crate) fn exclusive_queue_of(&self, keys: &LockKeys, row: RowOf) -> Option<(Arc<WaitQueue>, bool)> {
+        if self.rows[row.0].waiters.load(Ordering::Acquire) == 0 {
+            return None; // as mostly
+        }
+        let queues = lock(&self.queues);
         let on_channel = queues.get(&keys.channel)?;
         let is_it = |queue: &&Arc<WaitQueue>| queue.key.lock == keys.lock && !queue.key.is_shared;
         let found = on_channel.iter().find(is_it).map(Arc::clone)?;
@@ -161,12 +221,12 @@ impl WaitQueues {
     }
 
     fn on(&self, channel: &str) -> OnChannel {
-        lock(&self.0).get(channel).cloned().unwrap_or_default()
+        lock(&self.queues).get(channel).cloned().unwrap_or_default()
     }
 
     /// All queues, in an order that is always the same.
     fn all(&self) -> Vec<Arc<WaitQueue>> {
-        let mut queues: Vec<_> = lock(&self.0).values().flatten().map(Arc::clone).collect();
+        let mut queues: Vec<_> = lock(&self.queues).values().flatten().map(Arc::clone).collect();
         queues.sort_by(|a, b| a.key.channel.cmp(&b.key.channel));
         queues
     }

@@ -39,16 +39,16 @@ pub(crate) struct Waiter<'a> {
 }
 
 impl<'a> Waiter<'a> {
-    /// Joins a queue, at its end.
+    /// Joins a queue: at its end, or in front if its call began when nobody waited.
     pub(crate) fn join(
         queues: &'a WaitQueues,
         key: QueueKey,
-        is_able: bool,
+        (is_able, comes_first): (bool, bool),
         store: &'a Store,
         config: &'a LockConfig,
         waiting: Waiting<'a>,
     ) -> Self {
-        let (queue, ticket) = queues.enter(key, config, is_able);
+        let (queue, ticket) = queues.enter(key, config, is_able, comes_first);
         Self { queues, queue, ticket, store, config, granted: None, is_able, waiting }
     }
 
