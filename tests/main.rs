@@ -1,5 +1,5 @@
-//! The tests of the library, as one program: it is compiled and linked once. Tests that need a process of their own stand beside it:
-//! `memory.rs`, `spans.rs`, `tls_provider.rs`, `simulation/`; and `interop/`, which needs Java.
+//! The tests of the library, as one program: it is compiled and linked once. Beside it stand `simulation/`, and `interop/`, which needs
+//! Java.
 
 #![allow(missing_docs, unnameable_types, unreachable_pub, reason = "a test")]
 
@@ -22,6 +22,7 @@ mod leading;
 mod listing;
 mod local_queue;
 mod lost;
+mod memory;
 mod memory_server;
 mod metrics;
 mod moving_slots;
@@ -41,8 +42,10 @@ mod sentinel;
 mod server_faults;
 mod shared_reads;
 mod shutdown;
+mod spans;
 mod sync_replicas;
 mod tls;
+mod tls_provider;
 mod waiting;
 mod watchdog;
 mod wire;

@@ -1,13 +1,7 @@
-//! Memory that a client keeps. The test measures the whole process, so no other test that uses much memory is in this
-//! file.
+//! Memory that a client keeps. Each test measures its whole process.
 
-#[path = "support/mod.rs"]
-mod support;
-
-use support::{Scene, poll_until, soon};
-
-/// One test at a time.
-static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+use crate::support::child::is_alone;
+use crate::support::{Scene, poll_until, soon};
 
 /// Memory of this process, in bytes.
 fn resident() -> usize {
@@ -18,9 +12,11 @@ fn resident() -> usize {
 /// A client lives long and waits for an unlimited number of names.
 #[tokio::test]
 async fn a_name_that_nobody_waits_for_is_forgotten() {
+    if !is_alone("memory::a_name_that_nobody_waits_for_is_forgotten") {
+        return;
+    }
     const NAMES: usize = 450;
     const LONG: usize = 60_000;
-    let _alone = ALONE.lock().await;
     let scene = Scene::start();
     let locks = scene.client().await;
     let mut before = 0;
@@ -45,8 +41,10 @@ async fn a_name_that_nobody_waits_for_is_forgotten() {
 /// Guarantee 11. An inner section that drops its guard, again and again, while the outer section goes on without a pause.
 #[tokio::test]
 async fn nested_holds_that_were_dropped_cost_no_memory() {
+    if !is_alone("memory::nested_holds_that_were_dropped_cost_no_memory") {
+        return;
+    }
     const DROPS: usize = 5_000;
-    let _alone = ALONE.lock().await;
     let scene = Scene::start();
     let locks = scene.client().await;
     let mut owner = locks.owner();

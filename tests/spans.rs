@@ -1,14 +1,12 @@
 //! The spans around an acquire and around a hold, and which events are in them.
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Mutex, Once};
+use std::sync::Mutex;
 
+use crate::support::child::is_alone;
+use crate::support::{MS, SECOND, Scene, eventually, soon};
 use lockkeeper::{BaseLock, LockConfig, MultiLock};
-use support::{MS, SECOND, Scene, eventually, soon};
 use tokio::time::timeout;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -19,7 +17,7 @@ use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 // --- a subscriber ------------------------------------------------------------------------------------------------------
 
-/// All spans and events of this process. The names of locks and callers tell the tests apart.
+/// All spans and events of this process, which runs one test.
 static COLLECTED: Mutex<Collected> = Mutex::new(Collected { spans: Vec::new(), events: Vec::new() });
 
 struct Collected {
@@ -93,11 +91,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Collector {
 }
 
 fn collect() {
-    static INSTALLED: Once = Once::new();
-    INSTALLED.call_once(|| {
-        let subscriber = tracing_subscriber::registry().with(Collector);
-        tracing::subscriber::set_global_default(subscriber).unwrap();
-    });
+    let subscriber = tracing_subscriber::registry().with(Collector);
+    tracing::subscriber::set_global_default(subscriber).unwrap();
 }
 
 /// The spans about the lock with this name, in the order in which they began.
@@ -127,6 +122,9 @@ fn check(span: &Found, name: &str, parent: &str, fields: &[(&str, &str)]) {
 
 #[tokio::test]
 async fn an_acquire_has_a_span_with_its_outcome() {
+    if !is_alone("spans::an_acquire_has_a_span_with_its_outcome") {
+        return;
+    }
     collect();
     let scene = Scene::start();
     let locks = scene.client().await;
@@ -161,6 +159,9 @@ async fn an_acquire_has_a_span_with_its_outcome() {
 
 #[tokio::test]
 async fn the_span_of_a_hold_is_beside_that_of_its_acquire() {
+    if !is_alone("spans::the_span_of_a_hold_is_beside_that_of_its_acquire") {
+        return;
+    }
     collect();
     let scene = Scene::start();
     let locks = scene.client().await;
@@ -198,6 +199,9 @@ async fn the_span_of_a_hold_is_beside_that_of_its_acquire() {
 
 #[tokio::test]
 async fn a_loss_is_an_event_in_the_span_of_the_hold() {
+    if !is_alone("spans::a_loss_is_an_event_in_the_span_of_the_hold") {
+        return;
+    }
     collect();
     let scene = Scene::start();
     let locks = scene.client_with(LockConfig::builder().watchdog_lease(SECOND)).await;

@@ -1,14 +1,15 @@
 //! TLS in a process in which rustls does not know which crypto provider to use. A provider is for the whole process, so
-//! this test has a process of its own.
+//! this test has one of its own.
 
-#[path = "support/mod.rs"]
-mod support;
-
+use crate::support::child::is_alone;
+use crate::support::{ReservedPort, patient, soon};
 use lockkeeper::{Error, LockClient, Source};
-use support::{ReservedPort, patient, soon};
 
 #[tokio::test]
 async fn a_missing_crypto_provider_is_invalid_config() {
+    if !is_alone("tls_provider::a_missing_crypto_provider_is_invalid_config") {
+        return;
+    }
     let port = ReservedPort::new();
     let listener = std::net::TcpListener::bind(("127.0.0.1", port.number())).unwrap();
     let url = &*format!("rediss://127.0.0.1:{}/", port.number());

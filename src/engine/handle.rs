@@ -16,7 +16,7 @@ use crate::base::clock::{self, Moment};
 use crate::base::config::LockConfig;
 use crate::base::error::{Error, LockId, Result};
 use crate::engine::grant::owner_grants::OwnerGrants;
-use crate::engine::hold::min_hold::Keep;
+use crate::engine::hold::min_hold::MinHold;
 use crate::engine::hold::terms::Terms;
 use crate::protocol::{LockType, Protocol};
 use crate::store::Identity;
@@ -253,9 +253,9 @@ impl Handle {
     }
 
     /// What keeps a hold that begins now for the minimum hold time.
-    pub(crate) fn keep(&self, now: Moment) -> Option<Box<Keep>> {
+    pub(crate) fn min_hold(&self, now: Moment) -> Option<Box<MinHold>> {
         let owners = self.members.iter().map(|member| Arc::clone(&member.owner));
-        self.terms.at_least.map(|least| Box::new(Keep::new(now.plus(least), owners)))
+        self.terms.at_least.map(|least| Box::new(MinHold::new(now.plus(least), owners)))
     }
 }
 

@@ -21,8 +21,8 @@ mod shared;
 mod upkeep;
 mod wait;
 
-pub(crate) use acquire::span::Acquiring;
-pub(crate) use acquire::{Patience, acquire};
+pub(crate) use acquire::span::AcquireSpan;
+pub(crate) use acquire::{WaitLimit, acquire};
 pub(crate) use grant::Caller;
 pub(crate) use grant::owner_grants::OwnerGrants;
 pub(crate) use handle::{Handle, Quorum};

@@ -19,7 +19,7 @@ use crate::engine::acquire::under_way::UnderWay;
 use crate::engine::grant::offer::ReadGrants;
 use crate::engine::upkeep::background::Background;
 use crate::engine::upkeep::heartbeat::Heartbeat;
-use crate::engine::upkeep::recent_releases::Releases;
+use crate::engine::upkeep::recent_releases::RecentReleases;
 use crate::engine::upkeep::renewal::Renewal;
 use crate::engine::upkeep::scheduler::Scheduler;
 use crate::engine::wait::queue::WaitQueues;
@@ -44,7 +44,7 @@ pub(crate) struct Engine {
     /// Limits the reports of calls that wait for long.
     pub(crate) long_waits: Limit,
     pub(crate) under_way: UnderWay,
-    pub(crate) releases: Releases,
+    pub(crate) releases: RecentReleases,
     pub(crate) read_grants: ReadGrants,
     pub(crate) metrics: OfClient,
     /// True from the shutdown on.
@@ -66,7 +66,7 @@ impl Engine {
             failed_releases: Limit::default(),
             long_waits: Limit::default(),
             under_way: UnderWay::default(),
-            releases: Releases::new(&store),
+            releases: RecentReleases::new(&store),
             read_grants: ReadGrants::default(),
             metrics: OfClient::new(),
             closing: watch::Sender::new(false),

@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use crate::base::error::Result;
-use crate::engine::{self, Acquiring, Caller, Handle, Patience};
+use crate::engine::{self, AcquireSpan, Caller, Handle, WaitLimit};
 use crate::locks::guard::{LockGuard, OfHeld};
 use crate::locks::info::RemainingLease;
 use crate::telemetry::inside;
@@ -25,7 +25,7 @@ use crate::telemetry::inside;
 /// were dropped. Other crates cannot implement this trait, so there are no mocks. Its `lock`, `try_lock` and `try_lock_for`
 /// return a [`LockGuard`] for every type: for the token of a `FencedLock`, call the type's own methods.
 ///
-/// Acquiring takes `&mut self`, because a handle is an owner, which can acquire again what it holds. So two branches of a program
+/// AcquireSpan takes `&mut self`, because a handle is an owner, which can acquire again what it holds. So two branches of a program
 /// cannot share a handle:
 ///
 /// ```compile_fail,E0499
@@ -56,18 +56,18 @@ pub trait Lock: Send + Sync {
 }
 
 pub(crate) async fn lock<G: OfHeld>(handle: &mut Handle, caller: Caller) -> Result<G> {
-    let guard = acquire(handle, Patience::Forever, caller).await?;
+    let guard = acquire(handle, WaitLimit::Forever, caller).await?;
     Ok(guard.expect("BUG: an acquire without a time limit ends with a guard or an error"))
 }
 
 pub(crate) async fn acquire<G: OfHeld>(
     handle: &mut Handle,
-    patience: Patience,
+    limit: WaitLimit,
     caller: Caller,
 ) -> Result<Option<G>> {
-    let acquiring = Acquiring::begin(handle, patience);
-    let held = inside(acquiring.span(), pin!(engine::acquire(handle, patience, caller))).await;
-    acquiring.ends(handle, patience, &held);
+    let acquiring = AcquireSpan::begin(handle, limit);
+    let held = inside(acquiring.span(), pin!(engine::acquire(handle, limit, caller))).await;
+    acquiring.ends(handle, limit, &held);
     Ok(held?.map(G::of))
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::script::Call;
 use super::scripts;
-use super::traits::{HolderRef, LockType, Protocol, Traits, Waits, millis};
+use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
 
 /// The protocol of [`RLock`](crate::RLock).
 #[derive(Debug)]
@@ -15,7 +15,7 @@ impl Protocol for Reentrant {
         Traits { can_be_passed_on: true, ..Traits::new(LockType::RLock, "a reentrant lock") }
     }
 
-    fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, _waits: Waits) -> Call {
+    fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, _if_held: IfHeld) -> Call {
         scripts::rlock_acquire(&holder.keys.lock, holder.owner, millis(lease))
     }
 }

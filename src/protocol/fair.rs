@@ -7,7 +7,7 @@ use super::keys::{LockKeys, fair_queue, fair_records, fair_scores, fair_tickets,
 use super::rights::{self, Right};
 use super::script::{Arg, Call};
 use super::scripts;
-use super::traits::{HolderRef, LockType, Protocol, Queue, Traits, Waits, millis};
+use super::traits::{HolderRef, IfHeld, LockType, Protocol, Queue, Traits, millis};
 use crate::base::config::LockConfig;
 
 /// The protocol of [`FairLock`](crate::FairLock).
@@ -33,7 +33,7 @@ impl Protocol for Fair {
         LockKeys::new(lock, lock_channel, more)
     }
 
-    fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, waits: Waits) -> Call {
+    fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, if_held: IfHeld) -> Call {
         let HolderRef { keys, owner, config, .. } = holder;
         let [list, scores, records, tickets] = queue_keys(keys);
         scripts::fair_acquire(
@@ -45,7 +45,7 @@ impl Protocol for Fair {
             &keys.channel,
             owner,
             millis(lease),
-            if waits == Waits::No { 0 } else { millis(config.fair_allowance()) },
+            if if_held == IfHeld::Refuse { 0 } else { millis(config.fair_allowance()) },
             java_wait(config),
         )
     }
@@ -74,8 +74,8 @@ impl Protocol for Fair {
         Some(self)
     }
 
-    fn leaves_trace(&self, waits: Waits) -> bool {
-        waits != Waits::No
+    fn leaves_trace(&self, if_held: IfHeld) -> bool {
+        if_held != IfHeld::Refuse
     }
 }
 

@@ -7,7 +7,7 @@ use super::keys::{LockKeys, fencing_counter, lock_channel};
 use super::rights::{self, Right};
 use super::script::Call;
 use super::scripts;
-use super::traits::{HolderRef, LockType, Protocol, Traits, Waits, millis};
+use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
 
 /// The protocol of [`FencedLock`](crate::FencedLock).
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl Protocol for Fenced {
         Traits::new(LockType::Fenced, "a fenced lock")
     }
 
-    fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, _waits: Waits) -> Call {
+    fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, _if_held: IfHeld) -> Call {
         scripts::fenced_acquire(&holder.keys.lock, counter(holder.keys), holder.owner, millis(lease))
     }
 

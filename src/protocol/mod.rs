@@ -28,4 +28,4 @@ pub(crate) use rights::sharded;
 pub(crate) use script::{Arg, Batch, Call, Form, Reply, Row};
 pub(crate) use scripts::{check, inspect, self_test};
 pub(crate) use slot::slot;
-pub(crate) use traits::{HolderRef, LockType, Protocol, Waits, millis};
+pub(crate) use traits::{HolderRef, IfHeld, LockType, Protocol, millis};

@@ -13,7 +13,7 @@ use super::keys::{LockKeys, read_write_channel};
 use super::rights::{self, Right};
 use super::script::{Arg, Batch, Call, Row};
 use super::scripts;
-use super::traits::{HolderRef, LockType, Protocol, Traits, Waits, millis};
+use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
 
 /// The protocol of [`ReadLock`](crate::ReadLock).
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Protocol for Read {
         LockKeys::new(lock, read_write_channel, [])
     }
 
-    fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, _waits: Waits) -> Call {
+    fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, _if_held: IfHeld) -> Call {
         let HolderRef { keys, owner, grant, .. } = holder;
         scripts::read_acquire(&keys.lock, &keys.channel, owner, grant, millis(lease))
     }
@@ -88,9 +88,9 @@ impl Protocol for Write {
         LockKeys::new(lock, read_write_channel, [])
     }
 
-    fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, waits: Waits) -> Call {
+    fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, if_held: IfHeld) -> Call {
         let LockKeys { lock, channel, .. } = holder.keys;
-        let turn = if waits == Waits::Long { millis(holder.config.writer_turn()) } else { 0 };
+        let turn = if if_held == IfHeld::BlockReaders { millis(holder.config.writer_turn()) } else { 0 };
         scripts::write_acquire(lock, channel, self.field(holder), millis(lease), turn)
     }
 
@@ -106,8 +106,8 @@ impl Protocol for Write {
         rights::read_write(keys)
     }
 
-    fn leaves_trace(&self, waits: Waits) -> bool {
-        matches!(waits, Waits::Long | Waits::Again)
+    fn leaves_trace(&self, if_held: IfHeld) -> bool {
+        matches!(if_held, IfHeld::BlockReaders | IfHeld::KeepBlocking)
     }
 
     fn field(&self, holder: HolderRef<'_>) -> Arg {

@@ -65,7 +65,7 @@ pub(crate) enum ReleaseReply {
     /// The owner still has holds.
     Lowered,
     /// The message about it reached so many connections, if this type of lock counts them.
-    Released { told: u32 },
+    Released { receivers: u32 },
     /// Released, but the server did not allow the message to the waiters.
     ReleasedInSilence,
     /// Released, and the key keeps data that is no lock.
@@ -128,7 +128,9 @@ impl ReleaseReply {
             Reply::Int(number::NOBODY_TOLD) => Ok(Self::ReleasedInSilence),
             Reply::Int(number::BESIDE_DATA) => Ok(Self::ReleasedBesideData),
             Reply::Int(number::LOWERED) => Ok(Self::Lowered),
-            Reply::Int(told @ 0..) => Ok(Self::Released { told: u32::try_from(told).unwrap_or(u32::MAX) }),
+            Reply::Int(receivers @ 0..) => {
+                Ok(Self::Released { receivers: u32::try_from(receivers).unwrap_or(u32::MAX) })
+            }
             _ => Err(Fault::unexpected(reply)),
         }
     }

@@ -51,7 +51,7 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     fn traits(&self) -> Traits;
 
     /// Acquires the lock for an owner that holds nothing on it. `waits` says what the call does if another owner holds the lock.
-    fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, waits: Waits) -> Call;
+    fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, if_held: IfHeld) -> Call;
 
     /// Raises the hold to `want`.
     fn reenter(&self, holder: HolderRef<'_>, want: u32, lease: Duration) -> Call {
@@ -59,9 +59,9 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Acquires the lock with `want` 1, and re-enters it with a higher `want`.
-    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, waits: Waits) -> Call {
+    fn acquire(&self, holder: HolderRef<'_>, want: u32, lease: Duration, if_held: IfHeld) -> Call {
         match want {
-            1 => self.acquire_first(holder, lease, waits),
+            1 => self.acquire_first(holder, lease, if_held),
             _ => self.reenter(holder, want, lease),
         }
     }
@@ -108,7 +108,7 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Whether a refused attempt of a call that waits leaves something on the server: a place in a queue, or an intent.
-    fn leaves_trace(&self, _waits: Waits) -> bool {
+    fn leaves_trace(&self, _if_held: IfHeld) -> bool {
         false
     }
 
@@ -171,15 +171,15 @@ impl LockType {
 
 /// What a call does if another owner holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waits {
+pub(crate) enum IfHeld {
     /// It does not wait.
-    No,
+    Refuse,
     /// It waits, and joins the queue on the server if this type of lock has one.
-    Yes,
+    Queue,
     /// It has waited for `writer_patience`: a writer stops new readers.
-    Long,
-    /// As `Yes`, after an earlier attempt of the call that stopped new readers.
-    Again,
+    BlockReaders,
+    /// As `Queue`, after an earlier attempt of the call that stopped new readers.
+    KeepBlocking,
 }
 
 /// The queue of a lock on the server.

@@ -1,4 +1,4 @@
-//! A second process, which runs one test of this program again. That test reads from the environment what to do.
+//! A second process, which runs one test of this program again. Most of these tests read from the environment what to do.
 
 use std::env;
 use std::io::{BufRead, BufReader, Read, stdin};
@@ -13,6 +13,22 @@ use super::LIMIT;
 
 const ROLE: &str = "LOCKKEEPER_CHILD";
 const URL: &str = "LOCKKEEPER_CHILD_URL";
+const ALONE: &str = "LOCKKEEPER_ALONE";
+
+/// Runs this test again, in a process of its own. True: this is that process, so the caller does its work.
+pub fn is_alone(test: &str) -> bool {
+    if env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let again = Command::new(env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    let text = [again.stdout, again.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(again.status.success() && text.contains("1 passed"), "{text}");
+    false
+}
 
 /// Returns the role of this process and the URL of its server. `None`: it is the parent, and runs the tests.
 ///

@@ -1,4 +1,4 @@
-//! Acquiring: attempt, and if another owner holds the lock, wait and attempt again.
+//! AcquireSpan: attempt, and if another owner holds the lock, wait and attempt again.
 //!
 //! Nothing here undoes anything: a pending hold is undone when it is dropped, wherever that happens. So at its time limit a call
 //! only drops a future, and a cancelled call does the same.
@@ -18,7 +18,7 @@ use tokio::task::consume_budget;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use decision::{CallKind, Next, Reason, Waiting, next};
-use round::{Members, Round};
+use round::{PendingMembers, Round};
 
 use super::grant::Caller;
 use super::handle::{Handle, Member};
@@ -28,12 +28,12 @@ use crate::base::error::{Error, LockId, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter;
 use crate::engine::hold::held::HeldLock;
-use crate::engine::hold::release::Releasing;
+use crate::engine::hold::release::PendingRelease;
 use crate::engine::wait::waiter::{Waiter, elapsed};
 
 /// How long a call waits for a lock that another owner holds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Patience {
+pub(crate) enum WaitLimit {
     /// It does not wait.
     None,
     For(Duration),
@@ -43,25 +43,25 @@ pub(crate) enum Patience {
 /// Acquires the lock. `None`: another owner holds it.
 pub(crate) async fn acquire(
     handle: &mut Handle,
-    patience: Patience,
+    limit: WaitLimit,
     caller: Caller,
 ) -> Result<Option<HeldLock>> {
     let handle = &*handle;
     handle.check_names()?;
-    let limits = Limits::new(patience, handle)?;
-    let (members, ended) = Members::start(handle, caller, matches!(patience, Patience::None))?;
+    let limits = Deadlines::new(limit, handle)?;
+    let (members, ended) = PendingMembers::start(handle, caller, matches!(limit, WaitLimit::None))?;
     // After `start`: from there on, the acquire counts as under way.
     handle.check_open()?;
     if !ended.is_empty() {
         release_ended(ended, handle, limits).await;
     }
     let long_at = Some(Instant::now() + handle.config().watchdog_lease());
-    Acquisition { handle, members, limits, long_at }.run().await
+    AcquireLoop { handle, members, limits, long_at }.run().await
 }
 
 /// When a call has to end.
 #[derive(Clone, Copy)]
-struct Limits {
+struct Deadlines {
     /// If it is known that another owner holds the lock.
     contended: Instant,
     /// If nobody answered yet. Without an answer the caller cannot be told whether the lock is held, so the call lasts at least
@@ -79,15 +79,15 @@ enum Turn {
 }
 
 /// An acquire of one handle.
-struct Acquisition<'a> {
+struct AcquireLoop<'a> {
     handle: &'a Handle,
-    members: Members<'a>,
-    limits: Option<Limits>,
+    members: PendingMembers<'a>,
+    limits: Option<Deadlines>,
     /// When to report that the call waits, if that was not done yet.
     long_at: Option<Instant>,
 }
 
-impl<'a> Acquisition<'a> {
+impl<'a> AcquireLoop<'a> {
     async fn run(&mut self) -> Result<Option<HeldLock>> {
         let handle = self.handle;
         let mut tries = Tries::new(handle.config().retry_timeout());
@@ -108,36 +108,37 @@ impl<'a> Acquisition<'a> {
         };
         // Readers queue also if nobody waits: those that come meanwhile share what they are granted.
         let mut comes_first = self.members.kind() == CallKind::Wait
-            && arrival.is_some_and(|arrival| arrival.is_alone)
+            && arrival.as_ref().is_some_and(|arrival| arrival.is_alone)
             && !handle.is_shared();
-        let mut waits = (self.members.kind() == CallKind::Wait && !comes_first).then(|| self.join(0, false));
+        let mut waiting =
+            (self.members.kind() == CallKind::Wait && !comes_first).then(|| self.join(0, false));
         loop {
-            if let Some((_, waiter)) = &mut waits {
+            if let Some((_, waiter)) = &mut waiting {
                 match self.turn(waiter).await? {
                     Turn::Attempt => waiter.attempts(),
-                    Turn::HasLock => return self.has_lock(waits).map(Some),
-                    Turn::TimeIsUp => return self.end_of_time(waits).await,
+                    Turn::HasLock => return self.has_lock(waiting).map(Some),
+                    Turn::TimeIsUp => return self.end_of_time(waiting).await,
                 }
             }
-            let Some(round) = self.attempt(waits.as_ref()).await? else {
-                return self.end_of_time(waits).await;
+            let Some(round) = self.attempt(waiting.as_ref()).await? else {
+                return self.end_of_time(waiting).await;
             };
-            let waiting = waits.as_ref().map(|(member, waiter)| Waiting {
+            let stands = waiting.as_ref().map(|(member, waiter)| Waiting {
                 member: *member,
                 is_woken: waiter.is_woken_by(&self.members.wake_channel(*member)),
             });
-            match next(round, waiting, self.members.kind()) {
-                Next::Done => return self.granted(waits).map(Some),
+            match next(round, stands, self.members.kind()) {
+                Next::Done => return self.granted(waiting).map(Some),
                 Next::Busy => return Ok(None),
                 Next::Fail(fault) => return Err(self.error(fault)),
                 Next::Retry(_) if handle.is_closing() => return Err(Error::Closed),
                 Next::Retry(fault) => tries.again(fault).await.map_err(|fault| self.error(fault))?,
                 Next::MoveTo(member, reason) => {
-                    let (_, waiter) = waits.insert(self.join(member, take(&mut comes_first)));
+                    let (_, waiter) = waiting.insert(self.join(member, take(&mut comes_first)));
                     let _ = self.tell(waiter, &reason, &mut pauses); // so it need not attempt before it is woken
                 }
                 Next::Stay(reason) => {
-                    let Some((member, waiter)) = &waits else { continue };
+                    let Some((member, waiter)) = &waiting else { continue };
                     let failing = self.tell(waiter, &reason, &mut pauses);
                     match reason {
                         Reason::Fault(fault)
@@ -186,16 +187,16 @@ impl<'a> Acquisition<'a> {
     }
 
     /// The server granted the lock to the call.
-    fn granted(&mut self, waits: Option<(usize, Waiter<'_>)>) -> Result<HeldLock> {
-        self.members.end_earlier(waits.as_ref());
-        self.has_lock(waits)
+    fn granted(&mut self, waiting: Option<(usize, Waiter<'_>)>) -> Result<HeldLock> {
+        self.members.end_earlier(waiting.as_ref());
+        self.has_lock(waiting)
     }
 
     /// The call has the lock.
-    fn has_lock(&mut self, waits: Option<(usize, Waiter<'_>)>) -> Result<HeldLock> {
+    fn has_lock(&mut self, waiting: Option<(usize, Waiter<'_>)>) -> Result<HeldLock> {
         // This comes first: readers that are called find the hold that they can join.
         let held = self.members.take();
-        if let Some((member, waiter)) = waits {
+        if let Some((member, waiter)) = waiting {
             let background = &self.handle.members[member].lock.engine.background;
             waiter.keeps_for_others(|| self.members.keep_for_readers(), background);
             self.leave_granted(member, waiter);
@@ -207,9 +208,9 @@ impl<'a> Acquisition<'a> {
     fn join(&self, member: usize, comes_first: bool) -> (usize, Waiter<'a>) {
         let engine = &self.handle.members[member].lock.engine;
         let key = self.members.queue_key(member);
-        let is_able = self.handle.can_take_over() || self.handle.can_share();
+        let can_take_handoff = self.handle.can_take_over() || self.handle.can_share();
         let waiting = self.handle.metrics.waiting();
-        let manner = (is_able, comes_first);
+        let manner = (can_take_handoff, comes_first);
         (member, Waiter::join(&engine.wait_queues, key, manner, &engine.store, &engine.config, waiting))
     }
 
@@ -263,9 +264,9 @@ impl<'a> Acquisition<'a> {
     }
 
     /// Attempts each member once. `None`: the time of the call is up.
-    async fn attempt(&mut self, waits: Option<&(usize, Waiter<'_>)>) -> Result<Option<Round>> {
-        let waits_for = waits.map(|(member, _)| *member);
-        let answers = self.limits.and(waits).map(|(_, waiter)| waiter.answers());
+    async fn attempt(&mut self, waiting: Option<&(usize, Waiter<'_>)>) -> Result<Option<Round>> {
+        let waits_for = waiting.map(|(member, _)| *member);
+        let answers = self.limits.and(waiting).map(|(_, waiter)| waiter.answers());
         let Some(limits) = self.limits else { return self.members.round(waits_for).await.map(Some) };
         let round = {
             let round = pin!(self.members.round(waits_for));
@@ -282,8 +283,8 @@ impl<'a> Acquisition<'a> {
     }
 
     /// The time of a call that waited is up.
-    async fn end_of_time(&mut self, waits: Option<(usize, Waiter<'_>)>) -> Result<Option<HeldLock>> {
-        let Some((member, waiter)) = waits else { return Err(self.error(late())) };
+    async fn end_of_time(&mut self, waiting: Option<(usize, Waiter<'_>)>) -> Result<Option<HeldLock>> {
+        let Some((member, waiter)) = waiting else { return Err(self.error(late())) };
         if let Some(fault) = waiter.fault() {
             return Err(self.error(fault));
         }
@@ -316,9 +317,9 @@ impl<'a> Acquisition<'a> {
     }
 }
 
-impl Limits {
-    fn new(patience: Patience, handle: &Handle) -> Result<Option<Self>> {
-        let Patience::For(wait) = patience else { return Ok(None) };
+impl Deadlines {
+    fn new(limit: WaitLimit, handle: &Handle) -> Result<Option<Self>> {
+        let WaitLimit::For(wait) = limit else { return Ok(None) };
         let start = Instant::now();
         let too_long = || Error::InvalidDuration {
             argument: "wait",
@@ -346,7 +347,7 @@ impl Limits {
 
 /// Releases what this owner held or attempted before, so that the owner does not block itself. After a fault, or after half of
 /// `command_timeout`, the background continues the release: the call needs the rest of its time for the attempt.
-async fn release_ended(ended: Releasing, handle: &Handle, limits: Option<Limits>) {
+async fn release_ended(ended: PendingRelease, handle: &Handle, limits: Option<Deadlines>) {
     let enough = handle.config().command_timeout() / 2;
     let released = timeout(enough, ended.reconcile_but(handle.spare()));
     let _ = match limits {

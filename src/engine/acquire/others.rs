@@ -1,14 +1,14 @@
-//! Acquiring from other owners of the same client, without a command.
+//! AcquireSpan from other owners of the same client, without a command.
 
 use crate::base::clock::{self, Moment};
-use crate::engine::acquire::round::{Members, PendingMember};
+use crate::engine::acquire::round::{PendingMember, PendingMembers};
 use crate::engine::grant::offer::{Offer, join, keep_for_readers};
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::handle::Member;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::wait::waiter::Waiter;
 
-impl Members<'_> {
+impl PendingMembers<'_> {
     /// Takes a hold that another owner of this client offers. False: it is lost.
     pub(crate) fn accept(&mut self, offer: Offer) -> bool {
         let owner = self.handle.members[0].owner.key;

@@ -11,7 +11,7 @@ use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter::{self, Backoff};
 use crate::engine::acquire::decision::CallKind;
-use crate::engine::acquire::writer_intent::Impatience;
+use crate::engine::acquire::writer_intent::WriterIntent;
 use crate::engine::gather::{gather, is_decided};
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::grant::{Caller, Grant};
@@ -19,23 +19,23 @@ use crate::engine::handle::Handle;
 use crate::engine::hold::Hold;
 use crate::engine::hold::held::HeldLock;
 use crate::engine::hold::lease::quorum_deadline;
-use crate::engine::hold::release::{MemberHold, Releasing};
+use crate::engine::hold::release::{MemberHold, PendingRelease};
 use crate::engine::lock_ref::LockRef;
 use crate::engine::per_member::PerMember;
 use crate::engine::wait::queue::QueueKey;
-use crate::protocol::{AcquireReply, Waits};
+use crate::protocol::{AcquireReply, IfHeld};
 
 /// Back-off after a split round: several owners acquired some members each, and none acquired enough.
 const SPLITS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
 
 /// A failed round waits this long for the release of the members that it was granted. The background does the rest.
-const GIVE_BACK: Duration = Duration::from_millis(50);
+const RELEASE_WAIT: Duration = Duration::from_millis(50);
 
 /// If this many rounds in a row released something, a lock that needs all members pauses after each further such round.
-const PATIENT: u32 = 3;
+const ROUNDS_BEFORE_PAUSE: u32 = 3;
 
 /// The members of a lock, while one owner acquires them.
-pub(crate) struct Members<'a> {
+pub(crate) struct PendingMembers<'a> {
     pub(crate) handle: &'a Handle,
     pub(crate) caller: Caller,
     /// The call does not wait for other owners.
@@ -50,7 +50,7 @@ pub(crate) struct Members<'a> {
     splits: Backoff,
     /// The member that gave no answer in the last round.
     silent: Option<usize>,
-    impatience: Impatience,
+    writer_intent: WriterIntent,
 }
 
 pub(crate) struct PendingMember {
@@ -79,10 +79,10 @@ pub(crate) enum Round {
 /// The reply of one member, and the deadline of what it granted.
 type Reply = Result<(AcquireReply, Moment), Fault>;
 
-impl<'a> Members<'a> {
+impl<'a> PendingMembers<'a> {
     /// Begins with all members. Also returns the earlier grants of this owner that the server possibly still has.
-    pub(crate) fn start(handle: &'a Handle, caller: Caller, is_try: bool) -> Result<(Self, Releasing)> {
-        let (mut pending, mut ended) = (PerMember::new(), Releasing::default());
+    pub(crate) fn start(handle: &'a Handle, caller: Caller, is_try: bool) -> Result<(Self, PendingRelease)> {
+        let (mut pending, mut ended) = (PerMember::new(), PendingRelease::default());
         let now = clock::now();
         for member in &handle.members {
             let start = member.owner.start(&member.lock, now, caller)?;
@@ -108,7 +108,7 @@ impl<'a> Members<'a> {
             given_back: 0,
             splits: SPLITS,
             silent: None,
-            impatience: Impatience::default(),
+            writer_intent: WriterIntent::default(),
         };
         Ok((members, ended))
     }
@@ -169,15 +169,15 @@ impl<'a> Members<'a> {
     }
 
     async fn attempt(&mut self) -> PerMember<(usize, Reply)> {
-        let waits = if self.is_try { Waits::No } else { self.impatience.waits(self.handle) };
+        let if_held = if self.is_try { IfHeld::Refuse } else { self.writer_intent.if_held(self.handle) };
         if let [_] = &self.pending[..] {
-            return smallvec![(0, self.attempt_one(0, waits).await)];
+            return smallvec![(0, self.attempt_one(0, if_held).await)];
         }
         if self.handle.needs_all() {
-            return self.attempt_in_order(waits).await;
+            return self.attempt_in_order(if_held).await;
         }
         let (all, quorum) = (self.pending.len(), self.handle.quorum);
-        let attempts = (0..all).map(|member| self.attempt_one(member, waits));
+        let attempts = (0..all).map(|member| self.attempt_one(member, if_held));
         gather(attempts, |replies| {
             let granted = replies.iter().filter(|(_, reply)| is_granted(reply)).count();
             // Faults do not decide: perhaps the answers of the other servers are enough.
@@ -190,12 +190,12 @@ impl<'a> Members<'a> {
 
     /// The order of the members is the same for all clients, so the owner that is granted the first member continues with the
     /// next. But a member that gave no answer is attempted first, so that nobody holds the others while that member is silent.
-    async fn attempt_in_order(&mut self, waits: Waits) -> PerMember<(usize, Reply)> {
+    async fn attempt_in_order(&mut self, if_held: IfHeld) -> PerMember<(usize, Reply)> {
         let silent = self.silent.take();
         let others = (0..self.pending.len()).filter(|&member| Some(member) != silent);
         let mut replies = PerMember::new();
         for member in silent.into_iter().chain(others) {
-            let reply = self.attempt_one(member, waits).await;
+            let reply = self.attempt_one(member, if_held).await;
             let is_granted = is_granted(&reply);
             replies.push((member, reply));
             if !is_granted {
@@ -205,17 +205,17 @@ impl<'a> Members<'a> {
         replies
     }
 
-    async fn attempt_one(&self, member: usize, waits: Waits) -> Reply {
+    async fn attempt_one(&self, member: usize, if_held: IfHeld) -> Reply {
         let hold = &self.pending[member].hold;
         let lease = self.handle.lease(&hold.grant.lock.engine.config);
         // A re-entry does not wait: if its hold is gone, the call begins anew.
-        let waits = if hold.want > 1 { Waits::No } else { waits };
-        hold.grant.attempt(hold.want, lease, waits).await
+        let if_held = if hold.want > 1 { IfHeld::Refuse } else { if_held };
+        hold.grant.attempt(hold.want, lease, if_held).await
     }
 
     /// How long a writer still lets new readers in. `None`: the time of the next attempt does not depend on that.
     pub(crate) fn patience_left(&self) -> Option<Duration> {
-        self.impatience.left(self.handle)
+        self.writer_intent.left(self.handle)
     }
 
     /// Decides what the replies mean. `None`: a hold that the call wanted to re-enter is gone, so begin anew.
@@ -274,9 +274,9 @@ impl<'a> Members<'a> {
             return Ok(None);
         }
         if refused.is_some() {
-            self.impatience.refused(self.handle, self.at);
+            self.writer_intent.refused(self.handle, self.at);
         }
-        self.give_back(refused.map(|(member, _)| member)).await?;
+        self.release_partial_round(refused.map(|(member, _)| member)).await?;
         self.silent = failed.as_ref().map(|(member, _)| *member);
         // With so many faults there is no quorum, even if the member that refused becomes free.
         let is_hopeless = self.pending.len() - faults < self.handle.quorum;
@@ -297,7 +297,7 @@ impl<'a> Members<'a> {
     /// no member refused, a member that gave no answer is attempted again with the same id.
     ///
     /// A member that was re-entered stays held: with a new id, this owner would wait for itself.
-    async fn give_back(&mut self, waits_for: Option<usize>) -> Result<()> {
+    async fn release_partial_round(&mut self, waits_for: Option<usize>) -> Result<()> {
         let mut granted = Vec::new();
         for member in 0..self.pending.len() {
             let PendingMember { hold, granted_until, is_unreplicated } = &mut self.pending[member];
@@ -313,9 +313,9 @@ impl<'a> Members<'a> {
             }
         }
         self.given_back = if granted.is_empty() { 0 } else { self.given_back + 1 };
-        let is_split = self.given_back > if self.handle.needs_all() { PATIENT } else { 0 };
+        let is_split = self.given_back > if self.handle.needs_all() { ROUNDS_BEFORE_PAUSE } else { 0 };
         // The background continues with releases that take longer than this.
-        let _ = timeout(GIVE_BACK, Releasing::new(granted).reconcile_but(0)).await;
+        let _ = timeout(RELEASE_WAIT, PendingRelease::new(granted).reconcile_but(0)).await;
         if is_split {
             // Other owners hold the other members, and release them now. The first owner that tries again is granted all members.
             // A lock that needs all members pauses only after several such rounds: the order of the members prevents a split if
@@ -336,12 +336,12 @@ impl<'a> Members<'a> {
     /// Leaves all queues on servers, and lets readers in again. Does not wait for long.
     pub(crate) async fn leave_queues(&mut self) {
         let has_queue = self.handle.members.iter().any(|member| member.lock.protocol.queue().is_some());
-        if !has_queue && !self.impatience.is_shown() {
+        if !has_queue && !self.writer_intent.is_shown() {
             return;
         }
         let grants = self.pending.drain(..).map(|member| Arc::clone(&member.hold.grant)).collect::<Vec<_>>();
         let limit = self.handle.config().command_timeout() / 2;
-        let _ = timeout(limit, Releasing::new(grants).reconcile_but(self.handle.spare())).await;
+        let _ = timeout(limit, PendingRelease::new(grants).reconcile_but(self.handle.spare())).await;
     }
 
     /// Turns the members that were granted into a hold.
@@ -373,7 +373,7 @@ impl<'a> Members<'a> {
                 member,
             });
         }
-        let held = HeldLock::new(Arc::clone(handle.name()), hold, held, handle.keep(self.at));
+        let held = HeldLock::new(Arc::clone(handle.name()), hold, held, handle.min_hold(self.at));
         if is_given_up { Err(Error::Closed) } else { Ok(held) }
     }
 
@@ -392,7 +392,7 @@ impl<'a> Members<'a> {
 }
 
 /// An attempt that did not become a hold can block its own owner. So the owner's next acquire releases this attempt first.
-impl Drop for Members<'_> {
+impl Drop for PendingMembers<'_> {
     fn drop(&mut self) {
         for (pending, member) in self.pending.drain(..).zip(&self.handle.members) {
             if let Some(grant) = pending.hold.give_up() {

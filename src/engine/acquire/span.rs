@@ -6,25 +6,25 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use crate::base::error::Result;
-use crate::engine::acquire::Patience;
+use crate::engine::acquire::WaitLimit;
 use crate::engine::handle::Handle;
 use crate::engine::hold::held::HeldLock;
 use crate::telemetry::{Acquired, OfLock};
 
 /// An acquire under way. If it is dropped before it ends, the acquire was cancelled.
-pub(crate) struct Acquiring {
+pub(crate) struct AcquireSpan {
     metrics: OfLock,
     span: Span,
     outcome: Acquired,
 }
 
-impl Acquiring {
-    pub(crate) fn begin(handle: &Handle, patience: Patience) -> Self {
+impl AcquireSpan {
+    pub(crate) fn begin(handle: &Handle, limit: WaitLimit) -> Self {
         let span = tracing::debug_span!(
             "acquire",
             name = &**handle.name(),
             kind = handle.lock_type.name(),
-            wait = %Wait(patience),
+            wait = %Wait(limit),
             outcome = Empty
         );
         Self { metrics: handle.metrics.clone(), span, outcome: Acquired::Cancelled }
@@ -35,10 +35,10 @@ impl Acquiring {
     }
 
     /// It ended, and the caller is not in its span any more. So the span of the hold has the same parent.
-    pub(crate) fn ends(mut self, handle: &Handle, patience: Patience, held: &Result<Option<HeldLock>>) {
-        self.outcome = match (held, patience) {
+    pub(crate) fn ends(mut self, handle: &Handle, limit: WaitLimit, held: &Result<Option<HeldLock>>) {
+        self.outcome = match (held, limit) {
             (Ok(Some(_)), _) => Acquired::Granted,
-            (Ok(None), Patience::None) => Acquired::Busy,
+            (Ok(None), WaitLimit::None) => Acquired::Busy,
             (Ok(None), _) => Acquired::TimedOut,
             (Err(_), _) => Acquired::Error,
         };
@@ -49,7 +49,7 @@ impl Acquiring {
     }
 }
 
-impl Drop for Acquiring {
+impl Drop for AcquireSpan {
     fn drop(&mut self) {
         self.metrics.acquired(self.outcome);
         // A span that nobody wants would look for the field first.
@@ -60,14 +60,14 @@ impl Drop for Acquiring {
 }
 
 /// For how long a call waits: milliseconds, or a word.
-struct Wait(Patience);
+struct Wait(WaitLimit);
 
 impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Patience::None => f.write_str("none"),
-            Patience::For(wait) => fmt::Display::fmt(&wait.as_millis(), f),
-            Patience::Forever => f.write_str("forever"),
+            WaitLimit::None => f.write_str("none"),
+            WaitLimit::For(wait) => fmt::Display::fmt(&wait.as_millis(), f),
+            WaitLimit::Forever => f.write_str("forever"),
         }
     }
 }

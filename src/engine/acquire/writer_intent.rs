@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::base::clock::{self, Moment};
 use crate::engine::handle::Handle;
-use crate::protocol::Waits;
+use crate::protocol::IfHeld;
 
 /// How far a writer is from stopping new readers. A lock of several members stops none.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Impatience {
+pub(crate) struct WriterIntent {
     /// When its patience began: with the first refusal, and again with each wake-up after it told the server. So the readers that a
     /// release wakes enter together, although other writers still wait. `None`: it was not refused, it never stops readers, or it told
     /// the server and was not woken since.
@@ -19,7 +19,7 @@ pub(crate) struct Impatience {
     tells: bool,
 }
 
-impl Impatience {
+impl WriterIntent {
     /// An attempt was refused.
     pub(crate) fn refused(&mut self, handle: &Handle, at: Moment) {
         if let [only] = &handle.members[..]
@@ -38,16 +38,16 @@ impl Impatience {
     }
 
     /// What the next attempt of a call that waits does if another owner holds the lock.
-    pub(crate) fn waits(&mut self, handle: &Handle) -> Waits {
+    pub(crate) fn if_held(&mut self, handle: &Handle) -> IfHeld {
         self.tells = self.left(handle).is_some_and(|left| left.is_zero());
         if self.tells {
             self.since = None;
             self.is_shown = true;
         }
         match *self {
-            Self { tells: true, .. } => Waits::Long,
-            Self { is_shown: true, .. } => Waits::Again,
-            _ => Waits::Yes,
+            Self { tells: true, .. } => IfHeld::BlockReaders,
+            Self { is_shown: true, .. } => IfHeld::KeepBlocking,
+            _ => IfHeld::Queue,
         }
     }
 

@@ -44,7 +44,7 @@ use crate::base::sync::lock;
 use crate::engine::upkeep::scheduler::Key;
 use crate::engine::wait::queue::{Receivers, WaitQueue};
 use crate::protocol::{
-    AcquireReply, Arg, Batch, Call, HolderRef, ReleaseReply, Row, Waits, millis, parse_renewal,
+    AcquireReply, Arg, Batch, Call, HolderRef, IfHeld, ReleaseReply, Row, millis, parse_renewal,
 };
 use crate::store::Connection;
 use crate::telemetry::Renewed;
@@ -156,7 +156,7 @@ impl Grant {
         if let Some((owner, member)) = desired.remove(hold)
             && hold.relies_on(member, now)
         {
-            hold.give_back(now);
+            hold.mark_released(now);
             // While other owners stand on the grant, the server is not asked about this hold.
             if desired.is_only_of(owner) {
                 desired.given_back.push((Arc::clone(hold), member));
@@ -268,7 +268,7 @@ impl Grant {
         desired.offers += 1;
         desired.remove(hold);
         // Its end is no loss from here on.
-        hold.give_back(now);
+        hold.mark_released(now);
         self.schedule_renewal(&mut desired, now);
         drop(desired);
         Some(Offer::new(Arc::clone(self), Some(Arc::clone(hold))))
@@ -335,7 +335,7 @@ impl Grant {
         self: &Arc<Self>,
         want: u32,
         lease: Duration,
-        waits: Waits,
+        if_held: IfHeld,
     ) -> Result<(AcquireReply, Moment), Fault> {
         let mut observed = self.observed().await?;
         self.switches.store(self.lock.engine.store.switch_count(), Ordering::Relaxed);
@@ -347,14 +347,14 @@ impl Grant {
         // Before anything is sent: the server counts the lease from a later time.
         let sent = clock::now();
         let before = observed.at_most;
-        let leaves_trace = self.lock.protocol.leaves_trace(waits);
+        let leaves_trace = self.lock.protocol.leaves_trace(if_held);
         observed.attempts(&connection, want);
         self.asks_for(lease);
         if want > 1 {
             // Whatever the outcome is, the server can keep the lock for longer than the other holds last.
             self.is_outlasted();
         }
-        let call = self.lock.protocol.acquire(self.holder(), want, lease, waits);
+        let call = self.lock.protocol.acquire(self.holder(), want, lease, if_held);
         let has_token = want == 1 && self.lock.protocol.counter(&self.lock.keys).is_some();
         let mut acknowledged = 0;
         let result = loop {
@@ -526,7 +526,7 @@ impl Grant {
             // In a cluster, only those are counted that listen at the same server.
             let is_exact = !has_others && !self.lock.engine.store.is_cluster();
             queue.release_ended(match reply {
-                Ok(ReleaseReply::Released { told }) if is_exact => Some(Receivers::Exactly(told)),
+                Ok(ReleaseReply::Released { receivers }) if is_exact => Some(Receivers::Exactly(receivers)),
                 Ok(ReleaseReply::Released { .. }) => Some(Receivers::PerhapsOthers),
                 _ => None,
             });
@@ -555,7 +555,7 @@ impl Grant {
             return Ok(Some(ReleaseReply::Gone));
         }
         desired.given_back.drain(..given_back);
-        Ok(Some(if is_gone { ReleaseReply::Released { told: 0 } } else { reply }))
+        Ok(Some(if is_gone { ReleaseReply::Released { receivers: 0 } } else { reply }))
     }
 
     /// The waiters of this client to which a hold of this grant can be handed over.
@@ -780,7 +780,7 @@ impl Grant {
     pub(crate) fn begin_heartbeat(self: &Arc<Self>, key: Key, period: Duration) -> bool {
         let engine = &self.lock.engine;
         let patience = engine.config.safety_poll() * 2;
-        let ignores = engine.wait_queues.ignores_a_wake(&self.wake_channel(), patience);
+        let ignores = engine.wait_queues.stalled_since_wake(&self.wake_channel(), patience);
         let mut desired = lock(&self.desired);
         if !desired.place.heartbeat.begin(key) {
             return false;

@@ -12,8 +12,8 @@ use crate::base::fault::Fault;
 use crate::engine::gather::vote;
 use crate::engine::hold::Hold;
 use crate::engine::hold::lease;
-use crate::engine::hold::min_hold::Keep;
-use crate::engine::hold::release::{MemberHold, Releasing};
+use crate::engine::hold::min_hold::MinHold;
+use crate::engine::hold::release::{MemberHold, PendingRelease};
 use crate::engine::per_member::PerMember;
 use crate::engine::retry::Tries;
 use crate::telemetry::inside;
@@ -24,7 +24,7 @@ pub(crate) struct HeldLock {
     hold: Arc<Hold>,
     members: PerMember<MemberHold>,
     /// Until when the lock stays held, also if the guard is given back before.
-    keep: Option<Box<Keep>>,
+    min_hold: Option<Box<MinHold>>,
 }
 
 impl HeldLock {
@@ -32,9 +32,9 @@ impl HeldLock {
         name: Arc<str>,
         hold: Arc<Hold>,
         members: PerMember<MemberHold>,
-        keep: Option<Box<Keep>>,
+        min_hold: Option<Box<MinHold>>,
     ) -> Self {
-        Self { name, hold, members, keep }
+        Self { name, hold, members, min_hold }
     }
 
     /// Events about the hold are in this span from here on.
@@ -103,7 +103,7 @@ impl HeldLock {
         for member in self.members.drain(..) {
             member.grant.leak(&self.hold);
         }
-        self.hold.give_back(clock::now());
+        self.hold.mark_released(clock::now());
     }
 
     /// Renews the lease for a time that the caller chose.
@@ -141,20 +141,20 @@ impl HeldLock {
 
     /// Keeps the hold, hands it over, or removes it from the desired state. The result releases it on the server; it is empty if the
     /// hold was kept or handed over.
-    fn start_release(&mut self, now: Moment) -> Releasing {
-        if let Some(keep) = self.keep.take()
+    fn start_release(&mut self, now: Moment) -> PendingRelease {
+        if let Some(keep) = self.min_hold.take()
             && !keep.is_over(now)
             && !self.hold.is_lost(now)
         {
             keep.hold(Arc::clone(&self.hold), std::mem::take(&mut self.members), now);
-            return Releasing::default();
+            return PendingRelease::default();
         }
         if let [only] = &self.members[..]
             && only.grant.hand_over(&self.hold, now)
         {
             self.members.clear();
         }
-        Releasing::new(self.members.drain(..).map(|member| {
+        PendingRelease::new(self.members.drain(..).map(|member| {
             member.grant.remove_hold(&self.hold, now);
             member.grant
         }))

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use crate::base::clock::{self, Moment};
 use crate::engine::grant::owner_grants::OwnerGrants;
 use crate::engine::hold::Hold;
-use crate::engine::hold::release::{MemberHold, Releasing};
+use crate::engine::hold::release::{MemberHold, PendingRelease};
 use crate::engine::per_member::PerMember;
 use crate::engine::shared::Engine;
 
@@ -17,13 +17,13 @@ use crate::engine::shared::Engine;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Until when a lock stays held, and whose it is.
-pub(crate) struct Keep {
+pub(crate) struct MinHold {
     until: Moment,
     /// Those who own the grants of the hold.
     owners: PerMember<Arc<OwnerGrants>>,
 }
 
-impl Keep {
+impl MinHold {
     pub(crate) fn new(until: Moment, owners: impl Iterator<Item = Arc<OwnerGrants>>) -> Self {
         Self { until, owners: owners.collect() }
     }
@@ -39,7 +39,7 @@ impl Keep {
         let Some(first) = members.first() else { return };
         let engine = Arc::clone(&first.grant.lock.engine);
         // From here on, its end is no loss for a section.
-        hold.give_back(now);
+        hold.mark_released(now);
         for (owner, member) in self.owners.iter().zip(&members) {
             owner.forget(&member.grant, now);
         }
@@ -53,7 +53,7 @@ impl Keep {
                     if is_over { grant.remove_hold(&hold, now) } else { grant.leak(&hold) }
                 }
                 // Dropped, so the background releases them.
-                drop(Releasing::new(members.into_iter().map(|member| member.grant)));
+                drop(PendingRelease::new(members.into_iter().map(|member| member.grant)));
                 Ok(())
             }
         };

@@ -42,7 +42,7 @@ pub(crate) struct Hold {
     deadlines: PerMember<AtomicU64>,
     quorum: usize,
     term: Term,
-    told: Notify,
+    lost_notify: Notify,
     subject: Subject,
     /// [`HELD`], [`GIVEN_BACK`] or [`REPORTED`].
     report: AtomicU8,
@@ -80,8 +80,8 @@ impl Hold {
         let cap = |deadline: Moment| term.ends.map_or(deadline, |ends| ends.min(deadline));
         let deadlines = deadlines.into_iter().map(|deadline| AtomicU64::new(cap(deadline).as_nanos()));
         let report = AtomicU8::new(HELD);
-        let (told, span) = (Notify::new(), OnceLock::new());
-        Self { deadlines: deadlines.collect(), quorum, term, told, subject, report, metrics, span }
+        let (lost_notify, span) = (Notify::new(), OnceLock::new());
+        Self { deadlines: deadlines.collect(), quorum, term, lost_notify, subject, report, metrics, span }
     }
 
     pub(crate) fn lock(&self) -> LockId {
@@ -158,7 +158,7 @@ impl Hold {
             }
             match cell.compare_exchange(deadline, LOST, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
-                    self.told.notify_waiters();
+                    self.lost_notify.notify_waiters();
                     self.report_if_lost(self.cause(now), now);
                     return false;
                 }
@@ -188,16 +188,16 @@ impl Hold {
     /// Records that the server does not have this member any more.
     pub(crate) fn lose(&self, member: usize) {
         self.deadlines[member].store(LOST, Ordering::Release);
-        self.told.notify_waiters();
+        self.lost_notify.notify_waiters();
         self.report_if_lost(LossCause::Removed, clock::now());
     }
 
     /// Waits until it is lost. Needs a timer, and no I/O.
     pub(crate) async fn lost(&self) {
         loop {
-            let mut told = std::pin::pin!(self.told.notified());
+            let mut lost_notify = std::pin::pin!(self.lost_notify.notified());
             // Enlist first, then look: a loss in between is not missed.
-            told.as_mut().enable();
+            lost_notify.as_mut().enable();
             let soon = clock::now().plus(EARLY);
             if self.is_lost(soon) {
                 return;
@@ -205,14 +205,14 @@ impl Hold {
             let left = self.deadline().since(soon);
             tokio::select! {
                 biased;
-                () = told => {}
+                () = lost_notify => {}
                 () = sleep(left.min(LOOK)) => {}
             }
         }
     }
 
     /// Records that it was given back: from now on its end is no loss.
-    pub(crate) fn give_back(&self, now: Moment) {
+    pub(crate) fn mark_released(&self, now: Moment) {
         let _ = self.report.compare_exchange(HELD, GIVEN_BACK, Ordering::Relaxed, Ordering::Relaxed);
         self.metrics.ends(now);
     }

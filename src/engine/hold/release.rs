@@ -19,9 +19,9 @@ pub(crate) struct MemberHold {
 
 /// Grants that are being released. When this value is dropped, the background continues with those that are left.
 #[derive(Default)]
-pub(crate) struct Releasing(PerMember<Arc<Grant>>);
+pub(crate) struct PendingRelease(PerMember<Arc<Grant>>);
 
-impl Releasing {
+impl PendingRelease {
     pub(crate) fn new(grants: impl IntoIterator<Item = Arc<Grant>>) -> Self {
         Self(grants.into_iter().collect())
     }
@@ -49,7 +49,7 @@ impl Releasing {
     }
 }
 
-impl Drop for Releasing {
+impl Drop for PendingRelease {
     fn drop(&mut self) {
         for grant in &self.0 {
             grant.reconcile_later();

@@ -16,7 +16,7 @@ const RECENT: Duration = Duration::from_secs(5);
 const MOST: usize = 10_000;
 
 /// The full releases that the master confirmed last.
-pub(crate) struct Releases {
+pub(crate) struct RecentReleases {
     /// `None`: no other server can become the master.
     recent: Option<Mutex<Recent<Release>>>,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Release {
 /// The last values, and when each came.
 struct Recent<T>(VecDeque<(Moment, T)>);
 
-impl Releases {
+impl RecentReleases {
     pub(crate) fn new(store: &Store) -> Self {
         Self { recent: store.can_switch().then(|| Mutex::new(Recent(VecDeque::new()))) }
     }

@@ -97,7 +97,7 @@ enum State {
 struct Waiter {
     state: State,
     /// It can take a hold of another owner.
-    is_able: bool,
+    can_take_handoff: bool,
     /// When it attempts again although others stand in front of it: a copy of its attempt can run late.
     attempt_by: Option<Moment>,
     /// The calls to all waiters that it has followed.
@@ -268,16 +268,16 @@ impl<O, F: Clone> Machine<O, F> {
     // --- waiters -------------------------------------------------------------------------------------------------------
 
     /// A waiter comes: behind all others, or before them, if its call began when nobody waited.
-    pub(crate) fn join(&mut self, is_able: bool, comes_first: bool, now: Moment) -> Ticket {
+    pub(crate) fn join(&mut self, can_take_handoff: bool, comes_first: bool, now: Moment) -> Ticket {
         let state = match self.rules.is_shared && !self.is_closed() {
             // A reader shares what another reader is granted.
-            true if is_able && self.attempting > 0 => {
+            true if can_take_handoff && self.attempting > 0 => {
                 State::ForAnswer { until: now.plus(self.rules.answer), answers: self.answers }
             }
             true => State::First,
             false => State::Waiting { poll_at: None },
         };
-        let waiter = Waiter { state, is_able, attempt_by: None, calls: self.calls, joined_at: now };
+        let waiter = Waiter { state, can_take_handoff, attempt_by: None, calls: self.calls, joined_at: now };
         let ticket = match self.front() {
             Some(front) if comes_first => front - 1,
             _ => self.next,
@@ -288,7 +288,7 @@ impl<O, F: Clone> Machine<O, F> {
             self.next += 1;
             self.waiters.push(ticket, waiter);
         }
-        self.unable += usize::from(!is_able);
+        self.unable += usize::from(!can_take_handoff);
         if self.waiters.len() > 1 {
             self.attempted_at.get_or_insert(now);
         }
@@ -470,7 +470,7 @@ impl<O, F: Clone> Machine<O, F> {
 
     fn remove(&mut self, ticket: Ticket) -> Option<State> {
         let waiter = self.waiters.remove(ticket)?;
-        self.unable -= usize::from(!waiter.is_able);
+        self.unable -= usize::from(!waiter.can_take_handoff);
         self.attempting -= usize::from(waiter.state == State::Attempting);
         Some(waiter.state)
     }
@@ -592,8 +592,8 @@ impl<O, F: Clone> Machine<O, F> {
             return (None, Effects::wakes(Wakes::Nobody));
         }
         let offer = self.offered.take();
-        let is_able = self.waiters.get(ticket).is_some_and(|waiter| waiter.is_able);
-        if is_able && !self.is_disturbed {
+        let can_take_handoff = self.waiters.get(ticket).is_some_and(|waiter| waiter.can_take_handoff);
+        if can_take_handoff && !self.is_disturbed {
             self.woken_at = None;
             return (offer, Effects::wakes(Wakes::Nobody));
         }
@@ -674,7 +674,7 @@ impl<O, F: Clone> Machine<O, F> {
     }
 
     /// Whether the front was woken longer than `patience` ago, and did not attempt since.
-    pub(crate) fn ignores_a_wake(&self, patience: Duration, now: Moment) -> bool {
+    pub(crate) fn stalled_since_wake(&self, patience: Duration, now: Moment) -> bool {
         self.woken_at.is_some_and(|at| now.since(at) > patience)
     }
 }

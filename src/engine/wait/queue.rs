@@ -137,9 +137,9 @@ impl WaitQueues {
     }
 
     /// Whether the waiter of a channel was woken longer than `patience` ago, and did not attempt since.
-    pub(crate) fn ignores_a_wake(&self, channel: &str, patience: Duration) -> bool {
+    pub(crate) fn stalled_since_wake(&self, channel: &str, patience: Duration) -> bool {
         let now = clock::now();
-        self.on(channel).iter().any(|queue| lock(&queue.state).machine.ignores_a_wake(patience, now))
+        self.on(channel).iter().any(|queue| lock(&queue.state).machine.stalled_since_wake(patience, now))
     }
 
     /// Adds a waiter to a queue. `comes_first`: its call began when nobody waited.
@@ -147,7 +147,7 @@ impl WaitQueues {
         &self,
         key: QueueKey,
         config: &LockConfig,
-        is_able: bool,
+        can_take_handoff: bool,
         comes_first: bool,
     ) -> (Arc<WaitQueue>, Ticket) {
         let mut queues = lock(&self.queues);
@@ -161,7 +161,7 @@ impl WaitQueues {
             on_channel.push(Arc::clone(&queue));
             queue
         });
-        let ticket = lock(&queue.state).machine.join(is_able, comes_first, clock::now());
+        let ticket = lock(&queue.state).machine.join(can_take_handoff, comes_first, clock::now());
         (queue, ticket)
     }
 

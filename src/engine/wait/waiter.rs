@@ -34,7 +34,7 @@ pub(crate) struct Waiter<'a> {
     /// The lease with which it leaves with the lock.
     granted: Option<Duration>,
     /// It can take a hold of another owner.
-    is_able: bool,
+    can_take_handoff: bool,
     waiting: Waiting<'a>,
 }
 
@@ -43,13 +43,13 @@ impl<'a> Waiter<'a> {
     pub(crate) fn join(
         queues: &'a WaitQueues,
         key: QueueKey,
-        (is_able, comes_first): (bool, bool),
+        (can_take_handoff, comes_first): (bool, bool),
         store: &'a Store,
         config: &'a LockConfig,
         waiting: Waiting<'a>,
     ) -> Self {
-        let (queue, ticket) = queues.enter(key, config, is_able, comes_first);
-        Self { queues, queue, ticket, store, config, granted: None, is_able, waiting }
+        let (queue, ticket) = queues.enter(key, config, can_take_handoff, comes_first);
+        Self { queues, queue, ticket, store, config, granted: None, can_take_handoff, waiting }
     }
 
     /// Whether this channel wakes the waiter. A waiter with a place on the server has a channel of its own.
@@ -97,7 +97,7 @@ impl<'a> Waiter<'a> {
 
     /// Before a reader leaves with the lock, it keeps its hold for the readers that wait behind it.
     pub(crate) fn keeps_for_others(&self, offer: impl FnOnce() -> Option<Offer>, background: &Background) {
-        if self.is_able
+        if self.can_take_handoff
             && self.queue.key.is_shared
             && self.queue.with(|machine| machine.has_followers())
             && let Some(offer) = offer()
