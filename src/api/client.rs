@@ -323,3 +323,33 @@ impl fmt::Debug for LockClient {
         write!(f, "LockClient({})", self.0.id())
     }
 }
+
+#[cfg(all(test, feature = "memory"))]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::base::clock::{self, Moment, ProcessClock};
+    use crate::memory::MemoryServer;
+
+    /// Timers stop while the host is suspended, and the clock of the leases does not.
+    #[tokio::test(start_paused = true)]
+    async fn a_loss_during_a_suspend_is_reported_within_a_second() {
+        let server = MemoryServer::new();
+        let locks = LockClient::connect(&server).await.unwrap();
+        let (mut renewed, mut fixed) =
+            (locks.rlock("a"), locks.rlock("b").lease(Duration::from_secs(60)).unwrap());
+        let guards = [renewed.lock().await.unwrap(), fixed.lock().await.unwrap()];
+        let lost = [guards[0].lost(), guards[1].lost()].map(tokio::spawn);
+        tokio::time::sleep(Duration::from_secs(5)).await; // they wait for a timer
+        server.hold(true);
+        let after = clock::now().since(Moment::PAST) + Duration::from_secs(61);
+        let before = ProcessClock::start(after, 0).enter();
+        for lost in lost {
+            timeout(Duration::from_secs(1), lost).await.expect("in time").unwrap();
+        }
+        ProcessClock::leave(before);
+    }
+}
