@@ -128,16 +128,6 @@ impl LockRef {
         self.engine.store.run(connection, call).await
     }
 
-    /// Runs a script that can create a hold. `hops` learns each further connection before the script is sent on it.
-    pub(crate) async fn run_first_acquire(
-        &self,
-        connection: &Connection,
-        call: &Call,
-        hops: &mut (dyn FnMut(&Connection) + Send),
-    ) -> Result<Reply, Fault> {
-        self.engine.store.run_first_acquire(connection, call, hops).await
-    }
-
     /// Also returns how many replicas have what the script wrote.
     pub(crate) async fn run_on_replicas(
         &self,

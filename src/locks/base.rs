@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use crate::base::error::Result;
-use crate::engine::{self, AcquireSpan, Caller, Handle, WaitLimit};
+use crate::engine::{self, AcquireSpan, Caller, Handle, HeldLock, WaitLimit};
 use crate::locks::guard::{LockGuard, OfHeld};
 use crate::locks::info::RemainingLease;
 use crate::telemetry::inside;
@@ -55,20 +55,31 @@ pub trait Lock: Send + Sync {
     fn handle_mut(&mut self) -> &mut Handle;
 }
 
-pub(crate) async fn lock<G: OfHeld>(handle: &mut Handle, caller: Caller) -> Result<G> {
-    let guard = acquire(handle, WaitLimit::Forever, caller).await?;
-    Ok(guard.expect("BUG: an acquire without a time limit ends with a guard or an error"))
+pub(crate) fn lock<G: OfHeld>(handle: &mut Handle, caller: Caller) -> impl Future<Output = Result<G>> + Send {
+    acquire(handle, WaitLimit::Forever, caller, |held| {
+        G::of(held.expect("BUG: an acquire without a time limit ends with a guard or an error"))
+    })
 }
 
-pub(crate) async fn acquire<G: OfHeld>(
+/// Acquires the lock for a guard, `None` if another owner holds it.
+pub(crate) fn try_lock<G: OfHeld>(
     handle: &mut Handle,
     limit: WaitLimit,
     caller: Caller,
-) -> Result<Option<G>> {
+) -> impl Future<Output = Result<Option<G>>> + Send {
+    acquire(handle, limit, caller, |held| held.map(G::of))
+}
+
+async fn acquire<T>(
+    handle: &mut Handle,
+    limit: WaitLimit,
+    caller: Caller,
+    guard: fn(Option<HeldLock>) -> T,
+) -> Result<T> {
     let acquiring = AcquireSpan::begin(handle, limit);
     let held = inside(acquiring.span(), pin!(engine::acquire(handle, limit, caller))).await;
     acquiring.ends(handle, limit, &held);
-    Ok(held?.map(G::of))
+    held.map(guard)
 }
 
 pub(crate) async fn remaining_lease(handle: &Handle) -> Result<Option<RemainingLease>> {

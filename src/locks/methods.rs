@@ -77,7 +77,7 @@ macro_rules! acquire_methods {
             &mut self,
         ) -> impl ::std::future::Future<Output = $crate::Result<Option<$guard>>> + Send {
             let (handle, caller) = ($crate::locks::base::Lock::handle_mut(self), ::std::panic::Location::caller());
-            $crate::locks::base::acquire(handle, $crate::engine::WaitLimit::None, caller)
+            $crate::locks::base::try_lock(handle, $crate::engine::WaitLimit::None, caller)
         }
 
         /// Acquires the lock. If another owner holds it, waits, but no longer than `wait`. `None`: another owner held it all
@@ -112,7 +112,7 @@ macro_rules! acquire_methods {
             wait: ::std::time::Duration,
         ) -> impl ::std::future::Future<Output = $crate::Result<Option<$guard>>> + Send {
             let (handle, caller) = ($crate::locks::base::Lock::handle_mut(self), ::std::panic::Location::caller());
-            $crate::locks::base::acquire(handle, $crate::engine::WaitLimit::For(wait), caller)
+            $crate::locks::base::try_lock(handle, $crate::engine::WaitLimit::For(wait), caller)
         }
     };
 }

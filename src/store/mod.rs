@@ -207,17 +207,6 @@ impl Store {
         self.topology.run_on_replicas(connection, call, sync).await
     }
 
-    /// Runs a script that can create a hold. `hops` learns each further connection before the script is sent on it: another server can
-    /// have the key by now.
-    pub(crate) async fn run_first_acquire(
-        &self,
-        connection: &Connection,
-        call: &Call,
-        hops: &mut (dyn FnMut(&Connection) + Send),
-    ) -> Result<Reply, Fault> {
-        self.run_and_follow(self.command_timeout, connection, call, hops).await
-    }
-
     /// Runs a script with this time limit, if it is shorter than the time limit of other commands.
     pub(crate) async fn run_at_most(
         &self,
@@ -228,8 +217,9 @@ impl Store {
         self.run_and_follow(limit.min(self.command_timeout), connection, call, &mut |_| {}).await
     }
 
-    /// Runs a script. If the server of the connection redirects the call, runs it there.
-    async fn run_and_follow(
+    /// Runs a script. If the server of the connection redirects the call, because another one has the key by now, runs it there. `hops`
+    /// learns each further connection before the script is sent on it.
+    pub(crate) async fn run_and_follow(
         &self,
         limit: Duration,
         connection: &Connection,

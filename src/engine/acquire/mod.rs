@@ -56,7 +56,71 @@ pub(crate) async fn acquire(
         release_ended(ended, handle, limits).await;
     }
     let long_at = Some(Instant::now() + handle.config().watchdog_lease());
-    AcquireLoop { handle, members, limits, long_at }.run().await
+    let mut call = AcquireCall { handle, members, limits, long_at };
+    let mut tries = Tries::new(handle.config().retry_timeout());
+    let mut pauses = Pauses::START;
+    // A call that waits for longer than a lease perhaps waits for a hold of its own task.
+    let mut suspects_at = Some(call.members.at().plus(handle.config().watchdog_lease()));
+    if handle.can_share() {
+        // A reader that joins waits for nothing, so it could keep other tasks of its thread waiting. Not after it joined: nobody
+        // could be the last to leave while this future is not polled.
+        consume_budget().await;
+    }
+    if call.members.join_readers() {
+        return call.members.take().map(Some);
+    }
+    let arrival = match &handle.members[..] {
+        [Member { lock, .. }] => Some(lock.engine.wait_queues.arrive(lock.row)),
+        _ => None,
+    };
+    // Readers queue also if nobody waits: those that come meanwhile share what they are granted.
+    let mut comes_first = call.members.kind() == CallKind::Wait
+        && arrival.as_ref().is_some_and(|arrival| arrival.is_alone)
+        && !handle.is_shared();
+    let mut waiting = (call.members.kind() == CallKind::Wait && !comes_first).then(|| call.join(0, false));
+    loop {
+        if let Some((_, waiter)) = &mut waiting {
+            match call.turn(waiter).await? {
+                Turn::Attempt => waiter.attempts(),
+                Turn::HasLock => return call.has_lock(waiting).map(Some),
+                Turn::TimeIsUp => return call.end_of_time(waiting).await,
+            }
+        }
+        let Some(round) = call.attempt(waiting.as_ref()).await? else {
+            return call.end_of_time(waiting).await;
+        };
+        let stands = waiting.as_ref().map(|(member, waiter)| Waiting {
+            member: *member,
+            is_woken: waiter.is_woken_by(&call.members.wake_channel(*member)),
+        });
+        match next(round, stands, call.members.kind()) {
+            Next::Done => return call.granted(waiting).map(Some),
+            Next::Busy => return Ok(None),
+            Next::Fail(fault) => return Err(call.error(fault)),
+            Next::Retry(_) if handle.is_closing() => return Err(Error::Closed),
+            Next::Retry(fault) => tries.again(fault).await.map_err(|fault| call.error(fault))?,
+            Next::MoveTo(member, reason) => {
+                let (_, waiter) = waiting.insert(call.join(member, take(&mut comes_first)));
+                let _ = call.tell(waiter, &reason, &mut pauses); // so it need not attempt before it is woken
+            }
+            Next::Stay(reason) => {
+                let Some((member, waiter)) = &waiting else { continue };
+                let failing = call.tell(waiter, &reason, &mut pauses);
+                match reason {
+                    Reason::Fault(fault)
+                        if call.limits.is_none() && failing > handle.config().retry_timeout() =>
+                    {
+                        return Err(call.error(fault));
+                    }
+                    Reason::Held(_) if suspects_at.is_some_and(|at| at < clock::now()) => {
+                        suspects_at = None;
+                        call.members.warn_of_own_hold(*member);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
 }
 
 /// When a call has to end.
@@ -79,7 +143,7 @@ enum Turn {
 }
 
 /// An acquire of one handle.
-struct AcquireLoop<'a> {
+struct AcquireCall<'a> {
     handle: &'a Handle,
     members: PendingMembers<'a>,
     limits: Option<Deadlines>,
@@ -87,76 +151,7 @@ struct AcquireLoop<'a> {
     long_at: Option<Instant>,
 }
 
-impl<'a> AcquireLoop<'a> {
-    async fn run(&mut self) -> Result<Option<HeldLock>> {
-        let handle = self.handle;
-        let mut tries = Tries::new(handle.config().retry_timeout());
-        let mut pauses = Pauses::START;
-        // A call that waits for longer than a lease perhaps waits for a hold of its own task.
-        let mut suspects_at = Some(self.members.at().plus(handle.config().watchdog_lease()));
-        if handle.can_share() {
-            // A reader that joins waits for nothing, so it could keep other tasks of its thread waiting. Not after it joined: nobody
-            // could be the last to leave while this future is not polled.
-            consume_budget().await;
-        }
-        if self.members.join_readers() {
-            return self.members.take().map(Some);
-        }
-        let arrival = match &handle.members[..] {
-            [Member { lock, .. }] => Some(lock.engine.wait_queues.arrive(lock.row)),
-            _ => None,
-        };
-        // Readers queue also if nobody waits: those that come meanwhile share what they are granted.
-        let mut comes_first = self.members.kind() == CallKind::Wait
-            && arrival.as_ref().is_some_and(|arrival| arrival.is_alone)
-            && !handle.is_shared();
-        let mut waiting =
-            (self.members.kind() == CallKind::Wait && !comes_first).then(|| self.join(0, false));
-        loop {
-            if let Some((_, waiter)) = &mut waiting {
-                match self.turn(waiter).await? {
-                    Turn::Attempt => waiter.attempts(),
-                    Turn::HasLock => return self.has_lock(waiting).map(Some),
-                    Turn::TimeIsUp => return self.end_of_time(waiting).await,
-                }
-            }
-            let Some(round) = self.attempt(waiting.as_ref()).await? else {
-                return self.end_of_time(waiting).await;
-            };
-            let stands = waiting.as_ref().map(|(member, waiter)| Waiting {
-                member: *member,
-                is_woken: waiter.is_woken_by(&self.members.wake_channel(*member)),
-            });
-            match next(round, stands, self.members.kind()) {
-                Next::Done => return self.granted(waiting).map(Some),
-                Next::Busy => return Ok(None),
-                Next::Fail(fault) => return Err(self.error(fault)),
-                Next::Retry(_) if handle.is_closing() => return Err(Error::Closed),
-                Next::Retry(fault) => tries.again(fault).await.map_err(|fault| self.error(fault))?,
-                Next::MoveTo(member, reason) => {
-                    let (_, waiter) = waiting.insert(self.join(member, take(&mut comes_first)));
-                    let _ = self.tell(waiter, &reason, &mut pauses); // so it need not attempt before it is woken
-                }
-                Next::Stay(reason) => {
-                    let Some((member, waiter)) = &waiting else { continue };
-                    let failing = self.tell(waiter, &reason, &mut pauses);
-                    match reason {
-                        Reason::Fault(fault)
-                            if self.limits.is_none() && failing > handle.config().retry_timeout() =>
-                        {
-                            return Err(self.error(fault));
-                        }
-                        Reason::Held(_) if suspects_at.is_some_and(|at| at < clock::now()) => {
-                            suspects_at = None;
-                            self.members.warn_of_own_hold(*member);
-                        }
-                        _ => {}
-                    }
-                }
-            }
-        }
-    }
-
+impl<'a> AcquireCall<'a> {
     /// Tells a queue how a round ended. Returns for how long attempts there have been failing.
     fn tell(&self, waiter: &Waiter<'_>, reason: &Reason, pauses: &mut Pauses) -> Duration {
         let may_run_late = self.members.may_run_late();

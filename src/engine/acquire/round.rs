@@ -161,23 +161,21 @@ impl<'a> PendingMembers<'a> {
     /// Attempts each member once. Unless the call is a try, the attempt also queues where a member has a queue on the server.
     pub(crate) async fn round(&mut self, waits_for: Option<usize>) -> Result<Round> {
         loop {
-            let replies = self.attempt().await;
+            let if_held = if self.is_try { IfHeld::Refuse } else { self.writer_intent.if_held(self.handle) };
+            let replies = match self.pending.len() {
+                1 => smallvec![(0, self.attempt(0, if_held).await)],
+                _ if self.handle.needs_all() => self.attempt_in_order(if_held).await,
+                _ => self.attempt_together(if_held).await,
+            };
             if let Some(round) = self.judge(replies, waits_for).await? {
                 return Ok(round);
             }
         }
     }
 
-    async fn attempt(&mut self) -> PerMember<(usize, Reply)> {
-        let if_held = if self.is_try { IfHeld::Refuse } else { self.writer_intent.if_held(self.handle) };
-        if let [_] = &self.pending[..] {
-            return smallvec![(0, self.attempt_one(0, if_held).await)];
-        }
-        if self.handle.needs_all() {
-            return self.attempt_in_order(if_held).await;
-        }
+    async fn attempt_together(&self, if_held: IfHeld) -> PerMember<(usize, Reply)> {
         let (all, quorum) = (self.pending.len(), self.handle.quorum);
-        let attempts = (0..all).map(|member| self.attempt_one(member, if_held));
+        let attempts = (0..all).map(|member| self.attempt(member, if_held));
         gather(attempts, |replies| {
             let granted = replies.iter().filter(|(_, reply)| is_granted(reply)).count();
             // Faults do not decide: perhaps the answers of the other servers are enough.
@@ -195,7 +193,7 @@ impl<'a> PendingMembers<'a> {
         let others = (0..self.pending.len()).filter(|&member| Some(member) != silent);
         let mut replies = PerMember::new();
         for member in silent.into_iter().chain(others) {
-            let reply = self.attempt_one(member, if_held).await;
+            let reply = self.attempt(member, if_held).await;
             let is_granted = is_granted(&reply);
             replies.push((member, reply));
             if !is_granted {
@@ -205,12 +203,12 @@ impl<'a> PendingMembers<'a> {
         replies
     }
 
-    async fn attempt_one(&self, member: usize, if_held: IfHeld) -> Reply {
+    fn attempt(&self, member: usize, if_held: IfHeld) -> impl Future<Output = Reply> + Send {
         let hold = &self.pending[member].hold;
         let lease = self.handle.lease(&hold.grant.lock.engine.config);
         // A re-entry does not wait: if its hold is gone, the call begins anew.
         let if_held = if hold.want > 1 { IfHeld::Refuse } else { if_held };
-        hold.grant.attempt(hold.want, lease, if_held).await
+        hold.grant.attempt(hold.want, lease, if_held)
     }
 
     /// How long a writer still lets new readers in. `None`: the time of the next attempt does not depend on that.

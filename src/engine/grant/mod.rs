@@ -337,9 +337,10 @@ impl Grant {
         lease: Duration,
         if_held: IfHeld,
     ) -> Result<(AcquireReply, Moment), Fault> {
+        let engine = &*self.lock.engine;
         let mut observed = self.observed().await?;
-        self.switches.store(self.lock.engine.store.switch_count(), Ordering::Relaxed);
-        let sync = self.lock.engine.config.sync().filter(|_| want == 1);
+        self.switches.store(engine.store.switch_count(), Ordering::Relaxed);
+        let sync = engine.config.sync().filter(|_| want == 1);
         let mut connection = match sync {
             None => self.lock.connection().await?,
             Some(_) => self.lock.connection_of_acquires().await?,
@@ -366,7 +367,10 @@ impl Grant {
                         observed.attempts(hop, want);
                         last_hop = Some(hop.clone());
                     };
-                    self.lock.run_first_acquire(&connection, &call, hops).await
+                    engine
+                        .store
+                        .run_and_follow(engine.config.command_timeout(), &connection, &call, hops)
+                        .await
                 }
                 // Boxed: this is rare, and its size would burden every call.
                 Some(sync) => {

@@ -34,7 +34,7 @@ pub(crate) struct WaitQueues {
     rows: Box<[Row; ROWS]>,
 }
 
-const ROWS: usize = 256;
+const ROWS: usize = 1_024; // 8 KiB for each client
 
 /// What acquires the locks of one hash now. Most locks have a row of their own; where two share one, their calls queue although nobody
 /// of their lock waits.

@@ -26,7 +26,7 @@ pub(crate) async fn evaluate(
     let script = command("EVALSHA", hash(form), call);
     // Boxed: the rest is rare, and its size would burden every call.
     let sent = match with {
-        WithCommand::Nothing => send(connection, &script).await,
+        WithCommand::Nothing => connection.send_packed_command(&script).await.and_then(Value::extract_error),
         _ => Box::pin(send_with(connection, &script, with)).await,
     };
     match sent {
