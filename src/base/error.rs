@@ -41,39 +41,17 @@ pub enum Error {
     /// The client was shut down.
     #[error("the lock client was shut down")]
     Closed,
-    /// A setting of [`LockConfig`](crate::LockConfig), or the address, cannot be used.
-    #[non_exhaustive]
-    #[error("invalid configuration: `{field}` {problem}")]
-    InvalidConfig {
-        /// The setting; `url` for the address.
-        field: &'static str,
-        /// What is wrong with it.
-        problem: String,
-    },
+    /// A setting cannot be used, or the address, or the members of a lock. Nothing was sent.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// A duration that was passed cannot be used. Nothing was sent.
     #[non_exhaustive]
     #[error("invalid duration: `{argument}` {problem}")]
     InvalidDuration {
-        /// The parameter: `lease`, `max_hold` or `wait`.
+        /// The parameter: `lease` or `wait`.
         argument: &'static str,
         /// What is wrong with it.
         problem: String,
-    },
-    /// The group that was passed to a lock cannot be a label of metrics.
-    #[non_exhaustive]
-    #[error("invalid group `{group}`: {problem}")]
-    InvalidGroup {
-        /// The group.
-        group: String,
-        /// What is wrong with it.
-        problem: &'static str,
-    },
-    /// The handles cannot become members of one lock.
-    #[non_exhaustive]
-    #[error("invalid members of a lock: {problem}")]
-    InvalidMembers {
-        /// What is wrong with them.
-        problem: &'static str,
     },
     /// The name cannot be used. Nothing was sent.
     #[non_exhaustive]
@@ -159,6 +137,46 @@ pub enum Error {
     },
 }
 
+/// Why a configuration, the options of a lock, an address, or the members of a lock cannot be used.
+///
+/// ```
+/// # use lockkeeper::LockConfig;
+/// let error = LockConfig::builder().connections(0).build().unwrap_err();
+/// assert_eq!(error.to_string(), "invalid configuration: `connections` must be from 1 to 64");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid configuration: `{field}` {problem}")]
+pub struct ConfigError {
+    field: &'static str,
+    problem: String,
+}
+
+impl ConfigError {
+    pub(crate) fn new(field: &'static str, problem: impl Into<String>) -> Self {
+        Self { field, problem: problem.into() }
+    }
+
+    /// Returns the name of the setting or option; `url` for an address, `members` for the members of a lock.
+    ///
+    /// ```
+    /// # use lockkeeper::LockConfig;
+    /// assert_eq!(LockConfig::builder().connections(0).build().unwrap_err().field(), "connections");
+    /// ```
+    pub const fn field(&self) -> &'static str {
+        self.field
+    }
+
+    /// Returns what is wrong with it.
+    ///
+    /// ```
+    /// # use lockkeeper::LockConfig;
+    /// assert_eq!(LockConfig::builder().connections(0).build().unwrap_err().problem(), "must be from 1 to 64");
+    /// ```
+    pub fn problem(&self) -> &str {
+        &self.problem
+    }
+}
+
 /// The lock was lost while it was in use: its lease ended, or somebody removed the lock.
 ///
 /// This is the only error of [`LockGuard::run`](crate::LockGuard::run). The event "a lock was lost" names the cause.
@@ -234,6 +252,22 @@ impl Error {
         }
     }
 
+    /// Returns whether work ran, and the lock did not protect it until its end: [`Lost`](Self::Lost) or [`NotHeld`](Self::NotHeld).
+    ///
+    /// ```
+    /// # async fn transfer() {}
+    /// # async fn demo(mut lock: lockkeeper::RLock) {
+    /// match lock.run(transfer()).await {
+    ///     Err(error) if error.work_was_unprotected() => eprintln!("check what the transfer did: {error}"),
+    ///     Err(error) => eprintln!("the transfer did not begin: {error}"),
+    ///     Ok(()) => {}
+    /// }
+    /// # }
+    /// ```
+    pub const fn work_was_unprotected(&self) -> bool {
+        matches!(self, Self::Lost(_) | Self::NotHeld(_))
+    }
+
     /// Returns whether the same call can succeed later, without a change to the program, its settings or its names.
     ///
     /// ```
@@ -254,10 +288,6 @@ impl Error {
                 | Self::Unavailable(_)
                 | Self::Unreachable(_)
         )
-    }
-
-    pub(crate) fn invalid_config(field: &'static str, problem: impl Into<String>) -> Self {
-        Self::InvalidConfig { field, problem: problem.into() }
     }
 
     const fn cause(&self) -> Option<&Cause> {
@@ -289,7 +319,7 @@ impl Error {
         let variant = match fault.kind {
             FaultKind::Authentication => Self::Authentication,
             FaultKind::Configuration => {
-                return Self::InvalidConfig { field: "url", problem: format!("is refused: {fault}") };
+                return ConfigError::new("url", format!("is refused: {fault}")).into();
             }
             FaultKind::Broken | FaultKind::Unreachable => Self::Unreachable,
             FaultKind::OutOfMemory => Self::OutOfMemory,

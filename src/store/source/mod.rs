@@ -23,7 +23,7 @@ use serde::Deserialize;
 
 use crate::base::config::LockConfig;
 use crate::base::credentials::Credentials;
-use crate::base::error::Error;
+use crate::base::error::ConfigError;
 #[cfg(feature = "memory")]
 use crate::memory::MemoryServer;
 use crate::store::error::SourceError;
@@ -150,7 +150,7 @@ impl Source {
     /// The credentials are for the servers that keep the locks. Sentinels have their own, in their URLs.
     ///
     /// A pool authenticates its connections itself: with a [`Pool`], `connect` fails with
-    /// [`InvalidConfig`](crate::Error::InvalidConfig).
+    /// [`Config`](crate::Error::Config).
     ///
     /// ```no_run
     /// # use lockkeeper::{Credentials, LockClient, Source};
@@ -171,7 +171,7 @@ impl Source {
     /// addresses must begin with `rediss://`. Sentinels may have no TLS; the certificates are also for those that do.
     ///
     /// Certificates that cannot be read, another kind of address, and a pool, which makes its connections itself, are
-    /// [`InvalidConfig`](crate::Error::InvalidConfig) when the client connects. So are certificates that client and server do not
+    /// [`Config`](crate::Error::Config) when the client connects. So are certificates that client and server do not
     /// accept from each other.
     ///
     /// ```no_run
@@ -225,12 +225,12 @@ impl Source {
 }
 
 impl TryFrom<Fields> for Source {
-    type Error = Error;
+    type Error = ConfigError;
 
-    fn try_from(fields: Fields) -> Result<Self, Error> {
+    fn try_from(fields: Fields) -> Result<Self, ConfigError> {
         let read = fields.read();
         let (origin, certificates) =
-            read.map_err(|SourceError { field, problem }| Error::invalid_config(field, problem))?;
+            read.map_err(|SourceError { field, problem }| ConfigError::new(field, problem))?;
         Ok(Self { origin, credentials: None, certificates })
     }
 }
