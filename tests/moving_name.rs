@@ -1,8 +1,9 @@
-//! Guarantee 17, for a URL whose name moves: a service promotes a replica, and then the name of the primary leads to that.
+//! Guarantee 17, for a URL whose name moves: a service promotes a replica, and then the name of the master leads to that.
 //!
 //! A test cannot change the DNS of its host. A proxy takes the place of the name: open connections stay with the server to which they
 //! led when they were made, and new ones lead to the server that the name means by then. A client cannot tell the difference.
 
+use futures_util::future::join_all;
 use lockkeeper::{Error, LockClient, LockConfigBuilder, LockGuard};
 use redis::Value;
 use tokio::task::JoinHandle;
@@ -48,7 +49,7 @@ impl Scene {
         connect(self.name.url(), config.connections(2)).await
     }
 
-    /// The old primary and its replica change places. No write is lost.
+    /// The old master and its replica change places. No write is lost.
     async fn change_places(&self) {
         // The replica has to be in step.
         let begins = || {
@@ -56,8 +57,8 @@ impl Scene {
             self.old.try_run::<()>(&failover).is_ok()
         };
         eventually("the failover begins", begins, |begun| *begun).await;
-        eventually("the old primary is a replica", || role(&self.old), |role| role == "slave").await;
-        eventually("its replica is the primary", || role(&self.new), |role| role == "master").await;
+        eventually("the old master is a replica", || role(&self.old), |role| role == "slave").await;
+        eventually("its replica is the master", || role(&self.new), |role| role == "master").await;
     }
 
     fn promote(&self) {
@@ -119,7 +120,7 @@ impl Crowd {
         Self { ours, theirs, guards, waiters }
     }
 
-    /// The new primary has all holds except the first one. Checks that this one is lost, that the others go on, and that each lock
+    /// The new master has all holds except the first one. Checks that this one is lost, that the others go on, and that each lock
     /// passes to its waiter there.
     async fn goes_on(self, scene: &Scene) -> [LockClient; 2] {
         let (new, mut pairs) = (&scene.new, self.guards.into_iter().zip(self.waiters));
@@ -130,9 +131,7 @@ impl Crowd {
         assert!(matches!(missing.unlock().await, Err(Error::NotHeld(_))));
         next.unlock().await.unwrap();
         let (held, waiters): (Vec<_>, Vec<_>) = pairs.unzip();
-        for guard in &held {
-            renewed(guard).await;
-        }
+        join_all(held.iter().map(renewed)).await;
         for (guard, waiting) in held.into_iter().zip(waiters) {
             let name = guard.name().to_owned();
             assert!(!waiting.is_finished() && new.run::<u32>(&["HLEN", &name]) == 1, "{name}");
@@ -145,7 +144,7 @@ impl Crowd {
 
 /// The old connections stay open, and are refused (`READONLY`). This begins before the name moves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn locks_go_on_when_the_old_primary_becomes_a_replica() {
+async fn locks_go_on_when_the_old_master_becomes_a_replica() {
     let scene = Scene::with_replica().await;
     let crowd = Crowd::of(&scene, || patient().watchdog_lease(6 * SECOND)).await;
     scene.change_places().await;
@@ -157,9 +156,9 @@ async fn locks_go_on_when_the_old_primary_becomes_a_replica() {
     scene.end(clients).await;
 }
 
-/// A server that was demoted and is cut off from the new primary gets no messages from there.
+/// A server that was demoted and is cut off from the new master gets no messages from there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn locks_go_on_when_the_old_primary_becomes_a_replica_of_nobody() {
+async fn locks_go_on_when_the_old_master_becomes_a_replica_of_nobody() {
     let scene = Scene::with_replica().await;
     let crowd = Crowd::of(&scene, || patient().watchdog_lease(6 * SECOND)).await;
     replicated(&scene.old, 1).await;
@@ -174,7 +173,7 @@ async fn locks_go_on_when_the_old_primary_becomes_a_replica_of_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn locks_go_on_when_the_old_primary_dies() {
+async fn locks_go_on_when_the_old_master_dies() {
     let mut scene = Scene::with_replica().await;
     let crowd = Crowd::of(&scene, || patient().watchdog_lease(10 * SECOND)).await;
     replicated(&scene.old, 1).await;
@@ -192,9 +191,9 @@ async fn locks_go_on_when_the_old_primary_dies() {
     scene.end(clients).await;
 }
 
-/// Its host disappears: no connection is closed, and nothing answers. Later the old primary runs again, as a primary.
+/// Its host disappears: no connection is closed, and nothing answers. Later the old master runs again, as a master.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn locks_go_on_when_the_old_primary_is_silent() {
+async fn locks_go_on_when_the_old_master_is_silent() {
     let scene = Scene::with_replica().await;
     let crowd = Crowd::of(&scene, || patient().watchdog_lease(15 * SECOND).command_timeout(SECOND)).await;
     replicated(&scene.old, 1).await;
@@ -208,10 +207,10 @@ async fn locks_go_on_when_the_old_primary_is_silent() {
     scene.end(clients).await;
 }
 
-/// The old primary stays a primary. No answer tells the client that its name leads elsewhere, until a connection ends. The loss of one
+/// The old master stays a master. No answer tells the client that its name leads elsewhere, until a connection ends. The loss of one
 /// connection is enough: otherwise the client would have locks on both servers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_lost_connection_leads_the_others_away_from_an_old_primary() {
+async fn one_lost_connection_leads_the_others_away_from_an_old_master() {
     let scene = Scene::with_stranger().await;
     let locks = scene.client().await;
     let guards = hold(&locks, &NAMES).await;
@@ -224,9 +223,7 @@ async fn one_lost_connection_leads_the_others_away_from_an_old_primary() {
     listens(&scene.old).await;
 
     scene.move_name();
-    for guard in &guards {
-        renewed(guard).await; // by the old primary: nothing told the client
-    }
+    join_all(guards.iter().map(renewed)).await; // by the old master: nothing told the client
     assert_eq!(scene.new.keys(), ["waited"]);
 
     scene.old.run::<()>(&["CLIENT", "KILL", "ID", &both[0]]);
@@ -234,7 +231,7 @@ async fn one_lost_connection_leads_the_others_away_from_an_old_primary() {
     for name in NAMES.iter().chain(&NAMES) {
         found.push(locks.rlock(*name).is_locked().await.unwrap());
     }
-    assert_eq!(found[NAMES.len()..], [false; NAMES.len()], "the new primary has none of these holds");
+    assert_eq!(found[NAMES.len()..], [false; NAMES.len()], "the new master has none of these holds");
     for guard in &guards {
         soon(guard.lost()).await;
     }
@@ -250,7 +247,7 @@ async fn one_lost_connection_leads_the_others_away_from_an_old_primary() {
 
 /// The same when the connection for messages is the one that ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_subscription_leads_the_commands_away_from_an_old_primary() {
+async fn a_lost_subscription_leads_the_commands_away_from_an_old_master() {
     let scene = Scene::with_stranger().await;
     let crowd = Crowd::of(&scene, || patient().watchdog_lease(6 * SECOND)).await;
     scene.move_name();
@@ -262,7 +259,7 @@ async fn a_lost_subscription_leads_the_commands_away_from_an_old_primary() {
         guard.unwrap().unlock().await.unwrap();
     }
     let left = connections(&scene.old).len();
-    assert_eq!(left, 2, "the holder lost no connection, and still uses the old primary");
+    assert_eq!(left, 2, "the holder lost no connection, and still uses the old master");
     drop(crowd.guards);
     scene.end([crowd.ours, crowd.theirs]).await;
 }

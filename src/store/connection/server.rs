@@ -274,7 +274,6 @@ impl Server {
         let mut state = lock(&self.connections[self.count.position(index)]);
         if matches!(&*state, State::Open(open) if open.generation != self.link.generation()) {
             *state = State::Closed(None);
-            self.reconnects.count();
         }
         state
     }
