@@ -89,8 +89,14 @@ fn connections(server: &Commands) -> Vec<String> {
     clients.map(|line| line.split(' ').next().unwrap().replace("id=", "")).collect()
 }
 
+/// Waits until lock clients have so many connections to a server. Those of the test itself end a moment after their commands.
+async fn connected(server: &Commands, count: usize) -> Vec<String> {
+    let what = format!("{count} connections");
+    eventually(&what, || connections(server), |connections| connections.len() == count).await
+}
+
 async fn nobody_is_connected(server: &Commands) {
-    eventually("nobody is connected to the old server", || connections(server), Vec::is_empty).await;
+    connected(server, 0).await;
 }
 
 async fn hold(locks: &LockClient, names: &[&str]) -> Vec<LockGuard> {
@@ -116,7 +122,7 @@ impl Crowd {
         let waiters: Vec<_> = NAMES.iter().map(|name| waiter(theirs.rlock(*name))).collect();
         let all = |channels: &Vec<String>| channels.len() == NAMES.len();
         eventually("all waiters listen", || scene.old.channels(), all).await;
-        assert_eq!(connections(&scene.old).len(), 2 + 3, "each connection is in use");
+        connected(&scene.old, 2 + 3).await; // each client has two for commands, and the waiters' client has one for messages
         Self { ours, theirs, guards, waiters }
     }
 
@@ -214,8 +220,7 @@ async fn one_lost_connection_leads_the_others_away_from_an_old_master() {
     let scene = Scene::with_stranger().await;
     let locks = scene.client().await;
     let guards = hold(&locks, &NAMES).await;
-    let both = connections(&scene.old);
-    assert_eq!(both.len(), 2, "each connection is in use");
+    let both = connected(&scene.old, 2).await;
     for server in [&scene.old, &scene.new] {
         server.run::<()>(&["HSET", "waited", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1"]);
     }
@@ -245,6 +250,34 @@ async fn one_lost_connection_leads_the_others_away_from_an_old_master() {
     scene.end([locks, beside]).await;
 }
 
+/// A connection that is made for the first time is enough as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_later_connection_leads_the_others_away_from_an_old_master() {
+    let scene = Scene::with_stranger().await;
+    let mut probes = Vec::new();
+    // Each client has the connection with which it began. Half of the names need the other one.
+    let (mut first, mut second) = (None, None);
+    for name in NAMES {
+        let probe = scene.client().await;
+        let before = scene.name.accepted();
+        assert!(!probe.rlock(name).is_locked().await.unwrap());
+        let needs_other = scene.name.accepted() > before;
+        *(if needs_other { &mut second } else { &mut first }) = Some(name);
+        probes.push(probe);
+    }
+    let locks = scene.client().await;
+    let guard = locks.rlock(first.unwrap()).lock().await.unwrap();
+    scene.move_name();
+    let beside = locks.rlock(second.unwrap()).lock().await.unwrap();
+    assert_eq!(scene.new.keys(), [second.unwrap()]);
+    assert!(!locks.rlock(first.unwrap()).is_locked().await.unwrap(), "the new master has no such hold");
+    soon(guard.lost()).await;
+    beside.unlock().await.unwrap();
+    drop(guard);
+    drop(probes);
+    scene.end([locks]).await;
+}
+
 /// The same when the connection for messages is the one that ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_subscription_leads_the_commands_away_from_an_old_master() {
@@ -258,8 +291,7 @@ async fn a_lost_subscription_leads_the_commands_away_from_an_old_master() {
         assert!(scene.new.run::<bool>(&["EXISTS", name]));
         guard.unwrap().unlock().await.unwrap();
     }
-    let left = connections(&scene.old).len();
-    assert_eq!(left, 2, "the holder lost no connection, and still uses the old master");
+    connected(&scene.old, 2).await; // the holder lost none, and still uses the old master
     drop(crowd.guards);
     scene.end([crowd.ours, crowd.theirs]).await;
 }

@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::connection_index::{ConnectionCount, ConnectionIndex};
 use super::dial::CommandDial;
 use super::endpoint::{Endpoint, authenticate};
-use super::topology_link::TopologyLink;
+use super::topology_link::{RunId, TopologyLink};
 use super::wire::{self, WithCommand};
 use crate::base::config::{LockConfig, Replication};
 use crate::base::credentials::Login;
@@ -350,16 +350,23 @@ impl Server {
 
     async fn open(self: &Arc<Self>) -> Result<Arc<Open>, Fault> {
         let generation = self.link.generation(); // before the name is looked up
-        let connection = match timeout(self.connect_limit(), self.dial.connect()).await {
-            Ok(Ok(connection)) => connection,
+        let (connection, run) = match timeout(self.connect_limit(), self.dial()).await {
+            Ok(Ok(connected)) => connected,
             Ok(Err(fault)) => return Err(fault.at(&self.address)),
             Err(_) => return Err(self.unreachable("no connection in time")),
         };
-        self.link.reaches(generation);
+        let generation = self.link.reaches(generation, run);
         let number = self.link.count_connection();
         tracing::debug!(server = %self.address, connection = number, "connected");
         let (server, is_probed) = (Arc::downgrade(self), AtomicBool::new(false));
         Ok(Arc::new(Open { server, number, generation, connection, is_probed, probed: Notify::new() }))
+    }
+
+    /// Makes a connection. If the name can lead to another server, also asks which one this is.
+    async fn dial(&self) -> Result<(MultiplexedConnection, Option<RunId>), Fault> {
+        let mut connection = self.dial.connect().await?;
+        let run = if self.link.can_switch() { None } else { self.dial.run_id(&mut connection).await };
+        Ok((connection, run))
     }
 
     /// Sends one command. If the command fails, handles its connection.

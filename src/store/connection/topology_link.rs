@@ -1,10 +1,11 @@
 //! What a topology and its connections tell each other.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
-use crate::base::sync::Watched;
+use crate::base::sync::{Watched, lock};
 
 /// What a topology and the connections to its servers tell each other.
 pub(crate) struct TopologyLink {
@@ -16,7 +17,12 @@ pub(crate) struct TopologyLink {
     generation: AtomicU64,
     /// The generation of the latest connection for commands.
     reached: Watched<u64>,
+    /// The run of a server that the connections of a generation reached.
+    run: Mutex<Option<(u64, RunId)>>,
 }
+
+/// What tells servers apart: the id of a server's run, which ends with its process.
+pub(crate) type RunId = Box<str>;
 
 impl TopologyLink {
     pub(crate) fn new(can_switch: bool) -> Self {
@@ -27,6 +33,7 @@ impl TopologyLink {
             can_switch,
             generation: AtomicU64::new(0),
             reached: Watched::default(),
+            run: Mutex::default(),
         }
     }
 
@@ -69,11 +76,21 @@ impl TopologyLink {
         }
     }
 
-    /// A connection for commands was made, which leads to a master.
-    pub(crate) fn reaches(&self, generation: u64) {
-        if generation > self.reached.get() {
-            self.reached.modify(|reached| *reached = generation.max(*reached));
+    /// A connection for commands was made. It leads to a master, whose run has this id if it is known. Returns its generation: if the
+    /// other connections lead to another server, a new one begins.
+    pub(crate) fn reaches(&self, mut generation: u64, run: Option<RunId>) -> u64 {
+        let mut known = lock(&self.run);
+        if let Some(run) = run {
+            if known.as_ref().is_some_and(|(at, other)| *at == generation && *other != run) {
+                self.ends(generation);
+                generation += 1;
+            }
+            *known = Some((generation, run));
         }
+        if generation > self.reached.get() {
+            self.reached.modify(|reached| *reached = generation);
+        }
+        generation
     }
 
     /// The generation of the latest connection for commands.
