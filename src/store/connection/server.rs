@@ -268,8 +268,8 @@ impl Server {
         Some(Connection { open, index, is_asking: false })
     }
 
-    /// Locks the state of a connection. One of an earlier generation counts as closed: it perhaps leads to another server than the
-    /// next ones.
+    /// Locks the state of a connection. Closes a connection of an earlier generation: perhaps it leads to another server than the later
+    /// ones.
     fn state(&self, index: ConnectionIndex) -> MutexGuard<'_, State> {
         let mut state = lock(&self.connections[self.count.position(index)]);
         if matches!(&*state, State::Open(open) if open.generation != self.link.generation()) {

@@ -17,7 +17,7 @@ pub(crate) struct TopologyLink {
     generation: AtomicU64,
     /// The generation of the latest connection for commands.
     reached: Watched<u64>,
-    /// The run of a server that the connections of a generation reached.
+    /// The run of the server that the connections of the latest generation reached, and this generation.
     run: Mutex<Option<(u64, RunId)>>,
 }
 
@@ -62,7 +62,7 @@ impl TopologyLink {
         self.connections.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The generation of a connection that is made now. Connections of earlier generations are not used any more.
+    /// The generation of a connection that is made now. Connections of earlier generations are no longer used.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -85,7 +85,9 @@ impl TopologyLink {
                 self.ends(generation);
                 generation += 1;
             }
-            *known = Some((generation, run));
+            if known.as_ref().is_none_or(|(at, _)| *at <= generation) {
+                *known = Some((generation, run));
+            }
         }
         if generation > self.reached.get() {
             self.reached.modify(|reached| *reached = generation);
