@@ -5,9 +5,10 @@ use std::panic::AssertUnwindSafe;
 use deadpool_redis::{Connection as Pooled, Pool, PoolError};
 use futures_util::FutureExt;
 use redis::aio::{MultiplexedConnection, PubSub};
-use redis::{RedisResult, cmd};
+use redis::{FromRedisValue, RedisResult, cmd};
 
 use super::endpoint::Endpoint;
+use super::topology_link::RunId;
 use super::wire;
 use crate::base::fault::{Fault, FaultKind, Sent};
 #[cfg(feature = "memory")]
@@ -34,6 +35,17 @@ impl CommandDial {
                 Err(error) => Err(Fault::new(FaultKind::Unreachable, Sent::No, error)),
             },
         }
+    }
+
+    /// The id of the run of the server to which a connection leads. `None`: this user has no right to ask, or the server is in this
+    /// process.
+    pub(crate) async fn run_id(&self, connection: &mut MultiplexedConnection) -> Option<RunId> {
+        #[cfg(feature = "memory")]
+        if matches!(self, Self::Memory(_)) {
+            return None;
+        }
+        let info = wire::send(connection, cmd("INFO").arg("server")).await.ok()?;
+        wire::info_fact(&String::from_redis_value(info).ok()?, "run_id")
     }
 
     /// `None`: only a pool knows how to connect, or the server is in this process.
