@@ -250,6 +250,13 @@ impl MemoryServer {
         net::connect(&self.shared, &self.link)
     }
 
+    pub(crate) fn connector(
+        &self,
+    ) -> impl Fn() -> std::future::Ready<io::Result<Stream>> + Send + Sync + use<> {
+        let server = self.clone();
+        move || std::future::ready(server.connect())
+    }
+
     pub(super) fn restart(&self, change: impl FnOnce(&mut State)) {
         let mut state = lock(&self.shared.state);
         state.restart();

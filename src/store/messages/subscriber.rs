@@ -20,7 +20,7 @@ use crate::base::config::LockConfig;
 use crate::base::credentials::Login;
 use crate::base::jitter::Backoff;
 use crate::base::task;
-use crate::store::connection::{Endpoint, MessageDial, TopologyLink};
+use crate::store::connection::{MessageDial, TopologyLink};
 use crate::telemetry::report::Limit;
 use crate::telemetry::{ConnectionUse, Reconnects};
 
@@ -49,7 +49,7 @@ impl Subscriber {
         listener: Arc<dyn Listener>,
     ) -> Self {
         let (sender, orders) = unbounded_channel();
-        let logins = Logins(dial.endpoint().and_then(Endpoint::logins));
+        let logins = Logins(dial.logins());
         let task = Task {
             dial,
             address,
