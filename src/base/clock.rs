@@ -49,7 +49,7 @@ pub(crate) fn now() -> Moment {
 }
 
 #[cfg(feature = "memory")]
-pub(crate) use virtual_time::{ProcessClock, WallClock, follow_tokio};
+pub(crate) use virtual_time::{ProcessClock, follow_tokio};
 
 #[cfg(unix)]
 fn real_now() -> Moment {
@@ -81,7 +81,7 @@ fn real_now() -> Moment {
 mod virtual_time {
     use std::cell::Cell;
     use std::sync::LazyLock;
-    use std::time::{Duration, SystemTime};
+    use std::time::Duration;
 
     use tokio::runtime::{Handle, RuntimeFlavor};
     use tokio::time::Instant;
@@ -150,28 +150,6 @@ mod virtual_time {
             let now = self.at_start.plus(elapsed);
             let now = if self.drift < 0 { now.minus(drift) } else { now.plus(drift) };
             Moment(now.as_nanos().max(1))
-        }
-    }
-
-    /// The time since 1970, which passes as tokio's clock does.
-    pub(crate) struct WallClock {
-        at_start: Duration,
-        start: Instant,
-    }
-
-    impl WallClock {
-        pub(crate) fn start() -> Self {
-            let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-            Self::start_at(since_1970.unwrap_or_default())
-        }
-
-        /// Starts at a time since 1970.
-        pub(crate) fn start_at(at_start: Duration) -> Self {
-            Self { at_start, start: Instant::now() }
-        }
-
-        pub(crate) fn now(&self) -> Duration {
-            self.at_start + self.start.elapsed()
         }
     }
 }

@@ -147,7 +147,19 @@ impl Process {
     }
 
     /// Whether it can be polled. If it is stopped, it is woken when it continues.
-    pub(crate) fn is_running(&self, context: &Context<'_>) -> bool {
+    ///
+    /// ```
+    /// # use std::task::{Context, Waker};
+    /// # use std::time::Duration;
+    /// # use lockkeeper::memory::Process;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let process = Process::new(Duration::ZERO, 0);
+    /// assert!(process.is_running(&Context::from_waker(Waker::noop())));
+    /// # }
+    /// ```
+    #[doc(hidden)]
+    pub fn is_running(&self, context: &Context<'_>) -> bool {
         let mut state = lock(&self.0.state);
         if state.is_stopped && !state.is_killed {
             state.wakers.push(context.waker().clone());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::channels::ClientId;
-use crate::base::sync::Watched;
+use super::sync::Watched;
 use fastrand::Rng;
 
 /// What a network does. For lockkeeper's own tests.

@@ -5,6 +5,7 @@
 //! every other command or option is an error.
 
 mod channels;
+mod clock;
 mod commands;
 mod glob;
 mod history;
@@ -18,6 +19,7 @@ mod scripts;
 mod server;
 mod simulated;
 mod state;
+mod sync;
 mod value;
 mod wire;
 
@@ -25,4 +27,5 @@ mod wire;
 pub use crate::base::process::Process;
 #[doc(hidden)]
 pub use link::Network;
-pub use server::{Data, MemoryServer};
+pub use net::Stream;
+pub use server::{Connecting, Data, MemoryServer};

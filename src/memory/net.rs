@@ -16,9 +16,8 @@ use tokio::time::sleep;
 use super::channels::ClientId;
 use super::link::Link;
 use super::state::State;
+use super::sync::{Watched, lock};
 use super::wire::{Reply, take_command};
-use crate::base::process::{self, Process};
-use crate::base::sync::{Watched, lock};
 
 /// How many bytes can be under way in one direction. A sender of more bytes waits.
 const BUFFER: usize = 256 * 1024;
@@ -45,10 +44,16 @@ pub(super) struct Shared {
 }
 
 /// The client's end of a connection.
+///
+/// ```
+/// # use lockkeeper::memory::{MemoryServer, Stream};
+/// # async fn demo() -> std::io::Result<()> {
+/// let stream: Stream = MemoryServer::new().connect().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub struct Stream {
     bytes: DuplexStream,
-    process: Option<Process>,
     /// Ends with the stream. So the server learns that the client has left.
     _left: watch::Sender<()>,
 }
@@ -78,7 +83,7 @@ pub(super) fn connect(shared: &Arc<Shared>, link: &Arc<Link>) -> io::Result<Stre
         has_left,
     };
     tokio::spawn(connection.serve(server_end, outbox));
-    Ok(Stream { bytes, process: process::current(), _left: left })
+    Ok(Stream { bytes, _left: left })
 }
 
 /// The server's end of a connection.
@@ -208,31 +213,18 @@ impl Drop for Connection {
     }
 }
 
-impl Stream {
-    /// A process that is stopped receives and sends nothing.
-    fn is_running(&self, context: &Context<'_>) -> bool {
-        self.process.as_ref().is_none_or(|process| process.is_running(context))
-    }
-}
-
 impl AsyncRead for Stream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if !self.is_running(cx) {
-            return Poll::Pending;
-        }
         Pin::new(&mut self.bytes).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if !self.is_running(cx) {
-            return Poll::Pending;
-        }
         Pin::new(&mut self.bytes).poll_write(cx, buf)
     }
 

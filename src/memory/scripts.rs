@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use redis::Script;
-
 use super::lua::{self, Host};
 use super::value::Bytes;
 use super::wire::Outcome;
@@ -26,7 +24,7 @@ pub(super) struct Scripts {
 impl Scripts {
     /// Keeps a script. Returns its hash.
     pub(super) fn load(&mut self, source: &Bytes) -> Result<String, String> {
-        let hash = Script::new(&String::from_utf8_lossy(source)).get_hash().to_owned();
+        let hash = sha1_smol::Sha1::from(source).hexdigest();
         let source = self.replaced(source);
         lua::check(&hash, &source)?;
         self.known.insert(hash.clone(), source);

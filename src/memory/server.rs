@@ -2,16 +2,17 @@
 
 use std::fmt;
 use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::clock::WallClock;
 use super::link::Link;
 use super::look;
 use super::net::{self, Conditions, Shared, Stream};
 use super::state::State;
+use super::sync::{Watched, lock};
 use super::value::Bytes;
-use crate::base::clock::WallClock;
-use crate::base::sync::{Watched, lock};
 
 /// A server in this process, for tests. It needs the feature `memory`.
 ///
@@ -60,6 +61,15 @@ pub enum Data {
     Lost,
 }
 
+/// What a [connector](MemoryServer::connector) returns.
+///
+/// ```
+/// # use lockkeeper::memory::{Connecting, MemoryServer};
+/// # fn assert(_: impl Fn() -> Connecting) {}
+/// assert(MemoryServer::new().connector());
+/// ```
+pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
+
 impl MemoryServer {
     /// Starts a server without data.
     ///
@@ -100,6 +110,45 @@ impl MemoryServer {
         let shared =
             Shared { state: Mutex::new(State::new(clock, seed)), conditions: Watched::new(conditions) };
         Self { shared: Arc::new(shared), link: Arc::new(Link::new(0)) }
+    }
+
+    /// Opens a connection. The server's end is a task of the runtime on which this is called.
+    ///
+    /// # Errors
+    ///
+    /// The server does not run, or the network refuses.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection.
+    ///
+    /// ```
+    /// # use lockkeeper::memory::MemoryServer;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// assert!(MemoryServer::new().connect().await.is_ok());
+    /// # }
+    /// ```
+    pub async fn connect(&self) -> io::Result<Stream> {
+        net::connect(&self.shared, &self.link)
+    }
+
+    /// Returns what opens connections, for a library that reconnects, such as [`Source::stream`](crate::Source::stream).
+    ///
+    /// ```
+    /// # use lockkeeper::memory::MemoryServer;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let connect = MemoryServer::new().connector();
+    /// assert!(connect().await.is_ok());
+    /// # }
+    /// ```
+    pub fn connector(&self) -> impl Fn() -> Connecting + Clone + Send + Sync + use<> {
+        let server = self.clone();
+        move || {
+            let server = server.clone();
+            Box::pin(async move { server.connect().await })
+        }
     }
 
     /// Ends the lock with this key, as if its lease were over. Returns whether there was one.
@@ -243,18 +292,6 @@ impl MemoryServer {
         let mut bytes = Vec::new();
         replies.iter().for_each(|reply| reply.write(&mut bytes));
         bytes
-    }
-
-    /// Opens a connection.
-    pub(crate) fn connect(&self) -> io::Result<Stream> {
-        net::connect(&self.shared, &self.link)
-    }
-
-    pub(crate) fn connector(
-        &self,
-    ) -> impl Fn() -> std::future::Ready<io::Result<Stream>> + Send + Sync + use<> {
-        let server = self.clone();
-        move || std::future::ready(server.connect())
     }
 
     pub(super) fn restart(&self, change: impl FnOnce(&mut State)) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::history::History;
 use super::link::{Link, Network};
 use super::server::MemoryServer;
-use crate::base::sync::lock;
+use super::sync::lock;
 
 impl MemoryServer {
     /// The same server, over a network of its own. `hold`, `cut` and `set_network` change only that.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::channels::{Channels, ClientId};
+use super::clock::WallClock;
 use super::commands::{find, takes, wrong_number};
 use super::history::History;
 use super::keyspace::Keyspace;
 use super::lua::Host;
 use super::scripts::Scripts;
-use super::value::{Bytes, Hash};
+use super::value::Bytes;
 use super::wire::{Outcome, Reply};
-use crate::base::clock::WallClock;
 
 /// The version of Redis that the server behaves as.
 const VERSION: &str = "7.0.15";
@@ -105,18 +105,18 @@ impl State {
         self.run_id = new_run_id();
     }
 
-    /// Lets a lock expire. Returns whether there was one.
+    /// Lets a key expire, and those that belong to it. Returns whether there was such a key.
     pub(super) fn expire(&mut self, key: &[u8]) -> bool {
         self.update_time();
-        let is_lock = matches!(self.data.keyspace.find::<Hash>(key), Ok(Some(_)));
-        if is_lock {
-            let holds = self.data.keyspace.keys().filter(|other| is_read_hold(key, other));
-            for hold in holds.cloned().collect::<Vec<_>>() {
-                self.data.keyspace.remove(&hold);
+        let exists = self.data.keyspace.exists(key);
+        if exists {
+            let parts = self.data.keyspace.keys().filter(|other| belongs_to(key, other));
+            for part in parts.cloned().collect::<Vec<_>>() {
+                self.data.keyspace.remove(&part);
             }
             self.data.keyspace.remove(key);
         }
-        is_lock
+        exists
     }
 
     /// Sets the time of the keys to that of the clock.
@@ -360,11 +360,11 @@ fn bytes(replies: &[Reply]) -> Vec<u8> {
     bytes
 }
 
-/// Whether this is the key of a read hold on the lock with this key.
-fn is_read_hold(lock: &[u8], key: &[u8]) -> bool {
-    let (lock, key) = (String::from_utf8_lossy(lock), String::from_utf8_lossy(key));
-    let tag = if lock.contains('{') { lock.into_owned() } else { format!("{{{lock}}}") };
-    key.strip_prefix(&*tag).is_some_and(|rest| rest.starts_with(':') && rest.contains(":rwlock_timeout:"))
+/// Whether the name of a key begins with `{key}:`. Such a key is in the slot of the other one. A key that has braces
+/// needs no more.
+fn belongs_to(key: &[u8], other: &[u8]) -> bool {
+    let (open, close): (&[u8], &[u8]) = if key.contains(&b'{') { (b"", b"") } else { (b"{", b"}") };
+    other.starts_with(&[open, key, close, b":"].concat())
 }
 
 fn client_command(words: &[Bytes]) -> Outcome {
