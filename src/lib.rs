@@ -6,8 +6,6 @@ mod base;
 mod engine;
 mod leader;
 mod locks;
-#[cfg(feature = "memory")]
-pub mod memory;
 mod protocol;
 mod store;
 mod telemetry;
@@ -17,8 +15,13 @@ pub use api::owner::Owner;
 pub use base::config::{LockConfig, LockConfigBuilder, ShardedMessages};
 pub use base::credentials::Credentials;
 pub use base::error::{Cause, Error, LockId, Lost, Result};
+#[cfg(feature = "memory")]
+#[doc(hidden)]
+pub use base::process::Process;
 pub use base::token::FencingToken;
 pub use leader::{Candidate, LeaderWatch, Leadership, Resigner};
+#[cfg(feature = "memory")]
+pub use lockkeeper_memory as memory;
 pub use locks::guard::{FencedGuard, LockGuard};
 pub use locks::info::{Holder, ListedLock, LockInfo, LockKind, RemainingLease, ServerInfo};
 pub use locks::{

@@ -79,7 +79,7 @@ impl LockClient {
     /// ```
     #[cfg(feature = "memory")]
     pub async fn in_memory() -> Result<Self> {
-        Self::connect(&crate::memory::MemoryServer::new()).await
+        Self::connect(&lockkeeper_memory::MemoryServer::new()).await
     }
 
     /// Connects to a server. Asks the server.
@@ -332,7 +332,7 @@ mod tests {
 
     use super::*;
     use crate::base::clock::{self, Moment, ProcessClock};
-    use crate::memory::MemoryServer;
+    use lockkeeper_memory::MemoryServer;
 
     /// Timers stop while the host is suspended, and the clock of the leases does not.
     #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@ use crate::base::sync::lock;
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use lockkeeper::memory::Process;
+/// # use lockkeeper::Process;
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {
 /// assert_eq!(Process::new(Duration::ZERO, 0).run(async { 1 }).await, 1);
@@ -52,7 +52,7 @@ impl Process {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use lockkeeper::memory::Process;
+    /// # use lockkeeper::Process;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// let process = Process::new(Duration::from_secs(60), -500);
@@ -69,7 +69,7 @@ impl Process {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use lockkeeper::memory::Process;
+    /// # use lockkeeper::Process;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// let process = Process::new(Duration::ZERO, 0);
@@ -85,7 +85,7 @@ impl Process {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use lockkeeper::memory::Process;
+    /// # use lockkeeper::Process;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// assert_eq!(Process::new(Duration::ZERO, 0).enter(|| 1), 1);
@@ -101,7 +101,7 @@ impl Process {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use lockkeeper::memory::Process;
+    /// # use lockkeeper::Process;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// Process::new(Duration::ZERO, 0).stop();
@@ -116,7 +116,7 @@ impl Process {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use lockkeeper::memory::Process;
+    /// # use lockkeeper::Process;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// Process::new(Duration::ZERO, 0).go_on();
@@ -135,7 +135,7 @@ impl Process {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use lockkeeper::memory::Process;
+    /// # use lockkeeper::Process;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// Process::new(Duration::ZERO, 0).kill();
@@ -151,7 +151,7 @@ impl Process {
     /// ```
     /// # use std::task::{Context, Waker};
     /// # use std::time::Duration;
-    /// # use lockkeeper::memory::Process;
+    /// # use lockkeeper::Process;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// let process = Process::new(Duration::ZERO, 0);

@@ -26,13 +26,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::base::config::LockConfig;
 use crate::base::credentials::Credentials;
 use crate::base::error::Error;
-#[cfg(feature = "memory")]
-use crate::memory::MemoryServer;
 use crate::store::connection::StreamDial;
 use crate::store::error::SourceError;
 use crate::store::topology::Group;
 use certificates::Certificates;
 use file::Fields;
+#[cfg(feature = "memory")]
+use lockkeeper_memory::MemoryServer;
 use origin::Origin;
 
 pub(crate) use identity::Identity;

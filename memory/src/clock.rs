@@ -5,23 +5,23 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 /// The time since 1970, which passes as tokio's clock does. A test can pause and advance that.
-pub(super) struct WallClock {
+pub(crate) struct WallClock {
     at_start: Duration,
     start: Instant,
 }
 
 impl WallClock {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         Self::start_at(since_1970.unwrap_or_default())
     }
 
     /// Starts at a time since 1970.
-    pub(super) fn start_at(at_start: Duration) -> Self {
+    pub(crate) fn start_at(at_start: Duration) -> Self {
         Self { at_start, start: Instant::now() }
     }
 
-    pub(super) fn now(&self) -> Duration {
+    pub(crate) fn now(&self) -> Duration {
         self.at_start + self.start.elapsed()
     }
 }

@@ -13,11 +13,11 @@ use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
-use super::channels::ClientId;
-use super::link::Link;
-use super::state::State;
-use super::sync::{Watched, lock};
-use super::wire::{Reply, take_command};
+use crate::channels::ClientId;
+use crate::link::Link;
+use crate::state::State;
+use crate::sync::{Watched, lock};
+use crate::wire::{Reply, take_command};
 
 /// How many bytes can be under way in one direction. A sender of more bytes waits.
 const BUFFER: usize = 256 * 1024;
@@ -27,20 +27,20 @@ const UNDELIVERED: Duration = Duration::from_secs(10);
 
 /// The state of the server's process.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Conditions {
+pub(crate) struct Conditions {
     /// The process is stopped. It gets commands and runs them later.
-    pub(super) is_frozen: bool,
-    pub(super) is_running: bool,
+    pub(crate) is_frozen: bool,
+    pub(crate) is_running: bool,
     /// How often the process was started.
-    pub(super) starts: u64,
+    pub(crate) starts: u64,
     /// A command takes up to this long.
-    pub(super) slowness: Duration,
+    pub(crate) slowness: Duration,
 }
 
 /// A server.
-pub(super) struct Shared {
-    pub(super) state: Mutex<State>,
-    pub(super) conditions: Watched<Conditions>,
+pub(crate) struct Shared {
+    pub(crate) state: Mutex<State>,
+    pub(crate) conditions: Watched<Conditions>,
 }
 
 /// The client's end of a connection.
@@ -63,7 +63,7 @@ pub struct Stream {
 /// # Errors
 ///
 /// The server does not run, or the network refuses.
-pub(super) fn connect(shared: &Arc<Shared>, link: &Arc<Link>) -> io::Result<Stream> {
+pub(crate) fn connect(shared: &Arc<Shared>, link: &Arc<Link>) -> io::Result<Stream> {
     let at_start = shared.conditions.get();
     if !at_start.is_running || link.refuses() {
         return Err(io::Error::new(

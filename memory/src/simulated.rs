@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::history::History;
-use super::link::{Link, Network};
-use super::server::MemoryServer;
-use super::sync::lock;
+use crate::history::History;
+use crate::link::{Link, Network};
+use crate::server::MemoryServer;
+use crate::sync::lock;
 
 impl MemoryServer {
     /// The same server, over a network of its own. `hold`, `cut` and `set_network` change only that.

@@ -24,8 +24,6 @@ mod value;
 mod wire;
 
 #[doc(hidden)]
-pub use crate::base::process::Process;
-#[doc(hidden)]
 pub use link::Network;
 pub use net::Stream;
 pub use server::{Connecting, Data, MemoryServer};

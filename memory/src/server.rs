@@ -6,13 +6,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::clock::WallClock;
-use super::link::Link;
-use super::look;
-use super::net::{self, Conditions, Shared, Stream};
-use super::state::State;
-use super::sync::{Watched, lock};
-use super::value::Bytes;
+use crate::clock::WallClock;
+use crate::link::Link;
+use crate::look;
+use crate::net::{self, Conditions, Shared, Stream};
+use crate::state::State;
+use crate::sync::{Watched, lock};
+use crate::value::Bytes;
 
 /// A server in this process, for tests. It needs the feature `memory`.
 ///
@@ -40,8 +40,8 @@ use super::value::Bytes;
 /// ```
 #[derive(Clone)]
 pub struct MemoryServer {
-    pub(super) shared: Arc<Shared>,
-    pub(super) link: Arc<Link>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) link: Arc<Link>,
 }
 
 /// How much of its data a server still has when it starts.
@@ -294,7 +294,7 @@ impl MemoryServer {
         bytes
     }
 
-    pub(super) fn restart(&self, change: impl FnOnce(&mut State)) {
+    pub(crate) fn restart(&self, change: impl FnOnce(&mut State)) {
         let mut state = lock(&self.shared.state);
         state.restart();
         change(&mut state);
@@ -306,7 +306,7 @@ impl MemoryServer {
         });
     }
 
-    pub(super) fn change(&self, change: impl FnOnce(&mut Conditions)) {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Conditions)) {
         self.shared.conditions.modify(change);
     }
 }

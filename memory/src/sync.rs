@@ -6,34 +6,34 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// Locks data that is consistent after every statement. So a panic of another thread cannot make it unusable.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A value whose changes wake those who wait for them, in the order in which they began to wait. Tokio's `watch` wakes them in a
 /// random order, which no simulation can repeat.
 #[derive(Debug)]
-pub(super) struct Watched<T> {
+pub(crate) struct Watched<T> {
     value: Mutex<T>,
     changed: Notify,
 }
 
 impl<T: Copy> Watched<T> {
-    pub(super) const fn new(value: T) -> Self {
+    pub(crate) const fn new(value: T) -> Self {
         Self { value: Mutex::new(value), changed: Notify::const_new() }
     }
 
-    pub(super) fn get(&self) -> T {
+    pub(crate) fn get(&self) -> T {
         *lock(&self.value)
     }
 
-    pub(super) fn modify(&self, change: impl FnOnce(&mut T)) {
+    pub(crate) fn modify(&self, change: impl FnOnce(&mut T)) {
         change(&mut lock(&self.value));
         self.changed.notify_waiters();
     }
 
     /// Waits until the value is such.
-    pub(super) async fn until(&self, is: impl Fn(&T) -> bool) {
+    pub(crate) async fn until(&self, is: impl Fn(&T) -> bool) {
         loop {
             let mut changed = pin!(self.changed.notified());
             // Enlist first, then look: a change in between is not missed.
