@@ -15,13 +15,11 @@ pub use api::owner::Owner;
 pub use base::config::{LockConfig, LockConfigBuilder, ShardedMessages};
 pub use base::credentials::Credentials;
 pub use base::error::{Cause, Error, LockId, Lost, Result};
-#[cfg(feature = "memory")]
+#[cfg(feature = "__simulation")]
 #[doc(hidden)]
 pub use base::process::Process;
 pub use base::token::FencingToken;
 pub use leader::{Candidate, LeaderWatch, Leadership, Resigner};
-#[cfg(feature = "memory")]
-pub use lockkeeper_memory as memory;
 pub use locks::guard::{FencedGuard, LockGuard};
 pub use locks::info::{Holder, ListedLock, LockInfo, LockKind, RemainingLease, ServerInfo};
 pub use locks::{
@@ -51,7 +49,7 @@ pub mod guide {
     pub mod pitfalls {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/redisson.md"))]
     pub mod redisson {}
-    #[cfg(any(not(doctest), feature = "memory"))] // other pages link to it
+    #[cfg(any(not(doctest), feature = "paused-clock"))] // other pages link to it
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/testing.md"))]
     pub mod testing {}
 }

@@ -37,8 +37,7 @@ impl Keyspace {
         self.now = self.now.max(now);
     }
 
-    /// Lets a microsecond pass. On a real server at least one passes between two scripts, and tokens of a fenced lock rely on
-    /// that.
+    /// Lets a microsecond pass. On a real server at least one passes between two scripts, and scripts can rely on that.
     pub(crate) fn tick(&mut self) {
         self.now += Duration::from_micros(1);
     }

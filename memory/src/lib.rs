@@ -1,8 +1,4 @@
-//! An in-memory server, for tests. It needs the feature `memory`.
-//!
-//! The server speaks the Redis protocol over streams in memory, so everything above these streams is what runs in production:
-//! the client library, the connections, the scripts. It knows the commands that lockkeeper uses, with the replies of Redis 7;
-//! every other command or option is an error.
+#![doc = include_str!("../README.md")]
 
 mod channels;
 mod clock;

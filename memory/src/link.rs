@@ -6,10 +6,10 @@ use crate::channels::ClientId;
 use crate::sync::Watched;
 use fastrand::Rng;
 
-/// What a network does. For lockkeeper's own tests.
+/// What a network does. For simulations.
 ///
 /// ```
-/// # use lockkeeper::memory::Network;
+/// # use lockkeeper_memory::Network;
 /// let refusing = Network { refuses: true, ..Network::default() };
 /// ```
 #[doc(hidden)]

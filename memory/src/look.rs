@@ -1,4 +1,4 @@
-//! Commands that look into the server. No client can send them; lockkeeper's own tests use them.
+//! Commands that look into the server. No client can send them; simulations and tests use them.
 
 use crate::state::Data;
 use crate::value::Bytes;

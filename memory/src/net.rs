@@ -46,7 +46,7 @@ pub(crate) struct Shared {
 /// The client's end of a connection.
 ///
 /// ```
-/// # use lockkeeper::memory::{MemoryServer, Stream};
+/// # use lockkeeper_memory::{MemoryServer, Stream};
 /// # async fn demo() -> std::io::Result<()> {
 /// let stream: Stream = MemoryServer::new().connect().await?;
 /// # Ok(()) }

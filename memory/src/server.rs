@@ -14,28 +14,36 @@ use crate::state::State;
 use crate::sync::{Watched, lock};
 use crate::value::Bytes;
 
-/// A server in this process, for tests. It needs the feature `memory`.
+/// A Redis server in this process, for tests. A clone is the same server.
 ///
-/// It has the replies of Redis 7 and runs the same scripts, and a [`LockClient`](crate::LockClient) uses it as it uses any
-/// other server. A clone is the same server, so more than one client can connect to it.
+/// A client connects to it by a stream in memory: [`connect`](Self::connect) opens one, and [`connector`](Self::connector) returns a
+/// function that opens more.
 ///
-/// A test makes the faults that its code must survive: a lock that [expires](Self::expire), a server that
-/// [hangs](Self::freeze) or is [down](Self::stop), a network that [delivers nothing](Self::hold).
+/// A test makes the faults that its code must survive: a key that [expires](Self::expire), a server that [hangs](Self::freeze) or is
+/// [down](Self::stop), a network that [delivers nothing](Self::hold).
 ///
-/// Time is tokio's. With a paused clock (`#[tokio::test(start_paused = true)]`) a lease of 30 s ends at once, when nothing else
-/// is left to do. In a test with a paused clock, use the client, its locks and its guards only on the thread of the test.
+/// Time is tokio's. With a paused clock (`#[tokio::test(start_paused = true)]`) a key expires at once after 30 s, when nothing else is
+/// left to do.
 ///
 /// ```
-/// # use lockkeeper::LockClient;
-/// # use lockkeeper::memory::MemoryServer;
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() -> lockkeeper::Result<()> {
-/// let server = MemoryServer::new();
-/// let locks = LockClient::connect(&server).await?;
-/// let guard = locks.rlock("lock:orders:42").lock().await?;
+/// use std::time::Duration;
 ///
-/// server.expire("lock:orders:42");
-/// assert!(guard.run(std::future::pending::<()>()).await.is_err());
+/// use lockkeeper_memory::MemoryServer;
+/// use redis::aio::MultiplexedConnection;
+/// use redis::{AsyncCommands, AsyncConnectionConfig, RedisConnectionInfo};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = MemoryServer::new();
+/// let stream = server.connect().await?;
+/// let (settings, config) = (RedisConnectionInfo::default(), AsyncConnectionConfig::new());
+/// let (mut redis, driver) = MultiplexedConnection::new_with_config(&settings, stream, config).await?;
+/// tokio::spawn(driver);
+///
+/// redis.set::<_, _, ()>("session", "42").await?;
+/// redis.pexpire::<_, ()>("session", 30_000).await?;
+/// tokio::time::sleep(Duration::from_secs(31)).await; // takes no time
+/// assert!(!redis.exists::<_, bool>("session").await?);
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
@@ -47,7 +55,7 @@ pub struct MemoryServer {
 /// How much of its data a server still has when it starts.
 ///
 /// ```
-/// # use lockkeeper::memory::{Data, MemoryServer};
+/// # use lockkeeper_memory::{Data, MemoryServer};
 /// let server = MemoryServer::new();
 /// server.stop();
 /// server.start(Data::Lost);
@@ -57,44 +65,46 @@ pub struct MemoryServer {
 pub enum Data {
     /// All of it, except the keys that expired meanwhile.
     Kept,
-    /// Nothing, as for a server without persistence: all locks are free.
+    /// Nothing, as for a server without persistence.
     Lost,
 }
 
 /// What a [connector](MemoryServer::connector) returns.
 ///
 /// ```
-/// # use lockkeeper::memory::{Connecting, MemoryServer};
+/// # use lockkeeper_memory::{Connecting, MemoryServer};
 /// # fn assert(_: impl Fn() -> Connecting) {}
 /// assert(MemoryServer::new().connector());
 /// ```
 pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
 
 impl MemoryServer {
-    /// Starts a server without data.
+    /// Starts a server without data. Several connections share it, and a clone is the same server.
     ///
     /// ```
-    /// # use lockkeeper::LockClient;
-    /// # use lockkeeper::memory::MemoryServer;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> lockkeeper::Result<()> {
-    /// let server = MemoryServer::new();
-    /// let service = LockClient::connect(&server).await?;
-    /// let other_service = LockClient::connect(&server).await?;
-    ///
-    /// let guard = service.rlock("lock:orders:42").lock().await?;
-    /// assert!(other_service.rlock("lock:orders:42").try_lock().await?.is_none());
+    /// # use lockkeeper_memory::MemoryServer;
+    /// # use redis::aio::MultiplexedConnection;
+    /// # use redis::{AsyncCommands, AsyncConnectionConfig, RedisConnectionInfo};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = MemoryServer::new();
+    /// # let stream = server.connect().await?;
+    /// # let (settings, config) = (RedisConnectionInfo::default(), AsyncConnectionConfig::new());
+    /// # let (mut redis, driver) = MultiplexedConnection::new_with_config(&settings, stream, config.clone()).await?;
+    /// # tokio::spawn(driver);
+    /// redis.set::<_, _, ()>("greeting", "hello").await?;
+    /// assert_eq!(redis.get::<_, String>("greeting").await?, "hello");
     /// # Ok(()) }
     /// ```
     pub fn new() -> Self {
         Self::with(WallClock::start(), 1)
     }
 
-    /// Starts a server whose time and random choices are given. For lockkeeper's own tests.
+    /// Starts a server whose time and random choices are given. For simulations.
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use lockkeeper::memory::MemoryServer;
+    /// # use lockkeeper_memory::MemoryServer;
     /// let start = Duration::from_secs(1_700_000_000);
     /// let reply = MemoryServer::simulated(start, 1).execute(&["TIME"]);
     /// assert!(String::from_utf8_lossy(&reply).contains("1700000000"));
@@ -120,23 +130,38 @@ impl MemoryServer {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future closes the connection.
+    /// Dropping the future or the stream closes the connection.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
     ///
     /// ```
-    /// # use lockkeeper::memory::MemoryServer;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// assert!(MemoryServer::new().connect().await.is_ok());
-    /// # }
+    /// # use lockkeeper_memory::MemoryServer;
+    /// # use redis::aio::MultiplexedConnection;
+    /// # use redis::{AsyncCommands, AsyncConnectionConfig, RedisConnectionInfo};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = MemoryServer::new();
+    /// # let stream = server.connect().await?;
+    /// # let (settings, config) = (RedisConnectionInfo::default(), AsyncConnectionConfig::new());
+    /// # let (mut redis, driver) = MultiplexedConnection::new_with_config(&settings, stream, config.clone()).await?;
+    /// # tokio::spawn(driver);
+    /// let stream = server.connect().await?;
+    /// let (mut other, driver) = MultiplexedConnection::new_with_config(&settings, stream, config).await?;
+    /// tokio::spawn(driver);
+    /// other.set::<_, _, ()>("greeting", "hello").await?;
+    /// assert!(redis.exists::<_, bool>("greeting").await?);
+    /// # Ok(()) }
     /// ```
     pub async fn connect(&self) -> io::Result<Stream> {
         net::connect(&self.shared, &self.link)
     }
 
-    /// Returns what opens connections, for a library that reconnects, such as [`Source::stream`](crate::Source::stream).
+    /// Returns a function that [connects](Self::connect), for a library that connects by itself, and again when a connection broke.
     ///
     /// ```
-    /// # use lockkeeper::memory::MemoryServer;
+    /// # use lockkeeper_memory::MemoryServer;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// let connect = MemoryServer::new().connector();
@@ -151,23 +176,24 @@ impl MemoryServer {
         }
     }
 
-    /// Ends the lock with this key, as if its lease were over. Returns whether there was one.
+    /// Ends this key, as if its time were over. Returns whether there was such a key.
     ///
-    /// The key is the name of the lock, after the `name_prefix` of the client if it has one. The holder notices at its next
-    /// renewal, after a third of the lease at most: then the guard is lost. As at the end of a lease, no message wakes a waiter.
-    /// A waiter acquires the lock when it attempts again.
+    /// The keys whose names begin with `{key}:` end with it. They are in the slot of this key, because they belong to it.
     ///
     /// ```
-    /// # use lockkeeper::LockClient;
-    /// # use lockkeeper::memory::MemoryServer;
+    /// # use lockkeeper_memory::MemoryServer;
+    /// # use redis::aio::MultiplexedConnection;
+    /// # use redis::{AsyncCommands, AsyncConnectionConfig, RedisConnectionInfo};
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> lockkeeper::Result<()> {
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = MemoryServer::new();
-    /// # let locks = LockClient::connect(&server).await?;
-    /// let guard = locks.rlock("lock:orders:42").lock().await?;
-    /// assert!(server.expire("lock:orders:42"));
-    /// let lost = guard.lost().await;
-    /// assert!(guard.unlock().await.is_err());
+    /// # let stream = server.connect().await?;
+    /// # let (settings, config) = (RedisConnectionInfo::default(), AsyncConnectionConfig::new());
+    /// # let (mut redis, driver) = MultiplexedConnection::new_with_config(&settings, stream, config.clone()).await?;
+    /// # tokio::spawn(driver);
+    /// redis.set::<_, _, ()>("session", "42").await?;
+    /// assert!(server.expire("session"));
+    /// assert!(!redis.exists::<_, bool>("session").await?);
     /// # Ok(()) }
     /// ```
     pub fn expire(&self, key: impl AsRef<str>) -> bool {
@@ -177,19 +203,23 @@ impl MemoryServer {
     /// Stops the process of the server without ending it, or lets it continue.
     ///
     /// A frozen server accepts connections and commands, and answers none. When it continues, it runs these commands, even if
-    /// their client gave them up. Leases end while it is frozen.
+    /// their client gave them up. Keys expire while it is frozen.
     ///
     /// ```
-    /// # use lockkeeper::LockClient;
-    /// # use lockkeeper::memory::MemoryServer;
+    /// # use lockkeeper_memory::MemoryServer;
+    /// # use redis::aio::MultiplexedConnection;
+    /// # use redis::{AsyncCommands, AsyncConnectionConfig, RedisConnectionInfo};
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> lockkeeper::Result<()> {
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = MemoryServer::new();
-    /// # let locks = LockClient::connect(&server).await?;
+    /// # let stream = server.connect().await?;
+    /// # let (settings, config) = (RedisConnectionInfo::default(), AsyncConnectionConfig::new());
+    /// # let (mut redis, driver) = MultiplexedConnection::new_with_config(&settings, stream, config.clone()).await?;
+    /// # tokio::spawn(driver);
     /// server.freeze(true);
-    /// let error = locks.rlock("lock:orders:42").try_lock().await.unwrap_err();
-    /// assert!(error.is_transient());
+    /// assert!(redis.set::<_, _, ()>("greeting", "hello").await.unwrap_err().is_timeout());
     /// server.freeze(false);
+    /// assert_eq!(redis.get::<_, String>("greeting").await?, "hello", "it ran late");
     /// # Ok(()) }
     /// ```
     pub fn freeze(&self, is_frozen: bool) {
@@ -199,15 +229,19 @@ impl MemoryServer {
     /// Ends the process of the server: connections are closed, and new ones are refused.
     ///
     /// ```
-    /// # use lockkeeper::LockClient;
-    /// # use lockkeeper::memory::MemoryServer;
+    /// # use lockkeeper_memory::MemoryServer;
+    /// # use redis::aio::MultiplexedConnection;
+    /// # use redis::{AsyncCommands, AsyncConnectionConfig, RedisConnectionInfo};
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> lockkeeper::Result<()> {
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = MemoryServer::new();
-    /// # let locks = LockClient::connect(&server).await?;
+    /// # let stream = server.connect().await?;
+    /// # let (settings, config) = (RedisConnectionInfo::default(), AsyncConnectionConfig::new());
+    /// # let (mut redis, driver) = MultiplexedConnection::new_with_config(&settings, stream, config.clone()).await?;
+    /// # tokio::spawn(driver);
     /// server.stop();
-    /// let error = locks.rlock("lock:orders:42").lock().await.unwrap_err();
-    /// assert!(error.is_transient());
+    /// assert!(redis.set::<_, _, ()>("greeting", "hello").await.is_err());
+    /// assert!(server.connect().await.is_err());
     /// # Ok(()) }
     /// ```
     pub fn stop(&self) {
@@ -217,15 +251,19 @@ impl MemoryServer {
     /// Starts the server after [`stop`](Self::stop). If the server still runs, this stops it first.
     ///
     /// ```
-    /// # use lockkeeper::LockClient;
-    /// # use lockkeeper::memory::{Data, MemoryServer};
+    /// # use lockkeeper_memory::{Data, MemoryServer};
+    /// # use redis::aio::MultiplexedConnection;
+    /// # use redis::{AsyncCommands, AsyncConnectionConfig, RedisConnectionInfo};
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> lockkeeper::Result<()> {
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = MemoryServer::new();
-    /// # let locks = LockClient::connect(&server).await?;
-    /// let guard = locks.rlock("lock:orders:42").lock().await?;
+    /// # let stream = server.connect().await?;
+    /// # let (settings, config) = (RedisConnectionInfo::default(), AsyncConnectionConfig::new());
+    /// # let (mut redis, driver) = MultiplexedConnection::new_with_config(&settings, stream, config.clone()).await?;
+    /// # tokio::spawn(driver);
+    /// redis.set::<_, _, ()>("greeting", "hello").await?;
     /// server.start(Data::Lost);
-    /// guard.lost().await;
+    /// assert!(redis.exists::<_, bool>("greeting").await.is_err(), "the connection is closed");
     /// # Ok(()) }
     /// ```
     pub fn start(&self, data: Data) {
@@ -242,15 +280,18 @@ impl MemoryServer {
     /// arrive late if the network delivers within 10 s. After that, they never arrive.
     ///
     /// ```
-    /// # use lockkeeper::LockClient;
-    /// # use lockkeeper::memory::MemoryServer;
+    /// # use lockkeeper_memory::MemoryServer;
+    /// # use redis::aio::MultiplexedConnection;
+    /// # use redis::{AsyncCommands, AsyncConnectionConfig, RedisConnectionInfo};
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> lockkeeper::Result<()> {
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = MemoryServer::new();
-    /// # let locks = LockClient::connect(&server).await?;
-    /// let guard = locks.rlock("lock:orders:42").lock().await?;
+    /// # let stream = server.connect().await?;
+    /// # let (settings, config) = (RedisConnectionInfo::default(), AsyncConnectionConfig::new());
+    /// # let (mut redis, driver) = MultiplexedConnection::new_with_config(&settings, stream, config.clone()).await?;
+    /// # tokio::spawn(driver);
     /// server.hold(true);
-    /// guard.lost().await; // no renewal arrived for a whole lease
+    /// assert!(redis.set::<_, _, ()>("greeting", "hello").await.unwrap_err().is_timeout());
     /// server.hold(false);
     /// # Ok(()) }
     /// ```
@@ -261,26 +302,30 @@ impl MemoryServer {
     /// Closes all connections. Commands and replies under way on them are lost. Clients can connect again at once.
     ///
     /// ```
-    /// # use lockkeeper::LockClient;
-    /// # use lockkeeper::memory::MemoryServer;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> lockkeeper::Result<()> {
+    /// # use lockkeeper_memory::MemoryServer;
+    /// # use redis::aio::MultiplexedConnection;
+    /// # use redis::{AsyncCommands, AsyncConnectionConfig, RedisConnectionInfo};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let server = MemoryServer::new();
-    /// # let locks = LockClient::connect(&server).await?;
-    /// let guard = locks.rlock("lock:orders:42").lock().await?;
+    /// # let stream = server.connect().await?;
+    /// # let (settings, config) = (RedisConnectionInfo::default(), AsyncConnectionConfig::new());
+    /// # let (mut redis, driver) = MultiplexedConnection::new_with_config(&settings, stream, config.clone()).await?;
+    /// # tokio::spawn(driver);
     /// server.cut();
-    /// guard.unlock().await?; // on another connection
+    /// assert!(redis.set::<_, _, ()>("greeting", "hello").await.is_err());
+    /// assert!(server.connect().await.is_ok());
     /// # Ok(()) }
     /// ```
     pub fn cut(&self) {
         self.link.cut(false);
     }
 
-    /// Runs a command, and returns the reply in the form of version 2 of the Redis protocol. For lockkeeper's own tests.
+    /// Runs a command, and returns the reply in the form of version 2 of the Redis protocol. For simulations.
     ///
     /// ```
-    /// # use lockkeeper::memory::MemoryServer;
-    /// assert_eq!(MemoryServer::new().execute(&["EXISTS", "lock:orders:42"]), b":0\r\n");
+    /// # use lockkeeper_memory::MemoryServer;
+    /// assert_eq!(MemoryServer::new().execute(&["EXISTS", "greeting"]), b":0\r\n");
     /// ```
     #[doc(hidden)]
     pub fn execute<W: AsRef<[u8]>>(&self, words: &[W]) -> Vec<u8> {

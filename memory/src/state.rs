@@ -19,7 +19,7 @@ use crate::wire::{Outcome, Reply};
 const VERSION: &str = "7.0.15";
 
 /// The commands that are not about keys, and the number of their words. A negative number: at least so many.
-const COMMANDS: [(&str, isize); 12] = [
+pub(crate) const COMMANDS: [(&str, isize); 12] = [
     ("client", -2),
     ("eval", -3),
     ("evalsha", -3),

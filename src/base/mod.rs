@@ -6,7 +6,7 @@ pub(crate) mod credentials;
 pub(crate) mod error;
 pub(crate) mod fault;
 pub(crate) mod jitter;
-#[cfg(feature = "memory")]
+#[cfg(feature = "__simulation")]
 pub(crate) mod process;
 pub(crate) mod sync;
 pub(crate) mod task;

@@ -4,8 +4,8 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use lockkeeper::memory::{MemoryServer, Stream};
 use lockkeeper::{Process, Source};
+use lockkeeper_memory::{MemoryServer, Stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A process that is stopped receives and sends nothing. redis-rs spawns the tasks of its connections for messages itself, so they do not

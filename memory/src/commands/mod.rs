@@ -98,4 +98,13 @@ mod tests {
         assert!(find("get").is_some_and(|command| command.takes(2) && !command.takes(3)));
         assert!(find("flushall").is_none());
     }
+
+    #[test]
+    fn the_readme_names_every_command() {
+        let others = crate::state::COMMANDS.map(|(name, _)| name);
+        for name in COMMANDS.iter().map(|command| command.name).chain(others) {
+            let name = format!("`{}", name.to_uppercase());
+            assert!(include_str!("../../README.md").contains(&name), "{name}");
+        }
+    }
 }

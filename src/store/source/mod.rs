@@ -31,8 +31,6 @@ use crate::store::error::SourceError;
 use crate::store::topology::Group;
 use certificates::Certificates;
 use file::Fields;
-#[cfg(feature = "memory")]
-use lockkeeper_memory::MemoryServer;
 use origin::Origin;
 
 pub(crate) use identity::Identity;
@@ -314,13 +312,6 @@ impl From<Client> for Source {
 impl From<deadpool_redis::Config> for Source {
     fn from(config: deadpool_redis::Config) -> Self {
         Origin::Config(Box::new(config)).into()
-    }
-}
-
-#[cfg(feature = "memory")]
-impl From<&MemoryServer> for Source {
-    fn from(server: &MemoryServer) -> Self {
-        Self::stream(server.connector())
     }
 }
 

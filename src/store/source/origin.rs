@@ -46,7 +46,7 @@ impl Origin {
                 Err(no_certificates("the application makes its connections itself"))
             }
             Self::Stream(mut dial) => {
-                #[cfg(feature = "memory")]
+                #[cfg(feature = "paused-clock")]
                 crate::base::clock::follow_tokio();
                 dial.credentials = credentials;
                 Ok(Group::fixed(CommandDial::Stream(dial.clone()), Some(MessageDial::Stream(dial))))
