@@ -50,7 +50,10 @@ async fn new_credentials_reach_every_stream_while_locks_are_held_and_waiters_wai
 
 fn streams(scene: &Scene) -> Source {
     let port = scene.server.port();
-    Source::stream(move || TcpStream::connect(("127.0.0.1", port)))
+    Source::stream(move || async move {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+        stream.set_nodelay(true).map(|()| stream)
+    })
 }
 
 async fn new_credentials_reach_every_connection(scene: Scene, source: Source) {

@@ -53,7 +53,7 @@ async fn commands_and_messages_take_the_streams_of_the_connector() {
 
     scene.disconnect().await;
     soon(locks.rlock("a").lock()).await.unwrap().unlock().await.unwrap();
-    assert_eq!(tunnel.opened.load(Ordering::Relaxed), 3, "another one for commands");
+    assert!(tunnel.opened.load(Ordering::Relaxed) > 2, "another one for commands");
     drop(locks);
     scene.end().await;
 }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::endpoint::Endpoint;
 use super::stream::StreamDial;
 use super::wire;
-use crate::base::credentials::{Credentials, Login};
+use crate::base::credentials::Login;
 use crate::base::fault::{Fault, FaultKind, Sent};
 
 /// Makes the connections for commands.
@@ -48,7 +48,7 @@ impl CommandDial {
         match self {
             Self::Endpoint(endpoint) => endpoint.logins(),
             Self::Pool(_) => None,
-            Self::Stream(stream) => stream.credentials.as_ref().map(Credentials::changes),
+            Self::Stream(stream) => stream.logins(),
         }
     }
 }
@@ -103,7 +103,7 @@ impl MessageDial {
     pub(crate) fn logins(&self) -> Option<watch::Receiver<Login>> {
         match self {
             Self::Endpoint(endpoint) => endpoint.logins(),
-            Self::Stream(stream) => stream.credentials.as_ref().map(Credentials::changes),
+            Self::Stream(stream) => stream.logins(),
         }
     }
 }

@@ -9,9 +9,10 @@ use futures_util::future::BoxFuture;
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisResult};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 
 use super::endpoint::logged_in;
-use crate::base::credentials::Credentials;
+use crate::base::credentials::{Credentials, Login};
 use crate::base::task;
 
 /// Opens streams to one server.
@@ -56,6 +57,11 @@ impl StreamDial {
     pub(crate) async fn messages(&self) -> RedisResult<PubSub> {
         let stream = self.open().await?;
         PubSub::new(&self.settings(), stream).await
+    }
+
+    /// The changes of the credentials, if they can change.
+    pub(crate) fn logins(&self) -> Option<watch::Receiver<Login>> {
+        self.credentials.as_ref().map(Credentials::changes)
     }
 
     async fn open(&self) -> io::Result<Box<dyn Stream>> {

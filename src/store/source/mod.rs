@@ -206,8 +206,8 @@ impl Source {
     /// # A broken connection
     ///
     /// If a connection breaks during an attempt, the client repeats the undo of this attempt for 25 seconds. In this time, the
-    /// host must give up what it has not delivered on the broken connection. With the other sources, lockkeeper sets this up on
-    /// Linux (`TCP_USER_TIMEOUT`, 10 seconds). It does not change the connections of your pool: set `TCP_USER_TIMEOUT` there,
+    /// host must give up what it has not delivered on the broken connection. With addresses, lockkeeper sets this up on Linux
+    /// (`TCP_USER_TIMEOUT`, 10 seconds). It does not change the connections of your pool: set `TCP_USER_TIMEOUT` there,
     /// too. Otherwise, in the worst case, an attempt arrives later and keeps its lock for one lease.
     ///
     /// ```no_run
@@ -234,8 +234,8 @@ impl Source {
     ///
     /// # Cancel safety
     ///
-    /// The futures of `connector` run in tasks of the client, on the runtime on which the client was made. A future that takes longer
-    /// than `command_timeout` is dropped, and `connector` is called again later. So a dropped future must leave nothing behind.
+    /// The futures of `connector` run in tasks of the client, on the runtime on which the client was made. A future that takes too long,
+    /// `command_timeout` at most, is dropped, and `connector` is called again later. So a dropped future must leave nothing behind.
     ///
     /// # A broken connection
     ///
@@ -243,12 +243,16 @@ impl Source {
     /// must give up what it has not delivered on the broken connection: on Linux, set `TCP_USER_TIMEOUT` to 10 seconds.
     ///
     /// ```no_run
+    /// # use std::io;
     /// # use lockkeeper::{LockClient, Source};
     /// use tokio::net::TcpStream;
     ///
     /// # async fn demo() -> lockkeeper::Result<()> {
-    /// // A tunnel forwards this port to the server.
-    /// let source = Source::stream(|| TcpStream::connect("127.0.0.1:16379"));
+    /// let source = Source::stream(async || -> io::Result<TcpStream> {
+    ///     let stream = TcpStream::connect("127.0.0.1:16379").await?; // the near end of a tunnel
+    ///     stream.set_nodelay(true)?; // commands are small, and must not wait for each other
+    ///     Ok(stream)
+    /// });
     /// let locks = LockClient::connect(source).await?;
     /// # Ok(()) }
     /// ```
