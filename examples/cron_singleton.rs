@@ -16,7 +16,7 @@
 use std::env;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lockkeeper::LockClient;
+use lockkeeper::{LockClient, LockOptions};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection as Redis;
 use tokio::process::Command;
@@ -62,7 +62,8 @@ async fn main() -> Result<()> {
 async fn replicate(url: &str, replica: u64, schedule: Schedule, redis: &mut Redis) -> Result<()> {
     let Schedule { start, pause, ticks } = schedule;
     let locks = LockClient::connect(url).await?;
-    let mut lock = locks.rlock(LOCK).hold_at_least(Duration::from_millis(pause * HOLD / 100))?;
+    let once = LockOptions::builder().min_hold(Duration::from_millis(pause * HOLD / 100)).build()?;
+    let mut lock = locks.rlock(LOCK).with(&once);
     let late = pause * LATE[usize::try_from(replica)?] / 100;
     for tick in 1..=ticks {
         let at = start + tick * pause + late;

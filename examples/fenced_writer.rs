@@ -14,7 +14,7 @@ use std::env;
 use std::process::Stdio;
 use std::time::Duration;
 
-use lockkeeper::LockClient;
+use lockkeeper::{LockClient, LockOptions};
 use redis::aio::MultiplexedConnection as Redis;
 use redis::{AsyncCommands, AsyncConnectionConfig, Script};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, stdin};
@@ -74,7 +74,8 @@ async fn book(
     is_fenced: bool,
     work: impl AsyncFnOnce() -> std::io::Result<()>,
 ) -> Result<bool> {
-    let guard = locks.fenced_lock(LOCK).lease(LEASE)?.lock().await?;
+    let options = LockOptions::builder().fixed(LEASE).build()?;
+    let guard = locks.fenced_lock(LOCK).with(&options).lock().await?;
     let balance: Option<u64> = redis.hget(ACCOUNT, "balance").await?;
     work().await?;
     let token = if is_fenced { guard.token().get() } else { 0 };

@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::env;
 use std::time::Duration;
 
-use lockkeeper::{LeaderWatch, Leadership, LockClient, LockConfig};
+use lockkeeper::leader::{Candidate, LeaderWatch, Leadership};
+use lockkeeper::{LockClient, LockConfig};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection as Redis;
 use tokio::process::{Child, Command};
@@ -53,7 +54,7 @@ async fn main() -> Result<()> {
 
 /// One candidate. It returns when the report is complete, whoever wrote the last page.
 async fn campaign(locks: &LockClient, redis: &Redis) -> Result<()> {
-    locks.candidate(LEADER).run(|leadership| write_report(leadership, redis.clone())).await?
+    Candidate::new(locks, LEADER).run(|leadership| write_report(leadership, redis.clone())).await?
 }
 
 /// The work of the leader. It is dropped if the leadership is lost, and continues where an earlier leader stopped.
@@ -74,7 +75,7 @@ async fn write_report(leadership: Leadership, mut redis: Redis) -> Result<()> {
 /// Starts the candidates, kills the first leader at work, and checks the report.
 async fn manage(locks: &LockClient, mut redis: Redis) -> Result<()> {
     let () = redis.del(REPORT).await?; // of a run that was interrupted
-    let follower = tokio::spawn(follow(locks.watch_leader(LEADER)));
+    let follower = tokio::spawn(follow(LeaderWatch::new(locks, LEADER)));
     let mut candidates = Vec::new();
     for _ in 0..CANDIDATES {
         let candidate = Command::new(env::current_exe()?).arg(CANDIDATE).kill_on_drop(true).spawn()?;

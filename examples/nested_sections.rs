@@ -40,7 +40,7 @@ async fn main() -> Result<()> {
 /// Holds the lock around both entries, so no other owner sees one without the other.
 async fn transfer(owner: &mut Owner, from: &str, to: &str, amount: i64) -> Result<()> {
     let guard = owner.rlock(LOCK).lock().await?;
-    println!("  transfer: {} hold", guard.holds());
+    println!("  transfer: {} hold", guard.hold_count());
     enter(owner, from, -amount).await?;
     enter(owner, to, amount).await?;
     guard.unlock().await
@@ -50,6 +50,6 @@ async fn transfer(owner: &mut Owner, from: &str, to: &str, amount: i64) -> Resul
 /// would be another owner, and would wait for its caller forever.
 async fn enter(owner: &mut Owner, account: &str, amount: i64) -> Result<()> {
     let guard = owner.rlock(LOCK).lock().await?;
-    println!("    enter: {account} {amount:+}, {} holds", guard.holds());
+    println!("    enter: {account} {amount:+}, {} holds", guard.hold_count());
     guard.unlock().await
 }

@@ -4,7 +4,7 @@
 mod api;
 mod base;
 mod engine;
-mod leader;
+pub mod leader;
 mod locks;
 mod protocol;
 mod store;
@@ -14,19 +14,24 @@ pub use api::client::LockClient;
 pub use api::owner::Owner;
 pub use base::config::{LockConfig, LockConfigBuilder, ShardedMessages};
 pub use base::credentials::Credentials;
-pub use base::error::{Cause, Error, LockId, Lost, Result};
+pub use base::error::{Cause, ConfigError, Error, LockId, Lost, Result};
+pub use base::options::{LockOptions, LockOptionsBuilder};
 #[cfg(feature = "__simulation")]
 #[doc(hidden)]
 pub use base::process::Process;
 pub use base::token::FencingToken;
-pub use leader::{Candidate, LeaderWatch, Leadership, Resigner};
-pub use locks::guard::{FencedGuard, LockGuard};
+pub use locks::guard::{FencedGuard, HoldWatch, LockGuard};
 pub use locks::info::{Holder, ListedLock, LockInfo, LockKind, RemainingLease, ServerInfo};
 pub use locks::{
-    BaseLock, FairLock, FencedLock, Member, MultiLock, OwnerLock, RLock, ReadLock, ReadWriteLock, RedLock,
+    BaseLock, FairLock, FencedLock, Lock, Member, MultiLock, RLock, ReadLock, ReadWriteLock, RedLock,
     WriteLock,
 };
 pub use store::Source;
+
+/// The kinds of locks: the type parameter of [`Lock`].
+pub mod kind {
+    pub use crate::locks::{All, Fair, Fenced, Kind, Majority, Read, Reentrant, Sides, Write};
+}
 
 /// The deadpool-redis that this crate uses, so that your `Pool` has the right type. Its module `redis` is redis-rs.
 pub use deadpool_redis;

@@ -1,13 +1,16 @@
 //! What the types guarantee, and which failures are reported only through `tracing`.
 
+use std::error::Error as _;
 use std::sync::Arc;
 
 use crate::support::events::Events;
-use crate::support::{Faults, MS, SECOND, Scene, connect, eventually, patient, soon};
+use crate::support::{Faults, MS, ReservedPort, SECOND, Scene, connect, eventually, fixed, patient, soon};
+use lockkeeper::kind::Reentrant;
+use lockkeeper::leader::{Candidate, LeaderWatch, Leadership, StepDown};
 use lockkeeper::{
-    BaseLock, Candidate, Error, FairLock, FencedLock, LeaderWatch, Leadership, LockClient, LockConfig,
-    LockGuard, LockInfo, Member, MultiLock, Owner, OwnerLock, RLock, ReadLock, ReadWriteLock, RedLock,
-    Resigner, Result, Source, WriteLock,
+    BaseLock, ConfigError, Error, FairLock, FencedLock, HoldWatch, Lock, LockClient, LockConfig, LockGuard,
+    LockInfo, LockOptions, Member, MultiLock, Owner, RLock, ReadLock, ReadWriteLock, RedLock, Result, Source,
+    WriteLock,
 };
 use tokio::task::JoinSet;
 
@@ -19,6 +22,9 @@ fn types_can_be_sent_shared_and_kept() {
     fn is_send_and_sync<T: Send + Sync>() {}
     is_all::<LockClient>();
     is_all::<LockConfig>();
+    is_all::<LockOptions>();
+    is_all::<ConfigError>();
+    is_all::<HoldWatch>();
     is_all::<LockGuard>();
     is_all::<Owner>();
     is_all::<RLock>();
@@ -34,10 +40,10 @@ fn types_can_be_sent_shared_and_kept() {
     is_all::<LockInfo>();
     is_all::<Source>();
     is_all::<Candidate>();
-    is_all::<Resigner>();
+    is_all::<StepDown>();
     is_all::<Leadership>();
     is_all::<LeaderWatch>();
-    is_send_and_sync::<OwnerLock<'_, RLock>>();
+    is_send_and_sync::<Lock<'_, Reentrant>>();
 }
 
 /// Is never run. It only has to compile.
@@ -47,12 +53,15 @@ async fn futures_can_be_sent(locks: LockClient, mut lock: RLock, mut owner: Owne
     is_send(&locks.inspect("a"));
     is_send(&locks.list("*"));
     is_send(&locks.servers());
-    is_send(&locks.watch_leader("a").changed());
-    is_send(&locks.candidate("a").run(|_| async {}));
+    is_send(&LeaderWatch::new(&locks, "a").changed());
+    is_send(&Candidate::new(&locks, "a").run(|_| async {}));
     is_send(&locks.shutdown());
     is_send(&lock.lock());
     is_send(&lock.try_lock());
     is_send(&lock.try_lock_for(SECOND));
+    is_send(&lock.run(async {}));
+    is_send(&lock.try_run(async {}));
+    is_send(&lock.try_run_for(SECOND, async {}));
     is_send(&lock.is_locked());
     is_send(&lock.remaining_lease());
     is_send(&lock.force_unlock());
@@ -188,7 +197,7 @@ async fn handles_are_cheap_and_leave_nothing_in_an_owner() {
         guard.unlock().await.unwrap();
     }
     let again = owner.rlock("kept").lock().await.expect("the owner does not forget a held lock");
-    assert_eq!(kept.holds(), 2);
+    assert_eq!(kept.hold_count(), 2);
     let printed = format!("{owner:?}");
     let remembered = printed.rsplit("names: ").next().and_then(|rest| rest.strip_suffix(" }"));
     let remembered: usize = remembered.expect(&printed).parse().expect(&printed);
@@ -241,7 +250,7 @@ async fn faults_that_no_call_returns_are_events() {
     scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all"]);
     let locks = connect(format!("redis://u:s@127.0.0.1:{}/", scene.server.port()), patient()).await;
 
-    let mut lock = locks.rlock("a").lease(60 * SECOND).unwrap(); // without a renewal that could find the loss first
+    let mut lock = locks.rlock("a").with(&fixed(60 * SECOND)); // without a renewal that could find the loss first
     let lost = lock.lock().await.unwrap();
     scene.server.run::<()>(&["DEL", "a"]);
     let again = lock.lock().await.unwrap();
@@ -307,5 +316,32 @@ async fn sharing_a_handle_between_tasks_is_warned_about() {
     first.unlock().await.unwrap();
     second.unlock().await.unwrap();
     drop((shared, locks));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn an_error_names_its_lock_its_server_and_its_source() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let guard = locks.rlock("a").lock().await.unwrap();
+    scene.server.run::<()>(&["DEL", "a"]);
+    let gone = guard.unlock().await.unwrap_err();
+    let address = format!("127.0.0.1:{}", scene.server.port());
+    assert_eq!(gone.lock().map(|lock| (&*lock.name, &*lock.server)), Some(("a", &*address)));
+    assert!(gone.server() == Some(&address) && gone.source().is_none(), "{gone:?}");
+
+    scene.server.run::<()>(&["ACL", "SETUSER", "default", "-evalsha"]);
+    let refused = locks.rlock("b").lock().await.unwrap_err();
+    scene.server.run::<()>(&["ACL", "SETUSER", "default", "+evalsha"]);
+    assert!(matches!(refused, Error::Permission(_)), "{refused:?}");
+    assert_eq!(refused.lock().map(|lock| &*lock.key), Some("b"));
+    let source = refused.source().expect("the words of the server").to_string();
+    assert!(source.contains("evalsha") && refused.to_string().contains(&source), "{source}");
+
+    let port = ReservedPort::new();
+    let url = format!("redis://127.0.0.1:{}/", port.number());
+    let nobody = LockClient::connect(&*url).await.unwrap_err();
+    assert_eq!((nobody.lock(), nobody.server()), (None, Some(&url["redis://".len()..url.len() - 1])));
+    drop(locks);
     scene.end().await;
 }

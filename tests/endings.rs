@@ -6,7 +6,8 @@ use std::future::Future;
 use crate::support::events::Events;
 use crate::support::fixture::{Fixture, Lending, RLocks, for_each_lock};
 use crate::support::{
-    Faults, MS, Proxy, SECOND, Scene, Server, connect, eventually, patient, poll_until, soon, timed, waiter,
+    Faults, MS, Proxy, SECOND, Scene, Server, at_least, at_most, connect, eventually, fixed, patient,
+    poll_until, soon, timed, waiter,
 };
 use lockkeeper::{BaseLock, LockClient, MultiLock};
 use tokio::time::sleep;
@@ -18,7 +19,7 @@ async fn a_bounded_write_ends_beside_a_renewed_read_of_its_owner() {
     let scene = Scene::start();
     let (locks, beside) = (scene.client().await, scene.client().await);
     let mut owner = locks.owner();
-    let writing = owner.read_write_lock("a").max_hold(SECOND).unwrap().write().lock().await.unwrap();
+    let writing = owner.read_write_lock("a").with(&at_most(SECOND)).write().lock().await.unwrap();
     let reading = owner.read_write_lock("a").read().lock().await.unwrap();
     let (other, took) = timed(beside.read_write_lock("a").read().lock()).await;
     other.unwrap().unlock().await.unwrap();
@@ -35,7 +36,7 @@ async fn a_leased_write_ends_beside_a_renewed_read_of_its_owner() {
     let scene = Scene::start();
     let (locks, beside) = (scene.client().await, scene.client().await);
     let mut owner = locks.owner();
-    let writing = owner.read_write_lock("a").lease(SECOND).unwrap().write().lock().await.unwrap();
+    let writing = owner.read_write_lock("a").with(&fixed(SECOND)).write().lock().await.unwrap();
     let reading = owner.read_write_lock("a").read().lock().await.unwrap();
     soon(beside.read_write_lock("a").read().lock()).await.unwrap().unlock().await.unwrap();
     assert!(writing.is_lost() && !reading.is_lost());
@@ -82,14 +83,14 @@ async fn leaked_holds_do_not_pile_up() {
     const LEAKED: usize = 3_000;
     let scene = Scene::start();
     let locks = scene.client().await;
-    let mut lock = locks.rlock("a").lease(3 * SECOND).unwrap();
+    let mut lock = locks.rlock("a").with(&fixed(3 * SECOND));
     let mut owner = locks.owner();
     let outer = owner.rlock("a").lock().await.unwrap();
     for _ in 0..LEAKED {
-        owner.rlock("a").lease(2 * SECOND).unwrap().lock().await.unwrap().leak();
+        owner.rlock("a").with(&fixed(2 * SECOND)).lock().await.unwrap().leak();
     }
-    assert!(outer.holds() > 1);
-    eventually("the leaked holds ended", || outer.holds(), |&holds| holds == 1).await;
+    assert!(outer.hold_count() > 1);
+    eventually("the leaked holds ended", || outer.hold_count(), |&holds| holds == 1).await;
     outer.unlock().await.unwrap();
     assert!(soon(lock.try_lock()).await.unwrap().is_some(), "no leaked hold keeps the lock");
     drop((lock, owner, locks));
@@ -105,13 +106,13 @@ async fn each_lost_hold_is_reported_once() {
     let locks = scene.client_with(patient().watchdog_lease(3 * SECOND).name_prefix("shop:")).await;
     let removed = "the server does not have it any more";
 
-    let guard = locks.rlock("looked").lease(100 * MS).unwrap().lock().await.unwrap();
+    let guard = locks.rlock("looked").with(&fixed(100 * MS)).lock().await.unwrap();
     eventually("the lease ended", || guard.is_lost(), |&lost| lost).await;
     assert!(soon(guard.run(async {})).await.is_err());
     drop(guard);
     events.tell_lost("looked", "its lease ended").await;
 
-    let guard = locks.rlock("awaited").max_hold(100 * MS).unwrap().lock().await.unwrap();
+    let guard = locks.rlock("awaited").with(&at_most(100 * MS)).lock().await.unwrap();
     soon(guard.lost()).await;
     assert!(guard.unlock().await.is_err());
     events.tell_lost("awaited", "the longest hold ended").await;
@@ -244,7 +245,7 @@ async fn a_lost_hold_ends_on_the_server_after_a_cancelled_extend() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let (locks, beside) = (connect(proxy.url(), patient()).await, scene.client().await);
-    let guard = locks.rlock("a").lease(SECOND).unwrap().lock().await.unwrap();
+    let guard = locks.rlock("a").with(&fixed(SECOND)).lock().await.unwrap();
     cancel_on_the_way_back(&scene, &proxy, guard.extend(600 * SECOND)).await;
     soon(guard.lost()).await;
     is_freed::<RLocks>(&scene, &beside, "a cancelled `extend`").await;
@@ -261,7 +262,7 @@ async fn a_lost_hold_ends_on_the_server_after_an_extend_of_one_member() {
     let config = patient().command_timeout(200 * MS).retry_timeout(500 * MS);
     let (one, two) = (scene.client_with(config.clone()).await, connect(other.url(), config).await);
     let beside = scene.client().await;
-    let mut both = MultiLock::new([one.rlock("a"), two.rlock("a")]).unwrap().lease(3 * SECOND).unwrap();
+    let mut both = MultiLock::new([one.rlock("a"), two.rlock("a")]).unwrap().with(&fixed(3 * SECOND));
     let guard = both.lock().await.unwrap();
     other.freeze();
     assert!(guard.extend(600 * SECOND).await.is_err());
@@ -325,7 +326,7 @@ async fn the_first_lease_covers_the_least_time() {
     let scene = Scene::start();
     let locks = scene.client().await;
     for (least, from, to) in [(90 * SECOND, 80_000, 90_000), (5 * SECOND, 20_000, 30_000)] {
-        let guard = locks.rlock("a").hold_at_least(least).unwrap().lock().await.unwrap();
+        let guard = locks.rlock("a").with(&at_least(least)).lock().await.unwrap();
         let left = scene.server.run::<u64>(&["PTTL", "a"]);
         assert!((from..=to).contains(&left), "{left}");
         guard.leak();
@@ -341,7 +342,7 @@ async fn a_shutdown_does_not_wait_for_a_long_least_time() {
     let scene = Scene::start();
     let locks = scene.client().await;
     for (name, least) in [("soon", SECOND), ("late", 600 * SECOND)] {
-        locks.rlock(name).hold_at_least(least).unwrap().lock().await.unwrap().unlock().await.unwrap();
+        locks.rlock(name).with(&at_least(least)).lock().await.unwrap().unlock().await.unwrap();
     }
     let (ended, took) = timed(locks.shutdown()).await;
     ended.unwrap();
@@ -359,7 +360,7 @@ async fn an_inner_hold_that_is_kept_does_not_lock_its_owner_out() {
     let locks = scene.client().await;
     let mut owner = locks.owner();
     let outer = owner.rlock("a").lock().await.unwrap();
-    let inner = owner.rlock("a").hold_at_least(SECOND).unwrap().lock().await.unwrap();
+    let inner = owner.rlock("a").with(&at_least(SECOND)).lock().await.unwrap();
     inner.unlock().await.unwrap();
     let again = owner.rlock("a").try_lock().await.unwrap().expect("it has the outer hold");
     again.unlock().await.unwrap();

@@ -1,6 +1,6 @@
 //! What a fenced lock guarantees beyond every other lock: a token that grows with each new holder, and only then.
 
-use crate::support::{MS, SECOND, Scene, calls_of, connect, eventually, patient, soon};
+use crate::support::{MS, SECOND, Scene, calls_of, connect, eventually, fixed, patient, soon};
 use lockkeeper::{Error, LockClient, LockConfig};
 use tokio::time::{Instant, sleep};
 
@@ -219,7 +219,7 @@ async fn a_grant_without_a_token_is_an_error() {
 async fn a_late_holder_has_the_smaller_token() {
     let scene = Scene::start();
     let locks = scene.client().await;
-    let late = locks.fenced_lock("a").lease(100 * MS).unwrap().lock().await.unwrap();
+    let late = locks.fenced_lock("a").with(&fixed(100 * MS)).lock().await.unwrap();
     let next = soon(locks.fenced_lock("a").try_lock_for(5 * SECOND)).await.unwrap().expect("the lease ended");
     assert!(late.is_lost() && late.token() < next.token());
     next.unlock().await.unwrap();

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Faults, MS, SECOND, Scene, connect, eventually, patient, poll_until, renewed, soon, throughout, timed,
+    Faults, MS, SECOND, Scene, at_most, connect, eventually, fixed, patient, poll_until, renewed, soon,
+    throughout, timed,
 };
 use futures_util::FutureExt;
 use lockkeeper::{Error, LockConfig};
@@ -41,7 +42,7 @@ async fn a_release_during_a_reentry_does_not_free_the_lock() {
             found.is_some() && !second.is_lost(),
             "round {round}: the lock is free although a guard is valid"
         );
-        beside += u32::from(second.holds() == 1);
+        beside += u32::from(second.hold_count() == 1);
         second.unlock().await.expect("the lock was held");
     }
     assert!(beside > 0);
@@ -60,7 +61,7 @@ async fn a_reentry_granted_too_late_is_retried() {
     let mut me = locks.owner();
     let outer = me.rlock("a").lock().await.unwrap();
     proxy.set(Faults { hold_requests: true, ..Faults::default() });
-    let mut handle = me.rlock("a").lease(300 * MS).unwrap();
+    let mut handle = me.rlock("a").with(&fixed(300 * MS));
     let before = scene.server.calls("evalsha");
     let heal = async {
         // A lease of the same length that begins after the attempt was sent.
@@ -199,12 +200,12 @@ async fn expired_holds_do_not_keep_the_lock() {
     let over = leaked.lost();
     leaked.leak();
     soon(over).await;
-    assert_eq!((lock.hold_count(), kept.holds()), (1, 1));
+    assert_eq!((lock.hold_count(), kept.hold_count()), (1, 1));
     kept.unlock().await.unwrap();
     assert!(!lock.is_locked().await.unwrap());
 
     let mut owner = locks.owner();
-    let fixed = owner.rlock("fixed").lease(300 * MS).unwrap().lock().await.unwrap();
+    let fixed = owner.rlock("fixed").with(&fixed(300 * MS)).lock().await.unwrap();
     let kept = owner.rlock("fixed").lock().await.unwrap();
     soon(fixed.lost()).await;
     kept.unlock().await.unwrap();
@@ -220,9 +221,9 @@ async fn a_hold_is_renewed_after_another_of_its_owner_was_lost() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().watchdog_lease(4 * SECOND)).await;
     let mut owner = locks.owner();
-    let fixed = owner.rlock("a").lease(60 * SECOND).unwrap().lock().await.unwrap();
+    let fixed = owner.rlock("a").with(&fixed(60 * SECOND)).lock().await.unwrap();
     // Longer than a lease, otherwise the watchdog has nothing to renew.
-    let bounded = owner.rlock("a").max_hold(4_500 * MS).unwrap().lock().await.unwrap();
+    let bounded = owner.rlock("a").with(&at_most(4_500 * MS)).lock().await.unwrap();
     let beside = locks.rlock("beside").lock().await.unwrap();
     soon(bounded.lost()).await;
     // From one renewal of another lock to its next, a watchdog round passes with nothing to renew for this owner.

@@ -28,6 +28,7 @@ mod metrics;
 mod moving_slots;
 mod multi;
 mod operations;
+mod options;
 mod other_data;
 mod passing_on;
 mod processes;

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use crate::support::{Faults, MS, SECOND, Scene, connect, eventually, listens, patient, renewed, soon};
+use crate::support::{
+    Faults, MS, SECOND, Scene, at_least, at_most, connect, eventually, fixed, grouped, listens, patient,
+    renewed, soon,
+};
 use lockkeeper::{BaseLock, Error, LockClient, LockConfig, MultiLock, ReadWriteLock, RedLock};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Label, LocalRecorderGuard,
@@ -180,7 +183,7 @@ async fn an_acquire_counts_once_by_its_outcome() {
     let _installed = recorded.install();
     let scene = Scene::start();
     let locks = scene.client().await;
-    let lock = || locks.rlock("a").group("orders").unwrap();
+    let lock = || locks.rlock("a").with(&grouped("orders"));
     let outcomes = || {
         ["granted", "busy", "timed_out", "error", "cancelled"]
             .map(|outcome| recorded.value("acquires_total", &[ORDERS, &[("outcome", outcome)]].concat()))
@@ -194,7 +197,7 @@ async fn an_acquire_counts_once_by_its_outcome() {
     assert_eq!(outcomes(), [1, 1, 0, 0, 0]);
     assert!(lock().try_lock_for(50 * MS).await.unwrap().is_none());
     assert_eq!(outcomes(), [1, 1, 1, 0, 0]);
-    let mut unnamed = locks.rlock("").group("orders").unwrap();
+    let mut unnamed = locks.rlock("").with(&grouped("orders"));
     assert!(matches!(unnamed.lock().await, Err(Error::InvalidName { .. })));
     assert_eq!(outcomes(), [1, 1, 1, 1, 0]);
     drop(lock().lock());
@@ -229,7 +232,7 @@ async fn the_time_to_acquire_has_the_time_of_waiting() {
     let scene = Scene::start();
     let (locks, beside) = (scene.client().await, scene.client().await);
     let guard = beside.rlock("a").lock().await.unwrap();
-    let mut lock = locks.rlock("a").group("orders").unwrap();
+    let mut lock = locks.rlock("a").with(&grouped("orders"));
     let waiting = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() });
     recorded.becomes("waiters", ORDERS, 1).await;
     sleep(100 * MS).await;
@@ -323,8 +326,8 @@ async fn a_leaked_hold_and_a_kept_hold_no_longer_count() {
     let _installed = recorded.install();
     let scene = Scene::start();
     let locks = scene.client().await;
-    let leaked = locks.rlock("a").lease(500 * MS).unwrap().lock().await.unwrap();
-    let kept = locks.rlock("b").hold_at_least(500 * MS).unwrap().lock().await.unwrap();
+    let leaked = locks.rlock("a").with(&fixed(500 * MS)).lock().await.unwrap();
+    let kept = locks.rlock("b").with(&at_least(500 * MS)).lock().await.unwrap();
     assert_eq!(recorded.value("holds", &[]), 2);
     leaked.leak();
     kept.unlock().await.unwrap();
@@ -347,11 +350,11 @@ async fn lost_holds_are_counted_by_their_cause() {
     let lost = |cause| recorded.value("lost_holds_total", &[("type", "rlock"), ("cause", cause)]);
     let all = || ["not_renewed", "removed", "lease_ended", "max_hold"].map(lost);
 
-    let guard = locks.rlock("a").lease(200 * MS).unwrap().lock().await.unwrap();
+    let guard = locks.rlock("a").with(&fixed(200 * MS)).lock().await.unwrap();
     soon(guard.lost()).await;
     assert!(soon(guard.unlock()).await.is_err());
     assert_eq!(all(), [0, 0, 1, 0]);
-    let guard = locks.rlock("b").max_hold(200 * MS).unwrap().lock().await.unwrap();
+    let guard = locks.rlock("b").with(&at_most(200 * MS)).lock().await.unwrap();
     soon(guard.lost()).await;
     drop(guard);
     assert_eq!(all(), [0, 0, 1, 1]);
@@ -387,7 +390,7 @@ async fn renewals_are_counted_with_their_lateness() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let locks = connect(proxy.url(), LockConfig::builder().watchdog_lease(3 * SECOND)).await;
-    let orders = locks.rlock("a").group("orders").unwrap().lock().await.unwrap();
+    let orders = locks.rlock("a").with(&grouped("orders")).lock().await.unwrap();
     let multi = MultiLock::new([locks.rlock("b"), locks.rlock("c")]).unwrap().lock().await.unwrap();
     let renewed_of = |labels| recorded.value("renewals_total", labels);
     assert_eq!(recorded.renewals("ok"), 0);
@@ -428,7 +431,7 @@ async fn the_undo_backlog_is_what_the_background_has_not_released() {
     let proxy = scene.proxy().await;
     let locks = connect(proxy.url(), patient()).await;
     let guards = [locks.rlock("a").lock().await.unwrap(), locks.rlock("b").lock().await.unwrap()];
-    let kept = locks.rlock("c").hold_at_least(300 * MS).unwrap().lock().await.unwrap();
+    let kept = locks.rlock("c").with(&at_least(300 * MS)).lock().await.unwrap();
     kept.unlock().await.unwrap();
     assert_eq!(recorded.value("undo_backlog", &[]), 0, "a lock that is kept is no backlog");
     proxy.set(Faults::replies_held());
@@ -595,17 +598,17 @@ async fn every_handle_can_have_a_group() {
         assert_eq!(recorded.value("acquires_total", &labels), before + 1, "{labels:?}");
     }
     let recorded = &recorded;
-    granted(locks.rlock("a").group("g").unwrap(), recorded, "rlock", "g").await;
-    granted(locks.rlock("a").group("g").unwrap().group(String::from("h")).unwrap(), recorded, "rlock", "h")
+    granted(locks.rlock("a").with(&grouped("g")), recorded, "rlock", "g").await;
+    granted(locks.rlock("a").with(&grouped("g")).with(&grouped(String::from("h"))), recorded, "rlock", "h")
         .await;
-    granted(locks.fair_lock("b").group("g").unwrap(), recorded, "fair", "g").await;
-    granted(locks.fenced_lock("c").group("g").unwrap(), recorded, "fenced", "g").await;
-    let grouped = |locks: &LockClient| -> ReadWriteLock { locks.read_write_lock("d").group("g").unwrap() };
-    granted(grouped(&locks).into_read(), recorded, "read", "g").await;
-    granted(grouped(&locks).into_write(), recorded, "write", "g").await;
+    granted(locks.fair_lock("b").with(&grouped("g")), recorded, "fair", "g").await;
+    granted(locks.fenced_lock("c").with(&grouped("g")), recorded, "fenced", "g").await;
+    let sides = |locks: &LockClient| -> ReadWriteLock { locks.read_write_lock("d").with(&grouped("g")) };
+    granted(sides(&locks).into_read(), recorded, "read", "g").await;
+    granted(sides(&locks).into_write(), recorded, "write", "g").await;
     let mut owner = locks.owner();
-    granted(owner.rlock("e").group("g").unwrap(), recorded, "rlock", "g").await;
-    let member = |name, group: &'static str| locks.rlock(name).group(group).unwrap();
+    granted(owner.rlock("e").with(&grouped("g")), recorded, "rlock", "g").await;
+    let member = |name, group: &'static str| locks.rlock(name).with(&grouped(group));
     let same = MultiLock::new([member("a", "g"), member("b", "g")]).unwrap();
     granted(same, recorded, "multi", "g").await;
     for kind in ["rlock", "fair", "read", "write"] {
@@ -615,7 +618,7 @@ async fn every_handle_can_have_a_group() {
     }
     let different = MultiLock::new([member("a", "g"), member("b", "h")]).unwrap();
     granted(different, recorded, "multi", "default").await;
-    let named = MultiLock::new([member("a", "g"), locks.rlock("b")]).unwrap().group("all").unwrap();
+    let named = MultiLock::new([member("a", "g"), locks.rlock("b")]).unwrap().with(&grouped("all"));
     granted(named, recorded, "multi", "all").await;
     granted(locks.rlock("a"), recorded, "rlock", "default").await;
     recorded.rests().await;

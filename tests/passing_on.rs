@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::events::Events;
 use crate::support::{
-    MS, SECOND, Scene, eventually, patient, poll_until, soon, throughout, timed, waiter, woken,
+    MS, SECOND, Scene, at_most, eventually, fixed, patient, poll_until, soon, throughout, timed, waiter,
+    woken,
 };
 use futures_util::FutureExt;
 use futures_util::future::join_all;
@@ -75,7 +76,7 @@ async fn contend<L: BaseLock + 'static>(
             for _ in 0..100 {
                 let guard = lock.lock().await.unwrap();
                 assert!(!is_inside.swap(true, Ordering::SeqCst), "two are inside");
-                assert_eq!((guard.holds(), lock.hold_count()), (1, 1));
+                assert_eq!((guard.hold_count(), lock.hold_count()), (1, 1));
                 yield_now().await;
                 assert!(is_inside.swap(false, Ordering::SeqCst));
                 if drops {
@@ -129,13 +130,16 @@ async fn the_hold_moves_and_its_id_stays() {
     first.unlock().await.unwrap();
     assert!(!one.is_held(), "it gave its hold away");
     let second = soon(waiting).await.unwrap();
-    assert_eq!((second.owner_id(), second.holds(), scene.server.calls("evalsha")), (id.clone(), 1, before));
+    assert_eq!(
+        (second.owner_id(), second.hold_count(), scene.server.calls("evalsha")),
+        (id.clone(), 1, before)
+    );
     assert!(second.remaining() > 25 * SECOND);
     assert!(lost.now_or_never().is_none());
 
     assert!(one.try_lock().await.unwrap().is_none(), "the former owner does not re-enter");
     let inner = other.lock().await.unwrap();
-    assert_eq!((inner.holds(), inner.owner_id(), other.hold_count()), (2, id, 2));
+    assert_eq!((inner.hold_count(), inner.owner_id(), other.hold_count()), (2, id, 2));
     let info = locks.inspect("a").await.unwrap().unwrap();
     assert_eq!((info.holders.len(), info.holders[0].holds), (1, 2));
     second.unlock().await.unwrap();
@@ -183,13 +187,10 @@ async fn waiters_with_a_lease_or_a_token_are_granted_by_the_server() {
     for (name, make) in [
         (
             "lease",
-            Box::new(|| queued(&scene, &locks, lock().lease(20 * SECOND).unwrap()).boxed_local())
+            Box::new(|| queued(&scene, &locks, lock().with(&fixed(20 * SECOND))).boxed_local())
                 as Box<dyn Fn() -> _>,
         ),
-        (
-            "max_hold",
-            Box::new(|| queued(&scene, &locks, lock().max_hold(20 * SECOND).unwrap()).boxed_local()),
-        ),
+        ("max_hold", Box::new(|| queued(&scene, &locks, lock().with(&at_most(20 * SECOND))).boxed_local())),
         ("token", Box::new(|| queued(&scene, &locks, locks.fenced_lock("a")).boxed_local())),
     ] {
         let first = lock().lock().await.unwrap();
@@ -202,7 +203,7 @@ async fn waiters_with_a_lease_or_a_token_are_granted_by_the_server() {
     }
     // Nor is a hold passed on that has a lease, or a longest hold.
     for (name, mut first) in
-        [("lease", lock().lease(20 * SECOND).unwrap()), ("max_hold", lock().max_hold(20 * SECOND).unwrap())]
+        [("lease", lock().with(&fixed(20 * SECOND))), ("max_hold", lock().with(&at_most(20 * SECOND)))]
     {
         let first = first.lock().await.unwrap();
         let (id, waiting) = (first.owner_id(), queued(&scene, &locks, lock()).await);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::support::{MS, SECOND, Scene, eventually, patient, soon, throughout, timed};
+use crate::support::{MS, SECOND, Scene, at_most, eventually, fixed, patient, soon, throughout, timed};
 use futures_util::future::join_all;
 use lockkeeper::{Error, LockClient, LockConfigBuilder, ReadLock, WriteLock};
 use tokio::time::{sleep, timeout};
@@ -49,7 +49,7 @@ async fn readers_join_without_a_command_and_the_last_one_releases() {
     assert_eq!((scene.server.calls("evalsha"), known(&scene)), (before, 1));
     assert_eq!((first.owner_id(), second.owner_id()), (second.owner_id(), third.owner_id()));
     for (lock, guard) in [(&one, &first), (&two, &second), (&three, &third)] {
-        assert_eq!((lock.hold_count(), guard.holds()), (1, 1), "each owner counts its own holds");
+        assert_eq!((lock.hold_count(), guard.hold_count()), (1, 1), "each owner counts its own holds");
     }
     first.unlock().await.unwrap();
     drop(second);
@@ -93,12 +93,12 @@ async fn readers_with_a_lease_of_their_own_share_nothing() {
     let scene = Scene::start();
     let locks = scene.client_with(shares()).await;
     let renewed = reader(&locks).lock().await.unwrap();
-    let leased = reader(&locks).lease(20 * SECOND).unwrap().lock().await.unwrap();
-    let bounded = reader(&locks).max_hold(20 * SECOND).unwrap().lock().await.unwrap();
+    let leased = reader(&locks).with(&fixed(20 * SECOND)).lock().await.unwrap();
+    let bounded = reader(&locks).with(&at_most(20 * SECOND)).lock().await.unwrap();
     assert_eq!(known(&scene), 3);
     drop((renewed, leased, bounded));
     scene.quiet().await;
-    let leased = reader(&locks).lease(20 * SECOND).unwrap().lock().await.unwrap();
+    let leased = reader(&locks).with(&fixed(20 * SECOND)).lock().await.unwrap();
     let renewed = reader(&locks).lock().await.unwrap();
     assert_eq!(known(&scene), 2);
     drop((renewed, leased, locks));

@@ -19,7 +19,7 @@ async fn a_missing_crypto_provider_is_invalid_config() {
     for source in sources() {
         let error = refusal(source).await;
         assert!(
-            matches!(error, Error::InvalidConfig { field: "url", .. }) && !error.is_transient(),
+            matches!(error, Error::Config(ref wrong) if wrong.field() == "url") && !error.is_transient(),
             "{error:?}"
         );
         assert!(error.to_string().contains("`install_default`"), "{error}");

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::support::{
-    Faults, LIMIT, MS, SECOND, Scene, Server, connect, eventually, patient, poll_until, soon, throughout,
-    timed, woken,
+    Faults, LIMIT, MS, SECOND, Scene, Server, connect, eventually, fixed, patient, poll_until, soon,
+    throughout, timed, woken,
 };
 use lockkeeper::{LockClient, LockConfigBuilder, Source};
 use tokio::task::{JoinHandle, JoinSet};
@@ -61,7 +61,7 @@ fn listeners(scene: &Scene) -> Vec<String> {
 async fn a_waiter_is_woken_by_the_message_and_not_by_polling() {
     let scene = Scene::start();
     let (ours, theirs) = (scene.client_with(never_polls()).await, scene.client_with(never_polls()).await);
-    let guard = theirs.rlock("a").lease(60 * SECOND).unwrap().lock().await.unwrap(); // a fixed lease is not renewed
+    let guard = theirs.rlock("a").with(&fixed(60 * SECOND)).lock().await.unwrap(); // a fixed lease is not renewed
     let waiting = sleeper(&scene, &ours).await;
     let before = scene.server.calls("evalsha");
     throughout(500 * MS, async || {

@@ -1,7 +1,7 @@
 //! Guarantee 7: one watchdog per client renews many locks with few commands, spread over time.
 
 use crate::support::{
-    Faults, MS, SECOND, Scene, connect, eventually, only_this_is_lost, patient, soon, timed,
+    Faults, MS, SECOND, Scene, connect, eventually, fixed, only_this_is_lost, patient, soon, timed,
 };
 use lockkeeper::{LockClient, LockConfig, LockGuard};
 use tokio::task::JoinSet;
@@ -170,7 +170,7 @@ async fn a_lock_that_lost_its_expiry_gets_one_again() {
     scene.server.run::<()>(&["PERSIST", "a"]);
     eventually("the key has an expiry", || lasts("a"), |&ms| ms > 0).await;
 
-    let mut lock = locks.rlock("b").lease(60 * SECOND).unwrap(); // the watchdog does not renew a fixed lease
+    let mut lock = locks.rlock("b").with(&fixed(60 * SECOND)); // the watchdog does not renew a fixed lease
     let outer = lock.lock().await.unwrap();
     scene.server.run::<()>(&["PERSIST", "b"]);
     let inner = lock.lock().await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{LIMIT, MS, SECOND, Scene, connect, eventually, patient, renewed, soon};
+use crate::support::{LIMIT, MS, SECOND, Scene, connect, eventually, fixed, patient, renewed, soon};
 use lockkeeper::{BaseLock, LockClient};
 
 fn hash(scene: &Scene, key: &str) -> BTreeMap<String, String> {
@@ -139,7 +139,7 @@ async fn keyspace_events_tell_of_release_and_expiry() {
     locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();
     assert_eq!(hearing.get_message().unwrap().get_channel_name(), "__keyevent@0__:del");
     hearing.set_read_timeout(Some(LIMIT)).unwrap();
-    locks.rlock("a").lease(2 * SECOND).unwrap().lock().await.unwrap().leak();
+    locks.rlock("a").with(&fixed(2 * SECOND)).lock().await.unwrap().leak();
     assert_eq!(hearing.get_message().unwrap().get_channel_name(), "__keyevent@0__:expired");
     drop(hearing);
     drop((connection, locks));
@@ -214,7 +214,7 @@ async fn read_and_write(scene: &Scene, locks: &LockClient) {
     writing.unlock().await.unwrap();
     soon(waiting).await.unwrap().unwrap();
     let beside =
-        locks.read_write_lock("shop:c").lease(3_600 * SECOND).unwrap().into_read().lock().await.unwrap();
+        locks.read_write_lock("shop:c").with(&fixed(3_600 * SECOND)).into_read().lock().await.unwrap();
     renewed(&reading[0]).await;
     beside.unlock().await.unwrap(); // the longest lease of all readers
     for guard in reading {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lockkeeper::{LockClient, LockConfig, Source};
+use lockkeeper::{Error, LockClient, LockConfig, Source};
 use serde::Deserialize;
 
 use crate::args::Connection;
@@ -91,7 +91,7 @@ impl Settings {
 
     /// The same, but waiters attempt by themselves only after this time.
     pub(crate) fn with_safety_poll(&self, time: Duration) -> Result<Self, Failure> {
-        let locks = self.locks.to_builder().safety_poll(time).build()?;
+        let locks = self.locks.to_builder().safety_poll(time).build().map_err(Error::from)?;
         Ok(Self { locks, ..self.clone() })
     }
 

@@ -78,12 +78,9 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let is_usage = matches!(
-            error,
-            Error::InvalidConfig { .. } | Error::InvalidName { .. } | Error::WrongKind { .. }
-        );
+        let is_usage = matches!(error, Error::InvalidName { .. } | Error::WrongKind { .. });
         match error {
-            Error::InvalidDuration { .. } => Self::usage(as_options(error.to_string())),
+            Error::InvalidDuration { .. } | Error::Config(_) => Self::usage(as_options(error.to_string())),
             _ if is_usage => Self::usage(error),
             _ => Self::unavailable(error),
         }
@@ -103,12 +100,8 @@ pub(crate) fn to_list(error: Error) -> Failure {
 
 /// The library names its own arguments.
 fn as_options(problem: String) -> String {
-    let names = [
-        ("hold_at_least", "--at-least"),
-        ("max_hold", "--max-hold"),
-        ("lease", "--lease"),
-        ("wait", "--wait"),
-    ];
+    let names =
+        [("min_hold", "--at-least"), ("max_hold", "--max-hold"), ("fixed", "--lease"), ("wait", "--wait")];
     names
         .iter()
         .fold(problem, |text, (name, option)| text.replace(&format!("`{name}`"), &format!("`{option}`")))

@@ -7,9 +7,8 @@ use crate::api::owner::Owner;
 use crate::base::config::LockConfig;
 use crate::base::error::Result;
 use crate::engine::{self, Engine, info, inspect, list_all};
-use crate::leader::{Candidate, LeaderWatch};
 use crate::locks::info::{ListedLock, LockInfo, ServerInfo};
-use crate::locks::{FairLock, FencedLock, RLock, ReadWriteLock};
+use crate::locks::{FairLock, FencedLock, Lock, RLock, ReadWriteLock};
 use crate::store::Source;
 
 /// A client of a Redis or Valkey server, of a master and its replicas, or of a cluster. Locks are made from it.
@@ -62,7 +61,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// - [`InvalidConfig`](crate::Error::InvalidConfig): the source is no address, names a database that the server does not have,
+    /// - [`Config`](crate::Error::Config): the source is no address, names a database that the server does not have,
     ///   needs TLS without the feature, or has certificates that do not fit.
     /// - [`UnsupportedServer`](crate::Error::UnsupportedServer): the server is older than Redis 7.0 or Valkey 7.2, or lacks
     ///   something that the scripts need.
@@ -94,7 +93,7 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub fn rlock(&self, name: impl AsRef<str>) -> RLock {
-        RLock::new(&self.0, name.as_ref(), Arc::default())
+        Lock::single(&self.0, name.as_ref(), Arc::default())
     }
 
     /// Makes a handle for the fair lock with this name. The handle is a new owner. Asks no server.
@@ -105,7 +104,7 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub fn fair_lock(&self, name: impl AsRef<str>) -> FairLock {
-        FairLock::new(&self.0, name.as_ref(), Arc::default())
+        Lock::single(&self.0, name.as_ref(), Arc::default())
     }
 
     /// Makes a handle for the fenced lock with this name. The handle is a new owner. Asks no server.
@@ -117,7 +116,7 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub fn fenced_lock(&self, name: impl AsRef<str>) -> FencedLock {
-        FencedLock::new(&self.0, name.as_ref(), Arc::default())
+        Lock::single(&self.0, name.as_ref(), Arc::default())
     }
 
     /// Makes a handle for the read-write lock with this name. The handle is a new owner. Asks no server.
@@ -129,32 +128,6 @@ impl LockClient {
     /// ```
     pub fn read_write_lock(&self, name: impl AsRef<str>) -> ReadWriteLock {
         ReadWriteLock::new(&self.0, name.as_ref(), Arc::default())
-    }
-
-    /// Makes a candidate for the leadership with this name: of all candidates, in all processes, at most one leads. Asks no server.
-    ///
-    /// The leadership is a fenced lock, and its name is the key in Redis.
-    ///
-    /// ```no_run
-    /// # async fn lead() {}
-    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// locks.candidate("lock:leader:reports").run(|leadership| lead()).await?;
-    /// # Ok(()) }
-    /// ```
-    pub fn candidate(&self, name: impl AsRef<str>) -> Candidate {
-        Candidate::new(&self.0, name.as_ref())
-    }
-
-    /// Returns what tells who leads, for followers of a [`Candidate`]. Asks no server.
-    ///
-    /// ```no_run
-    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// let mut watch = locks.watch_leader("lock:leader:reports");
-    /// let leader = watch.changed().await?;
-    /// # Ok(()) }
-    /// ```
-    pub fn watch_leader(&self, name: impl AsRef<str>) -> LeaderWatch {
-        LeaderWatch::new(Arc::clone(&self.0), name.as_ref())
     }
 
     /// Makes an owner, for nested sections that only know the name of a lock. Asks no server.
@@ -276,6 +249,27 @@ impl LockClient {
         self.0.shutdown().await
     }
 
+    /// Waits for the [`shutdown`](Self::shutdown) of the client, by whichever of its clones. Asks no server.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped and made anew at any time.
+    ///
+    /// ```no_run
+    /// # async fn step() {}
+    /// # async fn demo(locks: lockkeeper::LockClient) {
+    /// loop {
+    ///     tokio::select! {
+    ///         () = locks.closed() => return,
+    ///         () = step() => {}
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub async fn closed(&self) {
+        self.0.closing().await;
+    }
+
     /// Returns the id of this client. All its clones have the same id. Asks no server.
     ///
     /// The id is the part before the colon of every owner that [`inspect`](Self::inspect) shows for a hold of this client.
@@ -307,14 +301,15 @@ mod tests {
 
     use super::*;
     use crate::base::clock::{self, Moment, ProcessClock};
+    use crate::base::options::LockOptions;
 
     /// Timers stop while the host is suspended, and the clock of the leases does not.
     #[tokio::test(start_paused = true)]
     async fn a_loss_during_a_suspend_is_reported_within_a_second() {
         let server = MemoryServer::new();
         let locks = LockClient::connect(Source::stream(server.connector())).await.unwrap();
-        let (mut renewed, mut fixed) =
-            (locks.rlock("a"), locks.rlock("b").lease(Duration::from_secs(60)).unwrap());
+        let minute = LockOptions::builder().fixed(Duration::from_secs(60)).build().unwrap();
+        let (mut renewed, mut fixed) = (locks.rlock("a"), locks.rlock("b").with(&minute));
         let guards = [renewed.lock().await.unwrap(), fixed.lock().await.unwrap()];
         let lost = [guards[0].lost(), guards[1].lost()].map(tokio::spawn);
         tokio::time::sleep(Duration::from_secs(5)).await; // they wait for a timer

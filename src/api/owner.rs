@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::engine::{Engine, OwnerGrants};
-use crate::locks::{FairLock, FencedLock, OwnerLock, RLock, ReadLock, ReadWriteLock, WriteLock};
+use crate::locks::{Fair, Fenced, Lock, Reentrant, Sides};
 
 /// One flow of execution, as far as locks are concerned. It can acquire again, by name, what it already holds.
 ///
@@ -67,10 +67,10 @@ impl Owner {
     /// let guard = me.rlock("lock:ledger").lock().await?;
     /// # Ok(()) }
     /// ```
-    pub fn rlock(&mut self, name: impl AsRef<str>) -> OwnerLock<'_, RLock> {
+    pub fn rlock(&mut self, name: impl AsRef<str>) -> Lock<'_, Reentrant> {
         let name = name.as_ref();
         let grants = self.grants(name);
-        OwnerLock::new(RLock::new(&self.engine, name, grants))
+        Lock::single(&self.engine, name, grants)
     }
 
     /// Lends a handle for the fair lock with this name. If this owner holds it, the handle re-enters. Asks no server.
@@ -80,10 +80,10 @@ impl Owner {
     /// let guard = me.fair_lock("lock:jobs").lock().await?;
     /// # Ok(()) }
     /// ```
-    pub fn fair_lock(&mut self, name: impl AsRef<str>) -> OwnerLock<'_, FairLock> {
+    pub fn fair_lock(&mut self, name: impl AsRef<str>) -> Lock<'_, Fair> {
         let name = name.as_ref();
         let grants = self.grants(name);
-        OwnerLock::new(FairLock::new(&self.engine, name, grants))
+        Lock::single(&self.engine, name, grants)
     }
 
     /// Lends a handle for the fenced lock with this name. If this owner holds it, the handle re-enters. Asks no server.
@@ -93,10 +93,10 @@ impl Owner {
     /// let guard = me.fenced_lock("lock:orders:42").lock().await?;
     /// # Ok(()) }
     /// ```
-    pub fn fenced_lock(&mut self, name: impl AsRef<str>) -> OwnerLock<'_, FencedLock> {
+    pub fn fenced_lock(&mut self, name: impl AsRef<str>) -> Lock<'_, Fenced> {
         let name = name.as_ref();
         let grants = self.grants(name);
-        OwnerLock::new(FencedLock::new(&self.engine, name, grants))
+        Lock::single(&self.engine, name, grants)
     }
 
     /// Lends a handle for the read-write lock with this name. If this owner holds a side, the handle re-enters it. Asks no server.
@@ -106,13 +106,10 @@ impl Owner {
     /// let guard = me.read_write_lock("lock:cache").read().lock().await?;
     /// # Ok(()) }
     /// ```
-    pub fn read_write_lock(
-        &mut self,
-        name: impl AsRef<str>,
-    ) -> ReadWriteLock<OwnerLock<'_, ReadLock>, OwnerLock<'_, WriteLock>> {
+    pub fn read_write_lock(&mut self, name: impl AsRef<str>) -> Sides<'_> {
         let name = name.as_ref();
         let grants = self.grants(name);
-        ReadWriteLock::new(&self.engine, name, grants).of_owner()
+        Sides::new(&self.engine, name, grants)
     }
 
     fn grants(&mut self, name: &str) -> Arc<OwnerGrants> {

@@ -4,14 +4,14 @@ mod durations;
 mod sharded_messages;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(crate) mod text;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::durations::{Durations, Fields};
-use crate::base::error::{Error, Result};
+use crate::base::error::ConfigError;
 
 pub use crate::base::config::sharded_messages::ShardedMessages;
 
@@ -72,7 +72,7 @@ pub struct LockConfig(LockConfigBuilder);
 /// # use std::time::Duration;
 /// # use lockkeeper::LockConfig;
 /// let config = LockConfig::builder().connections(4).watchdog_lease(Duration::from_secs(10)).build()?;
-/// # Ok::<(), lockkeeper::Error>(())
+/// # Ok::<(), lockkeeper::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a builder does nothing until `build`"]
@@ -90,7 +90,7 @@ impl LockConfig {
     /// ```
     /// # use lockkeeper::LockConfig;
     /// assert_eq!(LockConfig::builder().build()?, LockConfig::default());
-    /// # Ok::<(), lockkeeper::Error>(())
+    /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub fn builder() -> LockConfigBuilder {
         LockConfigBuilder::default()
@@ -101,7 +101,7 @@ impl LockConfig {
     /// ```
     /// # use lockkeeper::LockConfig;
     /// let config = LockConfig::default().to_builder().name_prefix("shop:").build()?;
-    /// # Ok::<(), lockkeeper::Error>(())
+    /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub fn to_builder(&self) -> LockConfigBuilder {
         self.0.clone()
@@ -147,12 +147,12 @@ impl LockConfigBuilder {
     /// connections of their own as [`connections`](Self::connections), to each master. Renewals, releases and re-entries do not wait.
     ///
     /// If too few replicas have the hold within `sync_timeout`, the client releases it and tries again, until the time limit of the
-    /// call is up. Another owner can acquire the lock in between. Then the call fails with [`Error::TooFewReplicas`].
+    /// call is up. Another owner can acquire the lock in between. Then the call fails with [`TooFewReplicas`](crate::Error::TooFewReplicas).
     ///
     /// ```
     /// # use lockkeeper::LockConfig;
     /// let config = LockConfig::builder().sync_replicas(1).build()?;
-    /// # Ok::<(), lockkeeper::Error>(())
+    /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub const fn sync_replicas(mut self, sync_replicas: u32) -> Self {
         self.sync_replicas = sync_replicas;
@@ -164,7 +164,7 @@ impl LockConfigBuilder {
     /// ```
     /// # use lockkeeper::{LockConfig, ShardedMessages};
     /// let config = LockConfig::builder().sharded_messages(ShardedMessages::On).build()?;
-    /// # Ok::<(), lockkeeper::Error>(())
+    /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub const fn sharded_messages(mut self, sharded_messages: ShardedMessages) -> Self {
         self.sharded_messages = sharded_messages;
@@ -179,7 +179,7 @@ impl LockConfigBuilder {
     /// ```
     /// # use lockkeeper::LockConfig;
     /// let config = LockConfig::builder().connections(8).build()?;
-    /// # Ok::<(), lockkeeper::Error>(())
+    /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub const fn connections(mut self, connections: usize) -> Self {
         self.connections = connections;
@@ -191,7 +191,7 @@ impl LockConfigBuilder {
     /// ```
     /// # use lockkeeper::LockConfig;
     /// let config = LockConfig::builder().name_prefix("shop:").build()?; // the lock "a" has the key "shop:a"
-    /// # Ok::<(), lockkeeper::Error>(())
+    /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub fn name_prefix(mut self, name_prefix: impl Into<String>) -> Self {
         self.name_prefix = name_prefix.into();
@@ -202,29 +202,26 @@ impl LockConfigBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidConfig`] names the first setting that is outside of its range.
+    /// [`ConfigError`] names the first setting that is outside of its range.
     ///
     /// ```
-    /// # use lockkeeper::{Error, LockConfig};
+    /// # use lockkeeper::LockConfig;
     /// let error = LockConfig::builder().connections(0).build().unwrap_err();
-    /// assert!(matches!(error, Error::InvalidConfig { field: "connections", .. }));
+    /// assert_eq!(error.field(), "connections");
     /// ```
-    pub fn build(self) -> Result<LockConfig> {
+    pub fn build(self) -> Result<LockConfig, ConfigError> {
         self.durations.check()?;
         if self.durations.margin * 4 > self.durations.watchdog_lease {
-            return Err(Error::invalid_config("margin", "must be at most a quarter of `watchdog_lease`"));
+            return Err(ConfigError::new("margin", "must be at most a quarter of `watchdog_lease`"));
         }
         if self.sync_replicas > MOST_REPLICAS {
-            return Err(Error::invalid_config("sync_replicas", format!("must be from 0 to {MOST_REPLICAS}")));
+            return Err(ConfigError::new("sync_replicas", format!("must be from 0 to {MOST_REPLICAS}")));
         }
         if self.sync_replicas > 0 && self.durations.sync_timeout >= self.durations.watchdog_lease {
-            return Err(Error::invalid_config("sync_timeout", "must be shorter than `watchdog_lease`"));
+            return Err(ConfigError::new("sync_timeout", "must be shorter than `watchdog_lease`"));
         }
         if !(1..=MOST_CONNECTIONS).contains(&self.connections) {
-            return Err(Error::invalid_config(
-                "connections",
-                format!("must be from 1 to {MOST_CONNECTIONS}"),
-            ));
+            return Err(ConfigError::new("connections", format!("must be from 1 to {MOST_CONNECTIONS}")));
         }
         Ok(LockConfig(self))
     }

@@ -32,52 +32,25 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///     }
 /// }
 /// ```
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The server refuses the user name or the password.
-    #[error("the server refuses the credentials{0}")]
     Authentication(Cause),
     /// The client was shut down.
-    #[error("the lock client was shut down")]
     Closed,
-    /// A setting of [`LockConfig`](crate::LockConfig), or the address, cannot be used.
-    #[non_exhaustive]
-    #[error("invalid configuration: `{field}` {problem}")]
-    InvalidConfig {
-        /// The setting; `url` for the address.
-        field: &'static str,
-        /// What is wrong with it.
-        problem: String,
-    },
+    /// A setting cannot be used, or the address, or the members of a lock. Nothing was sent.
+    Config(ConfigError),
     /// A duration that was passed cannot be used. Nothing was sent.
     #[non_exhaustive]
-    #[error("invalid duration: `{argument}` {problem}")]
     InvalidDuration {
-        /// The parameter: `lease`, `max_hold` or `wait`.
+        /// The parameter: `lease` or `wait`.
         argument: &'static str,
         /// What is wrong with it.
         problem: String,
     },
-    /// The group that was passed to a lock cannot be a label of metrics.
-    #[non_exhaustive]
-    #[error("invalid group `{group}`: {problem}")]
-    InvalidGroup {
-        /// The group.
-        group: String,
-        /// What is wrong with it.
-        problem: &'static str,
-    },
-    /// The handles cannot become members of one lock.
-    #[non_exhaustive]
-    #[error("invalid members of a lock: {problem}")]
-    InvalidMembers {
-        /// What is wrong with them.
-        problem: &'static str,
-    },
     /// The name cannot be used. Nothing was sent.
     #[non_exhaustive]
-    #[error("invalid lock name `{name}`: {problem}")]
     InvalidName {
         /// The name.
         name: String,
@@ -85,39 +58,27 @@ pub enum Error {
         problem: String,
     },
     /// The lock was lost while it was in use.
-    #[error(transparent)]
-    Lost(#[from] Lost),
+    Lost(Lost),
     /// The hold is already gone when it is released. The section has been without protection since an unknown time.
-    #[error("the lock was no longer held when it was released{0}")]
     NotHeld(LockId),
     /// The server has no memory left for a new lock. Releasing and renewing still work.
-    #[error("the server has no memory left for a new lock{0}")]
     OutOfMemory(Cause),
     /// The server does not allow this user one of the commands, keys or channels.
-    #[error("the server does not allow this user what locking needs{0}")]
     Permission(Cause),
     /// The server is a replica, which does not write.
-    #[error("the server is a read-only replica{0}")]
     ReadOnly(Cause),
     /// The tokio runtime on which the client was made is gone, and with it the tasks of the client.
     ///
     /// A client belongs to one runtime. If a program has several runtimes, a client in a `static` can outlive its own. For
     /// example, `#[tokio::test]` makes a runtime for each test.
-    #[error(
-        "the tokio runtime on which this lock client was made is gone: make one client for each runtime (in tests, one for \
-         each test), or make it on a runtime that lives as long as the process"
-    )]
     RuntimeGone,
     /// The server gave an answer that this crate does not understand.
-    #[error("the server gave an answer that is not understood{0}")]
     Server(Cause),
     /// The server did not answer in time.
-    #[error("the server did not answer in time{0}")]
     TimedOut(Cause),
     /// The server granted the lock, but too few replicas had the hold within `sync_timeout`. The lock was released. See
     /// [`LockConfigBuilder::sync_replicas`](crate::LockConfigBuilder::sync_replicas).
     #[non_exhaustive]
-    #[error("the lock was granted, but {acknowledged} of {wanted} replicas have it{lock}")]
     TooFewReplicas {
         /// The lock.
         lock: LockId,
@@ -127,14 +88,11 @@ pub enum Error {
         wanted: u32,
     },
     /// The server cannot work now: it loads its data, runs a long script, or its cluster is down.
-    #[error("the server cannot work now{0}")]
     Unavailable(Cause),
     /// No connection could be made, or it broke.
-    #[error("the server cannot be reached{0}")]
     Unreachable(Cause),
     /// The server is older than Redis 7.0 or Valkey 7.2, or lacks something that lockkeeper's scripts need.
     #[non_exhaustive]
-    #[error("the server {server}, which reports {version}, cannot be used: {problem}")]
     UnsupportedServer {
         /// The version that the server reported, or `an unknown version`.
         version: String,
@@ -145,18 +103,55 @@ pub enum Error {
     },
     /// An owner that holds the read lock wants the write lock. It would wait for itself: it has to release the read lock
     /// first.
-    #[error("this owner holds the read lock, and has to release it before it can write{0}")]
     UpgradeWouldDeadlock(LockId),
     /// The key is in use as another kind of lock, or holds other data. Nothing was changed. If the counter of a fenced lock holds no
     /// number or cannot grow, `lock` has the key of the counter.
     #[non_exhaustive]
-    #[error("the key is in use as {found}{lock}")]
     WrongKind {
         /// The lock.
         lock: LockId,
         /// What the key is in use as.
         found: &'static str,
     },
+}
+
+/// Why a configuration, the options of a lock, an address, or the members of a lock cannot be used.
+///
+/// ```
+/// # use lockkeeper::LockConfig;
+/// let error = LockConfig::builder().connections(0).build().unwrap_err();
+/// assert_eq!(error.to_string(), "invalid configuration: `connections` must be from 1 to 64");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    field: &'static str,
+    problem: String,
+}
+
+impl ConfigError {
+    pub(crate) fn new(field: &'static str, problem: impl Into<String>) -> Self {
+        Self { field, problem: problem.into() }
+    }
+
+    /// Returns the name of the setting or option; `url` for an address, `members` for the members of a lock.
+    ///
+    /// ```
+    /// # use lockkeeper::LockConfig;
+    /// assert_eq!(LockConfig::builder().connections(0).build().unwrap_err().field(), "connections");
+    /// ```
+    pub const fn field(&self) -> &'static str {
+        self.field
+    }
+
+    /// Returns what is wrong with it.
+    ///
+    /// ```
+    /// # use lockkeeper::LockConfig;
+    /// assert_eq!(LockConfig::builder().connections(0).build().unwrap_err().problem(), "must be from 1 to 64");
+    /// ```
+    pub fn problem(&self) -> &str {
+        &self.problem
+    }
 }
 
 /// The lock was lost while it was in use: its lease ended, or somebody removed the lock.
@@ -169,8 +164,7 @@ pub enum Error {
 /// guard.run(report()).await?; // becomes `Error::Lost`
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the lock was lost while it was in use{lock}")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lost {
     /// The lock.
@@ -234,6 +228,59 @@ impl Error {
         }
     }
 
+    /// Returns the lock that the error is about, if the call was about one and got so far.
+    ///
+    /// ```
+    /// # fn demo(error: lockkeeper::Error) {
+    /// if let Some(lock) = error.lock() {
+    ///     eprintln!("see the key {} on {}", lock.key, lock.server);
+    /// }
+    /// # }
+    /// ```
+    pub fn lock(&self) -> Option<&LockId> {
+        match self {
+            Self::Lost(Lost { lock })
+            | Self::NotHeld(lock)
+            | Self::TooFewReplicas { lock, .. }
+            | Self::UpgradeWouldDeadlock(lock)
+            | Self::WrongKind { lock, .. } => Some(lock),
+            _ => self.cause()?.lock.as_deref(),
+        }
+    }
+
+    /// Returns the address of the server that the error is about, if it is known. For a lock of several members, perhaps those of all.
+    ///
+    /// ```
+    /// # fn demo(error: lockkeeper::Error) {
+    /// eprintln!("{}: {error}", error.server().unwrap_or("no server"));
+    /// # }
+    /// ```
+    pub fn server(&self) -> Option<&str> {
+        match self {
+            Self::UnsupportedServer { server, .. } => Some(server),
+            _ => {
+                let of_fault = self.cause().and_then(|cause| cause.fault.server());
+                of_fault.or_else(|| self.lock().map(|lock| &*lock.server))
+            }
+        }
+    }
+
+    /// Returns whether work ran, and the lock did not protect it until its end: [`Lost`](Self::Lost) or [`NotHeld`](Self::NotHeld).
+    ///
+    /// ```
+    /// # async fn transfer() {}
+    /// # async fn demo(mut lock: lockkeeper::RLock) {
+    /// match lock.run(transfer()).await {
+    ///     Err(error) if error.work_was_unprotected() => eprintln!("check what the transfer did: {error}"),
+    ///     Err(error) => eprintln!("the transfer did not begin: {error}"),
+    ///     Ok(()) => {}
+    /// }
+    /// # }
+    /// ```
+    pub const fn work_was_unprotected(&self) -> bool {
+        matches!(self, Self::Lost(_) | Self::NotHeld(_))
+    }
+
     /// Returns whether the same call can succeed later, without a change to the program, its settings or its names.
     ///
     /// ```
@@ -254,10 +301,6 @@ impl Error {
                 | Self::Unavailable(_)
                 | Self::Unreachable(_)
         )
-    }
-
-    pub(crate) fn invalid_config(field: &'static str, problem: impl Into<String>) -> Self {
-        Self::InvalidConfig { field, problem: problem.into() }
     }
 
     const fn cause(&self) -> Option<&Cause> {
@@ -289,7 +332,7 @@ impl Error {
         let variant = match fault.kind {
             FaultKind::Authentication => Self::Authentication,
             FaultKind::Configuration => {
-                return Self::InvalidConfig { field: "url", problem: format!("is refused: {fault}") };
+                return ConfigError::new("url", format!("is refused: {fault}")).into();
             }
             FaultKind::Broken | FaultKind::Unreachable => Self::Unreachable,
             FaultKind::OutOfMemory => Self::OutOfMemory,
@@ -301,6 +344,78 @@ impl Error {
             FaultKind::Split | FaultKind::TooFewReplicas { .. } | FaultKind::Unavailable => Self::Unavailable,
         };
         variant(Cause { fault, lock })
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Authentication(cause) => write!(f, "the server refuses the credentials{cause}"),
+            Self::Closed => f.write_str("the lock client was shut down"),
+            Self::Config(wrong) => wrong.fmt(f),
+            Self::InvalidDuration { argument, problem } => write!(f, "invalid duration: `{argument}` {problem}"),
+            Self::InvalidName { name, problem } => write!(f, "invalid lock name `{name}`: {problem}"),
+            Self::Lost(lost) => lost.fmt(f),
+            Self::NotHeld(lock) => write!(f, "the lock was no longer held when it was released{lock}"),
+            Self::OutOfMemory(cause) => write!(f, "the server has no memory left for a new lock{cause}"),
+            Self::Permission(cause) => {
+                write!(f, "the server does not allow this user what locking needs{cause}")
+            }
+            Self::ReadOnly(cause) => write!(f, "the server is a read-only replica{cause}"),
+            Self::RuntimeGone => f.write_str(
+                "the tokio runtime on which this lock client was made is gone: make one client for each runtime (in tests, \
+                 one for each test), or make it on a runtime that lives as long as the process",
+            ),
+            Self::Server(cause) => write!(f, "the server gave an answer that is not understood{cause}"),
+            Self::TimedOut(cause) => write!(f, "the server did not answer in time{cause}"),
+            Self::TooFewReplicas { lock, acknowledged, wanted } => {
+                write!(f, "the lock was granted, but {acknowledged} of {wanted} replicas have it{lock}")
+            }
+            Self::Unavailable(cause) => write!(f, "the server cannot work now{cause}"),
+            Self::Unreachable(cause) => write!(f, "the server cannot be reached{cause}"),
+            Self::UnsupportedServer { version, server, problem } => {
+                write!(f, "the server {server}, which reports {version}, cannot be used: {problem}")
+            }
+            Self::UpgradeWouldDeadlock(lock) => {
+                write!(f, "this owner holds the read lock, and has to release it before it can write{lock}")
+            }
+            Self::WrongKind { lock, found } => write!(f, "the key is in use as {found}{lock}"),
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "invalid configuration: `{}` {}", self.field, self.problem)
+    }
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the lock was lost while it was in use{}", self.lock)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl std::error::Error for Lost {}
+
+/// The source is what the server or the client library said. The text of the error contains the text of its source.
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause().map(|cause| cause.fault.source())
+    }
+}
+
+impl From<ConfigError> for Error {
+    fn from(wrong: ConfigError) -> Self {
+        Self::Config(wrong)
+    }
+}
+
+impl From<Lost> for Error {
+    fn from(lost: Lost) -> Self {
+        Self::Lost(lost)
     }
 }
 

@@ -1,6 +1,5 @@
 //! A lock handle: its members, how many of them the lock needs, and how long a hold lasts.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,19 +7,19 @@ use std::time::Duration;
 use futures_util::future::select_all;
 use smallvec::smallvec;
 
-use super::hold::Term;
+use super::hold::{Renews, Term};
 use super::lock_ref::{LockRef, Subject};
 use super::per_member::PerMember;
 use super::shared::Engine;
 use crate::base::clock::{self, Moment};
 use crate::base::config::LockConfig;
-use crate::base::error::{Error, LockId, Result};
+use crate::base::error::{ConfigError, LockId, Result};
+use crate::base::options::{Lease, LockOptions, Terms};
 use crate::engine::grant::owner_grants::OwnerGrants;
 use crate::engine::hold::min_hold::MinHold;
-use crate::engine::hold::terms::Terms;
 use crate::protocol::{LockType, Protocol};
 use crate::store::Identity;
-use crate::telemetry::{OfLock, parse_group};
+use crate::telemetry::OfLock;
 
 /// The content of every public lock handle.
 #[allow(unnameable_types, unreachable_pub, reason = "the sealed part of a public trait returns it")]
@@ -71,11 +70,11 @@ impl Handle {
     }
 
     /// Combines handles into a lock of several members.
-    pub(crate) fn joined(handles: Vec<Self>, quorum: Quorum) -> Result<Self> {
-        let invalid = |problem: &'static str| Err(Error::InvalidMembers { problem });
+    pub(crate) fn joined(handles: Vec<Self>, quorum: Quorum) -> Result<Self, ConfigError> {
+        let invalid = |problem| Err(ConfigError::new("members", problem));
         let terms = handles.first().map(|handle| handle.terms).unwrap_or_default();
         if handles.iter().any(|handle| handle.terms != terms) {
-            return invalid("their `lease`, `max_hold` or `hold_at_least` differ");
+            return invalid("have different options");
         }
         let group = handles.first().and_then(|handle| handle.metrics.group()).cloned();
         let group = group.filter(|group| handles.iter().all(|handle| handle.metrics.group() == Some(group)));
@@ -84,23 +83,23 @@ impl Handle {
         let pairs = || (1..members.len()).flat_map(|b| (0..b).map(move |a| (a, b)));
         let any_pair = |is: fn(&Member, &Member) -> bool| pairs().any(|(a, b)| is(&members[a], &members[b]));
         match (quorum, members.len()) {
-            (_, 0) => return invalid("there are none"),
+            (_, 0) => return invalid("are missing"),
             (_, 1) => {}
             (Quorum::All, _) if any_pair(Member::is_same_lock) => {
-                return invalid("one lock is among them twice");
+                return invalid("have one lock twice");
             }
             (Quorum::All, _) if any_pair(Member::may_be_same_lock) => {
-                return invalid("two with the same key may be one lock: a server did not tell its ids");
+                return invalid("with the same key may be one lock: a server did not tell its ids");
             }
             (Quorum::All, _) => {}
             (Quorum::Majority, 2) => {
-                return invalid("a majority of two is both, so one failed server stops the lock");
+                return invalid("are two, so a majority is both and one failed server stops the lock");
             }
             (Quorum::Majority, _) if members.iter().any(|member| !member.identity().is_known()) => {
-                return invalid("a server did not tell its ids: the user may not call INFO");
+                return invalid("are on a server that did not tell its ids: the user may not call INFO");
             }
             (Quorum::Majority, _) if any_pair(|a, b| a.identity().meets(&b.identity())) => {
-                return invalid("two are on one server, so they are lost together");
+                return invalid("are on one server, so they are lost together");
             }
             (Quorum::Majority, _) => {}
         }
@@ -110,41 +109,24 @@ impl Handle {
             Quorum::All => LockType::Multi,
             Quorum::Majority => LockType::Red,
         };
-        let metrics = members[0].lock.engine.metrics.of(lock_type);
         let quorum = match quorum {
             Quorum::All => members.len(),
             Quorum::Majority => members.len() / 2 + 1,
         };
-        let mut handle = Self { joined_name, members, quorum, terms: Terms::default(), lock_type, metrics };
-        // Another member can have a larger margin.
-        handle.set_terms(terms)?;
-        if let Some(group) = group {
-            handle.set_group(group)?;
-        }
-        Ok(handle)
+        let metrics = match group {
+            Some(group) => members[0].lock.engine.metrics.in_group(lock_type, group),
+            None => members[0].lock.engine.metrics.of(lock_type),
+        };
+        Ok(Self { joined_name, members, quorum, terms, lock_type, metrics })
     }
 
-    pub(crate) fn set_lease(&mut self, lease: Duration) -> Result<()> {
-        self.set_terms(Terms { lease: Some(lease), ..self.terms })
-    }
-
-    pub(crate) fn set_max_hold(&mut self, most: Duration) -> Result<()> {
-        self.set_terms(Terms { max_hold: Some(most), ..self.terms })
-    }
-
-    pub(crate) fn set_least_hold(&mut self, least: Duration) -> Result<()> {
-        self.set_terms(Terms { at_least: Some(least), ..self.terms })
-    }
-
-    pub(crate) fn set_group(&mut self, group: Cow<'static, str>) -> Result<()> {
-        let group = parse_group(group)?;
-        self.metrics = self.members[0].lock.engine.metrics.in_group(self.lock_type, group);
-        Ok(())
-    }
-
-    fn set_terms(&mut self, terms: Terms) -> Result<()> {
-        self.terms = terms.parse(self.margin())?;
-        Ok(())
+    pub(crate) fn set_options(&mut self, options: &LockOptions) {
+        self.terms = options.terms();
+        let metrics = &self.members[0].lock.engine.metrics;
+        self.metrics = match options.group() {
+            Some(group) => metrics.in_group(self.lock_type, group.clone()),
+            None => metrics.of(self.lock_type),
+        };
     }
 
     /// The name, as the user gave it.
@@ -178,10 +160,6 @@ impl Handle {
 
     fn engines(&self) -> impl Iterator<Item = &Arc<Engine>> {
         self.members.iter().map(|member| &member.lock.engine)
-    }
-
-    fn margin(&self) -> Duration {
-        self.engines().map(|engine| engine.config.margin()).max().unwrap_or_default()
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -244,9 +222,15 @@ impl Handle {
         let Terms { lease, max_hold, .. } = self.terms;
         // A first lease that lasts to the end of the longest hold needs no renewal.
         let needs_renewal =
-            |engine: &Arc<Engine>| max_hold.is_none_or(|most| most > engine.config.watchdog_lease());
+            |engine: &Arc<Engine>| max_hold.is_none_or(|most| most > self.lease(&engine.config));
+        let renews = match lease {
+            Lease::Fixed(_) => Renews::Nothing,
+            _ if !self.engines().any(needs_renewal) => Renews::Nothing,
+            Lease::Usual => Renews::Usual,
+            Lease::Renewed(lease) => Renews::Lease(lease),
+        };
         Term {
-            is_watched: lease.is_none() && self.engines().any(needs_renewal),
+            renews,
             ends: max_hold.map(|most| now.plus(most)),
             is_bounded: max_hold.is_some_and(|most| most <= self.lease(self.config())),
         }
@@ -255,7 +239,7 @@ impl Handle {
     /// What keeps a hold that begins now for the minimum hold time.
     pub(crate) fn min_hold(&self, now: Moment) -> Option<Box<MinHold>> {
         let owners = self.members.iter().map(|member| Arc::clone(&member.owner));
-        self.terms.at_least.map(|least| Box::new(MinHold::new(now.plus(least), owners)))
+        self.terms.min_hold.map(|least| Box::new(MinHold::new(now.plus(least), owners)))
     }
 }
 

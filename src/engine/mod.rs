@@ -23,11 +23,13 @@ mod wait;
 
 pub(crate) use acquire::span::AcquireSpan;
 pub(crate) use acquire::{WaitLimit, acquire};
-pub(crate) use grant::Caller;
 pub(crate) use grant::owner_grants::OwnerGrants;
+pub(crate) use grant::{Caller, Grant};
 pub(crate) use handle::{Handle, Quorum};
 pub(crate) use hold::held::{HeldLock, HoldTimes};
+pub(crate) use lock_ref::LockRef;
 pub(crate) use query::list::{info, list_all};
 pub(crate) use query::{check_rights, force_unlock, inspect, is_locked, remaining_lease};
 pub(crate) use shared::Engine;
 pub(crate) use upkeep::failover::start;
+pub(crate) use wait::waiter::WakeUps;

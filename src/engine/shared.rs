@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -12,7 +11,7 @@ use uuid::Uuid;
 use super::queue_names::QueueNames;
 use super::retry::Tries;
 use crate::base::config::LockConfig;
-use crate::base::error::{Error, Result};
+use crate::base::error::{ConfigError, Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter;
 use crate::engine::acquire::under_way::UnderWay;
@@ -108,11 +107,6 @@ impl Engine {
         }
     }
 
-    /// How long before its end a hold that lasts this long counts as lost.
-    pub(crate) fn margin_of(&self, hold: Duration) -> Duration {
-        self.config.margin().max(hold.min(self.config.watchdog_lease()) / 100)
-    }
-
     /// Refuses work that nothing would finish.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.is_closing() { Err(Error::Closed) } else { self.check_runtime() }
@@ -175,7 +169,7 @@ async fn open(source: Source, config: &LockConfig, wait_queues: &Arc<WaitQueues>
                 tracing::info!(server, fault = text, "cannot connect yet");
             }
             Err(OpenError::Source(SourceError { field, problem })) => {
-                return Err(Error::InvalidConfig { field, problem });
+                return Err(ConfigError::new(field, problem).into());
             }
             Err(OpenError::Unsupported { version, server, problem }) => {
                 return Err(Error::UnsupportedServer { version, server, problem });

@@ -4,18 +4,13 @@ use std::fmt;
 use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 
 use super::leadership::Leadership;
-use crate::base::error::{Error, Result};
-use crate::base::jitter::Backoff;
-use crate::engine::Engine;
-use crate::locks::FencedLock;
-use crate::locks::guard::FencedGuard;
-use crate::telemetry::report::Limit;
+use crate::{ConfigError, Error, FencedGuard, FencedLock, LockClient, LockOptions, Result};
 
 /// For how long a candidate that stepped down leaves the leadership to others. They are woken by a message.
 const REST: Duration = Duration::from_secs(1);
@@ -23,8 +18,9 @@ const REST: Duration = Duration::from_secs(1);
 /// A leader steps down this long before the end of its longest term would be a loss.
 const EARLY: Duration = Duration::from_millis(20);
 
-/// The pauses between two campaigns that failed. An acquire retries by itself before it fails.
-const PAUSES: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+/// The pauses between two campaigns that failed: each is twice as long as the one before. An acquire retries by itself before it fails.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LAST_PAUSE: Duration = Duration::from_secs(5);
 
 /// A candidate for the leadership: of all candidates with the same name, at most one leads at a time.
 ///
@@ -33,9 +29,10 @@ const PAUSES: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_
 /// `watchdog_lease` at the latest.
 ///
 /// ```no_run
+/// # use lockkeeper::leader::Candidate;
 /// # async fn tick() {}
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-/// let mut candidate = locks.candidate("lock:leader:reports");
+/// let mut candidate = Candidate::new(&locks, "lock:leader:reports");
 /// candidate.run(|leadership| async move {
 ///     println!("leading, term {}", leadership.term());
 ///     loop {
@@ -46,24 +43,24 @@ const PAUSES: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_
 /// ```
 #[must_use = "a candidate does nothing until it runs"]
 pub struct Candidate {
-    engine: Arc<Engine>,
+    locks: LockClient,
     lock: FencedLock,
-    resigner: Resigner,
-    failures: Limit,
+    step_down: StepDown,
+    max_term: Option<Duration>,
 }
 
 /// Asks a [`Candidate`] to step down. It is cheap to clone.
 ///
 /// ```no_run
-/// # async fn demo(mut candidate: lockkeeper::Candidate) {
-/// let resigner = candidate.resigner();
+/// # async fn demo(mut candidate: lockkeeper::leader::Candidate) {
+/// let handle = candidate.step_down();
 /// tokio::spawn(async move { candidate.run(|_| std::future::pending::<()>()).await });
 /// // … when another process should lead …
-/// resigner.step_down();
+/// handle.ask();
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Resigner(Arc<Notify>);
+pub struct StepDown(Arc<Notify>);
 
 /// How a term ended.
 enum End<T> {
@@ -75,20 +72,28 @@ enum End<T> {
 }
 
 impl Candidate {
-    pub(crate) fn new(engine: &Arc<Engine>, name: &str) -> Self {
-        let lock = FencedLock::new(engine, name, Arc::default());
+    /// Makes a candidate for the leadership with this name, which is the key in Redis. Asks no server.
+    ///
+    /// ```no_run
+    /// # use lockkeeper::leader::Candidate;
+    /// # async fn lead() {}
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// Candidate::new(&locks, "lock:leader:reports").run(|leadership| lead()).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn new(locks: &LockClient, name: impl AsRef<str>) -> Self {
         Self {
-            engine: Arc::clone(engine),
-            lock,
-            resigner: Resigner(Arc::default()),
-            failures: Limit::default(),
+            locks: locks.clone(),
+            lock: locks.fenced_lock(name),
+            step_down: StepDown(Arc::default()),
+            max_term: None,
         }
     }
 
     /// Campaigns, and runs `work` for as long as this candidate leads. Asks the server.
     ///
     /// - When the leadership is lost, `work` is dropped, and the candidate campaigns again. If it is elected again, it calls `work`
-    ///   for the new term. The same happens after [`step_down`](Resigner::step_down).
+    ///   for the new term. The same happens after [`ask`](StepDown::ask).
     /// - When `work` completes, the leadership is released, and `run` returns the result.
     /// - After a fault of server or network, the candidate campaigns again, after pauses of up to 5 s.
     /// - After a [`shutdown`](crate::LockClient::shutdown) of the client, `work` continues until the lease ends, and then `run`
@@ -109,9 +114,10 @@ impl Candidate {
     /// If the future is dropped, `work` is dropped, and the leadership is released in the background. The candidate can run again.
     ///
     /// ```no_run
+    /// # use lockkeeper::leader::Candidate;
     /// # async fn report() -> u32 { 0 }
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// let mut candidate = locks.candidate("lock:leader:reports");
+    /// let mut candidate = Candidate::new(&locks, "lock:leader:reports");
     /// let pages = candidate.run(|_| report()).await?; // once, on whichever process leads first
     /// # Ok(()) }
     /// ```
@@ -119,18 +125,19 @@ impl Candidate {
     where
         W: Future<Output = T>,
     {
-        let mut pauses = PAUSES;
+        let mut pause = FIRST_PAUSE;
         loop {
             let guard = match self.lock.lock().await {
                 Ok(guard) => guard,
                 Err(error) if error.is_transient() => {
-                    self.report(&error);
-                    self.pause(pauses.pause()).await;
+                    tracing::warn!(%error, ?pause, "a candidate could not campaign, and tries again");
+                    self.pause(pause).await;
+                    pause = LAST_PAUSE.min(pause * 2);
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            pauses = PAUSES;
+            pause = FIRST_PAUSE;
             match self.lead(guard, &mut work).await {
                 End::Done(result) => return result,
                 End::SteppedDown => self.pause(REST).await,
@@ -142,12 +149,12 @@ impl Candidate {
     /// Returns what asks this candidate to step down, also while it runs. Asks no server.
     ///
     /// ```no_run
-    /// # fn demo(candidate: &lockkeeper::Candidate) {
-    /// let resigner = candidate.resigner();
+    /// # fn demo(candidate: &lockkeeper::leader::Candidate) {
+    /// let handle = candidate.step_down();
     /// # }
     /// ```
-    pub fn resigner(&self) -> Resigner {
-        self.resigner.clone()
+    pub fn step_down(&self) -> StepDown {
+        self.step_down.clone()
     }
 
     /// Sets the longest term. A leader steps down when its term has lasted for this time, at the latest, and does not campaign for one
@@ -155,16 +162,18 @@ impl Candidate {
     ///
     /// # Errors
     ///
-    /// [`InvalidDuration`](Error::InvalidDuration), as for [`FencedLock::max_hold`].
+    /// [`ConfigError`], as for [`max_hold`](crate::LockOptionsBuilder::max_hold).
     ///
     /// ```no_run
     /// # use std::time::Duration;
-    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// let candidate = locks.candidate("lock:leader:reports").longest_term(Duration::from_secs(3600))?;
+    /// # use lockkeeper::leader::Candidate;
+    /// # fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let candidate = Candidate::new(&locks, "lock:leader:reports").max_term(Duration::from_secs(3600))?;
     /// # Ok(()) }
     /// ```
-    pub fn longest_term(self, most: Duration) -> Result<Self> {
-        Ok(Self { lock: self.lock.max_hold(most)?, ..self })
+    pub fn max_term(self, most: Duration) -> Result<Self, ConfigError> {
+        let options = LockOptions::builder().max_hold(most).build()?;
+        Ok(Self { lock: self.lock.with(&options), max_term: Some(most), ..self })
     }
 
     /// Runs the work for one term.
@@ -176,18 +185,24 @@ impl Candidate {
         let ends = leadership.ends_with();
         let term = leadership.term().get();
         tracing::info!(lock = name, term, "a candidate leads");
-        let mut asked = pin!(self.resigner.0.notified());
+        let began = Instant::now();
+        let mut asked = pin!(self.step_down.0.notified());
         // From here on a request counts, and none from before the election.
         asked.as_mut().enable();
-        let time_is_up = self.time_is_up(&leadership);
         let done = tokio::select! {
             biased;
             () = asked => Err(STEPPED_DOWN),
-            () = time_is_up => Err(TIME_IS_UP),
+            () = self.time_is_up() => Err(TIME_IS_UP),
             done = guard.run(work(leadership)) => Ok(done),
         };
         // The work was dropped with the end of the `select!`. What it started learns the end before the server does.
         drop(ends);
+        // The margin of the client can be longer than the time by which a leader steps down early.
+        let is_up = |most: Duration| began.elapsed() >= most - most / 4;
+        let done = match done {
+            Ok(Err(_)) if self.max_term.is_some_and(is_up) => Err(TIME_IS_UP),
+            done => done,
+        };
         let end = match done {
             Ok(Ok(_)) => "the work is done",
             Ok(Err(_)) => "the lock was lost",
@@ -208,31 +223,19 @@ impl Candidate {
         }
     }
 
-    /// Waits until the longest term is almost over, if there is one. It does not keep the leadership.
-    fn time_is_up(&self, leadership: &Leadership) -> impl Future<Output = ()> + use<> {
-        let ends = leadership.until_end().map(|left| {
-            let early = self.engine.margin_of(left) + EARLY.min(left / 10);
-            Instant::now() + left.saturating_sub(early)
-        });
-        async move {
-            match ends {
-                Some(ends) => sleep_until(ends).await,
-                None => pending().await,
-            }
+    /// Waits until the longest term is almost over, if there is one.
+    async fn time_is_up(&self) {
+        match self.max_term {
+            Some(most) => sleep(most - (most / 10).min(EARLY + most / 100)).await,
+            None => pending().await,
         }
     }
 
     /// Waits for this time, or until the shutdown of the client.
     async fn pause(&self, time: Duration) {
         tokio::select! {
-            () = self.engine.closing() => {}
+            () = self.locks.closed() => {}
             () = sleep(time) => {}
-        }
-    }
-
-    fn report(&self, error: &Error) {
-        if let Some(unreported) = self.failures.ask() {
-            tracing::warn!(%error, unreported, "a candidate could not campaign, and tries again");
         }
     }
 }
@@ -246,7 +249,7 @@ impl fmt::Debug for Candidate {
     }
 }
 
-impl Resigner {
+impl StepDown {
     /// Asks the candidate to step down: its work is dropped, the leadership is released, and for one second the candidate does not
     /// campaign. If no other candidate leads by then, it can lead again. To end a candidate, drop the future of
     /// [`run`](Candidate::run) instead.
@@ -254,11 +257,11 @@ impl Resigner {
     /// If the candidate does not lead, this does nothing. Asks no server.
     ///
     /// ```no_run
-    /// # fn demo(resigner: &lockkeeper::Resigner) {
-    /// resigner.step_down();
+    /// # fn demo(handle: &lockkeeper::leader::StepDown) {
+    /// handle.ask();
     /// # }
     /// ```
-    pub fn step_down(&self) {
+    pub fn ask(&self) {
         self.0.notify_waiters();
     }
 }

@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::base::token::FencingToken;
-use crate::engine::HoldTimes;
-use crate::locks::guard::FencedGuard;
+use crate::{FencedGuard, FencingToken, HoldWatch};
 
 /// One term of a leader: from its election until it steps down, or loses the leadership.
 ///
-/// [`Candidate::run`](crate::Candidate::run) gives it to the work. It is cheap to clone, and it does not prolong the term: give
+/// [`Candidate::run`](super::Candidate::run) gives it to the work. It is cheap to clone, and it does not prolong the term: give
 /// clones to the tasks and threads that the work starts, so that they know when to stop.
 ///
 /// Nobody waits for these tasks and threads. A step that one of them began before the end of the term can end after it, beside the
@@ -19,7 +17,7 @@ use crate::locks::guard::FencedGuard;
 ///
 /// ```no_run
 /// # fn next_page() -> bool { false }
-/// # async fn demo(mut candidate: lockkeeper::Candidate) -> lockkeeper::Result<()> {
+/// # async fn demo(mut candidate: lockkeeper::leader::Candidate) -> lockkeeper::Result<()> {
 /// candidate.run(|leadership| async move {
 ///     let export = tokio::task::spawn_blocking(move || {
 ///         while !leadership.is_over() && next_page() {} // a thread cannot be stopped from outside
@@ -33,7 +31,7 @@ pub struct Leadership(Arc<Term>);
 
 struct Term {
     number: FencingToken,
-    times: HoldTimes,
+    hold: HoldWatch,
     is_over: AtomicBool,
 }
 
@@ -44,8 +42,8 @@ impl Leadership {
     /// stopped for longer than its lease and does not know yet that its term is over.
     ///
     /// ```no_run
-    /// # async fn demo(mut candidate: lockkeeper::Candidate) -> lockkeeper::Result<()> {
-    /// candidate.run(async |leadership: lockkeeper::Leadership| println!("term {}", leadership.term())).await?;
+    /// # async fn demo(mut candidate: lockkeeper::leader::Candidate) -> lockkeeper::Result<()> {
+    /// candidate.run(async |leadership: lockkeeper::leader::Leadership| println!("term {}", leadership.term())).await?;
     /// # Ok(()) }
     /// ```
     pub fn term(&self) -> FencingToken {
@@ -57,34 +55,29 @@ impl Leadership {
     /// It is true from the moment at which the lease can end, by this host's clock, and as soon as the candidate steps down.
     ///
     /// ```no_run
-    /// # fn demo(leadership: &lockkeeper::Leadership) {
+    /// # fn demo(leadership: &lockkeeper::leader::Leadership) {
     /// if !leadership.is_over() {
     ///     // … one more step …
     /// }
     /// # }
     /// ```
     pub fn is_over(&self) -> bool {
-        self.0.is_over.load(Ordering::Acquire) || self.0.times.is_lost()
+        self.0.is_over.load(Ordering::Acquire) || self.0.hold.is_lost()
     }
 
     /// Returns how long the term lasts if nothing renews it. Zero: it is over. Asks no server.
     ///
     /// ```no_run
-    /// # fn demo(leadership: &lockkeeper::Leadership) {
+    /// # fn demo(leadership: &lockkeeper::leader::Leadership) {
     /// println!("leading for {:?}, and longer if it is renewed", leadership.remaining());
     /// # }
     /// ```
     pub fn remaining(&self) -> Duration {
-        if self.is_over() { Duration::ZERO } else { self.0.times.remaining() }
+        if self.is_over() { Duration::ZERO } else { self.0.hold.remaining() }
     }
 
     pub(super) fn begin(guard: &FencedGuard) -> Self {
-        Self(Arc::new(Term { number: guard.token(), times: guard.times(), is_over: AtomicBool::new(false) }))
-    }
-
-    /// Returns how long until the longest term ends. `None`: there is none.
-    pub(super) fn until_end(&self) -> Option<Duration> {
-        self.0.times.until_end()
+        Self(Arc::new(Term { number: guard.token(), hold: guard.watch(), is_over: AtomicBool::new(false) }))
     }
 
     /// The result ends the term when it is dropped.

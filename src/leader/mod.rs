@@ -1,11 +1,12 @@
-//! Leading: one of several processes does the work, and the others stand by. It is made of a fenced lock, and adds no keys.
+//! Leading: one of several processes does the work, and the others stand by.
 //!
-//! `candidate.rs` campaigns and runs the work, `leadership.rs` is what the work knows of it, and `watch.rs` tells who leads.
+//! A [`Candidate`] campaigns and runs the work, a [`Leadership`] is what the work knows of its term, and a [`LeaderWatch`] tells others
+//! who leads. It is made of a [`FencedLock`](crate::FencedLock), adds no keys, and uses nothing of this crate that is not public.
 
 mod candidate;
 mod leadership;
 mod watch;
 
-pub use candidate::{Candidate, Resigner};
+pub use candidate::{Candidate, StepDown};
 pub use leadership::Leadership;
 pub use watch::LeaderWatch;

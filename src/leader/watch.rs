@@ -7,19 +7,17 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep_until};
 
-use crate::base::error::{Error, Result};
-use crate::base::jitter;
-use crate::engine::{Engine, inspect};
-use crate::locks::info::LockInfo;
+use crate::{Error, LockClient, Result};
 
 /// How often the server is asked.
 const PACE: Duration = Duration::from_secs(1);
 
-/// Tells who leads. See [`LockClient::watch_leader`](crate::LockClient::watch_leader).
+/// Tells who leads, for followers of a [`Candidate`](super::Candidate).
 ///
 /// ```no_run
+/// # use lockkeeper::leader::LeaderWatch;
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-/// let mut watch = locks.watch_leader("lock:leader:reports");
+/// let mut watch = LeaderWatch::new(&locks, "lock:leader:reports");
 /// loop {
 ///     match watch.changed().await? {
 ///         Some(leader) if leader.starts_with(&locks.id()) => println!("this client leads"),
@@ -31,7 +29,7 @@ const PACE: Duration = Duration::from_secs(1);
 /// ```
 #[must_use = "it asks only when `changed` is called"]
 pub struct LeaderWatch {
-    engine: Arc<Engine>,
+    locks: LockClient,
     name: Arc<str>,
     /// `None`: the server was not asked yet.
     last: Option<Option<String>>,
@@ -45,15 +43,24 @@ pub struct LeaderWatch {
 type Question = Mutex<BoxFuture<'static, Result<Option<String>>>>;
 
 impl LeaderWatch {
-    pub(crate) fn new(engine: Arc<Engine>, name: &str) -> Self {
-        Self { engine, name: name.into(), last: None, next: Instant::now(), question: None }
+    /// Watches the leadership with this name. Asks no server.
+    ///
+    /// ```no_run
+    /// # use lockkeeper::leader::LeaderWatch;
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let leader = LeaderWatch::new(&locks, "lock:leader:reports").changed().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn new(locks: &LockClient, name: impl AsRef<str>) -> Self {
+        let (locks, name) = (locks.clone(), name.as_ref().into());
+        Self { locks, name, last: None, next: Instant::now(), question: None }
     }
 
     /// Waits until another owner leads than the last call returned, and returns it. `None`: nobody leads. Asks the server about once
     /// each second.
     ///
     /// The first call returns who leads now. An owner is the [id of its client](crate::LockClient::id), a colon and a number. A
-    /// leader can be over by the time its id arrives: use this to find the leader, and its [term](crate::Leadership::term) to refuse
+    /// leader can be over by the time its id arrives: use this to find the leader, and its [term](super::Leadership::term) to refuse
     /// an earlier one.
     ///
     /// # Errors
@@ -67,15 +74,16 @@ impl LeaderWatch {
     /// way. No change is missed, unless it is undone before the next call.
     ///
     /// ```no_run
+    /// # use lockkeeper::leader::LeaderWatch;
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// let leader = locks.watch_leader("lock:leader:reports").changed().await?;
+    /// let leader = LeaderWatch::new(&locks, "lock:leader:reports").changed().await?;
     /// # Ok(()) }
     /// ```
     pub async fn changed(&mut self) -> Result<Option<String>> {
-        let engine = Arc::clone(&self.engine);
+        let locks = self.locks.clone();
         tokio::select! {
             biased;
-            () = engine.closing() => Err(Error::Closed),
+            () = locks.closed() => Err(Error::Closed),
             leader = self.other_leader() => leader,
         }
     }
@@ -86,11 +94,8 @@ impl LeaderWatch {
                 Some(question) => question,
                 none => {
                     sleep_until(self.next).await;
-                    self.next = Instant::now() + jitter::around(PACE);
-                    none.insert(Mutex::new(Box::pin(leader(
-                        Arc::clone(&self.engine),
-                        Arc::clone(&self.name),
-                    ))))
+                    self.next = Instant::now() + PACE.mul_f64(0.9 + 0.2 * fastrand::f64());
+                    none.insert(Mutex::new(Box::pin(leader(self.locks.clone(), Arc::clone(&self.name)))))
                 }
             };
             let answer = question.get_mut().unwrap_or_else(PoisonError::into_inner).await;
@@ -105,8 +110,8 @@ impl LeaderWatch {
 }
 
 /// Asks who leads now.
-async fn leader(engine: Arc<Engine>, name: Arc<str>) -> Result<Option<String>> {
-    let info = inspect(&engine, &name).await?.and_then(LockInfo::from_server);
+async fn leader(locks: LockClient, name: Arc<str>) -> Result<Option<String>> {
+    let info = locks.inspect(&*name).await?;
     Ok(info.and_then(|info| info.holders.into_iter().next()).map(|holder| holder.owner))
 }
 

@@ -1,16 +1,29 @@
-//! What every type of lock can do.
+//! What every type of lock runs on: the watchdog, which renews, and the wake-ups, which end a wait.
+//!
+//! | kind | wakes a waiter | watched by |
+//! |---|---|---|
+//! | `RLock`, `FencedLock` | a message on `redisson_lock__channel:{name}` | the watchdog: an `EVALSHA` of `rlock/renew.lua` for a hundred holds |
+//! | `FairLock` | a message on the waiter's own channel, or the heartbeat of its place in `redisson_lock_queue:{name}` | the same |
+//! | `ReadLock` | a message on `redisson_rwlock:{name}`: READ_UNLOCK or UNLOCK, both mean "perhaps free" | the same with `read/renew.lua`, which also renews the key `{name}:OWNER:rwlock_timeout:N` of each hold |
+//! | `WriteLock` | the same | the same as an `RLock` |
+//! | `MultiLock`, `RedLock` | what wakes the member that refused | what watches each member |
+//!
+//! The keys and channels of a kind are in its [`Protocol`](crate::protocol::Protocol).
 
+use std::panic::Location;
 use std::pin::pin;
+use std::time::Duration;
 
-use crate::base::error::Result;
-use crate::engine::{self, AcquireSpan, Caller, Handle, HeldLock, WaitLimit};
+use crate::base::error::{Error, Result};
+use crate::engine::{self, AcquireSpan, Caller, Grant, Handle, HeldLock, LockRef, WaitLimit, WakeUps};
 use crate::locks::guard::{LockGuard, OfHeld};
 use crate::locks::info::RemainingLease;
+use crate::protocol::Protocol;
 use crate::telemetry::inside;
 
-/// The methods that every type of lock has.
+/// What every type of lock can do.
 ///
-/// Each type also has these methods itself, so only code that is generic over the types needs this trait:
+/// [`Lock`](crate::Lock) has these methods itself, so only code that is generic over the types needs this trait:
 ///
 /// ```no_run
 /// # use lockkeeper::{BaseLock, Result};
@@ -21,11 +34,10 @@ use crate::telemetry::inside;
 /// }
 /// ```
 ///
-/// What all types share works for each implementer: renewal by the watchdog, wake-ups by messages, and the release of guards that
-/// were dropped. Other crates cannot implement this trait, so there are no mocks. Its `lock`, `try_lock` and `try_lock_for`
-/// return a [`LockGuard`] for every type: for the token of a `FencedLock`, call the type's own methods.
+/// All types share what renews a hold, what wakes a waiter, and what releases a guard that was dropped. Other crates cannot implement
+/// this trait, so there are no mocks. Its `lock`, `try_lock` and `try_lock_for` return a [`LockGuard`] for every type.
 ///
-/// AcquireSpan takes `&mut self`, because a handle is an owner, which can acquire again what it holds. So two branches of a program
+/// Acquiring takes `&mut self`, because a handle is an owner, which can acquire again what it holds. So two branches of a program
 /// cannot share a handle:
 ///
 /// ```compile_fail,E0499
@@ -41,18 +53,132 @@ use crate::telemetry::inside;
 /// let _guard = lock.lock().await?; // every owner of the `Arc` would enter
 /// # Ok(()) }
 /// ```
-pub trait BaseLock: Lock {
-    acquire_methods!(LockGuard,);
-    query_methods!();
+pub trait BaseLock: Sealed {
+    /// As [`Lock::lock`](crate::Lock::lock).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[track_caller]
+    #[must_use = "await this and bind the guard to a name: a guard that is dropped releases the lock at once"]
+    fn lock(&mut self) -> impl Future<Output = Result<LockGuard>> + Send {
+        lock(self.handle_mut(), Location::caller())
+    }
+
+    /// As [`Lock::try_lock`](crate::Lock::try_lock).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[track_caller]
+    #[must_use = "await this and bind the guard to a name: a guard that is dropped releases the lock at once"]
+    fn try_lock(&mut self) -> impl Future<Output = Result<Option<LockGuard>>> + Send {
+        try_lock(self.handle_mut(), WaitLimit::None, Location::caller())
+    }
+
+    /// As [`Lock::try_lock_for`](crate::Lock::try_lock_for).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[track_caller]
+    #[must_use = "await this and bind the guard to a name: a guard that is dropped releases the lock at once"]
+    fn try_lock_for(&mut self, wait: Duration) -> impl Future<Output = Result<Option<LockGuard>>> + Send {
+        try_lock(self.handle_mut(), WaitLimit::For(wait), Location::caller())
+    }
+
+    /// As [`Lock::run`](crate::Lock::run).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[track_caller]
+    fn run<W>(&mut self, work: W) -> impl Future<Output = Result<W::Output>> + Send
+    where
+        W: Future<Output: Send> + Send,
+    {
+        let acquired = lock(self.handle_mut(), Location::caller());
+        async move { run(acquired.await?, work).await }
+    }
+
+    /// As [`Lock::name`](crate::Lock::name).
+    fn name(&self) -> &str {
+        self.handle().name()
+    }
+
+    /// As [`Lock::is_locked`](crate::Lock::is_locked).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn is_locked(&self) -> impl Future<Output = Result<bool>> + Send {
+        engine::is_locked(self.handle())
+    }
+
+    /// As [`Lock::is_held`](crate::Lock::is_held).
+    fn is_held(&self) -> bool {
+        self.hold_count() > 0
+    }
+
+    /// As [`Lock::hold_count`](crate::Lock::hold_count).
+    fn hold_count(&self) -> u32 {
+        self.handle().hold_count()
+    }
+
+    /// As [`Lock::remaining_lease`](crate::Lock::remaining_lease).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn remaining_lease(&self) -> impl Future<Output = Result<Option<RemainingLease>>> + Send {
+        remaining_lease(self.handle())
+    }
+
+    /// As [`Lock::check`](crate::Lock::check).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn check(&self) -> impl Future<Output = Result<()>> + Send {
+        engine::check_rights(self.handle())
+    }
+
+    /// As [`Lock::force_unlock`](crate::Lock::force_unlock).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn force_unlock(&self) -> impl Future<Output = Result<bool>> + Send {
+        engine::force_unlock(self.handle())
+    }
 }
 
 /// Gives [`BaseLock`] its data, and prevents other implementations.
 #[allow(unnameable_types, reason = "it seals the trait")]
-pub trait Lock: Send + Sync {
+pub trait Sealed: Send + Sync {
     #[doc(hidden)]
     fn handle(&self) -> &Handle;
     #[doc(hidden)]
     fn handle_mut(&mut self) -> &mut Handle;
+}
+
+/// A kind of lock: the type parameter of [`Lock`](crate::Lock). Other crates cannot implement it.
+///
+/// ```no_run
+/// # use lockkeeper::kind::Kind;
+/// # use lockkeeper::{Lock, Result};
+/// async fn lock_twice<K: Kind>(mut lock: Lock<'_, K>) -> Result<(K::Guard, K::Guard)> {
+///     Ok((lock.lock().await?, lock.lock().await?))
+/// }
+/// ```
+pub trait Kind: Send + Sync + 'static {
+    /// What an acquire returns: a [`LockGuard`], or a [`FencedGuard`](crate::FencedGuard), which always has a token.
+    type Guard: OfHeld;
+}
+
+/// A kind of lock of one member: its scripts, keys and channels.
+pub(crate) trait Single: Kind {
+    const PROTOCOL: &'static dyn Protocol;
 }
 
 pub(crate) fn lock<G: OfHeld>(handle: &mut Handle, caller: Caller) -> impl Future<Output = Result<G>> + Send {
@@ -61,7 +187,7 @@ pub(crate) fn lock<G: OfHeld>(handle: &mut Handle, caller: Caller) -> impl Futur
     })
 }
 
-/// Acquires the lock for a guard, `None` if another owner holds it.
+/// Acquires the lock for a guard. `None`: another owner holds it.
 pub(crate) fn try_lock<G: OfHeld>(
     handle: &mut Handle,
     limit: WaitLimit,
@@ -77,9 +203,32 @@ async fn acquire<T>(
     guard: fn(Option<HeldLock>) -> T,
 ) -> Result<T> {
     let acquiring = AcquireSpan::begin(handle, limit);
-    let held = inside(acquiring.span(), pin!(engine::acquire(handle, limit, caller))).await;
+    let held = inside(acquiring.span(), pin!(engine::acquire(handle, limit, caller, wake_ups))).await;
+    if let Ok(Some(held)) = &held {
+        watch(held);
+    }
     acquiring.ends(handle, limit, &held);
     held.map(guard)
+}
+
+/// What wakes the waiters for a member: other waiters of this client, and messages of the server on the channel of the kind.
+fn wake_ups(member: &LockRef) -> WakeUps<'_> {
+    WakeUps { queues: &member.engine.wait_queues, messages: &member.engine.store }
+}
+
+/// From here on, the watchdog renews the hold, until its guard is released or the hold is lost.
+fn watch(held: &HeldLock) {
+    held.grants().for_each(Grant::begin_renewals);
+}
+
+/// Runs work while the guard protects it, and releases the guard.
+pub(crate) async fn run<W: Future>(guard: LockGuard, work: W) -> Result<W::Output> {
+    let done = guard.run(work).await?;
+    match guard.unlock().await {
+        Err(unprotected @ Error::NotHeld(_)) => Err(unprotected),
+        // The work was protected until its end. If the release failed, it goes on in the background.
+        Ok(()) | Err(_) => Ok(done),
+    }
 }
 
 pub(crate) async fn remaining_lease(handle: &Handle) -> Result<Option<RemainingLease>> {

@@ -1,10 +1,9 @@
 //! The fair lock.
 
-use std::sync::Arc;
-
-use crate::engine::{Engine, Handle, OwnerGrants};
+use super::base::{Kind, Single};
+use super::lock::Lock;
 use crate::locks::guard::LockGuard;
-use crate::protocol::Fair;
+use crate::protocol::{self, Protocol};
 
 /// A lock that is granted in request order, across all processes. Redisson's fair lock.
 ///
@@ -23,14 +22,17 @@ use crate::protocol::Fair;
 /// guard.unlock().await?;
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
-#[must_use = "a handle does nothing until it locks"]
-pub struct FairLock(pub(super) Handle);
+pub type FairLock = Lock<'static, Fair>;
 
-impl FairLock {
-    pub(crate) fn new(engine: &Arc<Engine>, name: &str, owner: Arc<OwnerGrants>) -> Self {
-        Self(Handle::single(engine, &Fair, name, owner))
-    }
+/// The kind of a [`FairLock`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Fair {}
+
+impl Kind for Fair {
+    type Guard = LockGuard;
 }
 
-lock_type!(FairLock, LockGuard);
+impl Single for Fair {
+    const PROTOCOL: &'static dyn Protocol = &protocol::Fair;
+}

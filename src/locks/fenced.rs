@@ -1,10 +1,9 @@
 //! The fenced lock.
 
-use std::sync::Arc;
-
-use crate::engine::{Engine, Handle, OwnerGrants};
+use super::base::{Kind, Single};
+use super::lock::Lock;
 use crate::locks::guard::FencedGuard;
-use crate::protocol::Fenced;
+use crate::protocol::{self, Protocol};
 
 /// A reentrant lock that numbers its holders. Redisson's `RFencedLock`.
 ///
@@ -26,14 +25,17 @@ use crate::protocol::Fenced;
 /// guard.unlock().await?;
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
-#[must_use = "a handle does nothing until it locks"]
-pub struct FencedLock(pub(super) Handle);
+pub type FencedLock = Lock<'static, Fenced>;
 
-impl FencedLock {
-    pub(crate) fn new(engine: &Arc<Engine>, name: &str, owner: Arc<OwnerGrants>) -> Self {
-        Self(Handle::single(engine, &Fenced, name, owner))
-    }
+/// The kind of a [`FencedLock`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Fenced {}
+
+impl Kind for Fenced {
+    type Guard = FencedGuard;
 }
 
-lock_type!(FencedLock, FencedGuard);
+impl Single for Fenced {
+    const PROTOCOL: &'static dyn Protocol = &protocol::Fenced;
+}

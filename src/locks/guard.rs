@@ -77,6 +77,17 @@ impl LockGuard {
         self.0.owner_id()
     }
 
+    /// Returns the number of this holder, for a [`FencedLock`](crate::FencedLock). `None`: another type of lock. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// assert!(locks.rlock("lock:orders:42").lock().await?.token().is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn token(&self) -> Option<FencingToken> {
+        self.0.token().map(FencingToken::from)
+    }
+
     /// Releases the hold. With the last hold of its owner, the lock is free and a waiter is woken, or another owner of this client has it.
     ///
     /// Mostly this asks the server, and a release whose answer was lost is sent again, which does no harm. It asks no server in two cases.
@@ -108,8 +119,20 @@ impl LockGuard {
         self.0.unlock().await
     }
 
-    pub(crate) fn times(&self) -> HoldTimes {
-        self.0.times()
+    /// Returns what tells others of this hold: tasks and threads that the section starts. It does not keep the lock. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(guard: lockkeeper::LockGuard) {
+    /// let hold = guard.watch();
+    /// std::thread::spawn(move || {
+    ///     while !hold.is_lost() {
+    ///         // … one more step …
+    ///     }
+    /// });
+    /// # }
+    /// ```
+    pub fn watch(&self) -> HoldWatch {
+        HoldWatch(self.0.times())
     }
 
     /// Waits until the hold is lost. Asks no server.
@@ -230,10 +253,10 @@ impl LockGuard {
     /// ```no_run
     /// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
     /// let (outer, inner) = (lock.lock().await?, lock.lock().await?);
-    /// assert_eq!(outer.holds(), 2);
+    /// assert_eq!(outer.hold_count(), 2);
     /// # Ok(()) }
     /// ```
-    pub fn holds(&self) -> u32 {
+    pub fn hold_count(&self) -> u32 {
         self.0.holds()
     }
 
@@ -243,8 +266,10 @@ impl LockGuard {
     ///
     /// ```no_run
     /// # use std::time::Duration;
+    /// # use lockkeeper::LockOptions;
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// let mut lock = locks.rlock("lock:nightly").lease(Duration::from_secs(3600))?;
+    /// let hour = LockOptions::builder().fixed(Duration::from_secs(3600)).build()?;
+    /// let mut lock = locks.rlock("lock:nightly").with(&hour);
     /// if let Some(guard) = lock.try_lock().await? {
     ///     // … the job …
     ///     guard.leak(); // nobody runs the job again within the hour
@@ -253,6 +278,47 @@ impl LockGuard {
     /// ```
     pub fn leak(self) {
         self.0.leak();
+    }
+}
+
+/// Tells whether a hold is lost, wherever its [`LockGuard`] is. When the guard was released or dropped, the hold counts as lost.
+///
+/// ```no_run
+/// # async fn demo(guard: lockkeeper::LockGuard) {
+/// let hold = guard.watch();
+/// tokio::task::spawn_blocking(move || println!("valid for {:?}", hold.remaining()));
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct HoldWatch(HoldTimes);
+
+impl HoldWatch {
+    /// Returns whether the hold is lost or ended, by this host's clock. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(hold: &lockkeeper::HoldWatch) {
+    /// assert!(!hold.is_lost());
+    /// # }
+    /// ```
+    pub fn is_lost(&self) -> bool {
+        self.0.is_lost()
+    }
+
+    /// Returns how long the hold can be relied on if nothing renews it. Zero: it is lost or ended. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(hold: &lockkeeper::HoldWatch) {
+    /// println!("valid for {:?}, and longer if it is renewed", hold.remaining());
+    /// # }
+    /// ```
+    pub fn remaining(&self) -> Duration {
+        self.0.remaining()
+    }
+}
+
+impl fmt::Debug for HoldWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HoldWatch").field("remaining", &self.remaining()).finish_non_exhaustive()
     }
 }
 
@@ -328,7 +394,9 @@ impl FencedGuard {
 }
 
 /// A guard that an acquire returns.
-pub(crate) trait OfHeld {
+#[allow(unnameable_types, reason = "it seals the kinds of locks")]
+pub trait OfHeld: Send {
+    #[doc(hidden)]
     fn of(held: HeldLock) -> Self;
 }
 

@@ -1,26 +1,21 @@
-//! The types of locks: API and documentation. What they have in common is in [`BaseLock`].
+//! The types of locks: API and documentation. [`lock`] has the methods that all share, [`base`] what they run on.
 
-#[macro_use]
-mod methods;
-
-mod base;
+pub(crate) mod base;
 mod fair;
 mod fenced;
 pub(crate) mod guard;
 pub(crate) mod info;
+pub(crate) mod lock;
 mod multi;
-mod owner_lock;
 mod read_write;
 mod red;
 mod rlock;
-mod sides;
 
-pub use base::BaseLock;
-pub use fair::FairLock;
-pub use fenced::FencedLock;
-pub use multi::{Member, MultiLock};
-pub use owner_lock::OwnerLock;
-pub use read_write::ReadWriteLock;
-pub use red::RedLock;
-pub use rlock::RLock;
-pub use sides::{ReadLock, WriteLock};
+pub use base::{BaseLock, Kind};
+pub use fair::{Fair, FairLock};
+pub use fenced::{Fenced, FencedLock};
+pub use lock::Lock;
+pub use multi::{All, Member, MultiLock};
+pub use read_write::{Read, ReadLock, ReadWriteLock, Sides, Write, WriteLock};
+pub use red::{Majority, RedLock};
+pub use rlock::{RLock, Reentrant};

@@ -1,10 +1,8 @@
 //! Several locks as one: all of them.
 
-use super::fair::FairLock;
-use super::fenced::FencedLock;
-use super::rlock::RLock;
-use super::sides::{ReadLock, WriteLock};
-use crate::base::error::Result;
+use super::base::{Kind, Single};
+use super::lock::Lock;
+use crate::base::error::ConfigError;
 use crate::engine::{Handle, Quorum};
 use crate::locks::guard::LockGuard;
 
@@ -45,17 +43,24 @@ pub struct Member(pub(super) Handle);
 /// guard.unlock().await?;
 /// # Ok(()) }
 /// ```
+pub type MultiLock = Lock<'static, All>;
+
+/// The kind of a [`MultiLock`].
 #[derive(Debug)]
-#[must_use = "a handle does nothing until it locks"]
-pub struct MultiLock(Handle);
+#[non_exhaustive]
+pub enum All {}
+
+impl Kind for All {
+    type Guard = LockGuard;
+}
 
 impl MultiLock {
-    /// Combines these handles, including their current holds. If all handles have the same `lease` or `max_hold`, it applies to
-    /// the whole lock. Asks no server.
+    /// Combines these handles, including their current holds. Their [options](Lock::with) apply to the whole lock. A group does so only
+    /// if all have it. Asks no server.
     ///
     /// # Errors
     ///
-    /// [`InvalidMembers`](crate::Error::InvalidMembers): there are none, one lock is among them twice, or their leases differ.
+    /// [`ConfigError`]: there are no members, one lock is among them twice, or their options differ.
     ///
     /// ```no_run
     /// # use lockkeeper::{LockClient, MultiLock};
@@ -64,27 +69,20 @@ impl MultiLock {
     /// let all = MultiLock::new(names.map(|name| locks.rlock(name)))?;
     /// # Ok(()) }
     /// ```
-    pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self> {
-        join(members, Quorum::All).map(Self)
+    pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self, ConfigError> {
+        join(members, Quorum::All).map(Lock::of)
     }
 }
 
-lock_type!(MultiLock, LockGuard);
-
-pub(super) fn join<M: Into<Member>>(members: impl IntoIterator<Item = M>, quorum: Quorum) -> Result<Handle> {
+pub(super) fn join<M: Into<Member>>(
+    members: impl IntoIterator<Item = M>,
+    quorum: Quorum,
+) -> Result<Handle, ConfigError> {
     Handle::joined(members.into_iter().map(|member| member.into().0).collect(), quorum)
 }
 
-macro_rules! become_members {
-    ($($lock:ident)*) => {
-        $(
-            impl From<$lock> for Member {
-                fn from(lock: $lock) -> Self {
-                    Self(lock.0)
-                }
-            }
-        )*
-    };
+impl<K: Single> From<Lock<'static, K>> for Member {
+    fn from(lock: Lock<'static, K>) -> Self {
+        Self(lock.handle)
+    }
 }
-
-become_members! { FairLock FencedLock RLock ReadLock WriteLock }

@@ -1,15 +1,61 @@
 //! The read-write lock: one owner with two locks.
 
-use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::base::BaseLock;
-use super::owner_lock::OwnerLock;
-use super::sides::{ReadLock, WriteLock};
-use crate::base::error::Result;
-use crate::engine::{Engine, Handle, OwnerGrants};
-use crate::protocol::{Read, Write};
+use super::base::{Kind, Single};
+use super::lock::Lock;
+use crate::base::options::LockOptions;
+use crate::engine::{Engine, OwnerGrants};
+use crate::locks::guard::LockGuard;
+use crate::protocol::{self, Protocol};
+
+/// The side of a [`ReadWriteLock`] that many owners can hold together.
+///
+/// Each hold has its own lease. A dead reader counts until its lease ends, however long others read.
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// let guard = locks.read_write_lock("lock:cache").read().lock().await?;
+/// # Ok(()) }
+/// ```
+pub type ReadLock = Lock<'static, Read>;
+
+/// The side of a [`ReadWriteLock`] that excludes all other owners.
+///
+/// A writer waits until nobody reads. Meanwhile, more readers can be admitted.
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// let guard = locks.read_write_lock("lock:cache").write().lock().await?;
+/// # Ok(()) }
+/// ```
+pub type WriteLock = Lock<'static, Write>;
+
+/// The kind of a [`ReadLock`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Read {}
+
+/// The kind of a [`WriteLock`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Write {}
+
+impl Kind for Read {
+    type Guard = LockGuard;
+}
+
+impl Kind for Write {
+    type Guard = LockGuard;
+}
+
+impl Single for Read {
+    const PROTOCOL: &'static dyn Protocol = &protocol::Read;
+}
+
+impl Single for Write {
+    const PROTOCOL: &'static dyn Protocol = &protocol::Write;
+}
 
 /// A lock that many owners can hold to read, or one owner to write. Redisson's `RReadWriteLock`.
 ///
@@ -21,8 +67,8 @@ use crate::protocol::{Read, Write};
 /// A writer that has waited for [`writer_patience`](crate::LockConfigBuilder::writer_patience) stops new readers for a turn, so
 /// continuous readers do not starve it. A reader's `try_lock` can return `None` meanwhile.
 ///
-/// [`lease`](Self::lease) and [`max_hold`](Self::max_hold) apply to both sides. To set them for one side, take that side alone:
-/// `locks.read_write_lock("lock:cache").into_read().lease(d)?`.
+/// [`with`](ReadWriteLock::with) applies to both sides. To set options of one side, take that side alone:
+/// `locks.read_write_lock("lock:cache").into_read().with(&options)`.
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -33,25 +79,29 @@ use crate::protocol::{Read, Write};
 /// reading.unlock().await?;
 /// # Ok(()) }
 /// ```
+pub type ReadWriteLock = Sides<'static>;
+
+/// The two sides of a read-write lock. Those of a [`LockClient`](crate::LockClient) are a [`ReadWriteLock`]; an
+/// [`Owner`](crate::Owner) lends them for `'a`.
+///
+/// ```no_run
+/// # async fn demo(me: &mut lockkeeper::Owner) -> lockkeeper::Result<()> {
+/// let guard = me.read_write_lock("lock:cache").read().lock().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "a handle does nothing until it locks"]
-pub struct ReadWriteLock<R = ReadLock, W = WriteLock> {
-    read: R,
-    write: W,
+pub struct Sides<'a> {
+    read: Lock<'a, Read>,
+    write: Lock<'a, Write>,
 }
 
-impl ReadWriteLock {
+impl<'a> Sides<'a> {
     pub(crate) fn new(engine: &Arc<Engine>, name: &str, owner: Arc<OwnerGrants>) -> Self {
-        let write = WriteLock(Handle::single(engine, &Write, name, Arc::clone(&owner)));
-        Self { read: ReadLock(Handle::single(engine, &Read, name, owner)), write }
+        let write = Lock::single(engine, name, Arc::clone(&owner));
+        Self { read: Lock::single(engine, name, owner), write }
     }
 
-    pub(crate) fn of_owner<'a>(self) -> ReadWriteLock<OwnerLock<'a, ReadLock>, OwnerLock<'a, WriteLock>> {
-        ReadWriteLock { read: OwnerLock::new(self.read), write: OwnerLock::new(self.write) }
-    }
-}
-
-impl<R: BaseLock, W: BaseLock> ReadWriteLock<R, W> {
     /// Returns the name, as it was given. Asks no server.
     ///
     /// ```no_run
@@ -60,7 +110,7 @@ impl<R: BaseLock, W: BaseLock> ReadWriteLock<R, W> {
     /// # }
     /// ```
     pub fn name(&self) -> &str {
-        self.read.handle().name()
+        self.read.name()
     }
 
     /// Returns the side to read. Asks no server.
@@ -70,7 +120,7 @@ impl<R: BaseLock, W: BaseLock> ReadWriteLock<R, W> {
     /// let guard = cache.read().lock().await?;
     /// # Ok(()) }
     /// ```
-    pub const fn read(&mut self) -> &mut R {
+    pub const fn read(&mut self) -> &mut Lock<'a, Read> {
         &mut self.read
     }
 
@@ -81,7 +131,7 @@ impl<R: BaseLock, W: BaseLock> ReadWriteLock<R, W> {
     /// let guard = cache.write().lock().await?;
     /// # Ok(()) }
     /// ```
-    pub const fn write(&mut self) -> &mut W {
+    pub const fn write(&mut self) -> &mut Lock<'a, Write> {
         &mut self.write
     }
 
@@ -93,7 +143,7 @@ impl<R: BaseLock, W: BaseLock> ReadWriteLock<R, W> {
     ///     locks.read_write_lock("lock:cache").into_read()
     /// }
     /// ```
-    pub fn into_read(self) -> R {
+    pub fn into_read(self) -> Lock<'a, Read> {
         self.read
     }
 
@@ -105,79 +155,21 @@ impl<R: BaseLock, W: BaseLock> ReadWriteLock<R, W> {
     ///     locks.read_write_lock("lock:cache").into_write()
     /// }
     /// ```
-    pub fn into_write(self) -> W {
+    pub fn into_write(self) -> Lock<'a, Write> {
         self.write
     }
 
-    /// Sets a fixed lease for both sides, see [`ReadLock::lease`]. Asks no server.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidDuration`](crate::Error::InvalidDuration), as for [`ReadLock::lease`].
+    /// Sets the options of both sides, see [`Lock::with`]. Asks no server.
     ///
     /// ```no_run
     /// # use std::time::Duration;
+    /// # use lockkeeper::LockOptions;
     /// # fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// let cache = locks.read_write_lock("lock:cache").lease(Duration::from_secs(60))?;
+    /// let minute = LockOptions::builder().fixed(Duration::from_secs(60)).build()?;
+    /// let cache = locks.read_write_lock("lock:cache").with(&minute);
     /// # Ok(()) }
     /// ```
-    pub fn lease(mut self, lease: Duration) -> Result<Self> {
-        self.read.handle_mut().set_lease(lease)?;
-        self.write.handle_mut().set_lease(lease)?;
-        Ok(self)
-    }
-
-    /// Sets the longest hold for both sides, see [`ReadLock::max_hold`]. Asks no server.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidDuration`](crate::Error::InvalidDuration), as for [`ReadLock::lease`].
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// let cache = locks.read_write_lock("lock:cache").max_hold(Duration::from_secs(60))?;
-    /// # Ok(()) }
-    /// ```
-    pub fn max_hold(mut self, most: Duration) -> Result<Self> {
-        self.read.handle_mut().set_max_hold(most)?;
-        self.write.handle_mut().set_max_hold(most)?;
-        Ok(self)
-    }
-
-    /// Sets the minimum hold time of both sides, see [`ReadLock::hold_at_least`]. Asks no server.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidDuration`](crate::Error::InvalidDuration), as for [`ReadLock::hold_at_least`].
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// let cache = locks.read_write_lock("lock:cache").hold_at_least(Duration::from_secs(20))?;
-    /// # Ok(()) }
-    /// ```
-    pub fn hold_at_least(mut self, least: Duration) -> Result<Self> {
-        self.read.handle_mut().set_least_hold(least)?;
-        self.write.handle_mut().set_least_hold(least)?;
-        Ok(self)
-    }
-
-    /// Sets the group of both sides, see [`ReadLock::group`]. Asks no server.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidGroup`](crate::Error::InvalidGroup), as for [`ReadLock::group`].
-    ///
-    /// ```no_run
-    /// # fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// let cache = locks.read_write_lock("lock:cache").group("caches")?;
-    /// # Ok(()) }
-    /// ```
-    pub fn group(mut self, group: impl Into<Cow<'static, str>>) -> Result<Self> {
-        let group = group.into();
-        self.read.handle_mut().set_group(group.clone())?;
-        self.write.handle_mut().set_group(group)?;
-        Ok(self)
+    pub fn with(self, options: &LockOptions) -> Self {
+        Self { read: self.read.with(options), write: self.write.with(options) }
     }
 }

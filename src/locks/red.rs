@@ -1,8 +1,10 @@
 //! Several locks as one: a majority of them.
 
+use super::base::Kind;
+use super::lock::Lock;
 use super::multi::{Member, join};
-use crate::base::error::Result;
-use crate::engine::{Handle, Quorum};
+use crate::base::error::ConfigError;
+use crate::engine::Quorum;
 use crate::locks::guard::LockGuard;
 
 /// A lock on several independent servers that needs a majority of them. Redisson's `RedissonRedLock`.
@@ -32,9 +34,16 @@ use crate::locks::guard::LockGuard;
 /// guard.unlock().await?;
 /// # Ok(()) }
 /// ```
+pub type RedLock = Lock<'static, Majority>;
+
+/// The kind of a [`RedLock`].
 #[derive(Debug)]
-#[must_use = "a handle does nothing until it locks"]
-pub struct RedLock(Handle);
+#[non_exhaustive]
+pub enum Majority {}
+
+impl Kind for Majority {
+    type Guard = LockGuard;
+}
 
 impl RedLock {
     /// Combines these handles, including their current holds. If all handles have the same `lease` or `max_hold`, it applies to
@@ -42,7 +51,7 @@ impl RedLock {
     ///
     /// # Errors
     ///
-    /// [`InvalidMembers`](crate::Error::InvalidMembers): there are none, or two; two of them are on one server or in one
+    /// [`ConfigError`]: there are none, or two; two of them are on one server or in one
     /// cluster, by whatever address; a server did not tell its ids, because the user has no right to call `INFO`; or their leases differ.
     ///
     /// ```no_run
@@ -51,9 +60,7 @@ impl RedLock {
     /// let lock = RedLock::new(clients.iter().map(|client| client.rlock("lock:orders:42")))?;
     /// # Ok(()) }
     /// ```
-    pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self> {
-        join(members, Quorum::Majority).map(Self)
+    pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self, ConfigError> {
+        join(members, Quorum::Majority).map(Lock::of)
     }
 }
-
-lock_type!(RedLock, LockGuard);

@@ -1,10 +1,9 @@
 //! The reentrant lock.
 
-use std::sync::Arc;
-
-use crate::engine::{Engine, Handle, OwnerGrants};
+use super::base::{Kind, Single};
+use super::lock::Lock;
 use crate::locks::guard::LockGuard;
-use crate::protocol::Reentrant;
+use crate::protocol::{self, Protocol};
 
 /// A reentrant lock: its owner can acquire the lock again while it holds the lock. Redisson's `RLock`.
 ///
@@ -22,14 +21,17 @@ use crate::protocol::Reentrant;
 /// outer.unlock().await?; // now the lock is free
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
-#[must_use = "a handle does nothing until it locks"]
-pub struct RLock(pub(super) Handle);
+pub type RLock = Lock<'static, Reentrant>;
 
-impl RLock {
-    pub(crate) fn new(engine: &Arc<Engine>, name: &str, owner: Arc<OwnerGrants>) -> Self {
-        Self(Handle::single(engine, &Reentrant, name, owner))
-    }
+/// The kind of an [`RLock`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Reentrant {}
+
+impl Kind for Reentrant {
+    type Guard = LockGuard;
 }
 
-lock_type!(RLock, LockGuard);
+impl Single for Reentrant {
+    const PROTOCOL: &'static dyn Protocol = &protocol::Reentrant;
+}

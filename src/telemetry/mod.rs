@@ -7,7 +7,6 @@
 //! A client asks the recorder for its metrics when it needs them first, and keeps them. So nothing is looked up when a lock is
 //! acquired, and the recorder has to be installed before the client connects.
 
-mod group;
 mod inside;
 #[cfg_attr(not(feature = "metrics"), path = "no_instruments.rs")]
 mod instruments;
@@ -16,7 +15,6 @@ mod records;
 pub(crate) mod report;
 mod table;
 
-pub(crate) use group::parse_group;
 pub(crate) use inside::inside;
 pub(crate) use kinds::{Acquired, ConnectionUse, LossCause, Renewed};
 pub(crate) use records::{Commands, Held, OfClient, OfLock, Reconnects, Renewing, Undoing, Waiting};

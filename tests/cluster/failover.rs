@@ -5,7 +5,7 @@ use tokio::time::sleep;
 
 use crate::cluster::{client, clients, end, loaded};
 use crate::support::{
-    LIMIT, MS, SECOND, eventually, listens, replicated, timed, waiter, within, woken_by_message, works,
+    LIMIT, MS, SECOND, eventually, fixed, listens, replicated, timed, waiter, within, woken_by_message, works,
 };
 
 /// A name that the load uses.
@@ -113,13 +113,13 @@ async fn a_holder_whose_lock_the_new_master_lacks_is_told_at_once() {
     let locks = client(&group).await;
     let slot = group.slot_of("a{tag}");
     let before = group.master_of(slot);
-    let kept = locks.rlock("kept{tag}").lease(60 * SECOND).unwrap().lock().await.unwrap();
+    let kept = locks.rlock("kept{tag}").with(&fixed(60 * SECOND)).lock().await.unwrap();
     let elsewhere = (0..3).find(|index| *index != before).unwrap();
     let beside = locks.rlock(group.name_on(elsewhere, "beside")).lock().await.unwrap();
     replicated(&group.servers[before], 1).await;
     let replica = cut_replica(&group, before);
     let watched = locks.rlock("a{tag}").lock().await.unwrap();
-    let leased = locks.rlock("leased{tag}").lease(60 * SECOND).unwrap().lock().await.unwrap();
+    let leased = locks.rlock("leased{tag}").with(&fixed(60 * SECOND)).lock().await.unwrap();
     group.kill(before);
     group.servers[replica].thaw();
     assert_eq!(group.switched(slot, before), replica);

@@ -8,7 +8,7 @@ use lockkeeper::{LockClient, RemainingLease};
 use lockkeeper_testkit::Cluster;
 
 use crate::cluster::{clients, end};
-use crate::support::{SECOND, eventually, listens, soon, waiter, woken_by_message};
+use crate::support::{SECOND, eventually, fixed, listens, soon, waiter, woken_by_message};
 
 const CALLERS: u32 = 64;
 const WAITERS: usize = 8;
@@ -47,7 +47,7 @@ async fn every_reply_reaches_its_caller_while_a_slot_with_subscribers_moves_away
     let [ours, theirs] = clients(&group).await;
     let mut guards = Vec::new();
     for number in 0..CALLERS {
-        guards.push(ours.rlock(name(number)).lease(lease(number)).unwrap().lock().await.unwrap());
+        guards.push(ours.rlock(name(number)).with(&fixed(lease(number))).lock().await.unwrap());
     }
     let waiting: Vec<_> =
         (0..CALLERS).take(WAITERS).map(|number| waiter(theirs.rlock(name(number)))).collect();

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::cluster::{client_with, clients, end, loaded};
 use crate::support::load::names;
-use crate::support::{SECOND, listens, patient, renewed, timed, waiter, woken_by_message, works};
+use crate::support::{SECOND, fixed, listens, patient, renewed, timed, waiter, woken_by_message, works};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_that_move_to_a_new_master_cost_no_lock() {
@@ -73,7 +73,7 @@ async fn an_rlock_works_throughout_in_a_slot_that_stays_open() {
 async fn hold_one_of_each(locks: &LockClient) -> Vec<LockGuard> {
     vec![
         locks.rlock("watched{tag}").lock().await.unwrap(),
-        locks.rlock("leased{tag}").lease(60 * SECOND).unwrap().lock().await.unwrap(),
+        locks.rlock("leased{tag}").with(&fixed(60 * SECOND)).lock().await.unwrap(),
         locks.fair_lock("fair{tag}").lock().await.unwrap(),
         locks.fenced_lock("fenced{tag}").lock().await.unwrap().into(),
         locks.read_write_lock("read{tag}").into_read().lock().await.unwrap(),

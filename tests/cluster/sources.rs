@@ -11,7 +11,7 @@ use crate::support::{LIMIT, ReservedPort, eventually, patient, soon};
 
 async fn refusal(source: Source) -> (&'static str, String) {
     match LockClient::connect(source).await {
-        Err(Error::InvalidConfig { field, problem, .. }) => (field, problem),
+        Err(Error::Config(wrong)) => (wrong.field(), wrong.problem().to_owned()),
         other => panic!("{other:?}"),
     }
 }

@@ -209,7 +209,7 @@ pub async fn a_dropped_reentry_leaves_the_outer_hold<F: Fixture>() {
             sleep(MS).await;
         }
         assert_eq!(
-            (lock.hold_count(), outer.holds(), outer.is_lost()),
+            (lock.hold_count(), outer.hold_count(), outer.is_lost()),
             (1, 1, false),
             "{polls} polls, {pause:?}"
         );

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use crate::fair::{config, queue, queued, waits};
-use crate::support::{Child, SECOND, Scene, eventually, soon, timed};
+use crate::support::{Child, SECOND, Scene, eventually, fixed, soon, timed};
 
 /// Guarantee 9. Fifty waiters of five processes, which are told to queue one after the other.
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn waiters_follow_expired_leases_in_order() {
     for number in 1..=WAITERS {
         let locks = locks.clone();
         waiting.push(tokio::spawn(async move {
-            let mut lock = locks.fair_lock("a").lease(SECOND).unwrap();
+            let mut lock = locks.fair_lock("a").with(&fixed(SECOND));
             lock.lock().await.unwrap().leak();
             Instant::now()
         }));

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::java::{Actor, IN_VAIN, LATCH};
 use crate::roles::{LEASE, lease_left};
-use crate::support::{MS, SECOND, Scene, connection, eventually, soon};
+use crate::support::{MS, SECOND, Scene, connection, eventually, fixed, soon};
 use crate::{Java, Stage, java_waiting};
 
 /// The key that only the locks protect.
@@ -237,7 +237,7 @@ async fn each_acquires_when_a_lease_of_the_other_ends() {
     guard.unwrap().unlock().await.unwrap();
 
     let start = Instant::now();
-    let guard = of(&stage.locks, "a,b").lease(SECOND).unwrap().lock().await.unwrap();
+    let guard = of(&stage.locks, "a,b").with(&fixed(SECOND)).lock().await.unwrap();
     soon(java.lock("b,a")).await.unwrap();
     assert!(start.elapsed() >= SECOND, "{:?}", start.elapsed());
     assert!(soon(guard.unlock()).await.is_err());

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::java::{Actor, IN_VAIN};
 use crate::roles::{HAND_OFF, LEASE};
-use crate::support::{LIMIT, MS, SECOND, Scene, eventually, throughout, timed};
+use crate::support::{LIMIT, MS, SECOND, Scene, eventually, fixed, throughout, timed};
 use crate::{Java, Stage, write};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -317,7 +317,7 @@ async fn a_shorter_java_watchdog_does_not_end_the_lock_of_a_reader_in_rust() {
     for lease in [None, Some(60 * SECOND)] {
         let dying = Java::with(&stage.scene, &[&format!("watchdog={}", LEASE.as_millis())]).await;
         let guard = match lease {
-            Some(lease) => reading(&stage.locks).lease(lease).unwrap().lock().await.unwrap(),
+            Some(lease) => reading(&stage.locks).with(&fixed(lease)).lock().await.unwrap(),
             None => reading(&stage.locks).lock().await.unwrap(),
         };
         let dead = dying.actor("dead", "read");
@@ -438,7 +438,7 @@ impl Holds {
         let thread = |number: usize| stage.java.actor(&number.to_string(), "read");
         match step {
             R { owner, lease } => {
-                let lock = owners[owner].read_write_lock("a").lease(Duration::from_secs(5 * lease)).unwrap();
+                let lock = owners[owner].read_write_lock("a").with(&fixed(Duration::from_secs(5 * lease)));
                 self.rust[owner].push(lock.into_read().lock().await.unwrap());
             }
             RL { owner, hold } => self.rust[owner].remove(hold).unlock().await.unwrap(),

@@ -7,7 +7,7 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use crate::java::Actor;
-use crate::support::{SECOND, Scene, soon};
+use crate::support::{SECOND, Scene, fixed, soon};
 use crate::{Stage, fenced};
 
 const COUNTER: &str = "redisson_lock_token:{a}";
@@ -139,7 +139,7 @@ async fn the_token_grows_on_re_entry_in_java_and_not_in_rust() {
 async fn a_later_holder_has_the_greater_token() {
     let stage = Stage::start().await;
     let java = stage.java.actor("one", "fenced");
-    let late = stage.locks.fenced_lock("a").lease(SECOND).unwrap().lock().await.unwrap();
+    let late = stage.locks.fenced_lock("a").with(&fixed(SECOND)).lock().await.unwrap();
     let next = java.lock_token("a").await.unwrap();
     assert!(late.is_lost() && next > late.token().get());
 

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use crate::support::events::Events;
 use crate::support::{Faults, LIMIT, MS, SECOND, Scene, child, connect, eventually, patient, soon};
-use lockkeeper::{Candidate, Error, Leadership};
+use lockkeeper::Error;
+use lockkeeper::leader::{Candidate, Leadership};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
@@ -36,7 +37,7 @@ async fn child() {
             sleep(2 * MS).await;
         }
     };
-    let result: lockkeeper::Result<()> = locks.candidate("a").run(work).await;
+    let result: lockkeeper::Result<()> = Candidate::new(&locks, "a").run(work).await;
     println!("unexpected: {result:?}");
 }
 
@@ -96,7 +97,7 @@ impl Running {
 async fn the_result_of_the_work_comes_back_and_the_leadership_is_free() {
     let scene = Scene::start();
     let locks = scene.client().await;
-    let mut candidate = locks.candidate("a");
+    let mut candidate = Candidate::new(&locks, "a");
     let first = candidate.run(async |leadership: Leadership| leadership).await.unwrap();
     assert!(first.is_over() && first.remaining().is_zero());
     assert_eq!(locks.inspect("a").await.unwrap(), None);
@@ -111,7 +112,7 @@ async fn the_result_of_the_work_comes_back_and_the_leadership_is_free() {
 async fn a_removed_leadership_ends_the_work_and_a_new_term_begins() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().watchdog_lease(3 * SECOND)).await;
-    let mut running = run(locks.candidate("a"));
+    let mut running = run(Candidate::new(&locks, "a"));
     let (first, is_at_work) = running.begins().await;
     assert!(is_at_work.load(Ordering::SeqCst) && !first.is_over() && first.remaining() > Duration::ZERO);
     assert!(locks.rlock("a").force_unlock().await.unwrap());
@@ -130,7 +131,7 @@ async fn work_without_leadership_at_its_end_is_an_error() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let work = async |_| locks.rlock("a").force_unlock().await.unwrap();
-    let result = locks.candidate("a").run(work).await;
+    let result = Candidate::new(&locks, "a").run(work).await;
     assert!(matches!(result, Err(Error::NotHeld(_))), "{result:?}");
     drop(locks);
     forget_counter(&scene);
@@ -146,7 +147,7 @@ async fn a_candidate_campaigns_again_after_an_outage() {
     let locks = connect(proxy.url(), config).await;
     let events = Events::default();
     let collecting = events.collect();
-    let mut running = run(locks.candidate("a"));
+    let mut running = run(Candidate::new(&locks, "a"));
     let (first, is_at_work) = running.begins().await;
     proxy.set(Faults::black_hole());
     eventually("the work ends", || is_at_work.load(Ordering::SeqCst), |&works| !works).await;
@@ -171,10 +172,10 @@ async fn a_candidate_campaigns_again_after_an_outage() {
 async fn errors_that_do_not_pass_end_a_campaign() {
     let scene = Scene::start();
     let locks = scene.client().await;
-    let result = locks.candidate("").run(async |_| ()).await;
+    let result = Candidate::new(&locks, "").run(async |_| ()).await;
     assert!(matches!(result, Err(Error::InvalidName { .. })), "{result:?}");
     locks.shutdown().await.unwrap();
-    let result = locks.candidate("a").run(async |_| ()).await;
+    let result = Candidate::new(&locks, "a").run(async |_| ()).await;
     assert!(matches!(result, Err(Error::Closed)), "{result:?}");
     drop(locks);
     scene.end().await;
@@ -184,7 +185,7 @@ async fn errors_that_do_not_pass_end_a_campaign() {
 async fn work_that_panics_frees_the_leadership() {
     let scene = Scene::start();
     let locks = scene.client().await;
-    let mut candidate = locks.candidate("a");
+    let mut candidate = Candidate::new(&locks, "a");
     let (sender, mut begins) = unbounded_channel();
     let task = tokio::spawn(async move {
         let work = |leadership| {
@@ -196,7 +197,7 @@ async fn work_that_panics_frees_the_leadership() {
     assert!(soon(task).await.unwrap_err().is_panic());
     let leadership: Leadership = begins.recv().await.unwrap();
     assert!(leadership.is_over());
-    let next = soon(locks.candidate("a").run(async |next: Leadership| next.term())).await.unwrap();
+    let next = soon(Candidate::new(&locks, "a").run(async |next: Leadership| next.term())).await.unwrap();
     assert!(next > leadership.term());
     drop(locks);
     forget_counter(&scene);

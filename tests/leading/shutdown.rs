@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lockkeeper::Error;
+use lockkeeper::leader::Candidate;
 use tokio::time::Instant;
 
 use super::{forget_counter, run};
@@ -14,7 +15,7 @@ use crate::support::{SECOND, Scene, eventually, patient, soon};
 async fn a_leader_whose_client_is_shut_down_works_until_its_lease_ends() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().watchdog_lease(3 * SECOND)).await;
-    let mut running = run(locks.candidate("a"));
+    let mut running = run(Candidate::new(&locks, "a"));
     let (leadership, is_at_work) = running.begins().await;
     locks.shutdown().await.unwrap();
     assert!(!leadership.is_over() && is_at_work.load(Ordering::SeqCst));
@@ -43,12 +44,12 @@ async fn a_candidate_that_rests_learns_of_a_shutdown_at_once() {
 /// Returns the time from the step down to the end.
 async fn end_while_resting(scene: &Scene) -> Duration {
     let locks = scene.client().await;
-    let candidate = locks.candidate("a");
-    let resigner = candidate.resigner();
+    let candidate = Candidate::new(&locks, "a");
+    let handle = candidate.step_down();
     let mut running = run(candidate);
     let (leadership, _) = running.begins().await;
     let start = Instant::now();
-    resigner.step_down();
+    handle.ask();
     eventually("it steps down", || leadership.is_over(), |&is_over| is_over).await;
     locks.shutdown().await.unwrap();
     let result = soon(running.task).await.unwrap();

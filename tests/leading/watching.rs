@@ -1,6 +1,7 @@
 //! Followers learn who leads.
 
-use lockkeeper::{Error, LeaderWatch};
+use lockkeeper::Error;
+use lockkeeper::leader::{Candidate, LeaderWatch};
 use tokio::time::{Instant, timeout};
 
 use super::{forget_counter, run};
@@ -14,9 +15,9 @@ async fn change(watch: &mut LeaderWatch) -> Option<String> {
 async fn followers_learn_who_leads() {
     let scene = Scene::start();
     let (locks, beside) = (scene.client().await, scene.client().await);
-    let mut watch = beside.watch_leader("a");
+    let mut watch = LeaderWatch::new(&beside, "a");
     assert_eq!(change(&mut watch).await, None);
-    let mut running = run(locks.candidate("a"));
+    let mut running = run(Candidate::new(&locks, "a"));
     running.begins().await;
     let leader = change(&mut watch).await.unwrap();
     assert!(leader.starts_with(&locks.id()), "{leader}");
@@ -42,7 +43,7 @@ async fn a_watch_whose_calls_are_dropped_still_learns_who_leads() {
     let proxy = scene.proxy().await;
     let (locks, beside) = (scene.client().await, connect(proxy.url(), patient()).await);
     let guard = locks.fenced_lock("a").lock().await.unwrap();
-    let mut watch = beside.watch_leader("a");
+    let mut watch = LeaderWatch::new(&beside, "a");
     proxy.set(Faults { delay: 20 * MS, ..Faults::default() });
     let start = Instant::now();
     let leader = loop {
@@ -62,7 +63,7 @@ async fn a_watch_whose_calls_are_dropped_still_learns_who_leads() {
 async fn a_shutdown_ends_a_watch() {
     let scene = Scene::start();
     let locks = scene.client().await;
-    let mut watch = locks.watch_leader("a");
+    let mut watch = LeaderWatch::new(&locks, "a");
     assert_eq!(change(&mut watch).await, None);
     let waiting = tokio::spawn(async move { watch.changed().await });
     locks.shutdown().await.unwrap();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::support::fixed;
 use lockkeeper::{Error, LockClient, LockConfig, MultiLock, Source};
 use lockkeeper_memory::{Data, MemoryServer};
 use tokio::task::{JoinSet, yield_now};
@@ -122,7 +123,7 @@ async fn hours_pass_at_once_and_the_lock_is_renewed() {
 #[tokio::test(start_paused = true)]
 async fn a_fixed_lease_ends_on_the_paused_clock() {
     let locks = connect(&MemoryServer::new()).await;
-    let guard = locks.rlock(KEY).lease(10 * SECOND).unwrap().lock().await.unwrap();
+    let guard = locks.rlock(KEY).with(&fixed(10 * SECOND)).lock().await.unwrap();
     advance(9 * SECOND).await;
     assert!(!guard.is_lost());
     advance(SECOND).await;

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::read_write::{holds, reader, ready, waits_to_write};
-use crate::support::{Child, LIMIT, MS, SECOND, Scene, eventually, patient, soon, timed};
+use crate::support::{Child, LIMIT, MS, SECOND, Scene, eventually, fixed, patient, soon, timed};
 
 /// Guarantee 8. Redisson: testMultiInstanceReadLockZombieCleanup, testMultiInstanceZombieReadLockPerformance. Dead
 /// readers count until their own keys expire, although others read all the time.
@@ -52,7 +52,7 @@ async fn a_released_long_lease_delays_nobody() {
     let config = patient().safety_poll(500 * MS);
     let locks = scene.client_with(config).await;
     let mut dead = ready(Child::start("read_write::child", "hold 1", &scene.server.url())).await;
-    let long = reader(&locks).lease(3_600 * SECOND).unwrap().lock().await.unwrap();
+    let long = reader(&locks).with(&fixed(3_600 * SECOND)).lock().await.unwrap();
     dead.kill();
     let killed = Instant::now();
     let waiting = waits_to_write(&scene, &locks).await;

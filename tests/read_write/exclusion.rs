@@ -6,7 +6,7 @@ use lockkeeper::LockGuard;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::support::{LIMIT, MS, Scene, eventually};
+use crate::support::{LIMIT, MS, Scene, eventually, fixed};
 
 /// The guards inside the section, and whether each writes.
 type Section = Mutex<Vec<(Arc<LockGuard>, bool)>>;
@@ -44,7 +44,7 @@ async fn readers_and_writers_exclude_each_other_although_leases_end() {
         let (locks, section) = (scene.client().await, Arc::clone(&section));
         working.spawn(async move {
             for round in 0..60_usize {
-                let mut lock = locks.read_write_lock("a").lease(80 * MS).unwrap();
+                let mut lock = locks.read_write_lock("a").with(&fixed(80 * MS));
                 let writes = (task + round) % 4 == 0;
                 let guard = match writes {
                     true => lock.write().lock().await.unwrap(),

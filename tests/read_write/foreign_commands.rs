@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockkeeper::Error;
 
 use crate::read_write::{can_write, holds, reader};
-use crate::support::{SECOND, Scene, eventually, only_this_is_lost, patient, soon, throughout};
+use crate::support::{SECOND, Scene, eventually, fixed, only_this_is_lost, patient, soon, throughout};
 
 /// Guarantee 7. Java's watchdog sets the lease of the lock to its own, even if another reader has a longer one. Before
 /// 4.4.0 it also shortened the leases of all readers. Here renewal raises them again, fixed leases to what is left of
@@ -17,7 +17,7 @@ async fn a_lease_that_another_client_shortened_is_raised_again() {
     for lease in [20 * SECOND, 30 * SECOND] {
         let mut lock = reader(&locks);
         if lease < 30 * SECOND {
-            lock = lock.lease(lease).unwrap();
+            lock = lock.with(&fixed(lease));
         }
         let guard = lock.lock().await.unwrap();
         let key = holds(&scene).remove(0);
@@ -49,7 +49,7 @@ async fn a_lease_is_raised_to_its_longest_hold() {
     let mut owner = locks.owner();
     let mut guards = Vec::new();
     for lease in [20 * SECOND, 60 * SECOND, 20 * SECOND] {
-        guards.push(owner.read_write_lock("a").lease(lease).unwrap().read().lock().await.unwrap());
+        guards.push(owner.read_write_lock("a").with(&fixed(lease)).read().lock().await.unwrap());
     }
     let first = holds(&scene).remove(0);
     for key in ["a", &first] {
@@ -108,7 +108,7 @@ async fn a_key_of_another_type_affects_no_other_hold() {
     scene.server.run::<()>(&["DEL", "3", &broken[0]]);
 
     // The key of another reader of the same lock.
-    let fixed = reader(&locks).lease(60 * SECOND).unwrap().lock().await.unwrap();
+    let fixed = reader(&locks).with(&fixed(60 * SECOND)).lock().await.unwrap();
     let key = holds(&scene).remove(0);
     scene.server.run::<()>(&["PERSIST", &key]);
     throughout(2 * SECOND, async || assert!(!fixed.is_lost() && !can_write(&locks).await)).await;

@@ -5,7 +5,9 @@ use lockkeeper::{Error, ReadLock};
 use tokio::time::{Instant, sleep};
 
 use crate::read_write::{holds, reader, waits_to_write, writer};
-use crate::support::{LIMIT, MS, SECOND, Scene, eventually, patient, renewed, soon, throughout, timed};
+use crate::support::{
+    LIMIT, MS, SECOND, Scene, eventually, fixed, patient, renewed, soon, throughout, timed,
+};
 
 /// Guarantee 7. Redisson: testReadWriteTTL, testReadLockExpirationRenewal, testName.
 #[tokio::test]
@@ -52,8 +54,8 @@ async fn each_read_hold_ends_with_its_own_lease() {
     let locks = scene.client_with(patient().safety_poll(300 * MS)).await;
     // A writer waits for the longest lease, whichever reader releases before.
     let start = Instant::now();
-    let long = reader(&locks).lease(3_500 * MS).unwrap().lock().await.unwrap();
-    let short = reader(&locks).lease(3 * SECOND).unwrap().lock().await.unwrap();
+    let long = reader(&locks).with(&fixed(3_500 * MS)).lock().await.unwrap();
+    let short = reader(&locks).with(&fixed(3 * SECOND)).lock().await.unwrap();
     let waiting = waits_to_write(&scene, &locks).await;
     short.unlock().await.unwrap();
     let took = soon(waiting).await.unwrap() - start;
@@ -61,9 +63,9 @@ async fn each_read_hold_ends_with_its_own_lease() {
     assert!(matches!(long.unlock().await, Err(Error::NotHeld { .. })));
 
     // A later reader with a long lease, since released, does not extend the wait.
-    reader(&locks).lease(SECOND).unwrap().lock().await.unwrap().leak();
+    reader(&locks).with(&fixed(SECOND)).lock().await.unwrap().leak();
     sleep(500 * MS).await; // half of its lease
-    reader(&locks).lease(60 * SECOND).unwrap().lock().await.unwrap().unlock().await.unwrap();
+    reader(&locks).with(&fixed(60 * SECOND)).lock().await.unwrap().unlock().await.unwrap();
     let got = soon(writer(&locks).try_lock_for(10 * SECOND))
         .await
         .unwrap()
@@ -71,13 +73,13 @@ async fn each_read_hold_ends_with_its_own_lease() {
     got.unlock().await.unwrap();
 
     // Readers acquire when the lease of a writer ends.
-    writer(&locks).lease(500 * MS).unwrap().lock().await.unwrap().leak();
+    writer(&locks).with(&fixed(500 * MS)).lock().await.unwrap().leak();
     let (guards, took) = timed(join_all([(); 2].map(async |()| reader(&locks).lock().await.unwrap()))).await;
     assert!(took < LIMIT / 2, "{took:?}");
     drop(guards);
 
     // A released inner hold does not extend the outer one.
-    let mut lock = locks.read_write_lock("a").lease(3 * SECOND).unwrap();
+    let mut lock = locks.read_write_lock("a").with(&fixed(3 * SECOND));
     let outer = lock.read().lock().await.unwrap();
     sleep(SECOND).await; // much of its lease
     lock.read().lock().await.unwrap().unlock().await.unwrap();
@@ -93,7 +95,7 @@ async fn a_leaked_read_hold_lasts_for_its_lease() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let start = Instant::now();
-    reader(&locks).lease(4 * SECOND).unwrap().lock().await.unwrap().leak();
+    reader(&locks).with(&fixed(4 * SECOND)).lock().await.unwrap().leak();
     drop(locks);
     eventually("the client is gone", || scene.server.clients(), Vec::is_empty).await;
     assert_eq!(holds(&scene).len(), 1, "the lease has not ended");
@@ -108,8 +110,8 @@ async fn each_side_reports_its_own_lease() {
     let scene = Scene::start();
     let locks = scene.client().await;
     let mut me = locks.owner();
-    let writing = me.read_write_lock("a").lease(600 * SECOND).unwrap().write().lock().await.unwrap();
-    let reading = me.read_write_lock("a").lease(LIMIT).unwrap().read().lock().await.unwrap();
+    let writing = me.read_write_lock("a").with(&fixed(600 * SECOND)).write().lock().await.unwrap();
+    let reading = me.read_write_lock("a").with(&fixed(LIMIT)).read().lock().await.unwrap();
     let left = reader(&locks).remaining_lease().await.unwrap().expect("the lock is held").duration().unwrap();
     assert!(left <= LIMIT, "{left:?}");
     let left = writer(&locks).remaining_lease().await.unwrap().expect("the lock is held").duration().unwrap();

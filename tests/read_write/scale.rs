@@ -4,7 +4,7 @@
 //! that the scripts run.
 
 use crate::read_write::{reader, writer};
-use crate::support::{SECOND, Scene};
+use crate::support::{SECOND, Scene, fixed};
 
 const MANY: usize = 10_000;
 
@@ -38,7 +38,7 @@ async fn the_cost_of_reading_does_not_grow_with_the_readers() {
         for lease in [None, Some(600 * SECOND)] {
             let mut lock = reader(&locks);
             if let Some(lease) = lease {
-                lock = lock.lease(lease).unwrap();
+                lock = lock.with(&fixed(lease));
             }
             let guard = lock.lock().await.unwrap();
             costs.push(cost());

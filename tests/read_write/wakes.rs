@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use crate::read_write::{reader, writer};
 use crate::support::{
-    Child, Faults, LIMIT, MS, SECOND, Scene, connect, eventually, patient, poll_until, soon, timed,
+    Child, Faults, LIMIT, MS, SECOND, Scene, connect, eventually, fixed, patient, poll_until, soon, timed,
 };
 
 /// Guarantees 8 and 9. Redisson: testWriteRead. Two hundred readers of four processes wait for a writer, and then hold
@@ -90,7 +90,7 @@ async fn a_writer_reads_past_the_waiting_readers_of_its_process() {
 async fn an_unpolled_reader_at_the_head_of_the_queue_does_not_block_the_others() {
     let scene = Scene::start();
     let locks = scene.client_with(patient().safety_poll(2 * SECOND)).await;
-    writer(&locks).lease(3 * SECOND).unwrap().lock().await.unwrap().leak();
+    writer(&locks).with(&fixed(3 * SECOND)).lock().await.unwrap().leak();
     let mut in_front = reader(&locks);
     let mut left = Box::pin(in_front.lock());
     poll_until(&mut left, || !scene.server.channels().is_empty()).await;

@@ -6,7 +6,9 @@ use lockkeeper::{Error, LockConfig};
 use tokio::time::timeout;
 
 use crate::red::{COMMAND, Three, both, impatient, lasting, red};
-use crate::support::{Faults, LIMIT, MS, SECOND, eventually, patient, renewed, soon, throughout, timed};
+use crate::support::{
+    Faults, LIMIT, MS, SECOND, eventually, fixed, patient, renewed, soon, throughout, timed,
+};
 
 /// A call that waits for the silent server takes longer than this.
 const NO_WAIT: Duration = COMMAND.saturating_sub(Duration::from_millis(500));
@@ -116,7 +118,7 @@ async fn without_a_majority_holds_are_lost_and_waits_fail() {
     assert!(error.is_transient() && took < LIMIT / 2, "{error:?} after {took:?}");
     assert!(matches!(other.is_locked().await, Err(error) if error.is_transient()));
     // Another owner holds the lock on the remaining server. That is still a fault and not contention.
-    let foreign = clients[1].rlock("a").lease(60 * SECOND).unwrap().lock().await.unwrap();
+    let foreign = clients[1].rlock("a").with(&fixed(60 * SECOND)).lock().await.unwrap();
     let (error, took) = timed(other.lock()).await;
     assert!(error.unwrap_err().is_transient() && took < LIMIT / 2, "after {took:?}");
     foreign.unlock().await.unwrap();

@@ -4,7 +4,7 @@ use lockkeeper::{Error, RLock, RedLock, RemainingLease};
 
 use crate::red::{Three, both, lasting, members, red};
 use crate::support::events::Events;
-use crate::support::{Faults, MS, SECOND, connect, eventually, patient, soon, throughout, timed};
+use crate::support::{Faults, MS, SECOND, connect, eventually, fixed, patient, soon, throughout, timed};
 
 /// Guarantee 1. Redisson: testLockSuccess, testLockSuccess2, testLockFailed.
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn a_server_that_forgets_does_not_make_a_second_majority() {
 async fn a_lease_is_extended_when_a_majority_confirms_it() {
     let three = Three::start().await;
     let clients = three.clients(patient()).await;
-    let guard = three.held_by_all(&mut red(&clients).lease(20 * SECOND).unwrap()).await;
+    let guard = three.held_by_all(&mut red(&clients).with(&fixed(20 * SECOND))).await;
     three.others[0].run::<()>(&["DEL", "a"]);
     three.proxies[2].set(Faults { delay: 100 * MS, ..Faults::default() });
     guard.extend(60 * SECOND).await.unwrap();
@@ -135,11 +135,8 @@ async fn a_key_of_another_kind_costs_one_vote() {
 async fn servers_that_are_not_independent_are_refused() {
     let three = Three::start().await;
     let clients = three.clients(patient()).await;
-    let problem = |members: Vec<RLock>| match RedLock::new(members).unwrap_err() {
-        Error::InvalidMembers { problem, .. } => problem,
-        other => panic!("{other:?}"),
-    };
-    assert!(problem(Vec::new()).contains("none"));
+    let problem = |members: Vec<RLock>| RedLock::new(members).unwrap_err().problem().to_owned();
+    assert!(problem(Vec::new()).contains("missing"));
     assert!(problem(members(&clients[..2])).contains("two"));
     let again = connect(three.scene.server.url().replace("127.0.0.1", "localhost"), patient()).await;
     let same = vec![clients[0].rlock("a"), clients[1].rlock("a"), again.rlock("b")];

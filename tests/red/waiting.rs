@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::red::{Three, both, red};
-use crate::support::{MS, SECOND, eventually, patient, quiet, soon, timed};
+use crate::support::{MS, SECOND, eventually, fixed, patient, quiet, soon, timed};
 
 /// Guarantees 1 and 8. Five clients and three servers: votes are split, and all clients make progress.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -86,7 +86,7 @@ async fn a_waiter_for_a_majority_sleeps() {
     let (ours, theirs) =
         (three.clients(patient().safety_poll(60 * SECOND)).await, three.clients(patient()).await);
     // With a lease that is not renewed.
-    let guard = three.held_by_all(&mut red(&theirs).lease(60 * SECOND).unwrap()).await;
+    let guard = three.held_by_all(&mut red(&theirs).with(&fixed(60 * SECOND))).await;
     let waiting = tokio::spawn({
         let ours = ours.clone();
         async move { red(&ours).lock().await.unwrap().unlock().await }

@@ -8,7 +8,7 @@ use lockkeeper_testkit::Sentinels;
 use tokio::time::Instant;
 
 use crate::sentinel::{client, end};
-use crate::support::{MS, SECOND, eventually, replicated, within};
+use crate::support::{MS, SECOND, at_most, eventually, fixed, replicated, within};
 
 /// How long after the new master is writable every holder is told. The bar is 500 ms; a busy machine takes longer. The lease is
 /// 30 s, so without the renewals of the switch most holders would be told after several seconds.
@@ -17,11 +17,11 @@ const TOLD: Duration = Duration::from_secs(2);
 async fn hold_one_of_each(locks: &LockClient) -> Vec<LockGuard> {
     vec![
         locks.rlock("watched").lock().await.unwrap(),
-        locks.rlock("leased").lease(300 * SECOND).unwrap().lock().await.unwrap(),
-        locks.rlock("bounded").max_hold(20 * SECOND).unwrap().lock().await.unwrap(),
+        locks.rlock("leased").with(&fixed(300 * SECOND)).lock().await.unwrap(),
+        locks.rlock("bounded").with(&at_most(20 * SECOND)).lock().await.unwrap(),
         locks.fair_lock("fair").lock().await.unwrap(),
         locks.read_write_lock("read").into_read().lock().await.unwrap(),
-        locks.read_write_lock("leased read").into_read().lease(300 * SECOND).unwrap().lock().await.unwrap(),
+        locks.read_write_lock("leased read").into_read().with(&fixed(300 * SECOND)).lock().await.unwrap(),
         locks.read_write_lock("write").into_write().lock().await.unwrap(),
     ]
 }
@@ -31,7 +31,7 @@ async fn hold_one_of_each(locks: &LockClient) -> Vec<LockGuard> {
 async fn holders_that_the_new_master_lacks_are_told_at_once() {
     let mut group = Sentinels::start(SECOND);
     let locks = client(&group).await;
-    let kept = locks.rlock("kept").lease(300 * SECOND).unwrap().lock().await.unwrap();
+    let kept = locks.rlock("kept").with(&fixed(300 * SECOND)).lock().await.unwrap();
     let master = group.master();
     replicated(&group.servers[master], 2).await;
     group.cut_replicas();

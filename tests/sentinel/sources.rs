@@ -8,7 +8,7 @@ use crate::support::{SECOND, eventually, listens, patient, renewed, replicated, 
 
 async fn refusal(source: Source) -> (&'static str, String) {
     match LockClient::connect(source).await {
-        Err(Error::InvalidConfig { field, problem, .. }) => (field, problem),
+        Err(Error::Config(wrong)) => (wrong.field(), wrong.problem().to_owned()),
         other => panic!("{other:?}"),
     }
 }

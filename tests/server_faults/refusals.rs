@@ -7,7 +7,7 @@ use lockkeeper::{BaseLock, Error, LockClient};
 use crate::server_faults::{answers, impatient};
 use crate::support::fixture::Fixture;
 use crate::support::{
-    MS, SECOND, Scene, Server, connect, eventually, patient, renewed, soon, throughout, timed, within,
+    MS, SECOND, Scene, Server, connect, eventually, fixed, patient, renewed, soon, throughout, timed, within,
 };
 use tokio::time::sleep;
 
@@ -249,7 +249,7 @@ async fn a_release_is_repeated_until_the_user_may_log_in_again() {
 async fn a_refused_release_is_repeated_only_until_its_lease_has_ended() {
     let scene = Scene::start();
     let locks = client_of_a_user(&scene).await;
-    let guard = locks.rlock("a").lease(2 * SECOND).unwrap().lock().await.unwrap();
+    let guard = locks.rlock("a").with(&fixed(2 * SECOND)).lock().await.unwrap();
     scene.server.run::<()>(&["ACL", "SETUSER", "u", "-evalsha"]);
     drop(guard);
     sleep(SECOND).await;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lockkeeper::{
-    BaseLock, FairLock, FencedLock, LockClient, LockGuard, MultiLock, Owner, RLock, ReadWriteLock, RedLock,
-    Result,
+    BaseLock, FairLock, FencedLock, LockClient, LockGuard, LockOptions, MultiLock, Owner, RLock,
+    ReadWriteLock, RedLock, Result,
 };
 
 use crate::plan::Kind;
@@ -72,8 +72,8 @@ impl Handle {
             ($lock:expr) => {
                 match term {
                     Term::Renewed => $lock,
-                    Term::Fixed(lease) => $lock.lease(lease).expect("a valid lease"),
-                    Term::AtMost(most) => $lock.max_hold(most).expect("a valid time"),
+                    Term::Fixed(lease) => $lock.with(&fixed(lease)),
+                    Term::AtMost(most) => $lock.with(&at_most(most)),
                 }
             };
         }
@@ -130,8 +130,8 @@ impl Handle {
                     ($lock:expr) => {
                         match term {
                             Term::Renewed => plain(&mut $lock, how).await,
-                            Term::Fixed(lease) => plain(&mut $lock.lease(*lease)?, how).await,
-                            Term::AtMost(most) => plain(&mut $lock.max_hold(*most)?, how).await,
+                            Term::Fixed(lease) => plain(&mut $lock.with(&fixed(*lease)), how).await,
+                            Term::AtMost(most) => plain(&mut $lock.with(&at_most(*most)), how).await,
                         }
                     };
                 }
@@ -152,4 +152,12 @@ async fn plain<L: BaseLock>(lock: &mut L, how: How) -> Result<Option<(LockGuard,
         How::For(time) => lock.try_lock_for(time).await?,
     };
     Ok(guard.map(|guard| (guard, None)))
+}
+
+fn fixed(lease: Duration) -> LockOptions {
+    LockOptions::builder().fixed(lease).build().expect("a valid lease")
+}
+
+fn at_most(most: Duration) -> LockOptions {
+    LockOptions::builder().max_hold(most).build().expect("a valid time")
 }

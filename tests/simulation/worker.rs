@@ -258,9 +258,12 @@ impl Worker {
         let live = guards.iter().filter(|guard| guard.owner_id() == owner && !guard.is_lost()).count();
         let now = self.world.now();
         let leaked = handle.leaked.iter().filter(|until| now < **until).count();
-        if !(live..=live + leaked).contains(&(last.holds() as usize)) {
-            let text =
-                format!("worker {}: holds() is {}, and there are {live} guards", self.number, last.holds());
+        if !(live..=live + leaked).contains(&(last.hold_count() as usize)) {
+            let text = format!(
+                "worker {}: holds() is {}, and there are {live} guards",
+                self.number,
+                last.hold_count()
+            );
             self.world.oracle().violate(now, "b", text);
         }
     }

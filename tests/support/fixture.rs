@@ -1,5 +1,6 @@
 //! The lock types, for tests that are generic over them.
 
+use super::options::{at_least, at_most, fixed};
 use std::time::Duration;
 
 use lockkeeper::{
@@ -61,15 +62,15 @@ macro_rules! fixture {
             }
 
             fn leased(client: &LockClient, name: &str, lease: Duration) -> $lock {
-                client.$method(name).lease(lease).unwrap()
+                client.$method(name).with(&fixed(lease))
             }
 
             fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock {
-                client.$method(name).max_hold(most).unwrap()
+                client.$method(name).with(&at_most(most))
             }
 
             fn kept(client: &LockClient, name: &str, least: Duration) -> $lock {
-                client.$method(name).hold_at_least(least).unwrap()
+                client.$method(name).with(&at_least(least))
             }
         }
 
@@ -79,7 +80,7 @@ macro_rules! fixture {
             }
 
             fn lent_leased(owner: &mut Owner, name: &str, lease: Duration) -> impl BaseLock {
-                owner.$method(name).lease(lease).unwrap()
+                owner.$method(name).with(&fixed(lease))
             }
         }
     };
@@ -113,15 +114,15 @@ macro_rules! read_write_fixture {
             }
 
             fn leased(client: &LockClient, name: &str, lease: Duration) -> $lock {
-                client.read_write_lock(name).$into().lease(lease).unwrap()
+                client.read_write_lock(name).$into().with(&fixed(lease))
             }
 
             fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock {
-                client.read_write_lock(name).max_hold(most).unwrap().$into()
+                client.read_write_lock(name).with(&at_most(most)).$into()
             }
 
             fn kept(client: &LockClient, name: &str, least: Duration) -> $lock {
-                client.read_write_lock(name).hold_at_least(least).unwrap().$into()
+                client.read_write_lock(name).with(&at_least(least)).$into()
             }
         }
 
@@ -131,7 +132,7 @@ macro_rules! read_write_fixture {
             }
 
             fn lent_leased(owner: &mut Owner, name: &str, lease: Duration) -> impl BaseLock {
-                owner.read_write_lock(name).lease(lease).unwrap().$into()
+                owner.read_write_lock(name).with(&fixed(lease)).$into()
             }
         }
     };
@@ -162,15 +163,15 @@ macro_rules! joined_fixture {
             }
 
             fn leased(client: &LockClient, name: &str, lease: Duration) -> $lock {
-                Self::lock(client, name).lease(lease).unwrap()
+                Self::lock(client, name).with(&fixed(lease))
             }
 
             fn bounded(client: &LockClient, name: &str, most: Duration) -> $lock {
-                Self::lock(client, name).max_hold(most).unwrap()
+                Self::lock(client, name).with(&at_most(most))
             }
 
             fn kept(client: &LockClient, name: &str, least: Duration) -> $lock {
-                Self::lock(client, name).hold_at_least(least).unwrap()
+                Self::lock(client, name).with(&at_least(least))
             }
         }
     };

@@ -11,7 +11,7 @@ const SECURED: &str = "rediss://127.0.0.1:1/";
 
 async fn problem(source: Source) -> String {
     match LockClient::connect(source).await {
-        Err(Error::InvalidConfig { field: "certificates", problem, .. }) => problem,
+        Err(Error::Config(wrong)) if wrong.field() == "certificates" => wrong.problem().to_owned(),
         other => panic!("{other:?}"),
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::try_join;
-use lockkeeper::{Error, LockClient, Result};
+use lockkeeper::{Error, LockClient, LockOptions, Result};
 use tokio::time::{Instant, sleep};
 
 use super::finding::Finding;
@@ -46,8 +46,9 @@ pub(super) async fn messages(
 
 /// Returns the time between release and grant. `None`: the waiter was not woken.
 async fn hand_off(holder: &LockClient, waiter: &LockClient, name: &str) -> Result<Option<Duration>> {
-    let Some(guard) = holder.rlock(name).lease(LEASE)?.try_lock_for(LONGEST).await? else { return Ok(None) };
-    let mut next = waiter.rlock(name).lease(LEASE)?;
+    let options = LockOptions::builder().fixed(LEASE).build()?;
+    let Some(guard) = holder.rlock(name).with(&options).try_lock_for(LONGEST).await? else { return Ok(None) };
+    let mut next = waiter.rlock(name).with(&options);
     let waiting = async {
         let granted = next.try_lock_for(PAUSE + LONGEST).await?;
         let at = Instant::now();

@@ -1,45 +1,46 @@
 //! From the options of `run` to a lock that is held.
 
-use lockkeeper::{LockClient, LockGuard};
+use lockkeeper::kind::Kind as LockKind;
+use lockkeeper::{BaseLock, Error, Lock, LockClient, LockGuard, LockOptions};
 
 use crate::args::{Kind, Run};
 use crate::exit::Failure;
 
-/// A lock that was acquired.
-pub(super) struct Held {
-    pub(super) guard: LockGuard,
-    pub(super) token: Option<u64>,
+/// `None`: the lock is busy.
+pub(super) async fn acquire(locks: &LockClient, run: &Run) -> Result<Option<LockGuard>, Failure> {
+    let options = options(run)?;
+    match run.kind {
+        Kind::Rlock => wait(locks.rlock(&run.name), run, &options).await,
+        Kind::Fair => wait(locks.fair_lock(&run.name), run, &options).await,
+        Kind::Read => wait(locks.read_write_lock(&run.name).into_read(), run, &options).await,
+        Kind::Write => wait(locks.read_write_lock(&run.name).into_write(), run, &options).await,
+        Kind::Fenced => wait(locks.fenced_lock(&run.name), run, &options).await,
+    }
 }
 
-/// `None`: the lock is busy.
-pub(super) async fn acquire(locks: &LockClient, run: &Run) -> Result<Option<Held>, Failure> {
-    /// Calls the methods of the type itself: those of `BaseLock` return no token.
-    macro_rules! acquire {
-        ($lock:expr) => {{
-            let mut lock = $lock;
-            if let Some(lease) = run.lease {
-                lock = lock.lease(lease)?;
-            }
-            if let Some(most) = run.max_hold {
-                lock = lock.max_hold(most)?;
-            }
-            if let Some(least) = run.at_least {
-                lock = lock.hold_at_least(least)?;
-            }
-            match (run.only_try, run.wait) {
-                (true, _) => lock.try_lock().await?,
-                (false, Some(wait)) => lock.try_lock_for(wait).await?,
-                (false, None) => Some(lock.lock().await?),
-            }
-        }};
-    }
-    let plain = |guard| Held { guard, token: None };
-    Ok(match run.kind {
-        Kind::Rlock => acquire!(locks.rlock(&run.name)).map(plain),
-        Kind::Fair => acquire!(locks.fair_lock(&run.name)).map(plain),
-        Kind::Read => acquire!(locks.read_write_lock(&run.name).into_read()).map(plain),
-        Kind::Write => acquire!(locks.read_write_lock(&run.name).into_write()).map(plain),
-        Kind::Fenced => acquire!(locks.fenced_lock(&run.name))
-            .map(|guard| Held { token: Some(guard.token().get()), guard: guard.into() }),
+async fn wait<K: LockKind>(
+    lock: Lock<'_, K>,
+    run: &Run,
+    options: &LockOptions,
+) -> Result<Option<LockGuard>, Failure> {
+    let mut lock = lock.with(options);
+    Ok(match (run.only_try, run.wait) {
+        (true, _) => BaseLock::try_lock(&mut lock).await?,
+        (false, Some(wait)) => BaseLock::try_lock_for(&mut lock, wait).await?,
+        (false, None) => Some(BaseLock::lock(&mut lock).await?),
     })
+}
+
+fn options(run: &Run) -> Result<LockOptions, Error> {
+    let mut options = LockOptions::builder();
+    if let Some(lease) = run.lease {
+        options = options.fixed(lease);
+    }
+    if let Some(most) = run.max_hold {
+        options = options.max_hold(most);
+    }
+    if let Some(least) = run.at_least {
+        options = options.min_hold(least);
+    }
+    Ok(options.build()?)
 }

@@ -4,12 +4,12 @@ use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lockkeeper::{Error, LockClient, LockGuard};
+use lockkeeper::{Error, FencingToken, LockClient, LockGuard};
 use nix::sys::signal::Signal;
 use tokio::io::{Stdin, stdin, stdout};
 use tokio::time::{sleep, timeout};
 
-use super::acquire::{Held, acquire};
+use super::acquire::acquire;
 use super::clock::Moment;
 use super::group::Group;
 use super::lines::{Reader, Writer};
@@ -88,7 +88,8 @@ impl Keeper {
     }
 
     /// Reports until when the command may run, until it has ended or must not run any more. False: the lock was lost.
-    async fn hold(&mut self, Held { guard, token }: Held, times: &Times) -> Result<bool, Failure> {
+    async fn hold(&mut self, guard: LockGuard, times: &Times) -> Result<bool, Failure> {
+        let token = guard.token().map(FencingToken::get);
         let mut until = times.until(&guard);
         let owner = guard.owner_id();
         self.reports.send(Report::Held(Hold { until, owner, grace: times.grace, token }));

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::config::text::Text;
 use crate::base::config::{LockConfig, LockConfigBuilder, ShardedMessages};
-use crate::base::error::{Error, Result};
+use crate::base::error::ConfigError;
 
 pub(super) const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -27,7 +27,7 @@ macro_rules! durations {
         }
 
         impl Durations {
-            pub(super) fn check(&self) -> Result<()> {
+            pub(super) fn check(&self) -> Result<(), ConfigError> {
                 $( within(stringify!($field), self.$field, $least, $most)?; )*
                 Ok(())
             }
@@ -82,9 +82,9 @@ macro_rules! durations {
         }
 
         impl TryFrom<Fields> for LockConfig {
-            type Error = Error;
+            type Error = ConfigError;
 
-            fn try_from(fields: Fields) -> Result<Self> {
+            fn try_from(fields: Fields) -> Result<Self, ConfigError> {
                 let mut values = LockConfigBuilder::default();
                 $(
                     if let Some(text) = fields.$field {
@@ -183,10 +183,10 @@ durations! {
     sync_timeout: SECOND, MS, MINUTE;
 }
 
-fn within(field: &'static str, value: Duration, least: Duration, most: Duration) -> Result<()> {
+fn within(field: &'static str, value: Duration, least: Duration, most: Duration) -> Result<(), ConfigError> {
     if (least..=most).contains(&value) {
         return Ok(());
     }
     let [value, least, most] = [value, least, most].map(humantime::format_duration);
-    Err(Error::invalid_config(field, format!("must be from {least} to {most}, not {value}")))
+    Err(ConfigError::new(field, format!("must be from {least} to {most}, not {value}")))
 }

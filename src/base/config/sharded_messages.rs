@@ -1,7 +1,7 @@
 //! How the clients of a cluster tell each other about releases.
 
 use crate::base::config::text::Text;
-use crate::base::error::{Error, Result};
+use crate::base::error::ConfigError;
 
 /// Whether messages stay in their slots of a cluster. Without a cluster, it means nothing.
 ///
@@ -10,7 +10,7 @@ use crate::base::error::{Error, Result};
 /// ```
 /// # use lockkeeper::{LockConfig, ShardedMessages};
 /// let config = LockConfig::builder().sharded_messages(ShardedMessages::Off).build()?;
-/// # Ok::<(), lockkeeper::Error>(())
+/// # Ok::<(), lockkeeper::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -33,11 +33,11 @@ impl ShardedMessages {
         }
     }
 
-    pub(super) fn parse(text: Text) -> Result<Self> {
+    pub(super) fn parse(text: Text) -> Result<Self, ConfigError> {
         let text = text.into_string();
         let found = [Self::Auto, Self::On, Self::Off].into_iter().find(|mode| mode.text() == text);
         found.ok_or_else(|| {
-            Error::invalid_config("sharded_messages", format!("must be `auto`, `on` or `off`, not `{text}`"))
+            ConfigError::new("sharded_messages", format!("must be `auto`, `on` or `off`, not `{text}`"))
         })
     }
 }

@@ -3,7 +3,7 @@
 use crate::base::config::durations::{HOUR, MS};
 use crate::base::config::*;
 
-fn read(json: &str) -> std::result::Result<LockConfig, String> {
+fn read(json: &str) -> Result<LockConfig, String> {
     serde_json::from_str(json).map_err(|error| error.to_string())
 }
 

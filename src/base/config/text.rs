@@ -8,49 +8,52 @@ use std::time::Duration;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::ConfigError;
 
 /// A scalar of any type in a file, as text.
 #[derive(Clone, Debug)]
-pub(super) struct Text(String);
+pub(crate) struct Text(String);
 
 impl Text {
-    pub(super) fn new(text: impl Into<String>) -> Self {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    pub(super) fn into_string(self) -> String {
+    pub(crate) fn into_string(self) -> String {
         self.0
     }
 
-    pub(super) fn duration(self, field: &'static str) -> Result<Duration> {
+    pub(crate) fn duration(self, field: &'static str) -> Result<Duration, ConfigError> {
         let Self(text) = self;
         humantime::parse_duration(&text).map_err(|error| {
-            Error::invalid_config(field, format!("`{text}` is not a duration such as `30s`: {error}"))
+            ConfigError::new(field, format!("`{text}` is not a duration such as `30s`: {error}"))
         })
     }
 
-    pub(super) fn number<T: FromStr<Err = ParseIntError>>(self, field: &'static str) -> Result<T> {
+    pub(crate) fn number<T: FromStr<Err = ParseIntError>>(
+        self,
+        field: &'static str,
+    ) -> Result<T, ConfigError> {
         let Self(text) = self;
         text.parse().map_err(|error: ParseIntError| {
-            Error::invalid_config(field, format!("`{text}` is not a number: {error}"))
+            ConfigError::new(field, format!("`{text}` is not a number: {error}"))
         })
     }
 }
 
 impl Serialize for Text {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0)
     }
 }
 
 impl<'de> Deserialize<'de> for Text {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Scalar;
 
         macro_rules! accept {
             ($($method:ident($type:ty))*) => {
-                $(fn $method<E: de::Error>(self, value: $type) -> std::result::Result<Text, E> {
+                $(fn $method<E: de::Error>(self, value: $type) -> Result<Text, E> {
                     Ok(Text(value.to_string()))
                 })*
             };

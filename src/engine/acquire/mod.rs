@@ -29,7 +29,8 @@ use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter;
 use crate::engine::hold::held::HeldLock;
 use crate::engine::hold::release::PendingRelease;
-use crate::engine::wait::waiter::{Waiter, elapsed};
+use crate::engine::lock_ref::LockRef;
+use crate::engine::wait::waiter::{Waiter, WakeUps, elapsed};
 
 /// How long a call waits for a lock that another owner holds.
 #[derive(Clone, Copy, Debug)]
@@ -40,11 +41,15 @@ pub(crate) enum WaitLimit {
     Forever,
 }
 
+/// Says what wakes the waiters for a member.
+pub(crate) type WakeUpsOf = fn(&LockRef) -> WakeUps<'_>;
+
 /// Acquires the lock. `None`: another owner holds it.
 pub(crate) async fn acquire(
     handle: &mut Handle,
     limit: WaitLimit,
     caller: Caller,
+    wake_ups: WakeUpsOf,
 ) -> Result<Option<HeldLock>> {
     let handle = &*handle;
     handle.check_names()?;
@@ -56,7 +61,7 @@ pub(crate) async fn acquire(
         release_ended(ended, handle, limits).await;
     }
     let long_at = Some(Instant::now() + handle.config().watchdog_lease());
-    let mut call = AcquireCall { handle, members, limits, long_at };
+    let mut call = AcquireCall { handle, members, limits, long_at, wake_ups };
     let mut tries = Tries::new(handle.config().retry_timeout());
     let mut pauses = Pauses::START;
     // A call that waits for longer than a lease perhaps waits for a hold of its own task.
@@ -149,6 +154,7 @@ struct AcquireCall<'a> {
     limits: Option<Deadlines>,
     /// When to report that the call waits, if that was not done yet.
     long_at: Option<Instant>,
+    wake_ups: WakeUpsOf,
 }
 
 impl<'a> AcquireCall<'a> {
@@ -201,12 +207,12 @@ impl<'a> AcquireCall<'a> {
 
     /// Joins the queue for a member. `comes_first`: the call began when nobody waited.
     fn join(&self, member: usize, comes_first: bool) -> (usize, Waiter<'a>) {
-        let engine = &self.handle.members[member].lock.engine;
+        let lock = &*self.handle.members[member].lock;
         let key = self.members.queue_key(member);
         let can_take_handoff = self.handle.can_take_over() || self.handle.can_share();
         let waiting = self.handle.metrics.waiting();
         let manner = (can_take_handoff, comes_first);
-        (member, Waiter::join(&engine.wait_queues, key, manner, &engine.store, &engine.config, waiting))
+        (member, Waiter::join((self.wake_ups)(lock), key, manner, &lock.engine.config, waiting))
     }
 
     /// Leaves the queue for a member after the lock was granted.

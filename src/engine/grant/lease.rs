@@ -1,5 +1,7 @@
 //! The lease that the server counts for a grant, and its renewal.
 
+use std::time::Duration;
+
 use crate::base::clock::Moment;
 use crate::engine::upkeep::scheduler::Slot;
 use crate::telemetry::Renewing;
@@ -14,8 +16,8 @@ pub(crate) struct Lease {
     pub(crate) outlasts: bool,
     /// When it is to be renewed.
     pub(crate) renew_at: Option<Moment>,
-    /// The renewal under way lengthens leases. Otherwise it only restores leases that another client shortened.
-    pub(crate) lengthens: bool,
+    /// The lease that the renewal under way asks for. `None`: it only restores a lease that another client shortened.
+    pub(crate) asked: Option<Duration>,
     pub(crate) slot: Slot,
     pub(crate) renewing: Renewing,
 }

@@ -141,12 +141,16 @@ impl Grant {
         desired.lease.outlasts |= desired.was_held();
         desired.lease.since.get_or_insert(now);
         desired.lease.until = desired.lease.until.max(until);
-        self.schedule_renewal(&mut desired, now);
+        true
+    }
+
+    /// From here on, the watchdog renews the holds that were added.
+    pub(crate) fn begin_renewals(self: &Arc<Self>) {
+        self.schedule_renewal(&mut lock(&self.desired), clock::now());
         if self.is_of_earlier_master() {
-            // The renewals of the switch perhaps came before this hold was scheduled.
+            // The renewals of the switch perhaps came before the hold was scheduled.
             self.lock.engine.renewals.rush();
         }
-        true
     }
 
     /// Removes a hold that was given back: from here on, the lease is not renewed for it.
@@ -595,10 +599,9 @@ impl Grant {
     fn schedule_renewal(self: &Arc<Self>, desired: &mut Desired, now: Moment) {
         let renewals = &self.lock.engine.renewals;
         let (is_shared, is_checked) = (self.is_shared(), self.is_checked());
-        let is_renewed =
-            desired.offers > 0 || desired.holds().any(|(hold, _)| hold.is_watched() || is_checked);
-        if is_renewed {
-            let first = || now.plus(jitter::within(renewals.duty().period(is_shared)));
+        let lease = self.renewed_lease(desired);
+        if lease.is_some() || (is_checked && desired.holds().next().is_some()) {
+            let first = || now.plus(jitter::within(renewals.duty().period(lease, is_shared)));
             desired.lease.renew_at.get_or_insert_with(first);
         } else {
             desired.lease.renew_at = None;
@@ -612,8 +615,11 @@ impl Grant {
         self.is_shared() || self.lock.engine.store.can_switch()
     }
 
-    fn lease_to_renew(&self, desired: &Desired) -> Duration {
-        if desired.lease.lengthens { self.lock.engine.config.watchdog_lease() } else { Duration::ZERO }
+    /// The lease that the watchdog renews: the longest of what the holds want, as a renewal shortens nothing.
+    fn renewed_lease(&self, desired: &Desired) -> Option<Duration> {
+        let usual = self.lock.engine.config.watchdog_lease();
+        let offered = (desired.offers > 0).then_some(usual);
+        desired.holds().filter_map(|(hold, _)| hold.renewed_lease(usual)).chain(offered).max()
     }
 
     /// Renews this grant alone, for one hold, with a lease that the user chose.
@@ -664,14 +670,14 @@ impl Grant {
             return None;
         }
         desired.forget_ended(now);
-        let is_lengthened = desired.offers > 0 || desired.holds().any(|(hold, _)| hold.is_watched());
-        desired.lease.lengthens = is_lengthened;
-        if is_lengthened || (self.is_checked() && desired.holds().next().is_some()) {
+        let lease = self.renewed_lease(&desired);
+        desired.lease.asked = lease;
+        if lease.is_some() || (self.is_checked() && desired.holds().next().is_some()) {
             let first = desired.holds().next().map(|(hold, _)| Arc::clone(hold));
             if let Some(hold) = first {
                 desired.lease.renewing.begins(hold.metrics(), key.0);
             }
-            return Some(self.lease_to_renew(&desired));
+            return Some(lease.unwrap_or_default());
         }
         desired.lease.slot.end();
         self.schedule_renewal(&mut desired, now);
@@ -703,12 +709,12 @@ impl Grant {
     /// The renewal that was sent at `sent` has succeeded. The next one is due at `next`.
     pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, next: Moment) {
         let config = &self.lock.engine.config;
-        let deadline = hold::lease::deadline(sent, config.watchdog_lease(), config.margin());
         let mut desired = lock(&self.desired);
-        let (now, lengthened) = (clock::now(), desired.lease.lengthens);
+        let (now, asked) = (clock::now(), desired.lease.asked);
         desired.lease.slot.end();
         desired.lease.renewing.ends(Renewed::Ok);
-        if lengthened {
+        if let Some(lease) = asked {
+            let deadline = hold::lease::deadline(sent, lease, config.margin());
             desired.lease.until = desired.lease.until.max(deadline);
             for (hold, member) in desired.holds().filter(|(hold, _)| hold.is_watched()) {
                 hold.advance(*member, now, deadline);

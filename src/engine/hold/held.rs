@@ -9,9 +9,10 @@ use tracing::Span;
 use crate::base::clock::{self, Moment};
 use crate::base::error::{Error, LockId, Lost, Result};
 use crate::base::fault::Fault;
+use crate::base::options;
 use crate::engine::gather::vote;
+use crate::engine::grant::Grant;
 use crate::engine::hold::Hold;
-use crate::engine::hold::lease;
 use crate::engine::hold::min_hold::MinHold;
 use crate::engine::hold::release::{MemberHold, PendingRelease};
 use crate::engine::per_member::PerMember;
@@ -19,7 +20,9 @@ use crate::engine::retry::Tries;
 use crate::telemetry::inside;
 
 /// One hold on a lock. Dropping it releases the lock in the background.
-pub(crate) struct HeldLock {
+#[allow(unnameable_types, unreachable_pub, reason = "the sealed part of a public trait takes it")]
+#[allow(missing_debug_implementations, reason = "nobody outside has one")]
+pub struct HeldLock {
     name: Arc<str>,
     hold: Arc<Hold>,
     members: PerMember<MemberHold>,
@@ -35,6 +38,10 @@ impl HeldLock {
         min_hold: Option<Box<MinHold>>,
     ) -> Self {
         Self { name, hold, members, min_hold }
+    }
+
+    pub(crate) fn grants(&self) -> impl Iterator<Item = &Arc<Grant>> {
+        self.members.iter().map(|member| &member.grant)
     }
 
     /// Events about the hold are in this span from here on.
@@ -112,8 +119,8 @@ impl HeldLock {
         if self.is_lost() {
             return lost();
         }
-        let margins = self.members.iter().map(|member| member.grant.lock.engine.config.margin());
-        let lease = lease::parse("lease", lease, margins.max().unwrap_or_default())?;
+        let invalid = |problem| Error::InvalidDuration { argument: "lease", problem };
+        let lease = options::asked_lease(lease).map_err(invalid)?;
         let extends = self.members.iter().map(|member| self.extend_member(member, lease));
         let extended = inside(&self.hold.span(), pin!(vote(extends, self.hold.quorum()))).await;
         if self.is_lost() {
@@ -162,6 +169,7 @@ impl HeldLock {
 }
 
 /// Until when a hold can be relied on, for those who do not keep it. Weak: a hold keeps its client alive.
+#[derive(Clone)]
 pub(crate) struct HoldTimes(Weak<Hold>);
 
 impl HoldTimes {
@@ -173,11 +181,6 @@ impl HoldTimes {
     /// Zero: it is lost, or was given back.
     pub(crate) fn remaining(&self) -> Duration {
         self.0.upgrade().map_or(Duration::ZERO, |hold| hold.deadline().since(clock::now()))
-    }
-
-    /// How long until its longest hold ends. `None`: it was given back, or has no longest hold.
-    pub(crate) fn until_end(&self) -> Option<Duration> {
-        Some(self.0.upgrade()?.ends()?.since(clock::now()))
     }
 }
 

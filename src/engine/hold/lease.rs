@@ -3,19 +3,15 @@
 use std::time::Duration;
 
 use crate::base::clock::Moment;
-use crate::base::error::{Error, Result};
 use crate::engine::per_member::PerMember;
-use crate::protocol::millis;
-
-/// Long enough for every purpose, and short enough that no server overflows.
-const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3_600);
 
 /// Returns the deadline: until when a hold relies on its lease.
 ///
 /// `sent` is a time before the command for this lease was sent. The server counts the lease from a later time, so it still keeps
-/// the lock at this deadline. The margin covers timers that fire late.
+/// the lock at this deadline. The margin covers timers that fire late;
+/// of a lease that is short beside it, it takes a quarter.
 pub(crate) fn deadline(sent: Moment, lease: Duration, margin: Duration) -> Moment {
-    sent.plus(lease).minus(margin.max(lease / 100))
+    sent.plus(lease).minus(margin.max(lease / 100).min(lease / 4))
 }
 
 /// Returns the moment from which fewer than `quorum` members are held.
@@ -26,17 +22,6 @@ pub(crate) fn quorum_deadline(members: impl ExactSizeIterator<Item = Moment>, qu
     let mut deadlines: PerMember<Moment> = members.collect();
     deadlines.sort_unstable_by(|a, b| b.cmp(a));
     deadlines.get(quorum.saturating_sub(1)).copied().unwrap_or(Moment::PAST)
-}
-
-/// Returns a lease in whole milliseconds, the unit of Redis, if it can be held with this margin.
-pub(crate) fn parse(argument: &'static str, lease: Duration, margin: Duration) -> Result<Duration> {
-    let shortest = (4 * margin).max(Duration::from_millis(10));
-    if !(shortest..=LONGEST).contains(&lease) {
-        let [lease, shortest, longest] = [lease, shortest, LONGEST].map(humantime::format_duration);
-        let problem = format!("must be from {shortest} to {longest}, not {lease}");
-        return Err(Error::InvalidDuration { argument, problem });
-    }
-    Ok(Duration::from_millis(millis(lease)))
 }
 
 #[cfg(test)]
@@ -53,7 +38,8 @@ mod tests {
     fn the_deadline_counts_from_sending_and_keeps_the_larger_margin() {
         assert_eq!(deadline(at(1_000), 500 * MS, 10 * MS), at(1_490));
         assert_eq!(deadline(at(1_000), 30_000 * MS, 10 * MS), at(30_700));
-        assert_eq!(deadline(at(0), 5 * MS, 10 * MS), Moment::PAST);
+        assert_eq!(deadline(at(1_000), 20 * MS, 10 * MS), at(1_015), "a quarter at most");
+        assert_eq!(deadline(at(0), Duration::ZERO, 10 * MS), Moment::PAST);
     }
 
     #[test]
@@ -64,14 +50,5 @@ mod tests {
         assert_eq!(quorum_deadline(members(), 3), at(5));
         assert_eq!(quorum_deadline(members(), 4), Moment::PAST);
         assert_eq!(quorum_deadline([at(5), Moment::PAST, at(7)].into_iter(), 3), Moment::PAST);
-    }
-
-    #[test]
-    fn leases_outside_of_the_range_are_refused() {
-        for lease in [Duration::ZERO, Duration::from_nanos(1), 39 * MS, LONGEST + MS, Duration::MAX] {
-            assert!(parse("lease", lease, 10 * MS).is_err(), "{lease:?}");
-        }
-        assert_eq!(parse("lease", Duration::from_micros(40_900), 10 * MS).ok(), Some(40 * MS));
-        assert_eq!(parse("lease", LONGEST, 10 * MS).ok(), Some(LONGEST));
     }
 }

@@ -1,13 +1,12 @@
 //! One hold, and until when it can be relied on.
 //!
-//! A guard has a [`held::HeldLock`]: its [`Hold`], and the grants on which it stands. [`lease`] and [`terms`] say how long a hold lasts, in
-//! pure functions. [`min_hold`] keeps a hold after its guard was given back. [`release`] releases on all servers.
+//! A guard has a [`held::HeldLock`]: its [`Hold`], and the grants on which it stands. [`lease`] says how long a hold lasts, in pure
+//! functions. [`min_hold`] keeps a hold after its guard was given back. [`release`] releases on all servers.
 
 pub(crate) mod held;
 pub(crate) mod lease;
 pub(crate) mod min_hold;
 pub(crate) mod release;
-pub(crate) mod terms;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -51,11 +50,20 @@ pub(crate) struct Hold {
     span: OnceLock<Box<Span>>,
 }
 
+/// What the watchdog renews for a hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Renews {
+    #[default]
+    Nothing,
+    /// The lease of the configuration.
+    Usual,
+    Lease(Duration),
+}
+
 /// How long a hold is to last.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Term {
-    /// The watchdog renews it.
-    pub(crate) is_watched: bool,
+    pub(crate) renews: Renews,
     /// It ends at this moment, even if its lease is renewed.
     pub(crate) ends: Option<Moment>,
     /// Its longest hold is no longer than one lease.
@@ -97,7 +105,16 @@ impl Hold {
     }
 
     pub(crate) const fn is_watched(&self) -> bool {
-        self.term.is_watched
+        !matches!(self.term.renews, Renews::Nothing)
+    }
+
+    /// The lease that the watchdog renews for it. `usual`: that of the configuration.
+    pub(crate) const fn renewed_lease(&self, usual: Duration) -> Option<Duration> {
+        match self.term.renews {
+            Renews::Nothing => None,
+            Renews::Usual => Some(usual),
+            Renews::Lease(lease) => Some(lease),
+        }
     }
 
     /// The moment at which it ends, even if its lease is renewed.
@@ -208,7 +225,7 @@ impl Hold {
             let left = self.deadline().since(soon);
             // Mostly the deadline has moved when the timer fires. If not, the last part of the time is short, so that the timer is exact
             // although its clock and that of the deadline differ a little.
-            let most = if self.term.is_watched { left - left / 8 } else { LOOK };
+            let most = if self.is_watched() { left - left / 8 } else { LOOK };
             tokio::select! {
                 biased;
                 () = lost_notify => {}
@@ -263,7 +280,7 @@ impl Hold {
     fn cause(&self, now: Moment) -> LossCause {
         if self.term.is_bounded || self.term.ends.is_some_and(|ends| ends <= now) {
             LossCause::MaxHold
-        } else if self.term.is_watched {
+        } else if self.is_watched() {
             LossCause::NotRenewed
         } else {
             LossCause::LeaseEnded
@@ -282,7 +299,7 @@ mod tests {
     }
 
     fn held(deadlines: impl IntoIterator<Item = Moment>, quorum: usize, ends: Option<Moment>) -> Hold {
-        let term = Term { is_watched: true, ends, is_bounded: false };
+        let term = Term { renews: Renews::Usual, ends, is_bounded: false };
         Hold::new(deadlines, quorum, term, Subject::default(), telemetry::Held::default())
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -25,6 +26,9 @@ const TICKS: u32 = 16;
 /// After a transient fault, a renewal is retried after the period divided by this.
 const RETRY: u32 = 16;
 
+/// However short a lease is.
+const SHORTEST_TICK: Duration = Duration::from_millis(10);
+
 /// The holds that one command renews.
 type Items = Vec<Arc<Grant>>;
 
@@ -32,21 +36,27 @@ type Items = Vec<Arc<Grant>>;
 pub(crate) struct Renewal {
     store: Arc<Store>,
     lease: Duration,
-    period: Duration,
-    shared_period: Duration,
+    java_watchdog: Duration,
     failures: Limit,
+    /// In nanoseconds: a lock with a lease of its own can make it shorter.
+    tick: AtomicU64,
 }
 
 impl Renewal {
     pub(crate) fn new(store: Arc<Store>, config: &LockConfig) -> Self {
         let lease = config.watchdog_lease();
         let shared_period = lease.min(config.java_watchdog()) / 3;
-        Self { store, lease, period: lease / 3, shared_period, failures: Limit::default() }
+        let tick = AtomicU64::new(nanos(shared_period / TICKS));
+        Self { store, lease, java_watchdog: config.java_watchdog(), failures: Limit::default(), tick }
     }
 
-    /// How often this is renewed.
-    pub(crate) fn period(&self, is_shared: bool) -> Duration {
-        if is_shared { self.shared_period } else { self.period }
+    /// How often a lease is renewed. `None`: that of the configuration. `is_shared`: Java's watchdog can shorten it.
+    pub(crate) fn period(&self, lease: Option<Duration>, is_shared: bool) -> Duration {
+        let lease = lease.unwrap_or(self.lease);
+        if lease < self.lease {
+            self.tick.fetch_min(nanos((lease / 3 / TICKS).max(SHORTEST_TICK)), Ordering::Relaxed);
+        }
+        if is_shared { lease.min(self.java_watchdog) / 3 } else { lease / 3 }
     }
 
     /// Renews, and once again if another server became the master meanwhile: its answer is the one that counts.
@@ -69,7 +79,10 @@ impl Renewal {
         let sent = clock::now();
         let replies = match connection {
             // A silent connection must not cost a lease: there has to be time for another try.
-            Ok(connection) => self.store.run_together(self.lease / 6, &connection, &calls).await,
+            Ok(connection) => {
+                let most = Some(lease).filter(|lease| !lease.is_zero()).unwrap_or(self.lease) / 6;
+                self.store.run_together(most, &connection, &calls).await
+            }
             Err(fault) => calls.iter().map(|_| Err(fault.clone())).collect(),
         };
         let renewed = batches.iter().zip(replies).map(|(items, reply)| parse_renewal(&reply?, items.len()));
@@ -82,18 +95,19 @@ impl Renewal {
         let mut split = Vec::new();
         for (items, result) in batches.into_iter().zip(results) {
             match result {
-                Ok(renewed) => self.renewed(items, sent, renewed),
+                Ok(renewed) => self.renewed(items, lease, sent, renewed),
                 Err(fault) if fault.kind == FaultKind::Split && items.len() > 1 => split.extend(items),
-                Err(fault) => self.failed(items, &fault),
+                Err(fault) => self.failed(items, lease, &fault),
             }
         }
         split
     }
 
-    fn renewed(&self, items: Items, sent: Moment, renewed: Vec<bool>) {
+    fn renewed(&self, items: Items, lease: Duration, sent: Moment, renewed: Vec<bool>) {
         for (item, renewed) in items.into_iter().zip(renewed) {
             if renewed {
-                let next = sent.plus(self.period(item.is_shared()));
+                let next =
+                    sent.plus(self.period(Some(lease).filter(|lease| !lease.is_zero()), item.is_shared()));
                 item.renewed(sent, next);
             } else {
                 item.renewal_found_nothing();
@@ -101,7 +115,7 @@ impl Renewal {
         }
     }
 
-    fn failed(&self, items: Items, fault: &Fault) {
+    fn failed(&self, items: Items, lease: Duration, fault: &Fault) {
         if let Some(unreported) = self.failures.ask() {
             tracing::warn!(
                 %fault, server = &*self.store.address(items[0].lock.route), locks = items.len(), unreported,
@@ -110,7 +124,7 @@ impl Renewal {
         }
         for item in items {
             // A renewal that is refused is not sent more often than one that succeeds.
-            let period = self.period(item.is_shared());
+            let period = self.period(Some(lease).filter(|lease| !lease.is_zero()), item.is_shared());
             let pause = if fault.is_transient() { period / RETRY } else { period };
             item.renewal_failed(clock::now().plus(jitter::around(pause)));
         }
@@ -122,7 +136,7 @@ impl Duty for Renewal {
     type Group = (Arc<str>, &'static str, Duration);
 
     fn tick(&self) -> Duration {
-        self.shared_period / TICKS
+        Duration::from_nanos(self.tick.load(Ordering::Relaxed))
     }
 
     fn ahead(&self) -> Duration {
@@ -139,6 +153,10 @@ impl Duty for Renewal {
         // Each alone goes where its key is.
         join_all(split.into_iter().map(|item| self.serve(lease, vec![vec![item]]))).await;
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// One command renews holds of one slot.

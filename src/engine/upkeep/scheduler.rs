@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::base::clock::{self, Moment};
 use crate::base::jitter;
@@ -56,6 +56,8 @@ struct List<T> {
     due: BTreeMap<Key, Arc<T>>,
     /// Distinguishes items that are due in the same nanosecond.
     next: u64,
+    /// With which the task works.
+    tick: Duration,
     is_resting: bool,
     /// Everything in the list is to be run now.
     is_rushed: bool,
@@ -98,8 +100,15 @@ impl Slot {
 
 impl<D: Duty> Scheduler<D> {
     pub(crate) fn start(duty: D) -> Self {
-        let list =
-            List { due: BTreeMap::new(), next: 0, is_resting: false, is_rushed: false, is_closed: false };
+        let tick = duty.tick();
+        let list = List {
+            due: BTreeMap::new(),
+            next: 0,
+            tick,
+            is_resting: false,
+            is_rushed: false,
+            is_closed: false,
+        };
         let shared = Arc::new(Shared { duty, list: Mutex::new(list), stir: Notify::new() });
         task::spawn(run(Arc::clone(&shared)));
         Self(shared)
@@ -151,7 +160,8 @@ impl<D: Duty> Scheduler<D> {
         if !list.is_closed {
             list.due.insert(key, item);
         }
-        if std::mem::take(&mut list.is_resting) {
+        let is_shorter = std::mem::replace(&mut list.tick, self.0.duty.tick()) > list.tick;
+        if std::mem::take(&mut list.is_resting) || is_shorter {
             self.0.stir.notify_one();
         }
         key
@@ -221,13 +231,14 @@ impl<D: Duty> Shared<D> {
 }
 
 async fn run<D: Duty>(shared: Arc<Shared<D>>) {
-    let mut ticks = interval(shared.duty.tick());
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last = Instant::now();
     let mut running = FuturesUnordered::new();
     loop {
         tokio::select! {
             biased;
-            _ = ticks.tick() => {
+            // Not an interval: what was added meanwhile can have made the tick shorter.
+            () = sleep_until(last + shared.duty.tick()) => {
+                last = Instant::now();
                 let due = shared.take_due(clock::now());
                 running.extend(shared.batches(due).into_iter().map(|batch| shared.run(batch, None)));
                 if running.is_empty() {

@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 use tokio::time::sleep;
 
 use super::machine::{self, Effects, Next, Rules, Ticket, Wakes};
+use super::waiter::WakeUps;
 use crate::base::clock::{self, Moment};
 use crate::base::config::LockConfig;
 use crate::base::fault::Fault;
@@ -295,7 +296,7 @@ impl WaitQueue {
         ticket: Ticket,
         by: Option<Moment>,
         waker: &Waker,
-        (queues, store): (&WaitQueues, &Store),
+        WakeUps { queues, messages }: WakeUps<'_>,
     ) -> Option<Moment> {
         let mut state = lock(&self.state);
         match state.machine.next(ticket, by, clock::now(), jitter::around) {
@@ -304,7 +305,7 @@ impl WaitQueue {
                 state.wakers.insert(ticket, waker.clone());
                 drop(state);
                 if subscribes {
-                    queues.subscribe(self, store);
+                    queues.subscribe(self, messages);
                 }
                 Some(until)
             }

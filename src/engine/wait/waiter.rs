@@ -24,12 +24,20 @@ const TICK: Duration = Duration::from_millis(1);
 /// Longer than any wait.
 const LONG: Duration = Duration::from_secs(3_600);
 
+/// What wakes a waiter.
+#[derive(Clone, Copy)]
+pub(crate) struct WakeUps<'a> {
+    /// Where the waiters of this client wake each other.
+    pub(crate) queues: &'a WaitQueues,
+    /// The server's messages about releases.
+    pub(crate) messages: &'a Store,
+}
+
 /// An entry in a wait queue. Dropping it leaves the queue.
 pub(crate) struct Waiter<'a> {
-    queues: &'a WaitQueues,
+    wake_ups: WakeUps<'a>,
     queue: Arc<WaitQueue>,
     ticket: Ticket,
-    store: &'a Store,
     config: &'a LockConfig,
     /// The lease with which it leaves with the lock.
     granted: Option<Duration>,
@@ -41,15 +49,14 @@ pub(crate) struct Waiter<'a> {
 impl<'a> Waiter<'a> {
     /// Joins a queue: at its end, or in front if its call began when nobody waited.
     pub(crate) fn join(
-        queues: &'a WaitQueues,
+        wake_ups: WakeUps<'a>,
         key: QueueKey,
         (can_take_handoff, comes_first): (bool, bool),
-        store: &'a Store,
         config: &'a LockConfig,
         waiting: Waiting<'a>,
     ) -> Self {
-        let (queue, ticket) = queues.enter(key, config, can_take_handoff, comes_first);
-        Self { queues, queue, ticket, store, config, granted: None, can_take_handoff, waiting }
+        let (queue, ticket) = wake_ups.queues.enter(key, config, can_take_handoff, comes_first);
+        Self { wake_ups, queue, ticket, config, granted: None, can_take_handoff, waiting }
     }
 
     /// Whether this channel wakes the waiter. A waiter with a place on the server has a channel of its own.
@@ -60,8 +67,8 @@ impl<'a> Waiter<'a> {
     /// Waits until it is time to attempt, or to take a hold that is offered. In front, it does not wait longer than `most`.
     pub(crate) async fn next(&mut self, most: Option<Duration>) {
         let by = most.map(|most| clock::now().plus(most));
-        let (queue, connections) = (&self.queue, (self.queues, self.store));
-        let poll = |context: &Context<'_>| queue.poll(self.ticket, by, context.waker(), connections);
+        let (queue, wake_ups) = (&self.queue, self.wake_ups);
+        let poll = |context: &Context<'_>| queue.poll(self.ticket, by, context.waker(), wake_ups);
         // Most calls do not wait, and need no timer.
         if poll_fn(|context| Poll::Ready(poll(context))).await.is_none() {
             return;
@@ -159,7 +166,7 @@ impl<'a> Waiter<'a> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let (ticket, granted) = (self.ticket, self.granted);
-        self.queues.leave(&self.queue, ticket, self.store, |machine| match granted {
+        self.wake_ups.queues.leave(&self.queue, ticket, self.wake_ups.messages, |machine| match granted {
             Some(lease) => machine.leaves_with_lock(ticket, lease, clock::now()),
             None => machine.leaves(ticket),
         });

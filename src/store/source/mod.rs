@@ -25,7 +25,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::base::config::LockConfig;
 use crate::base::credentials::Credentials;
-use crate::base::error::Error;
+use crate::base::error::ConfigError;
 use crate::store::connection::StreamDial;
 use crate::store::error::SourceError;
 use crate::store::topology::Group;
@@ -152,7 +152,7 @@ impl Source {
     /// The credentials are for the servers that keep the locks. Sentinels have their own, in their URLs.
     ///
     /// A pool authenticates its connections itself: with a [`Pool`], `connect` fails with
-    /// [`InvalidConfig`](crate::Error::InvalidConfig).
+    /// [`Config`](crate::Error::Config).
     ///
     /// ```no_run
     /// # use lockkeeper::{Credentials, LockClient, Source};
@@ -173,7 +173,7 @@ impl Source {
     /// addresses must begin with `rediss://`. Sentinels may have no TLS; the certificates are also for those that do.
     ///
     /// Certificates that cannot be read, another kind of address, a pool, and streams, which set up TLS themselves, are
-    /// [`InvalidConfig`](crate::Error::InvalidConfig) when the client connects. So are certificates that client and server do not
+    /// [`Config`](crate::Error::Config) when the client connects. So are certificates that client and server do not
     /// accept from each other.
     ///
     /// ```no_run
@@ -229,7 +229,7 @@ impl Source {
     ///
     /// The constructor cannot fail. An error of `connector` is a fault like that of any unreachable server: the client tries again,
     /// and calls return [`Unreachable`](crate::Error::Unreachable) after `retry_timeout`. A panic of `connector` is such an error, too.
-    /// With `Source::with_certificates`, `connect` fails with [`InvalidConfig`](crate::Error::InvalidConfig): `connector` sets up TLS
+    /// With `Source::with_certificates`, `connect` fails with [`Config`](crate::Error::Config): `connector` sets up TLS
     /// itself.
     ///
     /// # Cancel safety
@@ -272,12 +272,12 @@ impl Source {
 }
 
 impl TryFrom<Fields> for Source {
-    type Error = Error;
+    type Error = ConfigError;
 
-    fn try_from(fields: Fields) -> Result<Self, Error> {
+    fn try_from(fields: Fields) -> Result<Self, ConfigError> {
         let read = fields.read();
         let (origin, certificates) =
-            read.map_err(|SourceError { field, problem }| Error::invalid_config(field, problem))?;
+            read.map_err(|SourceError { field, problem }| ConfigError::new(field, problem))?;
         Ok(Self { origin, credentials: None, certificates })
     }
 }

@@ -5,7 +5,7 @@ use lockkeeper::{LockClient, LockConfig, LockGuard, ReadWriteLock};
 use super::found::{Ear, HOLDS, delete_what_java_leaves, state};
 use crate::Java;
 use crate::java::Actor;
-use crate::support::{LIMIT, SECOND, Scene};
+use crate::support::{LIMIT, SECOND, Scene, fixed};
 
 /// A step of an owner that has both locks of one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +127,7 @@ async fn the_differences_of_a_read_write_lock_are_the_listed_ones() {
     reader.lock_for("a", 60 * SECOND).await.unwrap();
     let mut owner = locks.owner();
     let outer = owner.read_write_lock("a").read().lock().await.unwrap();
-    let inner = owner.read_write_lock("a").lease(60 * SECOND).unwrap().read().lock().await.unwrap();
+    let inner = owner.read_write_lock("a").with(&fixed(60 * SECOND)).read().lock().await.unwrap();
     let keys = |scene: &Scene| {
         let mut keys: Vec<String> = scene.server.run(&["KEYS", &format!("*{HOLDS}*")]);
         keys.sort_unstable();

@@ -18,7 +18,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use lockkeeper::{LockClient, LockGuard};
+use lockkeeper::{LockClient, LockGuard, LockOptions};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -44,19 +44,21 @@ const PATIENCE: Duration = Duration::from_secs(5);
 struct App {
     locks: LockClient,
     metrics: PrometheusHandle,
+    orders: LockOptions,
+    reports: LockOptions,
 }
 
 type Answer = Result<&'static str, StatusCode>;
 
 async fn order(State(app): State<App>) -> Answer {
-    let lock = app.locks.rlock("lock:example:order:42").group("orders");
-    let held = lock.map_err(failed)?.try_lock_for(PATIENCE).await.map_err(failed)?;
+    let mut lock = app.locks.rlock("lock:example:order:42").with(&app.orders);
+    let held = lock.try_lock_for(PATIENCE).await.map_err(failed)?;
     work(held).await
 }
 
 async fn report(State(app): State<App>) -> Answer {
-    let lock = app.locks.fair_lock("lock:example:report:7").group("reports");
-    let held = lock.map_err(failed)?.try_lock_for(PATIENCE).await.map_err(failed)?;
+    let mut lock = app.locks.fair_lock("lock:example:report:7").with(&app.reports);
+    let held = lock.try_lock_for(PATIENCE).await.map_err(failed)?;
     work(held).await
 }
 
@@ -90,7 +92,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     });
     let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".into());
-    let app = App { locks: LockClient::connect(url).await?, metrics: metrics_handle };
+    let group = |name| LockOptions::builder().group(name).build();
+    let app = App {
+        locks: LockClient::connect(url).await?,
+        metrics: metrics_handle,
+        orders: group("orders")?,
+        reports: group("reports")?,
+    };
 
     let fixed = env::args().nth(1);
     let listener = TcpListener::bind(fixed.as_deref().unwrap_or("127.0.0.1:0")).await?;

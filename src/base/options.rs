@@ -1,0 +1,390 @@
+//! The options of one lock. No I/O and no clock.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::config::text::Text;
+use crate::base::error::ConfigError;
+
+/// The shortest lease that a watchdog can renew, as for `watchdog_lease`.
+const SHORTEST_RENEWED: Duration = Duration::from_millis(100);
+
+/// Shorter than this, the margin leaves nothing.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+/// Long enough for every purpose, and short enough that no server overflows.
+pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3_600);
+
+const LONGEST_GROUP: usize = 64;
+
+/// How a lock is held: its lease, its longest and shortest hold, and its group in metrics. `LockOptions` that exist are valid.
+///
+/// Build them once, with [`builder`](Self::builder) or with serde, and give them to each handle with [`Lock::with`](crate::Lock::with).
+/// Without options, the watchdog renews the lease of the configuration until the guard is released.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use lockkeeper::LockOptions;
+/// let jobs: LockOptions = toml::from_str(r#"
+///     renewed = "5s"
+///     max_hold = "10m"
+/// "#)?;
+/// let same = LockOptions::builder().renewed(Duration::from_secs(5)).max_hold(Duration::from_secs(600)).build()?;
+/// assert_eq!(jobs, same);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Fields", try_from = "Fields")]
+pub struct LockOptions(LockOptionsBuilder);
+
+/// Builds [`LockOptions`].
+///
+/// ```
+/// # use std::time::Duration;
+/// # use lockkeeper::LockOptions;
+/// let options = LockOptions::builder().fixed(Duration::from_secs(60)).group("reports").build()?;
+/// # Ok::<(), lockkeeper::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct LockOptionsBuilder {
+    terms: Terms,
+    group: Option<Cow<'static, str>>,
+}
+
+/// How long the holds of a handle last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) lease: Lease,
+    /// The longest hold, however the lease is renewed.
+    pub(crate) max_hold: Option<Duration>,
+    /// The lock stays held for so long.
+    pub(crate) min_hold: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Lease {
+    /// The watchdog renews that of the configuration.
+    #[default]
+    Usual,
+    /// The watchdog renews this one.
+    Renewed(Duration),
+    /// Nobody renews it.
+    Fixed(Duration),
+}
+
+impl LockOptions {
+    /// Begins with the default options.
+    ///
+    /// ```
+    /// # use lockkeeper::LockOptions;
+    /// assert_eq!(LockOptions::builder().build()?, LockOptions::default());
+    /// # Ok::<(), lockkeeper::ConfigError>(())
+    /// ```
+    pub fn builder() -> LockOptionsBuilder {
+        LockOptionsBuilder::default()
+    }
+
+    pub(crate) const fn terms(&self) -> Terms {
+        self.0.terms
+    }
+
+    pub(crate) const fn group(&self) -> Option<&Cow<'static, str>> {
+        self.0.group.as_ref()
+    }
+}
+
+impl LockOptionsBuilder {
+    /// Sets the lease that the watchdog renews, instead of `watchdog_lease` of the configuration. From 100 ms to ten years.
+    ///
+    /// A shorter one frees the lock of a dead process sooner, and a short pause or outage costs a live process its lock. Such a lock is
+    /// not passed on within a client ([`pass_time`](crate::LockConfigBuilder::pass_time)), and its read holds are not shared.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper::LockOptions;
+    /// // If a worker dies, another one continues after five seconds.
+    /// let jobs = LockOptions::builder().renewed(Duration::from_secs(5)).build()?;
+    /// # Ok::<(), lockkeeper::ConfigError>(())
+    /// ```
+    pub const fn renewed(mut self, lease: Duration) -> Self {
+        self.terms.lease = Lease::Renewed(lease);
+        self
+    }
+
+    /// Sets a fixed lease: the lock is not renewed, and is lost at the end of the lease. From 10 ms to ten years.
+    ///
+    /// [`extend`](crate::LockGuard::extend) makes it longer.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper::LockOptions;
+    /// let minute = LockOptions::builder().fixed(Duration::from_secs(60)).build()?;
+    /// # Ok::<(), lockkeeper::ConfigError>(())
+    /// ```
+    pub const fn fixed(mut self, lease: Duration) -> Self {
+        self.terms.lease = Lease::Fixed(lease);
+        self
+    }
+
+    /// Sets the longest hold: the watchdog renews the lock, but no longer than this. Then the hold is lost, and the lock is released.
+    /// From 10 ms to ten years.
+    ///
+    /// Use this for work that can hang.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper::LockOptions;
+    /// let report = LockOptions::builder().max_hold(Duration::from_secs(600)).build()?;
+    /// # Ok::<(), lockkeeper::ConfigError>(())
+    /// ```
+    pub const fn max_hold(mut self, most: Duration) -> Self {
+        self.terms.max_hold = Some(most);
+        self
+    }
+
+    /// Sets the shortest hold: the lock stays held for this time after it was acquired, also if the guard is released or dropped before.
+    /// From 10 ms to ten years, and no longer than a fixed lease or the longest hold.
+    ///
+    /// With [`try_lock`](crate::Lock::try_lock), this runs a job once for each tick of a schedule: the replicas whose clocks are late
+    /// find the lock held, although the job has ended. The time should be longer than the clocks differ, and shorter than the pause
+    /// between two ticks.
+    ///
+    /// [`unlock`](crate::LockGuard::unlock) returns at once then. The client releases the lock when the time is over. Until then, this
+    /// owner is refused like any other. If the process dies, the lock ends with its lease, which is never shorter than this time. A
+    /// [`shutdown`](crate::LockClient::shutdown) waits for the time if half of `retry_timeout` is enough; otherwise it leaves the lock to
+    /// its lease.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use lockkeeper::LockOptions;
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let once = LockOptions::builder().min_hold(Duration::from_secs(20)).build()?;
+    /// let mut tick = locks.rlock("lock:cron:report").with(&once);
+    /// if let Some(guard) = tick.try_lock().await? {
+    ///     // … the job, on one replica …
+    ///     guard.unlock().await?; // and no other replica runs it for 20 s
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub const fn min_hold(mut self, least: Duration) -> Self {
+        self.terms.min_hold = Some(least);
+        self
+    }
+
+    /// Sets the group: the label `group` of the lock's metrics, from 1 to 64 bytes. Without the feature `metrics`, it has no effect.
+    ///
+    /// Use a few fixed names, such as one for each kind of job. Each is a series of its own in the metrics, for as long as the client
+    /// lives.
+    ///
+    /// ```
+    /// # use lockkeeper::LockOptions;
+    /// let orders = LockOptions::builder().group("orders").build()?;
+    /// # Ok::<(), lockkeeper::ConfigError>(())
+    /// ```
+    pub fn group(mut self, group: impl Into<Cow<'static, str>>) -> Self {
+        self.group = Some(group.into());
+        self
+    }
+
+    /// Checks the options.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] names the first option that is outside of its range, or that contradicts another one.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper::LockOptions;
+    /// let error = LockOptions::builder().fixed(Duration::ZERO).build().unwrap_err();
+    /// assert_eq!(error.field(), "fixed");
+    /// ```
+    pub fn build(mut self) -> Result<LockOptions, ConfigError> {
+        self.terms = self.terms.parse()?;
+        let problem = match self.group.as_ref().map_or(1, |group| group.len()) {
+            0 => "is empty",
+            1..=LONGEST_GROUP => return Ok(LockOptions(self)),
+            _ => "is longer than 64 bytes",
+        };
+        Err(ConfigError::new("group", problem))
+    }
+}
+
+impl Terms {
+    /// Whether the watchdog renews the usual lease, and ends with the release.
+    pub(crate) fn are_usual(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The lease that an attempt asks for.
+    pub(crate) fn first_lease(&self, usual: Duration) -> Duration {
+        let (Lease::Renewed(lease) | Lease::Fixed(lease)) = self.lease else { return self.bound(usual) };
+        self.bound(lease)
+    }
+
+    fn bound(&self, lease: Duration) -> Duration {
+        // If this process dies, the server keeps the lock for the shortest hold.
+        let lease = self.min_hold.map_or(lease, |least| least.max(lease));
+        self.max_hold.map_or(lease, |most| most.min(lease))
+    }
+
+    /// In whole milliseconds, the unit of Redis. Refuses what cannot be held, and what contradicts itself.
+    fn parse(self) -> Result<Self, ConfigError> {
+        let lease = match self.lease {
+            Lease::Usual => Lease::Usual,
+            Lease::Renewed(lease) => Lease::Renewed(within("renewed", lease, SHORTEST_RENEWED)?),
+            Lease::Fixed(lease) => Lease::Fixed(within("fixed", lease, SHORTEST)?),
+        };
+        let parse =
+            |field, time: Option<Duration>| time.map(|time| within(field, time, SHORTEST)).transpose();
+        let parsed = Self {
+            lease,
+            max_hold: parse("max_hold", self.max_hold)?,
+            min_hold: parse("min_hold", self.min_hold)?,
+        };
+        let fixed = if let Lease::Fixed(lease) = lease { Some(lease) } else { None };
+        match (parsed.min_hold, [fixed, parsed.max_hold].into_iter().flatten().min()) {
+            (Some(least), Some(most)) if least > most => {
+                let [least, most] = [least, most].map(humantime::format_duration);
+                let problem = format!("is {least}, but `fixed` or `max_hold` ends the hold after {most}");
+                Err(ConfigError::new("min_hold", problem))
+            }
+            _ => Ok(parsed),
+        }
+    }
+}
+
+fn within(field: &'static str, time: Duration, shortest: Duration) -> Result<Duration, ConfigError> {
+    whole_millis(time, shortest).map_err(|problem| ConfigError::new(field, problem))
+}
+
+/// Returns a lease in whole milliseconds, or what is wrong with it.
+pub(crate) fn whole_millis(lease: Duration, shortest: Duration) -> Result<Duration, String> {
+    if (shortest..=LONGEST).contains(&lease) {
+        return Ok(Duration::from_millis(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)));
+    }
+    let [lease, shortest, longest] = [lease, shortest, LONGEST].map(humantime::format_duration);
+    Err(format!("must be from {shortest} to {longest}, not {lease}"))
+}
+
+/// A lease that a call asks for.
+pub(crate) fn asked_lease(lease: Duration) -> Result<Duration, String> {
+    whole_millis(lease, SHORTEST)
+}
+
+/// The options as they are in a file. All values are text, so that an error can name the field.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Fields {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    renewed: Option<Text>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fixed: Option<Text>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_hold: Option<Text>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_hold: Option<Text>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<Text>,
+}
+
+impl From<LockOptions> for Fields {
+    fn from(LockOptions(LockOptionsBuilder { terms, group }): LockOptions) -> Self {
+        let text = |time: Duration| Text::new(humantime::format_duration(time).to_string());
+        let (renewed, fixed) = match terms.lease {
+            Lease::Usual => (None, None),
+            Lease::Renewed(lease) => (Some(text(lease)), None),
+            Lease::Fixed(lease) => (None, Some(text(lease))),
+        };
+        let group = group.map(|group| Text::new(group.into_owned()));
+        Self { renewed, fixed, max_hold: terms.max_hold.map(text), min_hold: terms.min_hold.map(text), group }
+    }
+}
+
+impl TryFrom<Fields> for LockOptions {
+    type Error = ConfigError;
+
+    fn try_from(fields: Fields) -> Result<Self, ConfigError> {
+        let time = |field, text: Option<Text>| text.map(|text: Text| text.duration(field)).transpose();
+        let lease = match (time("renewed", fields.renewed)?, time("fixed", fields.fixed)?) {
+            (None, None) => Lease::Usual,
+            (Some(lease), None) => Lease::Renewed(lease),
+            (None, Some(lease)) => Lease::Fixed(lease),
+            (Some(_), Some(_)) => return Err(ConfigError::new("fixed", "contradicts `renewed`")),
+        };
+        let (max_hold, min_hold) = (time("max_hold", fields.max_hold)?, time("min_hold", fields.min_hold)?);
+        let group = fields.group.map(|group| Cow::Owned(group.into_string()));
+        LockOptionsBuilder { terms: Terms { lease, max_hold, min_hold }, group }.build()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn the_first_lease_covers_the_shortest_hold_and_not_more_than_the_longest() {
+        let terms = |lease: Option<u32>, max_hold: Option<u32>, min_hold: Option<u32>| {
+            let lease = lease.map_or(Lease::Usual, |lease| Lease::Fixed(lease * SECOND));
+            let [max_hold, min_hold] = [max_hold, min_hold].map(|time| time.map(|time| time * SECOND));
+            Terms { lease, max_hold, min_hold }.first_lease(30 * SECOND).as_secs()
+        };
+        assert_eq!(terms(None, None, None), 30);
+        assert_eq!(terms(None, None, Some(5)), 30);
+        assert_eq!(terms(None, None, Some(90)), 90);
+        assert_eq!(terms(None, Some(100), Some(90)), 90);
+        assert_eq!(terms(None, Some(20), Some(10)), 20);
+        assert_eq!(terms(Some(60), None, Some(50)), 60);
+    }
+
+    #[test]
+    fn what_cannot_be_held_is_refused_with_the_name_of_the_option() {
+        let build = LockOptions::builder;
+        let day = 24 * 3_600 * SECOND;
+        for (builder, field) in [
+            (build().renewed(Duration::from_millis(99)), "renewed"),
+            (build().fixed(Duration::from_millis(9)), "fixed"),
+            (build().fixed(Duration::MAX), "fixed"),
+            (build().max_hold(Duration::ZERO), "max_hold"),
+            (build().min_hold(5 * 366 * 24 * 3_600 * 3 * SECOND), "min_hold"),
+            (build().fixed(SECOND).min_hold(2 * SECOND), "min_hold"),
+            (build().max_hold(SECOND).min_hold(2 * SECOND), "min_hold"),
+            (build().group(""), "group"),
+            (build().group("g".repeat(65)), "group"),
+        ] {
+            assert_eq!(builder.clone().build().map_err(|error| error.field()), Err(field), "{builder:?}");
+        }
+        for builder in [
+            build().renewed(SECOND).min_hold(day),
+            build().fixed(LONGEST).min_hold(LONGEST),
+            build().group("g".repeat(64)),
+        ] {
+            builder.build().expect("valid");
+        }
+    }
+
+    #[test]
+    fn a_file_has_the_same_options_and_refuses_what_it_does_not_know() {
+        let options = LockOptions::builder()
+            .renewed(5 * SECOND)
+            .max_hold(60 * SECOND)
+            .group("a")
+            .build()
+            .expect("valid");
+        let text = serde_json::to_string(&options).expect("serde");
+        assert_eq!(text, r#"{"renewed":"5s","max_hold":"1m","group":"a"}"#);
+        assert_eq!(serde_json::from_str::<LockOptions>(&text).expect("serde"), options);
+        for (text, said) in [
+            (r#"{"renewed":"1s","fixed":"1s"}"#, "`fixed` contradicts `renewed`"),
+            (r#"{"fixed":7}"#, "`fixed`"),
+            (r#"{"lease":"1s"}"#, "unknown field `lease`"),
+        ] {
+            let error = serde_json::from_str::<LockOptions>(text).expect_err("refused").to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The options of one lock, and work that runs while a lock is held.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lockkeeper::{BaseLock, Error, LockConfig};
+use tokio::time::{Instant, sleep};
+
+use crate::support::fixture::{Fixture, for_each_lock};
+use crate::support::{LIMIT, MS, SECOND, Scene, eventually, grouped, patient, renewing, soon};
+
+/// How long the server keeps a lock, in milliseconds.
+fn left(scene: &Scene, key: &str) -> i64 {
+    scene.server.run(&["PTTL", key])
+}
+
+/// The watchdog of the client renews 30 s; this lock has a second.
+#[tokio::test]
+async fn a_lease_of_its_own_is_renewed_beside_that_of_the_client() {
+    let scene = Scene::start();
+    let locks = scene.client_with(LockConfig::builder()).await;
+    let usual = locks.rlock("usual").lock().await.unwrap();
+    let mut own = locks.rlock("own").with(&renewing(SECOND));
+    let guard = own.lock().await.unwrap();
+    assert!(left(&scene, "own") <= 1_000 && left(&scene, "usual") > 20_000);
+    let start = Instant::now();
+    while start.elapsed() < 4 * SECOND {
+        assert!(!guard.is_lost() && guard.remaining() <= SECOND);
+        assert!((1..=1_000).contains(&left(&scene, "own")), "it is renewed, to a second");
+        sleep(20 * MS).await;
+    }
+    guard.unlock().await.unwrap();
+    usual.unlock().await.unwrap();
+    drop((own, locks));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_lock_with_a_short_lease_is_free_soon_after_its_client_is_gone() {
+    let scene = Scene::start();
+    let (ours, theirs) = (scene.client_with(LockConfig::builder()).await, scene.client().await);
+    let guard = ours.rlock("a").with(&renewing(500 * MS)).lock().await.unwrap();
+    let start = Instant::now();
+    guard.leak(); // as a dead process leaves it
+    let next = soon(theirs.rlock("a").lock()).await.unwrap();
+    assert!(start.elapsed() < 5 * SECOND, "{:?}", start.elapsed());
+    next.unlock().await.unwrap();
+    drop((ours, theirs));
+    scene.end().await;
+}
+
+/// A hold of the same owner with the lease of the client makes the lease longer, and never shorter again.
+#[tokio::test]
+async fn the_longest_lease_of_an_owner_is_renewed() {
+    let scene = Scene::start();
+    let locks = scene.client_with(LockConfig::builder()).await;
+    let mut owner = locks.owner();
+    let outer = owner.rlock("a").with(&renewing(SECOND)).lock().await.unwrap();
+    let inner = owner.rlock("a").lock().await.unwrap();
+    assert!(left(&scene, "a") > 20_000);
+    eventually("the outer hold has the lease, too", || outer.remaining(), |&left| left > 20 * SECOND).await;
+    inner.unlock().await.unwrap();
+    assert!(left(&scene, "a") > 20_000, "a release shortens nothing");
+    outer.unlock().await.unwrap();
+    drop((owner, locks));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn options_replace_those_before() {
+    let scene = Scene::start();
+    let locks = scene.client_with(LockConfig::builder()).await;
+    let lock = locks.rlock("a").with(&renewing(SECOND));
+    let guard = lock.with(&grouped("orders")).lock().await.unwrap();
+    assert!(left(&scene, "a") > 20_000, "the lease is that of the client again");
+    guard.unlock().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+// --- run ---------------------------------------------------------------------------------------------------------------
+
+async fn run_protects_its_work<F: Fixture>() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let lock = || F::lock(&locks, "a");
+    let (mut one, other) = (lock(), lock());
+    let seen = one.lock().await.unwrap();
+    seen.unlock().await.unwrap();
+    let busy = async {
+        assert!(other.is_locked().await.unwrap());
+        7
+    };
+    assert_eq!(one.run(busy).await.unwrap(), 7);
+    assert!(!other.is_locked().await.unwrap(), "released when `run` returns");
+    drop((one, other, locks));
+    scene.end().await;
+}
+
+for_each_lock! { run_protects_its_work }
+
+#[tokio::test]
+async fn a_busy_lock_runs_nothing() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let guard = locks.rlock("a").lock().await.unwrap();
+    let ran = AtomicBool::new(false);
+    let work = || async { ran.store(true, Ordering::Relaxed) };
+    let mut lock = locks.rlock("a");
+    assert!(lock.try_run(work()).await.unwrap().is_none());
+    assert!(lock.try_run_for(50 * MS, work()).await.unwrap().is_none());
+    assert!(!ran.load(Ordering::Relaxed));
+    guard.unlock().await.unwrap();
+    assert!(lock.try_run(work()).await.unwrap().is_some());
+    assert!(lock.try_run_for(SECOND, work()).await.unwrap().is_some());
+    drop((lock, locks));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn an_error_says_whether_the_work_was_unprotected() {
+    let scene = Scene::start();
+    let locks = scene.client_with(patient().watchdog_lease(SECOND)).await;
+    let mut lock = locks.rlock("a");
+    let lost = lock.run(async {
+        scene.server.run::<()>(&["DEL", "a"]);
+        sleep(LIMIT).await;
+    });
+    let error = soon(lost).await.unwrap_err();
+    assert!(matches!(error, Error::Lost(_)) && error.work_was_unprotected(), "{error:?}");
+
+    let removed = lock.run(async { scene.server.run::<()>(&["DEL", "a"]) });
+    let error = removed.await.unwrap_err();
+    assert!(matches!(error, Error::NotHeld(_)) && error.work_was_unprotected(), "{error:?}");
+
+    let error = locks.rlock("").run(async { panic!("it has no lock") }).await.unwrap_err();
+    assert!(matches!(error, Error::InvalidName { .. }) && !error.work_was_unprotected(), "{error:?}");
+    drop((lock, locks));
+    scene.end().await;
+}
+
+/// If only the release fails, the work was protected, so its result counts.
+#[tokio::test]
+async fn a_release_that_fails_costs_no_result() {
+    let scene = Scene::start();
+    let locks = scene.client_with(patient().retry_timeout(100 * MS)).await;
+    let mut lock = locks.rlock("a");
+    let done = lock.run(async {
+        scene.server.run::<()>(&["ACL", "SETUSER", "default", "-evalsha", "-eval"]);
+        7
+    });
+    assert_eq!(soon(done).await.unwrap(), 7);
+    scene.server.run::<()>(&["ACL", "SETUSER", "default", "+evalsha", "+eval"]);
+    eventually("released in the background", || left(&scene, "a"), |&left| left == -2).await;
+    drop((lock, locks));
+    scene.end().await;
+}
