@@ -5,8 +5,8 @@
 //! 30 s takes no time.
 //!
 //! ```text
-//! cargo test --features memory --example testing    # needs no server
-//! cargo run --features memory --example testing     # uses the Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
+//! cargo test --features paused-clock --example testing    # needs no server
+//! cargo run --features paused-clock --example testing     # uses the Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
 //! ```
 
 use std::env;
@@ -60,14 +60,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 #[cfg(test)]
 mod tests {
-    use lockkeeper::memory::{Data, MemoryServer};
+    use lockkeeper::Source;
+    use lockkeeper_memory::{Data, MemoryServer};
 
     use super::*;
 
     const LOCK: &str = "lock:example:orders:42";
 
     async fn instance(server: &MemoryServer) -> Shipping {
-        Shipping { locks: LockClient::connect(server).await.unwrap(), work: WORK }
+        let locks = LockClient::connect(Source::stream(server.connector())).await.unwrap();
+        Shipping { locks, work: WORK }
     }
 
     #[tokio::test(start_paused = true)]

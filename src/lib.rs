@@ -6,8 +6,6 @@ mod base;
 mod engine;
 pub mod leader;
 mod locks;
-#[cfg(feature = "memory")]
-pub mod memory;
 mod protocol;
 mod store;
 mod telemetry;
@@ -18,6 +16,9 @@ pub use base::config::{LockConfig, LockConfigBuilder, ShardedMessages};
 pub use base::credentials::Credentials;
 pub use base::error::{Cause, ConfigError, Error, LockId, Lost, Result};
 pub use base::options::{LockOptions, LockOptionsBuilder};
+#[cfg(feature = "__simulation")]
+#[doc(hidden)]
+pub use base::process::Process;
 pub use base::token::FencingToken;
 pub use locks::guard::{FencedGuard, HoldWatch, LockGuard};
 pub use locks::info::{Holder, ListedLock, LockInfo, LockKind, RemainingLease, ServerInfo};
@@ -53,7 +54,7 @@ pub mod guide {
     pub mod pitfalls {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/redisson.md"))]
     pub mod redisson {}
-    #[cfg(any(not(doctest), feature = "memory"))] // other pages link to it
+    #[cfg(any(not(doctest), feature = "paused-clock"))] // other pages link to it
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/testing.md"))]
     pub mod testing {}
 }

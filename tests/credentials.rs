@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::support::events::Events;
 use crate::support::{SECOND, Scene, eventually, patient, renewed, soon};
 use lockkeeper::{Credentials, Error, LockClient, Source};
+use tokio::net::TcpStream;
 
 /// The rights that docs/operations.md grants for every lock.
 const FEWEST: &str = "~shop:* &redisson_lock__channel:* +evalsha +eval +hello +ping +select +exists \
@@ -27,8 +28,8 @@ fn connections(scene: &Scene) -> BTreeSet<(String, String)> {
     all.filter(|(user, _)| user != "default").collect()
 }
 
-async fn client(scene: &Scene, credentials: &Credentials) -> LockClient {
-    let source = Source::url(scene.server.url()).with_credentials(credentials);
+async fn client(source: Source, credentials: &Credentials) -> LockClient {
+    let source = source.with_credentials(credentials);
     let config = patient().watchdog_lease(3 * SECOND).name_prefix("shop:").build().unwrap();
     soon(LockClient::connect_with(source, config)).await.unwrap()
 }
@@ -36,10 +37,30 @@ async fn client(scene: &Scene, credentials: &Credentials) -> LockClient {
 #[tokio::test]
 async fn new_credentials_reach_every_connection_while_locks_are_held_and_waiters_wait() {
     let scene = Scene::start();
+    let source = Source::url(scene.server.url());
+    new_credentials_reach_every_connection(scene, source).await;
+}
+
+#[tokio::test]
+async fn new_credentials_reach_every_stream_while_locks_are_held_and_waiters_wait() {
+    let scene = Scene::start();
+    let source = streams(&scene);
+    new_credentials_reach_every_connection(scene, source).await;
+}
+
+fn streams(scene: &Scene) -> Source {
+    let port = scene.server.port();
+    Source::stream(move || async move {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+        stream.set_nodelay(true).map(|()| stream)
+    })
+}
+
+async fn new_credentials_reach_every_connection(scene: Scene, source: Source) {
     add_user(&scene, "old", "first");
     add_user(&scene, "new", "second");
     let credentials = Credentials::new("old", "first");
-    let locks = client(&scene, &credentials).await;
+    let locks = client(source, &credentials).await;
     let names: Vec<String> = (0..20).map(|number| number.to_string()).collect();
     let mut guards = Vec::new();
     for name in &names {
@@ -85,7 +106,7 @@ async fn a_refusal_of_new_credentials_is_reported_and_ends_nothing() {
     let _collecting = events.collect();
     add_user(&scene, "app", "right");
     let credentials = Credentials::new("app", "right");
-    let locks = client(&scene, &credentials).await;
+    let locks = client(Source::url(scene.server.url()), &credentials).await;
     let guard = locks.rlock("a").lock().await.unwrap();
     credentials.set("app", "mistaken");
     events.tell("the server refuses the new credentials").await;
@@ -122,6 +143,7 @@ async fn sources_of_every_kind_connect() {
         redis::Client::open(url.as_str()).unwrap().into(),
         config.into(),
         pooled.into(),
+        streams(&scene),
         toml::from_str(&file).unwrap(),
     ];
     for source in sources {

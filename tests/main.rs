@@ -45,6 +45,7 @@ mod server_faults;
 mod shared_reads;
 mod shutdown;
 mod spans;
+mod streams;
 mod sync_replicas;
 mod tls;
 mod tls_provider;

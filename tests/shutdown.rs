@@ -1,7 +1,9 @@
 //! Shutting a client down: what `shutdown` waits for, and what is left on the server when every call has ended.
 
-use lockkeeper::{BaseLock, Error, LockConfig};
 use std::time::Duration;
+
+use lockkeeper::{BaseLock, Error, LockClient, LockConfig, Source};
+use lockkeeper_memory::MemoryServer;
 
 use crate::support::fixture::{Fixture, for_each_lock};
 use crate::support::{Faults, MS, SECOND, Scene, connect, eventually, patient, poll_until, soon, timed};
@@ -215,13 +217,13 @@ async fn shutdown_without_retries_still_waits_for_an_answer() {
 
 /// Guarantee 11. A late copy of the first attempt can still arrive. The next call of the handle asks for the undo again, while it is
 /// repeated.
-#[cfg(feature = "memory")]
 #[tokio::test(start_paused = true)]
 async fn shutdown_waits_once_for_late_copies_of_an_attempt_whose_undo_was_asked_for_twice() {
-    let server = lockkeeper::memory::MemoryServer::new();
+    let server = MemoryServer::new();
     // Enough for one wait, and too short for two.
     let config = LockConfig::builder().command_timeout(500 * MS).retry_timeout(1_500 * MS).connections(1);
-    let locks = lockkeeper::LockClient::connect_with(&server, config.build().unwrap()).await.unwrap();
+    let source = Source::stream(server.connector());
+    let locks = LockClient::connect_with(source, config.build().unwrap()).await.unwrap();
     let mut lock = locks.rlock("a");
     server.hold(true);
     assert!(lock.try_lock_for(10 * MS).await.is_err());

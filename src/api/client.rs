@@ -55,32 +55,6 @@ impl LockClient {
         Self::connect_with(source, LockConfig::default()).await
     }
 
-    /// Starts a server in this process and connects to it. For tests, with the feature `memory`.
-    ///
-    /// To make faults, or to connect more than one client, start a [`MemoryServer`](crate::memory::MemoryServer).
-    ///
-    /// # Errors
-    ///
-    /// A fault, if this process is stopped for longer than `command_timeout`.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future leaves nothing behind.
-    ///
-    /// ```
-    /// # use lockkeeper::LockClient;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> lockkeeper::Result<()> {
-    /// let locks = LockClient::in_memory().await?;
-    /// let guard = locks.rlock("lock:orders:42").lock().await?;
-    /// guard.unlock().await?;
-    /// # Ok(()) }
-    /// ```
-    #[cfg(feature = "memory")]
-    pub async fn in_memory() -> Result<Self> {
-        Self::connect(&crate::memory::MemoryServer::new()).await
-    }
-
     /// Connects to a server. Asks the server.
     ///
     /// The call tries once, or for as long as `start_timeout` says.
@@ -318,22 +292,22 @@ impl fmt::Debug for LockClient {
     }
 }
 
-#[cfg(all(test, feature = "memory"))]
+#[cfg(all(test, feature = "__simulation"))]
 mod tests {
     use std::time::Duration;
 
+    use lockkeeper_memory::MemoryServer;
     use tokio::time::timeout;
 
     use super::*;
     use crate::base::clock::{self, Moment, ProcessClock};
     use crate::base::options::LockOptions;
-    use crate::memory::MemoryServer;
 
     /// Timers stop while the host is suspended, and the clock of the leases does not.
     #[tokio::test(start_paused = true)]
     async fn a_loss_during_a_suspend_is_reported_within_a_second() {
         let server = MemoryServer::new();
-        let locks = LockClient::connect(&server).await.unwrap();
+        let locks = LockClient::connect(Source::stream(server.connector())).await.unwrap();
         let minute = LockOptions::builder().fixed(Duration::from_secs(60)).build().unwrap();
         let (mut renewed, mut fixed) = (locks.rlock("a"), locks.rlock("b").with(&minute));
         let guards = [renewed.lock().await.unwrap(), fixed.lock().await.unwrap()];

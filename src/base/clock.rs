@@ -41,15 +41,21 @@ fn nanos(time: Duration) -> u64 {
 
 /// The time, never zero.
 pub(crate) fn now() -> Moment {
-    #[cfg(feature = "memory")]
+    #[cfg(feature = "__simulation")]
+    if let Some(now) = process_clock::now() {
+        return now;
+    }
+    #[cfg(feature = "paused-clock")]
     if let Some(now) = virtual_time::now() {
         return now;
     }
     real_now()
 }
 
-#[cfg(feature = "memory")]
-pub(crate) use virtual_time::{ProcessClock, WallClock, follow_tokio};
+#[cfg(feature = "__simulation")]
+pub(crate) use process_clock::ProcessClock;
+#[cfg(feature = "paused-clock")]
+pub(crate) use virtual_time::follow_tokio;
 
 #[cfg(unix)]
 fn real_now() -> Moment {
@@ -76,12 +82,11 @@ fn real_now() -> Moment {
     Moment(nanos(START.elapsed()).max(1))
 }
 
-/// Clocks that follow tokio's, which a test can pause and advance.
-#[cfg(feature = "memory")]
+/// A clock that follows tokio's, which a test can pause and advance.
+#[cfg(feature = "paused-clock")]
 mod virtual_time {
     use std::cell::Cell;
     use std::sync::LazyLock;
-    use std::time::{Duration, SystemTime};
 
     use tokio::runtime::{Handle, RuntimeFlavor};
     use tokio::time::Instant;
@@ -91,9 +96,6 @@ mod virtual_time {
     thread_local! {
         /// Whether this thread's time is tokio's.
         static FOLLOWS: Cell<bool> = const { Cell::new(false) };
-
-        /// The clock of the simulated process that runs.
-        static OF_PROCESS: Cell<Option<ProcessClock>> = const { Cell::new(None) };
     }
 
     /// One point of time, by both clocks. While tokio's clock is not paused, the two clocks differ only by the time of suspends.
@@ -109,9 +111,6 @@ mod virtual_time {
     }
 
     pub(super) fn now() -> Option<Moment> {
-        if let Some(clock) = OF_PROCESS.get() {
-            return Some(clock.now());
-        }
         FOLLOWS.get().then(|| {
             let (now, (anchor, moment)) = (Instant::now().into_std(), *ANCHOR);
             let now = moment
@@ -119,6 +118,26 @@ mod virtual_time {
                 .minus(anchor.saturating_duration_since(now));
             Moment(now.as_nanos().max(1))
         })
+    }
+}
+
+/// The clocks of simulated processes, which drift.
+#[cfg(feature = "__simulation")]
+mod process_clock {
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::Moment;
+
+    thread_local! {
+        /// The clock of the simulated process that runs.
+        static OF_PROCESS: Cell<Option<ProcessClock>> = const { Cell::new(None) };
+    }
+
+    pub(super) fn now() -> Option<Moment> {
+        OF_PROCESS.get().map(ProcessClock::now)
     }
 
     /// The clock of a simulated process.
@@ -150,28 +169,6 @@ mod virtual_time {
             let now = self.at_start.plus(elapsed);
             let now = if self.drift < 0 { now.minus(drift) } else { now.plus(drift) };
             Moment(now.as_nanos().max(1))
-        }
-    }
-
-    /// The time since 1970, which passes as tokio's clock does.
-    pub(crate) struct WallClock {
-        at_start: Duration,
-        start: Instant,
-    }
-
-    impl WallClock {
-        pub(crate) fn start() -> Self {
-            let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-            Self::start_at(since_1970.unwrap_or_default())
-        }
-
-        /// Starts at a time since 1970.
-        pub(crate) fn start_at(at_start: Duration) -> Self {
-            Self { at_start, start: Instant::now() }
-        }
-
-        pub(crate) fn now(&self) -> Duration {
-            self.at_start + self.start.elapsed()
         }
     }
 }

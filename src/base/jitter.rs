@@ -16,7 +16,7 @@ pub(crate) fn around(time: Duration) -> Duration {
 
 /// Makes the id of a client. In a simulation it follows from the seed.
 pub(crate) fn new_id() -> Uuid {
-    #[cfg(feature = "memory")]
+    #[cfg(feature = "__simulation")]
     if crate::base::process::current().is_some() {
         return uuid::Builder::from_random_bytes(fastrand::u128(..).to_be_bytes()).into_uuid();
     }

@@ -7,7 +7,7 @@ pub(crate) mod error;
 pub(crate) mod fault;
 pub(crate) mod jitter;
 pub(crate) mod options;
-#[cfg(feature = "memory")]
+#[cfg(feature = "__simulation")]
 pub(crate) mod process;
 pub(crate) mod sync;
 pub(crate) mod task;

@@ -16,7 +16,7 @@ use crate::base::sync::lock;
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use lockkeeper::memory::Process;
+/// # use lockkeeper::Process;
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {
 /// assert_eq!(Process::new(Duration::ZERO, 0).run(async { 1 }).await, 1);
@@ -52,7 +52,7 @@ impl Process {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use lockkeeper::memory::Process;
+    /// # use lockkeeper::Process;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// let process = Process::new(Duration::from_secs(60), -500);
@@ -69,7 +69,7 @@ impl Process {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use lockkeeper::memory::Process;
+    /// # use lockkeeper::Process;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// let process = Process::new(Duration::ZERO, 0);
@@ -85,7 +85,7 @@ impl Process {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use lockkeeper::memory::Process;
+    /// # use lockkeeper::Process;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// assert_eq!(Process::new(Duration::ZERO, 0).enter(|| 1), 1);
@@ -101,7 +101,7 @@ impl Process {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use lockkeeper::memory::Process;
+    /// # use lockkeeper::Process;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// Process::new(Duration::ZERO, 0).stop();
@@ -116,7 +116,7 @@ impl Process {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use lockkeeper::memory::Process;
+    /// # use lockkeeper::Process;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// Process::new(Duration::ZERO, 0).go_on();
@@ -135,7 +135,7 @@ impl Process {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use lockkeeper::memory::Process;
+    /// # use lockkeeper::Process;
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() {
     /// Process::new(Duration::ZERO, 0).kill();
@@ -147,7 +147,19 @@ impl Process {
     }
 
     /// Whether it can be polled. If it is stopped, it is woken when it continues.
-    pub(crate) fn is_running(&self, context: &Context<'_>) -> bool {
+    ///
+    /// ```
+    /// # use std::task::{Context, Waker};
+    /// # use std::time::Duration;
+    /// # use lockkeeper::Process;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let process = Process::new(Duration::ZERO, 0);
+    /// assert!(process.is_running(&Context::from_waker(Waker::noop())));
+    /// # }
+    /// ```
+    #[doc(hidden)]
+    pub fn is_running(&self, context: &Context<'_>) -> bool {
         let mut state = lock(&self.0.state);
         if state.is_stopped && !state.is_killed {
             state.wakers.push(context.waker().clone());

@@ -19,11 +19,6 @@ pub(crate) struct Watched<T> {
 }
 
 impl<T: Copy> Watched<T> {
-    #[cfg(feature = "memory")]
-    pub(crate) const fn new(value: T) -> Self {
-        Self { value: Mutex::new(value), changed: Notify::const_new() }
-    }
-
     pub(crate) fn get(&self) -> T {
         *lock(&self.value)
     }

@@ -4,7 +4,7 @@
 //! # How it works
 //!
 //! A [`Store`] owns a [`Topology`], which knows the master of each slot, and the [`Subscriptions`]. It is the same for a single
-//! server, a Sentinel group, a cluster and the in-memory server: a single server is a topology whose map never changes.
+//! server, a Sentinel group and a cluster: a single server is a topology whose map never changes.
 //!
 //! Imports between the folders run downwards only:
 //!

@@ -8,7 +8,7 @@ use std::env;
 use std::thread;
 use std::time::Duration;
 
-use lockkeeper::memory::MemoryServer;
+use lockkeeper_memory::MemoryServer;
 use lockkeeper_testkit::Server;
 use tokio::time::advance;
 

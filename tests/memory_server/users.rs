@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::support::fixed;
-use lockkeeper::memory::{Data, MemoryServer};
-use lockkeeper::{Error, LockClient, LockConfig, MultiLock};
+use lockkeeper::{Error, LockClient, LockConfig, MultiLock, Source};
+use lockkeeper_memory::{Data, MemoryServer};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, advance, sleep, timeout};
 
@@ -13,14 +13,18 @@ const SECOND: Duration = Duration::from_secs(1);
 
 async fn start() -> (MemoryServer, LockClient) {
     let server = MemoryServer::new();
-    let locks = LockClient::connect(&server).await.unwrap();
+    let locks = connect(&server).await;
     (server, locks)
+}
+
+async fn connect(server: &MemoryServer) -> LockClient {
+    LockClient::connect(Source::stream(server.connector())).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_lock_stops_the_work() {
     let server = MemoryServer::new();
-    let locks = LockClient::connect(&server).await.unwrap();
+    let locks = LockClient::connect(Source::stream(server.connector())).await.unwrap();
     let guard = locks.rlock("lock:orders:42").lock().await.unwrap();
     server.expire("lock:orders:42");
     assert!(guard.run(sleep(60 * SECOND)).await.is_err());
@@ -29,7 +33,7 @@ async fn a_lost_lock_stops_the_work() {
 #[tokio::test]
 async fn two_clients_exclude_each_other_on_the_real_clock() {
     let (server, locks) = start().await;
-    let others = LockClient::connect(&server).await.unwrap();
+    let others = connect(&server).await;
     let guard = locks.rlock(KEY).lock().await.unwrap();
     assert!(others.rlock(KEY).try_lock().await.unwrap().is_none());
     let mut waiting = others.rlock(KEY);
@@ -54,7 +58,8 @@ async fn many_tasks_on_many_threads_lose_no_update() {
             let (server, patient) = (server.clone(), patient.clone());
             let counter = std::sync::Arc::clone(&counter);
             tokio::spawn(async move {
-                let locks = LockClient::connect_with(&server, patient).await.unwrap();
+                let locks =
+                    LockClient::connect_with(Source::stream(server.connector()), patient).await.unwrap();
                 for _ in 0..10 {
                     let guard = locks.rlock(KEY).lock().await.unwrap();
                     let before = counter.load(std::sync::atomic::Ordering::Relaxed);
@@ -73,7 +78,7 @@ async fn many_tasks_on_many_threads_lose_no_update() {
 
 #[tokio::test(start_paused = true)]
 async fn every_type_of_lock_works() {
-    let locks = LockClient::in_memory().await.unwrap();
+    let locks = connect(&MemoryServer::new()).await;
     locks.fair_lock("fair").check().await.unwrap();
     locks.fenced_lock("fenced").check().await.unwrap();
     locks.read_write_lock("cache").into_write().check().await.unwrap();
@@ -106,7 +111,7 @@ async fn a_lost_read_lock_is_lost_and_its_writers_acquire() {
 
 #[tokio::test(start_paused = true)]
 async fn hours_pass_at_once_and_the_lock_is_renewed() {
-    let locks = LockClient::in_memory().await.unwrap();
+    let locks = connect(&MemoryServer::new()).await;
     let guard = locks.rlock(KEY).lock().await.unwrap();
     let real = std::time::Instant::now();
     sleep(12 * 3_600 * SECOND).await;
@@ -117,7 +122,7 @@ async fn hours_pass_at_once_and_the_lock_is_renewed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_fixed_lease_ends_on_the_paused_clock() {
-    let locks = LockClient::in_memory().await.unwrap();
+    let locks = connect(&MemoryServer::new()).await;
     let guard = locks.rlock(KEY).with(&fixed(10 * SECOND)).lock().await.unwrap();
     advance(9 * SECOND).await;
     assert!(!guard.is_lost());
@@ -168,7 +173,7 @@ async fn a_stopped_server_is_an_error_and_a_start_ends_it() {
     let (server, locks) = start().await;
     server.stop();
     assert!(locks.rlock(KEY).lock().await.unwrap_err().is_transient());
-    assert!(LockClient::connect(&server).await.is_err());
+    assert!(LockClient::connect(Source::stream(server.connector())).await.is_err());
     server.start(Data::Kept);
     locks.rlock(KEY).lock().await.unwrap().unlock().await.unwrap();
 }
@@ -176,7 +181,7 @@ async fn a_stopped_server_is_an_error_and_a_start_ends_it() {
 #[tokio::test(start_paused = true)]
 async fn a_restart_that_loses_data_lets_two_in_and_one_is_told() {
     let (server, locks) = start().await;
-    let others = LockClient::connect(&server).await.unwrap();
+    let others = connect(&server).await;
     let first = locks.rlock(KEY).lock().await.unwrap();
     server.start(Data::Lost);
     let second = others.rlock(KEY).lock().await.unwrap();
@@ -190,7 +195,7 @@ async fn a_restart_that_loses_data_lets_two_in_and_one_is_told() {
 async fn a_waiter_is_woken_by_a_message_and_not_by_a_poll() {
     let server = MemoryServer::new();
     let config = LockConfig::builder().safety_poll(3_600 * SECOND).build().unwrap();
-    let locks = LockClient::connect_with(&server, config).await.unwrap();
+    let locks = LockClient::connect_with(Source::stream(server.connector()), config).await.unwrap();
     let guard = locks.rlock(KEY).lock().await.unwrap();
     let mut waiting = locks.rlock(KEY);
     let start = Instant::now();
@@ -262,7 +267,7 @@ fn a_server_outlives_the_runtimes_that_use_it() {
     for _ in 0..2 {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let locks = LockClient::connect(&server).await.unwrap();
+            let locks = connect(&server).await;
             let guard = locks.rlock(KEY).lock().await.unwrap();
             guard.unlock().await.unwrap();
         });

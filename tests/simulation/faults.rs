@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use lockkeeper::memory::{Data, Network};
+use lockkeeper_memory::{Data, Network};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 

@@ -8,6 +8,7 @@ mod mutants;
 mod oracle;
 mod out_of_turn;
 mod plan;
+mod process_stream;
 mod queue;
 mod run;
 mod seeds;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lockkeeper::memory::MemoryServer;
+use lockkeeper_memory::MemoryServer;
 use serde::Deserialize;
 
 #[derive(Deserialize)]

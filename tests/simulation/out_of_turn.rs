@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use lockkeeper::memory::{MemoryServer, Network};
-use lockkeeper::{LockClient, LockConfig, RLock};
+use lockkeeper::{LockClient, LockConfig, RLock, Source};
+use lockkeeper_memory::{MemoryServer, Network};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -52,8 +52,11 @@ async fn all_waiters_get_the_lock(
         .connections(1)
         .build()
         .expect("valid");
-    let holder = LockClient::connect_with(&server, config.clone()).await.expect("a server in memory");
-    let locks = LockClient::connect_with(&network, config).await.expect("a server in memory");
+    let connect = async |server: &MemoryServer| {
+        let source = Source::stream(server.connector());
+        LockClient::connect_with(source, config.clone()).await.expect("a server in memory")
+    };
+    let (holder, locks) = (connect(&server).await, connect(&network).await);
     let guard = holder.rlock(NAME).lock().await.expect("the lock is free");
     let mut waiting = JoinSet::new();
     for _ in 0..WAITERS {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lockkeeper::memory::MemoryServer;
+use lockkeeper_memory::MemoryServer;
 
 use crate::mutants::Mutant;
 use crate::plan::{Kind, Mode, Options, Plan};

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lockkeeper::LockClient;
-use lockkeeper::memory::{MemoryServer, Network, Process};
+use lockkeeper::{LockClient, Process};
+use lockkeeper_memory::{MemoryServer, Network};
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -17,6 +17,7 @@ use crate::faults;
 use crate::locks::Claim;
 use crate::oracle::Oracle;
 use crate::plan::{Plan, SECOND};
+use crate::process_stream;
 use crate::worker::Worker;
 
 /// Workers end what they do within this time.
@@ -159,15 +160,16 @@ impl World {
 
     async fn connect(&self, process: usize) -> Vec<LockClient> {
         let config = self.plan.config().build().expect("valid");
-        let networks = self.networks[process].clone();
-        let connecting = async move {
+        let (process, networks) = (&self.processes[process], &self.networks[process]);
+        let connecting = async {
             let mut clients = Vec::new();
-            for network in &networks {
-                clients.push(LockClient::connect_with(network, config.clone()).await.expect("no fault yet"));
+            for network in networks {
+                let source = process_stream::source(network, process);
+                clients.push(LockClient::connect_with(source, config.clone()).await.expect("no fault yet"));
             }
             clients
         };
-        self.processes[process].run(connecting).await
+        process.run(connecting).await
     }
 
     pub fn now(&self) -> Duration {

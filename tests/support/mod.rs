@@ -18,7 +18,6 @@ pub mod load;
 pub mod options;
 pub mod sentinel;
 pub mod sources;
-#[cfg(feature = "memory")]
 pub mod store;
 pub mod waiter;
 
@@ -36,13 +35,10 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_test::task::Spawn;
 
 pub use child::Child;
-#[cfg(not(feature = "memory"))]
-pub use lockkeeper_testkit::Server;
 pub use lockkeeper_testkit::lua::hash as script_hash;
 pub use lockkeeper_testkit::{Commands, Faults, Proxy, ReservedPort, lua};
 pub use options::{at_least, at_most, fixed, grouped, renewing};
 pub use sentinel::Sentinel;
-#[cfg(feature = "memory")]
 pub use store::Server;
 pub use waiter::{waiter, woken_by_message};
 
@@ -155,16 +151,13 @@ pub fn source(url: &str) -> Source {
     if Way::wanted() == Way::Cluster {
         return Source::cluster([url]);
     }
-    #[cfg(feature = "memory")]
-    return store::source(url);
-    #[cfg(not(feature = "memory"))]
-    url.into()
+    store::source(url)
 }
 
 /// Returns the address of a test's server, given its URL, as the errors of a client state it.
 pub fn address(url: &str) -> String {
     if url.starts_with("memory:") {
-        "memory"
+        "the server of a stream"
     } else {
         url.trim_start_matches("redis://").trim_end_matches('/')
     }

@@ -1,4 +1,4 @@
-//! The server of a test: a real one, or with the feature `memory` and `LOCKKEEPER_STORE=memory` one in this process. With
+//! The server of a test: a real one, or with `LOCKKEEPER_STORE=memory` one in this process. With
 //! `LOCKKEEPER_SOURCE=cluster`, a real one that is a cluster by itself.
 //!
 //! With the in-memory server, the clock is paused, so that nothing takes time, if the runtime of the test can be
@@ -11,7 +11,7 @@ use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use lockkeeper::Source;
-use lockkeeper::memory::{Data, MemoryServer};
+use lockkeeper_memory::{Data, MemoryServer};
 use lockkeeper_testkit::{Commands, Server as RealServer};
 use redis::{Connection, FromRedisValue, RedisError, Value};
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -39,7 +39,8 @@ pub fn is_memory() -> bool {
 
 /// What a client connects to, by its URL.
 pub fn source(url: &str) -> Source {
-    IN_MEMORY.lock().unwrap().get(url).map_or_else(|| url.into(), Source::from)
+    let servers = IN_MEMORY.lock().unwrap();
+    servers.get(url).map_or_else(|| url.into(), |server| Source::stream(server.connector()))
 }
 
 /// Once in each runtime.

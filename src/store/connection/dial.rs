@@ -6,53 +6,60 @@ use deadpool_redis::{Connection as Pooled, Pool, PoolError};
 use futures_util::FutureExt;
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{FromRedisValue, RedisResult, cmd};
+use tokio::sync::watch;
 
 use super::endpoint::Endpoint;
+use super::stream::StreamDial;
 use super::topology_link::RunId;
 use super::wire;
+use crate::base::credentials::Login;
 use crate::base::fault::{Fault, FaultKind, Sent};
-#[cfg(feature = "memory")]
-use crate::memory::MemoryServer;
 
 /// Makes the connections for commands.
 #[derive(Clone)]
 pub(crate) enum CommandDial {
     Endpoint(Box<Endpoint>),
-    #[cfg(feature = "memory")]
-    Memory(MemoryServer),
     Pool(Pool),
+    Stream(StreamDial),
 }
 
 impl CommandDial {
     pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, Fault> {
         match self {
             Self::Endpoint(endpoint) => connect_to_master(endpoint).await,
-            #[cfg(feature = "memory")]
-            Self::Memory(server) => memory::commands(server).await.map_err(wire::connect_fault),
             Self::Pool(pool) => match pool.get().await {
                 Ok(connection) => Ok(Pooled::take(connection)),
                 Err(PoolError::Backend(error)) => Err(wire::connect_fault(error)),
                 Err(error) => Err(Fault::new(FaultKind::Unreachable, Sent::No, error)),
             },
+            Self::Stream(stream) => stream.commands().await.map_err(wire::connect_fault),
         }
     }
 
-    /// The id of the run of the server to which a connection leads. `None`: this user has no right to ask, or the server is in this
-    /// process.
+    /// The id of the run of the server to which a connection leads. `None`: this user has no right to ask, or the application
+    /// opens the connections.
     pub(crate) async fn run_id(&self, connection: &mut MultiplexedConnection) -> Option<RunId> {
-        #[cfg(feature = "memory")]
-        if matches!(self, Self::Memory(_)) {
+        if matches!(self, Self::Stream(_)) {
             return None;
         }
         let info = wire::send(connection, cmd("INFO").arg("server")).await.ok()?;
         wire::info_fact(&String::from_redis_value(info).ok()?, "run_id")
     }
 
-    /// `None`: only a pool knows how to connect, or the server is in this process.
+    /// `None`: only the application knows how to connect.
     pub(crate) fn endpoint(&self) -> Option<&Endpoint> {
         match self {
             Self::Endpoint(endpoint) => Some(endpoint),
             _ => None,
+        }
+    }
+
+    /// The changes of the credentials, if they can change.
+    pub(crate) fn logins(&self) -> Option<watch::Receiver<Login>> {
+        match self {
+            Self::Endpoint(endpoint) => endpoint.logins(),
+            Self::Pool(_) => None,
+            Self::Stream(stream) => stream.logins(),
         }
     }
 }
@@ -84,48 +91,30 @@ pub(crate) async fn connect_to_master(endpoint: &Endpoint) -> Result<Multiplexed
 #[derive(Clone)]
 pub(crate) enum MessageDial {
     Endpoint(Box<Endpoint>),
-    #[cfg(feature = "memory")]
-    Memory(MemoryServer),
+    Stream(StreamDial),
 }
 
 impl MessageDial {
     pub(crate) async fn connect(&self) -> RedisResult<PubSub> {
         match self {
             Self::Endpoint(endpoint) => endpoint.messages().await,
-            #[cfg(feature = "memory")]
-            Self::Memory(server) => memory::messages(server).await,
+            Self::Stream(stream) => stream.messages().await,
         }
     }
 
-    /// `None`: the server is in this process.
+    /// `None`: only the application knows how to connect.
     pub(crate) fn endpoint(&self) -> Option<&Endpoint> {
         match self {
             Self::Endpoint(endpoint) => Some(endpoint),
-            #[cfg(feature = "memory")]
-            Self::Memory(_) => None,
+            Self::Stream(_) => None,
         }
     }
-}
 
-#[cfg(feature = "memory")]
-mod memory {
-    use redis::aio::{MultiplexedConnection, PubSub};
-    use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisResult};
-
-    use crate::base::task;
-    use crate::memory::MemoryServer;
-
-    pub(crate) async fn commands(server: &MemoryServer) -> RedisResult<MultiplexedConnection> {
-        // The store sets the time limit of every command.
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let info = RedisConnectionInfo::default();
-        let (connection, driver) =
-            MultiplexedConnection::new_with_config(&info, server.connect()?, config).await?;
-        task::spawn(driver);
-        Ok(connection)
-    }
-
-    pub(crate) async fn messages(server: &MemoryServer) -> RedisResult<PubSub> {
-        PubSub::new(&RedisConnectionInfo::default(), server.connect()?).await
+    /// The changes of the credentials, if they can change.
+    pub(crate) fn logins(&self) -> Option<watch::Receiver<Login>> {
+        match self {
+            Self::Endpoint(endpoint) => endpoint.logins(),
+            Self::Stream(stream) => stream.logins(),
+        }
     }
 }

@@ -6,7 +6,7 @@ use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
-    PushInfo, RedisError, cmd,
+    PushInfo, RedisConnectionInfo, RedisError, cmd,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
@@ -117,14 +117,19 @@ impl Endpoint {
     }
 
     fn client(&self) -> Result<Client, RedisError> {
-        let Some(credentials) = &self.credentials else { return Client::open(self.info.clone()) };
-        let Login { user, password } = credentials.current();
-        let mut settings = self.info.redis_settings().clone().set_password(password);
-        if !user.is_empty() {
-            settings = settings.set_username(user);
-        }
+        let settings = logged_in(self.info.redis_settings().clone(), self.credentials.as_ref());
         Client::open(self.info.clone().set_redis_settings(settings))
     }
+}
+
+/// The settings of a connection that authenticates with the latest credentials, if there are some.
+pub(super) fn logged_in(
+    settings: RedisConnectionInfo,
+    credentials: Option<&Credentials>,
+) -> RedisConnectionInfo {
+    let Some(Login { user, password }) = credentials.map(Credentials::current) else { return settings };
+    let settings = settings.set_password(password);
+    if user.is_empty() { settings } else { settings.set_username(user) }
 }
 
 /// The command that authenticates an open connection again.

@@ -30,12 +30,13 @@
 //! # Files
 //!
 //! `server.rs` sends commands and replaces connections. `wire.rs` translates calls, replies and errors. `dial.rs` makes connections
-//! from an [`Endpoint`], a pool or the in-memory server. `topology_link.rs` is what a server reports to its topology.
+//! from an [`Endpoint`], a pool, or streams of the application (`stream.rs`). `topology_link.rs` is what a server reports to its topology.
 
 mod connection_index;
 mod dial;
 mod endpoint;
 mod server;
+mod stream;
 mod topology_link;
 pub(crate) mod wire;
 
@@ -43,4 +44,5 @@ pub(crate) use connection_index::{ConnectionCount, ConnectionIndex, Route};
 pub(crate) use dial::{CommandDial, MessageDial, connect, connect_to_master};
 pub(crate) use endpoint::{Endpoint, with_tcp_settings};
 pub(crate) use server::{Connection, Server, TimeLimit};
+pub(crate) use stream::StreamDial;
 pub(crate) use topology_link::TopologyLink;

@@ -118,7 +118,7 @@ impl Server {
             has_left: Watched::default(),
             login: OnceLock::new(),
         });
-        if let Some(logins) = server.dial.endpoint().and_then(Endpoint::logins) {
+        if let Some(logins) = server.dial.logins() {
             let _ = server.login.set(Task::spawn(authenticate_again(Arc::downgrade(&server), logins)));
         }
         server
@@ -129,7 +129,7 @@ impl Server {
         &self.address
     }
 
-    /// How to connect to it. `None`: only a pool knows, or the server is in this process.
+    /// How to connect to it. `None`: only the application knows.
     pub(crate) fn endpoint(&self) -> Option<&Endpoint> {
         self.dial.endpoint()
     }

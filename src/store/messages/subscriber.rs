@@ -21,7 +21,7 @@ use crate::base::config::LockConfig;
 use crate::base::credentials::Login;
 use crate::base::jitter::Backoff;
 use crate::base::task;
-use crate::store::connection::{Endpoint, MessageDial, TopologyLink, wire};
+use crate::store::connection::{MessageDial, TopologyLink, wire};
 use crate::telemetry::report::Limit;
 use crate::telemetry::{ConnectionUse, Reconnects};
 
@@ -50,7 +50,7 @@ impl Subscriber {
         listener: Arc<dyn Listener>,
     ) -> Self {
         let (sender, orders) = unbounded_channel();
-        let logins = Logins(dial.endpoint().and_then(Endpoint::logins));
+        let logins = Logins(dial.logins());
         let task = Task {
             dial,
             address,

@@ -14,18 +14,19 @@ mod origin;
 pub(crate) mod self_test;
 
 use std::fmt;
+use std::io;
 
 use deadpool_redis::Pool;
 use redis::Client;
 #[cfg(any(feature = "tls-native-tls", feature = "tls-rustls"))]
 use redis::TlsCertificates;
 use serde::Deserialize;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::base::config::LockConfig;
 use crate::base::credentials::Credentials;
 use crate::base::error::ConfigError;
-#[cfg(feature = "memory")]
-use crate::memory::MemoryServer;
+use crate::store::connection::StreamDial;
 use crate::store::error::SourceError;
 use crate::store::topology::Group;
 use certificates::Certificates;
@@ -43,7 +44,8 @@ pub(crate) use identity::Identity;
 /// - the URLs of some nodes of a cluster: [`Source::cluster`],
 /// - a [`redis::Client`](Client),
 /// - a [`Config`](deadpool_redis::Config) of deadpool-redis, which is read with serde,
-/// - a [`Pool`] that the application already has.
+/// - a [`Pool`] that the application already has,
+/// - a function that opens streams, such as those of a server in the same process: [`Source::stream`].
 ///
 /// Release messages wake waiters, and come over a separate connection. A pool does not tell its address, so a client made from a
 /// bare [`Pool`] cannot open that connection, and its waiters poll a few times a second. [`Source::pool`] names the address.
@@ -173,7 +175,7 @@ impl Source {
     /// They are for all connections to the servers of this source: also to those that the client finds later, and for messages. All
     /// addresses must begin with `rediss://`. Sentinels may have no TLS; the certificates are also for those that do.
     ///
-    /// Certificates that cannot be read, another kind of address, and a pool, which makes its connections itself, are
+    /// Certificates that cannot be read, another kind of address, a pool, and streams, which set up TLS themselves, are
     /// [`Config`](crate::Error::Config) when the client connects. So are certificates that client and server do not
     /// accept from each other.
     ///
@@ -207,8 +209,8 @@ impl Source {
     /// # A broken connection
     ///
     /// If a connection breaks during an attempt, the client repeats the undo of this attempt for 25 seconds. In this time, the
-    /// host must give up what it has not delivered on the broken connection. With the other sources, lockkeeper sets this up on
-    /// Linux (`TCP_USER_TIMEOUT`, 10 seconds). It does not change the connections of your pool: set `TCP_USER_TIMEOUT` there,
+    /// host must give up what it has not delivered on the broken connection. With addresses, lockkeeper sets this up on Linux
+    /// (`TCP_USER_TIMEOUT`, 10 seconds). It does not change the connections of your pool: set `TCP_USER_TIMEOUT` there,
     /// too. Otherwise, in the worst case, an attempt arrives later and keeps its lock for one lease.
     ///
     /// ```no_run
@@ -219,6 +221,51 @@ impl Source {
     /// ```
     pub fn pool(pool: Pool, url: impl Into<String>) -> Self {
         Origin::Pool(pool, Some(url.into())).into()
+    }
+
+    /// One server, over streams that `connector` opens: through a tunnel, or to a server in the same process.
+    ///
+    /// The client calls `connector` for each connection that it needs: a few for commands when it first uses them, one for messages
+    /// when a call waits, and others in the place of connections that broke. All must lead to the same server. They use database 0.
+    ///
+    /// # Errors
+    ///
+    /// The constructor cannot fail. An error of `connector` is a fault like that of any unreachable server: the client tries again,
+    /// and calls return [`Unreachable`](crate::Error::Unreachable) after `retry_timeout`. A panic of `connector` is such an error, too.
+    /// With `Source::with_certificates`, `connect` fails with [`Config`](crate::Error::Config): `connector` sets up TLS
+    /// itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// The futures of `connector` run in tasks of the client, on the runtime on which the client was made. A future that takes too long,
+    /// `command_timeout` at most, is dropped, and `connector` is called again later. So a dropped future must leave nothing behind.
+    ///
+    /// # A broken connection
+    ///
+    /// If a connection breaks during an attempt, the client repeats the undo of this attempt for 25 seconds. In this time, the host
+    /// must give up what it has not delivered on the broken connection: on Linux, set `TCP_USER_TIMEOUT` to 10 seconds.
+    ///
+    /// ```no_run
+    /// # use std::io;
+    /// # use lockkeeper::{LockClient, Source};
+    /// use tokio::net::TcpStream;
+    ///
+    /// # async fn demo() -> lockkeeper::Result<()> {
+    /// let source = Source::stream(async || -> io::Result<TcpStream> {
+    ///     let stream = TcpStream::connect("127.0.0.1:16379").await?; // the near end of a tunnel
+    ///     stream.set_nodelay(true)?; // commands are small, and must not wait for each other
+    ///     Ok(stream)
+    /// });
+    /// let locks = LockClient::connect(source).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn stream<C, F, S>(connector: C) -> Self
+    where
+        C: Fn() -> F + Send + Sync + 'static,
+        F: Future<Output = io::Result<S>> + Send + 'static,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        Origin::Stream(StreamDial::new(connector)).into()
     }
 
     /// Returns the servers that it names.
@@ -272,13 +319,6 @@ impl From<Client> for Source {
 impl From<deadpool_redis::Config> for Source {
     fn from(config: deadpool_redis::Config) -> Self {
         Origin::Config(Box::new(config)).into()
-    }
-}
-
-#[cfg(feature = "memory")]
-impl From<&MemoryServer> for Source {
-    fn from(server: &MemoryServer) -> Self {
-        Origin::Memory(server.clone()).into()
     }
 }
 

@@ -8,9 +8,7 @@ use redis::{AsyncConnectionConfig, ConnectionInfo, IntoConnectionInfo};
 use super::certificates::{Certificates, secured};
 use crate::base::config::LockConfig;
 use crate::base::credentials::Credentials;
-#[cfg(feature = "memory")]
-use crate::memory::MemoryServer;
-use crate::store::connection::{CommandDial, Endpoint, MessageDial, with_tcp_settings};
+use crate::store::connection::{CommandDial, Endpoint, MessageDial, StreamDial, with_tcp_settings};
 use crate::store::error::SourceError;
 use crate::store::topology::{Address, Group};
 
@@ -19,14 +17,9 @@ pub(super) enum Origin {
     Cluster(Vec<String>),
     Client(Box<ConnectionInfo>),
     Config(Box<deadpool_redis::Config>),
-    #[cfg(feature = "memory")]
-    Memory(MemoryServer),
     Pool(Pool, Option<String>),
-    Sentinel {
-        master: String,
-        sentinels: Vec<String>,
-        server: String,
-    },
+    Sentinel { master: String, sentinels: Vec<String>, server: String },
+    Stream(StreamDial),
     Url(String),
 }
 
@@ -39,15 +32,6 @@ impl Origin {
     ) -> Result<Group, SourceError> {
         let limit = config.command_timeout();
         match self {
-            #[cfg(feature = "memory")]
-            Self::Memory(_) if certificates.is_some() => {
-                Err(no_certificates("the in-memory server has no TLS"))
-            }
-            #[cfg(feature = "memory")]
-            Self::Memory(server) => {
-                crate::base::clock::follow_tokio();
-                Ok(Group::fixed(CommandDial::Memory(server.clone()), Some(MessageDial::Memory(server))))
-            }
             Self::Pool(..) if credentials.is_some() => {
                 Err("a pool authenticates its connections itself: use another source with credentials".into())
             }
@@ -57,6 +41,15 @@ impl Origin {
             Self::Pool(pool, url) => {
                 let messages = url.map(|url| Endpoint::new(url, None, limit)).transpose()?;
                 Ok(Group::fixed(CommandDial::Pool(pool), messages.map(Box::new).map(MessageDial::Endpoint)))
+            }
+            Self::Stream(_) if certificates.is_some() => {
+                Err(no_certificates("the application makes its connections itself"))
+            }
+            Self::Stream(mut dial) => {
+                #[cfg(feature = "paused-clock")]
+                crate::base::clock::follow_tokio();
+                dial.credentials = credentials;
+                Ok(Group::fixed(CommandDial::Stream(dial.clone()), Some(MessageDial::Stream(dial))))
             }
             Self::Url(url) => Ok(single(secured(Endpoint::new(url, credentials, limit)?, certificates)?)),
             Self::Client(info) => {
@@ -103,11 +96,10 @@ impl Origin {
             Self::Client(_) => "Source::Client",
             Self::Cluster(_) => "Source::Cluster",
             Self::Config(_) => "Source::Config",
-            #[cfg(feature = "memory")]
-            Self::Memory(_) => "Source::Memory",
             Self::Pool(_, None) => "Source::Pool",
             Self::Pool(_, Some(_)) => "Source::Pool with an address",
             Self::Sentinel { .. } => "Source::Sentinel",
+            Self::Stream(_) => "Source::Stream",
             Self::Url(_) => "Source::Url",
         }
     }

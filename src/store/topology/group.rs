@@ -83,7 +83,7 @@ impl Group {
         match &self.discovery {
             Discovery::Fixed(Fixed { messages: None, .. }) => "the server of a pool".into(),
             Discovery::Fixed(Fixed { messages: Some(messages), .. }) => {
-                messages.endpoint().map_or_else(|| "memory".into(), |endpoint| endpoint.address().into())
+                messages.endpoint().map_or_else(|| "the server of a stream".into(), |at| at.address().into())
             }
             _ => server.to_string().into(),
         }
@@ -107,7 +107,7 @@ impl Group {
         }
     }
 
-    /// How to connect to the server that an error names. `None`: only a pool knows.
+    /// How to connect to the server that an error names. `None`: only the application knows.
     pub(crate) fn endpoint_named(&self, server: Option<&str>) -> Option<Endpoint> {
         if let Discovery::Fixed(fixed) = &self.discovery {
             return fixed.commands.endpoint().cloned();

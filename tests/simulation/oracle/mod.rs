@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Arguments, Display};
 use std::time::Duration;
 
-use lockkeeper::memory::Process;
+use lockkeeper::Process;
 
 use commands::Late;
 use faults::Fault;

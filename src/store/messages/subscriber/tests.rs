@@ -4,6 +4,7 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::base::sync::lock;
+use crate::store::connection::Endpoint;
 
 #[derive(Default)]
 struct Heard {

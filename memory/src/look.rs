@@ -1,11 +1,11 @@
-//! Commands that look into the server. No client can send them; lockkeeper's own tests use them.
+//! Commands that look into the server. No client can send them; simulations and tests use them.
 
-use super::state::Data;
-use super::value::Bytes;
-use super::wire::Reply;
+use crate::state::Data;
+use crate::value::Bytes;
+use crate::wire::Reply;
 
 /// Answers a question about the whole server. `None`: it is another command.
-pub(super) fn look(data: &Data, words: &[Bytes]) -> Option<Reply> {
+pub(crate) fn look(data: &Data, words: &[Bytes]) -> Option<Reply> {
     let words: Vec<String> = words.iter().map(|word| String::from_utf8_lossy(word).to_lowercase()).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {

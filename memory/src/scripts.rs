@@ -3,30 +3,28 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use redis::Script;
-
-use super::lua::{self, Host};
-use super::value::Bytes;
-use super::wire::Outcome;
+use crate::lua::{self, Host};
+use crate::value::Bytes;
+use crate::wire::Outcome;
 
 const UNKNOWN: &str = "NOSCRIPT No matching script. Please use EVAL.";
 
 const LEN_OF_HASH: usize = 40;
 
 #[derive(Default)]
-pub(super) struct Scripts {
+pub(crate) struct Scripts {
     /// By their hash.
     known: HashMap<String, Bytes>,
     /// Texts that are replaced in scripts.
-    pub(super) replacements: Vec<(String, String)>,
+    pub(crate) replacements: Vec<(String, String)>,
     /// There is no memory for scripts that need some.
-    pub(super) is_full: bool,
+    pub(crate) is_full: bool,
 }
 
 impl Scripts {
     /// Keeps a script. Returns its hash.
-    pub(super) fn load(&mut self, source: &Bytes) -> Result<String, String> {
-        let hash = Script::new(&String::from_utf8_lossy(source)).get_hash().to_owned();
+    pub(crate) fn load(&mut self, source: &Bytes) -> Result<String, String> {
+        let hash = sha1_smol::Sha1::from(source).hexdigest();
         let source = self.replaced(source);
         lua::check(&hash, &source)?;
         self.known.insert(hash.clone(), source);
@@ -34,7 +32,7 @@ impl Scripts {
     }
 
     /// Forgets all scripts, as a server that starts.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.known.clear();
     }
 
@@ -47,13 +45,13 @@ impl Scripts {
         }
     }
 
-    pub(super) fn eval(&mut self, words: &[Bytes], host: &mut dyn Host) -> Outcome {
+    pub(crate) fn eval(&mut self, words: &[Bytes], host: &mut dyn Host) -> Outcome {
         let (keys, args) = parameters(words)?;
         let hash = self.load(&words[1])?;
         self.run(&hash, keys, args, host)
     }
 
-    pub(super) fn eval_hash(&self, words: &[Bytes], host: &mut dyn Host) -> Outcome {
+    pub(crate) fn eval_hash(&self, words: &[Bytes], host: &mut dyn Host) -> Outcome {
         let hash = String::from_utf8_lossy(&words[1]).to_ascii_lowercase();
         if hash.len() != LEN_OF_HASH {
             return Err(UNKNOWN.to_owned());

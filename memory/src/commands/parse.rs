@@ -6,7 +6,7 @@ pub(super) const SYNTAX: &str = "ERR syntax error";
 
 const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
 
-pub(in crate::memory) fn wrong_number(name: &str) -> String {
+pub(crate) fn wrong_number(name: &str) -> String {
     format!("ERR wrong number of arguments for '{name}' command")
 }
 

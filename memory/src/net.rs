@@ -13,12 +13,11 @@ use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
-use super::channels::ClientId;
-use super::link::Link;
-use super::state::State;
-use super::wire::{Reply, take_command};
-use crate::base::process::{self, Process};
-use crate::base::sync::{Watched, lock};
+use crate::channels::ClientId;
+use crate::link::Link;
+use crate::state::State;
+use crate::sync::{Watched, lock};
+use crate::wire::{Reply, take_command};
 
 /// How many bytes can be under way in one direction. A sender of more bytes waits.
 const BUFFER: usize = 256 * 1024;
@@ -28,27 +27,33 @@ const UNDELIVERED: Duration = Duration::from_secs(10);
 
 /// The state of the server's process.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Conditions {
+pub(crate) struct Conditions {
     /// The process is stopped. It gets commands and runs them later.
-    pub(super) is_frozen: bool,
-    pub(super) is_running: bool,
+    pub(crate) is_frozen: bool,
+    pub(crate) is_running: bool,
     /// How often the process was started.
-    pub(super) starts: u64,
+    pub(crate) starts: u64,
     /// A command takes up to this long.
-    pub(super) slowness: Duration,
+    pub(crate) slowness: Duration,
 }
 
 /// A server.
-pub(super) struct Shared {
-    pub(super) state: Mutex<State>,
-    pub(super) conditions: Watched<Conditions>,
+pub(crate) struct Shared {
+    pub(crate) state: Mutex<State>,
+    pub(crate) conditions: Watched<Conditions>,
 }
 
 /// The client's end of a connection.
+///
+/// ```
+/// # use lockkeeper_memory::{MemoryServer, Stream};
+/// # async fn demo() -> std::io::Result<()> {
+/// let stream: Stream = MemoryServer::new().connect().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub struct Stream {
     bytes: DuplexStream,
-    process: Option<Process>,
     /// Ends with the stream. So the server learns that the client has left.
     _left: watch::Sender<()>,
 }
@@ -58,7 +63,7 @@ pub(crate) struct Stream {
 /// # Errors
 ///
 /// The server does not run, or the network refuses.
-pub(super) fn connect(shared: &Arc<Shared>, link: &Arc<Link>) -> io::Result<Stream> {
+pub(crate) fn connect(shared: &Arc<Shared>, link: &Arc<Link>) -> io::Result<Stream> {
     let at_start = shared.conditions.get();
     if !at_start.is_running || link.refuses() {
         return Err(io::Error::new(
@@ -78,7 +83,7 @@ pub(super) fn connect(shared: &Arc<Shared>, link: &Arc<Link>) -> io::Result<Stre
         has_left,
     };
     tokio::spawn(connection.serve(server_end, outbox));
-    Ok(Stream { bytes, process: process::current(), _left: left })
+    Ok(Stream { bytes, _left: left })
 }
 
 /// The server's end of a connection.
@@ -208,31 +213,18 @@ impl Drop for Connection {
     }
 }
 
-impl Stream {
-    /// A process that is stopped receives and sends nothing.
-    fn is_running(&self, context: &Context<'_>) -> bool {
-        self.process.as_ref().is_none_or(|process| process.is_running(context))
-    }
-}
-
 impl AsyncRead for Stream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if !self.is_running(cx) {
-            return Poll::Pending;
-        }
         Pin::new(&mut self.bytes).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if !self.is_running(cx) {
-            return Poll::Pending;
-        }
         Pin::new(&mut self.bytes).poll_write(cx, buf)
     }
 

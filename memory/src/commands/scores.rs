@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::parse::{SYNTAX, float, integer, is, part};
-use crate::memory::keyspace::Keyspace;
-use crate::memory::number;
-use crate::memory::value::{Bytes, Scores};
-use crate::memory::wire::{Outcome, Reply};
+use crate::keyspace::Keyspace;
+use crate::number;
+use crate::value::{Bytes, Scores};
+use crate::wire::{Outcome, Reply};
 
 /// `ZADD key [NX|XX] score member...`.
 pub(super) fn add(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use mlua::{Function, Lua, LuaOptions, StdLib, Table, Value, Variadic};
 
-use super::number;
-use super::value::Bytes;
-use super::wire::Reply;
+use crate::number;
+use crate::value::Bytes;
+use crate::wire::Reply;
 
 /// What a script can call.
-pub(super) trait Host {
+pub(crate) trait Host {
     /// Runs a command.
     fn call(&mut self, words: &[Bytes]) -> Reply;
 
@@ -66,12 +66,12 @@ impl std::error::Error for Raised {}
 /// # Errors
 ///
 /// The error of the server.
-pub(super) fn check(hash: &str, source: &[u8]) -> Result<(), String> {
+pub(crate) fn check(hash: &str, source: &[u8]) -> Result<(), String> {
     MACHINE.with(|machine| machine.compile(hash, source).map(drop))
 }
 
 /// Runs a script that was [checked](check).
-pub(super) fn run(hash: &str, source: &[u8], keys: &[Bytes], args: &[Bytes], host: &mut dyn Host) -> Reply {
+pub(crate) fn run(hash: &str, source: &[u8], keys: &[Bytes], args: &[Bytes], host: &mut dyn Host) -> Reply {
     MACHINE.with(|machine| {
         let function = match machine.compile(hash, source) {
             Ok(function) => function,
@@ -159,7 +159,7 @@ const OOM: &[u8] = b"allow-oom";
 const FLAGS: [&str; 2] = ["flags=allow-oom", "flags=allow-oom,allow-cross-slot-keys"];
 
 /// Whether the first line of a script lets it run without memory.
-pub(super) fn allows_oom(source: &[u8]) -> bool {
+pub(crate) fn allows_oom(source: &[u8]) -> bool {
     let line = source.split(|byte| *byte == b'\n').next().unwrap_or_default();
     line.windows(OOM.len()).any(|part| part == OOM)
 }

@@ -2,7 +2,7 @@
 
 /// Whether a text fits a pattern, byte by byte: `*` stands for any text, `?` for one byte, `[a-c]` for one of these, `[^a-c]` for one
 /// of the others, and a byte behind `\` for itself.
-pub(super) fn fits(pattern: &[u8], text: &[u8]) -> bool {
+pub(crate) fn fits(pattern: &[u8], text: &[u8]) -> bool {
     let Some((&first, rest)) = pattern.split_first() else { return text.is_empty() };
     match (first, text.split_first()) {
         (b'*', _) => (0..=text.len()).any(|from| fits(rest, &text[from..])),

@@ -1,9 +1,9 @@
 //! Commands on lists.
 
 use super::parse::{count, integer, part, wrong_number};
-use crate::memory::keyspace::Keyspace;
-use crate::memory::value::{Bytes, List};
-use crate::memory::wire::{Outcome, Reply};
+use crate::keyspace::Keyspace;
+use crate::value::{Bytes, List};
+use crate::wire::{Outcome, Reply};
 
 pub(super) fn len(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     Ok(Reply::count(keyspace.find::<List>(&words[1])?.map_or(0, |list| list.len())))

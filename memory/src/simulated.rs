@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::history::History;
-use super::link::{Link, Network};
-use super::server::MemoryServer;
-use crate::base::sync::lock;
+use crate::history::History;
+use crate::link::{Link, Network};
+use crate::server::MemoryServer;
+use crate::sync::lock;
 
 impl MemoryServer {
     /// The same server, over a network of its own. `hold`, `cut` and `set_network` change only that.
     ///
     /// ```
-    /// # use lockkeeper::memory::MemoryServer;
+    /// # use lockkeeper_memory::MemoryServer;
     /// let server = MemoryServer::new();
     /// server.over_network(1).cut();
     /// ```
@@ -24,7 +24,7 @@ impl MemoryServer {
     /// Changes the network.
     ///
     /// ```
-    /// # use lockkeeper::memory::{MemoryServer, Network};
+    /// # use lockkeeper_memory::{MemoryServer, Network};
     /// MemoryServer::new().set_network(Network { refuses: true, ..Network::default() });
     /// ```
     #[doc(hidden)]
@@ -36,7 +36,7 @@ impl MemoryServer {
     /// Closes all connections. What clients sent before still arrives.
     ///
     /// ```
-    /// # use lockkeeper::memory::MemoryServer;
+    /// # use lockkeeper_memory::MemoryServer;
     /// MemoryServer::new().cut_after_delivery();
     /// ```
     #[doc(hidden)]
@@ -48,7 +48,7 @@ impl MemoryServer {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use lockkeeper::memory::MemoryServer;
+    /// # use lockkeeper_memory::MemoryServer;
     /// MemoryServer::new().slow_down(Duration::from_millis(20));
     /// ```
     #[doc(hidden)]
@@ -59,7 +59,7 @@ impl MemoryServer {
     /// Takes the memory away, or gives it back.
     ///
     /// ```
-    /// # use lockkeeper::memory::MemoryServer;
+    /// # use lockkeeper_memory::MemoryServer;
     /// MemoryServer::new().fill(true);
     /// ```
     #[doc(hidden)]
@@ -70,7 +70,7 @@ impl MemoryServer {
     /// Keeps earlier states, for [`start_as_of`](Self::start_as_of).
     ///
     /// ```
-    /// # use lockkeeper::memory::MemoryServer;
+    /// # use lockkeeper_memory::MemoryServer;
     /// MemoryServer::new().keep_history();
     /// ```
     #[doc(hidden)]
@@ -82,7 +82,7 @@ impl MemoryServer {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use lockkeeper::memory::MemoryServer;
+    /// # use lockkeeper_memory::MemoryServer;
     /// let server = MemoryServer::new();
     /// server.keep_history();
     /// server.start_as_of(Duration::from_secs(1));
@@ -99,7 +99,7 @@ impl MemoryServer {
     /// Shows each command of a connection and the reply. The observer can ask the server.
     ///
     /// ```
-    /// # use lockkeeper::memory::MemoryServer;
+    /// # use lockkeeper_memory::MemoryServer;
     /// MemoryServer::new().observe(|connection, words, reply, ask| drop(ask(&["TIME"])));
     /// ```
     #[doc(hidden)]
@@ -113,7 +113,7 @@ impl MemoryServer {
     /// Replaces a text in the scripts that the server runs.
     ///
     /// ```
-    /// # use lockkeeper::memory::MemoryServer;
+    /// # use lockkeeper_memory::MemoryServer;
     /// MemoryServer::new().replace_in_scripts("return nil", "return 0");
     /// ```
     #[doc(hidden)]

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-pub(super) type Bytes = Arc<[u8]>;
+pub(crate) type Bytes = Arc<[u8]>;
 
-pub(super) type List = VecDeque<Bytes>;
+pub(crate) type List = VecDeque<Bytes>;
 
 /// The value of a key.
 #[derive(Clone, Debug)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Hash(Hash),
     List(List),
     Scores(Scores),
@@ -18,7 +18,7 @@ pub(super) enum Value {
 
 impl Value {
     /// The name of its type, as Redis has it.
-    pub(super) const fn kind(&self) -> &'static str {
+    pub(crate) const fn kind(&self) -> &'static str {
         match self {
             Self::Hash(_) => "hash",
             Self::List(_) => "list",
@@ -29,7 +29,7 @@ impl Value {
 }
 
 /// One type of value.
-pub(super) trait Kind: Default + Into<Value> {
+pub(crate) trait Kind: Default + Into<Value> {
     fn of(value: &mut Value) -> Option<&mut Self>;
     fn is_empty(&self) -> bool;
 }
@@ -63,23 +63,23 @@ kind! { Hash List Scores }
 
 /// The fields of a hash, in the order in which they were created, as Redis keeps those of a small hash.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Hash {
+pub(crate) struct Hash {
     fields: HashMap<Bytes, (u64, Bytes)>,
     order: BTreeMap<u64, Bytes>,
     created: u64,
 }
 
 impl Hash {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.fields.len()
     }
 
-    pub(super) fn get(&self, field: &[u8]) -> Option<&Bytes> {
+    pub(crate) fn get(&self, field: &[u8]) -> Option<&Bytes> {
         self.fields.get(field).map(|(_, value)| value)
     }
 
     /// Sets a field. Returns whether it is new.
-    pub(super) fn set(&mut self, field: &Bytes, value: &Bytes) -> bool {
+    pub(crate) fn set(&mut self, field: &Bytes, value: &Bytes) -> bool {
         if let Some((_, old)) = self.fields.get_mut(field) {
             *old = Arc::clone(value);
             return false;
@@ -90,23 +90,23 @@ impl Hash {
         true
     }
 
-    pub(super) fn remove(&mut self, field: &[u8]) -> bool {
+    pub(crate) fn remove(&mut self, field: &[u8]) -> bool {
         let removed = self.fields.remove(field);
         removed.is_some_and(|(number, _)| self.order.remove(&number).is_some())
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
         self.after(0).map(|(_, field, value)| (field, value))
     }
 
     /// The fields that were created later than the one with this number, with their numbers.
-    pub(super) fn after(&self, number: u64) -> impl Iterator<Item = (u64, &Bytes, &Bytes)> {
+    pub(crate) fn after(&self, number: u64) -> impl Iterator<Item = (u64, &Bytes, &Bytes)> {
         let later = self.order.range(number.saturating_add(1)..);
         later.map(|(number, field)| (*number, field, &self.fields[field].1))
     }
 
     /// Whether Redis keeps it as a list: it has few fields, and all are short.
-    pub(super) fn is_small(&self) -> bool {
+    pub(crate) fn is_small(&self) -> bool {
         const FIELDS: usize = 512;
         const BYTES: usize = 64;
         self.len() <= FIELDS && self.iter().all(|(field, value)| field.len() <= BYTES && value.len() <= BYTES)
@@ -115,7 +115,7 @@ impl Hash {
 
 /// A sorted set.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Scores {
+pub(crate) struct Scores {
     scores: HashMap<Bytes, f64>,
     order: BTreeSet<(Rank, Bytes)>,
 }
@@ -132,16 +132,16 @@ impl From<f64> for Rank {
 }
 
 impl Scores {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.scores.len()
     }
 
-    pub(super) fn get(&self, member: &[u8]) -> Option<f64> {
+    pub(crate) fn get(&self, member: &[u8]) -> Option<f64> {
         self.scores.get(member).copied()
     }
 
     /// Sets a score. Returns whether the member is new.
-    pub(super) fn set(&mut self, member: &Bytes, score: f64) -> bool {
+    pub(crate) fn set(&mut self, member: &Bytes, score: f64) -> bool {
         let old = self.scores.insert(Arc::clone(member), score);
         if let Some(old) = old {
             self.order.remove(&(old.into(), Arc::clone(member)));
@@ -150,19 +150,19 @@ impl Scores {
         old.is_none()
     }
 
-    pub(super) fn remove(&mut self, member: &Bytes) -> bool {
+    pub(crate) fn remove(&mut self, member: &Bytes) -> bool {
         let removed = self.scores.remove(member);
         removed.is_some_and(|score| self.order.remove(&(score.into(), Arc::clone(member))))
     }
 
     /// The number of members in front of this one.
-    pub(super) fn rank(&self, member: &Bytes) -> Option<usize> {
+    pub(crate) fn rank(&self, member: &Bytes) -> Option<usize> {
         let score = self.get(member)?;
         Some(self.order.range(..(score.into(), Arc::clone(member))).count())
     }
 
     /// The members and their scores, in order.
-    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (&Bytes, f64)> {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&Bytes, f64)> {
         self.order.iter().map(|(_, member)| (member, self.scores[member]))
     }
 }

@@ -3,25 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::value::Bytes;
+use crate::value::Bytes;
 
 /// The number of a connection.
-pub(super) type ClientId = u64;
+pub(crate) type ClientId = u64;
 
 /// The subscriptions of all connections. Everything has an order, so that a test can be repeated exactly.
 #[derive(Debug, Default)]
-pub(super) struct Channels {
+pub(crate) struct Channels {
     subscribers: BTreeMap<Bytes, BTreeSet<ClientId>>,
     subscribed: BTreeMap<ClientId, BTreeSet<Bytes>>,
 }
 
 impl Channels {
-    pub(super) fn subscribe(&mut self, client: ClientId, channel: &Bytes) {
+    pub(crate) fn subscribe(&mut self, client: ClientId, channel: &Bytes) {
         self.subscribers.entry(Arc::clone(channel)).or_default().insert(client);
         self.subscribed.entry(client).or_default().insert(Arc::clone(channel));
     }
 
-    pub(super) fn unsubscribe(&mut self, client: ClientId, channel: &Bytes) {
+    pub(crate) fn unsubscribe(&mut self, client: ClientId, channel: &Bytes) {
         if let Some(clients) = self.subscribers.get_mut(channel) {
             clients.remove(&client);
             if clients.is_empty() {
@@ -36,29 +36,29 @@ impl Channels {
         }
     }
 
-    pub(super) fn unsubscribe_all(&mut self, client: ClientId) {
+    pub(crate) fn unsubscribe_all(&mut self, client: ClientId) {
         for channel in self.of(client) {
             self.unsubscribe(client, &channel);
         }
     }
 
     /// The channels of a connection.
-    pub(super) fn of(&self, client: ClientId) -> Vec<Bytes> {
+    pub(crate) fn of(&self, client: ClientId) -> Vec<Bytes> {
         self.subscribed.get(&client).into_iter().flatten().cloned().collect()
     }
 
     /// The number of channels of a connection.
-    pub(super) fn count(&self, client: ClientId) -> usize {
+    pub(crate) fn count(&self, client: ClientId) -> usize {
         self.subscribed.get(&client).map_or(0, BTreeSet::len)
     }
 
     /// The connections that are subscribed to a channel.
-    pub(super) fn subscribers(&self, channel: &Bytes) -> impl Iterator<Item = ClientId> {
+    pub(crate) fn subscribers(&self, channel: &Bytes) -> impl Iterator<Item = ClientId> {
         self.subscribers.get(channel).into_iter().flatten().copied()
     }
 
     /// The channels that somebody is subscribed to.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Bytes> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Bytes> {
         self.subscribers.keys()
     }
 }

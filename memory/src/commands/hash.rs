@@ -1,9 +1,9 @@
 //! Commands on hashes.
 
 use super::parse::{SYNTAX, integer, is, wrong_number};
-use crate::memory::keyspace::Keyspace;
-use crate::memory::value::{Bytes, Hash};
-use crate::memory::wire::{Outcome, Reply};
+use crate::keyspace::Keyspace;
+use crate::value::{Bytes, Hash};
+use crate::wire::{Outcome, Reply};
 
 /// How many fields `HSCAN` returns at a time without the option `COUNT`.
 const SCANNED: usize = 10;

@@ -7,16 +7,16 @@ mod parse;
 mod scores;
 mod text;
 
-pub(super) use parse::wrong_number;
+pub(crate) use parse::wrong_number;
 
-use super::keyspace::Keyspace;
-use super::value::Bytes;
-use super::wire::Outcome;
+use crate::keyspace::Keyspace;
+use crate::value::Bytes;
+use crate::wire::Outcome;
 
 /// A command on keys.
 #[derive(Clone, Copy)]
-pub(super) struct Command {
-    pub(super) name: &'static str,
+pub(crate) struct Command {
+    pub(crate) name: &'static str,
     /// The number of its words, with its name. A negative number: at least so many.
     arity: isize,
     run: fn(&mut Keyspace, &[Bytes]) -> Outcome,
@@ -66,23 +66,23 @@ commands! {
 }
 
 /// Finds a command by its name in small letters.
-pub(super) fn find(name: &str) -> Option<Command> {
+pub(crate) fn find(name: &str) -> Option<Command> {
     let index = COMMANDS.binary_search_by_key(&name, |command| command.name).ok()?;
     Some(COMMANDS[index])
 }
 
 /// Whether a command takes so many words. A negative arity: at least so many.
-pub(super) fn takes(arity: isize, words: usize) -> bool {
+pub(crate) fn takes(arity: isize, words: usize) -> bool {
     if arity < 0 { words >= arity.unsigned_abs() } else { words == arity.unsigned_abs() }
 }
 
 impl Command {
-    pub(super) fn takes(&self, words: usize) -> bool {
+    pub(crate) fn takes(&self, words: usize) -> bool {
         takes(self.arity, words)
     }
 
     /// Runs the command, which [takes](Self::takes) these words. The first is its name.
-    pub(super) fn run(&self, keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
+    pub(crate) fn run(&self, keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
         (self.run)(keyspace, words)
     }
 }
@@ -97,5 +97,14 @@ mod tests {
         assert!(find("hset").is_some_and(|command| command.takes(4) && !command.takes(3)));
         assert!(find("get").is_some_and(|command| command.takes(2) && !command.takes(3)));
         assert!(find("flushall").is_none());
+    }
+
+    #[test]
+    fn the_readme_names_every_command() {
+        let others = crate::state::COMMANDS.map(|(name, _)| name);
+        for name in COMMANDS.iter().map(|command| command.name).chain(others) {
+            let name = format!("`{}", name.to_uppercase());
+            assert!(include_str!("../../README.md").contains(&name), "{name}");
+        }
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::value::{Bytes, Kind, Value};
+use crate::value::{Bytes, Kind, Value};
 
 /// All keys of a server.
 #[derive(Debug)]
-pub(super) struct Keyspace {
+pub(crate) struct Keyspace {
     entries: HashMap<Bytes, Entry>,
     /// Time since 1970. It stands still within a command and within a script.
     now: Duration,
@@ -19,39 +19,38 @@ pub(super) struct Keyspace {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     value: Value,
     /// Milliseconds since 1970.
     expires: Option<i64>,
 }
 
-pub(super) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
 impl Keyspace {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self { entries: HashMap::new(), now: Duration::ZERO, random: Rng::with_seed(seed) }
     }
 
     /// Sets the time. It never goes backwards.
-    pub(super) fn set_now(&mut self, now: Duration) {
+    pub(crate) fn set_now(&mut self, now: Duration) {
         self.now = self.now.max(now);
     }
 
-    /// Lets a microsecond pass. On a real server at least one passes between two scripts, and tokens of a fenced lock rely on
-    /// that.
-    pub(super) fn tick(&mut self) {
+    /// Lets a microsecond pass. On a real server at least one passes between two scripts, and scripts can rely on that.
+    pub(crate) fn tick(&mut self) {
         self.now += Duration::from_micros(1);
     }
 
-    pub(super) fn now(&self) -> Duration {
+    pub(crate) fn now(&self) -> Duration {
         self.now
     }
 
-    pub(super) fn now_ms(&self) -> i64 {
+    pub(crate) fn now_ms(&self) -> i64 {
         i64::try_from(self.now.as_millis()).unwrap_or(i64::MAX)
     }
 
-    pub(super) fn random(&mut self) -> &mut Rng {
+    pub(crate) fn random(&mut self) -> &mut Rng {
         &mut self.random
     }
 
@@ -65,48 +64,48 @@ impl Keyspace {
         self.entries.get_mut(key)
     }
 
-    pub(super) fn exists(&mut self, key: &[u8]) -> bool {
+    pub(crate) fn exists(&mut self, key: &[u8]) -> bool {
         self.live(key).is_some()
     }
 
-    pub(super) fn remove(&mut self, key: &[u8]) -> bool {
+    pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
         self.live(key).is_some() && self.entries.remove(key).is_some()
     }
 
     /// A copy of all keys.
-    pub(super) fn copy(&self) -> HashMap<Bytes, Entry> {
+    pub(crate) fn copy(&self) -> HashMap<Bytes, Entry> {
         self.entries.clone()
     }
 
     /// Returns to an earlier copy.
-    pub(super) fn restore(&mut self, entries: HashMap<Bytes, Entry>) {
+    pub(crate) fn restore(&mut self, entries: HashMap<Bytes, Entry>) {
         self.entries = entries;
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.entries.clear();
     }
 
     /// The keys that have not expired.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &Bytes> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Bytes> {
         let now = self.now_ms();
         let live = self.entries.iter().filter(move |(_, entry)| entry.expires.is_none_or(|at| now <= at));
         live.map(|(key, _)| key)
     }
 
     /// The value of a key.
-    pub(super) fn value(&mut self, key: &[u8]) -> Option<&mut Value> {
+    pub(crate) fn value(&mut self, key: &[u8]) -> Option<&mut Value> {
         self.live(key).map(|entry| &mut entry.value)
     }
 
     /// The value of a key, which has this type. `None`: there is no such key.
-    pub(super) fn find<K: Kind>(&mut self, key: &[u8]) -> Result<Option<&mut K>, String> {
+    pub(crate) fn find<K: Kind>(&mut self, key: &[u8]) -> Result<Option<&mut K>, String> {
         let value = self.value(key);
         value.map(|value| K::of(value).ok_or_else(|| WRONG_TYPE.to_owned())).transpose()
     }
 
     /// The value of a key, which has this type. If there is no such key, it is made without an expiry.
-    pub(super) fn find_or_make<K: Kind>(&mut self, key: &Bytes) -> Result<&mut K, String> {
+    pub(crate) fn find_or_make<K: Kind>(&mut self, key: &Bytes) -> Result<&mut K, String> {
         if !self.exists(key) {
             self.set(key, K::default().into());
         }
@@ -115,7 +114,7 @@ impl Keyspace {
 
     /// Changes the value of a key, which has this type. If the value is empty after the change, the key is removed. `None`: there
     /// is no such key.
-    pub(super) fn change<K: Kind, R>(
+    pub(crate) fn change<K: Kind, R>(
         &mut self,
         key: &[u8],
         change: impl FnOnce(&mut K) -> R,
@@ -129,17 +128,17 @@ impl Keyspace {
     }
 
     /// Sets the value of a key, and takes its expiry away.
-    pub(super) fn set(&mut self, key: &Bytes, value: Value) {
+    pub(crate) fn set(&mut self, key: &Bytes, value: Value) {
         self.entries.insert(Arc::clone(key), Entry { value, expires: None });
     }
 
     /// Milliseconds since 1970. `None`: there is no such key. `Some(None)`: it has no expiry.
-    pub(super) fn expiry(&mut self, key: &[u8]) -> Option<Option<i64>> {
+    pub(crate) fn expiry(&mut self, key: &[u8]) -> Option<Option<i64>> {
         self.live(key).map(|entry| entry.expires)
     }
 
     /// Sets the expiry of a key that exists, or removes the expiry. A time in the past removes the key.
-    pub(super) fn set_expiry(&mut self, key: &[u8], at: Option<i64>) {
+    pub(crate) fn set_expiry(&mut self, key: &[u8], at: Option<i64>) {
         if at.is_some_and(|at| at <= self.now_ms()) {
             self.entries.remove(key);
         } else if let Some(entry) = self.entries.get_mut(key) {

@@ -1,10 +1,10 @@
 //! Commands on keys of any type.
 
 use super::parse::{SYNTAX, integer, is};
-use crate::memory::glob::fits;
-use crate::memory::keyspace::Keyspace;
-use crate::memory::value::Bytes;
-use crate::memory::wire::{Outcome, Reply};
+use crate::glob::fits;
+use crate::keyspace::Keyspace;
+use crate::value::Bytes;
+use crate::wire::{Outcome, Reply};
 
 pub(super) fn del(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     Ok(Reply::count(words[1..].iter().filter(|key| keyspace.remove(key)).count()))

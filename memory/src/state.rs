@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::channels::{Channels, ClientId};
-use super::commands::{find, takes, wrong_number};
-use super::history::History;
-use super::keyspace::Keyspace;
-use super::lua::Host;
-use super::scripts::Scripts;
-use super::value::{Bytes, Hash};
-use super::wire::{Outcome, Reply};
-use crate::base::clock::WallClock;
+use crate::channels::{Channels, ClientId};
+use crate::clock::WallClock;
+use crate::commands::{find, takes, wrong_number};
+use crate::history::History;
+use crate::keyspace::Keyspace;
+use crate::lua::Host;
+use crate::scripts::Scripts;
+use crate::value::Bytes;
+use crate::wire::{Outcome, Reply};
 
 /// The version of Redis that the server behaves as.
 const VERSION: &str = "7.0.15";
 
 /// The commands that are not about keys, and the number of their words. A negative number: at least so many.
-const COMMANDS: [(&str, isize); 12] = [
+pub(crate) const COMMANDS: [(&str, isize); 12] = [
     ("client", -2),
     ("eval", -3),
     ("evalsha", -3),
@@ -38,29 +38,29 @@ const COMMANDS: [(&str, isize); 12] = [
 const OF_SUBSCRIBERS: [&str; 3] = ["ping", "subscribe", "unsubscribe"];
 
 /// Everything that the process of a server has.
-pub(super) struct State {
-    pub(super) data: Data,
-    pub(super) scripts: Scripts,
+pub(crate) struct State {
+    pub(crate) data: Data,
+    pub(crate) scripts: Scripts,
     /// Earlier states of the keys, if they are kept.
-    pub(super) history: Option<History>,
-    pub(super) observer: Option<Observer>,
+    pub(crate) history: Option<History>,
+    pub(crate) observer: Option<Observer>,
     next_client: ClientId,
     run_id: String,
     clock: WallClock,
 }
 
 /// Sees each command of a connection and its reply, and can ask the server.
-pub(super) type Observer =
+pub(crate) type Observer =
     Box<dyn FnMut(ClientId, &[Bytes], &[u8], &mut dyn FnMut(&[&str]) -> Vec<u8>) + Send>;
 
 /// What scripts can use.
-pub(super) struct Data {
-    pub(super) keyspace: Keyspace,
-    pub(super) channels: Channels,
+pub(crate) struct Data {
+    pub(crate) keyspace: Keyspace,
+    pub(crate) channels: Channels,
     /// The connections, and the bytes that go to them.
-    pub(super) clients: BTreeMap<ClientId, UnboundedSender<Vec<u8>>>,
+    pub(crate) clients: BTreeMap<ClientId, UnboundedSender<Vec<u8>>>,
     /// How often each command was called.
-    pub(super) calls: BTreeMap<&'static str, u64>,
+    pub(crate) calls: BTreeMap<&'static str, u64>,
 }
 
 fn new_run_id() -> String {
@@ -68,7 +68,7 @@ fn new_run_id() -> String {
 }
 
 impl State {
-    pub(super) fn new(clock: WallClock, seed: u64) -> Self {
+    pub(crate) fn new(clock: WallClock, seed: u64) -> Self {
         let data = Data {
             keyspace: Keyspace::new(seed),
             channels: Channels::default(),
@@ -87,45 +87,45 @@ impl State {
     }
 
     /// Adds a connection. Returns its number and what the server sends to it.
-    pub(super) fn connect(&mut self) -> (ClientId, UnboundedReceiver<Vec<u8>>) {
+    pub(crate) fn connect(&mut self) -> (ClientId, UnboundedReceiver<Vec<u8>>) {
         let (sender, receiver) = unbounded_channel();
         self.next_client += 1;
         self.data.clients.insert(self.next_client, sender);
         (self.next_client, receiver)
     }
 
-    pub(super) fn disconnect(&mut self, client: ClientId) {
+    pub(crate) fn disconnect(&mut self, client: ClientId) {
         self.data.channels.unsubscribe_all(client);
         self.data.clients.remove(&client);
     }
 
     /// Starts the server's process again. The keys stay.
-    pub(super) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.scripts.forget();
         self.run_id = new_run_id();
     }
 
-    /// Lets a lock expire. Returns whether there was one.
-    pub(super) fn expire(&mut self, key: &[u8]) -> bool {
+    /// Lets a key expire, and those that belong to it. Returns whether there was such a key.
+    pub(crate) fn expire(&mut self, key: &[u8]) -> bool {
         self.update_time();
-        let is_lock = matches!(self.data.keyspace.find::<Hash>(key), Ok(Some(_)));
-        if is_lock {
-            let holds = self.data.keyspace.keys().filter(|other| is_read_hold(key, other));
-            for hold in holds.cloned().collect::<Vec<_>>() {
-                self.data.keyspace.remove(&hold);
+        let exists = self.data.keyspace.exists(key);
+        if exists {
+            let parts = self.data.keyspace.keys().filter(|other| belongs_to(key, other));
+            for part in parts.cloned().collect::<Vec<_>>() {
+                self.data.keyspace.remove(&part);
             }
             self.data.keyspace.remove(key);
         }
-        is_lock
+        exists
     }
 
     /// Sets the time of the keys to that of the clock.
-    pub(super) fn update_time(&mut self) {
+    pub(crate) fn update_time(&mut self) {
         self.data.keyspace.set_now(self.clock.now());
     }
 
     /// Runs a command of a connection, and sends the reply.
-    pub(super) fn serve(&mut self, client: ClientId, words: &[Bytes]) {
+    pub(crate) fn serve(&mut self, client: ClientId, words: &[Bytes]) {
         let replies = self.replies(Some(client), words);
         if let Some(history) = &mut self.history {
             history.keep(&self.data.keyspace);
@@ -142,12 +142,12 @@ impl State {
     }
 
     /// The number of the last connection.
-    pub(super) const fn last_client(&self) -> ClientId {
+    pub(crate) const fn last_client(&self) -> ClientId {
         self.next_client
     }
 
     /// Runs a command, and returns its replies: more than one if it subscribes to more than one channel.
-    pub(super) fn replies(&mut self, client: Option<ClientId>, words: &[Bytes]) -> Vec<Reply> {
+    pub(crate) fn replies(&mut self, client: Option<ClientId>, words: &[Bytes]) -> Vec<Reply> {
         self.update_time();
         let Some(name) = words.first() else { return Vec::new() };
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();
@@ -317,7 +317,7 @@ impl Data {
         Ok(Reply::List(pairs.collect()))
     }
 
-    pub(super) fn send(&self, client: ClientId, replies: &[Reply]) {
+    pub(crate) fn send(&self, client: ClientId, replies: &[Reply]) {
         // Fails if the connection is about to be removed.
         if let Some(client) = self.clients.get(&client) {
             let _ = client.send(bytes(replies));
@@ -360,11 +360,11 @@ fn bytes(replies: &[Reply]) -> Vec<u8> {
     bytes
 }
 
-/// Whether this is the key of a read hold on the lock with this key.
-fn is_read_hold(lock: &[u8], key: &[u8]) -> bool {
-    let (lock, key) = (String::from_utf8_lossy(lock), String::from_utf8_lossy(key));
-    let tag = if lock.contains('{') { lock.into_owned() } else { format!("{{{lock}}}") };
-    key.strip_prefix(&*tag).is_some_and(|rest| rest.starts_with(':') && rest.contains(":rwlock_timeout:"))
+/// Whether the name of a key begins with `{key}:`. Such a key is in the slot of the other one. A key that has braces
+/// needs no more.
+fn belongs_to(key: &[u8], other: &[u8]) -> bool {
+    let (open, close): (&[u8], &[u8]) = if key.contains(&b'{') { (b"", b"") } else { (b"{", b"}") };
+    other.starts_with(&[open, key, close, b":"].concat())
 }
 
 fn client_command(words: &[Bytes]) -> Outcome {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::parse::{SYNTAX, exact, integer, is};
-use crate::memory::keyspace::{Keyspace, WRONG_TYPE};
-use crate::memory::value::{Bytes, Value};
-use crate::memory::wire::{Outcome, Reply};
+use crate::keyspace::{Keyspace, WRONG_TYPE};
+use crate::value::{Bytes, Value};
+use crate::wire::{Outcome, Reply};
 
 pub(super) fn get(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     match keyspace.value(&words[1]) {

@@ -1,7 +1,7 @@
 //! Numbers as text.
 
 /// Writes a number as C does with `%.17g`, which is how Redis writes scores and the numbers of scripts.
-pub(super) fn text(number: f64) -> String {
+pub(crate) fn text(number: f64) -> String {
     const DIGITS: i32 = 17;
     if !number.is_finite() {
         return match number {

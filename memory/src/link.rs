@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::channels::ClientId;
-use crate::base::sync::Watched;
+use crate::channels::ClientId;
+use crate::sync::Watched;
 use fastrand::Rng;
 
-/// What a network does. For lockkeeper's own tests.
+/// What a network does. For simulations.
 ///
 /// ```
-/// # use lockkeeper::memory::Network;
+/// # use lockkeeper_memory::Network;
 /// let refusing = Network { refuses: true, ..Network::default() };
 /// ```
 #[doc(hidden)]
@@ -30,13 +30,13 @@ pub struct Network {
 
 /// The network between one process and a server.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(crate) struct Link {
     state: Watched<LinkState>,
     seed: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LinkState {
+pub(crate) struct LinkState {
     network: Network,
     /// The connections with greater numbers are not held.
     last_held: ClientId,
@@ -47,31 +47,31 @@ pub(super) struct LinkState {
 }
 
 impl LinkState {
-    pub(super) const fn holds_requests(&self, client: ClientId) -> bool {
+    pub(crate) const fn holds_requests(&self, client: ClientId) -> bool {
         self.network.holds_requests && client <= self.last_held
     }
 
-    pub(super) const fn holds_replies(&self, client: ClientId) -> bool {
+    pub(crate) const fn holds_replies(&self, client: ClientId) -> bool {
         self.network.holds_replies && client <= self.last_held
     }
 }
 
 impl Link {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let state =
             LinkState { network: Network::default(), last_held: ClientId::MAX, cuts: 0, delivers: false };
         Self { state: Watched::new(state), seed }
     }
 
     /// Changes the network. The server's last connection so far has the number `last`.
-    pub(super) fn set(&self, network: Network, last: ClientId) {
+    pub(crate) fn set(&self, network: Network, last: ClientId) {
         self.state.modify(|state| {
             state.network = network;
             state.last_held = if network.holds_existing { last } else { ClientId::MAX };
         });
     }
 
-    pub(super) fn hold(&self, is_held: bool) {
+    pub(crate) fn hold(&self, is_held: bool) {
         let network = self.state.get().network;
         let network =
             Network { holds_requests: is_held, holds_replies: is_held, holds_existing: false, ..network };
@@ -79,43 +79,43 @@ impl Link {
     }
 
     /// Closes all connections. `delivers`: what clients had sent still arrives.
-    pub(super) fn cut(&self, delivers: bool) {
+    pub(crate) fn cut(&self, delivers: bool) {
         self.state.modify(|state| {
             state.cuts += 1;
             state.delivers = delivers;
         });
     }
 
-    pub(super) fn refuses(&self) -> bool {
+    pub(crate) fn refuses(&self) -> bool {
         self.state.get().network.refuses
     }
 
-    pub(super) fn cuts(&self) -> u64 {
+    pub(crate) fn cuts(&self) -> u64 {
         self.state.get().cuts
     }
 
     /// Waits for a cut after so many. Returns whether what was sent still arrives.
-    pub(super) async fn cut_after(&self, cuts: u64) -> bool {
+    pub(crate) async fn cut_after(&self, cuts: u64) -> bool {
         self.changed(|state| state.cuts != cuts).await;
         self.state.get().delivers
     }
 
-    pub(super) fn holds_requests(&self, client: ClientId) -> bool {
+    pub(crate) fn holds_requests(&self, client: ClientId) -> bool {
         self.state.get().holds_requests(client)
     }
 
     /// Waits until the state of the network is such.
-    pub(super) async fn changed(&self, is: impl Fn(&LinkState) -> bool) {
+    pub(crate) async fn changed(&self, is: impl Fn(&LinkState) -> bool) {
         self.state.until(is).await;
     }
 
-    pub(super) fn delay(&self, random: &mut Rng) -> Duration {
+    pub(crate) fn delay(&self, random: &mut Rng) -> Duration {
         let most = self.state.get().network.most_delay;
         if most.is_zero() { most } else { most.mul_f64(random.f64()) }
     }
 
     /// The seed of a connection.
-    pub(super) const fn seed(&self, client: ClientId) -> u64 {
+    pub(crate) const fn seed(&self, client: ClientId) -> u64 {
         self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(client)
     }
 }

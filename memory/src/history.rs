@@ -3,8 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use super::keyspace::{Entry, Keyspace};
-use super::value::Bytes;
+use crate::keyspace::{Entry, Keyspace};
+use crate::value::Bytes;
 
 /// Time between two states that are kept.
 const STEP: Duration = Duration::from_millis(100);
@@ -13,11 +13,11 @@ const STEP: Duration = Duration::from_millis(100);
 const MOST: usize = 25;
 
 #[derive(Default)]
-pub(super) struct History(VecDeque<(Duration, HashMap<Bytes, Entry>)>);
+pub(crate) struct History(VecDeque<(Duration, HashMap<Bytes, Entry>)>);
 
 impl History {
     /// Keeps the present state, if there is none of about this time.
-    pub(super) fn keep(&mut self, keyspace: &Keyspace) {
+    pub(crate) fn keep(&mut self, keyspace: &Keyspace) {
         if self.0.back().is_some_and(|(at, _)| keyspace.now() < *at + STEP) {
             return;
         }
@@ -28,7 +28,7 @@ impl History {
     }
 
     /// Returns to the last state that is at least this old, or to none.
-    pub(super) fn return_to(&mut self, age: Duration, keyspace: &mut Keyspace) {
+    pub(crate) fn return_to(&mut self, age: Duration, keyspace: &mut Keyspace) {
         let time = keyspace.now().saturating_sub(age);
         while self.0.back().is_some_and(|(at, _)| *at > time) {
             self.0.pop_back();

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::value::Bytes;
+use crate::value::Bytes;
 
 /// A reply of the server.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     Bulk(Bytes),
     /// Its text begins with the code, such as `ERR`.
     Error(String),
@@ -19,32 +19,32 @@ pub(super) enum Reply {
 }
 
 /// The reply of a command, or the text of its error.
-pub(super) type Outcome = Result<Reply, String>;
+pub(crate) type Outcome = Result<Reply, String>;
 
 impl Reply {
-    pub(super) fn ok() -> Self {
+    pub(crate) fn ok() -> Self {
         Self::Status("OK".to_owned())
     }
 
-    pub(super) fn bulk(text: impl AsRef<[u8]>) -> Self {
+    pub(crate) fn bulk(text: impl AsRef<[u8]>) -> Self {
         Self::Bulk(text.as_ref().into())
     }
 
-    pub(super) fn count(count: usize) -> Self {
+    pub(crate) fn count(count: usize) -> Self {
         Self::Int(i64::try_from(count).unwrap_or(i64::MAX))
     }
 
     /// The bytes, or nil.
-    pub(super) fn found(bytes: Option<&Bytes>) -> Self {
+    pub(crate) fn found(bytes: Option<&Bytes>) -> Self {
         bytes.map_or(Self::Nil, |bytes| Self::Bulk(Arc::clone(bytes)))
     }
 
     /// A list of these bytes.
-    pub(super) fn list<'a>(items: impl IntoIterator<Item = &'a Bytes>) -> Self {
+    pub(crate) fn list<'a>(items: impl IntoIterator<Item = &'a Bytes>) -> Self {
         Self::List(items.into_iter().map(|item| Self::Bulk(Arc::clone(item))).collect())
     }
 
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Bulk(bytes) => {
                 line(out, b'$', bytes.len());
@@ -82,7 +82,7 @@ fn line(out: &mut Vec<u8>, first: u8, text: impl ToString) {
 /// # Errors
 ///
 /// The bytes are not a command in the form that clients send: a list of texts.
-pub(super) fn take_command(bytes: &mut Vec<u8>) -> Result<Option<Vec<Bytes>>, String> {
+pub(crate) fn take_command(bytes: &mut Vec<u8>) -> Result<Option<Vec<Bytes>>, String> {
     let mut at = 0;
     let Some(count) = header(bytes, &mut at, b'*')? else { return Ok(None) };
     let mut words = Vec::with_capacity(count);

@@ -1,0 +1,27 @@
+//! The server's clock.
+
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+/// The time since 1970, which passes as tokio's clock does. A test can pause and advance that.
+pub(crate) struct WallClock {
+    at_start: Duration,
+    start: Instant,
+}
+
+impl WallClock {
+    pub(crate) fn start() -> Self {
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        Self::start_at(since_1970.unwrap_or_default())
+    }
+
+    /// Starts at a time since 1970.
+    pub(crate) fn start_at(at_start: Duration) -> Self {
+        Self { at_start, start: Instant::now() }
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.at_start + self.start.elapsed()
+    }
+}

@@ -1,0 +1,25 @@
+#![doc = include_str!("../README.md")]
+
+mod channels;
+mod clock;
+mod commands;
+mod glob;
+mod history;
+mod keyspace;
+mod link;
+mod look;
+mod lua;
+mod net;
+mod number;
+mod scripts;
+mod server;
+mod simulated;
+mod state;
+mod sync;
+mod value;
+mod wire;
+
+#[doc(hidden)]
+pub use link::Network;
+pub use net::Stream;
+pub use server::{Connecting, Data, MemoryServer};

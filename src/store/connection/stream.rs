@@ -1,0 +1,76 @@
+//! Connections over streams that the application opens.
+
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisResult};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+
+use super::endpoint::logged_in;
+use crate::base::credentials::{Credentials, Login};
+use crate::base::task;
+
+/// Opens streams to one server.
+#[derive(Clone)]
+pub(crate) struct StreamDial {
+    connector: Connector,
+    pub(crate) credentials: Option<Credentials>,
+}
+
+type Connector = Arc<dyn Fn() -> BoxFuture<'static, io::Result<Box<dyn Stream>>> + Send + Sync>;
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+impl StreamDial {
+    pub(crate) fn new<C, F, S>(connector: C) -> Self
+    where
+        C: Fn() -> F + Send + Sync + 'static,
+        F: Future<Output = io::Result<S>> + Send + 'static,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let connector = move || {
+            let opening = connector();
+            async move { opening.await.map(|stream| Box::new(stream) as Box<dyn Stream>) }.boxed()
+        };
+        Self { connector: Arc::new(connector), credentials: None }
+    }
+
+    /// Opens a connection for commands.
+    pub(crate) async fn commands(&self) -> RedisResult<MultiplexedConnection> {
+        // `server.rs` sets the time limit of every command, for all kinds of sources.
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let stream = self.open().await?;
+        let (connection, driver) =
+            MultiplexedConnection::new_with_config(&self.settings(), stream, config).await?;
+        task::spawn(driver);
+        Ok(connection)
+    }
+
+    /// Opens a connection for messages.
+    pub(crate) async fn messages(&self) -> RedisResult<PubSub> {
+        let stream = self.open().await?;
+        PubSub::new(&self.settings(), stream).await
+    }
+
+    /// The changes of the credentials, if they can change.
+    pub(crate) fn logins(&self) -> Option<watch::Receiver<Login>> {
+        self.credentials.as_ref().map(Credentials::changes)
+    }
+
+    async fn open(&self) -> io::Result<Box<dyn Stream>> {
+        // A panic must not end the task that subscribes.
+        let opening = AssertUnwindSafe(async { (self.connector)().await }).catch_unwind().await;
+        opening.unwrap_or_else(|_| Err(io::Error::other("the connector panicked")))
+    }
+
+    fn settings(&self) -> RedisConnectionInfo {
+        logged_in(RedisConnectionInfo::default(), self.credentials.as_ref())
+    }
+}
