@@ -25,6 +25,7 @@ mod lost;
 mod memory;
 mod memory_server;
 mod metrics;
+mod moving_name;
 mod moving_slots;
 mod multi;
 mod operations;

@@ -5,11 +5,12 @@ use std::panic::AssertUnwindSafe;
 use deadpool_redis::{Connection as Pooled, Pool, PoolError};
 use futures_util::FutureExt;
 use redis::aio::{MultiplexedConnection, PubSub};
-use redis::{RedisResult, cmd};
+use redis::{FromRedisValue, RedisResult, cmd};
 use tokio::sync::watch;
 
 use super::endpoint::Endpoint;
 use super::stream::StreamDial;
+use super::topology_link::RunId;
 use super::wire;
 use crate::base::credentials::Login;
 use crate::base::fault::{Fault, FaultKind, Sent};
@@ -33,6 +34,16 @@ impl CommandDial {
             },
             Self::Stream(stream) => stream.commands().await.map_err(wire::connect_fault),
         }
+    }
+
+    /// The id of the run of the server to which a connection leads. `None`: this user has no right to ask, or the application promised
+    /// that all its streams lead to the same server.
+    pub(crate) async fn run_id(&self, connection: &mut MultiplexedConnection) -> Option<RunId> {
+        if matches!(self, Self::Stream(_)) {
+            return None;
+        }
+        let info = wire::send(connection, cmd("INFO").arg("server")).await.ok()?;
+        wire::info_fact(&String::from_redis_value(info).ok()?, "run_id")
     }
 
     /// `None`: only the application knows how to connect.

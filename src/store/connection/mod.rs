@@ -19,6 +19,11 @@
 //! Each [`Connection`] has a number. The engine records it with every attempt: a later command on the same connection cannot
 //! overtake the attempt, and one on another connection can.
 //!
+//! The name of a single server can lead to another server later. So the loss of one connection, the answer of a replica, or a new
+//! connection to another server ends a *generation* of connections ([`TopologyLink`]): all of them are made anew, with new look-ups
+//! of the name. Otherwise a client could talk to two servers about one lock. The connection for messages follows when the first one for commands was made, because only
+//! the reply to `HELLO` tells that a server is a master. Sentinels and clusters say who the master is, so there the other connections stay.
+//!
 //! A server that is no longer the master is left: from then on every command in flight fails with an unknown outcome, and no
 //! reply counts.
 //!

@@ -11,7 +11,7 @@ use std::future::{poll_fn, ready};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::connection_index::{ConnectionCount, ConnectionIndex};
 use super::dial::CommandDial;
 use super::endpoint::{Endpoint, authenticate};
-use super::topology_link::TopologyLink;
+use super::topology_link::{RunId, TopologyLink};
 use super::wire::{self, WithCommand};
 use crate::base::config::{LockConfig, Replication};
 use crate::base::credentials::Login;
@@ -84,6 +84,7 @@ type Connecting = Shared<BoxFuture<'static, Result<Arc<Open>, Fault>>>;
 struct Open {
     server: Weak<Server>,
     number: u64,
+    generation: u64,
     connection: MultiplexedConnection,
     /// A command timed out, and a probe asks whether the connection still works.
     is_probed: AtomicBool,
@@ -152,7 +153,7 @@ impl Server {
     pub(crate) async fn send_to_all(self: &Arc<Self>, command: &Cmd) -> Result<(), Fault> {
         let mut result = Ok(());
         for index in self.count.all() {
-            let opened = match &*lock(self.state(index)) {
+            let opened = match &*self.state(index) {
                 State::Closed(_) => continue,
                 State::Connecting(connecting) => connecting.clone().left_future(),
                 State::Open(open) => ready(Ok(Arc::clone(open))).right_future(),
@@ -260,15 +261,26 @@ impl Server {
 
     /// The connection, if there is one that is not being probed.
     pub(crate) fn opened(&self, index: ConnectionIndex) -> Option<Connection> {
-        let open = match &*lock(self.state(index)) {
+        let open = match &*self.state(index) {
             State::Open(open) if !open.is_probed.load(Ordering::Acquire) => Arc::clone(open),
             _ => return None,
         };
         Some(Connection { open, index, is_asking: false })
     }
 
-    fn state(&self, index: ConnectionIndex) -> &Mutex<State> {
-        &self.connections[self.count.position(index)]
+    /// Locks the state of a connection. Closes a connection of an earlier generation: perhaps it leads to another server than the later
+    /// ones.
+    fn state(&self, index: ConnectionIndex) -> MutexGuard<'_, State> {
+        let mut state = lock(&self.connections[self.count.position(index)]);
+        if matches!(&*state, State::Open(open) if open.generation != self.link.generation()) {
+            *state = State::Closed(None);
+        }
+        state
+    }
+
+    /// Closes the connections of earlier generations.
+    fn close_earlier(&self) {
+        self.count.all().for_each(|index| drop(self.state(index)));
     }
 
     async fn connect(self: &Arc<Self>, index: ConnectionIndex) -> Result<Arc<Open>, Fault> {
@@ -279,7 +291,7 @@ impl Server {
         // runtime that nobody drives.
         timeout(2 * PROBE_TIMEOUT, self.probed(index)).await.map_err(|_| self.runtime_stands_still())?;
         let connecting = {
-            let mut state = lock(self.state(index));
+            let mut state = self.state(index);
             match &*state {
                 State::Open(open) => return Ok(Arc::clone(open)),
                 State::Closed(Some((at, fault))) if at.elapsed() < SHARED_FAILURE => {
@@ -307,7 +319,7 @@ impl Server {
     /// Waits while a probe finds out whether the connection still works. A command sent on this connection meanwhile would only
     /// time out, too.
     async fn probed(&self, index: ConnectionIndex) {
-        let open = match &*lock(self.state(index)) {
+        let open = match &*self.state(index) {
             State::Open(open) => Arc::clone(open),
             _ => return,
         };
@@ -325,10 +337,11 @@ impl Server {
             // A pool runs code of the application, which can panic.
             let opened = AssertUnwindSafe(server.open()).catch_unwind().await;
             let result = opened.unwrap_or_else(|panic| Err(wire::panic_fault(&*panic).at(&server.address)));
-            *lock(server.state(index)) = match &result {
+            *server.state(index) = match &result {
                 Ok(open) => State::Open(Arc::clone(open)),
                 Err(fault) => State::Closed(Some((Instant::now(), fault.clone()))),
             };
+            server.close_earlier();
             result
         });
         let server = Arc::clone(self);
@@ -336,15 +349,24 @@ impl Server {
     }
 
     async fn open(self: &Arc<Self>) -> Result<Arc<Open>, Fault> {
-        let connection = match timeout(self.connect_limit(), self.dial.connect()).await {
-            Ok(Ok(connection)) => connection,
+        let generation = self.link.generation(); // before the name is looked up
+        let (connection, run) = match timeout(self.connect_limit(), self.dial()).await {
+            Ok(Ok(connected)) => connected,
             Ok(Err(fault)) => return Err(fault.at(&self.address)),
             Err(_) => return Err(self.unreachable("no connection in time")),
         };
+        let generation = self.link.reaches(generation, run);
         let number = self.link.count_connection();
         tracing::debug!(server = %self.address, connection = number, "connected");
         let (server, is_probed) = (Arc::downgrade(self), AtomicBool::new(false));
-        Ok(Arc::new(Open { server, number, connection, is_probed, probed: Notify::new() }))
+        Ok(Arc::new(Open { server, number, generation, connection, is_probed, probed: Notify::new() }))
+    }
+
+    /// Makes a connection. If the name can lead to another server, also asks which one this is.
+    async fn dial(&self) -> Result<(MultiplexedConnection, Option<RunId>), Fault> {
+        let mut connection = self.dial.connect().await?;
+        let run = if self.link.can_switch() { None } else { self.dial.run_id(&mut connection).await };
+        Ok((connection, run))
     }
 
     /// Sends one command. If the command fails, handles its connection.
@@ -383,7 +405,7 @@ impl Server {
         command.ends(Err(fault.sent));
         match fault.kind {
             FaultKind::Broken => self.discard(connection, "it broke"),
-            // After a failover the address can lead to another server.
+            // After a failover the name can lead to another server.
             FaultKind::ReadOnly => self.discard(connection, "it leads to a replica"),
             FaultKind::TimedOut => self.probe(connection),
             _ => {}
@@ -413,7 +435,7 @@ impl Server {
     }
 
     fn discard(&self, connection: &Connection, reason: &str) {
-        let mut state = lock(self.state(connection.index));
+        let mut state = self.state(connection.index);
         if matches!(&*state, State::Open(open) if open.number == connection.number()) {
             *state = State::Closed(None);
             self.reconnects.count();
@@ -424,6 +446,7 @@ impl Server {
                 );
             }
         }
+        self.link.ends(connection.open.generation);
     }
 
     fn runtime_stands_still(&self) -> Fault {

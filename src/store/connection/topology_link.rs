@@ -1,8 +1,11 @@
 //! What a topology and its connections tell each other.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::Notify;
+
+use crate::base::sync::{Watched, lock};
 
 /// What a topology and the connections to its servers tell each other.
 pub(crate) struct TopologyLink {
@@ -10,12 +13,28 @@ pub(crate) struct TopologyLink {
     connections: AtomicU64,
     is_sharded: AtomicBool,
     can_switch: bool,
+    /// Counts how often the connections to a single server had to be made anew.
+    generation: AtomicU64,
+    /// The generation of the latest connection for commands.
+    reached: Watched<u64>,
+    /// The run of the server that the connections of the latest generation reached, and this generation.
+    run: Mutex<Option<(u64, RunId)>>,
 }
+
+/// What tells servers apart: the id of a server's run, which ends with its process.
+pub(crate) type RunId = Box<str>;
 
 impl TopologyLink {
     pub(crate) fn new(can_switch: bool) -> Self {
-        let (reports, connections) = (Notify::new(), AtomicU64::new(0));
-        Self { reports, connections, is_sharded: AtomicBool::new(false), can_switch }
+        Self {
+            reports: Notify::new(),
+            connections: AtomicU64::new(0),
+            is_sharded: AtomicBool::new(false),
+            can_switch,
+            generation: AtomicU64::new(0),
+            reached: Watched::default(),
+            run: Mutex::default(),
+        }
     }
 
     /// Whether another server can become the master, perhaps without the last writes.
@@ -41,6 +60,49 @@ impl TopologyLink {
     /// Counts a connection. Returns its number, which no other connection of this client has or had.
     pub(crate) fn count_connection(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The generation of a connection that is made now. Connections of earlier generations are no longer used.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// A connection of this generation was lost, or leads to a replica. If nobody tells which server is the master, perhaps the name of
+    /// the server leads to another one by now. So all connections of the generation are made anew, with a new look-up of the name.
+    pub(crate) fn ends(&self, generation: u64) {
+        if !self.can_switch {
+            let next = generation + 1;
+            let _ = self.generation.compare_exchange(generation, next, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// A connection for commands was made. It leads to a master, whose run has this id if it is known. Returns its generation: if the
+    /// other connections lead to another server, a new one begins.
+    pub(crate) fn reaches(&self, mut generation: u64, run: Option<RunId>) -> u64 {
+        let mut known = lock(&self.run);
+        if let Some(run) = run {
+            if known.as_ref().is_some_and(|(at, other)| *at == generation && *other != run) {
+                self.ends(generation);
+                generation += 1;
+            }
+            if known.as_ref().is_none_or(|(at, _)| *at <= generation) {
+                *known = Some((generation, run));
+            }
+        }
+        if generation > self.reached.get() {
+            self.reached.modify(|reached| *reached = generation);
+        }
+        generation
+    }
+
+    /// The generation of the latest connection for commands.
+    pub(crate) fn reached(&self) -> u64 {
+        self.reached.get()
+    }
+
+    /// Waits until a connection for commands has a later generation than this.
+    pub(crate) async fn reached_later(&self, generation: u64) {
+        self.reached.until(|reached| *reached > generation).await;
     }
 
     /// Whether messages stay in their slots.

@@ -105,6 +105,12 @@ pub(crate) fn hello_fact(reply: &Value, fact: &str) -> Option<String> {
     String::from_redis_value_ref(facts.get(fact)?).ok()
 }
 
+/// A fact in a text of `INFO`. `None`: the server does not tell it.
+pub(crate) fn info_fact(info: &str, fact: &str) -> Option<Box<str>> {
+    let found = info.lines().find_map(|line| line.strip_prefix(fact)?.strip_prefix(':'));
+    found.filter(|value| !value.is_empty()).map(Into::into)
+}
+
 fn hash(form: &Form) -> &str {
     form.hash.get_or_init(|| redis::Script::new(&form.source).get_hash().to_owned())
 }

@@ -7,7 +7,8 @@
 //! connection. The task takes orders, sends one SUBSCRIBE or UNSUBSCRIBE at a time, reconnects, and sends a `PING` each second.
 //! Nobody waits for it.
 //!
-//! When the map of the topology changes, a task moves the channels of the changed slots to the subscribers of their new masters.
+//! A subscriber of a single server also connects anew when the connections for commands were made anew: perhaps they lead to another
+//! server. When the map of the topology changes, a task moves the channels of the changed slots to the subscribers of their new masters.
 //!
 //! There is nothing on these connections but subscriptions and `PING`. In a cluster with sharded messages (SSUBSCRIBE), the server
 //! says unasked that a slot has moved away, and the `redis` crate takes that for the reply of the next command. On a connection

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::base::config::LockConfig;
 use crate::base::credentials::Login;
 use crate::base::jitter::Backoff;
 use crate::base::task;
-use crate::store::connection::{MessageDial, TopologyLink};
+use crate::store::connection::{MessageDial, TopologyLink, wire};
 use crate::telemetry::report::Limit;
 use crate::telemetry::{ConnectionUse, Reconnects};
 
@@ -113,6 +114,10 @@ enum End {
     Closed,
     /// The connection is gone.
     Broken(String),
+    /// The server refuses for now.
+    Refused(String),
+    /// The connections for commands were made anew. They perhaps lead to another server than this one.
+    Moved,
     /// The credentials changed. Subscribers of RESP2 cannot authenticate again.
     NewLogin,
 }
@@ -138,15 +143,22 @@ impl Task {
                 }
             }
             logins.mark_seen(); // the connection uses the latest
+            // Before the name is looked up.
+            let (generation, reached) = (self.link.generation(), self.link.reached());
             let connecting = Messages::connect(&self.dial, self.link.is_sharded());
             let failed = match timeout(self.command_timeout, connecting).await {
-                Ok(Ok(connection)) => match self.serve(connection.split(), &mut logins).await {
+                Ok(Ok(connection)) => match self.serve(connection.split(), &mut logins, reached).await {
                     End::Closed => return,
                     End::Broken(reason) => {
+                        self.link.ends(generation);
                         self.reconnects.count();
                         Some(reason)
                     }
-                    End::NewLogin => None,
+                    End::Refused(reason) => {
+                        self.reconnects.count();
+                        Some(reason)
+                    }
+                    End::Moved | End::NewLogin => None,
                 },
                 Ok(Err(error)) => Some(error.to_string()),
                 Err(elapsed) => Some(elapsed.to_string()),
@@ -166,8 +178,10 @@ impl Task {
         }
     }
 
-    /// Uses one connection until it ends.
-    async fn serve(&mut self, (sink, mut stream): (Sink, Stream), logins: &mut Logins) -> End {
+    /// Uses one connection until it ends. `reached`: the generation of the connections for commands when it was made.
+    async fn serve(&mut self, (sink, mut stream): (Sink, Stream), logins: &mut Logins, reached: u64) -> End {
+        let link = Arc::clone(&self.link);
+        let mut moved = pin!(link.reached_later(reached));
         let (mut active, mut leaving) = (BTreeSet::new(), BTreeSet::new());
         self.changed.clone_from(&self.wanted);
         self.alone.clear();
@@ -184,13 +198,15 @@ impl Task {
                 biased;
                 done = running(&mut command) => match done {
                     Ok(Ok(done)) => self.finish(done, &mut active),
-                    Ok(Err(error)) => return End::Broken(error.to_string()),
+                    Ok(Err(error)) if wire::is_broken(&error) => return End::Broken(error.to_string()),
+                    Ok(Err(error)) => return End::Refused(error.to_string()),
                     Err(_) => return End::Broken("no answer in time".to_owned()),
                 },
                 open = self.take_orders() => if !open {
                     return End::Closed;
                 },
                 () = logins.changed() => return End::NewLogin,
+                () = &mut moved => return End::Moved,
                 _ = ping.tick(), if command.is_none() && !(active.is_empty() && self.elsewhere.is_empty()) => {
                     self.changed.extend(self.elsewhere.drain(..));
                     let mut sink = sink.clone();

@@ -89,6 +89,9 @@ pub struct Source {
 impl Source {
     /// One server, by its URL: `redis://user:password@host:6379/0`, or `rediss://` for TLS.
     ///
+    /// The host can be a name that moves to another server at a failover, such as the primary endpoint of a managed service. The client
+    /// makes all connections anew when a server answers that it is a replica, and when it loses a connection.
+    ///
     /// ```no_run
     /// # use lockkeeper::{LockClient, Source};
     /// # async fn demo() -> lockkeeper::Result<()> {

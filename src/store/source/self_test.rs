@@ -136,6 +136,5 @@ async fn info(server: &Arc<Server>, section: &str, fact: &str) -> Result<Option<
         Err(fault) if fault.sent == Sent::Refused => return Ok(None),
         reply => String::from_redis_value(reply?).unwrap_or_default(),
     };
-    let found = facts.lines().find_map(|line| line.strip_prefix(fact)?.strip_prefix(':'));
-    Ok(found.filter(|value| !value.is_empty()).map(Into::into))
+    Ok(wire::info_fact(&facts, fact))
 }

@@ -7,7 +7,7 @@
 //!
 //! | discovery | who is asked | what the map has |
 //! |---|---|---|
-//! | fixed | nobody | one master of all slots, which never changes |
+//! | fixed | nobody | one master of all slots: the server to which its name leads |
 //! | Sentinel | each sentinel | one master of all slots: that of the last failover, by majority |
 //! | cluster | each node that is known | for each slot the claim with the highest epoch |
 //!
