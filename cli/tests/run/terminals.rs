@@ -154,13 +154,13 @@ fn control_z_suspends_a_command_that_does_not_have_the_terminal() {
         let mut terminal = Terminal::runs(&scene, &format!("bash -c '{script}'"));
         wait_until_it_writes(&scene);
         // The shell brings it to the foreground.
-        sleep(Duration::from_millis(200));
+        sleep(Duration::from_secs(1));
         suspend(&scene, &mut terminal, "first");
         terminal.types("\n");
         wait_until_it_writes(&scene);
         terminal.types("\n");
         wait_until("it comes to the foreground", || scene.dir().join("third").exists());
-        sleep(Duration::from_millis(200));
+        sleep(Duration::from_secs(1));
         wait_until_it_writes(&scene);
         suspend(&scene, &mut terminal, "second");
         assert_eq!(scene.server.keys(), ["lock"]);
@@ -181,7 +181,7 @@ fn control_z_without_a_shell_suspends_nothing() {
             Terminal::runs(&scene, &format!("exec LOCKKEEPER run lock -- {command} {redirect}"));
         wait_until("the command runs", || scene.dir().join("ready").exists());
         terminal.types("\x1a");
-        sleep(Duration::from_millis(200));
+        sleep(Duration::from_secs(1));
         scene.write("leave", "");
         assert_eq!(terminal.code(), Some(4), "{redirect}");
     }
