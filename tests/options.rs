@@ -1,12 +1,13 @@
 //! The options of one lock, and work that runs while a lock is held.
 
+use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockkeeper::{BaseLock, Error, LockConfig};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::support::fixture::{Fixture, for_each_lock};
-use crate::support::{LIMIT, MS, SECOND, Scene, eventually, grouped, patient, renewing, soon};
+use crate::support::{MS, SECOND, Scene, eventually, grouped, patient, renewing, soon, throughout};
 
 /// How long the server keeps a lock, in milliseconds.
 fn left(scene: &Scene, key: &str) -> i64 {
@@ -22,12 +23,11 @@ async fn a_lease_of_its_own_is_renewed_beside_that_of_the_client() {
     let mut own = locks.rlock("own").with(&renewing(SECOND));
     let guard = own.lock().await.unwrap();
     assert!(left(&scene, "own") <= 1_000 && left(&scene, "usual") > 20_000);
-    let start = Instant::now();
-    while start.elapsed() < 4 * SECOND {
+    throughout(4 * SECOND, async || {
         assert!(!guard.is_lost() && guard.remaining() <= SECOND);
         assert!((1..=1_000).contains(&left(&scene, "own")), "it is renewed, to a second");
-        sleep(20 * MS).await;
-    }
+    })
+    .await;
     guard.unlock().await.unwrap();
     usual.unlock().await.unwrap();
     drop((own, locks));
@@ -123,7 +123,7 @@ async fn an_error_says_whether_the_work_was_unprotected() {
     let mut lock = locks.rlock("a");
     let lost = lock.run(async {
         scene.server.run::<()>(&["DEL", "a"]);
-        sleep(LIMIT).await;
+        pending::<()>().await;
     });
     let error = soon(lost).await.unwrap_err();
     assert!(matches!(error, Error::Lost(_)) && error.work_was_unprotected(), "{error:?}");

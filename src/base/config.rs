@@ -45,7 +45,7 @@ pub(crate) struct Replication {
 /// | field | default | meaning |
 /// |---|---|---|
 /// | `watchdog_lease` | `30s` | the lease of a lock that the watchdog renews (Redisson's `lockWatchdogTimeout`) |
-/// | `margin` | `10ms` | a hold counts as lost this long before its lease ends; at least a hundredth of the lease |
+/// | `margin` | `10ms` | a hold counts as lost this long before its lease ends: from a hundredth to a quarter of the lease |
 /// | `safety_poll` | `3s` | a waiter that gets no message attempts again after this time |
 /// | `fair_allowance` | `6s` | a waiter for a fair lock counts as alive for 4/3 of this time after its last heartbeat |
 /// | `fair_java_wait` | `5m` | the longest wait of any Java client for a fair lock |

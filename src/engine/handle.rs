@@ -65,7 +65,7 @@ impl Handle {
             quorum: 1,
             terms: Terms::default(),
             lock_type,
-            metrics: engine.metrics.of(lock_type),
+            metrics: engine.metrics.of(lock_type, None),
         }
     }
 
@@ -113,20 +113,13 @@ impl Handle {
             Quorum::All => members.len(),
             Quorum::Majority => members.len() / 2 + 1,
         };
-        let metrics = match group {
-            Some(group) => members[0].lock.engine.metrics.in_group(lock_type, group),
-            None => members[0].lock.engine.metrics.of(lock_type),
-        };
+        let metrics = members[0].lock.engine.metrics.of(lock_type, group.as_ref());
         Ok(Self { joined_name, members, quorum, terms, lock_type, metrics })
     }
 
     pub(crate) fn set_options(&mut self, options: &LockOptions) {
         self.terms = options.terms();
-        let metrics = &self.members[0].lock.engine.metrics;
-        self.metrics = match options.group() {
-            Some(group) => metrics.in_group(self.lock_type, group.clone()),
-            None => metrics.of(self.lock_type),
-        };
+        self.metrics = self.members[0].lock.engine.metrics.of(self.lock_type, options.group());
     }
 
     /// The name, as the user gave it.

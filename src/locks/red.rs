@@ -46,13 +46,13 @@ impl Kind for Majority {
 }
 
 impl RedLock {
-    /// Combines these handles, including their current holds. If all handles have the same `lease` or `max_hold`, it applies to
-    /// the whole lock. Asks no server.
+    /// Combines these handles, including their current holds. Their [options](Lock::with) apply to the whole lock. A group does so only
+    /// if all have it. Asks no server.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: there are none, or two; two of them are on one server or in one
-    /// cluster, by whatever address; a server did not tell its ids, because the user has no right to call `INFO`; or their leases differ.
+    /// [`ConfigError`]: there are no members, or two; two of them are on one server or in one cluster, by whatever address; a server did
+    /// not tell its ids, because the user has no right to call `INFO`; or their options differ.
     ///
     /// ```no_run
     /// # use lockkeeper::{LockClient, RedLock};

@@ -39,21 +39,18 @@ impl OfClient {
         }
     }
 
-    /// The metrics of locks of this type without a group.
-    pub(crate) fn of(&self, lock_type: LockType) -> OfLock {
+    /// The metrics of locks of this type, in this group if there is one.
+    pub(crate) fn of(&self, lock_type: LockType, group: Option<&Cow<'static, str>>) -> OfLock {
         if !IS_RECORDING {
             return OfLock::default();
         }
-        self.without_group[lock_type as usize].get_or_init(|| OfLock::new(lock_type, None)).clone()
-    }
-
-    /// The metrics of locks of this type in a group.
-    pub(crate) fn in_group(&self, lock_type: LockType, group: Cow<'static, str>) -> OfLock {
-        if !IS_RECORDING {
-            return OfLock::default();
+        let new = || OfLock::new(lock_type, group.cloned());
+        match group {
+            None => self.without_group[lock_type as usize].get_or_init(new).clone(),
+            Some(group) => {
+                lock(&self.in_groups).entry((lock_type, group.clone())).or_insert_with(new).clone()
+            }
         }
-        let new = || OfLock::new(lock_type, Some(group.clone()));
-        lock(&self.in_groups).entry((lock_type, group.clone())).or_insert_with(new).clone()
     }
 
     /// A release or an undo in the background begins. It ends when the result is dropped.

@@ -1,5 +1,6 @@
 //! `lockkeeper run` at a terminal, which `script` makes.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::process::{Child, Stdio};
 use std::thread::sleep;
@@ -22,6 +23,28 @@ impl Terminal {
         let input = self.0.stdin.as_mut().expect("a pipe");
         input.write_all(keys.as_bytes()).expect("the terminal is there");
         input.flush().expect("the terminal is there");
+    }
+
+    /// Waits until the shell has brought the job to the foreground.
+    #[track_caller]
+    fn wait_for_the_job(&self) {
+        let script = i64::from(self.0.id());
+        let foreground = || {
+            let shell = fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
+                let stat = fs::read_to_string(process.path().join("stat")).ok()?;
+                // After the name: state, parent, group, session, terminal, foreground group of the terminal.
+                let (_, rest) = stat.rsplit_once(')')?;
+                let numbers = rest.split_whitespace().skip(1).take(5).map(str::parse);
+                let [parent, group, .., foreground]: [i64; 5] =
+                    numbers.collect::<Result<Vec<_>, _>>().ok()?.try_into().ok()?;
+                (parent == script).then_some((group, foreground))
+            });
+            let (_, foreground) = shell.filter(|(group, foreground)| group != foreground)?;
+            fs::read_to_string(format!("/proc/{foreground}/comm")).ok()
+        };
+        // Not one of the small commands of the script.
+        let is_job = |name: String| ["lockkeeper", "sh"].contains(&name.trim());
+        wait_until("the job is in the foreground", || foreground().is_some_and(is_job));
     }
 
     /// Waits for the end, and returns the exit code and what the terminal shows.
@@ -153,14 +176,13 @@ fn control_z_suspends_a_command_that_does_not_have_the_terminal() {
         );
         let mut terminal = Terminal::runs(&scene, &format!("bash -c '{script}'"));
         wait_until_it_writes(&scene);
-        // The shell brings it to the foreground.
-        sleep(Duration::from_secs(1));
+        terminal.wait_for_the_job();
         suspend(&scene, &mut terminal, "first");
         terminal.types("\n");
         wait_until_it_writes(&scene);
         terminal.types("\n");
         wait_until("it comes to the foreground", || scene.dir().join("third").exists());
-        sleep(Duration::from_secs(1));
+        terminal.wait_for_the_job();
         wait_until_it_writes(&scene);
         suspend(&scene, &mut terminal, "second");
         assert_eq!(scene.server.keys(), ["lock"]);
@@ -181,7 +203,7 @@ fn control_z_without_a_shell_suspends_nothing() {
             Terminal::runs(&scene, &format!("exec LOCKKEEPER run lock -- {command} {redirect}"));
         wait_until("the command runs", || scene.dir().join("ready").exists());
         terminal.types("\x1a");
-        sleep(Duration::from_secs(1));
+        sleep(Duration::from_millis(200)); // nothing tells that it was not suspended
         scene.write("leave", "");
         assert_eq!(terminal.code(), Some(4), "{redirect}");
     }

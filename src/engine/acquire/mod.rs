@@ -1,4 +1,4 @@
-//! AcquireSpan: attempt, and if another owner holds the lock, wait and attempt again.
+//! Acquiring: attempt, and if another owner holds the lock, wait and attempt again.
 //!
 //! Nothing here undoes anything: a pending hold is undone when it is dropped, wherever that happens. So at its time limit a call
 //! only drops a future, and a cancelled call does the same.
@@ -30,6 +30,7 @@ use crate::base::jitter;
 use crate::engine::hold::held::HeldLock;
 use crate::engine::hold::release::PendingRelease;
 use crate::engine::lock_ref::LockRef;
+use crate::engine::wait::queue::Arrival;
 use crate::engine::wait::waiter::{Waiter, WakeUps, elapsed};
 
 /// How long a call waits for a lock that another owner holds.
@@ -61,7 +62,7 @@ pub(crate) async fn acquire(
         release_ended(ended, handle, limits).await;
     }
     let long_at = Some(Instant::now() + handle.config().watchdog_lease());
-    let mut call = AcquireCall { handle, members, limits, long_at, wake_ups };
+    let mut call = AcquireCall { handle, members, limits, arrival: None, long_at, wake_ups };
     let mut tries = Tries::new(handle.config().retry_timeout());
     let mut pauses = Pauses::START;
     // A call that waits for longer than a lease perhaps waits for a hold of its own task.
@@ -74,13 +75,12 @@ pub(crate) async fn acquire(
     if call.members.join_readers() {
         return call.members.take().map(Some);
     }
-    let arrival = match &handle.members[..] {
-        [Member { lock, .. }] => Some(lock.engine.wait_queues.arrive(lock.row)),
-        _ => None,
-    };
+    if let [Member { lock, .. }] = &handle.members[..] {
+        call.arrival = Some(lock.engine.wait_queues.arrive(lock.row));
+    }
     // Readers queue also if nobody waits: those that come meanwhile share what they are granted.
     let mut comes_first = call.members.kind() == CallKind::Wait
-        && arrival.as_ref().is_some_and(|arrival| arrival.is_alone)
+        && call.arrival.as_ref().is_some_and(|arrival| arrival.is_alone)
         && !handle.is_shared();
     let mut waiting = (call.members.kind() == CallKind::Wait && !comes_first).then(|| call.join(0, false));
     loop {
@@ -152,6 +152,8 @@ struct AcquireCall<'a> {
     handle: &'a Handle,
     members: PendingMembers<'a>,
     limits: Option<Deadlines>,
+    /// For a lock of one member.
+    arrival: Option<Arrival<'a>>,
     /// When to report that the call waits, if that was not done yet.
     long_at: Option<Instant>,
     wake_ups: WakeUpsOf,
@@ -189,7 +191,8 @@ impl<'a> AcquireCall<'a> {
 
     /// The server granted the lock to the call.
     fn granted(&mut self, waiting: Option<(usize, Waiter<'_>)>) -> Result<HeldLock> {
-        self.members.end_earlier(waiting.as_ref());
+        let has_followers = self.arrival.as_ref().is_some_and(Arrival::has_followers);
+        self.members.end_earlier(waiting.as_ref(), has_followers);
         self.has_lock(waiting)
     }
 

@@ -1,4 +1,4 @@
-//! AcquireSpan from other owners of the same client, without a command.
+//! Acquiring from other owners of the same client, without a command.
 
 use crate::base::clock::{self, Moment};
 use crate::engine::acquire::round::{PendingMember, PendingMembers};
@@ -33,7 +33,9 @@ impl PendingMembers<'_> {
 
     /// The server granted exclusive holds, so whatever owners of this client believed to hold before is gone: nobody joins it, and it is
     /// not handed over.
-    pub(crate) fn end_earlier(&self, waits: Option<&(usize, Waiter<'_>)>) {
+    ///
+    /// `has_followers`: somebody began to wait during this call.
+    pub(crate) fn end_earlier(&self, waits: Option<&(usize, Waiter<'_>)>, has_followers: bool) {
         for (index, (pending, member)) in self.pending.iter().zip(&self.handle.members).enumerate() {
             let LockRef { engine, protocol, keys, row, .. } = &*member.lock;
             if pending.granted_until.is_none() || pending.hold.want > 1 || protocol.is_shared() {
@@ -42,14 +44,18 @@ impl PendingMembers<'_> {
             if protocol.is_read_write() {
                 engine.read_grants.close(&keys.lock);
             }
-            match waits {
+            let is_perhaps_gone = match waits {
                 // It waits in the same queue, which need not be looked up.
                 Some((waits_for, waiter)) if *waits_for == index => waiter.granted_anew(self.at),
                 _ => {
                     if let Some((queue, _)) = engine.wait_queues.exclusive_queue_of(keys, *row) {
-                        queue.with(|machine| machine.granted_anew(self.at));
+                        queue.with(|machine| machine.granted_anew(None, self.at));
                     }
+                    has_followers
                 }
+            };
+            if is_perhaps_gone {
+                pending.hold.grant.is_not_handed_over();
             }
         }
     }

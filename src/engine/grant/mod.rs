@@ -144,6 +144,11 @@ impl Grant {
         true
     }
 
+    /// The hold that the server granted is perhaps gone already, so it is too old to be handed over.
+    pub(crate) fn is_not_handed_over(&self) {
+        lock(&self.desired).lease.since = Some(Moment::PAST);
+    }
+
     /// From here on, the watchdog renews the holds that were added.
     pub(crate) fn begin_renewals(self: &Arc<Self>) {
         self.schedule_renewal(&mut lock(&self.desired), clock::now());
@@ -601,7 +606,8 @@ impl Grant {
         let (is_shared, is_checked) = (self.is_shared(), self.is_checked());
         let lease = self.renewed_lease(desired);
         if lease.is_some() || (is_checked && desired.holds().next().is_some()) {
-            let first = || now.plus(jitter::within(renewals.duty().period(lease, is_shared)));
+            let first =
+                || now.plus(jitter::within(renewals.duty().period(lease.unwrap_or_default(), is_shared)));
             desired.lease.renew_at.get_or_insert_with(first);
         } else {
             desired.lease.renew_at = None;

@@ -149,11 +149,11 @@ impl HeldLock {
     /// Keeps the hold, hands it over, or removes it from the desired state. The result releases it on the server; it is empty if the
     /// hold was kept or handed over.
     fn start_release(&mut self, now: Moment) -> PendingRelease {
-        if let Some(keep) = self.min_hold.take()
-            && !keep.is_over(now)
+        if let Some(min_hold) = self.min_hold.take()
+            && !min_hold.is_over(now)
             && !self.hold.is_lost(now)
         {
-            keep.hold(Arc::clone(&self.hold), std::mem::take(&mut self.members), now);
+            min_hold.hold(Arc::clone(&self.hold), std::mem::take(&mut self.members), now);
             return PendingRelease::default();
         }
         if let [only] = &self.members[..]

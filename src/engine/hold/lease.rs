@@ -8,8 +8,8 @@ use crate::engine::per_member::PerMember;
 /// Returns the deadline: until when a hold relies on its lease.
 ///
 /// `sent` is a time before the command for this lease was sent. The server counts the lease from a later time, so it still keeps
-/// the lock at this deadline. The margin covers timers that fire late;
-/// of a lease that is short beside it, it takes a quarter.
+/// the lock at this deadline. The margin covers timers that fire late, and is at most a
+/// quarter of the lease.
 pub(crate) fn deadline(sent: Moment, lease: Duration, margin: Duration) -> Moment {
     sent.plus(lease).minus(margin.max(lease / 100).min(lease / 4))
 }

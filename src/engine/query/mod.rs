@@ -93,7 +93,7 @@ async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), F
     // passed on to those who wait for it.
     lock.engine.read_grants.close(&lock.keys.lock);
     if let Some((queue, _)) = lock.engine.wait_queues.exclusive_queue_of(&lock.keys, lock.row) {
-        queue.with(|machine| machine.granted_anew(clock::now()));
+        queue.with(|machine| machine.granted_anew(None, clock::now()));
     }
     let reply = run(&lock.engine, &lock.keys.lock, &call).await?;
     // Not kept for a switch to another master: a Java thread uses the same owner again for its next hold.

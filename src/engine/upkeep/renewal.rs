@@ -50,13 +50,18 @@ impl Renewal {
         Self { store, lease, java_watchdog: config.java_watchdog(), failures: Limit::default(), tick }
     }
 
-    /// How often a lease is renewed. `None`: that of the configuration. `is_shared`: Java's watchdog can shorten it.
-    pub(crate) fn period(&self, lease: Option<Duration>, is_shared: bool) -> Duration {
-        let lease = lease.unwrap_or(self.lease);
+    /// How often a lease is renewed. `is_shared`: Java's watchdog can shorten it.
+    pub(crate) fn period(&self, lease: Duration, is_shared: bool) -> Duration {
+        let lease = self.known(lease);
         if lease < self.lease {
             self.tick.fetch_min(nanos((lease / 3 / TICKS).max(SHORTEST_TICK)), Ordering::Relaxed);
         }
         if is_shared { lease.min(self.java_watchdog) / 3 } else { lease / 3 }
+    }
+
+    /// A renewal with the lease zero only restores what another client shortened, at the pace of the client's own leases.
+    const fn known(&self, lease: Duration) -> Duration {
+        if lease.is_zero() { self.lease } else { lease }
     }
 
     /// Renews, and once again if another server became the master meanwhile: its answer is the one that counts.
@@ -79,10 +84,7 @@ impl Renewal {
         let sent = clock::now();
         let replies = match connection {
             // A silent connection must not cost a lease: there has to be time for another try.
-            Ok(connection) => {
-                let most = Some(lease).filter(|lease| !lease.is_zero()).unwrap_or(self.lease) / 6;
-                self.store.run_together(most, &connection, &calls).await
-            }
+            Ok(connection) => self.store.run_together(self.known(lease) / 6, &connection, &calls).await,
             Err(fault) => calls.iter().map(|_| Err(fault.clone())).collect(),
         };
         let renewed = batches.iter().zip(replies).map(|(items, reply)| parse_renewal(&reply?, items.len()));
@@ -106,8 +108,7 @@ impl Renewal {
     fn renewed(&self, items: Items, lease: Duration, sent: Moment, renewed: Vec<bool>) {
         for (item, renewed) in items.into_iter().zip(renewed) {
             if renewed {
-                let next =
-                    sent.plus(self.period(Some(lease).filter(|lease| !lease.is_zero()), item.is_shared()));
+                let next = sent.plus(self.period(lease, item.is_shared()));
                 item.renewed(sent, next);
             } else {
                 item.renewal_found_nothing();
@@ -124,7 +125,7 @@ impl Renewal {
         }
         for item in items {
             // A renewal that is refused is not sent more often than one that succeeds.
-            let period = self.period(Some(lease).filter(|lease| !lease.is_zero()), item.is_shared());
+            let period = self.period(lease, item.is_shared());
             let pause = if fault.is_transient() { period / RETRY } else { period };
             item.renewal_failed(clock::now().plus(jitter::around(pause)));
         }

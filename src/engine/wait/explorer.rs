@@ -80,6 +80,10 @@ struct Actor {
     is_stalled: bool,
     /// A copy of its attempt can run late, so it attempts out of turn.
     is_unsure: bool,
+    /// It was granted a hold, and before it saw that, the hold was removed and the message came.
+    is_told: bool,
+    /// Somebody joined the queue during its attempt, which is outside of it.
+    has_followers: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -145,6 +149,8 @@ impl World {
                 is_try,
                 is_stalled: false,
                 is_unsure: false,
+                is_told: false,
+                has_followers: false,
             };
             let actors =
                 (0..waiters[client]).map(|_| actor(false)).chain((0..tries[client]).map(|_| actor(true)));
@@ -296,6 +302,11 @@ impl World {
                 add(Name("gets a message", c, 0), &mut |w| {
                     w.clients[c].message = false;
                     w.clients[c].is_told |= w.has_removed_hold(c);
+                    for a in 0..w.clients[c].actors.len() {
+                        let is_granted = matches!(w.clients[c].actors[a].does, Does::Answered(Ok(())));
+                        let is_removed = w.holder.is_none_or(|(holder, _)| holder != (c, a));
+                        w.clients[c].actors[a].is_told |= is_granted && is_removed;
+                    }
                     w.clients[c].tells(|machine| machine.wakes(NOW));
                 });
             }
@@ -389,6 +400,9 @@ impl World {
     fn joins(&mut self, c: usize, a: usize, comes_first: bool) {
         let client = &mut self.clients[c];
         client.actors[a].ticket = Some(client.machine.join(true, comes_first, NOW));
+        for other in client.actors.iter_mut().filter(|other| other.ticket.is_none()) {
+            other.has_followers |= matches!(other.does, Does::Asks | Does::Answered(_));
+        }
         client.actors[a].does = Does::Waits { until: NOW, is_woken: true };
     }
 
@@ -448,10 +462,15 @@ impl World {
         let client = &mut self.clients[c];
         match (answer, client.actors[a].ticket) {
             (Ok(()), _) => {
-                client.machine.granted_anew(NOW);
-                client.is_told = false;
+                let is_disturbed = client.machine.granted_anew(client.actors[a].ticket, NOW);
+                let is_perhaps_gone = match client.actors[a].ticket {
+                    Some(_) => is_disturbed,
+                    None => client.actors[a].has_followers,
+                };
+                let since = if is_perhaps_gone { Moment::PAST } else { NOW };
+                client.is_told = std::mem::take(&mut client.actors[a].is_told);
                 let is_removed = self.holder.is_none_or(|(holder, _)| holder != (c, a));
-                self.holds(c, a, Does::Holds { id: a, since: NOW, is_removed });
+                self.holds(c, a, Does::Holds { id: a, since, is_removed });
             }
             (Err(_), None) if client.actors[a].is_try => client.actors[a].does = Does::Done,
             (Err(_), None) => {
@@ -545,6 +564,12 @@ impl World {
             client.late.sort_unstable();
             client.late.dedup();
             client.machine.answers = 0; // only readers compare it
+            client.machine.forget_old_messages();
+            for actor in &mut client.actors {
+                if !matches!(actor.does, Does::Asks | Does::Answered(_)) {
+                    (actor.is_told, actor.has_followers) = (false, false);
+                }
+            }
             if client.machine.offered.is_none() {
                 client.machine.offered_at = Moment::PAST; // the job looks only at offers
             }
@@ -566,6 +591,12 @@ impl World {
                 .count();
         }
         assert!(owners <= 1, "two owners");
+        for client in &self.clients {
+            assert!(
+                client.wants_messages || !client.machine.gets_messages(),
+                "a queue waits for messages to which nobody subscribed"
+            );
+        }
         if let Some(((c, id), _)) = self.holder {
             let client = &self.clients[c];
             let is_known = client.undo.contains(&id)
@@ -714,6 +745,18 @@ impl Client {
                 _ => {}
             }
         }
+    }
+}
+
+impl Machine<Id, ()> {
+    /// Only whether some came during an attempt makes a difference.
+    fn forget_old_messages(&mut self) {
+        let front = self.waiters.front.as_mut().map(|(_, waiter)| waiter);
+        for waiter in front.into_iter().chain(self.waiters.behind.values_mut()) {
+            let is_quiet = waiter.disturbances == self.disturbances || waiter.state != State::Attempting;
+            waiter.disturbances = u64::from(is_quiet);
+        }
+        self.disturbances = 1;
     }
 }
 

@@ -102,6 +102,8 @@ struct Waiter {
     attempt_by: Option<Moment>,
     /// The calls to all waiters that it has followed.
     calls: u64,
+    /// The messages that had come when its attempt began.
+    disturbances: u64,
     joined_at: Moment,
 }
 
@@ -229,8 +231,8 @@ pub(crate) struct Machine<O, F> {
     granted_at: Moment,
     /// A message came, or perhaps one was missed, since the server granted the lock to this client: perhaps its hold was removed.
     is_disturbed: bool,
-    /// None came since a waiter last began an attempt.
-    is_quiet: bool,
+    /// Counts these messages.
+    disturbances: u64,
     /// The message about the last release reached other clients.
     others_wait: bool,
     /// Until then, other clients come first.
@@ -259,7 +261,7 @@ impl<O, F: Clone> Machine<O, F> {
             offered_at: Moment::PAST,
             granted_at: Moment::PAST,
             is_disturbed: false,
-            is_quiet: true,
+            disturbances: 0,
             others_wait: false,
             yields_until: Moment::PAST,
         }
@@ -277,7 +279,14 @@ impl<O, F: Clone> Machine<O, F> {
             true => State::First,
             false => State::Waiting { poll_at: None },
         };
-        let waiter = Waiter { state, can_take_handoff, attempt_by: None, calls: self.calls, joined_at: now };
+        let waiter = Waiter {
+            state,
+            can_take_handoff,
+            attempt_by: None,
+            calls: self.calls,
+            disturbances: 0,
+            joined_at: now,
+        };
         let ticket = match self.front() {
             Some(front) if comes_first => front - 1,
             _ => self.next,
@@ -377,14 +386,15 @@ impl<O, F: Clone> Machine<O, F> {
         // It could not take this offer, or join this hold.
         let is_for_it = self.rules.is_shared || self.is_front(ticket);
         let dropped = if is_for_it { self.offered.take() } else { None };
-        let calls = self.calls;
+        let (calls, disturbances) = (self.calls, self.disturbances);
         if let Some(waiter) = self.waiters.get_mut(ticket) {
             waiter.state = State::Attempting;
             waiter.attempt_by = None;
             waiter.calls = calls;
+            waiter.disturbances = disturbances;
             self.attempting += 1;
         }
-        (self.is_woken, self.woken_at, self.is_quiet) = (false, None, true);
+        (self.is_woken, self.woken_at) = (false, None);
         self.attempted_at = (self.waiters.len() > 1).then_some(now);
         Effects { wakes: Wakes::Nobody, dropped }
     }
@@ -507,7 +517,8 @@ impl<O, F: Clone> Machine<O, F> {
     }
 
     const fn disturbs(&mut self) {
-        (self.is_disturbed, self.is_quiet) = (true, false);
+        self.is_disturbed = true;
+        self.disturbances += 1;
     }
 
     /// The queue is subscribed. False: it was already.
@@ -606,10 +617,13 @@ impl<O, F: Clone> Machine<O, F> {
         if now < at { Err(at) } else { Ok(self.ends()) }
     }
 
-    /// The server granted the lock to this client.
-    pub(crate) fn granted_anew(&mut self, at: Moment) {
+    /// The server granted the lock to this client: to a waiter, or to a call that does not stand in this queue. Returns whether a message
+    /// perhaps came during the attempt: then the hold is perhaps gone already, also when this queue has ended.
+    pub(crate) fn granted_anew(&mut self, to: Option<Ticket>, at: Moment) -> bool {
         self.granted_at = at;
-        self.is_disturbed = !self.is_quiet;
+        let waiter = to.and_then(|ticket| self.waiters.get(ticket));
+        self.is_disturbed = waiter.is_none_or(|waiter| waiter.disturbances != self.disturbances);
+        self.is_disturbed
     }
 
     /// The lock is about to be released on the server.
@@ -694,6 +708,21 @@ mod tests {
             let until = now.plus(if may_run_late { poll } else { poll * 2 });
             assert_eq!(machine.next(behind, None, now, |time| time), Next::Wait { until, subscribes: false });
         }
+    }
+
+    #[test]
+    fn a_reader_that_is_granted_calls_all_others() {
+        let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
+        let mut machine = Machine::<(), ()>::new(Rules::new(true, false, poll));
+        let first = machine.join(true, false, now);
+        let _ = machine.attempts(first, now);
+        let others = [machine.join(true, false, now), machine.join(true, false, now)];
+        let acts = |machine: &mut Machine<(), ()>| {
+            others.map(|ticket| machine.next(ticket, None, now, |time| time) == Next::Act)
+        };
+        assert_eq!(acts(&mut machine), [false, false], "they wait for the answer");
+        assert_eq!(machine.leaves_with_lock(first, poll * 10, now).wakes, Wakes::All);
+        assert_eq!(acts(&mut machine), [true, true]);
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct WaitQueues {
     rows: Box<[Row; ROWS]>,
 }
 
-const ROWS: usize = 1_024; // 8 KiB for each client
+const ROWS: usize = 1_024; // 12 KiB for each client
 
 /// What acquires the locks of one hash now. Most locks have a row of their own; where two share one, their calls queue although nobody
 /// of their lock waits.
@@ -43,6 +43,8 @@ const ROWS: usize = 1_024; // 8 KiB for each client
 struct Row {
     calls: AtomicU32,
     waiters: AtomicU32,
+    /// Counts the waiters that came.
+    came: AtomicU32,
 }
 
 /// Selects the row of a lock.
@@ -60,8 +62,17 @@ impl RowOf {
 /// A call that acquires a lock.
 pub(crate) struct Arrival<'a> {
     row: &'a Row,
+    /// The waiters that had come before.
+    before: u32,
     /// When it came, no other call of this client acquired the lock. So it attempts without a queue.
     pub(crate) is_alone: bool,
+}
+
+impl Arrival<'_> {
+    /// Whether somebody began to wait since then: a message can have come to that waiter, and not to this call.
+    pub(crate) fn has_followers(&self) -> bool {
+        self.row.came.load(Ordering::Acquire) != self.before
+    }
 }
 
 impl Drop for Arrival<'_> {
@@ -120,7 +131,8 @@ impl WaitQueues {
     pub(crate) fn arrive(&self, row: RowOf) -> Arrival<'_> {
         let row = &self.rows[row.0];
         let others = row.calls.fetch_add(1, Ordering::AcqRel);
-        Arrival { row, is_alone: others == 0 && row.waiters.load(Ordering::Acquire) == 0 }
+        let before = row.came.load(Ordering::Acquire);
+        Arrival { row, before, is_alone: others == 0 && row.waiters.load(Ordering::Acquire) == 0 }
     }
 
     /// Wakes the waiters of a channel.
@@ -152,7 +164,9 @@ impl WaitQueues {
         comes_first: bool,
     ) -> (Arc<WaitQueue>, Ticket) {
         let mut queues = lock(&self.queues);
-        self.rows[key.row.0].waiters.fetch_add(1, Ordering::AcqRel);
+        let row = &self.rows[key.row.0];
+        row.waiters.fetch_add(1, Ordering::AcqRel);
+        row.came.fetch_add(1, Ordering::AcqRel);
         let on_channel = queues.entry(Arc::clone(&key.channel)).or_default();
         let is_same =
             |queue: &&Arc<WaitQueue>| queue.key.lock == key.lock && queue.key.is_shared == key.is_shared;

@@ -145,9 +145,9 @@ impl<'a> Waiter<'a> {
         self.queue.with(|machine| machine.refused(self.ticket, left, may_run_late, clock::now()));
     }
 
-    /// The server granted it the lock.
-    pub(crate) fn granted_anew(&self, at: Moment) {
-        self.queue.with(|machine| machine.granted_anew(at));
+    /// The server granted it the lock. Returns whether a message came during the attempt.
+    pub(crate) fn granted_anew(&self, at: Moment) -> bool {
+        self.queue.with(|machine| machine.granted_anew(Some(self.ticket), at))
     }
 
     /// It was granted the lock, with this lease. Leaves the queue.
