@@ -42,18 +42,35 @@ pub use deadpool_redis;
 pub mod guide {
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/command.md"))]
     pub mod command {}
+    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/comparison.md"))]
+    pub mod comparison {}
+    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/configuration.md"))]
+    pub mod configuration {}
+    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/deploy.md"))]
+    pub mod deploy {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/errors.md"))]
     pub mod errors {}
+    #[cfg(any(not(doctest), feature = "paused-clock"))] // other pages link to it
+    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/getting-started.md"))]
+    pub mod getting_started {}
+    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/glossary.md"))]
+    pub mod glossary {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/guarantees.md"))]
     pub mod guarantees {}
-    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/operations.md"))]
-    pub mod operations {}
+    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/migration.md"))]
+    pub mod migration {}
+    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/observe.md"))]
+    pub mod observe {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/performance.md"))]
     pub mod performance {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/pitfalls.md"))]
     pub mod pitfalls {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/redisson.md"))]
     pub mod redisson {}
+    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/runbook.md"))]
+    pub mod runbook {}
+    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/servers.md"))]
+    pub mod servers {}
     #[cfg(any(not(doctest), feature = "paused-clock"))] // other pages link to it
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/testing.md"))]
     pub mod testing {}
