@@ -44,10 +44,21 @@ fn copy(page: &str, out: &str) {
     for line in text.lines() {
         let is_fence = line.trim_start().starts_with("```");
         is_code ^= is_fence;
-        copy += &if is_code || is_fence { line.to_owned() } else { with_links_for_rustdoc(folder, line) };
+        copy += &match line.strip_prefix("![").and_then(|image| image.split_once("](")) {
+            _ if is_code || is_fence => line.to_owned(),
+            Some((_, file)) => image(folder, file.trim_end_matches(')')),
+            None => with_links_for_rustdoc(folder, line),
+        };
         copy.push('\n');
     }
     fs::write(Path::new(out).join(page), copy).expect("OUT_DIR is writable");
+}
+
+/// Returns the text of an SVG file. Pages on docs.rs cannot show files of the package.
+fn image(folder: &str, file: &str) -> String {
+    let path = Path::new(folder).join(file);
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    format!("<div>\n{}\n</div>", text.trim())
 }
 
 fn with_links_for_rustdoc(folder: &str, line: &str) -> String {

@@ -7,7 +7,7 @@ use crate::support::{SECOND, Scene, eventually, patient, renewed, soon};
 use lockkeeper::{Credentials, Error, LockClient, Source};
 use tokio::net::TcpStream;
 
-/// The rights that docs/operations.md grants for every lock.
+/// The rights that docs/deploy.md grants for every lock.
 const FEWEST: &str = "~shop:* &redisson_lock__channel:* +evalsha +eval +hello +ping +select +exists \
                       +hdel +hexists +hget +hrandfield +hscan +hset +persist +pexpire +pttl +publish +subscribe \
                       +unsubscribe";

@@ -319,6 +319,20 @@ fn every_page_for_users_is_in_the_guide() {
     }
 }
 
+/// Those of `benches/` are not in the package, so the pages have copies.
+#[test]
+fn plots_of_pages_are_those_of_the_last_benchmark() {
+    let plots = [
+        ("hand-off", "hand-off-of-reentrant-locks-between-two-processes-current-thread"),
+        ("contended", "one-lock-8-tasks-sections-of-1-ms-pauses-of-5-ms"),
+    ];
+    let text = |file: String| fs::read_to_string(root().join(file)).unwrap();
+    for (copy, plot) in plots {
+        let is_equal = text(format!("docs/plots/{copy}.svg")) == text(format!("benches/plots/{plot}.svg"));
+        assert!(is_equal, "copy benches/plots/{plot}.svg to docs/plots/{copy}.svg");
+    }
+}
+
 /// A test is quoted as `name_of_the_test`, with at least two words. The names of metrics begin with the name of the crate.
 #[test]
 fn tests_that_pages_name_exist() {

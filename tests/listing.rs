@@ -276,10 +276,10 @@ async fn an_outage_is_an_error_after_the_retry_timeout() {
     scene.end().await;
 }
 
-/// What docs/operations.md grants is enough to see everything.
+/// What docs/deploy.md grants is enough to see everything.
 #[tokio::test]
 async fn the_documented_rights_are_enough() {
-    let page = include_str!("../docs/operations.md");
+    let page = include_str!("../docs/deploy.md");
     let (_, rule) = page.split_once("ACL SETUSER observer").unwrap();
     let rule = rule.split("```").next().unwrap().split_whitespace();
     let scene = Scene::start();

@@ -224,10 +224,10 @@ async fn read_and_write(scene: &Scene, locks: &LockClient) {
     assert!(lock.read().force_unlock().await.unwrap());
 }
 
-/// The permissions that `docs/operations.md` lists are sufficient for every operation.
+/// The permissions that `docs/deploy.md` lists are sufficient for every operation.
 #[tokio::test]
 async fn the_documented_rights_are_enough() {
-    let page = include_str!("../docs/operations.md");
+    let page = include_str!("../docs/deploy.md");
     let scene = Scene::start();
     let rules: Vec<_> = page.match_indices("ACL SETUSER locker").map(|(start, _)| &page[start..]).collect();
     // `tests/cluster/rights.rs` has the last one.

@@ -92,7 +92,7 @@ pub(crate) fn to_list(error: Error) -> Failure {
     match error {
         Error::Permission(_) => Failure::unavailable(format!(
             "{error}; to list locks, a user needs more rights than to lock, such as `+scan`: see \"Users and rights\" in \
-             docs/operations.md"
+             docs/deploy.md"
         )),
         error => error.into(),
     }

@@ -176,7 +176,7 @@ impl LockClient {
     /// # Errors
     ///
     /// An empty pattern, [`Permission`](crate::Error::Permission), or a fault of server or network that lasted for `retry_timeout`.
-    /// Users need more [rights](crate::guide::operations#users-and-rights) than for locking.
+    /// Users need more [rights](crate::guide::deploy#users-and-rights) than for locking.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! A user with the rights that docs/operations.md names.
+//! A user with the rights that docs/deploy.md names.
 
 use lockkeeper::{BaseLock, Error, LockClient, Source};
 use lockkeeper_testkit::Cluster;
@@ -9,7 +9,7 @@ use crate::support::{SECOND, listens, patient, soon, waiter};
 
 /// Makes the user on each node: nodes do not share users.
 fn grant(group: &Cluster) {
-    let page = include_str!("../../docs/operations.md");
+    let page = include_str!("../../docs/deploy.md");
     let rules = page.match_indices("ACL SETUSER locker").map(|(start, _)| &page[start..]);
     for rule in rules.map(|rule| rule.split("```").next().unwrap()) {
         let words: Vec<&str> = rule.split_whitespace().collect();

@@ -57,7 +57,7 @@ async fn sentinels_and_servers_have_users_of_their_own() {
             server.run::<()>(&[&["ACL", "SETUSER", user, "on", ">secret"], rights].concat());
         }
     };
-    // What docs/operations.md names.
+    // What docs/deploy.md names.
     add(
         &group.sentinels,
         "asker",

@@ -7,7 +7,7 @@ use super::finding::Finding;
 use crate::args::Kind;
 use crate::exit::{Failure, USAGE};
 
-const ADVICE: &str = "grant the rights that docs/operations.md names for this type";
+const ADVICE: &str = "grant the rights that docs/deploy.md names for this type";
 
 /// Checks whether this user may use a type of lock, with each of these names.
 pub(super) async fn rights(locks: &LockClient, kind: Kind, names: &[String]) -> Finding {
@@ -91,7 +91,7 @@ pub(super) fn refused(error: Error) -> std::result::Result<Finding, Failure> {
     let known = BY_WORDS.iter().find(|(words, _)| text.contains(words)).map(|(_, advice)| *advice);
     let advice = known.unwrap_or(match error {
         Error::Authentication(_) => "check the user and the password of the URL",
-        Error::Permission(_) => "grant the rights of docs/operations.md",
+        Error::Permission(_) => "grant the rights of docs/deploy.md",
         Error::Unreachable(_) | Error::TimedOut(_) => {
             "check the address, the network, and whether the server runs"
         }

@@ -25,7 +25,7 @@ fn version(facts: Facts<'_>) -> Finding {
         (None, None) => Finding::unknown(
             CHECK,
             "the server does not tell its version",
-            "compare it with docs/operations.md",
+            "compare it with docs/deploy.md",
         ),
     }
 }

@@ -129,8 +129,8 @@ fn missing_rights_are_named_for_each_type() {
     let found = doctor(&url, &[]);
     assert_eq!((found.bad(), found.code), (vec!["connection"], Some(2)));
 
-    // What docs/operations.md names for every type.
-    let page = include_str!("../../../docs/operations.md");
+    // What docs/deploy.md names for every type.
+    let page = include_str!("../../../docs/deploy.md");
     let (_, rule) = page.split_once("ACL SETUSER locker on >secret").expect("the recipe");
     let rule: Vec<&str> = rule.split("```").next().expect("its end").split_whitespace().collect();
     let url = with_user(&server, &rule);

@@ -108,7 +108,7 @@ impl Source {
     /// `server_url` says how to connect to the servers that the sentinels name: with which user, password, database, and whether
     /// with TLS. Its host and port are not used.
     ///
-    /// The client follows the master. [Operations](crate::guide::operations#sentinel) says what a failover costs.
+    /// The client follows the master. [Deploy](crate::guide::deploy#sentinel) says what a failover costs.
     ///
     /// ```no_run
     /// # use lockkeeper::{LockClient, Source};
@@ -133,7 +133,7 @@ impl Source {
     /// is down keeps no program from starting. The first URL says how to connect to the nodes that others name: with which user and
     /// password, and whether with TLS.
     ///
-    /// The client follows failovers and moved slots. [Operations](crate::guide::operations#cluster) says what they cost. All keys of
+    /// The client follows failovers and moved slots. [Deploy](crate::guide::deploy#cluster) says what they cost. All keys of
     /// one lock are in one slot. Names for which that cannot be, such as `a{b`, are an [`InvalidName`](crate::Error::InvalidName).
     ///
     /// ```no_run
