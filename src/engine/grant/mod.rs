@@ -8,8 +8,12 @@
 //!
 //! A grant has two states. The *desired* state says what this process wants to hold. It changes at once, even in a `drop`. The
 //! *observed* state says the most that the server can have. An attempt raises it before anything is sent, and replies correct it.
-//! It is locked while a command that changes the count is under way. Reconciling lowers the hold count on the server to the
+//! It is locked while a command that changes the count is in flight. Reconciling lowers the hold count on the server to the
 //! desired count.
+//!
+//! A release never lowers the count below the current holds plus the pending acquires: both are counted while the mutex of the desired
+//! state is held. The observed state knows the numbers of the connections on which a copy can still run, because a first acquire with
+//! `sync_replicas`, a redirect and a failover use other connections than the key selects.
 
 mod desired;
 mod lease;

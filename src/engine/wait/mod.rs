@@ -5,6 +5,33 @@
 //! holds the lock on the server for a short time, and its owners take turns within that time.
 //!
 //! [`machine`] decides. [`queue`] has its mutex, its clock and its wakers, and [`waiter`] is the future that waits.
+//!
+//! A waiter is always in one state, and so is what its queue knows about the lock:
+//!
+//! | the client knows | the waiter in front |
+//! |---|---|
+//! | nothing | attempts |
+//! | held, until then | waits for a wake-up, for the end of the lease, or for the safety poll |
+//! | open (readers) | attempts or joins, and so do all others |
+//! | failing, since then | waits for a wake-up or the end of the pause |
+//!
+//! A waiter finds out what its attempt was granted. In front it attempts again in any case. Behind others, it attempts while a copy of its
+//! attempt can still run: the others would wait for what that copy is granted.
+//!
+//! # The explorer
+//!
+//! `explorer.rs` runs two clients with one or two waiters each, and attempts outside of the queue, against a model of the server. In each
+//! run one thing goes wrong: a waiter is cancelled or not polled any more, a reply is lost, a message connection breaks, a holder dies,
+//! somebody deletes the key, or a step is late. It visits eight configurations as a whole, and `scripts/nightly` nine larger ones. It checks:
+//!
+//! - No two owners have holds that the server did not lose, and no hold is left that nobody releases.
+//! - No waiter sleeps beside a lock that was released, while messages arrive.
+//! - A hold is not handed over after a message, nor while a waiter attempts.
+//! - A waiter attempts before those in front of it only for a stated reason.
+//! - An end can be reached from every state.
+//!
+//! It does not cover readers that share, locks of several members, places in a fair queue, time limits, writers that stop readers, and a
+//! release whose reply is lost. The simulated worlds do.
 
 mod machine;
 pub(crate) mod queue;
