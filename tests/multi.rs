@@ -189,6 +189,27 @@ async fn a_waiter_sleeps_and_holds_nothing() {
     scene.end().await;
 }
 
+/// A call that was refused attempts once more when it has subscribed, as the message about the release can have come before. It does not
+/// attempt in between.
+#[tokio::test]
+async fn a_refused_call_attempts_once_more() {
+    let scene = Scene::start();
+    let locks = scene.client_with(patient().safety_poll(60 * SECOND)).await;
+    let guard = locks.rlock("b").with(&fixed(60 * SECOND)).lock().await.unwrap();
+    let before = scene.server.calls("evalsha");
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { of(&locks, &["a", "b"]).lock().await.unwrap().unlock().await.unwrap() }
+    });
+    eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
+    let asked = quiet(|| scene.server.calls("evalsha")).await - before;
+    assert_eq!(asked, 2 * 3, "twice: acquire, be refused, release");
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
 /// A queue entry that waits for nothing would block the queue. So while the waiter waits for the other member, it has
 /// no entry. This holds whichever member is attempted first.
 #[tokio::test]
