@@ -291,7 +291,7 @@ async fn a_lost_place_in_the_queue_is_an_event() {
     eventually("the waiter queues", queued, |&len| len == 1).await;
     let keys = ["redisson_lock_queue:{a}", "redisson_lock_timeout:{a}", "lockkeeper_fair:{a}"];
     scene.server.run::<()>(&["DEL", keys[0], keys[1], keys[2], "lockkeeper_fair_tickets:{a}"]);
-    events.tell("queued again at the end").await;
+    events.tell("queues again at the end").await;
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap().unwrap();
     drop(locks);

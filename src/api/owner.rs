@@ -10,7 +10,7 @@ use crate::locks::{Fair, Fenced, Lock, Reentrant, Sides};
 /// One flow of execution, as far as locks are concerned. It can acquire again, by name, what it already holds.
 ///
 /// A handle that a [`LockClient`](crate::LockClient) makes is an owner by itself. If nested sections only know the *name* of a
-/// lock, pass them an `Owner`: then they re-enter what their caller holds. An `Owner` takes the place of Java's thread.
+/// lock, pass them an `Owner`: then they re-enter what their caller holds. An `Owner` is what a thread is in Java.
 ///
 /// ```no_run
 /// # use lockkeeper::{LockClient, Owner, Result};

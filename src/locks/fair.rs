@@ -7,8 +7,8 @@ use crate::protocol::{self, Protocol};
 
 /// A lock that is granted in request order, across all processes. Redisson's fair lock.
 ///
-/// Waiters stand in a queue on the server. A waiter keeps its place while its process sends heartbeats, after each third of
-/// `fair_allowance`. A waiter of a process that died is passed over 4/3 of `fair_allowance` after its last heartbeat. Otherwise a
+/// Waiters stand in a queue on the server. A process sends heartbeats for its waiters, after each third of `fair_allowance`. The waiters of
+/// a process that died are skipped 4/3 of `fair_allowance` after its last heartbeat. Otherwise a
 /// fair lock is like an [`RLock`](crate::RLock).
 ///
 /// # Names with braces

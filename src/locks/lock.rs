@@ -77,7 +77,7 @@ impl<K: Kind> Lock<'_, K> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves nothing behind: no hold, no subscription, no place in a queue. If the call acquired the
+    /// Dropping the future leaves nothing behind: no hold, no subscription, no entry in a queue. If the call acquired the
     /// lock, it is released in the background.
     ///
     /// ```no_run

@@ -21,7 +21,7 @@ pub struct Member(pub(super) Handle);
 ///
 /// The members can be of all types, on all servers. They are acquired in an order that all clients share, by their keys, so
 /// clients that name them in opposite orders do not block each other. A failed round releases what it acquired before it waits, so
-/// a waiter holds nothing. For that reason a fair lock among the members loses its place when another member is not granted.
+/// a waiter holds nothing. So a fair lock among the members queues again at the end when another member is not granted.
 ///
 /// The lock is held while all members are held. [`is_locked`](Self::is_locked) returns whether every member is held by somebody.
 /// [`remaining_lease`](Self::remaining_lease) is the shortest lease of the members, and [`hold_count`](Self::hold_count) the

@@ -22,11 +22,9 @@ fn version(facts: Facts<'_>) -> Finding {
     match (facts.text("valkey_version"), facts.text("redis_version")) {
         (Some(version), _) => Finding::ok(CHECK, format!("Valkey {version}")),
         (None, Some(version)) => Finding::ok(CHECK, format!("Redis {version}")),
-        (None, None) => Finding::unknown(
-            CHECK,
-            "the server does not tell its version",
-            "compare it with docs/deploy.md",
-        ),
+        (None, None) => {
+            Finding::unknown(CHECK, "the server does not tell its version", "compare it with docs/deploy.md")
+        }
     }
 }
 

@@ -776,7 +776,7 @@ impl Grant {
                 lock = name,
                 key,
                 server,
-                "a place in the queue was lost, as nothing was heard of this process in time: queued again at the end"
+                "a waiter for a fair lock was removed, as no heartbeat came in time: it queues again at the end"
             );
         }
         if desired.is_wanted() {

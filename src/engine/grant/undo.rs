@@ -142,7 +142,7 @@ impl Grant {
                 // likely the attempt changed nothing, so there is nothing to undo.
                 Err(fault) if fault.sent == Sent::Refused && self.was_only_refused() => {
                     let LockId { name, key, server, .. } = self.lock.id();
-                    tracing::debug!(%fault, lock = name, key, server, "a failed attempt could not be undone");
+                    tracing::debug!(%fault, lock = name, key, server, "a call that failed perhaps left a lock");
                     return Ok(());
                 }
                 // Perhaps the user loses a right only for a moment.

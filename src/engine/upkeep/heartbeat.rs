@@ -87,8 +87,8 @@ impl Duty for Heartbeat {
             Err(fault) => {
                 if let Some(unreported) = self.failures.ask() {
                     tracing::warn!(
-                        %fault, key = &*lock, server = &*self.store.address(places[0].lock.route), places = places.len(), unreported,
-                        "places in a queue were not kept, trying again"
+                        %fault, key = &*lock, server = &*self.store.address(places[0].lock.route), waiters = places.len(), unreported,
+                        "heartbeats of waiters for a fair lock failed, trying again"
                     );
                 }
                 // A heartbeat that is refused is not sent more often than one that succeeds.

@@ -150,7 +150,7 @@ impl Source {
     /// Authenticates with credentials that can change, instead of those in the address.
     ///
     /// When they change, each connection for commands is authenticated again. The connection for messages is replaced, and the
-    /// waiters attempt once, so that no message is missed.
+    /// waiters ask the server once, so that no message is missed.
     ///
     /// The credentials are for the servers that keep the locks. Sentinels have their own, in their URLs.
     ///
