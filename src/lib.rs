@@ -34,6 +34,7 @@ pub mod kind {
 }
 
 /// The deadpool-redis that this crate uses, so that your `Pool` has the right type. Its module `redis` is redis-rs.
+#[cfg(feature = "deadpool-redis")]
 pub use deadpool_redis;
 
 // A new page needs two lines here. `build.rs` copies the pages to `OUT_DIR`, with links for rustdoc.

@@ -138,14 +138,8 @@ async fn sources_of_every_kind_connect() {
     let file = format!("kind = \"single\"\nurls = [\"{url}\"]");
     let config = deadpool_redis::Config::from_url(&url);
     let pooled = deadpool_redis::Config { pool: Some(deadpool_redis::PoolConfig::new(2)), ..config.clone() };
-    let sources = [
-        Source::url(&url),
-        redis::Client::open(url.as_str()).unwrap().into(),
-        config.into(),
-        pooled.into(),
-        streams(&scene),
-        toml::from_str(&file).unwrap(),
-    ];
+    let sources =
+        [Source::url(&url), config.into(), pooled.into(), streams(&scene), toml::from_str(&file).unwrap()];
     for source in sources {
         let locks = LockClient::connect_with(source, patient().build().unwrap()).await.unwrap();
         locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();

@@ -1,7 +1,7 @@
 //! What `connect` says about a server that refuses every new client. Each server really does.
 
 use crate::support::soon;
-use crate::tls::{certificates, client_side};
+use crate::tls::{certificates, certified};
 use lockkeeper::deadpool_redis::{Config, Runtime};
 use lockkeeper::{Error, LockClient, Source};
 use lockkeeper_testkit::{Refusal, Server};
@@ -91,7 +91,7 @@ async fn certificates_of_unknown_authorities() {
     for refused in [Refusal::with_private_authority(), Refusal::with_certificate_of_authority()] {
         let error = refusal(&*refused.url).await;
         assert!(matches!(error, Error::Config(ref wrong) if wrong.field() == "url"), "{error:?}");
-        assert_says(&error, &["`Source::with_certificates`", "invalid peer certificate"]);
+        assert_says(&error, &["`Source::with_root_cert`", "invalid peer certificate"]);
         assert_is_listed(&error, "invalid peer certificate");
     }
 }
@@ -124,7 +124,7 @@ async fn other_mistakes_in_a_url() {
         assert_is_listed(&refusal(url).await, words);
     }
     let other = secured.url().replace("127.0.0.1", "localhost");
-    let trusting = Source::url(other).with_certificates(client_side(&files, None));
+    let trusting = certified(other, &files, None);
     assert_is_listed(&refusal(trusting).await, "certificate not valid for name");
     server.freeze();
     let silent = refusal(server.url()).await; // the library's limit or that of the crate ends first

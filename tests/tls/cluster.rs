@@ -5,12 +5,12 @@ use lockkeeper_testkit::{Certificates, Cluster};
 
 use crate::support::eventually;
 use crate::support::fixture::{FairLocks, FencedLocks, RLocks, ReadLocks, WriteLocks};
-use crate::tls::{certificates, client_side, connect, is_handed_over, refuses_all_others};
+use crate::tls::{certificates, certified, connect, is_handed_over, refuses_all_others};
 
 /// A client that was given only the first node.
 async fn client(group: &Cluster, right: &Certificates) -> LockClient {
     let source = Source::cluster([group.servers[0].url()]);
-    connect(source.with_certificates(client_side(right, Some(right)))).await.unwrap()
+    connect(certified(source, right, Some(right))).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,9 +2,8 @@
 
 use lockkeeper::deadpool_redis::Config;
 use lockkeeper::{Error, LockClient, Source};
-use redis::{ClientTlsConfig, TlsCertificates};
 
-use crate::tls::{certificates, client_side};
+use crate::tls::{certificates, certified};
 
 const PLAIN: &str = "redis://127.0.0.1:1/";
 const SECURED: &str = "rediss://127.0.0.1:1/";
@@ -29,7 +28,7 @@ async fn certificates_for_a_source_that_cannot_use_them_are_invalid() {
         (Source::pool(pool(), SECURED), "pool"),
     ] {
         let name = format!("{source:?}");
-        let problem = problem(source.with_certificates(client_side(&right, None))).await;
+        let problem = problem(certified(source, &right, None)).await;
         assert!(problem.contains(expected), "{name}: {problem}");
     }
 }
@@ -37,21 +36,17 @@ async fn certificates_for_a_source_that_cannot_use_them_are_invalid() {
 #[tokio::test]
 async fn text_that_is_no_certificate_is_invalid() {
     let right = certificates();
-    let key = |client_cert: &[u8], client_key: &[u8]| {
-        let client_tls =
-            ClientTlsConfig { client_cert: client_cert.to_vec(), client_key: client_key.to_vec() };
-        TlsCertificates { client_tls: Some(client_tls), root_cert: None }
-    };
-    let root = |root_cert: &[u8]| TlsCertificates { client_tls: None, root_cert: Some(root_cert.to_vec()) };
     let damaged = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-    for (certificates, expected) in [
-        (root(b"nonsense"), "`root_cert`"),
-        (root(damaged), "cannot be used"),
-        (key(b"", &right.read("client.key")), "`client_cert`"),
-        (key(&right.read("client.crt"), b"nonsense"), "private key"),
-    ] {
-        for source in [Source::url(SECURED), Source::cluster([SECURED])] {
-            let problem = problem(source.with_certificates(certificates.clone())).await;
+    for source in [Source::url(SECURED), Source::cluster([SECURED])] {
+        let root = |pem: &[u8]| source.clone().with_root_cert(pem);
+        let client = |cert: &[u8], key: &[u8]| source.clone().with_client_cert(cert, key);
+        for (certified, expected) in [
+            (root(b"nonsense"), "`root_cert`"),
+            (root(damaged), "cannot be used"),
+            (client(b"", &right.read("client.key")), "`client_cert`"),
+            (client(&right.read("client.crt"), b"nonsense"), "private key"),
+        ] {
+            let problem = problem(certified).await;
             assert!(problem.contains(expected), "{problem}");
         }
     }

@@ -11,7 +11,6 @@ use crate::support::fixture::Fixture;
 use crate::support::{SECOND, eventually, patient, soon};
 use lockkeeper::{BaseLock, Error, LockClient, Source};
 use lockkeeper_testkit::Certificates;
-use redis::{ClientTlsConfig, TlsCertificates};
 
 /// Makes certificates, and tells rustls which crypto provider to use.
 pub fn certificates() -> Certificates {
@@ -19,13 +18,13 @@ pub fn certificates() -> Certificates {
     Certificates::new()
 }
 
-/// A client trusts the authority of `root`, and shows the certificate of `own`.
-pub fn client_side(root: &Certificates, own: Option<&Certificates>) -> TlsCertificates {
-    let client_tls = own.map(|own| ClientTlsConfig {
-        client_cert: own.read("client.crt"),
-        client_key: own.read("client.key"),
-    });
-    TlsCertificates { client_tls, root_cert: Some(root.read("ca.crt")) }
+/// The source of a client that trusts the authority of `root`, and shows the certificate of `own`.
+pub fn certified(source: impl Into<Source>, root: &Certificates, own: Option<&Certificates>) -> Source {
+    let source = source.into().with_root_cert(root.read("ca.crt"));
+    match own {
+        Some(own) => source.with_client_cert(own.read("client.crt"), own.read("client.key")),
+        None => source,
+    }
 }
 
 async fn connect(source: Source) -> lockkeeper::Result<LockClient> {
@@ -57,9 +56,9 @@ fn is_refused(result: lockkeeper::Result<LockClient>, cause: &str) {
 /// Checks that clients with other certificates are refused, whatever kind of source they have.
 async fn refuses_all_others(source: Source, right: &Certificates) {
     let wrong = Certificates::new();
-    let connect_with = async |certificates| connect(source.clone().with_certificates(certificates)).await;
+    let connect_with = async |root, own| connect(certified(source.clone(), root, own)).await;
     is_refused(connect(source.clone()).await, "certificate");
-    is_refused(connect_with(client_side(&wrong, Some(right))).await, "certificate");
-    is_refused(connect_with(client_side(right, None)).await, "certificate");
-    is_refused(connect_with(client_side(right, Some(&wrong))).await, "");
+    is_refused(connect_with(&wrong, Some(right)).await, "certificate");
+    is_refused(connect_with(right, None).await, "certificate");
+    is_refused(connect_with(right, Some(&wrong)).await, "");
 }

@@ -5,7 +5,7 @@ use lockkeeper_testkit::{MASTER, Sentinels, Server};
 
 use crate::support::fixture::{FairLocks, RLocks};
 use crate::support::{SECOND, eventually, soon};
-use crate::tls::{certificates, client_side, connect, is_handed_over, refuses_all_others};
+use crate::tls::{certificates, certified, connect, is_handed_over, refuses_all_others};
 
 /// A sentinel has a connection on which it sends messages to the client.
 fn has_listener(sentinel: &Server) -> bool {
@@ -19,7 +19,7 @@ async fn locks_survive_a_failover_of_servers_with_certificates() {
     let source = Source::sentinel(MASTER, group.urls(), "rediss://servers/");
     refuses_all_others(source.clone(), &right).await;
 
-    let source = source.with_certificates(client_side(&right, Some(&right)));
+    let source = certified(source, &right, Some(&right));
     let (ours, theirs) = (connect(source.clone()).await.unwrap(), connect(source).await.unwrap());
     let clients = [&ours, &theirs];
     let listening = || group.sentinels.iter().all(has_listener);
@@ -52,7 +52,7 @@ async fn sentinels_without_tls_can_name_servers_with_tls() {
     let plain = group.sentinels.iter().map(|sentinel| format!("redis://127.0.0.1:{}/", sentinel.port()));
     let source = Source::sentinel(MASTER, plain, "rediss://servers/");
     refuses_all_others(source.clone(), &right).await;
-    let locks = connect(source.with_certificates(client_side(&right, Some(&right)))).await.unwrap();
+    let locks = connect(certified(source, &right, Some(&right))).await.unwrap();
     let master = &group.servers[group.master()];
     is_handed_over::<RLocks>([&locks, &locks], "a", || master.channels()).await;
     locks.shutdown().await.unwrap();

@@ -1,11 +1,10 @@
 //! One server.
 
-use lockkeeper::{LockClient, Source};
+use lockkeeper::LockClient;
 use lockkeeper_testkit::Server;
-use redis::Client;
 
 use crate::support::fixture::RLocks;
-use crate::tls::{certificates, client_side, connect, is_handed_over, is_refused, refuses_all_others};
+use crate::tls::{certificates, certified, connect, is_handed_over, is_refused, refuses_all_others};
 
 async fn works(locks: LockClient, server: &Server) {
     is_handed_over::<RLocks>([&locks, &locks], "a", || server.channels()).await;
@@ -16,20 +15,13 @@ async fn works(locks: LockClient, server: &Server) {
 async fn a_private_authority_is_trusted_if_the_client_names_it() {
     let right = certificates();
     let server = Server::secured(&right, false, &[]);
-    let client = Client::build_with_tls(server.url(), client_side(&right, None)).unwrap();
-    works(connect(client.into()).await.unwrap(), &server).await;
-    works(
-        connect(Source::url(server.url()).with_certificates(client_side(&right, None))).await.unwrap(),
-        &server,
-    )
-    .await;
+    works(connect(certified(server.url(), &right, None)).await.unwrap(), &server).await;
 }
 
 #[tokio::test]
 async fn a_server_of_another_authority_is_invalid_config() {
     let server = Server::secured(&certificates(), false, &[]);
-    let client = Client::build_with_tls(server.url(), client_side(&certificates(), None)).unwrap();
-    is_refused(connect(client.into()).await, "certificate");
+    is_refused(connect(certified(server.url(), &certificates(), None)).await, "certificate");
     is_refused(connect(server.url().into()).await, "certificate");
 }
 
@@ -38,10 +30,7 @@ async fn a_server_that_asks_for_a_certificate_accepts_the_right_one_only() {
     let right = certificates();
     let server = Server::secured(&right, true, &[]);
     refuses_all_others(server.url().into(), &right).await;
-    let mine = client_side(&right, Some(&right));
-    let client = Client::build_with_tls(server.url(), mine.clone()).unwrap();
-    works(connect(client.into()).await.unwrap(), &server).await;
-    works(connect(Source::url(server.url()).with_certificates(mine)).await.unwrap(), &server).await;
+    works(connect(certified(server.url(), &right, Some(&right))).await.unwrap(), &server).await;
 }
 
 /// The pool that lockkeeper makes for such a source has the certificates as well.
@@ -51,7 +40,7 @@ async fn a_config_of_deadpool_can_have_certificates() {
     let server = Server::secured(&right, true, &[]);
     let mut config = deadpool_redis::Config::from_url(server.url());
     config.pool = Some(deadpool_redis::PoolConfig::new(4));
-    let source = Source::from(config).with_certificates(client_side(&right, Some(&right)));
+    let source = certified(config, &right, Some(&right));
     works(connect(source).await.unwrap(), &server).await;
 }
 

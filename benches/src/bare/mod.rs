@@ -225,6 +225,6 @@ impl Lock for BareLock {
     }
 
     async fn unlock(&mut self, owner: Owner) {
-        assert_eq!(self.release(&owner).await, 1, "the lock was held");
+        assert!(self.release(&owner).await >= 0, "the lock was held"); // the number of waiters that were told
     }
 }

@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 
+#[cfg(feature = "deadpool-redis")]
 use deadpool_redis::{Connection as Pooled, Pool, PoolError};
 use futures_util::FutureExt;
 use redis::aio::{MultiplexedConnection, PubSub};
@@ -13,12 +14,15 @@ use super::stream::StreamDial;
 use super::topology_link::RunId;
 use super::wire;
 use crate::base::credentials::Login;
-use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::fault::Fault;
+#[cfg(feature = "deadpool-redis")]
+use crate::base::fault::{FaultKind, Sent};
 
 /// Makes the connections for commands.
 #[derive(Clone)]
 pub(crate) enum CommandDial {
     Endpoint(Box<Endpoint>),
+    #[cfg(feature = "deadpool-redis")]
     Pool(Pool),
     Stream(StreamDial),
 }
@@ -27,6 +31,7 @@ impl CommandDial {
     pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, Fault> {
         match self {
             Self::Endpoint(endpoint) => connect_to_master(endpoint).await,
+            #[cfg(feature = "deadpool-redis")]
             Self::Pool(pool) => match pool.get().await {
                 Ok(connection) => Ok(Pooled::take(connection)),
                 Err(PoolError::Backend(error)) => Err(wire::connect_fault(error)),
@@ -58,6 +63,7 @@ impl CommandDial {
     pub(crate) fn logins(&self) -> Option<watch::Receiver<Login>> {
         match self {
             Self::Endpoint(endpoint) => endpoint.logins(),
+            #[cfg(feature = "deadpool-redis")]
             Self::Pool(_) => None,
             Self::Stream(stream) => stream.logins(),
         }

@@ -42,7 +42,9 @@ pub(crate) mod wire;
 
 pub(crate) use connection_index::{ConnectionCount, ConnectionIndex, Route};
 pub(crate) use dial::{CommandDial, MessageDial, connect, connect_to_master};
-pub(crate) use endpoint::{Endpoint, with_tcp_settings};
+pub(crate) use endpoint::Endpoint;
+#[cfg(feature = "deadpool-redis")]
+pub(crate) use endpoint::with_tcp_settings;
 pub(crate) use server::{Connection, Server, TimeLimit};
 pub(crate) use stream::StreamDial;
 pub(crate) use topology_link::TopologyLink;

@@ -233,7 +233,7 @@ fn advised(words: &str) -> String {
         (
             "CaUsedAsEndEntity",
             "the server shows the certificate of an authority: give it one of its own that the authority signed, and pass the \
-             authority's to `Source::with_certificates`",
+             authority's to `Source::with_root_cert`",
         ),
         ("UnknownIssuer", UNKNOWN_AUTHORITY),
         ("certificate verify failed", UNKNOWN_AUTHORITY),
@@ -245,7 +245,7 @@ fn advised(words: &str) -> String {
 
 const TO_MASTER: &str = "connect to the master; `Source::sentinel` and `Source::cluster` find it";
 
-const UNKNOWN_AUTHORITY: &str = "an authority signed the server's certificate that this client does not know: pass its certificate to `Source::with_certificates`";
+const UNKNOWN_AUTHORITY: &str = "an authority signed the server's certificate that this client does not know: pass its certificate to `Source::with_root_cert`";
 
 /// Whether client and server do not accept each other's certificates, or only one of them uses TLS. The library hides the types of
 /// these errors, so their text decides.

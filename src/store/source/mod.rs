@@ -1,7 +1,7 @@
 //! What the user named: URLs, sentinels, a file, a pool, certificates. Becomes a [`Group`], which a topology opens.
 //!
-//! Everything is checked here, before the first connection: a `Group` that exists is valid. `origin.rs` makes it, and `file.rs` reads
-//! the form in a file.
+//! Everything is checked here, before the first connection: a `Group` that exists is valid. `origin.rs` makes it, `pool.rs` does
+//! so for deadpool-redis, and `file.rs` reads the form in a file.
 //!
 //! The files beside that are about the first contact with a server. `self_test.rs` examines it before it is used: its version, what
 //! its scripts can do, and its identity. `first_contact.rs` finds the reason when the first connection fails without one.
@@ -11,15 +11,13 @@ mod file;
 pub(crate) mod first_contact;
 mod identity;
 mod origin;
+#[cfg(feature = "deadpool-redis")]
+mod pool;
 pub(crate) mod self_test;
 
 use std::fmt;
 use std::io;
 
-use deadpool_redis::Pool;
-use redis::Client;
-#[cfg(any(feature = "tls-native-tls", feature = "tls-rustls"))]
-use redis::TlsCertificates;
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -30,6 +28,8 @@ use crate::store::connection::StreamDial;
 use crate::store::error::SourceError;
 use crate::store::topology::Group;
 use certificates::Certificates;
+#[cfg(any(feature = "tls-native-tls", feature = "tls-rustls"))]
+use certificates::ClientCert;
 use file::Fields;
 use origin::Origin;
 
@@ -42,19 +42,14 @@ pub(crate) use identity::Identity;
 /// - a URL: `redis://user:password@host:6379/0`, or `rediss://` for TLS,
 /// - sentinels, which know the master: [`Source::sentinel`],
 /// - the URLs of some nodes of a cluster: [`Source::cluster`],
-/// - a [`redis::Client`](Client),
-/// - a [`Config`](deadpool_redis::Config) of deadpool-redis, which is read with serde,
-/// - a [`Pool`] that the application already has,
-/// - a function that opens streams, such as those of a server in the same process: [`Source::stream`].
-///
-/// Release messages wake waiters, and come over a separate connection. A pool does not tell its address, so a client made from a
-/// bare [`Pool`] cannot open that connection, and its waiters poll a few times a second. [`Source::pool`] names the address.
+/// - a function that opens streams, such as those of a server in the same process: [`Source::stream`],
+/// - with the feature `deadpool-redis`, which is on by default: a pool that the application already has (`Source::pool`), or a `Config`
+///   of deadpool-redis.
 ///
 /// ```no_run
-/// # use lockkeeper::{LockClient, Source};
-/// # async fn demo(pool: lockkeeper::deadpool_redis::Pool) -> lockkeeper::Result<()> {
-/// let from_url = LockClient::connect("redis://127.0.0.1/").await?;
-/// let from_pool = LockClient::connect(Source::pool(pool, "redis://127.0.0.1/")).await?;
+/// # use lockkeeper::LockClient;
+/// # async fn demo() -> lockkeeper::Result<()> {
+/// let locks = LockClient::connect("redis://127.0.0.1/").await?;
 /// # Ok(()) }
 /// ```
 ///
@@ -154,8 +149,7 @@ impl Source {
     ///
     /// The credentials are for the servers that keep the locks. Sentinels have their own, in their URLs.
     ///
-    /// A pool authenticates its connections itself: with a [`Pool`], `connect` fails with
-    /// [`Config`](crate::Error::Config).
+    /// A pool authenticates its connections itself: with a pool, `connect` fails with [`Config`](crate::Error::Config).
     ///
     /// ```no_run
     /// # use lockkeeper::{Credentials, LockClient, Source};
@@ -170,57 +164,51 @@ impl Source {
         Self { credentials: Some(credentials.clone()), ..self }
     }
 
-    /// Uses these certificates: those of a private authority, which the client trusts, or the one by which servers know the client.
+    /// Trusts these authorities instead of those of the system: certificates in the PEM format.
     ///
-    /// They are for all connections to the servers of this source: also to those that the client finds later, and for messages. All
-    /// addresses must begin with `rediss://`. Sentinels may have no TLS; the certificates are also for those that do.
+    /// They count for all connections to the servers of this source: also to those that the client finds later, and for messages. All
+    /// addresses must begin with `rediss://`. Sentinels may have no TLS; the certificates also count for those that do.
     ///
-    /// Certificates that cannot be read, another kind of address, a pool, and streams, which set up TLS themselves, are
-    /// [`Config`](crate::Error::Config) when the client connects. So are certificates that client and server do not
+    /// # Errors
+    ///
+    /// The method cannot fail. When the client connects, these are [`Config`](crate::Error::Config): certificates that cannot be read,
+    /// another kind of address, a pool, and streams, which set up TLS themselves. So are certificates that client and server do not
     /// accept from each other.
     ///
     /// ```no_run
     /// # use lockkeeper::{LockClient, Source};
-    /// use lockkeeper::deadpool_redis::redis::{ClientTlsConfig, TlsCertificates};
-    ///
     /// # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
-    /// let certificates = TlsCertificates {
-    ///     client_tls: Some(ClientTlsConfig {
-    ///         client_cert: std::fs::read("client.crt")?,
-    ///         client_key: std::fs::read("client.key")?,
-    ///     }),
-    ///     root_cert: Some(std::fs::read("ca.crt")?),
-    /// };
     /// let nodes = ["rediss://10.0.0.1:6379/", "rediss://10.0.0.2:6379/"];
-    /// let locks = LockClient::connect(Source::cluster(nodes).with_certificates(certificates)).await?;
+    /// let source = Source::cluster(nodes).with_root_cert(std::fs::read("ca.crt")?);
+    /// let locks = LockClient::connect(source).await?;
     /// # Ok(()) }
     /// ```
     #[cfg(any(feature = "tls-native-tls", feature = "tls-rustls"))]
     #[must_use]
-    pub fn with_certificates(self, certificates: TlsCertificates) -> Self {
-        Self { certificates: Some(certificates), ..self }
+    pub fn with_root_cert(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.certificates.get_or_insert_default().root_cert = Some(pem.into());
+        self
     }
 
-    /// Sends commands through `pool`, and opens the connection for messages to `url`, which is the same server.
+    /// Shows this certificate to servers that ask the client for one: the certificate and its private key in the PEM format.
     ///
-    /// The client takes a few connections out of the pool and keeps them. The pool replaces them, so the server sees more
-    /// connections than the pool's `max_size`.
-    ///
-    /// # A broken connection
-    ///
-    /// If a connection breaks during an attempt, the client repeats the undo of this attempt for 25 seconds. In this time, the
-    /// host must give up what it has not delivered on the broken connection. With addresses, lockkeeper sets this up on Linux
-    /// (`TCP_USER_TIMEOUT`, 10 seconds). It does not change the connections of your pool: set `TCP_USER_TIMEOUT` there,
-    /// too. Otherwise, in the worst case, an attempt arrives later and keeps its lock for one lease.
+    /// It counts for the same connections as [`with_root_cert`](Self::with_root_cert), and `connect` fails for the same reasons.
     ///
     /// ```no_run
     /// # use lockkeeper::{LockClient, Source};
-    /// # async fn demo(pool: lockkeeper::deadpool_redis::Pool) -> lockkeeper::Result<()> {
-    /// let locks = LockClient::connect(Source::pool(pool, "redis://127.0.0.1/")).await?;
+    /// # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
+    /// let source = Source::url("rediss://127.0.0.1/")
+    ///     .with_root_cert(std::fs::read("ca.crt")?)
+    ///     .with_client_cert(std::fs::read("client.crt")?, std::fs::read("client.key")?);
+    /// let locks = LockClient::connect(source).await?;
     /// # Ok(()) }
     /// ```
-    pub fn pool(pool: Pool, url: impl Into<String>) -> Self {
-        Origin::Pool(pool, Some(url.into())).into()
+    #[cfg(any(feature = "tls-native-tls", feature = "tls-rustls"))]
+    #[must_use]
+    pub fn with_client_cert(mut self, cert: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        let client = ClientCert { cert: cert.into(), key: key.into() };
+        self.certificates.get_or_insert_default().client = Some(client);
+        self
     }
 
     /// One server, over streams that `connector` opens: through a tunnel, or to a server in the same process.
@@ -232,7 +220,7 @@ impl Source {
     ///
     /// The constructor cannot fail. An error of `connector` is a fault like that of any unreachable server: the client tries again,
     /// and calls return [`Unreachable`](crate::Error::Unreachable) after `retry_timeout`. A panic of `connector` is such an error, too.
-    /// With `Source::with_certificates`, `connect` fails with [`Config`](crate::Error::Config): `connector` sets up TLS
+    /// With certificates, `connect` fails with [`Config`](crate::Error::Config): `connector` sets up TLS
     /// itself.
     ///
     /// # Cancel safety
@@ -306,25 +294,6 @@ impl From<&String> for Source {
 impl From<String> for Source {
     fn from(url: String) -> Self {
         Self::url(url)
-    }
-}
-
-/// Uses the address, credentials and certificates of the client, and lockkeeper's own settings for TCP.
-impl From<Client> for Source {
-    fn from(client: Client) -> Self {
-        Origin::Client(Box::new(client.get_connection_info().clone())).into()
-    }
-}
-
-impl From<deadpool_redis::Config> for Source {
-    fn from(config: deadpool_redis::Config) -> Self {
-        Origin::Config(Box::new(config)).into()
-    }
-}
-
-impl From<Pool> for Source {
-    fn from(pool: Pool) -> Self {
-        Origin::Pool(pool, None).into()
     }
 }
 

@@ -2,23 +2,27 @@
 
 use std::time::Duration;
 
-use deadpool_redis::{Manager, Pool, PoolConfig, Runtime};
-use redis::{AsyncConnectionConfig, ConnectionInfo, IntoConnectionInfo};
-
 use super::certificates::{Certificates, secured};
+#[cfg(feature = "deadpool-redis")]
+use super::pool;
 use crate::base::config::LockConfig;
 use crate::base::credentials::Credentials;
-use crate::store::connection::{CommandDial, Endpoint, MessageDial, StreamDial, with_tcp_settings};
+use crate::store::connection::{CommandDial, Endpoint, MessageDial, StreamDial};
 use crate::store::error::SourceError;
 use crate::store::topology::{Address, Group};
 
 #[derive(Clone)]
 pub(super) enum Origin {
     Cluster(Vec<String>),
-    Client(Box<ConnectionInfo>),
+    #[cfg(feature = "deadpool-redis")]
     Config(Box<deadpool_redis::Config>),
-    Pool(Pool, Option<String>),
-    Sentinel { master: String, sentinels: Vec<String>, server: String },
+    #[cfg(feature = "deadpool-redis")]
+    Pool(deadpool_redis::Pool, Option<String>),
+    Sentinel {
+        master: String,
+        sentinels: Vec<String>,
+        server: String,
+    },
     Stream(StreamDial),
     Url(String),
 }
@@ -32,16 +36,10 @@ impl Origin {
     ) -> Result<Group, SourceError> {
         let limit = config.command_timeout();
         match self {
-            Self::Pool(..) if credentials.is_some() => {
-                Err("a pool authenticates its connections itself: use another source with credentials".into())
-            }
-            Self::Pool(..) if certificates.is_some() => {
-                Err(no_certificates("a pool makes its connections itself"))
-            }
-            Self::Pool(pool, url) => {
-                let messages = url.map(|url| Endpoint::new(url, None, limit)).transpose()?;
-                Ok(Group::fixed(CommandDial::Pool(pool), messages.map(Box::new).map(MessageDial::Endpoint)))
-            }
+            #[cfg(feature = "deadpool-redis")]
+            Self::Config(settings) => pool::open_config(*settings, credentials, certificates, config),
+            #[cfg(feature = "deadpool-redis")]
+            Self::Pool(pool, url) => pool::open_pool(pool, url, credentials.as_ref(), certificates, limit),
             Self::Stream(_) if certificates.is_some() => {
                 Err(no_certificates("the application makes its connections itself"))
             }
@@ -52,9 +50,6 @@ impl Origin {
                 Ok(Group::fixed(CommandDial::Stream(dial.clone()), Some(MessageDial::Stream(dial))))
             }
             Self::Url(url) => Ok(single(secured(Endpoint::new(url, credentials, limit)?, certificates)?)),
-            Self::Client(info) => {
-                Ok(single(secured(Endpoint::new(*info, credentials, limit)?, certificates)?))
-            }
             Self::Cluster(urls) => {
                 let nodes = nodes(urls, credentials.as_ref(), limit)?;
                 let nodes = nodes.into_iter().map(|(at, node)| Ok((at, secured(node, certificates)?)));
@@ -71,32 +66,18 @@ impl Origin {
                 let sentinels = sentinels.collect::<Result<_, SourceError>>()?;
                 Ok(Group::sentinel(sentinels, master, Box::new(server)))
             }
-            Self::Config(pool) => {
-                let settings = pool.pool;
-                let info = match (pool.url, pool.connection) {
-                    (Some(_), Some(_)) => return Err("give `url` or `connection`, not both".into()),
-                    (Some(url), None) => with_tcp_settings(url)?,
-                    (None, connection) => with_tcp_settings(connection.unwrap_or_default())?,
-                };
-                let endpoint = secured(Endpoint::new(info, credentials, limit)?, certificates)?;
-                match settings {
-                    Some(settings) if endpoint.credentials.is_none() => {
-                        let commands = own_pool(endpoint.info().clone(), settings, config)?;
-                        Ok(Group::fixed(commands, Some(MessageDial::Endpoint(Box::new(endpoint)))))
-                    }
-                    _ => Ok(single(endpoint)),
-                }
-            }
         }
     }
 
     /// Its kind, for `Debug`.
     pub(super) const fn kind(&self) -> &'static str {
         match self {
-            Self::Client(_) => "Source::Client",
             Self::Cluster(_) => "Source::Cluster",
+            #[cfg(feature = "deadpool-redis")]
             Self::Config(_) => "Source::Config",
+            #[cfg(feature = "deadpool-redis")]
             Self::Pool(_, None) => "Source::Pool",
+            #[cfg(feature = "deadpool-redis")]
             Self::Pool(_, Some(_)) => "Source::Pool with an address",
             Self::Sentinel { .. } => "Source::Sentinel",
             Self::Stream(_) => "Source::Stream",
@@ -105,11 +86,11 @@ impl Origin {
     }
 }
 
-fn no_certificates(why: &str) -> SourceError {
+pub(super) fn no_certificates(why: &str) -> SourceError {
     SourceError::field("certificates", format!("cannot be used with this source: {why}"))
 }
 
-fn single(endpoint: Endpoint) -> Group {
+pub(super) fn single(endpoint: Endpoint) -> Group {
     let endpoint = Box::new(endpoint);
     Group::fixed(CommandDial::Endpoint(endpoint.clone()), Some(MessageDial::Endpoint(endpoint)))
 }
@@ -155,17 +136,4 @@ fn pollees(
         Ok((address, endpoint))
     };
     urls.into_iter().map(server).collect()
-}
-
-fn own_pool(
-    address: impl IntoConnectionInfo,
-    settings: PoolConfig,
-    config: &LockConfig,
-) -> Result<CommandDial, SourceError> {
-    // `server.rs` sets the time limit of every command, for all kinds of sources.
-    let connections = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(config.command_timeout()))
-        .set_response_timeout(None);
-    let manager = Manager::new_with_config(address, connections)?;
-    Ok(CommandDial::Pool(Pool::builder(manager).config(settings).runtime(Runtime::Tokio1).build()?))
 }

@@ -1,0 +1,114 @@
+//! Sources of deadpool-redis: its pools, and its configuration.
+
+use std::time::Duration;
+
+use deadpool_redis::{Config, Manager, Pool, PoolConfig, Runtime};
+use redis::{AsyncConnectionConfig, IntoConnectionInfo};
+
+use super::Source;
+use super::certificates::{Certificates, secured};
+use super::origin::{Origin, no_certificates, single};
+use crate::base::config::LockConfig;
+use crate::base::credentials::Credentials;
+use crate::store::connection::{CommandDial, Endpoint, MessageDial, with_tcp_settings};
+use crate::store::error::SourceError;
+use crate::store::topology::Group;
+
+/// With the feature `deadpool-redis`, which is on by default.
+impl Source {
+    /// Sends commands through `pool`, and opens the connection for messages to `url`, which is the same server.
+    ///
+    /// The client takes a few connections out of the pool and keeps them. The pool replaces them, so the server sees more
+    /// connections than the pool's `max_size`.
+    ///
+    /// A pool makes its connections itself. So `connect` fails with [`Config`](crate::Error::Config) if the source also has
+    /// credentials or certificates.
+    ///
+    /// # Without an address
+    ///
+    /// Release messages wake waiters, and come over a separate connection. A pool does not tell its address, so a client made from a
+    /// bare [`Pool`], by `Source::from`, cannot open that connection, and its waiters poll a few times a second.
+    ///
+    /// # A broken connection
+    ///
+    /// If a connection breaks during an attempt, the client repeats the undo of this attempt for 25 seconds. In this time, the
+    /// host must give up what it has not delivered on the broken connection. With addresses, lockkeeper sets this up on Linux
+    /// (`TCP_USER_TIMEOUT`, 10 seconds). It does not change the connections of your pool: set `TCP_USER_TIMEOUT` there,
+    /// too. Otherwise, in the worst case, an attempt arrives later and keeps its lock for one lease.
+    ///
+    /// ```no_run
+    /// # use lockkeeper::{LockClient, Source};
+    /// # async fn demo(pool: lockkeeper::deadpool_redis::Pool) -> lockkeeper::Result<()> {
+    /// let locks = LockClient::connect(Source::pool(pool, "redis://127.0.0.1/")).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn pool(pool: Pool, url: impl Into<String>) -> Self {
+        Origin::Pool(pool, Some(url.into())).into()
+    }
+}
+
+/// The address and the settings of deadpool-redis, which can be read with serde. With `pool`, commands go through a pool with these
+/// settings.
+impl From<Config> for Source {
+    fn from(config: Config) -> Self {
+        Origin::Config(Box::new(config)).into()
+    }
+}
+
+/// A pool without an address: waiters poll. See [`Source::pool`].
+impl From<Pool> for Source {
+    fn from(pool: Pool) -> Self {
+        Origin::Pool(pool, None).into()
+    }
+}
+
+pub(super) fn open_pool(
+    pool: Pool,
+    url: Option<String>,
+    credentials: Option<&Credentials>,
+    certificates: Option<&Certificates>,
+    limit: Duration,
+) -> Result<Group, SourceError> {
+    if credentials.is_some() {
+        return Err("a pool authenticates its connections itself: use another source with credentials".into());
+    }
+    if certificates.is_some() {
+        return Err(no_certificates("a pool makes its connections itself"));
+    }
+    let messages = url.map(|url| Endpoint::new(url, None, limit)).transpose()?;
+    Ok(Group::fixed(CommandDial::Pool(pool), messages.map(Box::new).map(MessageDial::Endpoint)))
+}
+
+pub(super) fn open_config(
+    settings: Config,
+    credentials: Option<Credentials>,
+    certificates: Option<&Certificates>,
+    config: &LockConfig,
+) -> Result<Group, SourceError> {
+    let info = match (settings.url, settings.connection) {
+        (Some(_), Some(_)) => return Err("give `url` or `connection`, not both".into()),
+        (Some(url), None) => with_tcp_settings(url)?,
+        (None, connection) => with_tcp_settings(connection.unwrap_or_default())?,
+    };
+    let endpoint = secured(Endpoint::new(info, credentials, config.command_timeout())?, certificates)?;
+    match settings.pool {
+        Some(pool) if endpoint.credentials.is_none() => {
+            let commands = own_pool(endpoint.info().clone(), pool, config)?;
+            Ok(Group::fixed(commands, Some(MessageDial::Endpoint(Box::new(endpoint)))))
+        }
+        _ => Ok(single(endpoint)),
+    }
+}
+
+fn own_pool(
+    address: impl IntoConnectionInfo,
+    settings: PoolConfig,
+    config: &LockConfig,
+) -> Result<CommandDial, SourceError> {
+    // `server.rs` sets the time limit of every command, for all kinds of sources.
+    let connections = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(config.command_timeout()))
+        .set_response_timeout(None);
+    let manager = Manager::new_with_config(address, connections)?;
+    Ok(CommandDial::Pool(Pool::builder(manager).config(settings).runtime(Runtime::Tokio1).build()?))
+}
