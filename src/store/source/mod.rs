@@ -214,7 +214,7 @@ impl Source {
     /// One server, over streams that `connector` opens: through a tunnel, or to a server in the same process.
     ///
     /// The client calls `connector` for each connection that it needs: a few for commands when it first uses them, one for messages
-    /// when a call waits, and others in the place of connections that broke. All must lead to the same server. They use database 0.
+    /// when a call waits, and others for connections that broke. All must lead to the same server. They use database 0.
     ///
     /// # Errors
     ///
@@ -230,8 +230,8 @@ impl Source {
     ///
     /// # A broken connection
     ///
-    /// If a connection breaks during an attempt, the client repeats the undo of this attempt for 25 seconds. In this time, the host
-    /// must give up what it has not delivered on the broken connection: on Linux, set `TCP_USER_TIMEOUT` to 10 seconds.
+    /// On Linux, set `TCP_USER_TIMEOUT` to 10 seconds. If a connection breaks during an acquire, the client repeats its release for 25
+    /// seconds. In this time, the host must discard what it has not delivered on the broken connection.
     ///
     /// ```no_run
     /// # use std::io;

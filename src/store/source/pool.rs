@@ -26,15 +26,15 @@ impl Source {
     ///
     /// # Without an address
     ///
-    /// Release messages wake waiters, and come over a separate connection. A pool does not tell its address, so a client made from a
-    /// bare [`Pool`], by `Source::from`, cannot open that connection, and its waiters poll a few times a second.
+    /// Release messages wake waiters, and come over a separate connection. A pool does not tell its address. So a client that is made from
+    /// a [`Pool`] alone, by `Source::from`, cannot open that connection, and its waiters poll a few times a second.
     ///
     /// # A broken connection
     ///
-    /// If a connection breaks during an attempt, the client repeats the undo of this attempt for 25 seconds. In this time, the
-    /// host must give up what it has not delivered on the broken connection. With addresses, lockkeeper sets this up on Linux
-    /// (`TCP_USER_TIMEOUT`, 10 seconds). It does not change the connections of your pool: set `TCP_USER_TIMEOUT` there,
-    /// too. Otherwise, in the worst case, an attempt arrives later and keeps its lock for one lease.
+    /// On Linux, set `TCP_USER_TIMEOUT` to 10 seconds on the connections of your pool, as lockkeeper does on its own.
+    ///
+    /// If a connection breaks during an acquire, the client repeats its release for 25 seconds. In this time, the host must discard what
+    /// it has not delivered on the broken connection. Otherwise the acquire can arrive later, and keep the lock for one lease.
     ///
     /// ```no_run
     /// # use lockkeeper::{LockClient, Source};
