@@ -128,6 +128,11 @@ impl LockRef {
         self.engine.store.run(connection, call).await
     }
 
+    /// For releases: those who wait are told also while the slot of the lock moves.
+    pub(crate) async fn run_and_tell(&self, connection: &Connection, call: &Call) -> Result<Reply, Fault> {
+        self.engine.store.run_and_tell(connection, call, &self.keys.channel).await
+    }
+
     /// Also returns how many replicas have what the script wrote.
     pub(crate) async fn run_on_replicas(
         &self,

@@ -20,6 +20,9 @@ const COUNTER: &str = "redisson_lock_token";
 const CHANNEL: &str = "redisson_lock__channel";
 const READ_WRITE_CHANNEL: &str = "redisson_rwlock";
 
+/// The message of a release.
+pub(crate) const RELEASED: &str = "0";
+
 /// With what the derived keys and channels begin for which the script `list.lua` looks, in its order.
 pub(super) const LISTED: [&str; 4] = [QUEUE, COUNTER, CHANNEL, READ_WRITE_CHANNEL];
 

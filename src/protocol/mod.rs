@@ -34,7 +34,7 @@ pub(crate) use exclusive::Reentrant;
 pub(crate) use fair::Fair;
 pub(crate) use fenced::Fenced;
 pub(crate) use found::{Found, find};
-pub(crate) use keys::LockKeys;
+pub(crate) use keys::{LockKeys, RELEASED};
 pub(crate) use listing::{Holding, LeaseLeft, Listing};
 pub(crate) use read_write::{Read, Write};
 pub(crate) use reply::{AcquireReply, PlaceReply, ReleaseReply, StateReply, parse_heartbeat, parse_renewal};

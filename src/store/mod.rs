@@ -38,7 +38,7 @@ use self::topology::{Group, Topology};
 use crate::base::config::{LockConfig, Replication};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::sync::lock;
-use crate::protocol::{Call, Reply};
+use crate::protocol::{Call, RELEASED, Reply};
 
 pub(crate) use connection::{Connection, Route};
 pub(crate) use error::{OpenError, SourceError};
@@ -234,6 +234,27 @@ impl Store {
             }
             result => result,
         }
+    }
+
+    /// Runs a script that publishes on a channel. A node to which a key of a moving slot has moved runs the script, but those who listen
+    /// still listen at the node that has the slot. So they are told there, too.
+    pub(crate) async fn run_and_tell(
+        &self,
+        connection: &Connection,
+        call: &Call,
+        channel: &Arc<str>,
+    ) -> Result<Reply, Fault> {
+        let mut is_moving = false;
+        let hops = &mut |hop: &Connection| is_moving = hop.is_asking;
+        let reply = self.run_and_follow(self.command_timeout, connection, call, hops).await?;
+        if is_moving && self.is_sharded() {
+            // The lock is released already: if this fails, a waiter looks again by itself.
+            let told = connection.server()?.ask(cmd("SPUBLISH").arg(&**channel).arg(RELEASED)).await;
+            if let Err(fault) = told {
+                tracing::warn!(channel = &**channel, %fault, "waiters were not told of a release in a slot that moves");
+            }
+        }
+        Ok(reply)
     }
 
     /// Runs scripts whose keys have the same master, in one write. Returns the result of each. What the server refuses is sent once

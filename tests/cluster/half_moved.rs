@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::cluster::{client, client_with, end};
 use crate::support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
-use crate::support::{SECOND, eventually, patient, renewed, soon};
+use crate::support::{SECOND, eventually, fixed, patient, quiet, renewed, soon, waiter};
 
 /// Clients whose calls soon fail while no server can run them.
 async fn brief_clients(group: &Cluster) -> [LockClient; 2] {
@@ -95,6 +95,35 @@ async fn a_reader_that_is_half_moved_releases_when_the_slot_is_closed() {
     group.close_slot(slot, to);
     soon(releasing).await.unwrap().unwrap();
     end(&group, [&ours]).await;
+}
+
+/// Guarantee 8. The lock has moved, and those who wait for it still listen at the node that has the slot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_in_a_slot_that_moves_wakes_a_waiter() {
+    for is_forced in [false, true] {
+        let group = Cluster::start(3, 0);
+        let config = || patient().safety_poll(60 * SECOND);
+        let [ours, theirs] = [client_with(&group, config()).await, client_with(&group, config()).await];
+        let guard = ours.rlock("a").with(&fixed(60 * SECOND)).lock().await.unwrap();
+        let waiting = waiter(theirs.rlock("a"));
+        eventually("the waiter listens", || group.channels(), |channels| channels.len() == 1).await;
+        // The attempt that follows the subscription.
+        quiet(|| group.servers.iter().map(|server| server.calls("evalsha")).sum()).await;
+        let slot = group.slot_of("a");
+        let to = (group.master_of(slot) + 1) % 3;
+        group.open_slot(slot, to);
+        group.move_key("a", to);
+        let asked = group.errors("ASK");
+        if is_forced {
+            assert!(ours.rlock("a").force_unlock().await.unwrap());
+        } else {
+            guard.unlock().await.unwrap();
+        }
+        assert!(group.errors("ASK") > asked, "the release was redirected");
+        soon(waiting).await.unwrap().unlock().await.unwrap();
+        group.close_slot(slot, to);
+        end(&group, [&ours, &theirs]).await;
+    }
 }
 
 /// Guarantee 7. A batch has keys at both masters, so it is refused, and its locks are renewed one by one.

@@ -66,3 +66,43 @@ async fn a_slot_that_moves_disturbs_no_listing() {
     drop(locks);
     nothing_is_left(|| group.keys(), || group.channels()).await;
 }
+
+/// The cursor of a node that had the lock means nothing to the one that has it now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_holder_is_missed_while_the_lock_moves() {
+    const HOLDERS: usize = 2_000;
+    let group = Cluster::start(2, 0);
+    let locks = client(&group).await;
+    let mut command = redis::cmd("HSET");
+    command.arg("a").arg("mode").arg("write");
+    for number in 0..HOLDERS {
+        // Writers have no keys of their own, so a single key moves.
+        command.arg(format!("00000000-0000-4000-8000-000000000000:{number}:write")).arg(1);
+    }
+    let slot = group.slot_of("a");
+    let from = group.master_of(slot);
+    let mut connection = group.servers[from].connect().unwrap();
+    command.exec(&mut connection).unwrap();
+    redis::cmd("PEXPIRE").arg("a").arg(60_000).exec(&mut connection).unwrap();
+    drop(connection);
+    let mover = std::thread::spawn(move || {
+        for turn in 0..10 {
+            let to = if turn % 2 == 0 { 1 - from } else { from };
+            group.open_slot(slot, to);
+            group.move_key("a", to);
+            group.close_slot(slot, to);
+        }
+        group
+    });
+    let mut looked = 0;
+    while !mover.is_finished() || looked == 0 {
+        let found = soon(locks.inspect("a")).await.unwrap().expect("it is held");
+        assert_eq!(found.holders.len(), HOLDERS);
+        looked += 1;
+    }
+    println!("looked {looked} times");
+    let group = mover.join().unwrap();
+    drop(locks);
+    group.servers[group.master_of(slot)].run::<()>(&["DEL", "a"]);
+    nothing_is_left(|| group.keys(), || group.channels()).await;
+}

@@ -538,7 +538,8 @@ impl Grant {
         }
         let call = self.lock.protocol.release(self.holder(), keep);
         let was_released = std::mem::replace(&mut observed.was_released, keep == 0);
-        let reply = self.lock.run(&connection, &call).await.and_then(|reply| ReleaseReply::parse(&reply));
+        let reply =
+            self.lock.run_and_tell(&connection, &call).await.and_then(|reply| ReleaseReply::parse(&reply));
         if let Some((queue, has_others)) = &waiters {
             // In a cluster, only those are counted that listen at the same server.
             let is_exact = !has_others && !self.lock.engine.store.is_cluster();
@@ -587,7 +588,7 @@ impl Grant {
         let connection = self.lock.connection().await?;
         let target = self.target_count();
         let call = self.lock.protocol.release(self.holder(), target);
-        let reply = ReleaseReply::parse(&self.lock.run(&connection, &call).await?)?;
+        let reply = ReleaseReply::parse(&self.lock.run_and_tell(&connection, &call).await?)?;
         self.keep_release(target, call);
         Ok(reply)
     }

@@ -9,9 +9,9 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind};
 use crate::engine::lock_ref::check_name;
-use crate::engine::query::{list, run_at};
+use crate::engine::query::{in_parts, list};
 use crate::engine::shared::Engine;
-use crate::protocol::{Arg, Found, Listing, find};
+use crate::protocol::{Found, Listing, find};
 use crate::store::Route;
 
 /// How many locks are looked at together.
@@ -67,9 +67,5 @@ async fn look_at(engine: &Engine, found: Found) -> Result<Option<(Found, Listing
 
 /// Finds the locks of one master.
 async fn find_all(engine: &Engine, route: Route, pattern: &Arc<str>) -> Result<Vec<Found>, Fault> {
-    let (mut found, mut cursor) = (Vec::new(), Some(Arg::Text("0".into())));
-    while let Some(at) = cursor {
-        cursor = Found::add(&mut found, &run_at(engine, || route, &find(at, pattern)).await?)?;
-    }
-    Ok(found)
+    in_parts(engine, || route, |at| find(at, pattern), Found::add).await
 }

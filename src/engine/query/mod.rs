@@ -16,7 +16,7 @@ use crate::base::clock;
 use crate::base::error::{Error, LockId, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{self, Arg, Call, Holding, LeaseLeft, Listing, ReleaseReply, Reply, StateReply};
-use crate::store::Route;
+use crate::store::{Connection, Route};
 
 /// Lists the holders of a lock of any type. `None`: the lock is free.
 pub(crate) async fn inspect(engine: &Engine, name: &str) -> Result<Option<Listing>> {
@@ -95,7 +95,13 @@ async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), F
     if let Some((queue, _)) = lock.engine.wait_queues.exclusive_queue_of(&lock.keys, lock.row) {
         queue.with(|machine| machine.granted_anew(None, clock::now()));
     }
-    let reply = run(&lock.engine, &lock.keys.lock, &call).await?;
+    let mut tries = Tries::new(lock.engine.config.retry_timeout());
+    let reply = loop {
+        match async { lock.run_and_tell(&lock.connection().await?, &call).await }.await {
+            Err(fault) => tries.again(fault).await?,
+            Ok(reply) => break reply,
+        }
+    };
     // Not kept for a switch to another master: a Java thread uses the same owner again for its next hold.
     report_release(ReleaseReply::parse(&reply)?, lock);
     Ok(())
@@ -173,27 +179,54 @@ async fn list_member(Member { lock, .. }: &Member) -> Result<Listing> {
 
 /// Lists all holders, a part at a time, so that a lock with many readers does not block the server.
 pub(crate) async fn list(engine: &Engine, key: &Arc<str>) -> Result<Listing, Fault> {
-    let mut listing = Listing::default();
-    let mut cursor = Some(Arg::Text("0".into()));
-    while let Some(at) = cursor {
-        cursor = listing.add(&run(engine, key, &protocol::inspect(key, at)).await?)?;
+    in_parts(engine, || engine.store.route(key), |at| protocol::inspect(key, at), Listing::add).await
+}
+
+/// Builds a list from its parts. `add` returns the cursor of the next part.
+///
+/// The cursor of one server means nothing to another. So the list begins again if a part came by another connection, as when the slot
+/// of the lock moved.
+async fn in_parts<T: Default>(
+    engine: &Engine,
+    route: impl Fn() -> Route + Send + Sync,
+    part: impl Fn(Arg) -> Call,
+    add: impl Fn(&mut T, &Reply) -> Result<Option<Arg>, Fault>,
+) -> Result<T, Fault> {
+    let mut list = T::default();
+    let (mut cursor, mut before) = (Arg::Text("0".into()), None);
+    loop {
+        let (reply, connection) = run_at(engine, &route, &part(cursor)).await?;
+        if before.replace(connection).is_some_and(|before| before != connection) {
+            (list, cursor, before) = (T::default(), Arg::Text("0".into()), None);
+            continue;
+        }
+        match add(&mut list, &reply)? {
+            Some(next) => cursor = next,
+            None => return Ok(list),
+        }
     }
-    Ok(listing)
 }
 
 async fn run(engine: &Engine, key: &str, call: &Call) -> Result<Reply, Fault> {
-    run_at(engine, || engine.store.route(key), call).await
+    run_at(engine, || engine.store.route(key), call).await.map(|(reply, _)| reply)
 }
 
-/// Retries after faults.
-pub(crate) async fn run_at(
+/// Retries after faults. Also returns the number of the connection that the reply came by.
+async fn run_at(
     engine: &Engine,
     route: impl Fn() -> Route + Send + Sync,
     call: &Call,
-) -> Result<Reply, Fault> {
+) -> Result<(Reply, u64), Fault> {
     let (store, mut tries) = (&engine.store, Tries::new(engine.config.retry_timeout()));
     loop {
-        let reply = async { store.run(&store.connection(route()).await?, call).await };
+        let reply = async {
+            let connection = store.connection(route()).await?;
+            let mut number = connection.number();
+            let hops = &mut |hop: &Connection| number = hop.number();
+            let reply =
+                store.run_and_follow(engine.config.command_timeout(), &connection, call, hops).await?;
+            Ok((reply, number))
+        };
         match reply.await {
             Err(fault) => tries.again(fault).await?,
             reply => return reply,
