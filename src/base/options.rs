@@ -100,7 +100,7 @@ impl LockOptionsBuilder {
     /// Sets the lease that the watchdog renews, instead of `watchdog_lease` of the configuration. From 100 ms to ten years.
     ///
     /// A shorter one frees the lock of a dead process sooner, and a short pause or outage costs a live process its lock. Such a lock is
-    /// not passed on within a client ([`pass_time`](crate::LockConfigBuilder::pass_time)), and its read holds are not shared.
+    /// not passed on within a client ([`sharing`](crate::LockConfigBuilder::sharing)), and its read holds are not shared.
     ///
     /// ```
     /// # use std::time::Duration;

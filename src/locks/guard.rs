@@ -92,8 +92,8 @@ impl LockGuard {
     ///
     /// Mostly this asks the server, and a release whose answer was lost is sent again, which does no harm. It asks no server in two cases.
     /// Another owner of this client waits for the `RLock` or `WriteLock`, and the lock is passed on to it
-    /// ([`pass_time`](crate::LockConfigBuilder::pass_time)). Or other readers of this client share the read hold
-    /// ([`read_share`](crate::LockConfigBuilder::read_share)). Then `Ok` says that no loss is known.
+    /// ([`sharing`](crate::LockConfigBuilder::sharing)). Or other readers of this client share the read hold
+    /// (`sharing`, too). Then `Ok` says that no loss is known.
     ///
     /// # Errors
     ///
