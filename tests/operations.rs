@@ -105,7 +105,8 @@ fn quoted(cell: &str) -> impl Iterator<Item = String> {
 
 #[test]
 fn the_page_shows_the_settings_for_production() {
-    let (page, file) = (include_str!("../docs/configuration.md"), include_str!("../examples/production.toml"));
+    let (page, file) =
+        (include_str!("../docs/configuration.md"), include_str!("../examples/production.toml"));
     assert!(page.contains(&format!("```toml\n{file}```\n")), "docs/configuration.md shows another file");
 }
 
