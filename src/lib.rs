@@ -12,7 +12,7 @@ mod telemetry;
 
 pub use api::client::LockClient;
 pub use api::owner::Owner;
-pub use base::config::{LockConfig, LockConfigBuilder, ShardedMessages};
+pub use base::config::{LockConfig, LockConfigBuilder, RedissonSettings, ShardedMessages};
 pub use base::credentials::Credentials;
 pub use base::error::{Cause, ConfigError, Error, LockId, Lost, Result};
 pub use base::options::{LockOptions, LockOptionsBuilder};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::support::fixture::{FairLocks, FencedLocks, Fixture, Lending, RLocks, ReadLocks, WriteLocks};
 use crate::support::{MS, Proxy, SECOND, Scene, calls_of, connect, eventually, patient, renewed, soon};
-use lockkeeper::{BaseLock, LockClient};
+use lockkeeper::{BaseLock, LockClient, RedissonSettings};
 use lockkeeper_testkit::lua;
 
 /// The longest duration that this test configures or asks for. Every number that any clock shows is greater: also one that
@@ -65,8 +65,7 @@ async fn no_number_that_a_client_sends_is_a_point_in_time() {
     let config = patient()
         .watchdog_lease(2 * SECOND)
         .fair_allowance(1_500 * MS)
-        .fair_java_wait(LONGEST)
-        .java_watchdog(LONGEST);
+        .redisson(RedissonSettings::default().fair_lock_wait_timeout(LONGEST).lock_watchdog_timeout(LONGEST));
     let locks = connect(proxy.url(), config).await;
     use_all::<FairLocks>(&locks, &proxy).await;
     use_all::<FencedLocks>(&locks, &proxy).await;

@@ -286,7 +286,7 @@ async fn holds_that_are_passed_on_or_shared_count_as_granted() {
     let recorded = Recorded::default();
     let _installed = recorded.install();
     let scene = Scene::start();
-    let locks = scene.client_with(patient().pass_time(SECOND).read_share(SECOND)).await;
+    let locks = scene.client_with(patient().sharing(SECOND)).await;
     let guard = locks.rlock("a").lock().await.unwrap();
     let mut waiting = JoinSet::new();
     for _ in 0..5 {

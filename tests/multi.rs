@@ -302,23 +302,6 @@ async fn a_failed_member_does_not_block_the_others() {
     scene.end().await;
 }
 
-/// A lease that is short beside the margin keeps three quarters of its time, with the largest margin of the members' clients.
-#[tokio::test]
-async fn the_largest_margin_of_the_members_counts() {
-    let scene = Scene::start();
-    let careful = scene.client_with(patient().margin(SECOND)).await;
-    let locks = scene.client().await;
-    let lock = || MultiLock::new([locks.rlock("a"), careful.rlock("b")]).unwrap();
-    let short = lock().with(&fixed(2 * SECOND)).lock().await.unwrap();
-    assert!(short.remaining() <= 1_500 * MS && short.remaining() > 500 * MS, "{short:?}");
-    short.unlock().await.unwrap();
-    let long = lock().with(&fixed(60 * SECOND)).lock().await.unwrap();
-    assert!(long.remaining() <= 59 * SECOND, "{long:?}");
-    long.unlock().await.unwrap();
-    drop((locks, careful));
-    scene.end().await;
-}
-
 #[tokio::test]
 async fn invalid_members_are_refused() {
     let scene = Scene::start();

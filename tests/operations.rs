@@ -104,6 +104,13 @@ fn quoted(cell: &str) -> impl Iterator<Item = String> {
 }
 
 #[test]
+fn the_page_shows_the_settings_for_production() {
+    let file = include_str!("../examples/production.toml");
+    let page = include_str!("../docs/configuration.md");
+    assert!(page.contains(&format!("```toml\n{file}```\n")), "docs/configuration.md shows another file");
+}
+
+#[test]
 fn the_page_lists_every_event_with_its_fields() {
     let Found(mut events) = Found::in_source();
     events.retain(|_, (level, _)| !level.ends_with("_span"));

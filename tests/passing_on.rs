@@ -21,7 +21,7 @@ use tokio_test::task::spawn;
 
 /// Passes on for long enough that no budget ends in a test.
 fn passes() -> LockConfigBuilder {
-    patient().pass_time(SECOND)
+    patient().sharing(SECOND)
 }
 
 /// The first waiter of a queue attempts before it subscribes, and after that. Then it waits to be woken.
@@ -98,7 +98,7 @@ async fn taking_turns_needs_no_commands<L: BaseLock + 'static>(make: fn(&LockCli
         let locks = scene.client_with(passes()).await;
         let (sections, scripts) = contend(&scene, &locks, make, drops).await;
         assert!(scripts * 4 < sections, "{scripts} scripts for {sections} sections");
-        let locks = scene.client_with(passes().pass_time(Duration::ZERO)).await;
+        let locks = scene.client_with(passes().sharing(Duration::ZERO)).await;
         let (sections, scripts) = contend(&scene, &locks, make, drops).await;
         // The last releases of dropped guards are perhaps still under way.
         assert!(scripts + 8 >= 2 * sections, "{scripts} scripts for {sections} sections without passing on");
@@ -358,7 +358,7 @@ async fn a_hold_of_two_is_not_passed_on() {
 /// The next owner needs time for its section: a hold is passed on only with half of its lease left.
 #[tokio::test]
 async fn a_hold_with_little_of_its_lease_left_is_not_passed_on() {
-    let lease = SECOND; // the longest `pass_time`, so that it does not end before half of the lease
+    let lease = SECOND; // the longest `sharing`, so that it does not end before half of the lease
     let scene = Scene::start();
     let locks = scene.client_with(passes().watchdog_lease(lease)).await;
     let first = locks.rlock("a").lock().await.unwrap();

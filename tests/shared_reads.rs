@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 
 /// Readers join for long enough that no test reaches the end of it.
 fn shares() -> LockConfigBuilder {
-    patient().read_share(SECOND)
+    patient().sharing(SECOND)
 }
 
 fn reader(locks: &LockClient) -> ReadLock {
@@ -61,11 +61,11 @@ async fn readers_join_without_a_command_and_the_last_one_releases() {
     scene.end().await;
 }
 
-/// With `read_share` zero, each reader asks.
+/// With `sharing` zero, each reader asks.
 #[tokio::test]
 async fn without_sharing_each_reader_has_a_hold_of_its_own() {
     let scene = Scene::start();
-    let locks = scene.client_with(shares().read_share(Duration::ZERO)).await;
+    let locks = scene.client_with(shares().sharing(Duration::ZERO)).await;
     let first = reader(&locks).lock().await.unwrap();
     let second = reader(&locks).lock().await.unwrap();
     assert_ne!(first.owner_id(), second.owner_id());
@@ -74,11 +74,11 @@ async fn without_sharing_each_reader_has_a_hold_of_its_own() {
     scene.end().await;
 }
 
-/// A reader that comes later than `read_share` after the grant asks the server.
+/// A reader that comes later than `sharing` after the grant asks the server.
 #[tokio::test]
 async fn a_hold_that_is_too_old_is_not_joined() {
     let scene = Scene::start();
-    let locks = scene.client_with(shares().read_share(20 * MS)).await;
+    let locks = scene.client_with(shares().sharing(20 * MS)).await;
     let first = reader(&locks).lock().await.unwrap();
     sleep(25 * MS).await; // the time itself is what is tested
     let second = reader(&locks).lock().await.unwrap();
@@ -164,7 +164,7 @@ async fn nobody_joins_a_reader_that_also_writes() {
 #[tokio::test]
 async fn nobody_joins_while_a_writer_of_the_client_waits() {
     let scene = Scene::start();
-    let locks = scene.client_with(shares().writer_patience(MS)).await;
+    let locks = scene.client_with(shares()).await;
     let first = reader(&locks).lock().await.unwrap();
     let mut waiting = tokio::spawn({
         let locks = locks.clone();

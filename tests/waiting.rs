@@ -263,7 +263,7 @@ async fn a_pool_with_an_address_is_woken_by_messages() {
 async fn a_thousand_waiters_cost_one_subscription_and_one_attempt_per_release() {
     const WAITERS: u64 = 1_000;
     let scene = Scene::start();
-    let locks = scene.client_with(patient().pass_time(Duration::ZERO)).await;
+    let locks = scene.client_with(patient().sharing(Duration::ZERO)).await;
     let guard = locks.rlock("a").lock().await.unwrap();
     let before = scene.server.calls("evalsha");
     let asked = Arc::new(AtomicU64::new(0));

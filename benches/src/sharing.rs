@@ -89,7 +89,7 @@ struct Sample {
 pub fn measure(url: &str, effort: Effort, report: &mut Report) {
     report.section(
         format!("Sharing inside a client, {}", FLAVOR.name()),
-        "All tasks want the same lock. *Off*: `pass_time` and `read_share` are zero, so each lock and unlock asks the\n\
+        "All tasks want the same lock. *Off*: `sharing` is zero, so each lock and unlock asks the\n\
          server. *least share*: the sections of the process with fewer, as a share of what each would have if both had\n\
          the same number. The waits are those of the last process that is named. *commands*: per section, from\n\
          another run with `MONITOR`.",
@@ -191,7 +191,7 @@ pub fn side([url, sharing, kind, tasks, section_ms, pause_ms, begin, millis]: [&
     let (sections, waits) = FLAVOR.runtime().block_on(async {
         let mut config = LockConfig::builder();
         if sharing == "off" {
-            config = config.pass_time(Duration::ZERO).read_share(Duration::ZERO);
+            config = config.sharing(Duration::ZERO);
         }
         let locks = LockClient::connect_with(url, config.build().expect("valid")).await.expect("a client");
         let begin = Duration::from_nanos(number(begin).saturating_sub(clock::now()));

@@ -1,6 +1,7 @@
 //! The settings of a client.
 
 mod durations;
+mod redisson;
 mod sharded_messages;
 #[cfg(test)]
 mod tests;
@@ -10,9 +11,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::config::durations::{Durations, Fields};
+use crate::base::config::durations::{Durations, Fields, MINUTE, MS, within};
 use crate::base::error::ConfigError;
 
+pub use crate::base::config::redisson::RedissonSettings;
 pub use crate::base::config::sharded_messages::ShardedMessages;
 
 const MOST_CONNECTIONS: usize = 64;
@@ -45,23 +47,18 @@ pub(crate) struct Replication {
 /// | field | default | meaning |
 /// |---|---|---|
 /// | `watchdog_lease` | `30s` | the lease of a lock that the watchdog renews (Redisson's `lockWatchdogTimeout`) |
-/// | `margin` | `10ms` | a hold counts as lost this long before its lease ends: from a hundredth to a quarter of the lease |
 /// | `safety_poll` | `3s` | a waiter that gets no message attempts again after this time |
 /// | `fair_allowance` | `6s` | a waiter for a fair lock counts as alive for 4/3 of this time after its last heartbeat |
-/// | `fair_java_wait` | `5m` | the longest wait of any Java client for a fair lock |
-/// | `java_watchdog` | `30s` | the shortest `lockWatchdogTimeout` of Java clients that use the same read-write locks |
-/// | `pass_time` | `5ms` | the owners of this client pass a lock on to each other for at most this time; `0s`: never |
-/// | `read_share` | `5ms` | the readers of this client share a read hold that is not older than this; `0s`: never |
-/// | `writer_patience` | `20ms` | a writer that has waited for so long stops new readers for a turn; `0s`: never |
-/// | `writer_turn` | `1s` | a writer stops new readers for at most this time |
+/// | `sharing` | `5ms` | the owners of this client share a lock for at most this time without asking the server; `0s`: never |
+/// | `writer_turn` | `1s` | a writer that has waited for 20 ms stops new readers for at most this time; `0s`: never |
 /// | `command_timeout` | `1s` | the time limit of a command, and of a new connection |
 /// | `retry_timeout` | `10s` | a call without a time limit keeps retrying for this long after the first fault of server or network |
 /// | `start_timeout` | `0s` | `connect` keeps retrying for this long while the server is unreachable or not ready |
 /// | `sync_timeout` | `1s` | how long an acquire waits for the replicas, with `sync_replicas` |
 /// | `sync_replicas` | `0` | the number of replicas that must have a hold before the call returns it |
-/// | `sharded_messages` | `auto` | whether messages stay in their slots of a cluster: `auto`, `on` or `off` (Redisson's `shardedSubscriptionMode`) |
 /// | `connections` | `2` | connections for commands; the name of a lock selects one. The masters of a cluster share them |
 /// | `name_prefix` | none | a prefix of every lock's key (Redisson's `NameMapper`) |
+/// | `redisson` | its defaults | what must fit the settings of Java clients: [`RedissonSettings`] |
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Fields", try_from = "Fields")]
 pub struct LockConfig(LockConfigBuilder);
@@ -79,9 +76,9 @@ pub struct LockConfig(LockConfigBuilder);
 pub struct LockConfigBuilder {
     durations: Durations,
     sync_replicas: u32,
-    sharded_messages: ShardedMessages,
     connections: usize,
     name_prefix: String,
+    redisson: RedissonSettings,
 }
 
 impl LockConfig {
@@ -114,7 +111,17 @@ impl LockConfig {
     }
 
     pub(crate) const fn sharded_messages(&self) -> ShardedMessages {
-        self.0.sharded_messages
+        self.0.redisson.sharded_subscription_mode
+    }
+
+    /// The shortest lease that Java's watchdog sets.
+    pub(crate) const fn java_watchdog(&self) -> Duration {
+        self.0.redisson.lock_watchdog_timeout
+    }
+
+    /// The longest wait of a Java client for a fair lock.
+    pub(crate) const fn java_fair_wait(&self) -> Duration {
+        self.0.redisson.fair_lock_wait_timeout
     }
 
     pub(crate) const fn connections(&self) -> usize {
@@ -131,9 +138,9 @@ impl Default for LockConfigBuilder {
         Self {
             durations: Durations::default(),
             sync_replicas: 0,
-            sharded_messages: ShardedMessages::Auto,
             connections: 2,
             name_prefix: String::new(),
+            redisson: RedissonSettings::default(),
         }
     }
 }
@@ -156,18 +163,6 @@ impl LockConfigBuilder {
     /// ```
     pub const fn sync_replicas(mut self, sync_replicas: u32) -> Self {
         self.sync_replicas = sync_replicas;
-        self
-    }
-
-    /// Sets whether messages stay in their slots of a cluster. Default: [`ShardedMessages::Auto`].
-    ///
-    /// ```
-    /// # use lockkeeper::{LockConfig, ShardedMessages};
-    /// let config = LockConfig::builder().sharded_messages(ShardedMessages::On).build()?;
-    /// # Ok::<(), lockkeeper::ConfigError>(())
-    /// ```
-    pub const fn sharded_messages(mut self, sharded_messages: ShardedMessages) -> Self {
-        self.sharded_messages = sharded_messages;
         self
     }
 
@@ -198,6 +193,20 @@ impl LockConfigBuilder {
         self
     }
 
+    /// Sets what must fit the settings of Java clients that use the same locks. Default: the defaults of Redisson.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper::{LockConfig, RedissonSettings};
+    /// let java = RedissonSettings::default().fair_lock_wait_timeout(Duration::from_secs(600));
+    /// let config = LockConfig::builder().redisson(java).build()?;
+    /// # Ok::<(), lockkeeper::ConfigError>(())
+    /// ```
+    pub fn redisson(mut self, redisson: RedissonSettings) -> Self {
+        self.redisson = redisson;
+        self
+    }
+
     /// Checks the settings.
     ///
     /// # Errors
@@ -211,8 +220,9 @@ impl LockConfigBuilder {
     /// ```
     pub fn build(self) -> Result<LockConfig, ConfigError> {
         self.durations.check()?;
-        if self.durations.margin * 4 > self.durations.watchdog_lease {
-            return Err(ConfigError::new("margin", "must be at most a quarter of `watchdog_lease`"));
+        self.redisson.check()?;
+        if !self.durations.writer_turn.is_zero() {
+            within("writer_turn", self.durations.writer_turn, 10 * MS, MINUTE)?;
         }
         if self.sync_replicas > MOST_REPLICAS {
             return Err(ConfigError::new("sync_replicas", format!("must be from 0 to {MOST_REPLICAS}")));

@@ -99,8 +99,8 @@ impl LockOptions {
 impl LockOptionsBuilder {
     /// Sets the lease that the watchdog renews, instead of `watchdog_lease` of the configuration. From 100 ms to ten years.
     ///
-    /// A shorter one frees the lock of a dead process sooner, and a short pause or outage costs a live process its lock. Owners of one
-    /// client do not share such a lock ([guarantee 19](crate::guide::guarantees#19-owners-of-one-client-share-holds)).
+    /// A shorter one frees the lock of a dead process sooner, and a short pause or outage costs a live process its lock. Such a lock is
+    /// not passed on within a client ([`sharing`](crate::LockConfigBuilder::sharing)), and its read holds are not shared.
     ///
     /// ```
     /// # use std::time::Duration;

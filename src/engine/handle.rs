@@ -207,7 +207,7 @@ impl Handle {
     pub(crate) fn can_share(&self) -> bool {
         matches!(&self.members[..], [only] if only.lock.protocol.is_shared())
             && self.terms.are_usual()
-            && !self.config().read_share().is_zero()
+            && !self.config().sharing().is_zero()
     }
 
     /// How long a hold lasts if it begins now.

@@ -61,7 +61,7 @@ impl LockGuard {
     }
 
     /// Returns the owner of this hold, as the server knows it and as [`inspect`](crate::LockClient::inspect) shows it. Asks no
-    /// server. If owners of this client [share a hold](crate::guide::guarantees#19-owners-of-one-client-share-holds), it has the id of the first.
+    /// server. A hold that was passed on or is shared within this client has the id of its first owner.
     ///
     /// An owner is the [id of the client](crate::LockClient::id), a colon and a number, and then `:write` for a write lock. For a
     /// lock of several members, this returns the owner of each, with commas between them.
@@ -88,11 +88,12 @@ impl LockGuard {
         self.0.token().map(FencingToken::from)
     }
 
-    /// Releases the hold. After the last hold of its owner, the lock is free and a waiter is woken, or another owner of this client holds it.
+    /// Releases the hold. With the last hold of its owner, the lock is free and a waiter is woken, or another owner of this client has it.
     ///
-    /// Asks the server, except if another owner of this client takes over the `RLock` or `WriteLock`, or shares the read hold: see
-    /// [guarantee 19](crate::guide::guarantees#19-owners-of-one-client-share-holds). Then `Ok` says that no loss is known. A release whose
-    /// answer was lost is sent again, which does no harm.
+    /// Mostly this asks the server, and a release whose answer was lost is sent again, which does no harm. It asks no server in two cases.
+    /// Another owner of this client waits for the `RLock` or `WriteLock`, and the lock is passed on to it
+    /// ([`sharing`](crate::LockConfigBuilder::sharing)). Or other readers of this client share the read hold
+    /// (`sharing`, too). Then `Ok` says that no loss is known.
     ///
     /// # Errors
     ///

@@ -64,8 +64,8 @@ impl Single for Write {
 /// write lock, because it would wait for itself: the call returns
 /// [`Error::UpgradeWouldDeadlock`](crate::Error::UpgradeWouldDeadlock).
 ///
-/// A writer that has waited for [`writer_patience`](crate::LockConfigBuilder::writer_patience) stops new readers for a
-/// while, so continuous readers do not starve it. A reader's `try_lock` can return `None` meanwhile.
+/// A writer that has waited for 20 ms stops new readers for a turn ([`writer_turn`](crate::LockConfigBuilder::writer_turn)), so
+/// continuous readers do not starve it. A reader's `try_lock` can return `None` meanwhile.
 ///
 /// [`with`](ReadWriteLock::with) applies to both sides. To set options of one side, take that side alone:
 /// `locks.read_write_lock("lock:cache").into_read().with(&options)`.

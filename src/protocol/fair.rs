@@ -20,7 +20,7 @@ fn queue_keys(keys: &LockKeys) -> &[Arc<str>; 4] {
 }
 
 fn java_wait(config: &LockConfig) -> u64 {
-    millis(config.fair_java_wait())
+    millis(config.java_fair_wait())
 }
 
 impl Protocol for Fair {

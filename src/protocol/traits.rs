@@ -176,7 +176,7 @@ pub(crate) enum IfHeld {
     Refuse,
     /// It waits, and joins the queue on the server if this type of lock has one.
     Queue,
-    /// It has waited for `writer_patience`: a writer stops new readers.
+    /// A writer that has waited for some time stops new readers.
     BlockReaders,
     /// As `Queue`, after an earlier attempt of the call that stopped new readers.
     KeepBlocking,

@@ -1,6 +1,6 @@
-//! Messages that stay in their slots, and those that do not: `sharded_messages`.
+//! Messages that stay in their slots, and those that do not: `sharded_subscription_mode`.
 
-use lockkeeper::{BaseLock, Error, LockClient, LockConfigBuilder, ShardedMessages, Source};
+use lockkeeper::{BaseLock, Error, LockClient, LockConfigBuilder, RedissonSettings, ShardedMessages, Source};
 use lockkeeper_testkit::Cluster;
 
 use crate::cluster::{client_with, end};
@@ -9,7 +9,10 @@ use crate::support::{SECOND, eventually, listens, patient, soon, waiter};
 
 /// A message wakes a waiter, or it sleeps on.
 fn config(mode: ShardedMessages) -> LockConfigBuilder {
-    patient().retry_timeout(60 * SECOND).safety_poll(3_600 * SECOND).sharded_messages(mode)
+    patient()
+        .retry_timeout(60 * SECOND)
+        .safety_poll(3_600 * SECOND)
+        .redisson(RedissonSettings::default().sharded_subscription_mode(mode))
 }
 
 /// Two clients with plain messages.

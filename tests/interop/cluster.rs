@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lockkeeper::{BaseLock, LockClient, LockGuard, ShardedMessages, Source};
+use lockkeeper::{BaseLock, LockClient, LockGuard, RedissonSettings, ShardedMessages, Source};
 use lockkeeper_testkit::{Cluster, Commands};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -57,7 +57,7 @@ impl Ground {
         let group = Cluster::start(3, replicas_of_each);
         let java = redisson(&group, lease, settings).await;
         let config = patient()
-            .sharded_messages(sharded_messages)
+            .redisson(RedissonSettings::default().sharded_subscription_mode(sharded_messages))
             .watchdog_lease(lease)
             .retry_timeout(60 * SECOND)
             .safety_poll(3_600 * SECOND) // a message wakes a waiter, or it sleeps on

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::Error;
+use lockkeeper::{Error, RedissonSettings};
 
 use crate::read_write::{can_write, holds, reader};
 use crate::support::{SECOND, Scene, eventually, fixed, only_this_is_lost, patient, soon, throughout};
@@ -13,7 +13,9 @@ use crate::support::{SECOND, Scene, eventually, fixed, only_this_is_lost, patien
 #[tokio::test]
 async fn a_lease_that_another_client_shortened_is_raised_again() {
     let scene = Scene::start();
-    let locks = scene.client_with(patient().java_watchdog(5 * SECOND)).await;
+    let locks = scene
+        .client_with(patient().redisson(RedissonSettings::default().lock_watchdog_timeout(5 * SECOND)))
+        .await;
     for lease in [20 * SECOND, 30 * SECOND] {
         let mut lock = reader(&locks);
         if lease < 30 * SECOND {
@@ -45,7 +47,9 @@ async fn a_lease_that_another_client_shortened_is_raised_again() {
 #[tokio::test]
 async fn a_lease_is_raised_to_its_longest_hold() {
     let scene = Scene::start();
-    let locks = scene.client_with(patient().java_watchdog(5 * SECOND)).await;
+    let locks = scene
+        .client_with(patient().redisson(RedissonSettings::default().lock_watchdog_timeout(5 * SECOND)))
+        .await;
     let mut owner = locks.owner();
     let mut guards = Vec::new();
     for lease in [20 * SECOND, 60 * SECOND, 20 * SECOND] {
@@ -68,7 +72,7 @@ async fn a_lease_is_raised_to_its_longest_hold() {
 #[tokio::test]
 async fn a_removed_hold_is_lost_and_affects_no_other_hold() {
     let scene = Scene::start();
-    let config = patient().watchdog_lease(5 * SECOND).read_share(Duration::ZERO);
+    let config = patient().watchdog_lease(5 * SECOND).sharing(Duration::ZERO);
     let locks = scene.client_with(config).await;
     let first = reader(&locks).lock().await.unwrap();
     let key = holds(&scene).remove(0);

@@ -82,7 +82,7 @@ async fn child() {
     let (what, count) = role.split_once(' ').unwrap();
     let count: usize = count.parse().unwrap();
     let config =
-        if what == "read" { patient() } else { patient().watchdog_lease(LEASE).read_share(Duration::ZERO) };
+        if what == "read" { patient() } else { patient().watchdog_lease(LEASE).sharing(Duration::ZERO) };
     let locks = connect(url, config).await;
     match what {
         // All hold the lock together, or the barrier is never passed.

@@ -38,7 +38,7 @@ async fn stopped(scene: &Scene) {
 
 /// Each reader asks the server, also beside other readers of its client.
 fn patient() -> LockConfigBuilder {
-    crate::support::patient().read_share(Duration::ZERO)
+    crate::support::patient().sharing(Duration::ZERO)
 }
 
 /// Starts a reader. Returns when it was refused and waits.
@@ -95,11 +95,11 @@ async fn continuous_readers_do_not_starve_a_writer() {
     scene.end().await;
 }
 
-/// Without patience, nothing is different from Redisson.
+/// Without a turn, nothing is different from Redisson.
 #[tokio::test]
-async fn a_writer_without_patience_never_stops_readers() {
+async fn a_writer_without_a_turn_never_stops_readers() {
     let scene = Scene::start();
-    let locks = scene.client_with(patient().writer_patience(Duration::ZERO).safety_poll(50 * MS)).await;
+    let locks = scene.client_with(patient().writer_turn(Duration::ZERO).safety_poll(50 * MS)).await;
     let mut guard = reader(&locks).lock().await.unwrap();
     let waiting = tokio::spawn({
         let locks = locks.clone();
@@ -122,7 +122,7 @@ async fn a_writer_without_patience_never_stops_readers() {
 #[tokio::test]
 async fn a_try_never_stops_readers() {
     let scene = Scene::start();
-    let locks = scene.client_with(patient().writer_patience(MS)).await;
+    let locks = scene.client_with(patient()).await;
     let guard = reader(&locks).lock().await.unwrap();
     throughout(100 * MS, async || {
         assert!(!can_write(&locks).await && can_read(&locks).await && intent(&scene).is_none());
@@ -138,7 +138,7 @@ async fn a_try_never_stops_readers() {
 #[tokio::test]
 async fn readers_are_stopped_for_at_most_one_turn_in_ten() {
     let scene = Scene::start();
-    let config = patient().writer_patience(MS).writer_turn(60 * SECOND).safety_poll(100 * MS);
+    let config = patient().writer_turn(60 * SECOND).safety_poll(100 * MS);
     let (ours, theirs) = (scene.client_with(patient()).await, scene.client_with(config).await);
     let guard = reader(&ours).lock().await.unwrap();
     a_dead_writer_waits(&scene, 4_000);
@@ -206,9 +206,8 @@ async fn readers_continue_at_once_when_the_writer_gives_up() {
 #[tokio::test]
 async fn readers_that_a_writer_wakes_enter_together_although_another_writer_waits() {
     let scene = Scene::start();
-    let config = patient().writer_turn(60 * SECOND).safety_poll(60 * SECOND);
-    let (ours, theirs) =
-        (scene.client_with(config.clone()).await, scene.client_with(config.writer_patience(SECOND)).await);
+    let config = patient().safety_poll(60 * SECOND);
+    let (ours, theirs) = (scene.client_with(config.clone()).await, scene.client_with(config).await);
     let guard = reader(&ours).lock().await.unwrap();
     let waiting = tokio::spawn(async move {
         writer(&theirs).lock().await.unwrap().unlock().await.unwrap();
@@ -223,12 +222,12 @@ async fn readers_that_a_writer_wakes_enter_together_although_another_writer_wait
     const OTHER: &str = "redis.call('del', KEYS[1]) redis.call('publish', 'redisson_rwlock:{a}', '1')";
     scene.server.run::<()>(&["EVAL", OTHER, "1", INTENT]);
     let woken = Instant::now();
+    stopped(&scene).await;
+    assert!(woken.elapsed() > 18 * MS, "{:?}", woken.elapsed());
     for at in soon(reading.join_all()).await {
         let took = at.unwrap().saturating_duration_since(woken);
-        assert!(took < SECOND, "{took:?}");
+        assert!(took < LIMIT / 2, "{took:?}");
     }
-    stopped(&scene).await;
-    assert!(woken.elapsed() > 900 * MS, "{:?}", woken.elapsed());
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap();
     assert_eq!(intent(&scene), None);
@@ -240,7 +239,7 @@ async fn readers_that_a_writer_wakes_enter_together_although_another_writer_wait
 #[tokio::test]
 async fn a_writer_removes_only_its_own_intent_when_it_gives_up() {
     let scene = Scene::start();
-    let locks = scene.client_with(patient().writer_patience(MS)).await;
+    let locks = scene.client_with(patient()).await;
     let guard = reader(&locks).lock().await.unwrap();
     a_dead_writer_waits(&scene, 100_000);
     let before = scene.server.calls("publish");
@@ -288,7 +287,7 @@ async fn an_owner_that_holds_the_lock_is_never_stopped() {
 #[tokio::test]
 async fn a_damaged_intent_stops_nobody() {
     let scene = Scene::start();
-    let locks = scene.client_with(patient().writer_patience(MS)).await;
+    let locks = scene.client_with(patient()).await;
     let foreign: [&[&str]; 4] = [
         &["SET", INTENT, "no intent", "PX", "100000"],
         &["SET", INTENT, "", "PX", "100000"],
@@ -311,18 +310,17 @@ async fn a_damaged_intent_stops_nobody() {
 #[tokio::test]
 async fn a_writer_that_finds_other_data_leaves_no_intent() {
     let scene = Scene::start();
-    let (locks, theirs) =
-        (scene.client_with(patient()).await, scene.client_with(patient().writer_patience(300 * MS)).await);
+    let (locks, theirs) = (scene.client_with(patient()).await, scene.client_with(patient()).await);
     let first = reader(&locks).lock().await.unwrap();
+    // In this order of fields, the writer finds the data before it finds a reader when the first one has left.
+    scene.server.run::<()>(&["HSET", "a", "data", "x"]);
+    let second = reader(&locks).lock().await.unwrap();
     let waiting = tokio::spawn(async move {
         let result = writer(&theirs).lock().await.map(drop);
         drop(theirs);
         result
     });
-    eventually("the writer waits", || scene.server.channels().len(), |&channels| channels == 1).await;
-    // In this order of fields, the writer finds the data before it finds a reader.
-    scene.server.run::<()>(&["HSET", "a", "data", "x"]);
-    let second = reader(&locks).lock().await.unwrap();
+    stopped(&scene).await;
     first.unlock().await.unwrap();
     soon(waiting).await.unwrap().unwrap_err();
     assert_eq!(intent(&scene), None);

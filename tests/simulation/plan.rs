@@ -96,7 +96,7 @@ pub struct Plan {
     pub safety_poll: Duration,
     pub fair_allowance: Duration,
     pub writer_turn: Duration,
-    pub pass_time: Duration,
+    pub sharing: Duration,
     pub command_timeout: Duration,
     pub retry_timeout: Duration,
     pub connections: usize,
@@ -156,7 +156,7 @@ impl Plan {
             safety_poll: one(rng, &[500, 1_000, 3_000]) * MS,
             fair_allowance: one(rng, &[1_500, 3_000, 6_000]) * MS,
             // Not drawn, so that other types of locks have the worlds that they had without it.
-            pass_time: match seed % 4 {
+            sharing: match seed % 4 {
                 1 => 5 * MS,
                 3 => 300 * MS,
                 _ => Duration::ZERO,
@@ -199,11 +199,9 @@ impl Plan {
     pub fn config(&self) -> LockConfigBuilder {
         LockConfig::builder()
             .watchdog_lease(self.lease)
-            .margin(self.margin)
             .safety_poll(self.safety_poll)
             .fair_allowance(self.fair_allowance)
-            .pass_time(self.pass_time)
-            .read_share(self.pass_time)
+            .sharing(self.sharing)
             .writer_turn(self.writer_turn)
             .command_timeout(self.command_timeout)
             .retry_timeout(self.retry_timeout)

@@ -5,14 +5,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::config::text::Text;
-use crate::base::config::{LockConfig, LockConfigBuilder, ShardedMessages};
+use crate::base::config::{LockConfig, LockConfigBuilder, redisson};
 use crate::base::error::ConfigError;
 
 pub(super) const MS: Duration = Duration::from_millis(1);
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
 pub(super) const HOUR: Duration = Duration::from_secs(3_600);
-const DAY: Duration = Duration::from_secs(24 * 3_600);
+pub(super) const DAY: Duration = Duration::from_secs(24 * 3_600);
 
 /// The settings that are durations: documentation, name, default, shortest and longest value.
 macro_rules! durations {
@@ -63,9 +63,9 @@ macro_rules! durations {
         pub(super) struct Fields {
             $( $field: Option<Text>, )*
             sync_replicas: Option<Text>,
-            sharded_messages: Option<Text>,
             connections: Option<Text>,
             name_prefix: Option<Text>,
+            redisson: redisson::Fields,
         }
 
         impl From<LockConfig> for Fields {
@@ -74,9 +74,9 @@ macro_rules! durations {
                 Self {
                     $( $field: text(values.durations.$field), )*
                     sync_replicas: Some(Text::new(values.sync_replicas.to_string())),
-                    sharded_messages: Some(Text::new(values.sharded_messages.text())),
                     connections: Some(Text::new(values.connections.to_string())),
                     name_prefix: Some(Text::new(values.name_prefix)),
+                    redisson: values.redisson.into(),
                 }
             }
         }
@@ -94,15 +94,13 @@ macro_rules! durations {
                 if let Some(text) = fields.sync_replicas {
                     values.sync_replicas = text.number("sync_replicas")?;
                 }
-                if let Some(text) = fields.sharded_messages {
-                    values.sharded_messages = ShardedMessages::parse(text)?;
-                }
                 if let Some(text) = fields.connections {
                     values.connections = text.number("connections")?;
                 }
                 if let Some(prefix) = fields.name_prefix {
                     values.name_prefix = prefix.into_string();
                 }
+                values.redisson = fields.redisson.read()?;
                 values.build()
             }
         }
@@ -115,11 +113,6 @@ durations! {
     /// The watchdog renews each time a third of this lease has passed. A short lease frees the locks of a dead process sooner,
     /// but then a short pause or outage costs a live process its lock.
     watchdog_lease: 30 * SECOND, 100 * MS, DAY;
-    /// Sets how long before the end of its lease a hold counts as lost. Default: 10 ms. Up to 10 s.
-    ///
-    /// The margin covers timers that fire late. It is at least a hundredth of the lease, and must be at most a quarter of
-    /// `watchdog_lease`.
-    margin: 10 * MS, Duration::ZERO, 10 * SECOND;
     /// Sets after how long a waiter that gets no message attempts again. Default: 3 s. From 10 ms to an hour.
     ///
     /// A lost message costs a waiter this time at most.
@@ -130,39 +123,21 @@ durations! {
     /// Heartbeats are sent after each third of this time. The waiters of a process that died delay the waiters behind them for
     /// 4/3 of this time.
     fair_allowance: 6 * SECOND, 100 * MS, MINUTE;
-    /// Sets the longest wait of any Java client for a fair lock: the time that is passed to Redisson's `tryLock`, or its
-    /// `fairLockWaitTimeout`. Default: 5 minutes. From a second to a day.
-    fair_java_wait: 5 * MINUTE, SECOND, DAY;
-    /// Sets the shortest `lockWatchdogTimeout` of Java clients that use the same read-write locks. Default: 30 s. From 100 ms
-    /// to a day.
+    /// Sets for how long the owners of this client share a lock without asking the server. Default: 5 ms. Up to a second; zero: never.
     ///
-    /// Java's watchdog sets the lease of the whole lock to its `lockWatchdogTimeout`, even if a reader of this client has a
-    /// longer lease. So this client restores the lease after each third of this time.
-    java_watchdog: 30 * SECOND, 100 * MS, DAY;
-    /// Sets for how long the owners of this client pass an `RLock` or a `WriteLock` on to each other before the client releases it.
-    /// Default: 5 ms. Up to a second; zero: never.
+    /// An `RLock` or a `WriteLock` goes straight from one owner to the next. The time begins with the grant. If the last release reached
+    /// other clients, two fifths of it count. Readers join a read hold that is not older than this time; the last one that leaves
+    /// releases it. The waiters of other clients pay: they wait longer by this time and one section.
+    sharing: 5 * MS, Duration::ZERO, SECOND;
+    /// Sets how long a waiting writer stops new readers. Default: 1 s. From 10 ms to a minute; zero: it never does.
     ///
-    /// The time begins with the grant. If the last release reached other clients, two fifths of it count. Passing on needs no
-    /// command. The waiters of other clients pay: they wait longer by this time and one section.
-    pass_time: 5 * MS, Duration::ZERO, SECOND;
-    /// Sets for how long after a read hold was granted other readers of this client join it without a command. Default: 5 ms. Up to a
-    /// second; zero: every reader asks the server.
-    ///
-    /// The server sees one reader. The last one that leaves releases the hold. Writers of other clients pay: they wait longer by this
-    /// time and one section at most.
-    read_share: 5 * MS, Duration::ZERO, SECOND;
-    /// Sets how long a writer waits before it stops new readers for a [`writer_turn`](LockConfigBuilder::writer_turn). Default:
-    /// 20 ms. Up to an hour; zero: it never does.
-    ///
-    /// The first refusal begins this time. It begins anew if the writer stopped readers, and is then woken and refused. Without such a
-    /// stop, readers that always overlap starve writers. The readers pay: a reader that comes during the turn waits, or its `try_lock`
-    /// returns `None`, until the writer has held the lock or gives up, or the turn ends. A lock of several members stops no readers.
-    writer_patience: 20 * MS, Duration::ZERO, HOUR;
-    /// Sets how long a waiting writer stops new readers. Default: 1 s. From 10 ms to a minute.
+    /// A writer that has waited for 20 ms stops new readers for a turn of this length. Without such a stop, readers that always
+    /// overlap starve writers. The readers pay: a reader that comes during the turn waits, or its `try_lock` returns `None`, until the
+    /// writer has held the lock or gives up, or the turn ends. A lock of several members stops no readers.
     ///
     /// The turn should be longer than most read holds last: the writer is granted the lock when the last of them is released. After a
     /// turn without a grant, new readers are admitted for nine turns, also if the writer has died.
-    writer_turn: SECOND, 10 * MS, MINUTE;
+    writer_turn: SECOND, Duration::ZERO, MINUTE;
     /// Sets the time limit of a command, and of a new connection. Default: 1 s. From 10 ms to a minute.
     ///
     /// Some limits are shorter, so that there is time for another try before a lease or a place is lost. A renewal has at most a
@@ -183,7 +158,12 @@ durations! {
     sync_timeout: SECOND, MS, MINUTE;
 }
 
-fn within(field: &'static str, value: Duration, least: Duration, most: Duration) -> Result<(), ConfigError> {
+pub(super) fn within(
+    field: &'static str,
+    value: Duration,
+    least: Duration,
+    most: Duration,
+) -> Result<(), ConfigError> {
     if (least..=most).contains(&value) {
         return Ok(());
     }

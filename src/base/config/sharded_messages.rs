@@ -8,8 +8,9 @@ use crate::base::error::ConfigError;
 /// All clients of a lock must agree, otherwise they do not wake each other. Redisson calls it `shardedSubscriptionMode`.
 ///
 /// ```
-/// # use lockkeeper::{LockConfig, ShardedMessages};
-/// let config = LockConfig::builder().sharded_messages(ShardedMessages::Off).build()?;
+/// # use lockkeeper::{LockConfig, RedissonSettings, ShardedMessages};
+/// let java = RedissonSettings::default().sharded_subscription_mode(ShardedMessages::Off);
+/// let config = LockConfig::builder().redisson(java).build()?;
 /// # Ok::<(), lockkeeper::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +38,8 @@ impl ShardedMessages {
         let text = text.into_string();
         let found = [Self::Auto, Self::On, Self::Off].into_iter().find(|mode| mode.text() == text);
         found.ok_or_else(|| {
-            ConfigError::new("sharded_messages", format!("must be `auto`, `on` or `off`, not `{text}`"))
+            let problem = format!("must be `auto`, `on` or `off`, not `{text}`");
+            ConfigError::new("redisson.sharded_subscription_mode", problem)
         })
     }
 }

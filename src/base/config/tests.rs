@@ -11,18 +11,20 @@ fn read(json: &str) -> Result<LockConfig, String> {
 fn a_config_that_was_written_is_read_back() {
     let config = LockConfig::builder()
         .watchdog_lease(Duration::from_millis(1_500))
-        .margin(20 * MS)
         .safety_poll(HOUR)
-        .pass_time(Duration::ZERO)
-        .read_share(Duration::ZERO)
-        .writer_patience(Duration::ZERO)
+        .sharing(Duration::ZERO)
         .writer_turn(10 * MS)
         .command_timeout(500 * MS)
         .retry_timeout(Duration::ZERO)
         .start_timeout(HOUR)
         .sync_replicas(1)
         .sync_timeout(MS)
-        .sharded_messages(ShardedMessages::Off)
+        .redisson(
+            RedissonSettings::default()
+                .lock_watchdog_timeout(HOUR)
+                .fair_lock_wait_timeout(HOUR)
+                .sharded_subscription_mode(ShardedMessages::Off),
+        )
         .connections(3)
         .name_prefix("a:")
         .build()
@@ -40,6 +42,9 @@ fn the_defaults_are_valid_and_those_of_the_table() {
     let json = serde_json::to_value(LockConfig::default()).expect("plain data");
     let (text, _) = include_str!("../config.rs").split_once("pub struct LockConfig(").expect("it is there");
     for (field, value) in json.as_object().expect("an object") {
+        if field == "redisson" {
+            continue;
+        }
         let value = value.as_str().expect("text");
         let value = if value.is_empty() { "none".to_owned() } else { format!("`{value}`") };
         assert!(text.contains(&format!("/// | `{field}` | {value} |")), "{field} = {value}");
@@ -51,8 +56,12 @@ fn sharded_messages_have_three_modes() {
     for (text, mode) in
         [("auto", ShardedMessages::Auto), ("on", ShardedMessages::On), ("off", ShardedMessages::Off)]
     {
-        let config = LockConfig::builder().sharded_messages(mode).build().expect("valid");
-        assert_eq!(read(&format!(r#"{{"sharded_messages": "{text}"}}"#)), Ok(config));
+        let java = RedissonSettings::default().sharded_subscription_mode(mode);
+        let config = LockConfig::builder().redisson(java).build().expect("valid");
+        assert_eq!(
+            read(&format!(r#"{{"redisson": {{"sharded_subscription_mode": "{text}"}}}}"#)),
+            Ok(config)
+        );
     }
 }
 
@@ -62,13 +71,9 @@ fn an_error_names_the_field() {
         (r#"{"watchdog_lease": "3 bananas"}"#, "watchdog_lease", "3 bananas"),
         (r#"{"watchdog_lease": 30}"#, "watchdog_lease", "`30`"),
         (r#"{"watchdog_lease": "0s"}"#, "watchdog_lease", "from 100ms to 1day"),
-        (r#"{"watchdog_lease": "200ms", "margin": "51ms"}"#, "margin", "a quarter of `watchdog_lease`"),
-        (r#"{"margin": "1h"}"#, "margin", "not 1h"),
         (r#"{"safety_poll": true}"#, "safety_poll", "`true`"),
         (r#"{"safety_poll": "1ms"}"#, "safety_poll", "from 10ms"),
-        (r#"{"pass_time": "2s"}"#, "pass_time", "from 0s to 1s"),
-        (r#"{"read_share": "2s"}"#, "read_share", "from 0s to 1s"),
-        (r#"{"writer_patience": "61m"}"#, "writer_patience", "from 0s to 1h"),
+        (r#"{"sharing": "2s"}"#, "sharing", "from 0s to 1s"),
         (r#"{"writer_turn": "9ms"}"#, "writer_turn", "from 10ms to 1m"),
         (r#"{"writer_turn": "61s"}"#, "writer_turn", "not 1m 1s"),
         (r#"{"command_timeout": -1.5}"#, "command_timeout", "`-1.5`"),
@@ -78,8 +83,15 @@ fn an_error_names_the_field() {
         (r#"{"sync_replicas": -1}"#, "sync_replicas", "`-1` is not a number"),
         (r#"{"sync_timeout": "0s"}"#, "sync_timeout", "from 1ms"),
         (r#"{"sync_replicas": 1, "sync_timeout": "30s"}"#, "sync_timeout", "shorter than `watchdog_lease`"),
-        (r#"{"sharded_messages": "AUTO"}"#, "sharded_messages", "not `AUTO`"),
-        (r#"{"sharded_messages": true}"#, "sharded_messages", "`auto`, `on` or `off`"),
+        (r#"{"redisson": {"sharded_subscription_mode": "AUTO"}}"#, "sharded_subscription_mode", "not `AUTO`"),
+        (r#"{"redisson": {"sharded_subscription_mode": true}}"#, "redisson", "`auto`, `on` or `off`"),
+        (r#"{"redisson": {"lock_watchdog_timeout": "1ms"}}"#, "redisson.lock_watchdog_timeout", "from 100ms"),
+        (
+            r#"{"redisson": {"fair_lock_wait_timeout": "2 days"}}"#,
+            "redisson.fair_lock_wait_timeout",
+            "to 1day",
+        ),
+        (r#"{"redisson": {"timeout": "1s"}}"#, "`timeout`", "unknown field"),
         (r#"{"connections": 0}"#, "connections", "from 1 to 64"),
         (r#"{"connections": "many"}"#, "connections", "`many` is not a number"),
         (r#"{"lease": "1s"}"#, "`lease`", "unknown field"),

@@ -161,7 +161,7 @@ impl<'a> PendingMembers<'a> {
     /// Attempts each member once. Unless the call is a try, the attempt also queues where a member has a queue on the server.
     pub(crate) async fn round(&mut self, waits_for: Option<usize>) -> Result<Round> {
         loop {
-            let if_held = if self.is_try { IfHeld::Refuse } else { self.writer_intent.if_held(self.handle) };
+            let if_held = if self.is_try { IfHeld::Refuse } else { self.writer_intent.if_held() };
             let replies = match self.pending.len() {
                 1 => smallvec![(0, self.attempt(0, if_held).await)],
                 _ if self.handle.needs_all() => self.attempt_in_order(if_held).await,
@@ -213,7 +213,7 @@ impl<'a> PendingMembers<'a> {
 
     /// How long a writer still lets new readers in. `None`: the time of the next attempt does not depend on that.
     pub(crate) fn patience_left(&self) -> Option<Duration> {
-        self.writer_intent.left(self.handle)
+        self.writer_intent.left()
     }
 
     /// Decides what the replies mean. `None`: a hold that the call wanted to re-enter is gone, so begin anew.

@@ -6,6 +6,10 @@ use crate::base::clock::{self, Moment};
 use crate::engine::handle::Handle;
 use crate::protocol::IfHeld;
 
+/// How long a writer lets new readers in. Readers that are there leave within a few milliseconds, if their sections are short, and then
+/// nobody had to be stopped. If their sections are long, the writer waits for them anyway, and this time does not matter.
+const PATIENCE: Duration = Duration::from_millis(20);
+
 /// How far a writer is from stopping new readers. A lock of several members stops none.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct WriterIntent {
@@ -24,7 +28,7 @@ impl WriterIntent {
     pub(crate) fn refused(&mut self, handle: &Handle, at: Moment) {
         if let [only] = &handle.members[..]
             && only.lock.protocol.stops_readers()
-            && !handle.config().writer_patience().is_zero()
+            && !handle.config().writer_turn().is_zero()
             && !self.tells
         {
             self.since.get_or_insert(at);
@@ -32,14 +36,14 @@ impl WriterIntent {
     }
 
     /// How long it still lets new readers in. `None`: the time of the next attempt does not depend on that.
-    pub(crate) fn left(self, handle: &Handle) -> Option<Duration> {
+    pub(crate) fn left(self) -> Option<Duration> {
         let since = self.since?;
-        Some(handle.config().writer_patience().saturating_sub(clock::now().since(since)))
+        Some(PATIENCE.saturating_sub(clock::now().since(since)))
     }
 
     /// What the next attempt of a call that waits does if another owner holds the lock.
-    pub(crate) fn if_held(&mut self, handle: &Handle) -> IfHeld {
-        self.tells = self.left(handle).is_some_and(|left| left.is_zero());
+    pub(crate) fn if_held(&mut self) -> IfHeld {
+        self.tells = self.left().is_some_and(|left| left.is_zero());
         if self.tells {
             self.since = None;
             self.is_shown = true;

@@ -250,7 +250,7 @@ impl Grant {
     pub(crate) fn hand_over(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) -> bool {
         let engine = &self.lock.engine;
         let Some((queue, _)) = self.waiters().filter(|_| hold.has_one_member()) else { return false };
-        let time = engine.config.pass_time();
+        let time = engine.config.sharing();
         engine.check_open().is_ok()
             && queue.offer(time, now, &engine.background, |time, granted_at| {
                 self.offer(hold, time, granted_at, now)
@@ -334,7 +334,7 @@ impl Grant {
             && !desired.is_gone
             && !desired.is_given_up
             && (desired.offers > 0 || !desired.owners.is_empty())
-            && desired.lease.since.is_some_and(|since| now.since(since) < config.read_share())
+            && desired.lease.since.is_some_and(|since| now.since(since) < config.sharing())
             && desired.lease.until.since(now) >= config.watchdog_lease() / 2
             && !self.is_of_earlier_master()
     }
@@ -436,8 +436,7 @@ impl Grant {
             let kind = FaultKind::TooFewReplicas { acknowledged, wanted: replicas };
             return Err(Fault::new(kind, Sent::Unknown, "too few replicas have the hold"));
         }
-        let margin = self.lock.engine.config.margin();
-        result.map(|reply| (reply, hold::lease::deadline(sent, lease, margin)))
+        result.map(|reply| (reply, hold::lease::deadline(sent, lease)))
     }
 
     /// Waits for the command under way, but not for ever: perhaps it belongs to a future that nobody polls.
@@ -579,7 +578,7 @@ impl Grant {
     /// The waiters of this client to which a hold of this grant can be handed over.
     fn waiters(&self) -> Option<(Arc<WaitQueue>, bool)> {
         let LockRef { engine, protocol, keys, row, .. } = &*self.lock;
-        let can_be = protocol.can_be_passed_on() && !engine.config.pass_time().is_zero();
+        let can_be = protocol.can_be_passed_on() && !engine.config.sharing().is_zero();
         can_be.then(|| engine.wait_queues.exclusive_queue_of(keys, *row)).flatten()
     }
 
@@ -653,8 +652,7 @@ impl Grant {
             self.lose_holds();
             return Ok(());
         }
-        let (now, deadline) =
-            (clock::now(), hold::lease::deadline(sent, lease, self.lock.engine.config.margin()));
+        let (now, deadline) = (clock::now(), hold::lease::deadline(sent, lease));
         hold.advance(member, now, deadline);
         let mut desired = lock(&self.desired);
         desired.lease.until = desired.lease.until.max(deadline);
@@ -719,13 +717,12 @@ impl Grant {
 
     /// The renewal that was sent at `sent` has succeeded. The next one is due at `next`.
     pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, next: Moment) {
-        let config = &self.lock.engine.config;
         let mut desired = lock(&self.desired);
         let (now, asked) = (clock::now(), desired.lease.asked);
         desired.lease.slot.end();
         desired.lease.renewing.ends(Renewed::Ok);
         if let Some(lease) = asked {
-            let deadline = hold::lease::deadline(sent, lease, config.margin());
+            let deadline = hold::lease::deadline(sent, lease);
             desired.lease.until = desired.lease.until.max(deadline);
             for (hold, member) in desired.holds().filter(|(hold, _)| hold.is_watched()) {
                 hold.advance(*member, now, deadline);

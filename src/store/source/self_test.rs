@@ -73,7 +73,7 @@ pub(crate) async fn examine(
         _ => has_sharded_messages(server, config).await.map_err(OpenError::Fault)?,
     };
     if wanted == ShardedMessages::On && !is_sharded {
-        let problem = "it lacks SPUBLISH: set `sharded_messages` to `off` in all clients";
+        let problem = "it lacks SPUBLISH: set `redisson.sharded_subscription_mode` to `off` in all clients";
         return Err(unsupported(problem.to_owned()));
     }
     if config.sync().is_some() {

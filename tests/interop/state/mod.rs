@@ -61,7 +61,7 @@ pub async fn the_same_operations_leave_the_same_state<R: Row>() {
     let (java_scene, rust_scene) = (Scene::start(), Scene::start());
     let java = Java::start(&java_scene).await;
     // A writer that stops readers leaves a key, and wakes them when it gives up.
-    let config = LockConfig::builder().command_timeout(LIMIT).writer_patience(Duration::ZERO);
+    let config = LockConfig::builder().command_timeout(LIMIT).writer_turn(Duration::ZERO);
     let locks = rust_scene.client_with(config).await;
     let mut by_java = ByJava::new::<R>(&java);
     let mut by_rust = ByRust::<R>::new(&locks);

@@ -69,7 +69,7 @@ impl Oracle {
         let server = claim.server;
         let (acquired, released) =
             self.commands.get(&(server, owner.to_owned())).copied().unwrap_or_default();
-        if released == 0 && !self.plan.pass_time.is_zero() && self.plan.passes_on() {
+        if released == 0 && !self.plan.sharing.is_zero() && self.plan.passes_on() {
             return self.is_passed_on(now, claim, owner);
         }
         // A server that returns to earlier data has the hold again.
@@ -89,7 +89,7 @@ impl Oracle {
         let granted_at = self.grants.get(&(claim.server, owner.to_owned())).copied().unwrap_or_default();
         // The client counts from when it learns of the grant; a future that nobody polls learns nothing. A read hold lasts as long as
         // one of those who share it.
-        let most = self.plan.pass_time + self.plan.command_timeout + 20 * MS;
+        let most = self.plan.sharing + self.plan.command_timeout + 20 * MS;
         if !claim.is_shared && !self.plan.parks && now > granted_at + most {
             self.violate(now, "k", format!("{owner} is passed on {:?} after its grant", now - granted_at));
         }
