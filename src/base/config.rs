@@ -47,7 +47,7 @@ pub(crate) struct Replication {
 /// | field | default | meaning |
 /// |---|---|---|
 /// | `watchdog_lease` | `30s` | the lease of a lock that the watchdog renews (Redisson's `lockWatchdogTimeout`) |
-/// | `safety_poll` | `3s` | a waiter that gets no message attempts again after this time |
+/// | `safety_poll` | `3s` | a waiter that gets no message asks the server again after this time |
 /// | `fair_allowance` | `6s` | a waiter for a fair lock counts as alive for 4/3 of this time after its last heartbeat |
 /// | `sharing` | `5ms` | the owners of this client share a lock for at most this time without asking the server; `0s`: never |
 /// | `writer_turn` | `1s` | a writer that has waited for 20 ms stops new readers for at most this time; `0s`: never |

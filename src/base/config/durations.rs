@@ -113,7 +113,7 @@ durations! {
     /// The watchdog renews each time a third of this lease has passed. A short lease frees the locks of a dead process sooner,
     /// but then a short pause or outage costs a live process its lock.
     watchdog_lease: 30 * SECOND, 100 * MS, DAY;
-    /// Sets after how long a waiter that gets no message attempts again. Default: 3 s. From 10 ms to an hour.
+    /// Sets after how long a waiter that gets no message asks the server again. Default: 3 s. From 10 ms to an hour.
     ///
     /// A lost message costs a waiter this time at most.
     safety_poll: 3 * SECOND, 10 * MS, HOUR;
@@ -131,16 +131,16 @@ durations! {
     sharing: 5 * MS, Duration::ZERO, SECOND;
     /// Sets how long a waiting writer stops new readers. Default: 1 s. From 10 ms to a minute; zero: it never does.
     ///
-    /// A writer that has waited for 20 ms stops new readers for a turn of this length. Without such a stop, readers that always
-    /// overlap starve writers. The readers pay: a reader that comes during the turn waits, or its `try_lock` returns `None`, until the
-    /// writer has held the lock or gives up, or the turn ends. A lock of several members stops no readers.
+    /// A writer that has waited for 20 ms stops new readers for this time. Without such a stop, readers that always overlap starve writers.
+    /// The readers pay: a new reader waits, or its `try_lock` returns `None`, until the writer has held the lock or gives up, or the time is
+    /// over. A lock of several members stops no readers.
     ///
-    /// The turn should be longer than most read holds last: the writer is granted the lock when the last of them is released. After a
-    /// turn without a grant, new readers are admitted for nine turns, also if the writer has died.
+    /// The time should be longer than most read holds last: the writer is granted the lock when the last of them is released. If it is not
+    /// granted the lock, new readers are admitted for nine times as long, also if the writer has died.
     writer_turn: SECOND, Duration::ZERO, MINUTE;
     /// Sets the time limit of a command, and of a new connection. Default: 1 s. From 10 ms to a minute.
     ///
-    /// Some limits are shorter, so that there is time for another try before a lease or a place is lost. A renewal has at most a
+    /// Some limits are shorter, so that there is time for another try before a lease ends. A renewal has at most a
     /// sixth of `watchdog_lease`, a heartbeat at most a sixth of `fair_allowance`. A connection after the first one has at most a
     /// sixth of `watchdog_lease`, or 500 ms if that is longer.
     command_timeout: SECOND, 10 * MS, MINUTE;
