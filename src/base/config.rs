@@ -50,6 +50,7 @@ pub(crate) struct Replication {
 /// | `fair_allowance` | `6s` | a waiter for a fair lock counts as alive for 4/3 of this time after its last heartbeat |
 /// | `fair_java_wait` | `5m` | the longest wait of any Java client for a fair lock |
 /// | `java_watchdog` | `30s` | the shortest `lockWatchdogTimeout` of Java clients that use the same read-write locks |
+/// | `java_clock_slack` | `500ms` | for how much the clock of a Java client that uses the same semaphores can be ahead of the server's |
 /// | `pass_time` | `5ms` | the owners of this client pass a lock on to each other for at most this time; `0s`: never |
 /// | `read_share` | `5ms` | the readers of this client share a read hold that is not older than this; `0s`: never |
 /// | `writer_patience` | `20ms` | a writer that has waited for so long stops new readers for a turn; `0s`: never |

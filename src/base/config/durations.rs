@@ -139,6 +139,13 @@ durations! {
     /// Java's watchdog sets the lease of the whole lock to its `lockWatchdogTimeout`, even if a reader of this client has a
     /// longer lease. So this client restores the lease after each third of this time.
     java_watchdog: 30 * SECOND, 100 * MS, DAY;
+    /// Sets for how much the clock of a Java client that uses the same semaphores can be ahead of the server's clock. Default: 500 ms.
+    /// Up to an hour.
+    ///
+    /// Redisson ends the lease of a permit by the clock of a Java client. So the server keeps a permit of this client for its lease and
+    /// this time, and this client removes a permit that nobody renewed when it has ended for this time. A Java client whose clock is
+    /// further ahead can remove a permit that is in use. Its holder notices at the next renewal.
+    java_clock_slack: 500 * MS, Duration::ZERO, HOUR;
     /// Sets for how long the owners of this client pass an `RLock` or a `WriteLock` on to each other before the client releases it.
     /// Default: 5 ms. Up to a second; zero: never.
     ///

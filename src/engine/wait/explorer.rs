@@ -453,7 +453,7 @@ impl World {
         let ticket = client.actors[a].ticket.take();
         client.actors[a].does = does;
         if let Some(ticket) = ticket {
-            client.tells(|machine| machine.leaves_with_lock(ticket, ticks(LEASE.into()), NOW));
+            client.tells(|machine| machine.leaves_with_lock(ticket, ticks(LEASE.into()), false, NOW));
             client.ends_queue();
         }
     }
