@@ -134,6 +134,7 @@ impl World {
         let rules = Rules {
             is_shared: false,
             has_place: false,
+            has_permits: false,
             poll: ticks(5),
             poll_without_messages: ticks(2),
             overlooked: ticks(6),
