@@ -76,7 +76,8 @@ for i = 1, wanted do
   end
 end
 local sum = available + in_use
-if #missing > available then
+-- After the total was made smaller, the number is negative, and a copy of a granted call still finds its permits.
+if #missing > math.max(available, 0) then
   -- Java can have removed some permits of an earlier copy, because its clock is ahead.
   for _, id in ipairs(found) do
     redis.call('zrem', permits, id)

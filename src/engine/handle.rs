@@ -86,8 +86,11 @@ impl Handle {
     /// The semaphore, for one hold with so many permits. The handle is a new owner.
     pub(crate) fn for_permits(&self, wanted: u32) -> Self {
         let lock = &self.members[0].lock;
-        let lock =
-            if wanted == lock.permits.count() { Arc::clone(lock) } else { Arc::new(lock.for_permits(wanted)) };
+        let lock = if wanted == lock.permits.count() {
+            Arc::clone(lock)
+        } else {
+            Arc::new(lock.for_permits(wanted))
+        };
         Self {
             joined_name: None,
             members: smallvec![Member { lock, owner: Arc::default() }],

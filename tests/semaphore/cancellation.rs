@@ -64,6 +64,7 @@ async fn a_dropped_acquire_leaves_no_permit() {
     sweep!(each, semaphore.try_acquire_many(2));
     sweep!(each, async { semaphore.acquire().await.unwrap().release().await });
     is_whole(&scene, &semaphore, 3).await;
+    drop(semaphore);
     end(scene, [locks]).await;
 }
 
@@ -96,5 +97,6 @@ async fn a_dropped_wait_leaves_no_permit_and_hides_none() {
         holders.push(wanted);
     }
     is_whole(&scene, &semaphore, 2).await;
+    drop(semaphore);
     end(scene, [locks]).await;
 }

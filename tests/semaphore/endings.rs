@@ -14,7 +14,8 @@ const LEASE: std::time::Duration = std::time::Duration::from_secs(2);
 #[tokio::test]
 async fn a_permit_that_is_released_by_force_is_told_to_its_holder() {
     let scene = Scene::start();
-    let (locks, beside) = (scene.client_with(patient().safety_poll(3_600 * SECOND)).await, scene.client().await);
+    let (locks, beside) =
+        (scene.client_with(patient().safety_poll(3_600 * SECOND)).await, scene.client().await);
     let semaphore = locks.semaphore("a", 2);
     let (batch, other) = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
     let waiting = tokio::spawn({
@@ -31,6 +32,7 @@ async fn a_permit_that_is_released_by_force_is_told_to_its_holder() {
     assert_eq!(semaphore.available().await.unwrap(), 0, "a release of a permit that is gone adds none");
     drop((other, next));
     is_whole(&scene, &semaphore, 2).await;
+    drop(semaphore);
     end(scene, [locks, beside]).await;
 }
 
@@ -50,6 +52,7 @@ async fn a_batch_of_which_a_permit_is_gone_is_lost_and_gives_the_others_back() {
         assert!(matches!(batch.release().await, Err(Error::NotHeld(_))));
         is_whole(&scene, &semaphore, 3).await;
     }
+    drop(semaphore);
     end(scene, [locks]).await;
 }
 
@@ -85,6 +88,7 @@ async fn deleted_keys_are_told_at_the_next_renewal() {
     permit.release().await.unwrap();
     second.release().await.unwrap();
     is_whole(&scene, &semaphore, 2).await;
+    drop(semaphore);
     end(scene, [locks]).await;
 }
 
@@ -103,8 +107,7 @@ async fn child() {
 #[tokio::test]
 async fn the_permits_of_a_killed_process_come_back_after_their_lease() {
     let scene = Scene::start();
-    let locks =
-        scene.client_with(patient().safety_poll(3_600 * SECOND).java_clock_slack(100 * MS)).await;
+    let locks = scene.client_with(patient().safety_poll(3_600 * SECOND).java_clock_slack(100 * MS)).await;
     let semaphore = locks.semaphore("a", 3);
     let mut process = Child::start("semaphore::endings::child", "hold", &scene.server.url());
     process.read_until("held");
@@ -118,6 +121,7 @@ async fn the_permits_of_a_killed_process_come_back_after_their_lease() {
     all.unwrap().release().await.unwrap();
     is_whole(&scene, &semaphore, 3).await;
     drop(process);
+    drop(semaphore);
     end(scene, [locks]).await;
 }
 
@@ -156,5 +160,6 @@ async fn only_the_number_stays_after_the_last_release() {
     assert!(scene.server.channels().is_empty());
     assert!(semaphore.delete().await.unwrap() && !semaphore.delete().await.unwrap());
     assert!(scene.server.keys().is_empty());
+    drop(semaphore);
     end(scene, [locks]).await;
 }

@@ -36,7 +36,7 @@ async fn a_command_whose_reply_is_lost_counts_once() {
     }
     locks.shutdown().await.unwrap();
     is_whole(&scene, &other, 3).await;
-    drop((proxy, locks));
+    drop((other, proxy, locks));
     end(scene, [beside]).await;
 }
 

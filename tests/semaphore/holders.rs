@@ -30,7 +30,11 @@ async fn never_more_hold_permits_than_there_are() {
                 assert!(now <= 3, "{now} of 3 permits are in use");
                 yield_now().await;
                 in_use.fetch_sub(wanted, Ordering::SeqCst);
-                if round % 2 == 0 { permit.release().await.unwrap() } else { drop(permit) }
+                if round % 2 == 0 {
+                    permit.release().await.unwrap()
+                } else {
+                    drop(permit)
+                }
                 sections.fetch_add(1, Ordering::SeqCst);
             }
         });
@@ -72,6 +76,7 @@ async fn each_permit_is_independent_of_the_others() {
     }
     drop((batch, two));
     is_whole(&scene, &semaphore, 3).await;
+    drop(semaphore);
     end(scene, [locks]).await;
 }
 
@@ -89,6 +94,7 @@ async fn all_holders_of_a_large_semaphore_are_listed() {
         batch.release().await.unwrap();
     }
     is_whole(&scene, &semaphore, 2_000).await;
+    drop(semaphore);
     end(scene, [locks]).await;
 }
 
@@ -137,6 +143,7 @@ async fn what_cannot_be_acquired_is_a_typed_error() {
     drop(semaphore.acquire().await.unwrap());
     assert!(matches!(locks.rlock("a").try_lock().await, Err(Error::WrongKind { .. })));
     is_whole(&scene, &semaphore, 2).await;
+    drop(semaphore);
     end(scene, [locks]).await;
 }
 
@@ -159,6 +166,7 @@ async fn another_total_on_the_server_counts_and_is_reported_once() {
     semaphore.resize(5).await.unwrap();
     semaphore.acquire_many(5).await.unwrap().release().await.unwrap();
     assert_eq!(events.text().matches("another number of permits").count(), 1);
+    drop(semaphore);
     end(scene, [locks]).await;
 }
 
@@ -186,6 +194,7 @@ async fn a_new_total_takes_no_permit_away() {
     let more = semaphore.try_acquire().await.unwrap().expect("one of three is available");
     drop((next, more, permits));
     is_whole(&scene, &semaphore, 3).await;
+    drop(semaphore);
     end(scene, [locks]).await;
 }
 
@@ -203,5 +212,6 @@ async fn a_free_permit_costs_one_script_and_its_release_another() {
     assert_eq!(scene.server.scripts(), before + 2);
     semaphore.acquire_many(2).await.unwrap().release().await.unwrap();
     assert_eq!(scene.server.scripts(), before + 4);
+    drop(semaphore);
     end(scene, [locks]).await;
 }

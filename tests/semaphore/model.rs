@@ -166,7 +166,13 @@ impl World {
     }
 
     fn acquire(&mut self, ids: &[Id]) -> Option<bool> {
-        let args = [ids.concat(), self.total.to_string(), LEASE_MS.to_string(), SLACK_MS.to_string(), "c".to_owned()];
+        let args = [
+            ids.concat(),
+            self.total.to_string(),
+            LEASE_MS.to_string(),
+            SLACK_MS.to_string(),
+            "c".to_owned(),
+        ];
         let before = self.see().1;
         let reply = self.run(&with_hex(&lua::source("semaphore/acquire.lua"), 1, true), &args);
         let (number, after) = self.see();
@@ -175,7 +181,11 @@ impl World {
         let now = self.now();
         for (id, ends) in &before {
             let is_gone = !after.contains_key(id) && !ids.contains(id);
-            assert!(!is_gone || *ends < now - SLACK_MS + 50, "{id} was removed, {} ms before its end", ends - now);
+            assert!(
+                !is_gone || *ends < now - SLACK_MS + 50,
+                "{id} was removed, {} ms before its end",
+                ends - now
+            );
         }
         match reply {
             Value::Array(numbers) if int(&numbers[0]) == lua::reply("TOO_MANY") => {
@@ -276,7 +286,8 @@ impl World {
                 let (is_valid, before) = (hold.until > self.now(), self.see().1);
                 let args = [LEASE_MS.to_string(), hold.ids.concat(), SLACK_MS.to_string()];
                 // A batch has one key for each hold.
-                let script = with_hex(&lua::source("semaphore/renew.lua"), 2, true).replace("ipairs(KEYS)", "ipairs({KEYS[2]})");
+                let script = with_hex(&lua::source("semaphore/renew.lua"), 2, true)
+                    .replace("ipairs(KEYS)", "ipairs({KEYS[2]})");
                 let Value::Array(replies) = self.run(&script, &args) else { panic!() };
                 let is_renewed = int(&replies[0]) == lua::reply("RENEWED");
                 assert_eq!(is_renewed, hold.ids.iter().all(|id| before.contains_key(id)));
@@ -344,9 +355,13 @@ impl World {
         }
         let now = self.now();
         for hold in self.holds.iter().filter(|hold| hold.until > now + 1_000) {
-            assert!(hold.ids.iter().all(|id| in_use.contains_key(id)), "a valid hold has its permits: {hold:?}");
+            assert!(
+                hold.ids.iter().all(|id| in_use.contains_key(id)),
+                "a valid hold has its permits: {hold:?}"
+            );
         }
-        let state = self.run(&lua::source("semaphore/state.lua"), &[self.total.to_string(), SLACK_MS.to_string()]);
+        let state =
+            self.run(&lua::source("semaphore/state.lua"), &[self.total.to_string(), SLACK_MS.to_string()]);
         let Value::Array(state) = state else { panic!("{state:?}") };
         let expired = in_use.values().filter(|ends| **ends < now - SLACK_MS).count() as i64;
         let available = number.unwrap_or(self.total - in_use.len() as i64) + expired;
@@ -405,7 +420,8 @@ fn no_number_below_one_is_published() {
         let script = "return redis.call('get', KEYS[1])";
         world.server.run::<()>(&["SET", "a", &total.to_string()]);
         let _ = world.run(script, &[]);
-        let text = lua::source("semaphore/release.lua").replace("redis.pcall('publish', channel, available)", "error('published ' .. available)");
+        let text = lua::source("semaphore/release.lua")
+            .replace("redis.pcall('publish', channel, available)", "error('published ' .. available)");
         world.server.run::<()>(&["ZADD", "{a}:timeout", "5", "0123456789abcdef"]);
         let words = ["EVAL", &text, "2", "a", "{a}:timeout", "0123456789abcdef", "c"];
         let found = world.server.try_run::<i64>(&words);

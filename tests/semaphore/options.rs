@@ -30,6 +30,7 @@ async fn the_watchdog_renews_permits_in_batches() {
     }
     short.release().await.unwrap();
     is_whole(&scene, &semaphore, 50).await;
+    drop(semaphore);
     end(scene, [locks]).await;
 }
 
@@ -50,6 +51,7 @@ async fn a_fixed_lease_is_lost_at_its_end_and_its_permit_comes_back() {
     assert!(semaphore.try_acquire().await.unwrap().is_none(), "a release of the lost permit adds none");
     next.release().await.unwrap();
     is_whole(&scene, &semaphore, 1).await;
+    drop(semaphore);
     end(scene, [locks]).await;
 }
 
@@ -69,6 +71,7 @@ async fn a_permit_ends_at_its_longest_hold_and_stays_for_its_shortest() {
     assert!(begin.elapsed() > 400 * MS);
     drop((longest, next));
     is_whole(&scene, &semaphore, 1).await;
+    drop(semaphore);
     end(scene, [locks]).await;
 }
 
@@ -82,11 +85,14 @@ async fn run_releases_the_permit_and_reports_a_loss() {
     let short = semaphore.clone().with(&LockOptions::builder().fixed(200 * MS).build().unwrap());
     let lost = soon(short.run(std::future::pending::<()>())).await.unwrap_err();
     assert!(lost.work_was_unprotected(), "{lost:?}");
+    drop(short);
     let available = async || semaphore.available().await.unwrap();
     while available().await == 0 {
         sleep(10 * MS).await;
     }
-    eventually("nothing is held", || scene.server.run::<u32>(&["ZCARD", "{a}:timeout"]), |&held| held == 0).await;
+    eventually("nothing is held", || scene.server.run::<u32>(&["ZCARD", "{a}:timeout"]), |&held| held == 0)
+        .await;
     is_whole(&scene, &semaphore, 1).await;
+    drop(semaphore);
     end(scene, [locks]).await;
 }

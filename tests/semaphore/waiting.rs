@@ -82,6 +82,7 @@ async fn waiters_of_a_client_are_served_in_their_order_also_for_several_permits(
     let place = |number| order.iter().position(|found| *found == number).unwrap();
     assert!(place(2) < place(4) && order.len() == 5, "{order:?}");
     is_whole(&scene, &semaphore, 3).await;
+    drop(semaphore);
     end(scene, [locks]).await;
 }
 
@@ -113,6 +114,7 @@ async fn a_front_that_gives_up_leaves_the_available_permits_to_the_next() {
         permit.unwrap().release().await.unwrap();
         held.release().await.unwrap();
         is_whole(&scene, &semaphore, 3).await;
+        drop(semaphore);
         end(scene, [locks]).await;
     }
 }
@@ -131,6 +133,7 @@ async fn a_larger_total_wakes_waiters() {
     }
     held.release().await.unwrap();
     is_whole(&scene, &semaphore, 3).await;
+    drop(semaphore);
     end(scene, [locks]).await;
 }
 
@@ -153,6 +156,7 @@ async fn a_permit_that_nobody_renews_comes_back_when_its_lease_ends() {
     assert_eq!(semaphore.available().await.unwrap(), 1);
     drop(_held);
     is_whole(&scene, &semaphore, 2).await;
+    drop(semaphore);
     end(scene, [locks]).await;
 }
 
@@ -185,6 +189,7 @@ async fn ten_thousand_waiters_cost_one_subscription_and_one_attempt_for_each_per
     assert!(scripts <= 2 * WAITERS + WAITERS / 2, "{scripts} scripts for {WAITERS} waiters");
     println!("{scripts} scripts for {WAITERS} waiters");
     is_whole(&scene, &semaphore, 2).await;
+    drop(semaphore);
     end(scene, [locks]).await;
 }
 
@@ -200,6 +205,7 @@ async fn a_deleted_semaphore_wakes_its_waiters() {
     soon(task).await.unwrap().release().await.unwrap();
     assert!(held.release().await.is_err(), "it was deleted");
     is_whole(&scene, &semaphore, 1).await;
+    drop(semaphore);
     end(scene, [locks]).await;
 }
 
@@ -216,5 +222,6 @@ async fn a_call_with_a_limit_returns_none_at_its_end() {
     held.release().await.unwrap();
     assert_eq!(semaphore.try_acquire_many_for(2, SECOND).await.unwrap().expect("free").count(), 2);
     is_whole(&scene, &semaphore, 2).await;
+    drop(semaphore);
     end(scene, [locks]).await;
 }

@@ -44,7 +44,8 @@ use crate::base::sync::lock;
 use crate::engine::upkeep::scheduler::Key;
 use crate::engine::wait::queue::{Receivers, WaitQueue};
 use crate::protocol::{
-    AcquireReply, Arg, Batch, Call, Granted, HolderRef, IfHeld, PermitIds, ReleaseReply, Row, millis, parse_renewal,
+    AcquireReply, Arg, Batch, Call, Granted, HolderRef, IfHeld, PermitIds, ReleaseReply, Row, millis,
+    parse_renewal,
 };
 use crate::store::Connection;
 use crate::telemetry::Renewed;
@@ -76,8 +77,8 @@ impl Grant {
     fn new(lock: Arc<LockRef>, write: Option<&Self>, owner: OwnerKey, caller: Caller) -> Self {
         let count = lock.permits.count();
         let number = lock.engine.next_number(count);
-        let id = write
-            .map_or_else(|| lock.protocol.id(lock.engine.id, number, count), |write| write.id.clone());
+        let id =
+            write.map_or_else(|| lock.protocol.id(lock.engine.id, number, count), |write| write.id.clone());
         Self {
             lock,
             id,

@@ -271,7 +271,8 @@ impl Listener for WaitQueues {
 
 impl WaitQueue {
     fn new(key: QueueKey, config: &LockConfig) -> Self {
-        let rules = Rules::new(key.is_shared, key.has_place, config.safety_poll()).with_permits(key.has_permits);
+        let rules =
+            Rules::new(key.is_shared, key.has_place, config.safety_poll()).with_permits(key.has_permits);
         let state = Waiting { machine: Machine::new(rules), wakers: BTreeMap::new(), is_watched: false };
         Self { key, state: Mutex::new(state) }
     }
