@@ -11,8 +11,9 @@
   With  replies server_time semaphore/endless
 
   Returns
-    list  two items for each permit: its id in hexadecimal digits; and the milliseconds until an acquire of this library removes it.
-          0: the lease has ended. NO_KNOWN_END: a permit of Java without a lease
+    list  two items for each permit: its id in hexadecimal digits; and the milliseconds until an acquire of this library removes it
+          (0: the lease has ended), or
+          NO_KNOWN_END  a permit of Java without a lease
   Publishes  nothing
   Repeating  changes nothing
 ]]
