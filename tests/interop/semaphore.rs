@@ -103,25 +103,26 @@ async fn a_release_wakes_waiters_of_the_other_side() {
     end(stage).await;
 }
 
+fn enter(in_use: &AtomicI32) {
+    let now = in_use.fetch_add(1, Ordering::SeqCst) + 1;
+    assert!(now <= 2, "{now} of 2 are in use");
+}
+
 /// Threads of Java and tasks of Rust: never more than the permits, and all of them come back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_sides_together_never_exceed_the_permits() {
     let stage = Stage::start().await;
     let in_use = Arc::new(AtomicI32::new(0));
-    let enter = |in_use: &AtomicI32| {
-        let now = in_use.fetch_add(1, Ordering::SeqCst) + 1;
-        assert!(now <= 2, "{now} of 2 are in use");
-    };
     assert!(actor(&stage.java, "any").set_permits("a", 2).await.unwrap());
     let mut working = JoinSet::new();
     for number in 0..2 {
-        let (java, in_use) = (actor(&stage.java, &number.to_string()), Arc::clone(&in_use));
+        let (java, inside) = (actor(&stage.java, &number.to_string()), Arc::clone(&in_use));
         working.spawn(async move {
             for _ in 0..40 {
                 let id = java.acquire_permit("a", LEASE).await.unwrap();
-                enter(&in_use);
+                enter(&inside);
                 sleep(MS).await;
-                in_use.fetch_sub(1, Ordering::SeqCst);
+                inside.fetch_sub(1, Ordering::SeqCst);
                 assert!(java.release_permit("a", &id).await.unwrap());
             }
         });
