@@ -23,8 +23,8 @@ pub use base::token::FencingToken;
 pub use locks::guard::{FencedGuard, HoldWatch, LockGuard};
 pub use locks::info::{Holder, ListedLock, LockInfo, LockKind, RemainingLease, ServerInfo};
 pub use locks::{
-    BaseLock, FairLock, FencedLock, Lock, Member, MultiLock, RLock, ReadLock, ReadWriteLock, RedLock,
-    WriteLock,
+    BaseLock, FairLock, FencedLock, Lock, Member, MultiLock, Permit, PermitHolder, PermitId, RLock, ReadLock,
+    ReadWriteLock, RedLock, Semaphore, WriteLock,
 };
 pub use store::Source;
 

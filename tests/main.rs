@@ -40,6 +40,7 @@ mod runtimes;
 mod script_tables;
 mod scripts;
 mod self_test;
+mod semaphore;
 mod sentinel;
 mod server_faults;
 mod shared_reads;

@@ -233,10 +233,10 @@ async fn the_documented_rights_are_enough() {
     // `tests/cluster/rights.rs` has the last one.
     assert_eq!(
         rules.len(),
-        5,
+        6,
         "a rule for all locks, one for each type with more keys, and one for clusters"
     );
-    for rule in &rules[..4] {
+    for rule in &rules[..5] {
         let words: Vec<&str> = rule.split("```").next().unwrap().split_whitespace().collect();
         scene.server.run::<()>(&words);
     }
@@ -282,7 +282,19 @@ async fn the_documented_rights_are_enough() {
     let fenced = locks.fenced_lock("shop:d").lock().await.unwrap();
     assert!(fenced.token().get() > 0);
     fenced.unlock().await.unwrap();
-    drop((lock, locks));
+    let semaphore = locks.semaphore("shop:e", 2);
+    let permit = semaphore.acquire_many(2).await.unwrap();
+    let waiting = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await.unwrap().release().await }
+    });
+    eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
+    semaphore.resize(3).await.unwrap();
+    soon(waiting).await.unwrap().unwrap();
+    assert_eq!((semaphore.available().await.unwrap(), semaphore.holders().await.unwrap().len()), (1, 2));
+    permit.release().await.unwrap();
+    semaphore.delete().await.unwrap();
+    drop((lock, semaphore, locks));
     let refused: Vec<redis::Value> = scene.server.run(&["ACL", "LOG"]);
     assert!(refused.is_empty(), "{refused:?}");
     scene.end().await;

@@ -8,7 +8,7 @@ use crate::base::config::LockConfig;
 use crate::base::error::Result;
 use crate::engine::{self, Engine, info, inspect, list_all};
 use crate::locks::info::{ListedLock, LockInfo, ServerInfo};
-use crate::locks::{FairLock, FencedLock, Lock, RLock, ReadWriteLock};
+use crate::locks::{FairLock, FencedLock, Lock, RLock, ReadWriteLock, Semaphore};
 use crate::store::Source;
 
 /// A client of a Redis or Valkey server, of a master and its replicas, or of a cluster. Locks are made from it.
@@ -128,6 +128,23 @@ impl LockClient {
     /// ```
     pub fn read_write_lock(&self, name: impl AsRef<str>) -> ReadWriteLock {
         ReadWriteLock::new(&self.0, name.as_ref(), Arc::default())
+    }
+
+    /// Makes a semaphore: at most `permits` holders at a time, over all processes. Asks no server.
+    ///
+    /// The number counts when the key does not exist yet. If the server has another number, that one counts, and a `tracing` event says so;
+    /// [`resize`](Semaphore::resize) changes it. With zero permits, each acquire is an
+    /// [`InvalidPermits`](crate::Error::InvalidPermits).
+    ///
+    /// ```no_run
+    /// # async fn call() {}
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let api = locks.semaphore("sem:api", 10);
+    /// api.run(call()).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
+        Semaphore::new(&self.0, name.as_ref(), permits)
     }
 
     /// Makes an owner, for nested sections that only know the name of a lock. Asks no server.

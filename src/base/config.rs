@@ -119,6 +119,11 @@ impl LockConfig {
         self.0.redisson.lock_watchdog_timeout
     }
 
+    /// For how much the clock of a Java client can be ahead.
+    pub(crate) const fn clock_slack(&self) -> Duration {
+        self.0.redisson.clock_slack
+    }
+
     /// The longest wait of a Java client for a fair lock.
     pub(crate) const fn java_fair_wait(&self) -> Duration {
         self.0.redisson.fair_lock_wait_timeout

@@ -57,6 +57,16 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// A call wants no permit of a semaphore, or more permits than the semaphore has.
+    #[non_exhaustive]
+    InvalidPermits {
+        /// The semaphore.
+        lock: LockId,
+        /// How many permits the call wants.
+        wanted: u32,
+        /// How many permits the semaphore has.
+        total: u32,
+    },
     /// The lock was lost while it was in use.
     Lost(Lost),
     /// The hold is already gone when it is released. The section has been without protection since an unknown time.
@@ -241,6 +251,7 @@ impl Error {
         match self {
             Self::Lost(Lost { lock })
             | Self::NotHeld(lock)
+            | Self::InvalidPermits { lock, .. }
             | Self::TooFewReplicas { lock, .. }
             | Self::UpgradeWouldDeadlock(lock)
             | Self::WrongKind { lock, .. } => Some(lock),
@@ -355,6 +366,12 @@ impl fmt::Display for Error {
             Self::Config(wrong) => wrong.fmt(f),
             Self::InvalidDuration { argument, problem } => write!(f, "invalid duration: `{argument}` {problem}"),
             Self::InvalidName { name, problem } => write!(f, "invalid lock name `{name}`: {problem}"),
+            Self::InvalidPermits { lock, wanted: 0, .. } => {
+                write!(f, "a semaphore needs at least one permit, and a call has to want at least one{lock}")
+            }
+            Self::InvalidPermits { lock, wanted, total } => {
+                write!(f, "a call wants {wanted} permits of a semaphore that has {total}{lock}")
+            }
             Self::Lost(lost) => lost.fmt(f),
             Self::NotHeld(lock) => write!(f, "the lock was no longer held when it was released{lock}"),
             Self::OutOfMemory(cause) => write!(f, "the server has no memory left for a new lock{cause}"),

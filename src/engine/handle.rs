@@ -69,6 +69,38 @@ impl Handle {
         }
     }
 
+    /// Makes the handle of a semaphore, which never acquires itself.
+    pub(crate) fn semaphore(engine: &Arc<Engine>, name: &str, total: u32) -> Self {
+        let lock = Arc::new(LockRef::semaphore(engine, name, total));
+        let lock_type = LockType::Semaphore;
+        Self {
+            joined_name: None,
+            members: smallvec![Member { lock, owner: Arc::default() }],
+            quorum: 1,
+            terms: Terms::default(),
+            lock_type,
+            metrics: engine.metrics.of(lock_type, None),
+        }
+    }
+
+    /// The semaphore, for one hold with so many permits. The handle is a new owner.
+    pub(crate) fn for_permits(&self, wanted: u32) -> Self {
+        let lock = &self.members[0].lock;
+        let lock = if wanted == lock.permits.count() {
+            Arc::clone(lock)
+        } else {
+            Arc::new(lock.for_permits(wanted))
+        };
+        Self {
+            joined_name: None,
+            members: smallvec![Member { lock, owner: Arc::default() }],
+            quorum: self.quorum,
+            terms: self.terms,
+            lock_type: self.lock_type,
+            metrics: self.metrics.clone(),
+        }
+    }
+
     /// Combines handles into a lock of several members.
     pub(crate) fn joined(handles: Vec<Self>, quorum: Quorum) -> Result<Self, ConfigError> {
         let invalid = |problem| Err(ConfigError::new("members", problem));

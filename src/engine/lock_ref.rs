@@ -1,6 +1,7 @@
 //! One lock on one server.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::per_member::PerMember;
 use super::shared::Engine;
@@ -8,7 +9,7 @@ use crate::base::config::Replication;
 use crate::base::error::{Error, LockId, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::engine::wait::queue::RowOf;
-use crate::protocol::{Arg, Call, HolderRef, LockKeys, Protocol, Reply};
+use crate::protocol::{Arg, Call, HolderRef, LockKeys, Protocol, Reply, Semaphore};
 use crate::store::{Connection, Route};
 
 /// One lock on one server.
@@ -22,6 +23,51 @@ pub(crate) struct LockRef {
     pub(crate) row: RowOf,
     /// Another lock that uses the same queue on the server.
     queue_taken_by: Option<Arc<str>>,
+    /// Of a semaphore.
+    pub(crate) permits: Permits,
+}
+
+/// The permits that a hold of a semaphore has.
+#[derive(Clone, Default)]
+pub(crate) struct Permits {
+    /// How many. 1 for every other type of lock.
+    wanted: u32,
+    total: Arc<Total>,
+}
+
+/// How many permits a semaphore has.
+#[derive(Default)]
+struct Total {
+    /// What the user gave.
+    wanted: AtomicU32,
+    /// What the server had, if that was reported.
+    reported: AtomicU32,
+}
+
+impl Permits {
+    pub(crate) fn new(total: u32) -> Self {
+        Self { wanted: 1, total: Arc::new(Total { wanted: total.into(), reported: total.into() }) }
+    }
+
+    /// The same semaphore, for holds with so many permits.
+    pub(crate) fn many(&self, wanted: u32) -> Self {
+        Self { wanted, total: Arc::clone(&self.total) }
+    }
+
+    /// How many a hold has.
+    pub(crate) fn count(&self) -> u32 {
+        self.wanted.max(1)
+    }
+
+    /// How many there are if the server has no number.
+    pub(crate) fn total(&self) -> u32 {
+        self.total.wanted.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_total(&self, total: u32) {
+        self.total.wanted.store(total, Ordering::Relaxed);
+        self.total.reported.store(total, Ordering::Relaxed);
+    }
 }
 
 /// A lock of one or several members, as errors and events name it.
@@ -55,7 +101,55 @@ impl LockRef {
         let keys = protocol.keys(key);
         let queue = protocol.queue();
         let queue_taken_by = queue.and_then(|queue| engine.queue_names.join(queue.key(&keys), &keys.lock));
-        Self { engine: Arc::clone(engine), protocol, name, keys, route, row, queue_taken_by }
+        let permits = Permits::default();
+        Self { engine: Arc::clone(engine), protocol, name, keys, route, row, queue_taken_by, permits }
+    }
+
+    /// The semaphore with this name.
+    pub(crate) fn semaphore(engine: &Arc<Engine>, name: &str, total: u32) -> Self {
+        let mut lock = Self::new(engine, &Semaphore, name);
+        lock.permits = Permits::new(total);
+        lock
+    }
+
+    /// The same semaphore, for holds with so many permits.
+    pub(crate) fn for_permits(&self, wanted: u32) -> Self {
+        Self {
+            engine: Arc::clone(&self.engine),
+            protocol: self.protocol,
+            name: Arc::clone(&self.name),
+            keys: self.keys.clone(),
+            route: self.route,
+            row: self.row,
+            queue_taken_by: None,
+            permits: self.permits.many(wanted),
+        }
+    }
+
+    /// The server has so many permits. If the user gave another number, reports that once.
+    pub(crate) fn has_total(&self, found: u32) {
+        let Total { wanted, reported } = &*self.permits.total;
+        let wanted = wanted.load(Ordering::Relaxed);
+        // Mostly both are the same, and nothing is written.
+        if reported.load(Ordering::Relaxed) == found || reported.swap(found, Ordering::Relaxed) == found {
+            return;
+        }
+        if found != wanted {
+            let LockId { name, key, server } = self.id();
+            tracing::warn!(
+                lock = name,
+                key,
+                server,
+                wanted,
+                found,
+                "a semaphore has another number of permits than this client was told: the server's number counts until it is resized"
+            );
+        }
+    }
+
+    /// The error for a call that wants more permits than there are.
+    pub(crate) fn too_many_permits(&self, total: u32) -> Error {
+        Error::InvalidPermits { lock: self.id(), wanted: self.permits.count(), total }
     }
 
     pub(crate) fn id(&self) -> LockId {
@@ -96,7 +190,8 @@ impl LockRef {
 
     /// The error for a key that holds other data, and no lock.
     pub(crate) fn not_a_lock(&self) -> Error {
-        Error::WrongKind { lock: self.id(), found: NOT_A_LOCK }
+        let found = if self.protocol.has_permits() { NOT_A_SEMAPHORE } else { NOT_A_LOCK };
+        Error::WrongKind { lock: self.id(), found }
     }
 
     /// The error for a fencing counter that cannot count.
@@ -144,11 +239,13 @@ impl LockRef {
     }
 
     pub(crate) fn holder<'a>(&'a self, owner: &'a Arg, grant: u64) -> HolderRef<'a> {
-        HolderRef { keys: &self.keys, owner, grant, config: &self.engine.config }
+        HolderRef { keys: &self.keys, owner, grant, total: self.permits.total(), config: &self.engine.config }
     }
 }
 
 pub(crate) const NOT_A_LOCK: &str = "data that is no lock";
+
+const NOT_A_SEMAPHORE: &str = "data that is no semaphore";
 
 const NOT_A_COUNTER: &str = "data that is no fencing counter, or a counter that cannot grow";
 

@@ -78,9 +78,9 @@ impl Engine {
         self.id.to_string()
     }
 
-    /// Returns a number that is greater than all numbers that it returned before.
-    pub(crate) fn next_number(&self) -> u64 {
-        self.next_number.fetch_add(1, Ordering::Relaxed)
+    /// Returns a number that is greater than all numbers that it returned before. So many numbers from there on are never returned again.
+    pub(crate) fn next_number(&self, count: u32) -> u64 {
+        self.next_number.fetch_add(count.into(), Ordering::Relaxed)
     }
 
     /// Returns the pattern of the keys of the names that a pattern describes.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::base::error::{Lost, Result};
 use crate::base::token::FencingToken;
 use crate::engine::{HeldLock, HoldTimes};
+use crate::protocol::PermitIds;
 
 /// One hold on a lock.
 ///
@@ -49,6 +50,11 @@ use crate::engine::{HeldLock, HoldTimes};
 pub struct LockGuard(HeldLock);
 
 impl LockGuard {
+    /// The ids of its permits, for a semaphore.
+    pub(crate) fn permits(&self) -> Option<PermitIds> {
+        self.0.permits()
+    }
+
     /// Returns the name of the lock, as it was given. Asks no server.
     ///
     /// ```no_run

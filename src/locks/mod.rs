@@ -10,6 +10,7 @@ mod multi;
 mod read_write;
 mod red;
 mod rlock;
+mod semaphore;
 
 pub use base::{BaseLock, Kind};
 pub use fair::{Fair, FairLock};
@@ -19,3 +20,4 @@ pub use multi::{All, Member, MultiLock};
 pub use read_write::{Read, ReadLock, ReadWriteLock, Sides, Write, WriteLock};
 pub use red::{Majority, RedLock};
 pub use rlock::{RLock, Reentrant};
+pub use semaphore::{Permit, PermitHolder, PermitId, Semaphore};

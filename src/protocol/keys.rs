@@ -27,7 +27,7 @@ pub(crate) const RELEASED: &str = "0";
 pub(super) const LISTED: [&str; 4] = [QUEUE, COUNTER, CHANNEL, READ_WRITE_CHANNEL];
 
 /// The keys and channels of one lock, derived once for each handle.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LockKeys {
     /// The main key: the name of the lock.
     pub(crate) lock: Arc<str>,
@@ -107,6 +107,16 @@ pub(super) fn writer_intent(name: &str) -> Arc<str> {
     suffixed(name, INTENT)
 }
 
+/// The channel of a semaphore.
+pub(super) fn semaphore_channel(name: &str) -> Arc<str> {
+    prefixed("redisson_sc", name)
+}
+
+/// The permits of a semaphore that are in use, and the ends of their leases: a sorted set.
+pub(super) fn permits(name: &str) -> Arc<str> {
+    suffixed(name, "timeout")
+}
+
 fn suffixed(name: &str, suffix: &str) -> Arc<str> {
     if name.contains('{') { [name, ":", suffix].concat() } else { ["{", name, "}:", suffix].concat() }.into()
 }
@@ -120,7 +130,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocol::{Fair, Fenced, Protocol, Read, Reentrant, Write};
+    use crate::protocol::{Fair, Fenced, Protocol, Read, Reentrant, Semaphore, Write};
 
     #[test]
     fn channels_equal_redissons() {
@@ -137,7 +147,7 @@ mod tests {
     /// All keys and channels of a lock of any type with this name, without the main key.
     fn derived(name: &str) -> Vec<Arc<str>> {
         const OWNER: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:77";
-        let protocols: [&dyn Protocol; 5] = [&Reentrant, &Fair, &Fenced, &Read, &Write];
+        let protocols: [&dyn Protocol; 6] = [&Reentrant, &Fair, &Fenced, &Read, &Write, &Semaphore];
         let channel = format!("{}:{OWNER}", lock_channel(name)).into();
         let mut all = vec![read_hold(name, OWNER, 1), writer_intent(name), channel];
         for keys in protocols.map(|protocol| protocol.keys(name.into())) {
@@ -149,7 +159,7 @@ mod tests {
 
     /// Whether a lock of each type with this name is in one slot. All types have to agree.
     fn is_in_one_slot(name: &str) -> bool {
-        let protocols: [&dyn Protocol; 5] = [&Reentrant, &Fair, &Fenced, &Read, &Write];
+        let protocols: [&dyn Protocol; 6] = [&Reentrant, &Fair, &Fenced, &Read, &Write, &Semaphore];
         let answers = protocols.map(|protocol| protocol.keys(name.into()).are_in_one_slot());
         assert!(answers.iter().all(|answer| *answer == answers[0]), "{name}: {answers:?}");
         answers[0]

@@ -27,6 +27,7 @@ mod reply;
 mod rights;
 mod script;
 mod scripts;
+mod semaphore;
 mod slot;
 mod traits;
 
@@ -37,9 +38,13 @@ pub(crate) use found::{Found, find};
 pub(crate) use keys::{LockKeys, RELEASED};
 pub(crate) use listing::{Holding, LeaseLeft, Listing};
 pub(crate) use read_write::{Read, Write};
-pub(crate) use reply::{AcquireReply, PlaceReply, ReleaseReply, StateReply, parse_heartbeat, parse_renewal};
+pub(crate) use reply::{
+    AcquireReply, Granted, PermitInUse, PermitsReply, PlaceReply, ReleaseReply, StateReply, parse_heartbeat,
+    parse_holders, parse_renewal,
+};
 pub(crate) use rights::sharded;
-pub(crate) use script::{Arg, Batch, Call, Form, Reply, Row};
+pub(crate) use script::{Arg, Batch, Call, Form, PermitIds, Reply, Row};
 pub(crate) use scripts::{check, inspect, self_test};
+pub(crate) use semaphore::Semaphore;
 pub(crate) use slot::slot;
 pub(crate) use traits::{HolderRef, IfHeld, LockType, Protocol, millis};

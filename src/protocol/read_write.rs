@@ -48,7 +48,7 @@ impl Protocol for Read {
     }
 
     fn release(&self, holder: HolderRef<'_>, keep: u32) -> Call {
-        let HolderRef { keys, owner, grant, config } = holder;
+        let HolderRef { keys, owner, grant, config, .. } = holder;
         let usual = millis(config.watchdog_lease());
         scripts::read_release(&keys.lock, &keys.channel, owner, grant, keep, usual)
     }

@@ -33,14 +33,15 @@ mod number {
         PLACE_KEPT = -13,
         FIRST_AND_FREE = -14,
         MORE_DEAD = -15,
+        TOO_MANY = -16,
     }
 }
 
 /// The reply of an acquire script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AcquireReply {
-    /// The owner holds the lock. With the fencing token, if this type of lock has one.
-    Granted(Option<NonZeroU64>),
+    /// The owner holds the lock.
+    Granted(Granted),
     /// Another owner holds the lock. The holder's lease lasts at most for this time, if the time is known.
     Held(Option<Duration>),
     /// Another owner holds the lock or is in front, and the owner that asked has queued.
@@ -55,6 +56,21 @@ pub(crate) enum AcquireReply {
     AttemptAgain,
     /// The fencing counter is no number, or cannot grow. Perhaps an earlier copy of this call was granted the lock.
     CannotCount,
+    /// The call wants more permits than the semaphore has.
+    TooMany { total: u32 },
+}
+
+/// What an acquire script says of the lock that it granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Granted {
+    Alone,
+    /// With this fencing token.
+    Token(NonZeroU64),
+    /// Permits of a semaphore: so many are still available, and so many it has.
+    Permits {
+        left: u32,
+        total: u32,
+    },
 }
 
 /// The reply of a release script.
@@ -100,10 +116,17 @@ impl AcquireReply {
     pub(crate) fn parse(reply: &Reply, has_token: bool) -> Result<Self, Fault> {
         let unexpected = || Fault::unexpected(reply);
         Ok(match *reply {
-            Reply::Nil if !has_token => Self::Granted(None),
+            Reply::Nil if !has_token => Self::Granted(Granted::Alone),
             Reply::Text(ref token) if has_token => {
-                Self::Granted(Some(token.parse().map_err(|_| unexpected())?))
+                Self::Granted(Granted::Token(token.parse().map_err(|_| unexpected())?))
             }
+            Reply::List(ref list) => match list[..] {
+                [Reply::Int(number::TOO_MANY), Reply::Int(total)] => Self::TooMany { total: permits(total) },
+                [Reply::Int(left), Reply::Int(total)] => {
+                    Self::Granted(Granted::Permits { left: permits(left), total: permits(total) })
+                }
+                _ => return Err(unexpected()),
+            },
             Reply::Int(number::NO_KNOWN_END) => Self::Held(None),
             Reply::Int(number::LOST) => Self::Lost,
             Reply::Int(number::OTHER_KIND) => Self::OtherKind,
@@ -116,7 +139,7 @@ impl AcquireReply {
                 let ms = u64::try_from(ms).map_err(|_| unexpected())?;
                 Self::Held(Some(Duration::from_millis(ms.max(1))))
             }
-            Reply::List(_) | Reply::Nil | Reply::Text(_) => return Err(unexpected()),
+            Reply::Nil | Reply::Text(_) => return Err(unexpected()),
         })
     }
 }
@@ -146,6 +169,57 @@ impl StateReply {
             _ => Err(Fault::unexpected(reply)),
         }
     }
+}
+
+/// The reply of a script that says how many permits of a semaphore are available.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PermitsReply {
+    Permits {
+        available: u32,
+        total: u32,
+    },
+    /// The key holds data that is no semaphore.
+    NotASemaphore,
+    /// Done, but the server did not allow the message to the waiters.
+    Silent,
+}
+
+impl PermitsReply {
+    pub(crate) fn parse(reply: &Reply) -> Result<Self, Fault> {
+        match reply {
+            Reply::Int(number::NOT_A_LOCK) => Ok(Self::NotASemaphore),
+            Reply::Int(number::NOBODY_TOLD) => Ok(Self::Silent),
+            Reply::List(list) => match list[..] {
+                [Reply::Int(available), Reply::Int(total)] => {
+                    Ok(Self::Permits { available: permits(available), total: permits(total) })
+                }
+                _ => Err(Fault::unexpected(reply)),
+            },
+            _ => Err(Fault::unexpected(reply)),
+        }
+    }
+}
+
+/// A permit that is in use: its id, and how long its lease lasts. `None`: for ever.
+pub(crate) type PermitInUse = ([u8; 16], Option<Duration>);
+
+/// Parses a part of the list of permits that are in use.
+pub(crate) fn parse_holders(reply: &Reply) -> Result<Vec<PermitInUse>, Fault> {
+    let unexpected = || Fault::unexpected(reply);
+    let Reply::List(list) = reply else { return Err(unexpected()) };
+    let parse = |row: &[Reply]| {
+        let [Reply::Text(id), Reply::Int(left)] = row else { return None };
+        let id = u128::from_str_radix(id, 16).ok()?.to_be_bytes();
+        Some((id, u64::try_from(*left).ok().map(Duration::from_millis)))
+    };
+    // An id of another length is that of another program.
+    let rows = list.chunks(2).map(|row| parse(row).ok_or_else(unexpected));
+    rows.collect()
+}
+
+/// How many permits. After the total was made smaller, the number of available permits can be negative: then there are none.
+fn permits(number: i64) -> u32 {
+    u32::try_from(number.max(0)).unwrap_or(u32::MAX)
 }
 
 /// Parses the reply of a renewal script: for each row, whether the hold is still there.

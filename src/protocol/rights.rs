@@ -60,6 +60,15 @@ pub(super) fn read_write(keys: &LockKeys) -> Vec<Right> {
     ]
 }
 
+/// The rights for a semaphore with this sorted set of its permits.
+pub(super) fn semaphore(keys: &LockKeys, permits: &Arc<str>) -> Vec<Right> {
+    vec![
+        (Arc::clone(&keys.lock), "del exists get incrby pttl set time"),
+        (Arc::clone(permits), "del pexpire zadd zcard zrange zrem zscore"),
+        (Arc::clone(&keys.channel), CHANNEL),
+    ]
+}
+
 /// The same rights in a cluster whose messages are sharded.
 pub(crate) fn sharded(rights: Vec<Right>) -> Vec<Right> {
     let sharded = |commands| if commands == CHANNEL { SHARDED_CHANNEL } else { commands };
@@ -73,7 +82,7 @@ mod tests {
     use lockkeeper_testkit::lua;
 
     use super::*;
-    use crate::protocol::{Fair, Fenced, Protocol, Read, Write};
+    use crate::protocol::{Fair, Fenced, Protocol, Read, Semaphore, Write};
 
     /// The commands that scripts run, by the name of the key in the script. A command without a key counts for the lock. Each
     /// script is named by its file, or by its folder.
@@ -136,6 +145,13 @@ mod tests {
         // `inspect` looks at the keys of read holds only if the lock is a read-write lock.
         run_by_scripts.remove("keys");
         assert_eq!(granted(both(&Fair, &Fenced), &names), run_by_scripts);
+
+        let names = [("permits", "{a}:timeout"), ("channel", "redisson_sc"), ("semaphore", "a")];
+        let mut run_by_scripts = run(&["semaphore/"]);
+        // A command without a key.
+        let time = run_by_scripts.remove("lock").expect("a command");
+        run_by_scripts.entry("semaphore".to_owned()).or_default().extend(time);
+        assert_eq!(granted(rights(&Semaphore), &names), run_by_scripts);
 
         let names = [
             ("intent", "{a}:lockkeeper_intent"),

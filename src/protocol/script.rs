@@ -65,7 +65,34 @@ pub(crate) enum Arg {
     Number(u64),
     /// The owner of a hold, in the form of Redisson's `UUID:threadId`.
     Owner(Uuid, u64),
+    /// The ids of permits of a semaphore, which stand behind each other.
+    Permits(PermitIds),
     Text(Arc<str>),
+}
+
+/// Consecutive ids of permits. On the wire an id has 16 bytes: 8 of the client, and 8 that are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PermitIds {
+    pub(crate) client: u64,
+    pub(crate) first: u64,
+    pub(crate) count: u32,
+}
+
+impl PermitIds {
+    /// The ids of these permits, one by one.
+    pub(crate) fn each(self) -> impl Iterator<Item = [u8; 16]> {
+        (0..u64::from(self.count)).map(move |i| {
+            let id = u128::from(self.client) << 64 | u128::from(self.first.wrapping_add(i));
+            id.to_be_bytes()
+        })
+    }
+
+    /// The one permit with this id.
+    pub(crate) const fn one(id: [u8; 16]) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = id;
+        let client = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        Self { client, first: u64::from_be_bytes([i, j, k, l, m, n, o, p]), count: 1 }
+    }
 }
 
 impl fmt::Display for Arg {
@@ -77,6 +104,14 @@ impl fmt::Display for Arg {
                 f.write_str(client.hyphenated().encode_lower(&mut Uuid::encode_buffer()))?;
                 f.write_str(":")?;
                 number.fmt(f)
+            }
+            // As Java shows them.
+            Self::Permits(permits) => {
+                for (i, id) in permits.each().enumerate() {
+                    let comma = if i == 0 { "" } else { ", " };
+                    write!(f, "{comma}{:032x}", u128::from_be_bytes(id))?;
+                }
+                Ok(())
             }
             Self::Text(text) => text.fmt(f),
         }
@@ -150,7 +185,7 @@ mod tests {
         let protocols: [&dyn Protocol; 4] = [&Reentrant, &Fair, &Read, &Write];
         for protocol in protocols {
             let keys = protocol.keys("a".into());
-            let holder = HolderRef { keys: &keys, owner: &owner, grant: 1, config: &config };
+            let holder = HolderRef { keys: &keys, owner: &owner, grant: 1, total: 1, config: &config };
             let script = protocol.release(holder, 0).script;
             let (plain, sharded) = (script.form(false), script.form(true));
             assert_eq!(plain.source.matches("redis.pcall('publish', channel").count(), 1, "{}", script.file);

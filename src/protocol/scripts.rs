@@ -56,6 +56,12 @@ scripts! {
         rlock_release("rlock/release.lua"; lock; owner, keep, channel);
         rlock_state("rlock/state.lua"; lock; );
         self_test("self_test.lua"; ; key);
+        semaphore_acquire("semaphore/acquire.lua"; semaphore, permits; ids, total, lease_ms, slack_ms, channel);
+        semaphore_delete("semaphore/delete.lua"; semaphore, permits; total, channel);
+        semaphore_holders("semaphore/holders.lua"; permits; from, count, slack_ms);
+        semaphore_release("semaphore/release.lua"; semaphore, permits; ids, channel);
+        semaphore_resize("semaphore/resize.lua"; semaphore, permits; total, channel);
+        semaphore_state("semaphore/state.lua"; semaphore, permits; total, slack_ms);
         write_acquire("write/acquire.lua"; lock, channel; writer, lease_ms, turn_ms);
         write_release("write/release.lua"; lock, channel; writer, keep);
         write_state("write/state.lua"; lock; );
@@ -63,6 +69,7 @@ scripts! {
     batches {
         READ_RENEW("read/renew.lua"; lock, channel; lease_ms; owner, grant, keep_ms);
         RLOCK_RENEW("rlock/renew.lua"; lock; lease_ms; owner);
+        SEMAPHORE_RENEW("semaphore/renew.lua"; permits; lease_ms; ids, slack_ms);
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::smallvec;
+use uuid::Uuid;
 
 use super::keys::{LockKeys, lock_channel};
 use super::rights::{self, Right};
@@ -27,6 +28,8 @@ pub(crate) struct Traits {
     pub(crate) is_shared: bool,
     /// A waiter that has waited for long stops new readers.
     pub(crate) stops_readers: bool,
+    /// The lock has a number of permits, and each hold takes some of them.
+    pub(crate) has_permits: bool,
 }
 
 impl Traits {
@@ -39,6 +42,7 @@ impl Traits {
             is_read_write: false,
             is_shared: false,
             stops_readers: false,
+            has_permits: false,
         }
     }
 }
@@ -112,6 +116,11 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// The id of a new grant. It has `count` numbers from `number` on, which are never used again.
+    fn id(&self, client: Uuid, number: u64, _count: u32) -> Arg {
+        Arg::Owner(client, number)
+    }
+
     /// The field of the lock's hash for a hold.
     fn field(&self, holder: HolderRef<'_>) -> Arg {
         holder.owner.clone()
@@ -146,6 +155,10 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     fn stops_readers(&self) -> bool {
         self.traits().stops_readers
     }
+
+    fn has_permits(&self) -> bool {
+        self.traits().has_permits
+    }
 }
 
 /// A type of lock, as users see it.
@@ -157,12 +170,14 @@ pub(crate) enum LockType {
     Read,
     Red,
     RLock,
+    Semaphore,
     Write,
 }
 
 impl LockType {
     /// The names in metrics and spans, in the order of the types.
-    pub(crate) const NAMES: [&'static str; 7] = ["fair", "fenced", "multi", "read", "red", "rlock", "write"];
+    pub(crate) const NAMES: [&'static str; 8] =
+        ["fair", "fenced", "multi", "read", "red", "rlock", "semaphore", "write"];
 
     pub(crate) const fn name(self) -> &'static str {
         Self::NAMES[self as usize]
@@ -201,6 +216,8 @@ pub(crate) struct HolderRef<'a> {
     pub(crate) owner: &'a Arg,
     /// The number of the grant. It is greater than the numbers of all earlier grants; 0 stands for any grant.
     pub(crate) grant: u64,
+    /// How many permits a semaphore has, if its key does not exist.
+    pub(crate) total: u32,
     pub(crate) config: &'a LockConfig,
 }
 

@@ -171,6 +171,32 @@ impl Actor {
         self.ask("remaining", name).await
     }
 
+    /// Sets how many permits a semaphore has, if it does not exist. Returns whether it did not.
+    pub async fn set_permits(&self, name: &str, permits: u32) -> Answer<bool> {
+        self.order("permits_set", name, &permits.to_string()).await.map(read)
+    }
+
+    pub async fn available_permits(&self, name: &str) -> Answer<u32> {
+        self.ask("permits_available", name).await
+    }
+
+    /// Waits for a permit, and returns its id. A lease of zero: none.
+    pub async fn acquire_permit(&self, name: &str, lease: Duration) -> Answer<String> {
+        self.order("permits_acquire", name, &lease.as_millis().to_string()).await
+    }
+
+    /// Waits for a permit for so long, and returns its id.
+    pub async fn try_permit(&self, name: &str, wait: Duration, lease: Duration) -> Answer<Option<String>> {
+        let rest = format!("{} {}", wait.as_millis(), lease.as_millis());
+        let id = self.order("permits_try", name, &rest).await?;
+        Ok(Some(id).filter(|id| id != "null"))
+    }
+
+    /// Returns whether the permit was in use.
+    pub async fn release_permit(&self, name: &str, id: &str) -> Answer<bool> {
+        self.order("permits_release", name, id).await.map(read)
+    }
+
     /// The id of this owner in Redis.
     pub async fn who(&self) -> String {
         self.ask("who", "any").await.unwrap()

@@ -17,6 +17,7 @@ mod names;
 mod queue;
 mod readers;
 mod roles;
+mod semaphore;
 mod state;
 mod tokens;
 

@@ -5,8 +5,12 @@ use lockkeeper_testkit::lua;
 
 pub const LOCK: &str = "a";
 
-/// The keys of a fair and of a fenced lock.
-const KEYS: [&str; 6] = ["queue", "scores", "records", "tickets", "counter", "channel"];
+/// The keys of a fair and of a fenced lock, and of a semaphore.
+const KEYS: [&str; 8] =
+    ["queue", "scores", "records", "tickets", "counter", "channel", "semaphore", "permits"];
+
+/// Ids of permits have 16 bytes.
+const IDS: [&str; 4] = ["permit........01", "permit........02", "permit........03", "permit........04"];
 
 const OWNERS: [&str; 4] = ["0-0-0-0-a:1", "0-0-0-0-a:2", "0-0-0-0-a:3", "item:4"];
 
@@ -134,7 +138,7 @@ impl Dice {
         let (one, two) = (self.integer(), self.integer());
         let score = if self.rng.bool() { self.time(now_ms) } else { self.time(now_ms) * 1_000 }.to_string();
         let list_of = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-        match self.rng.u8(..44) {
+        match self.rng.u8(..47) {
             0 => list_of(&["DEL", &any, &text]),
             1 => list_of(&["EXISTS", &any, &any, &list]),
             2 => list_of(&["GET", &text]),
@@ -188,6 +192,12 @@ impl Dice {
             40 => list_of(&["ZRANK", &set, &owner]),
             41 => list_of(&["ZREM", &set, &owner, &other]),
             42 => list_of(&["ZSCORE", &set, &owner]),
+            43 => list_of(&["INCRBY", &text, &one]),
+            44 => list_of(&["SET", "semaphore", &one]),
+            45 => {
+                let (id, other) = (self.pick(&IDS), self.pick(&IDS));
+                list_of(&["ZADD", "permits", &self.time(now_ms).to_string(), id, "922337203685477", other])
+            }
             _ => list_of(&["PUBLISH", "channel", "0"]),
         }
     }
@@ -229,6 +239,10 @@ impl Dice {
                 let count = self.rng.usize(1..4);
                 (0..count).map(|_| self.owner()).collect::<Vec<_>>().join(" ")
             }
+            "ids" => (0..self.rng.usize(1..4)).map(|at| IDS[(at + 1) % 4]).collect::<String>(),
+            "total" => self.pick(&["1", "2", "3", "5"]).to_owned(),
+            "slack_ms" => self.pick(&["0", "500"]).to_owned(),
+            "from" => self.pick(&["0", "1"]).to_owned(),
             "grant" => self.pick(&["0", "1", "2", "3"]).to_owned(),
             "keep" => self.pick(&["0", "0", "1", "2"]).to_owned(),
             "want" => self.pick(&["2", "3"]).to_owned(),

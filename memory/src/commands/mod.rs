@@ -44,6 +44,7 @@ commands! {
     "hscan" -3 hash::scan;
     "hset" -4 hash::set;
     "incr" 2 text::incr;
+    "incrby" 3 text::incr_by;
     "lindex" 3 list::index;
     "llen" 2 list::len;
     "lpop" -2 list::pop;

@@ -38,16 +38,26 @@ pub(super) fn set(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
 }
 
 pub(super) fn incr(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
-    let text = match keyspace.value(&words[1]) {
+    add(keyspace, &words[1], 1)
+}
+
+/// `INCRBY key increment`.
+pub(super) fn incr_by(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
+    let by = integer(&words[2])?;
+    add(keyspace, &words[1], by)
+}
+
+fn add(keyspace: &mut Keyspace, key: &Bytes, by: i64) -> Outcome {
+    let text = match keyspace.value(key) {
         None => {
-            keyspace.set(&words[1], Value::Text(b"1".as_slice().into()));
-            return Ok(Reply::Int(1));
+            keyspace.set(key, Value::Text(by.to_string().as_bytes().into()));
+            return Ok(Reply::Int(by));
         }
         Some(Value::Text(text)) => text,
         Some(_) => return Err(WRONG_TYPE.to_owned()),
     };
     let number = exact(text).ok_or_else(|| "ERR value is not an integer or out of range".to_owned())?;
-    let next = number.checked_add(1);
+    let next = number.checked_add(by);
     let next = next.ok_or_else(|| "ERR increment or decrement would overflow".to_owned())?;
     *text = next.to_string().as_bytes().into();
     Ok(Reply::Int(next))

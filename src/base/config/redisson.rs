@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::config::durations::{DAY, MINUTE, MS, SECOND, within};
+use crate::base::config::durations::{DAY, HOUR, MINUTE, MS, SECOND, within};
 use crate::base::config::sharded_messages::ShardedMessages;
 use crate::base::config::text::Text;
 use crate::base::error::ConfigError;
@@ -26,6 +26,7 @@ pub struct RedissonSettings {
     pub(super) lock_watchdog_timeout: Duration,
     pub(super) fair_lock_wait_timeout: Duration,
     pub(super) sharded_subscription_mode: ShardedMessages,
+    pub(super) clock_slack: Duration,
 }
 
 impl Default for RedissonSettings {
@@ -34,6 +35,7 @@ impl Default for RedissonSettings {
             lock_watchdog_timeout: 30 * SECOND,
             fair_lock_wait_timeout: 5 * MINUTE,
             sharded_subscription_mode: ShardedMessages::Auto,
+            clock_slack: 500 * MS,
         }
     }
 }
@@ -80,9 +82,27 @@ impl RedissonSettings {
         self
     }
 
+    /// Sets for how much the clock of a Java client that uses the same semaphores can be ahead of the server's clock. Default: 500 ms.
+    /// Up to an hour.
+    ///
+    /// Redisson ends the lease of a permit by the clock of a Java client. So the server keeps a permit of this client for its lease and
+    /// this time, and this client removes a permit that nobody renewed when it has ended for this time. A Java client whose clock is
+    /// further ahead can remove a permit that is in use. Its holder notices at the next renewal.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper::RedissonSettings;
+    /// let java = RedissonSettings::default().clock_slack(Duration::from_secs(2));
+    /// ```
+    pub const fn clock_slack(mut self, slack: Duration) -> Self {
+        self.clock_slack = slack;
+        self
+    }
+
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         within("redisson.lock_watchdog_timeout", self.lock_watchdog_timeout, 100 * MS, DAY)?;
-        within("redisson.fair_lock_wait_timeout", self.fair_lock_wait_timeout, SECOND, DAY)
+        within("redisson.fair_lock_wait_timeout", self.fair_lock_wait_timeout, SECOND, DAY)?;
+        within("redisson.clock_slack", self.clock_slack, Duration::ZERO, HOUR)
     }
 }
 
@@ -93,6 +113,7 @@ pub(super) struct Fields {
     lock_watchdog_timeout: Option<Text>,
     fair_lock_wait_timeout: Option<Text>,
     sharded_subscription_mode: Option<Text>,
+    clock_slack: Option<Text>,
 }
 
 impl Fields {
@@ -107,6 +128,9 @@ impl Fields {
         if let Some(text) = self.sharded_subscription_mode {
             values.sharded_subscription_mode = ShardedMessages::parse(text)?;
         }
+        if let Some(text) = self.clock_slack {
+            values.clock_slack = text.duration("redisson.clock_slack")?;
+        }
         Ok(values)
     }
 }
@@ -118,6 +142,7 @@ impl From<RedissonSettings> for Fields {
             lock_watchdog_timeout: text(values.lock_watchdog_timeout),
             fair_lock_wait_timeout: text(values.fair_lock_wait_timeout),
             sharded_subscription_mode: Some(Text::new(values.sharded_subscription_mode.text())),
+            clock_slack: text(values.clock_slack),
         }
     }
 }

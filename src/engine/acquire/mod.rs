@@ -225,7 +225,7 @@ impl<'a> AcquireCall<'a> {
     fn leave_granted(&self, member: usize, waiter: Waiter<'_>) {
         if self.members.is_granted(member) {
             let config = &self.handle.members[member].lock.engine.config;
-            waiter.granted(self.handle.lease(config));
+            waiter.granted(self.handle.lease(config), self.members.pending[member].leaves_permits);
         }
     }
 

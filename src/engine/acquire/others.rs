@@ -38,7 +38,11 @@ impl PendingMembers<'_> {
     pub(crate) fn end_earlier(&self, waits: Option<&(usize, Waiter<'_>)>, has_followers: bool) {
         for (index, (pending, member)) in self.pending.iter().zip(&self.handle.members).enumerate() {
             let LockRef { engine, protocol, keys, row, .. } = &*member.lock;
-            if pending.granted_until.is_none() || pending.hold.want > 1 || protocol.is_shared() {
+            if pending.granted_until.is_none()
+                || pending.hold.want > 1
+                || protocol.is_shared()
+                || protocol.has_permits()
+            {
                 continue;
             }
             if protocol.is_read_write() {
@@ -62,7 +66,8 @@ impl PendingMembers<'_> {
 
     /// Holds what another owner of this client gave, and not what this call attempted.
     fn hold_instead(&mut self, hold: PendingHold, until: Moment) {
-        let given = PendingMember { hold, granted_until: Some(until), is_unreplicated: false };
+        let given =
+            PendingMember { hold, granted_until: Some(until), leaves_permits: false, is_unreplicated: false };
         let before = std::mem::replace(&mut self.pending[0], given);
         if let Some(grant) = before.hold.give_up() {
             self.handle.members[0].owner.add_dropped(grant);

@@ -23,7 +23,7 @@ use crate::engine::hold::release::{MemberHold, PendingRelease};
 use crate::engine::lock_ref::LockRef;
 use crate::engine::per_member::PerMember;
 use crate::engine::wait::queue::QueueKey;
-use crate::protocol::{AcquireReply, IfHeld};
+use crate::protocol::{AcquireReply, Granted, IfHeld};
 
 /// Back-off after a split round: several owners acquired some members each, and none acquired enough.
 const SPLITS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
@@ -57,6 +57,8 @@ pub(crate) struct PendingMember {
     pub(crate) hold: PendingHold,
     /// The deadline of the lease that the last round was granted for this member.
     pub(crate) granted_until: Option<Moment>,
+    /// More permits of the semaphore were available when the last round was granted some.
+    pub(crate) leaves_permits: bool,
     /// The last round was granted it, and too few replicas have the hold: too little to rely on.
     pub(crate) is_unreplicated: bool,
 }
@@ -86,7 +88,12 @@ impl<'a> PendingMembers<'a> {
         let now = clock::now();
         for member in &handle.members {
             let start = member.owner.start(&member.lock, now, caller)?;
-            pending.push(PendingMember { hold: start.pending, granted_until: None, is_unreplicated: false });
+            pending.push(PendingMember {
+                hold: start.pending,
+                granted_until: None,
+                leaves_permits: false,
+                is_unreplicated: false,
+            });
             ended.extend(start.ended);
         }
         let is_foreign =
@@ -140,6 +147,7 @@ impl<'a> PendingMembers<'a> {
             lock: Arc::clone(&keys.lock),
             is_shared: protocol.is_shared(),
             has_place: protocol.queue().is_some(),
+            has_permits: protocol.has_permits(),
             row: *row,
         }
     }
@@ -230,8 +238,10 @@ impl<'a> PendingMembers<'a> {
         for (member, reply) in replies {
             let lock = &self.handle.members[member].lock;
             let fault = match reply {
-                Ok((AcquireReply::Granted(_), until)) => {
-                    self.pending[member].granted_until = Some(until);
+                Ok((AcquireReply::Granted(granted), until)) => {
+                    let pending = &mut self.pending[member];
+                    pending.granted_until = Some(until);
+                    pending.leaves_permits = matches!(granted, Granted::Permits { left: 1.., .. });
                     continue;
                 }
                 Ok((AcquireReply::Lost, _)) => {
@@ -243,6 +253,10 @@ impl<'a> PendingMembers<'a> {
                 Ok((AcquireReply::NotALock, _)) if self.handle.needs_all() => return Err(lock.not_a_lock()),
                 Ok((AcquireReply::CannotCount, _)) if self.handle.needs_all() => {
                     return Err(lock.cannot_count());
+                }
+                Ok((AcquireReply::TooMany { total }, _)) => {
+                    lock.has_total(total);
+                    return Err(lock.too_many_permits(total));
                 }
                 // A majority can do without this member.
                 Ok((AcquireReply::OtherKind | AcquireReply::NotALock | AcquireReply::CannotCount, _)) => {
@@ -298,7 +312,7 @@ impl<'a> PendingMembers<'a> {
     async fn release_partial_round(&mut self, waits_for: Option<usize>) -> Result<()> {
         let mut granted = Vec::new();
         for member in 0..self.pending.len() {
-            let PendingMember { hold, granted_until, is_unreplicated } = &mut self.pending[member];
+            let PendingMember { hold, granted_until, is_unreplicated, .. } = &mut self.pending[member];
             // A hold that too few replicas have is released, too. Then the next attempt writes again: `WAIT` waits only for writes.
             let was_granted = granted_until.take().is_some() || std::mem::take(is_unreplicated);
             let may_be_held =

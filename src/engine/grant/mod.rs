@@ -48,7 +48,8 @@ use crate::base::sync::lock;
 use crate::engine::upkeep::scheduler::Key;
 use crate::engine::wait::queue::{Receivers, WaitQueue};
 use crate::protocol::{
-    AcquireReply, Arg, Batch, Call, HolderRef, IfHeld, ReleaseReply, Row, millis, parse_renewal,
+    AcquireReply, Arg, Batch, Call, Granted, HolderRef, IfHeld, PermitIds, ReleaseReply, Row, millis,
+    parse_renewal,
 };
 use crate::store::Connection;
 use crate::telemetry::Renewed;
@@ -78,8 +79,10 @@ pub(crate) type Caller = &'static Location<'static>;
 
 impl Grant {
     fn new(lock: Arc<LockRef>, write: Option<&Self>, owner: OwnerKey, caller: Caller) -> Self {
-        let number = lock.engine.next_number();
-        let id = write.map_or(Arg::Owner(lock.engine.id, number), |write| write.id.clone());
+        let count = lock.permits.count();
+        let number = lock.engine.next_number(count);
+        let id =
+            write.map_or_else(|| lock.protocol.id(lock.engine.id, number, count), |write| write.id.clone());
         Self {
             lock,
             id,
@@ -96,6 +99,11 @@ impl Grant {
     /// The fencing token, if this type of lock has one.
     pub(crate) fn token(&self) -> Option<u64> {
         Some(self.token.load(Ordering::Relaxed)).filter(|&token| token > 0)
+    }
+
+    /// The ids of its permits, if it is one of a semaphore.
+    pub(crate) const fn permits(&self) -> Option<PermitIds> {
+        if let Arg::Permits(ids) = self.id { Some(ids) } else { None }
     }
 
     /// Counts the holds of an owner that can be relied on now.
@@ -401,13 +409,15 @@ impl Grant {
             }
         };
         match &result {
-            Ok(AcquireReply::Granted(token)) => {
+            Ok(AcquireReply::Granted(granted)) => {
                 observed.answered(&connection, before.max(want));
                 if observed.may_run_late() {
                     lock(&self.desired).lease.outlasts = true;
                 }
-                if let Some(token) = *token {
-                    self.token.store(token.get(), Ordering::Relaxed);
+                match *granted {
+                    Granted::Alone => {}
+                    Granted::Token(token) => self.token.store(token.get(), Ordering::Relaxed),
+                    Granted::Permits { total, .. } => self.lock.has_total(total),
                 }
             }
             Ok(AcquireReply::Lost) => {

@@ -17,6 +17,7 @@ use crate::engine::hold::min_hold::MinHold;
 use crate::engine::hold::release::{MemberHold, PendingRelease};
 use crate::engine::per_member::PerMember;
 use crate::engine::retry::Tries;
+use crate::protocol::PermitIds;
 use crate::telemetry::inside;
 
 /// One hold on a lock. Dropping it releases the lock in the background.
@@ -60,6 +61,11 @@ impl HeldLock {
     /// The fencing token of the first member, if it has one.
     pub(crate) fn token(&self) -> Option<u64> {
         self.members.first()?.grant.token()
+    }
+
+    /// The ids of its permits, for a semaphore.
+    pub(crate) fn permits(&self) -> Option<PermitIds> {
+        self.members.first()?.grant.permits()
     }
 
     /// The fields of the holds in the locks' hashes.

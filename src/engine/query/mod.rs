@@ -1,6 +1,7 @@
 //! Questions to the server, and the forced release.
 
 pub(crate) mod list;
+pub(crate) mod permits;
 
 use std::sync::Arc;
 

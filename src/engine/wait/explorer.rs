@@ -134,6 +134,7 @@ impl World {
         let rules = Rules {
             is_shared: false,
             has_place: false,
+            has_permits: false,
             poll: ticks(5),
             poll_without_messages: ticks(2),
             overlooked: ticks(6),
@@ -453,7 +454,7 @@ impl World {
         let ticket = client.actors[a].ticket.take();
         client.actors[a].does = does;
         if let Some(ticket) = ticket {
-            client.tells(|machine| machine.leaves_with_lock(ticket, ticks(LEASE.into()), NOW));
+            client.tells(|machine| machine.leaves_with_lock(ticket, ticks(LEASE.into()), false, NOW));
             client.ends_queue();
         }
     }

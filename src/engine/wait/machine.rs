@@ -30,6 +30,8 @@ pub(crate) struct Rules {
     pub(crate) is_shared: bool,
     /// The waiter also has a place in a queue on the server, and a heartbeat that tells it when its turn has come.
     pub(crate) has_place: bool,
+    /// Each waiter wants permits of a semaphore, one or several. Those behind the front perhaps want fewer than the front.
+    pub(crate) has_permits: bool,
     /// How often the front attempts by itself while messages arrive.
     pub(crate) poll: Duration,
     /// The same while none arrive.
@@ -52,6 +54,7 @@ impl Rules {
         Self {
             is_shared,
             has_place,
+            has_permits: false,
             poll: safety_poll,
             poll_without_messages: Duration::from_millis(250),
             overlooked: safety_poll.saturating_mul(2),
@@ -60,6 +63,10 @@ impl Rules {
             yield_after_release: Duration::from_millis(1),
             yield_before_reply: Duration::from_millis(10),
         }
+    }
+
+    pub(crate) const fn with_permits(self, has_permits: bool) -> Self {
+        Self { has_permits, ..self }
     }
 }
 
@@ -448,8 +455,14 @@ impl<O, F: Clone> Machine<O, F> {
         self.answers += 1;
     }
 
-    /// A waiter leaves with the lock, which it has for this lease.
-    pub(crate) fn leaves_with_lock(&mut self, ticket: Ticket, lease: Duration, now: Moment) -> Effects<O> {
+    /// A waiter leaves with the lock, which it has for this lease. `leaves_permits`: the next waiter can be granted permits, too.
+    pub(crate) fn leaves_with_lock(
+        &mut self,
+        ticket: Ticket,
+        lease: Duration,
+        leaves_permits: bool,
+        now: Moment,
+    ) -> Effects<O> {
         let was_attempting = self.remove(ticket) == Some(State::Attempting);
         if self.is_empty() {
             return self.ends();
@@ -463,6 +476,16 @@ impl<O, F: Clone> Machine<O, F> {
             self.calls += 1;
             return Effects::wakes(Wakes::All);
         }
+        if self.rules.has_permits {
+            // The lease of another owner perhaps ends before this one.
+            let earlier = match self.knowledge {
+                Knowledge::Held { until: Some(until) } if until > now => Some(until.since(now)),
+                _ => None,
+            };
+            self.is_held(Some(earlier.map_or(lease, |earlier| earlier.min(lease))), now);
+            self.is_woken |= leaves_permits;
+            return Effects::wakes(Wakes::Front);
+        }
         self.is_held(Some(lease), now);
         // The server granted the lock anew, so it does not have the hold any more that is offered here.
         let dropped = if was_attempting { self.offered.take() } else { None };
@@ -471,7 +494,9 @@ impl<O, F: Clone> Machine<O, F> {
 
     /// A waiter leaves without the lock.
     pub(crate) fn leaves(&mut self, ticket: Ticket) -> Effects<O> {
-        if self.remove(ticket) == Some(State::Attempting) {
+        // Perhaps it wanted more permits than were available, and the next waiter wants fewer.
+        let wanted_more = self.rules.has_permits && self.is_front(ticket);
+        if self.remove(ticket) == Some(State::Attempting) || wanted_more {
             // The wake-up that led to its attempt.
             self.is_woken = true;
         }
@@ -721,7 +746,7 @@ mod tests {
             others.map(|ticket| machine.next(ticket, None, now, |time| time) == Next::Act)
         };
         assert_eq!(acts(&mut machine), [false, false], "they wait for the answer");
-        assert_eq!(machine.leaves_with_lock(first, poll * 10, now).wakes, Wakes::All);
+        assert_eq!(machine.leaves_with_lock(first, poll * 10, false, now).wakes, Wakes::All);
         assert_eq!(acts(&mut machine), [true, true]);
     }
 }

@@ -94,6 +94,8 @@ pub(crate) struct QueueKey {
     pub(crate) is_shared: bool,
     /// A waiter also has a place in a queue on the server, and a heartbeat that tells it when its turn has come.
     pub(crate) has_place: bool,
+    /// Several owners can hold the lock, as long as it has permits.
+    pub(crate) has_permits: bool,
     pub(crate) row: RowOf,
 }
 
@@ -269,7 +271,8 @@ impl Listener for WaitQueues {
 
 impl WaitQueue {
     fn new(key: QueueKey, config: &LockConfig) -> Self {
-        let rules = Rules::new(key.is_shared, key.has_place, config.safety_poll());
+        let rules =
+            Rules::new(key.is_shared, key.has_place, config.safety_poll()).with_permits(key.has_permits);
         let state = Waiting { machine: Machine::new(rules), wakers: BTreeMap::new(), is_watched: false };
         Self { key, state: Mutex::new(state) }
     }

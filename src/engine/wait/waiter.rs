@@ -39,8 +39,8 @@ pub(crate) struct Waiter<'a> {
     queue: Arc<WaitQueue>,
     ticket: Ticket,
     config: &'a LockConfig,
-    /// The lease with which it leaves with the lock.
-    granted: Option<Duration>,
+    /// The lease with which it leaves with the lock, and whether permits of the semaphore are left.
+    granted: Option<(Duration, bool)>,
     /// It can take a hold of another owner.
     can_take_handoff: bool,
     waiting: Waiting<'a>,
@@ -150,9 +150,9 @@ impl<'a> Waiter<'a> {
         self.queue.with(|machine| machine.granted_anew(Some(self.ticket), at))
     }
 
-    /// It was granted the lock, with this lease. Leaves the queue.
-    pub(crate) fn granted(mut self, lease: Duration) {
-        self.granted = Some(lease);
+    /// It was granted the lock, with this lease. Leaves the queue. `leaves_permits`: the next waiter can be granted permits, too.
+    pub(crate) fn granted(mut self, lease: Duration, leaves_permits: bool) {
+        self.granted = Some((lease, leaves_permits));
     }
 
     /// Its attempt failed, and is retried after a pause. Returns for how long attempts have been failing. `may_run_late`: this or
@@ -167,7 +167,9 @@ impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let (ticket, granted) = (self.ticket, self.granted);
         self.wake_ups.queues.leave(&self.queue, ticket, self.wake_ups.messages, |machine| match granted {
-            Some(lease) => machine.leaves_with_lock(ticket, lease, clock::now()),
+            Some((lease, leaves_permits)) => {
+                machine.leaves_with_lock(ticket, lease, leaves_permits, clock::now())
+            }
             None => machine.leaves(ticket),
         });
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, RedisWrite, ServerErrorKind, Value};
+use smallvec::SmallVec;
 
 use crate::base::config::Replication;
 use crate::base::fault::{Fault, FaultKind, Redirect, Sent};
@@ -128,6 +129,10 @@ fn command(name: &str, script: &str, call: &Call) -> Cmd {
             Arg::Owner(..) => {
                 command.write_arg_fmt(arg);
                 &mut command
+            }
+            Arg::Permits(permits) => {
+                let ids: SmallVec<[u8; 16]> = permits.each().flatten().collect();
+                command.arg(&ids[..])
             }
             Arg::Text(text) => command.arg(text.as_bytes()),
         };

@@ -29,10 +29,12 @@ public final class Main {
     private final Map<String, Executor> actors = new HashMap<>();
     private final Verbs verbs;
     private final Loads loads;
+    private final Permits permits;
 
     private Main(RedissonClient client) {
         verbs = new Verbs(client);
         loads = new Loads(client);
+        permits = new Permits(client);
     }
 
     /** The arguments are the settings, as {@code name=value}. */
@@ -72,6 +74,9 @@ public final class Main {
     }
 
     private Object run(String verb, List<String> arguments) throws Exception {
+        if (permits.has(verb)) {
+            return permits.run(verb, arguments);
+        }
         return loads.has(verb) ? loads.run(verb, arguments) : verbs.run(verb, arguments);
     }
 

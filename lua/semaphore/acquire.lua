@@ -1,0 +1,119 @@
+#!lua
+--[[
+  Acquires permits of a semaphore: all that the call names, or none. Removes permits whose leases have ended. The only script that
+  creates a permit.
+
+  KEYS[1]  semaphore  string: how many permits are available
+  KEYS[2]  permits    sorted set: id of a permit -> end of its lease, ms of the server's time or Java's
+
+  ARGV[1]  ids       bytes: the ids of the permits, 16 bytes each, never used before
+  ARGV[2]  total     how many permits the semaphore has, if its key does not exist
+  ARGV[3]  lease_ms  milliseconds, > 0
+  ARGV[4]  slack_ms  milliseconds for which Java's clocks can be ahead of the server's
+  ARGV[5]  channel   where the waiters of this semaphore listen. Not in KEYS: then no key with its name is needed
+
+  With  replies server_time semaphore/available_of semaphore/permit_of semaphore/expired_among semaphore/endless
+
+  Returns
+    list          granted: the number of permits that are still available, and the total. Or TOO_MANY, and the total
+    >= 0          refused: milliseconds until the next lease ends
+    NO_KNOWN_END  refused, and no lease ends: only permits of Java without a lease are in use
+    NOT_A_LOCK    the key holds text that is no number
+    TOO_MANY      the call wants more permits than the total
+  Publishes  the number of available permits on channel, if leases had ended and the number is > 0
+  Repeating  a copy that finds its own permits answers "granted". If it finds only some of them, it acquires the others, or releases
+             all. A copy that runs after the permits were released creates orphans. The sender releases these orphans until no copy
+             can arrive
+]]
+-- So many permits whose leases ended are removed at least, if there are as many.
+local MANY = 100
+
+local semaphore, permits = KEYS[1], KEYS[2]
+local ids, total, lease_ms, slack_ms, channel = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+
+local available = available_of(semaphore)
+if available == false then
+  return NOT_A_LOCK
+end
+local is_new = available == nil
+
+-- Adds permits that came back, and wakes those who wait for them.
+local function add(count)
+  if not is_new then
+    available = redis.call('incrby', semaphore, count)
+    if available > 0 then
+      -- pcall: the permits are available already, so a refused message must not make the script fail.
+      redis.pcall('publish', channel, available)
+    end
+  end
+end
+
+local now_ms, wanted = server_time(), #ids / 16
+local first = redis.call('zrange', permits, '0', '0', 'withscores')
+if expired_among(first, now_ms - slack_ms) == 1 then
+  local oldest = redis.call('zrange', permits, '0', math.max(MANY, wanted), 'withscores')
+  local expired = math.min(expired_among(oldest, now_ms - slack_ms), math.max(MANY, wanted))
+  for i = 1, expired do
+    redis.call('zrem', permits, oldest[2 * i - 1])
+  end
+  first = { oldest[2 * expired + 1], oldest[2 * expired + 2] }
+  add(expired)
+end
+local in_use = redis.call('zcard', permits)
+if is_new then
+  available = total - in_use
+end
+
+local found, missing, ends_ms = {}, {}, now_ms + lease_ms + slack_ms
+for i = 1, wanted do
+  local id = permit_of(ids, i)
+  local before_ms = redis.call('zscore', permits, id)
+  if not before_ms then
+    missing[#missing + 1] = id
+  else
+    found[#found + 1] = id
+    ends_ms = math.max(ends_ms, tonumber(before_ms))
+  end
+end
+local sum = available + in_use
+-- After the total was made smaller, the number is negative, and a copy of a granted call still finds its permits.
+if #missing > math.max(available, 0) then
+  -- Java can have removed some permits of an earlier copy, because its clock is ahead.
+  for _, id in ipairs(found) do
+    redis.call('zrem', permits, id)
+  end
+  if #found > 0 then
+    add(#found)
+  end
+  if wanted > sum then
+    return { TOO_MANY, sum }
+  end
+  local first_ms = first[2] and tonumber(first[2])
+  return first_ms and first_ms < ENDLESS and math.max(first_ms + slack_ms - now_ms, 0) or NO_KNOWN_END
+end
+
+-- Java parses the ends as integers.
+local ends = string.format('%.0f', ends_ms)
+for _, id in ipairs(found) do
+  redis.call('zadd', permits, 'xx', ends, id)
+end
+for _, id in ipairs(missing) do
+  redis.call('zadd', permits, ends, id)
+end
+if #missing > 0 then
+  available = available - #missing
+  if is_new then
+    redis.call('set', semaphore, available)
+  else
+    -- The command that also adds permits: a user who may not run it has acquired nothing once the permits are removed.
+    redis.call('incrby', semaphore, -#missing)
+  end
+  if in_use == 0 then
+    -- Somebody can have given the semaphore an expiry.
+    local left_ms = redis.call('pttl', semaphore)
+    if left_ms > 0 then
+      redis.call('pexpire', permits, left_ms)
+    end
+  end
+end
+return { available, sum }

@@ -1,0 +1,43 @@
+#!lua flags=allow-oom
+--[[
+  Renews the leases of the permits of many holds in one command.
+
+  KEYS[i]     permits   sorted set: id of a permit -> end of its lease; one per hold
+
+  ARGV[1]     lease_ms  milliseconds: each lease becomes at least this long, never shorter than it is; 0: no lease changes
+  ARGV[2i]    ids       bytes: the ids of the hold's permits, 16 bytes each
+  ARGV[2i+1]  slack_ms  milliseconds for which Java's clocks can be ahead of the server's
+
+  With  replies server_time semaphore/permit_of
+
+  Returns
+    list  for each hold:
+      RENEWED
+      LOST  a permit of the hold is not there. The leases of its other permits do not change
+  Publishes  nothing
+  Repeating  changes only the leases. A copy that runs after a permit was released does not create it
+]]
+local lease_ms = tonumber(ARGV[1])
+
+local now_ms, renewed = server_time(), {}
+for i, permits in ipairs(KEYS) do
+  local ids, slack_ms = ARGV[2 * i], tonumber(ARGV[2 * i + 1])
+  local ends_ms, earlier = now_ms + lease_ms + slack_ms, {}
+  renewed[i] = RENEWED
+  for number = 1, #ids / 16 do
+    local id = permit_of(ids, number)
+    -- pcall: if a key was replaced by another type, the other holds must still be renewed.
+    local before_ms = redis.pcall('zscore', permits, id)
+    if type(before_ms) ~= 'string' then
+      renewed[i] = LOST
+    elseif tonumber(before_ms) < ends_ms then
+      earlier[#earlier + 1] = id
+    end
+  end
+  if renewed[i] == RENEWED and lease_ms > 0 then
+    for _, id in ipairs(earlier) do
+      redis.call('zadd', permits, 'xx', string.format('%.0f', ends_ms), id)
+    end
+  end
+end
+return renewed

@@ -1,0 +1,93 @@
+//! Questions about a semaphore, and changes of it as a whole.
+
+use super::run;
+use crate::base::error::{Error, Result};
+use crate::base::fault::Fault;
+use crate::engine::grant::report_release;
+use crate::engine::handle::Handle;
+use crate::engine::lock_ref::LockRef;
+use crate::protocol::{
+    Arg, Call, PermitIds, PermitInUse, PermitsReply, ReleaseReply, Reply, Semaphore, parse_holders,
+};
+
+/// Asks how many permits are available.
+pub(crate) async fn available(handle: &Handle) -> Result<u32> {
+    let lock = opened(handle)?;
+    let call = Semaphore::available(&lock.keys, lock.permits.total(), &lock.engine.config);
+    let PermitsReply::Permits { available, total } = permits(lock, &call).await? else { return Ok(0) };
+    lock.has_total(total);
+    Ok(available)
+}
+
+/// Lists the permits in use.
+pub(crate) async fn holders(handle: &Handle) -> Result<Vec<PermitInUse>> {
+    let lock = opened(handle)?;
+    let mut found: Vec<PermitInUse> = Vec::new();
+    loop {
+        let from = u64::try_from(found.len()).unwrap_or(u64::MAX);
+        let call = Semaphore::holders(&lock.keys, from, &lock.engine.config);
+        let part = parse_holders(&asked(lock, &call).await?).map_err(|fault| lock.error(fault))?;
+        let is_last = Semaphore::is_last_part(part.len() as u64);
+        found.extend(part);
+        if is_last {
+            // A permit that was renewed meanwhile can be in two parts.
+            let mut seen = std::collections::HashSet::new();
+            found.retain(|(id, _)| seen.insert(*id));
+            return Ok(found);
+        }
+    }
+}
+
+/// Releases a permit, whoever has it. False: nobody has it.
+pub(crate) async fn force_release(handle: &Handle, id: [u8; 16]) -> Result<bool> {
+    let lock = opened(handle)?;
+    let ids = Arg::Permits(PermitIds::one(id));
+    let reply = asked(lock, &lock.protocol.release(lock.holder(&ids, 0), 0)).await?;
+    let reply = ReleaseReply::parse(&reply).map_err(|fault| lock.error(fault))?;
+    report_release(reply, lock);
+    Ok(reply != ReleaseReply::Gone)
+}
+
+/// Sets how many permits there are.
+pub(crate) async fn resize(handle: &Handle, total: u32) -> Result<()> {
+    let lock = opened(handle)?;
+    if total == 0 {
+        return Err(Error::InvalidPermits { lock: lock.id(), wanted: 0, total: 0 });
+    }
+    permits(lock, &Semaphore::resize(&lock.keys, total)).await?;
+    lock.permits.set_total(total);
+    Ok(())
+}
+
+/// Deletes the semaphore. False: there was none.
+pub(crate) async fn delete(handle: &Handle) -> Result<bool> {
+    let lock = opened(handle)?;
+    match asked(lock, &Semaphore::delete(&lock.keys, lock.permits.total())).await? {
+        Reply::Int(deleted @ 0..) => Ok(deleted > 0),
+        other => parsed(lock, &other).map(|_| true),
+    }
+}
+
+/// The semaphore of a handle whose client is open.
+fn opened(handle: &Handle) -> Result<&LockRef> {
+    handle.check()?;
+    Ok(&handle.members[0].lock)
+}
+
+async fn asked(lock: &LockRef, call: &Call) -> Result<Reply> {
+    run(&lock.engine, &lock.keys.lock, call).await.map_err(|fault| lock.error(fault))
+}
+
+async fn permits(lock: &LockRef, call: &Call) -> Result<PermitsReply> {
+    parsed(lock, &asked(lock, call).await?)
+}
+
+fn parsed(lock: &LockRef, reply: &Reply) -> Result<PermitsReply> {
+    let parsed = PermitsReply::parse(reply).map_err(|fault: Fault| lock.error(fault))?;
+    match parsed {
+        PermitsReply::NotASemaphore => return Err(lock.not_a_lock()),
+        PermitsReply::Silent => report_release(ReleaseReply::ReleasedInSilence, lock),
+        PermitsReply::Permits { .. } => {}
+    }
+    Ok(parsed)
+}

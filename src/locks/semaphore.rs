@@ -1,0 +1,679 @@
+//! The semaphore: a number of holders at a time.
+
+use std::fmt;
+use std::panic::Location;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::base;
+use super::guard::{HoldWatch, LockGuard, OfHeld};
+use super::info::RemainingLease;
+use crate::base::error::{ConfigError, Error, Lost, Result};
+use crate::base::options::LockOptions;
+use crate::engine::{Engine, Handle, HeldLock, WaitLimit, permits};
+use crate::protocol::PermitIds;
+
+/// A number of permits that all processes share: so many holders at a time. Redisson's `RPermitExpirableSemaphore`.
+///
+/// A semaphore is no owner, so it is shared by `&self` and is cheap to clone, and **each permit is independent of all others**. A task
+/// that has a permit and acquires another one takes two, and can wait for itself if there is only one.
+///
+/// A permit has a lease, as a lock has. The client renews it while the [`Permit`] lives. The permits of a process that died come back
+/// when their leases end. A permit whose lease ended is *lost*, and its holder is told before another holder can get it.
+///
+/// The waiters of one client are served in the order in which they came, also those that want several permits at once. So a call for many
+/// permits is not starved by calls for one, and the calls behind it wait for it. Between clients there is no order.
+///
+/// ```no_run
+/// # async fn call_api() {}
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// let api = locks.semaphore("sem:api", 10); // at most 10 calls at a time, over all processes
+/// let permit = api.acquire().await?;
+/// permit.run(call_api()).await?;
+/// permit.release().await?;
+/// # Ok(()) }
+/// ```
+///
+/// A semaphore is not a member of a [`MultiLock`](crate::MultiLock) or of a [`RedLock`](crate::RedLock):
+///
+/// ```compile_fail,E0277
+/// # fn demo(locks: lockkeeper::LockClient) {
+/// let both = lockkeeper::MultiLock::new([locks.semaphore("sem:api", 10)]);
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "a semaphore does nothing until a permit is acquired"]
+pub struct Semaphore(Arc<Handle>);
+
+impl Semaphore {
+    pub(crate) fn new(engine: &Arc<Engine>, name: &str, total: u32) -> Self {
+        Self(Arc::new(Handle::semaphore(engine, name, total)))
+    }
+
+    /// Sets how permits are held from the next acquire on: the lease, the longest and shortest hold, the group in metrics. Asks no server.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use lockkeeper::LockOptions;
+    /// # fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let minute = LockOptions::builder().fixed(Duration::from_secs(60)).build()?;
+    /// let api = locks.semaphore("sem:api", 10).with(&minute);
+    /// # Ok(()) }
+    /// ```
+    pub fn with(self, options: &LockOptions) -> Self {
+        let mut handle = self.0.for_permits(1);
+        handle.set_options(options);
+        Self(Arc::new(handle))
+    }
+
+    /// Returns the name of the semaphore, as it was given. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(locks: lockkeeper::LockClient) {
+    /// assert_eq!(locks.semaphore("sem:api", 10).name(), "sem:api");
+    /// # }
+    /// ```
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Acquires a permit. If all are in use, waits as long as it takes. Asks the server.
+    ///
+    /// # Errors
+    ///
+    /// - [`InvalidPermits`](crate::Error::InvalidPermits): the semaphore has no permits.
+    /// - [`InvalidName`](crate::Error::InvalidName) or [`WrongKind`](crate::Error::WrongKind): the name or the key cannot be used.
+    /// - [`OutOfMemory`](crate::Error::OutOfMemory) or [`Permission`](crate::Error::Permission): the server refuses, and
+    ///   another try now would not change that.
+    /// - A fault of server or network that lasted for `retry_timeout`.
+    /// - [`Closed`](crate::Error::Closed) or [`RuntimeGone`](crate::Error::RuntimeGone): the client ended before the call or
+    ///   during it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind. If the call acquired the permit, it is released in the background.
+    ///
+    /// ```no_run
+    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
+    /// let permit = api.acquire().await?;
+    /// // … the call …
+    /// permit.release().await?;
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    #[must_use = "await this and bind the permit to a name: a permit that is dropped is released at once"]
+    pub fn acquire(&self) -> impl Future<Output = Result<Permit>> + Send + use<> {
+        self.acquire_many(1)
+    }
+
+    /// Acquires several permits together: all or none. Waits as long as it takes. Asks the server.
+    ///
+    /// # Errors
+    ///
+    /// As for [`acquire`](Self::acquire), and [`InvalidPermits`](crate::Error::InvalidPermits) for no permit or for more than there are.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// ```no_run
+    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
+    /// let batch = api.acquire_many(3).await?; // one guard for three permits
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    #[must_use = "await this and bind the permit to a name: a permit that is dropped is released at once"]
+    pub fn acquire_many(&self, permits: u32) -> impl Future<Output = Result<Permit>> + Send + use<> {
+        let caller = Location::caller();
+        let handle = self.for_permits(permits);
+        async move { base::lock(&mut handle?, caller).await }
+    }
+
+    /// Acquires a permit if one is available now. `None`: all are in use. Asks the server.
+    ///
+    /// The call does not stand in line: it can get a permit before calls of this client that wait for several.
+    ///
+    /// The statement `api.try_acquire().await?;` drops the permit, and so releases it at once. Always bind the permit.
+    ///
+    /// # Errors
+    ///
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// ```no_run
+    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
+    /// let Some(permit) = api.try_acquire().await? else {
+    ///     return Ok(()); // busy
+    /// };
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    #[must_use = "await this and bind the permit to a name: a permit that is dropped is released at once"]
+    pub fn try_acquire(&self) -> impl Future<Output = Result<Option<Permit>>> + Send + use<> {
+        self.try_acquire_many(1)
+    }
+
+    /// Acquires several permits together if so many are available now. `None`: fewer are. Asks the server.
+    ///
+    /// # Errors
+    ///
+    /// As for [`acquire_many`](Self::acquire_many).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// ```no_run
+    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
+    /// let Some(batch) = api.try_acquire_many(3).await? else { return Ok(()) }; // all three or none
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    #[must_use = "await this and bind the permit to a name: a permit that is dropped is released at once"]
+    pub fn try_acquire_many(
+        &self,
+        permits: u32,
+    ) -> impl Future<Output = Result<Option<Permit>>> + Send + use<> {
+        self.try_within(permits, WaitLimit::None, Location::caller())
+    }
+
+    /// Acquires a permit, and waits no longer than `wait`. `None`: no permit came back for it in that time. Asks the server.
+    ///
+    /// If there is no answer, this call takes up to `command_timeout`, even if `wait` is shorter.
+    ///
+    /// # Errors
+    ///
+    /// As for [`acquire`](Self::acquire). At the end of `wait`, the fault of server or network that prevented an answer.
+    /// [`InvalidDuration`](crate::Error::InvalidDuration) for a `wait` that is too long for the clock.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<bool> {
+    /// let permit = api.try_acquire_for(Duration::from_secs(2)).await?;
+    /// # Ok(permit.is_some()) }
+    /// ```
+    #[track_caller]
+    #[must_use = "await this and bind the permit to a name: a permit that is dropped is released at once"]
+    pub fn try_acquire_for(
+        &self,
+        wait: Duration,
+    ) -> impl Future<Output = Result<Option<Permit>>> + Send + use<> {
+        self.try_acquire_many_for(1, wait)
+    }
+
+    /// Acquires several permits together, and waits no longer than `wait`. `None`: there were too few in that time. Asks the server.
+    ///
+    /// # Errors
+    ///
+    /// As for [`acquire_many`](Self::acquire_many) and [`try_acquire_for`](Self::try_acquire_for).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
+    /// let batch = api.try_acquire_many_for(3, Duration::from_secs(2)).await?;
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    #[must_use = "await this and bind the permit to a name: a permit that is dropped is released at once"]
+    pub fn try_acquire_many_for(
+        &self,
+        permits: u32,
+        wait: Duration,
+    ) -> impl Future<Output = Result<Option<Permit>>> + Send + use<> {
+        self.try_within(permits, WaitLimit::For(wait), Location::caller())
+    }
+
+    /// Acquires a permit, runs `work`, and releases the permit. Returns what `work` returns. Asks the server.
+    ///
+    /// `work` is dropped when the permit is lost, as in [`Permit::run`].
+    ///
+    /// # Errors
+    ///
+    /// [`work_was_unprotected`](crate::Error::work_was_unprotected) tells two cases apart, as for [`Lock::run`](crate::Lock::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`, and releases the permit in the background.
+    ///
+    /// ```no_run
+    /// # async fn call() -> String { String::new() }
+    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
+    /// let answer = api.run(call()).await?;
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn run<W: Future>(&self, work: W) -> impl Future<Output = Result<W::Output>> + use<W> {
+        let (handle, caller) = (self.for_permits(1), Location::caller());
+        async move { base::run(base::lock::<LockGuard>(&mut handle?, caller).await?, work).await }
+    }
+
+    /// Returns how many permits are available, with those whose leases have ended. Asks the server.
+    ///
+    /// The answer can be outdated when it arrives. To act on it, use [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Errors
+    ///
+    /// An unusable name or key, or a fault of server or network that lasted for `retry_timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// The call changes nothing, so it can be dropped at any time.
+    ///
+    /// ```no_run
+    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
+    /// println!("{} permits are available", api.available().await?);
+    /// # Ok(()) }
+    /// ```
+    pub fn available(&self) -> impl Future<Output = Result<u32>> + Send {
+        permits::available(&self.0)
+    }
+
+    /// Lists the permits in use, in the order in which their leases end. Asks the server, once for each 500 permits.
+    ///
+    /// # Errors
+    ///
+    /// As for [`available`](Self::available).
+    ///
+    /// # Cancel safety
+    ///
+    /// The call changes nothing, so it can be dropped at any time.
+    ///
+    /// ```no_run
+    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
+    /// for holder in api.holders().await? {
+    ///     println!("{}: {:?} if nobody renews it", holder.id, holder.remaining_lease);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn holders(&self) -> Result<Vec<PermitHolder>> {
+        let found = permits::holders(&self.0).await?.into_iter();
+        let alive = found.filter(|(_, left)| left.is_none_or(|left| !left.is_zero()));
+        Ok(alive
+            .map(|(id, left)| PermitHolder {
+                id: PermitId(id),
+                remaining_lease: left.map_or(RemainingLease::Endless, RemainingLease::For),
+            })
+            .collect())
+    }
+
+    /// Releases a permit, whoever has it, and wakes a waiter. Returns whether the permit was in use. Asks the server.
+    ///
+    /// This is for repairs by hand. The former holder notices at its next renewal or release, and can work on until then.
+    ///
+    /// # Errors
+    ///
+    /// As for [`available`](Self::available).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, it is unknown whether the call releases the permit, now or later. It never releases another permit.
+    ///
+    /// ```no_run
+    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
+    /// let was_in_use = api.force_release("000102030405060708090a0b0c0d0e0f".parse()?).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn force_release(&self, id: PermitId) -> Result<bool> {
+        permits::force_release(&self.0, id.0).await
+    }
+
+    /// Sets how many permits there are. Asks the server.
+    ///
+    /// More permits wake waiters. Fewer take effect as permits come back: nobody loses a permit. This also repairs the number after the
+    /// set of permits was deleted by hand.
+    ///
+    /// This handle and its clones know the number from then on. Other handles report it, once each.
+    ///
+    /// # Errors
+    ///
+    /// As for [`available`](Self::available), and [`InvalidPermits`](crate::Error::InvalidPermits) for zero.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, it is unknown whether the call takes effect, now or later.
+    ///
+    /// ```no_run
+    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
+    /// api.resize(20).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn resize(&self, permits: u32) -> impl Future<Output = Result<()>> + Send {
+        permits::resize(&self.0, permits)
+    }
+
+    /// Deletes the semaphore with all its permits. Returns whether there was one. Asks the server.
+    ///
+    /// Whoever has a permit notices at the next renewal or release, and can work on until then, beside the holders of new permits. The
+    /// number of permits stays on the server after the last release, and this removes it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`available`](Self::available).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, it is unknown whether the call takes effect, now or later.
+    ///
+    /// ```no_run
+    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
+    /// api.delete().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn delete(&self) -> impl Future<Output = Result<bool>> + Send {
+        permits::delete(&self.0)
+    }
+
+    /// Checks whether this user of the server has the right to run every command that the semaphore needs. Asks the server and changes
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Permission`](crate::Error::Permission) names every command and key that the user has no right to use. Otherwise as for
+    /// [`available`](Self::available).
+    ///
+    /// # Cancel safety
+    ///
+    /// The call changes nothing, so it can be dropped at any time.
+    ///
+    /// ```no_run
+    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
+    /// api.check().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn check(&self) -> impl Future<Output = Result<()>> + Send {
+        crate::engine::check_rights(&self.0)
+    }
+
+    fn try_within(
+        &self,
+        permits: u32,
+        limit: WaitLimit,
+        caller: &'static Location<'static>,
+    ) -> impl Future<Output = Result<Option<Permit>>> + Send + use<> {
+        let handle = self.for_permits(permits);
+        async move { base::try_lock(&mut handle?, limit, caller).await }
+    }
+
+    /// The handle of one call. Zero permits are refused.
+    fn for_permits(&self, permits: u32) -> Result<Handle> {
+        let lock = &self.0.members[0].lock;
+        if permits == 0 || lock.permits.total() == 0 {
+            return Err(Error::InvalidPermits { lock: lock.id(), wanted: 0, total: lock.permits.total() });
+        }
+        Ok(self.0.for_permits(permits))
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Semaphore").field(&self.name()).finish()
+    }
+}
+
+/// One permit of a [`Semaphore`], or several that were acquired together.
+///
+/// A permit borrows nothing, so it can be kept, sent and returned. Dropping it releases it in the background, a moment later. What
+/// [`LockGuard`] says of dropping a guard and of losing a lock is true of permits, too.
+///
+/// ```no_run
+/// # async fn call() {}
+/// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
+/// let permit = api.acquire().await?;
+/// permit.run(call()).await?; // stops the call if the permit is lost
+/// permit.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "if unused, the permit is released at once"]
+#[clippy::has_significant_drop]
+pub struct Permit(LockGuard);
+
+impl Permit {
+    /// Returns the name of the semaphore, as it was given. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(permit: &lockkeeper::Permit) {
+    /// println!("a permit of {}", permit.name());
+    /// # }
+    /// ```
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Returns how many permits these are. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
+    /// assert_eq!(api.acquire_many(3).await?.count(), 3);
+    /// # Ok(()) }
+    /// ```
+    pub fn count(&self) -> u32 {
+        self.permits().count
+    }
+
+    /// Returns the id of the permit; of several, that of the first. Java's `release(permitId)` takes it. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
+    /// let permit = api.acquire().await?;
+    /// assert!(api.holders().await?.iter().any(|holder| holder.id == permit.id()));
+    /// # Ok(()) }
+    /// ```
+    pub fn id(&self) -> PermitId {
+        PermitId(PermitIds { count: 1, ..self.permits() }.each().next().unwrap_or_default())
+    }
+
+    /// Returns the ids of all these permits. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
+    /// let batch = api.acquire_many(3).await?;
+    /// assert_eq!(batch.ids().count(), 3);
+    /// # Ok(()) }
+    /// ```
+    pub fn ids(&self) -> impl Iterator<Item = PermitId> + use<> {
+        self.permits().each().map(PermitId)
+    }
+
+    /// Releases the permits, and wakes a waiter. Asks the server.
+    ///
+    /// A release whose answer was lost is sent again, which does no harm.
+    ///
+    /// # Errors
+    ///
+    /// [`NotHeld`](crate::Error::NotHeld): a permit was gone, so the section has been without it since an unknown time. Otherwise a
+    /// fault of server or network that lasted for `retry_timeout`, or a refusal, such as [`Permission`](crate::Error::Permission). The
+    /// release is repeated in the background until it succeeds or the lease has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future also releases the permits, in the background.
+    ///
+    /// ```no_run
+    /// # async fn demo(permit: lockkeeper::Permit) -> lockkeeper::Result<()> {
+    /// permit.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn release(self) -> Result<()> {
+        self.0.unlock().await
+    }
+
+    /// Waits until the permits are lost, see [`LockGuard::lost`]. Asks no server.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future can be dropped and made anew at any time.
+    ///
+    /// ```no_run
+    /// # async fn work() {}
+    /// # async fn demo(permit: lockkeeper::Permit) {
+    /// tokio::select! {
+    ///     () = permit.lost() => eprintln!("stop: another holder may get the permit"),
+    ///     () = work() => {}
+    /// }
+    /// # }
+    /// ```
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.0.lost()
+    }
+
+    /// Returns whether the permits are lost, by this host's clock. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(permit: &lockkeeper::Permit) {
+    /// assert!(!permit.is_lost());
+    /// # }
+    /// ```
+    pub fn is_lost(&self) -> bool {
+        self.0.is_lost()
+    }
+
+    /// Returns how long the permits can be relied on if nothing renews them. Zero: they are lost. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(permit: &lockkeeper::Permit) {
+    /// println!("valid for {:?}, and longer if it is renewed", permit.remaining());
+    /// # }
+    /// ```
+    pub fn remaining(&self) -> Duration {
+        self.0.remaining()
+    }
+
+    /// Returns what tells others of these permits: tasks and threads that the section starts. It does not keep them. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(permit: lockkeeper::Permit) {
+    /// let watch = permit.watch();
+    /// std::thread::spawn(move || while !watch.is_lost() { /* … one more step … */ });
+    /// # }
+    /// ```
+    pub fn watch(&self) -> HoldWatch {
+        self.0.watch()
+    }
+
+    /// Runs `work` while the permits are held, and drops it when they are lost, see [`LockGuard::run`]. Asks no server.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`]: the permits were lost before `work` completed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`. The permits stay.
+    ///
+    /// ```no_run
+    /// # async fn call() {}
+    /// # async fn demo(permit: lockkeeper::Permit) -> lockkeeper::Result<()> {
+    /// permit.run(call()).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn run<T, W>(&self, work: W) -> Result<T, Lost>
+    where
+        W: Future<Output = T>,
+    {
+        self.0.run(work).await
+    }
+
+    /// Makes the lease last at least this long from now. The lease never becomes shorter. Asks the server.
+    ///
+    /// # Errors
+    ///
+    /// As for [`LockGuard::extend`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, it is unknown whether the lease became longer.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn demo(permit: lockkeeper::Permit) -> lockkeeper::Result<()> {
+    /// permit.extend(Duration::from_secs(60)).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn extend(&self, lease: Duration) -> Result<()> {
+        self.0.extend(lease).await
+    }
+
+    /// Leaves the permits in use until their lease ends by itself: nothing renews or releases them any more. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(permit: lockkeeper::Permit) {
+    /// permit.leak();
+    /// # }
+    /// ```
+    pub fn leak(self) {
+        self.0.leak();
+    }
+
+    fn permits(&self) -> PermitIds {
+        self.0.permits().expect("BUG: a permit is of a semaphore")
+    }
+}
+
+impl OfHeld for Permit {
+    fn of(held: HeldLock) -> Self {
+        Self(LockGuard::of(held))
+    }
+}
+
+/// The id of a permit, as the server knows it: 16 bytes. Its text has 32 hexadecimal digits, as the permit ids of Redisson.
+///
+/// ```
+/// # use lockkeeper::PermitId;
+/// let id: PermitId = "000102030405060708090A0B0C0D0E0F".parse()?;
+/// assert_eq!(id.to_string(), "000102030405060708090a0b0c0d0e0f");
+/// # Ok::<(), lockkeeper::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PermitId([u8; 16]);
+
+impl FromStr for PermitId {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let id = u128::from_str_radix(text, 16).ok().filter(|_| is_hex);
+        let invalid = || ConfigError::new("permit", "is no id of a permit: an id has 32 hexadecimal digits");
+        id.map(|id| Self(id.to_be_bytes())).ok_or_else(invalid)
+    }
+}
+
+impl fmt::Display for PermitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for PermitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PermitId({self})")
+    }
+}
+
+/// A permit that is in use, as [`Semaphore::holders`] lists it.
+///
+/// ```no_run
+/// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
+/// println!("{} permits are in use", api.holders().await?.len());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PermitHolder {
+    /// The id of the permit.
+    pub id: PermitId,
+    /// How long the permit stays in use if nobody renews or releases it. Permits of Java can be without an end.
+    pub remaining_lease: RemainingLease,
+}

@@ -1,0 +1,113 @@
+//! The protocol of a semaphore: a number of available permits, and a sorted set of those in use with the ends of their leases.
+//!
+//! A hold is one permit or several, which are acquired and released together. Each permit has an id of its own, as in Redisson.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::smallvec;
+use uuid::Uuid;
+
+use super::keys::{LockKeys, permits, semaphore_channel};
+use super::rights::{self, Right};
+use super::script::{Arg, Batch, Call, PermitIds, Row};
+use super::scripts;
+use super::traits::{HolderRef, IfHeld, LockType, Protocol, Traits, millis};
+use crate::base::config::LockConfig;
+
+/// The protocol of [`Semaphore`](crate::Semaphore).
+#[derive(Debug)]
+pub(crate) struct Semaphore;
+
+/// So many permits are listed with one command.
+const PART: u64 = 500;
+
+/// The sorted set of the permits in use.
+fn in_use(keys: &LockKeys) -> &Arc<str> {
+    &keys.more[0]
+}
+
+fn channel(keys: &LockKeys) -> Arg {
+    Arg::Text(Arc::clone(&keys.channel))
+}
+
+fn slack(config: &LockConfig) -> u64 {
+    millis(config.clock_slack())
+}
+
+impl Protocol for Semaphore {
+    fn traits(&self) -> Traits {
+        Traits { has_permits: true, ..Traits::new(LockType::Semaphore, "a semaphore") }
+    }
+
+    fn keys(&self, lock: Arc<str>) -> LockKeys {
+        LockKeys::new(lock, semaphore_channel, [permits as fn(&str) -> Arc<str>])
+    }
+
+    fn acquire_first(&self, holder: HolderRef<'_>, lease: Duration, _if_held: IfHeld) -> Call {
+        let HolderRef { keys, owner, total, config, .. } = holder;
+        scripts::semaphore_acquire(
+            &keys.lock,
+            in_use(keys),
+            owner,
+            total,
+            millis(lease),
+            slack(config),
+            channel(keys),
+        )
+    }
+
+    /// Never called: each hold has an owner of its own. A repeated acquire changes nothing.
+    fn reenter(&self, holder: HolderRef<'_>, _want: u32, lease: Duration) -> Call {
+        self.acquire_first(holder, lease, IfHeld::Refuse)
+    }
+
+    fn release(&self, holder: HolderRef<'_>, _keep: u32) -> Call {
+        let HolderRef { keys, owner, .. } = holder;
+        scripts::semaphore_release(&keys.lock, in_use(keys), owner, channel(keys))
+    }
+
+    fn renewal(&self) -> &'static Batch {
+        &scripts::SEMAPHORE_RENEW
+    }
+
+    fn renewal_row(&self, holder: HolderRef<'_>, _left: Duration) -> Row {
+        let HolderRef { keys, owner, config, .. } = holder;
+        Row { keys: smallvec![Arc::clone(in_use(keys))], args: smallvec![owner.into(), slack(config).into()] }
+    }
+
+    fn rights(&self, keys: &LockKeys) -> Vec<Right> {
+        rights::semaphore(keys, in_use(keys))
+    }
+
+    fn id(&self, client: Uuid, number: u64, count: u32) -> Arg {
+        Arg::Permits(PermitIds { client: client.as_u64_pair().0, first: number, count })
+    }
+}
+
+impl Semaphore {
+    /// Asks how many permits are available, and how many there are. `total`: if the key does not exist.
+    pub(crate) fn available(keys: &LockKeys, total: u32, config: &LockConfig) -> Call {
+        scripts::semaphore_state(&keys.lock, in_use(keys), total, slack(config))
+    }
+
+    /// Lists the permits in use from a place on: as many as [`is_last_part`](Self::is_last_part) says.
+    pub(crate) fn holders(keys: &LockKeys, from: u64, config: &LockConfig) -> Call {
+        scripts::semaphore_holders(in_use(keys), from, PART, slack(config))
+    }
+
+    /// Whether no part follows a part with so many permits.
+    pub(crate) const fn is_last_part(listed: u64) -> bool {
+        listed < PART
+    }
+
+    /// Sets how many permits there are.
+    pub(crate) fn resize(keys: &LockKeys, total: u32) -> Call {
+        scripts::semaphore_resize(&keys.lock, in_use(keys), total, channel(keys))
+    }
+
+    /// Deletes the semaphore and its permits. `total`: what those who wait can find.
+    pub(crate) fn delete(keys: &LockKeys, total: u32) -> Call {
+        scripts::semaphore_delete(&keys.lock, in_use(keys), total, channel(keys))
+    }
+}

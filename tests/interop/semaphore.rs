@@ -1,0 +1,235 @@
+//! Permits of one semaphore in both languages: Redisson's `RPermitExpirableSemaphore`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use lockkeeper::{Error, LockClient, PermitId, RedissonSettings, Source};
+use lockkeeper_testkit::Cluster;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::java::Actor;
+use crate::support::{MS, SECOND, eventually, fixed, listens, patient, soon, timed};
+use crate::{Java, Stage};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// The actor's kind is of no importance for permits.
+fn actor(java: &Java, name: &str) -> Actor {
+    java.actor(name, "rlock")
+}
+
+async fn end(stage: Stage) {
+    stage.locks.semaphore("a", 1).delete().await.unwrap();
+    stage.end().await;
+}
+
+/// Each side counts the permits of the other, whoever made the semaphore.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_semaphore_refuses_from_either_side() {
+    let stage = Stage::start().await;
+    let java = actor(&stage.java, "one");
+    for java_first in [true, false] {
+        let semaphore = stage.locks.semaphore("a", 2);
+        if java_first {
+            assert!(java.set_permits("a", 2).await.unwrap());
+        } else {
+            drop(semaphore.acquire().await.unwrap());
+            eventually("it is back", || stage.scene.server.run::<u32>(&["GET", "a"]), |&left| left == 2)
+                .await;
+            assert!(!java.set_permits("a", 7).await.unwrap(), "it exists");
+        }
+        let ours = semaphore.acquire().await.unwrap();
+        assert_eq!(java.available_permits("a").await.unwrap(), 1);
+        let theirs = java.acquire_permit("a", LEASE).await.unwrap();
+        assert_eq!((java.available_permits("a").await, semaphore.available().await.unwrap()), (Ok(0), 0));
+        assert_eq!(java.try_permit("a", Duration::ZERO, LEASE).await.unwrap(), None);
+        assert!(semaphore.try_acquire().await.unwrap().is_none());
+        let listed: Vec<String> =
+            semaphore.holders().await.unwrap().iter().map(|holder| holder.id.to_string()).collect();
+        assert!(listed.contains(&theirs) && listed.contains(&ours.id().to_string()), "{listed:?}");
+        // Each side releases a permit of the other, by its id.
+        assert!(java.release_permit("a", &ours.id().to_string()).await.unwrap());
+        assert!(!java.release_permit("a", &ours.id().to_string()).await.unwrap());
+        assert!(matches!(ours.release().await, Err(Error::NotHeld(_))));
+        let theirs: PermitId = theirs.parse().unwrap();
+        assert!(semaphore.force_release(theirs).await.unwrap());
+        assert!(!semaphore.force_release(theirs).await.unwrap());
+        assert_eq!((java.available_permits("a").await, semaphore.available().await.unwrap()), (Ok(2), 2));
+        assert!(semaphore.delete().await.unwrap());
+    }
+    end(stage).await;
+}
+
+/// A message wakes the waiter, or it would sleep on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_wakes_waiters_of_the_other_side() {
+    let stage = Stage::start().await;
+    let java = actor(&stage.java, "one");
+    let semaphore = stage.locks.semaphore("a", 2);
+    for round in 0..10 {
+        let batch = semaphore.acquire_many(2).await.unwrap();
+        let waiting = tokio::spawn({
+            let java = java.clone();
+            async move { java.acquire_permit("a", LEASE).await.unwrap() }
+        });
+        listens(&stage.scene.server).await;
+        sleep(100 * MS).await;
+        if round % 2 == 0 {
+            batch.release().await.unwrap()
+        } else {
+            drop(batch)
+        }
+        let (theirs, waited) = timed(waiting).await;
+        assert!(waited < 5 * SECOND, "{waited:?}");
+        let theirs = theirs.unwrap();
+
+        let other = java.try_permit("a", Duration::ZERO, LEASE).await.unwrap().unwrap();
+        let before = stage.scene.server.scripts();
+        let waiting = tokio::spawn({
+            let semaphore = semaphore.clone();
+            async move { semaphore.acquire().await.unwrap() }
+        });
+        eventually("it asked twice", || stage.scene.server.scripts(), |&scripts| scripts >= before + 2).await;
+        assert!(java.release_permit("a", &theirs).await.unwrap());
+        let (ours, waited) = timed(waiting).await;
+        assert!(waited < 5 * SECOND, "{waited:?}");
+        assert!(java.release_permit("a", &other).await.unwrap());
+        ours.unwrap().release().await.unwrap();
+    }
+    assert_eq!(java.available_permits("a").await, Ok(2));
+    drop(semaphore);
+    end(stage).await;
+}
+
+fn enter(in_use: &AtomicI32) {
+    let now = in_use.fetch_add(1, Ordering::SeqCst) + 1;
+    assert!(now <= 2, "{now} of 2 are in use");
+}
+
+/// Threads of Java and tasks of Rust: never more than the permits, and all of them come back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_sides_together_never_exceed_the_permits() {
+    let stage = Stage::start().await;
+    let in_use = Arc::new(AtomicI32::new(0));
+    assert!(actor(&stage.java, "any").set_permits("a", 2).await.unwrap());
+    let mut working = JoinSet::new();
+    for number in 0..2 {
+        let (java, inside) = (actor(&stage.java, &number.to_string()), Arc::clone(&in_use));
+        working.spawn(async move {
+            for _ in 0..40 {
+                let id = java.acquire_permit("a", LEASE).await.unwrap();
+                enter(&inside);
+                sleep(MS).await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                assert!(java.release_permit("a", &id).await.unwrap());
+            }
+        });
+        let (semaphore, in_use) = (stage.locks.semaphore("a", 2), Arc::clone(&in_use));
+        working.spawn(async move {
+            for _ in 0..40 {
+                let permit = semaphore.acquire().await.unwrap();
+                enter(&in_use);
+                sleep(MS).await;
+                in_use.fetch_sub(1, Ordering::SeqCst);
+                permit.release().await.unwrap();
+            }
+        });
+    }
+    soon(working.join_all()).await;
+    assert_eq!(actor(&stage.java, "any").available_permits("a").await, Ok(2));
+    end(stage).await;
+}
+
+/// The permits of a JVM that was killed come back when their leases end. One without a lease does not, until it is released by force.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_of_a_killed_jvm_come_back_when_their_leases_end() {
+    let mut stage = Stage::start().await;
+    let java = actor(&stage.java, "one");
+    let semaphore = stage.locks.semaphore("a", 2);
+    drop(semaphore.acquire().await.unwrap());
+    let lease = 3 * SECOND;
+    java.acquire_permit("a", lease).await.unwrap();
+    let endless = java.acquire_permit("a", Duration::ZERO).await.unwrap();
+    let killed = std::mem::replace(&mut stage.java, Java::start(&stage.scene).await);
+    killed.kill().await;
+    let (permit, waited) = timed(semaphore.acquire()).await;
+    assert!(waited < lease + 5 * SECOND, "{waited:?}");
+    let permit = permit.unwrap();
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    let holders = semaphore.holders().await.unwrap();
+    let left = holders.iter().find(|holder| holder.id.to_string() == endless).unwrap();
+    assert_eq!(left.remaining_lease.duration(), None);
+    assert!(semaphore.force_release(left.id).await.unwrap());
+    permit.release().await.unwrap();
+    assert_eq!(semaphore.available().await.unwrap(), 2);
+    drop(semaphore);
+    end(stage).await;
+}
+
+/// Java ends leases by its own clock. The permits of a client with a slack of an hour are safe from a clock that is half an hour
+/// ahead; without a slack, it takes them early, and their holder is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_java_clock_that_is_ahead_takes_no_permit_within_the_slack() {
+    let stage = Stage::start().await;
+    let java = actor(&stage.java, "one");
+    let ahead = Duration::from_secs(3_600);
+    for (slack, is_taken) in [(ahead, false), (Duration::ZERO, true)] {
+        let locks =
+            stage.scene.client_with(patient().redisson(RedissonSettings::default().clock_slack(slack))).await;
+        let semaphore = locks.semaphore("a", 1);
+        // The JVM's clock is the server's. A lease that is shorter by half an hour ends as early for Java as one of an hour would for a
+        // clock that is half an hour ahead.
+        let permit = semaphore.clone().with(&fixed(40 * SECOND)).acquire().await.unwrap();
+        let id: String = permit.id().to_string();
+        let shift = "redis.call('zincrby', KEYS[1], -1800000, redis.call('zrange', KEYS[1], 0, 0)[1])";
+        stage.scene.server.run::<()>(&["EVAL", shift, "1", "{a}:timeout"]);
+        let taken = java.try_permit("a", Duration::ZERO, LEASE).await.unwrap();
+        assert_eq!(taken.is_some(), is_taken, "{slack:?}");
+        if let Some(theirs) = taken {
+            assert!(matches!(permit.extend(60 * SECOND).await, Err(Error::Lost(_))), "{id}");
+            assert!(java.release_permit("a", &theirs).await.unwrap());
+        } else {
+            permit.extend(60 * SECOND).await.unwrap();
+            permit.release().await.unwrap();
+        }
+        semaphore.delete().await.unwrap();
+        drop(semaphore);
+        locks.shutdown().await.unwrap();
+    }
+    end(stage).await;
+}
+
+/// In a cluster, messages stay in the slot of the semaphore.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_are_shared_in_a_cluster() {
+    let group = Cluster::start(3, 0);
+    let java = Java::at(&group.urls().join(","), &[]).await;
+    let config = patient().safety_poll(3_600 * SECOND).build().unwrap();
+    let locks = LockClient::connect_with(Source::cluster(group.urls()), config).await.unwrap();
+    let actor = actor(&java, "one");
+    for name in ["a", "b", "{tag}:c"] {
+        let semaphore = locks.semaphore(name, 1);
+        let ours = semaphore.acquire().await.unwrap();
+        assert_eq!(actor.try_permit(name, Duration::ZERO, LEASE).await.unwrap(), None);
+        let waiting = tokio::spawn({
+            let (actor, name) = (actor.clone(), name.to_owned());
+            async move { actor.acquire_permit(&name, LEASE).await.unwrap() }
+        });
+        sleep(SECOND).await; // it subscribes
+        ours.release().await.unwrap();
+        let theirs = soon(waiting).await.unwrap();
+        let next = tokio::spawn({
+            let semaphore = semaphore.clone();
+            async move { semaphore.acquire().await.unwrap() }
+        });
+        sleep(300 * MS).await;
+        assert!(actor.release_permit(name, &theirs).await.unwrap());
+        let (next, waited) = timed(next).await;
+        assert!(waited < 5 * SECOND, "{waited:?}");
+        next.unwrap().release().await.unwrap();
+        semaphore.delete().await.unwrap();
+    }
+    drop((java, locks));
+}

@@ -1,0 +1,173 @@
+//! How permits end: by force, with the data of the server, with their process, and at a shutdown.
+
+use lockkeeper::{Error, RedissonSettings};
+use tokio::time::sleep;
+
+use super::{end, is_whole};
+use crate::support::{
+    Child, LIMIT, MS, SECOND, Scene, child, connect, eventually, listens, patient, soon, throughout, timed,
+};
+
+/// Watchdog lease of the holder that is killed.
+const LEASE: std::time::Duration = std::time::Duration::from_secs(2);
+
+#[tokio::test]
+async fn a_permit_that_is_released_by_force_is_told_to_its_holder() {
+    let scene = Scene::start();
+    let (locks, beside) =
+        (scene.client_with(patient().safety_poll(3_600 * SECOND)).await, scene.client().await);
+    let semaphore = locks.semaphore("a", 2);
+    let (batch, other) = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
+    let waiting = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await.unwrap() }
+    });
+    listens(&scene.server).await;
+    assert!(beside.semaphore("a", 2).force_release(batch.id()).await.unwrap());
+    let next = soon(waiting).await.unwrap();
+    assert!(!beside.semaphore("a", 2).force_release(batch.id()).await.unwrap(), "it is gone");
+    assert!(matches!(batch.extend(30 * SECOND).await, Err(Error::Lost(_))));
+    assert!(batch.is_lost() && !other.is_lost() && !next.is_lost());
+    assert!(matches!(batch.release().await, Err(Error::NotHeld(_))));
+    assert_eq!(semaphore.available().await.unwrap(), 0, "a release of a permit that is gone adds none");
+    drop((other, next));
+    is_whole(&scene, &semaphore, 2).await;
+    drop(semaphore);
+    end(scene, [locks, beside]).await;
+}
+
+/// One permit of a batch is gone, so all are lost. The others come back.
+#[tokio::test]
+async fn a_batch_of_which_a_permit_is_gone_is_lost_and_gives_the_others_back() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let semaphore = locks.semaphore("a", 3);
+    for tells in [true, false] {
+        let batch = semaphore.acquire_many(3).await.unwrap();
+        let ids: Vec<_> = batch.ids().collect();
+        assert!(semaphore.force_release(ids[1]).await.unwrap());
+        if tells {
+            assert!(matches!(batch.extend(60 * SECOND).await, Err(Error::Lost(_))));
+        }
+        assert!(matches!(batch.release().await, Err(Error::NotHeld(_))));
+        is_whole(&scene, &semaphore, 3).await;
+    }
+    drop(semaphore);
+    end(scene, [locks]).await;
+}
+
+/// The data is lost, or deleted by hand: permits are told at their next renewal, and the number is repaired.
+#[tokio::test]
+async fn deleted_keys_are_told_at_the_next_renewal() {
+    let scene = Scene::start();
+    let locks = scene.client_with(patient().watchdog_lease(SECOND)).await;
+    let semaphore = locks.semaphore("a", 2);
+    let permit = semaphore.acquire().await.unwrap();
+    scene.server.run::<()>(&["DEL", "a", "{a}:timeout"]);
+    soon(permit.lost()).await;
+    assert!(matches!(permit.release().await, Err(Error::NotHeld(_))));
+    assert_eq!(semaphore.available().await.unwrap(), 2, "a new semaphore has the number of the program");
+
+    // Of the set alone: its permits never come back, so the total is too small until it is set anew.
+    let permit = semaphore.acquire().await.unwrap();
+    scene.server.run::<()>(&["DEL", "{a}:timeout"]);
+    soon(permit.lost()).await;
+    assert!(permit.release().await.is_err());
+    let one = semaphore.try_acquire().await.unwrap().expect("one of one");
+    assert!(matches!(soon(semaphore.acquire_many(2)).await, Err(Error::InvalidPermits { total: 1, .. })));
+    semaphore.resize(2).await.unwrap();
+    one.release().await.unwrap();
+    is_whole(&scene, &semaphore, 2).await;
+
+    // Of the number alone: permits in use count.
+    let permit = semaphore.acquire().await.unwrap();
+    scene.server.run::<()>(&["DEL", "a"]);
+    let second = semaphore.try_acquire().await.unwrap().expect("one of two is in use");
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    scene.server.run::<()>(&["DEL", "a"]);
+    permit.release().await.unwrap();
+    second.release().await.unwrap();
+    is_whole(&scene, &semaphore, 2).await;
+    drop(semaphore);
+    end(scene, [locks]).await;
+}
+
+/// The second process. In a normal test run it does nothing.
+#[tokio::test]
+async fn child() {
+    let Some((_, url)) = child::role() else { return };
+    let locks = connect(
+        url,
+        patient().watchdog_lease(LEASE).redisson(RedissonSettings::default().clock_slack(100 * MS)),
+    )
+    .await;
+    let semaphore = locks.semaphore("a", 3);
+    let _held = (semaphore.acquire().await.unwrap(), semaphore.acquire_many(2).await.unwrap());
+    println!("held");
+    std::future::pending::<()>().await;
+}
+
+/// curator#1112. The permits of a process that died come back when their leases end, without a message and long before a poll.
+#[tokio::test]
+async fn the_permits_of_a_killed_process_come_back_after_their_lease() {
+    let scene = Scene::start();
+    let locks = scene
+        .client_with(
+            patient().safety_poll(3_600 * SECOND).redisson(RedissonSettings::default().clock_slack(100 * MS)),
+        )
+        .await;
+    let semaphore = locks.semaphore("a", 3);
+    let mut process = Child::start("semaphore::endings::child", "hold", &scene.server.url());
+    process.read_until("held");
+    throughout(LEASE + SECOND, async || {
+        assert!(semaphore.try_acquire().await.unwrap().is_none(), "its permits are renewed while it lives");
+    })
+    .await;
+    process.kill();
+    let (all, waited) = timed(semaphore.acquire_many(3)).await;
+    assert!(waited < LEASE + LIMIT / 2, "{waited:?}");
+    all.unwrap().release().await.unwrap();
+    is_whole(&scene, &semaphore, 3).await;
+    drop(process);
+    drop(semaphore);
+    end(scene, [locks]).await;
+}
+
+#[tokio::test]
+async fn a_shutdown_releases_what_was_dropped_and_ends_those_who_wait() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client().await, scene.client().await);
+    let semaphore = locks.semaphore("a", 3);
+    let (kept, batch) = (semaphore.acquire().await.unwrap(), semaphore.acquire_many(2).await.unwrap());
+    let waiting = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire_many(3).await.map(drop) }
+    });
+    listens(&scene.server).await;
+    drop(batch);
+    soon(locks.shutdown()).await.unwrap();
+    assert!(matches!(soon(waiting).await.unwrap(), Err(Error::Closed)));
+    assert_eq!(beside.semaphore("a", 3).available().await.unwrap(), 2, "what was dropped is released");
+    assert!(!kept.is_lost(), "its section is still at work");
+    assert!(matches!(semaphore.acquire().await, Err(Error::Closed)));
+    kept.release().await.unwrap();
+    is_whole(&scene, &beside.semaphore("a", 3), 3).await;
+    drop((semaphore, locks));
+    end(scene, [beside]).await;
+}
+
+/// The number of available permits stays after the last release, and nothing else.
+#[tokio::test]
+async fn only_the_number_stays_after_the_last_release() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let semaphore = locks.semaphore("a", 2);
+    semaphore.acquire_many(2).await.unwrap().release().await.unwrap();
+    eventually("the set is gone", || scene.server.keys(), |keys| keys == &["a"]).await;
+    sleep(10 * MS).await;
+    assert!(scene.server.channels().is_empty());
+    assert!(semaphore.delete().await.unwrap() && !semaphore.delete().await.unwrap());
+    assert!(scene.server.keys().is_empty());
+    drop(semaphore);
+    end(scene, [locks]).await;
+}

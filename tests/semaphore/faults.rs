@@ -1,0 +1,105 @@
+//! Faults of the connection: a lost reply, a copy that runs late, a cut. curator#855: a semaphore that stopped granting under network
+//! stress. redisson#6302 and #3573 are about replies and leases of permits.
+
+use lockkeeper::LockConfig;
+use tokio::time::sleep;
+
+use super::{end, is_whole};
+use crate::support::late::{deliver, stuck};
+use crate::support::{MS, SECOND, Scene, calls_of, connect, patient, soon};
+
+#[tokio::test]
+async fn a_command_whose_reply_is_lost_counts_once() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let config = LockConfig::builder().command_timeout(500 * MS).connections(1);
+    let (locks, beside) = (connect(proxy.url(), config).await, scene.client().await);
+    let other = beside.semaphore("a", 3);
+    for then_cut in [true, false] {
+        for wanted in [1, 2] {
+            let semaphore = locks.semaphore("a", 3);
+            let swallow = |file| {
+                proxy.swallow(0, then_cut, calls_of(file));
+                proxy.swallowed()
+            };
+            let before = swallow("semaphore/acquire.lua");
+            let permit = soon(semaphore.acquire_many(wanted)).await.unwrap();
+            assert_eq!((proxy.swallowed(), other.available().await.unwrap()), (before + 1, 3 - wanted));
+            let before = swallow("semaphore/renew.lua");
+            soon(permit.extend(60 * SECOND)).await.unwrap();
+            assert_eq!(proxy.swallowed(), before + 1);
+            assert!(permit.remaining() > 50 * SECOND);
+            let before = swallow("semaphore/release.lua");
+            soon(permit.release()).await.expect("the lost reply was that of this release");
+            assert_eq!((proxy.swallowed(), other.available().await.unwrap()), (before + 1, 3));
+        }
+    }
+    locks.shutdown().await.unwrap();
+    is_whole(&scene, &other, 3).await;
+    drop((other, proxy, locks));
+    end(scene, [beside]).await;
+}
+
+/// A copy of a first acquire runs after its permit was released: it leaves an orphan for seconds, and not for a lease.
+#[tokio::test]
+async fn a_late_acquire_leaves_an_orphan_for_seconds_not_for_a_lease() {
+    let scene = Scene::start();
+    crate::support::late::log_all_commands(&scene.server);
+    let proxy = scene.proxy().await;
+    let config = LockConfig::builder().command_timeout(500 * MS).connections(1);
+    let (locks, beside) = (connect(proxy.url(), config).await, scene.client().await);
+    let semaphore = locks.semaphore("a", 2);
+    stuck(&proxy);
+    let permit = soon(semaphore.acquire_many(2)).await.unwrap();
+    soon(permit.release()).await.unwrap();
+    deliver(&scene.server, &proxy, "semaphore/acquire.lua", 1).await;
+    soon(beside.semaphore("a", 2).acquire_many(2)).await.unwrap().release().await.unwrap();
+    locks.shutdown().await.unwrap();
+    is_whole(&scene, &beside.semaphore("a", 2), 2).await;
+    drop((semaphore, proxy, locks));
+    end(scene, [beside]).await;
+}
+
+/// curator#855 and curator#835: connections are cut all the time while permits are acquired and released. Afterwards, none is missing.
+#[tokio::test]
+async fn no_permit_is_missing_after_many_cuts() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let config = || patient().command_timeout(500 * MS).retry_timeout(20 * SECOND);
+    let locks = connect(proxy.url(), config()).await;
+    let semaphore = locks.semaphore("a", 3);
+    let mut tasks = Vec::new();
+    for number in 0..6_u32 {
+        let semaphore = semaphore.clone();
+        tasks.push(tokio::spawn(async move {
+            for round in 0..30 {
+                let wanted = 1 + (number + round) % 2;
+                let permit = semaphore.acquire_many(wanted).await.unwrap();
+                sleep(MS).await;
+                // A cut can cost a permit its renewal, but never another one.
+                if round % 2 == 0 { drop(permit) } else { permit.release().await.unwrap() }
+            }
+        }));
+    }
+    let all = async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+    };
+    let cuts = async {
+        loop {
+            sleep(30 * MS).await;
+            proxy.cut();
+        }
+    };
+    tokio::select! {
+        () = all => {}
+        () = cuts => {}
+        () = sleep(60 * SECOND) => panic!("the tasks did not end"),
+    }
+    let beside = scene.client().await;
+    locks.shutdown().await.unwrap();
+    is_whole(&scene, &beside.semaphore("a", 3), 3).await;
+    drop((semaphore, proxy, locks));
+    end(scene, [beside]).await;
+}

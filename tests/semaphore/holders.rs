@@ -1,0 +1,217 @@
+//! Who holds permits, and how many.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use futures_util::future::join_all;
+use lockkeeper::{Error, PermitId, RemainingLease};
+use tokio::task::{JoinSet, yield_now};
+
+use super::{end, is_whole};
+use crate::support::events::Events;
+use crate::support::{SECOND, Scene, soon};
+
+/// Guarantee 1, for two clients whose tasks want one permit or several.
+#[tokio::test]
+async fn never_more_hold_permits_than_there_are() {
+    let scene = Scene::start();
+    let clients = [scene.client().await, scene.client().await];
+    let (in_use, sections) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let mut tasks = JoinSet::new();
+    for number in 0..16 {
+        let semaphore = clients[number % 2].semaphore("a", 3);
+        let (in_use, sections) = (Arc::clone(&in_use), Arc::clone(&sections));
+        tasks.spawn(async move {
+            for round in 0..20 {
+                let wanted = if (number + round) % 5 == 0 { 2 } else { 1 };
+                let permit = semaphore.acquire_many(wanted).await.unwrap();
+                assert_eq!(permit.count(), wanted);
+                let now = in_use.fetch_add(wanted, Ordering::SeqCst) + wanted;
+                assert!(now <= 3, "{now} of 3 permits are in use");
+                yield_now().await;
+                in_use.fetch_sub(wanted, Ordering::SeqCst);
+                if round % 2 == 0 {
+                    permit.release().await.unwrap()
+                } else {
+                    drop(permit)
+                }
+                sections.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+    }
+    while let Some(done) = soon(tasks.join_next()).await {
+        done.unwrap();
+    }
+    assert_eq!(sections.load(Ordering::SeqCst), 16 * 20);
+    is_whole(&scene, &clients[0].semaphore("a", 3), 3).await;
+    end(scene, clients).await;
+}
+
+/// Each permit is an owner of its own: a task that has one and acquires another has two.
+#[tokio::test]
+async fn each_permit_is_independent_of_the_others() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let semaphore = locks.semaphore("a", 3);
+    let permits = [semaphore.acquire().await.unwrap(), semaphore.clone().acquire().await.unwrap()];
+    assert_eq!(semaphore.available().await.unwrap(), 1);
+    assert_ne!(permits[0].id(), permits[1].id());
+    let batch = semaphore.try_acquire_many(2).await.unwrap();
+    assert!(batch.is_none(), "only one is available, and a batch is all or none");
+    assert_eq!(semaphore.available().await.unwrap(), 1, "a refused batch leaves nothing");
+    let [one, two] = permits;
+    one.release().await.unwrap();
+    assert!(!two.is_lost() && two.remaining() > 20 * SECOND);
+    let batch = semaphore.try_acquire_many(2).await.unwrap().expect("two are available");
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    let mut held: Vec<PermitId> = batch.ids().chain(two.ids()).collect();
+    let holders = semaphore.holders().await.unwrap();
+    let mut listed: Vec<PermitId> = holders.iter().map(|holder| holder.id).collect();
+    held.sort();
+    listed.sort();
+    assert_eq!(listed, held);
+    for holder in holders {
+        let RemainingLease::For(left) = holder.remaining_lease else { panic!("{holder:?} has no end") };
+        assert!(left > 20 * SECOND && left <= 32 * SECOND, "{left:?}");
+    }
+    drop((batch, two));
+    is_whole(&scene, &semaphore, 3).await;
+    drop(semaphore);
+    end(scene, [locks]).await;
+}
+
+/// The server has many permits: all are listed, part by part.
+#[tokio::test]
+async fn all_holders_of_a_large_semaphore_are_listed() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let semaphore = locks.semaphore("a", 2_000);
+    let batches = join_all((0..4).map(|_| semaphore.acquire_many(300))).await;
+    let batches: Vec<_> = batches.into_iter().map(Result::unwrap).collect();
+    assert_eq!(semaphore.holders().await.unwrap().len(), 1_200);
+    assert_eq!(semaphore.available().await.unwrap(), 800);
+    for batch in batches {
+        batch.release().await.unwrap();
+    }
+    is_whole(&scene, &semaphore, 2_000).await;
+    drop(semaphore);
+    end(scene, [locks]).await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_acquired_is_a_typed_error() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let semaphore = locks.semaphore("a", 2);
+    for found in [semaphore.acquire_many(0).await, locks.semaphore("a", 0).acquire().await] {
+        assert!(matches!(found, Err(Error::InvalidPermits { wanted: 0, .. })), "{found:?}");
+    }
+    for found in [soon(semaphore.acquire_many(3)).await.map(Some), semaphore.try_acquire_many(3).await] {
+        let Err(Error::InvalidPermits { lock, wanted: 3, total: 2, .. }) = found else { panic!("{found:?}") };
+        assert_eq!(lock.name, "a");
+    }
+    assert!(matches!(semaphore.resize(0).await, Err(Error::InvalidPermits { .. })));
+    assert!("not an id".parse::<PermitId>().is_err() && "0".repeat(31).parse::<PermitId>().is_err());
+    assert!(!semaphore.force_release("0".repeat(32).parse().unwrap()).await.unwrap());
+
+    // Keys of other types are never changed.
+    for command in [
+        &["HSET", "b", "field", "1"] as &[&str],
+        &["SET", "b", "text"],
+        &["SET", "b", "1.5"],
+        &["RPUSH", "b", "1"],
+        &["ZADD", "b", "1", "member"],
+        &["SET", "{b}:timeout", "5"],
+        &["HSET", "{b}:timeout", "field", "1"],
+    ] {
+        scene.server.run::<()>(command);
+        let other = locks.semaphore("b", 2);
+        let wrong = |found: &Result<u32, Error>| matches!(found, Err(Error::WrongKind { .. }));
+        for found in [
+            other.try_acquire().await.map(|_| 0),
+            soon(other.acquire()).await.map(|_| 0),
+            other.available().await,
+            other.resize(5).await.map(|()| 0),
+            other.delete().await.map(|_| 0),
+        ] {
+            assert!(wrong(&found), "{command:?}: {found:?}");
+        }
+        assert_eq!(scene.server.run::<u32>(&["EXISTS", command[1]]), 1);
+        scene.server.run::<()>(&["DEL", "b", "{b}:timeout"]);
+    }
+    // A lock on a key that is a semaphore.
+    drop(semaphore.acquire().await.unwrap());
+    assert!(matches!(locks.rlock("a").try_lock().await, Err(Error::WrongKind { .. })));
+    is_whole(&scene, &semaphore, 2).await;
+    drop(semaphore);
+    end(scene, [locks]).await;
+}
+
+/// The number of the server counts, and one event says that the program has another one.
+#[tokio::test]
+async fn another_total_on_the_server_counts_and_is_reported_once() {
+    let (scene, events) = (Scene::start(), Events::default());
+    let locks = scene.client().await;
+    drop(locks.semaphore("a", 2).acquire().await.unwrap());
+    let _collected = events.collect();
+    let semaphore = locks.semaphore("a", 5);
+    for _ in 0..3 {
+        let two = semaphore.acquire_many(2).await.unwrap();
+        assert!(semaphore.try_acquire().await.unwrap().is_none(), "there are two, not five");
+        two.release().await.unwrap();
+    }
+    let text = events.text();
+    assert_eq!(text.matches("another number of permits").count(), 1, "{text}");
+    assert!(text.contains("wanted=5") && text.contains("found=2"), "{text}");
+    semaphore.resize(5).await.unwrap();
+    semaphore.acquire_many(5).await.unwrap().release().await.unwrap();
+    assert_eq!(events.text().matches("another number of permits").count(), 1);
+    drop(semaphore);
+    end(scene, [locks]).await;
+}
+
+/// A smaller total takes effect as permits come back. A larger one is there at once.
+#[tokio::test]
+async fn a_new_total_takes_no_permit_away() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let semaphore = locks.semaphore("a", 4);
+    let mut permits = Vec::new();
+    for _ in 0..4 {
+        permits.push(semaphore.acquire().await.unwrap());
+    }
+    semaphore.resize(2).await.unwrap();
+    assert_eq!(semaphore.available().await.unwrap(), 0);
+    for _ in 0..2 {
+        permits.pop().unwrap().release().await.unwrap();
+        assert!(semaphore.try_acquire().await.unwrap().is_none(), "two of two are in use");
+    }
+    assert!(permits.iter().all(|permit| !permit.is_lost()));
+    permits.pop().unwrap().release().await.unwrap();
+    let next = semaphore.try_acquire().await.unwrap().expect("one of two is available");
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    semaphore.resize(3).await.unwrap();
+    let more = semaphore.try_acquire().await.unwrap().expect("one of three is available");
+    drop((next, more, permits));
+    is_whole(&scene, &semaphore, 3).await;
+    drop(semaphore);
+    end(scene, [locks]).await;
+}
+
+/// One round trip to acquire, and one to release.
+#[tokio::test]
+async fn a_free_permit_costs_one_script_and_its_release_another() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let semaphore = locks.semaphore("a", 2);
+    semaphore.acquire().await.unwrap().release().await.unwrap();
+    let before = scene.server.scripts();
+    let permit = semaphore.acquire().await.unwrap();
+    assert_eq!(scene.server.scripts(), before + 1);
+    permit.release().await.unwrap();
+    assert_eq!(scene.server.scripts(), before + 2);
+    semaphore.acquire_many(2).await.unwrap().release().await.unwrap();
+    assert_eq!(scene.server.scripts(), before + 4);
+    drop(semaphore);
+    end(scene, [locks]).await;
+}

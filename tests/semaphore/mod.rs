@@ -1,0 +1,31 @@
+//! Semaphores: never more holders than permits, nothing left after a drop, permits of the dead come back, and no waiter is left while
+//! permits are free. The guarantees of locks, for permits.
+
+mod cancellation;
+mod endings;
+mod faults;
+mod holders;
+mod model;
+mod options;
+mod waiting;
+
+use lockkeeper::{LockClient, Semaphore};
+
+use crate::support::{Scene, eventually};
+
+/// What stays after the last release: the number of available permits.
+async fn is_whole(scene: &Scene, semaphore: &Semaphore, total: u32) {
+    let number = || scene.server.run::<Option<u32>>(&["GET", semaphore.name()]);
+    eventually("all permits are available", number, |number| number.is_none_or(|number| number == total))
+        .await;
+    assert_eq!(semaphore.available().await.unwrap(), total);
+    assert!(semaphore.holders().await.unwrap().is_empty());
+}
+
+/// Removes what stays, and checks that nothing else does.
+async fn end(scene: Scene, clients: impl IntoIterator<Item = LockClient>) {
+    let clients: Vec<_> = clients.into_iter().collect();
+    clients[0].semaphore("a", 1).delete().await.unwrap();
+    drop(clients);
+    scene.end().await;
+}
