@@ -1,7 +1,7 @@
 //! How does a job run on one replica only, once for each tick of a schedule?
 //!
 //! Each replica has the same schedule, and a clock that differs from the others. At each tick, every replica tries to lock. The
-//! first one does the job, and the others find the lock held. `hold_at_least` keeps the lock held after the job has ended.
+//! first one does the job, and the others find the lock held. `min_hold` keeps the lock held after the job has ended.
 //! Without that line, a replica whose clock is late finds the lock free and does the job again: the check at the end fails.
 //!
 //! The minimum hold time has to be longer than the clocks differ, and shorter than the pause between two ticks. A replica that comes
@@ -71,14 +71,18 @@ async fn replicate(url: &str, replica: u64, schedule: Schedule, redis: &mut Redi
         if now_ms()? > at + pause * TOO_LATE / 100 {
             continue;
         }
-        if let Some(guard) = lock.try_lock().await? {
-            let () = redis.rpush(RUNS, &[tick, replica]).await?;
-            sleep(WORK).await; // the job
-            guard.unlock().await?;
+        if let Some(done) = lock.try_run(job(tick, replica, redis)).await? {
+            done?;
         }
     }
     // Waits for the end of the minimum hold time.
     locks.shutdown().await?;
+    Ok(())
+}
+
+async fn job(tick: u64, replica: u64, redis: &mut Redis) -> Result<()> {
+    let () = redis.rpush(RUNS, &[tick, replica]).await?;
+    sleep(WORK).await;
     Ok(())
 }
 

@@ -58,9 +58,7 @@ async fn main() -> Result<()> {
 async fn work(worker: usize, mut lock: FairLock, redis: &mut Redis) -> Result<()> {
     loop {
         let () = redis.rpush(QUEUED, worker).await?;
-        let guard = lock.lock().await?;
-        let job = claim(worker, redis).await?;
-        guard.unlock().await?;
+        let job = lock.run(claim(worker, redis)).await??;
         if job > JOBS {
             return Ok(());
         }

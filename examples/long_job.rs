@@ -1,7 +1,7 @@
 //! How does a job of unknown length keep its lock, and what happens when the lock is lost?
 //!
-//! The watchdog renews the lock while the guard exists. So the lease can be short and the job long. `guard.run` stops
-//! the job when the lock is lost. Observe that the first job takes longer than two leases. Observe that the second job
+//! The watchdog renews the lock while the guard exists. So the lease can be short and the job long. `lock.run` acquires the
+//! lock, runs the job and releases the lock. Like `guard.run`, it stops the job when the lock is lost. Observe that the first job takes longer than two leases. Observe that the second job
 //! stops soon after somebody removes the lock: at the next renewal, at most a third of the lease later.
 //!
 //! ```text
@@ -27,10 +27,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut lock = locks.rlock(LOCK);
 
     println!("a job of 4 s, with a lease of {LEASE:?}");
-    let guard = lock.lock().await?;
-    let steps = guard.run(job(8)).await?;
+    let steps = lock.run(job(8)).await?;
     println!("  the job is done, {steps} steps");
-    guard.unlock().await?;
 
     println!("the same job, and somebody removes the lock in the middle");
     let guard = lock.lock().await?;

@@ -70,14 +70,10 @@ async fn read_for_a_while(mut lock: Lock, redis: &mut Redis) -> Result<()> {
     let (mut reads, mut mixed) = (0, 0);
     let start = Instant::now();
     while start.elapsed() < READING {
-        let guard = match &mut lock {
-            Some(lock) => Some(lock.read().lock().await?),
-            None => None,
+        let versions = match &mut lock {
+            Some(lock) => lock.read().run(read(redis)).await??,
+            None => read(redis).await?,
         };
-        let versions = read(redis).await?;
-        if let Some(guard) = guard {
-            guard.unlock().await?;
-        }
         reads += 1;
         mixed += usize::from(versions.iter().any(|version| *version != versions[0]));
     }

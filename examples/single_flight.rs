@@ -59,18 +59,19 @@ async fn token(locks: &LockClient, redis: &mut Redis, patience: Duration) -> Res
     if let Some(token) = redis.get(TOKEN).await? {
         return Ok(Token::Cached(token));
     }
-    let guard = match locks.rlock(LOCK).try_lock_for(patience).await {
-        Ok(Some(guard)) => guard,
-        Ok(None) => return Ok(Token::Busy),
-        Err(error) => return Ok(Token::Unavailable(error)),
-    };
-    // Perhaps another caller refreshed it while this one waited.
-    let token = match redis.get(TOKEN).await? {
+    match locks.rlock(LOCK).try_run_for(patience, refresh_unless_cached(redis)).await {
+        Ok(Some(token)) => token,
+        Ok(None) => Ok(Token::Busy),
+        Err(error) => Ok(Token::Unavailable(error)),
+    }
+}
+
+/// The section. Looks again: perhaps another caller refreshed the token while this one waited.
+async fn refresh_unless_cached(redis: &mut Redis) -> Result<Token> {
+    Ok(match redis.get(TOKEN).await? {
         Some(token) => Token::Cached(token),
-        None => Token::Refreshed(guard.run(refresh(redis)).await??),
-    };
-    guard.unlock().await?;
-    Ok(token)
+        None => Token::Refreshed(refresh(redis).await?),
+    })
 }
 
 /// Asks the provider for a new token, and keeps it for the others.

@@ -92,6 +92,12 @@ pub(crate) struct Run {
     /// The type of the lock
     #[arg(long, value_enum, default_value_t = Kind::Rlock)]
     pub(crate) kind: Kind,
+    /// Runs at most so many commands at a time: the name is that of a semaphore
+    ///
+    /// Runs at most so many commands at a time, over all machines, instead of one: the name is that of a semaphore. The number counts if the
+    /// semaphore does not exist yet
+    #[arg(long, value_name = "N", conflicts_with = "kind", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) permits: Option<u32>,
     /// Runs nothing if the lock is busy
     #[arg(long = "try", conflicts_with = "wait")]
     pub(crate) only_try: bool,

@@ -78,7 +78,10 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let is_usage = matches!(error, Error::InvalidName { .. } | Error::WrongKind { .. });
+        let is_usage = matches!(
+            error,
+            Error::InvalidName { .. } | Error::InvalidPermits { .. } | Error::WrongKind { .. }
+        );
         match error {
             Error::InvalidDuration { .. } | Error::Config(_) => Self::usage(as_options(error.to_string())),
             _ if is_usage => Self::usage(error),

@@ -67,7 +67,7 @@ impl LockClient {
     ///   something that the scripts need.
     /// - [`Authentication`](crate::Error::Authentication) or [`Permission`](crate::Error::Permission): the server refuses the
     ///   credentials, or does not allow this user to run scripts.
-    /// - A fault of server or network.
+    /// - Another [fault of server or network](crate::Error#faults-of-server-and-network), after `start_timeout`.
     ///
     /// # Cancel safety
     ///
@@ -164,7 +164,8 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// An unusable name or key, or a fault of server or network that lasted for `retry_timeout`.
+    /// [`InvalidName`](crate::Error::InvalidName), [`WrongKind`](crate::Error::WrongKind) for a key that holds other data, or a
+    /// [fault of server or network](crate::Error#faults-of-server-and-network).
     ///
     /// # Cancel safety
     ///
@@ -192,7 +193,8 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// An empty pattern, [`Permission`](crate::Error::Permission), or a fault of server or network that lasted for `retry_timeout`.
+    /// [`InvalidName`](crate::Error::InvalidName) for an empty pattern, or a
+    /// [fault of server or network](crate::Error#faults-of-server-and-network), mostly [`Permission`](crate::Error::Permission).
     /// Users need more [rights](crate::guide::deploy#users-and-rights) than for locking.
     ///
     /// # Cancel safety
@@ -219,7 +221,8 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// A fault of server or network, or a user without the right to call `INFO`.
+    /// A [fault of server or network](crate::Error#faults-of-server-and-network). [`Permission`](crate::Error::Permission): the user has no right to
+    /// call `INFO`.
     ///
     /// # Cancel safety
     ///

@@ -20,6 +20,16 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// The text of an error names the lock, its key, the address of the server and the cause, as far as they are known. It
 /// never contains a password.
 ///
+/// # Faults of server and network
+///
+/// Every call that asks the server can return one of these. The documentation of a call names its other errors.
+///
+/// - [`Unreachable`](Self::Unreachable), [`TimedOut`](Self::TimedOut), [`Unavailable`](Self::Unavailable),
+///   [`ReadOnly`](Self::ReadOnly): the call retried for `retry_timeout`, or until its own time limit.
+/// - [`Authentication`](Self::Authentication), [`Permission`](Self::Permission), [`Server`](Self::Server): another try now would not
+///   change the answer, so the call failed at once.
+/// - [`RuntimeGone`](Self::RuntimeGone): the runtime of the client has ended.
+///
 /// ```
 /// # use lockkeeper::Error;
 /// fn is_worth_a_retry(error: &Error) -> bool {

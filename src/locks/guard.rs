@@ -105,8 +105,7 @@ impl LockGuard {
     /// [`NotHeld`](crate::Error::NotHeld): the hold was gone, so the section has been without protection since an unknown time.
     /// Check what the section did. Also check earlier sections of this client with the same [`owner_id`](Self::owner_id).
     ///
-    /// Otherwise a fault of server or network that lasted for `retry_timeout`, or a refusal, such as
-    /// [`Permission`](crate::Error::Permission). The release is repeated in the background until it succeeds or the lease has ended.
+    /// Otherwise a [fault of server or network](crate::Error#faults-of-server-and-network). The release is repeated in the background until it succeeds or the lease has ended.
     ///
     /// # Cancel safety
     ///
@@ -237,7 +236,7 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`Lost`](crate::Error::Lost) if the hold is lost, [`InvalidDuration`](crate::Error::InvalidDuration) for a lease that
-    /// cannot be held, or a fault of server or network that lasted for `retry_timeout`.
+    /// cannot be held, or a [fault of server or network](crate::Error#faults-of-server-and-network).
     ///
     /// # Cancel safety
     ///

@@ -69,11 +69,10 @@ impl<K: Kind> Lock<'_, K> {
     ///   be used.
     /// - [`UpgradeWouldDeadlock`](crate::Error::UpgradeWouldDeadlock): an owner that holds the read lock wants the write
     ///   lock.
-    /// - [`OutOfMemory`](crate::Error::OutOfMemory) or [`Permission`](crate::Error::Permission): the server refuses, and
-    ///   another try now would not change that.
-    /// - A fault of server or network that lasted for `retry_timeout`.
-    /// - [`Closed`](crate::Error::Closed) or [`RuntimeGone`](crate::Error::RuntimeGone): the client ended before the call or
-    ///   during it.
+    /// - [`OutOfMemory`](crate::Error::OutOfMemory): the server has no memory for a new lock.
+    /// - [`TooFewReplicas`](crate::Error::TooFewReplicas), with the setting `sync_replicas`.
+    /// - [`Closed`](crate::Error::Closed): the client was shut down before the call or during it.
+    /// - A [fault of server or network](crate::Error#faults-of-server-and-network).
     ///
     /// # Cancel safety
     ///
@@ -137,7 +136,7 @@ impl<K: Kind> Lock<'_, K> {
     ///
     /// # Errors
     ///
-    /// As for [`lock`](Self::lock). At the end of `wait`, the fault of server or network that prevented an answer.
+    /// As for [`lock`](Self::lock). At the end of `wait`, the fault that prevented an answer.
     /// [`InvalidDuration`](crate::Error::InvalidDuration) for a `wait` that is too long for the clock.
     ///
     /// # Cancel safety
@@ -203,7 +202,8 @@ impl<K: Kind> Lock<'_, K> {
     ///
     /// # Errors
     ///
-    /// An unusable name or key, or a fault of server or network that lasted for `retry_timeout`.
+    /// [`InvalidName`](crate::Error::InvalidName), [`WrongKind`](crate::Error::WrongKind), or a
+    /// [fault of server or network](crate::Error#faults-of-server-and-network).
     ///
     /// # Cancel safety
     ///

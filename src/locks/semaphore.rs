@@ -628,6 +628,13 @@ impl OfHeld for Permit {
     }
 }
 
+/// For code that takes the guard of any lock. Its [`owner_id`](LockGuard::owner_id) has the ids of the permits.
+impl From<Permit> for LockGuard {
+    fn from(permit: Permit) -> Self {
+        permit.0
+    }
+}
+
 /// The id of a permit, as the server knows it: 16 bytes. Its text has 32 hexadecimal digits, as the permit ids of Redisson.
 ///
 /// ```

@@ -107,7 +107,6 @@ fn text(value: &Value) -> String {
 /// A script whose argument `ARGV[at]` and those behind it are ids in hexadecimal digits.
 fn with_hex(script: &str, from: usize, join: bool) -> String {
     let (first, rest) = script.split_once('\n').unwrap_or(("", script));
-    let head = if first.starts_with("#!") { format!("{first}\n") } else { format!("{first}\n") };
     let joined = if join { "local hex = ARGV[FROM]" } else { "" }.replace("FROM", &from.to_string());
     let decode = "local function unhex(t) return (string.gsub(t, '%x%x', function(d) return string.char(tonumber(d, 16)) end)) end";
     let change = if join {
@@ -115,7 +114,7 @@ fn with_hex(script: &str, from: usize, join: bool) -> String {
     } else {
         format!("{decode} for i = {from}, #ARGV do ARGV[i] = unhex(ARGV[i]) end")
     };
-    format!("{head}{change}\n{rest}")
+    format!("{first}\n{change}\n{rest}")
 }
 
 impl World {
@@ -131,7 +130,7 @@ impl World {
             java: BTreeMap::new(),
             ended: Vec::new(),
             orphans: BTreeSet::new(),
-            has_java: seed % 2 == 0,
+            has_java: seed.is_multiple_of(2),
             ahead: SLACK_MS - 100,
             grants: 0,
             copies: 0,
@@ -337,7 +336,7 @@ impl World {
                 let at = self.rng.usize(..self.java.len());
                 let (id, until) = self.java.iter().nth(at).map(|(id, until)| (id.clone(), *until)).unwrap();
                 self.java.remove(&id);
-                let released = int(&self.run(&with_hex(JAVA_RELEASE, 1, false), &[id.clone()]));
+                let released = int(&self.run(&with_hex(JAVA_RELEASE, 1, false), std::slice::from_ref(&id)));
                 let is_valid = until.is_none_or(|until| until > self.now());
                 assert!(released == 1 || !is_valid, "a permit of Java is there while its lease lasts");
             }

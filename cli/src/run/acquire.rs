@@ -9,6 +9,15 @@ use crate::exit::Failure;
 /// `None`: the lock is busy.
 pub(super) async fn acquire(locks: &LockClient, run: &Run) -> Result<Option<LockGuard>, Failure> {
     let options = options(run)?;
+    if let Some(permits) = run.permits {
+        let semaphore = locks.semaphore(&run.name, permits).with(&options);
+        let permit = match (run.only_try, run.wait) {
+            (true, _) => semaphore.try_acquire().await?,
+            (false, Some(wait)) => semaphore.try_acquire_for(wait).await?,
+            (false, None) => Some(semaphore.acquire().await?),
+        };
+        return Ok(permit.map(LockGuard::from));
+    }
     match run.kind {
         Kind::Rlock => wait(locks.rlock(&run.name), run, &options).await,
         Kind::Fair => wait(locks.fair_lock(&run.name), run, &options).await,

@@ -6,6 +6,22 @@ use lockkeeper_testkit::{Certificates, Server};
 
 use super::support::{ALONE, Contender, LEASE, Scene, problem, wait_until};
 
+/// At most so many commands at a time. The number stays on the server, and nothing else.
+#[test]
+fn so_many_commands_run_at_a_time_as_there_are_permits() {
+    let scene = Scene::new();
+    let permits = ["--permits", "2"];
+    let first = Contender::start(&scene, "first", &permits, ALONE, None).enters();
+    let second = Contender::start(&scene, "second", &permits, ALONE, None).enters();
+    assert_eq!(scene.run(&["--permits", "2", "--try"], ":"), 75);
+    assert_eq!(first.finish(), Some(0));
+    assert_eq!(scene.run(&["--permits", "2", "--try"], ":"), 0);
+    assert_eq!(second.finish(), Some(0));
+    assert_eq!(scene.run(&["--permits", "0"], ":"), 64);
+    assert_eq!(scene.run(&["--permits", "2", "--kind", "fair"], ":"), 64);
+    assert_eq!(scene.server.keys(), ["lock"]);
+}
+
 #[test]
 fn each_kind_excludes_and_releases() {
     let scene = Scene::new();

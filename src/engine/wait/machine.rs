@@ -736,6 +736,15 @@ mod tests {
     }
 
     #[test]
+    fn a_hold_that_was_granted_outside_of_the_queue_is_not_offered() {
+        let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
+        let mut machine = Machine::<(), ()>::new(Rules::new(false, false, poll));
+        let _waiter = machine.join(true, false, now);
+        assert!(machine.granted_anew(None, now), "nobody knows which messages came during the attempt");
+        assert!(!machine.offers(poll, now, |_, _| Some(())));
+    }
+
+    #[test]
     fn a_reader_that_is_granted_calls_all_others() {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
         let mut machine = Machine::<(), ()>::new(Rules::new(true, false, poll));

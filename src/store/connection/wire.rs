@@ -131,7 +131,8 @@ fn command(name: &str, script: &str, call: &Call) -> Cmd {
                 &mut command
             }
             Arg::Permits(permits) => {
-                let ids: SmallVec<[u8; 16]> = permits.each().flatten().collect();
+                let mut ids = SmallVec::<[u8; 16]>::new();
+                permits.each().for_each(|id| ids.extend_from_slice(&id));
                 command.arg(&ids[..])
             }
             Arg::Text(text) => command.arg(text.as_bytes()),

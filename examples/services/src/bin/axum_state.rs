@@ -38,14 +38,18 @@ struct App {
 }
 
 async fn visit(State(app): State<App>) -> Result<String, StatusCode> {
-    let mut lock = app.locks.rlock(LOCK);
-    let guard = lock.try_lock_for(PATIENCE).await.map_err(|_| BUSY)?.ok_or(BUSY)?;
-    let before = app.visits.load(Ordering::Relaxed);
-    sleep(Duration::from_millis(5)).await;
-    app.visits.store(before + 1, Ordering::Relaxed);
-    // If the lock was lost before, the visit is perhaps lost as well. So the visit must not be confirmed.
-    guard.unlock().await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
-    Ok(format!("visit {}", before + 1))
+    let section = async {
+        let number = app.visits.load(Ordering::Relaxed) + 1;
+        sleep(Duration::from_millis(5)).await;
+        app.visits.store(number, Ordering::Relaxed);
+        number
+    };
+    match app.locks.rlock(LOCK).try_run_for(PATIENCE, section).await {
+        Ok(Some(number)) => Ok(format!("visit {number}")),
+        // If the lock was lost before, the visit is perhaps lost as well. So the visit must not be confirmed.
+        Err(error) if error.work_was_unprotected() => Err(StatusCode::INTERNAL_SERVER_ERROR),
+        Ok(None) | Err(_) => Err(BUSY),
+    }
 }
 
 #[tokio::main]

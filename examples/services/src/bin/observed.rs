@@ -18,7 +18,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use lockkeeper::{LockClient, LockGuard, LockOptions};
+use lockkeeper::{LockClient, LockOptions};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -52,27 +52,28 @@ type Answer = Result<&'static str, StatusCode>;
 
 async fn order(State(app): State<App>) -> Answer {
     let mut lock = app.locks.rlock("lock:example:order:42").with(&app.orders);
-    let held = lock.try_lock_for(PATIENCE).await.map_err(failed)?;
-    work(held).await
+    answer(lock.try_run_for(PATIENCE, work()).await)
 }
 
 async fn report(State(app): State<App>) -> Answer {
     let mut lock = app.locks.fair_lock("lock:example:report:7").with(&app.reports);
-    let held = lock.try_lock_for(PATIENCE).await.map_err(failed)?;
-    work(held).await
+    answer(lock.try_run_for(PATIENCE, work()).await)
 }
 
-/// The section. `None`: the lock was busy for too long.
-async fn work(held: Option<LockGuard>) -> Answer {
-    let guard = held.ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
+/// The section.
+async fn work() {
     sleep(Duration::from_millis(5)).await;
-    guard.unlock().await.map_err(failed)?;
-    Ok("done")
 }
 
-fn failed(error: lockkeeper::Error) -> StatusCode {
-    eprintln!("{error}");
-    StatusCode::INTERNAL_SERVER_ERROR
+fn answer(done: lockkeeper::Result<Option<()>>) -> Answer {
+    match done {
+        Ok(Some(())) => Ok("done"),
+        Ok(None) => Err(StatusCode::SERVICE_UNAVAILABLE), // the lock was busy for too long
+        Err(error) => {
+            eprintln!("{error}");
+            Err(StatusCode::INTERNAL_SERVER_ERROR)
+        }
+    }
 }
 
 async fn metrics(State(app): State<App>) -> String {
