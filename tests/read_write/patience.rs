@@ -312,7 +312,6 @@ async fn a_writer_that_finds_other_data_leaves_no_intent() {
     let scene = Scene::start();
     let (locks, theirs) = (scene.client_with(patient()).await, scene.client_with(patient()).await);
     let first = reader(&locks).lock().await.unwrap();
-    // In this order of fields, the writer finds the data before it finds a reader when the first one has left.
     scene.server.run::<()>(&["HSET", "a", "data", "x"]);
     let second = reader(&locks).lock().await.unwrap();
     let waiting = tokio::spawn(async move {
@@ -320,7 +319,9 @@ async fn a_writer_that_finds_other_data_leaves_no_intent() {
         drop(theirs);
         result
     });
-    stopped(&scene).await;
+    // The script looks at three fields, which the server draws. If it meets the data before a reader, the call fails already here.
+    let is_seen = || waiting.is_finished() || intent(&scene).is_some();
+    eventually("the writer stops readers, or fails", is_seen, |&is_seen| is_seen).await;
     first.unlock().await.unwrap();
     soon(waiting).await.unwrap().unwrap_err();
     assert_eq!(intent(&scene), None);
