@@ -232,6 +232,12 @@ impl Cluster {
         self.servers.iter().position(|server| votes(server) * 2 > views.len())
     }
 
+    fn do_all_masters_know(&self, slot: u16, owner: usize) -> bool {
+        let port = self.servers[owner].port();
+        let knows = |view: Vec<Known>| view.iter().any(|known| known.port == port && known.has(slot));
+        self.masters().into_iter().all(|index| self.view(index).is_some_and(knows))
+    }
+
     /// Whether all that run know the same, and everything is well.
     fn agrees(&self) -> bool {
         let view = |index| -> Option<Vec<Known>> {
@@ -338,7 +344,9 @@ impl Cluster {
             // A master that heard of it, and that this was the last slot of, is a replica by now, and refuses.
             let _ = self.servers[index].try_run::<()>(&words);
         }
-        wait_until("most servers know", || self.owner(slot.parse().expect("a number")) == Some(to));
+        // If the next slot moved while masters disagree, the disagreement could stay, and Redis itself would lose keys.
+        let number = slot.parse().expect("a number");
+        wait_until("all masters know", || self.do_all_masters_know(number, to));
     }
 
     /// Moves one key of an open slot.
