@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::support::fixture::{FairLocks, FencedLocks, Fixture, Lending, RLocks, ReadLocks, WriteLocks};
 use crate::support::{MS, Proxy, SECOND, Scene, calls_of, connect, eventually, patient, renewed, soon};
-use lockkeeper::{BaseLock, LockClient, RedissonSettings};
+use lockkeeper::{BaseLock, LockClient, LockGuard, RedissonSettings};
 use lockkeeper_testkit::lua;
 
 /// The longest duration that this test configures or asks for. Every number that any clock shows is greater: also one that
@@ -47,6 +47,17 @@ async fn use_all<F: Lending>(locks: &LockClient, proxy: &Proxy) {
     drop((leased, renewed_beside));
 }
 
+async fn use_semaphore(locks: &LockClient) {
+    let semaphore = locks.semaphore("c", 2);
+    let permit = LockGuard::from(semaphore.acquire().await.unwrap());
+    renewed(&permit).await;
+    permit.unlock().await.unwrap();
+    assert_eq!(semaphore.available().await.unwrap(), 2);
+    assert!(semaphore.holders().await.unwrap().is_empty());
+    semaphore.resize(3).await.unwrap();
+    semaphore.delete().await.unwrap();
+}
+
 /// The greatest number in a command. The id of the client, which is random, is not counted.
 fn greatest(command: &[String], client: &str) -> u64 {
     // `EVALSHA` and the hash, which the server made up.
@@ -72,6 +83,7 @@ async fn no_number_that_a_client_sends_is_a_point_in_time() {
     use_all::<RLocks>(&locks, &proxy).await;
     use_all::<ReadLocks>(&locks, &proxy).await;
     use_all::<WriteLocks>(&locks, &proxy).await;
+    use_semaphore(&locks).await;
     soon(locks.list("*")).await.unwrap();
     soon(locks.shutdown()).await.unwrap();
 

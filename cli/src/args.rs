@@ -92,7 +92,7 @@ pub(crate) struct Run {
     /// The type of the lock
     #[arg(long, value_enum, default_value_t = Kind::Rlock)]
     pub(crate) kind: Kind,
-    /// Runs at most so many commands at a time: the name is that of a semaphore
+    /// Runs at most N commands at a time, by a semaphore
     ///
     /// Runs at most so many commands at a time, over all machines, instead of one: the name is that of a semaphore. The number counts if the
     /// semaphore does not exist yet
