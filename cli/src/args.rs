@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
 /// Where the locks are.
 #[derive(Args, Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Connection {
-    /// The server, such as redis://host:6379/0 [env: LOCKKEEPER_URL]
+    /// The server, such as redis://host [env: LOCKKEEPER_URL]
     #[arg(long, global = true)]
     pub(crate) url: Option<String>,
     /// The settings, in a TOML file [env: LOCKKEEPER_CONFIG]
