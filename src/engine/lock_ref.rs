@@ -32,11 +32,11 @@ pub(crate) struct LockRef {
 pub(crate) struct Permits {
     /// How many. 1 for every other type of lock.
     wanted: u32,
-    total: Arc<Total>,
+    /// Only of a semaphore: other handles need not allocate it.
+    total: Option<Arc<Total>>,
 }
 
 /// How many permits a semaphore has.
-#[derive(Default)]
 struct Total {
     /// What the user gave.
     wanted: AtomicU32,
@@ -46,12 +46,12 @@ struct Total {
 
 impl Permits {
     pub(crate) fn new(total: u32) -> Self {
-        Self { wanted: 1, total: Arc::new(Total { wanted: total.into(), reported: total.into() }) }
+        Self { wanted: 1, total: Some(Arc::new(Total { wanted: total.into(), reported: total.into() })) }
     }
 
     /// The same semaphore, for holds with so many permits.
     pub(crate) fn many(&self, wanted: u32) -> Self {
-        Self { wanted, total: Arc::clone(&self.total) }
+        Self { wanted, total: self.total.clone() }
     }
 
     /// How many a hold has.
@@ -61,12 +61,14 @@ impl Permits {
 
     /// How many there are if the server has no number.
     pub(crate) fn total(&self) -> u32 {
-        self.total.wanted.load(Ordering::Relaxed)
+        self.total.as_ref().map_or(0, |total| total.wanted.load(Ordering::Relaxed))
     }
 
     pub(crate) fn set_total(&self, total: u32) {
-        self.total.wanted.store(total, Ordering::Relaxed);
-        self.total.reported.store(total, Ordering::Relaxed);
+        if let Some(Total { wanted, reported }) = self.total.as_deref() {
+            wanted.store(total, Ordering::Relaxed);
+            reported.store(total, Ordering::Relaxed);
+        }
     }
 }
 
@@ -128,7 +130,7 @@ impl LockRef {
 
     /// The server has so many permits. If the user gave another number, reports that once.
     pub(crate) fn has_total(&self, found: u32) {
-        let Total { wanted, reported } = &*self.permits.total;
+        let Some(Total { wanted, reported }) = self.permits.total.as_deref() else { return };
         let wanted = wanted.load(Ordering::Relaxed);
         // Mostly both are the same, and nothing is written.
         if reported.load(Ordering::Relaxed) == found || reported.swap(found, Ordering::Relaxed) == found {

@@ -247,10 +247,12 @@ impl Store {
         let mut is_moving = false;
         let hops = &mut |hop: &Connection| is_moving = hop.is_asking;
         let reply = self.run_and_follow(self.command_timeout, connection, call, hops).await?;
-        if is_moving && self.is_sharded() {
-            // The lock is released already: if this fails, a waiter looks again by itself.
-            let told = connection.server()?.ask(cmd("SPUBLISH").arg(&**channel).arg(RELEASED)).await;
-            if let Err(fault) = told {
+        // A negative reply says that the lock did not become free.
+        if is_moving && self.is_sharded() && matches!(reply, Reply::Int(told) if told >= 0) {
+            let tell =
+                async { connection.server()?.ask(cmd("SPUBLISH").arg(&**channel).arg(RELEASED)).await };
+            // The lock is released already, so a fault here is none of the release. A waiter looks again by itself.
+            if let Err(fault) = tell.await {
                 tracing::warn!(channel = &**channel, %fault, "waiters were not told of a release in a slot that moves");
             }
         }

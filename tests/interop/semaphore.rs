@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::java::Actor;
-use crate::support::{MS, SECOND, eventually, fixed, listens, patient, soon, timed};
+use crate::support::{MS, SECOND, eventually, fixed, listens, patient, quiet, soon, timed};
 use crate::{Java, Stage};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -75,7 +75,7 @@ async fn a_release_wakes_waiters_of_the_other_side() {
             async move { java.acquire_permit("a", LEASE).await.unwrap() }
         });
         listens(&stage.scene.server).await;
-        sleep(100 * MS).await;
+        quiet(|| stage.scene.server.scripts()).await; // it attempts once more
         if round % 2 == 0 {
             batch.release().await.unwrap()
         } else {
@@ -217,14 +217,16 @@ async fn permits_are_shared_in_a_cluster() {
             let (actor, name) = (actor.clone(), name.to_owned());
             async move { actor.acquire_permit(&name, LEASE).await.unwrap() }
         });
-        sleep(SECOND).await; // it subscribes
+        eventually("Java listens", || group.channels(), |channels| channels.len() == 1).await;
+        quiet(|| group.servers.iter().map(|server| server.scripts()).sum()).await; // it attempts once more
         ours.release().await.unwrap();
         let theirs = soon(waiting).await.unwrap();
         let next = tokio::spawn({
             let semaphore = semaphore.clone();
             async move { semaphore.acquire().await.unwrap() }
         });
-        sleep(300 * MS).await;
+        eventually("we listen", || group.channels(), |channels| channels.len() == 1).await;
+        quiet(|| group.servers.iter().map(|server| server.scripts()).sum()).await;
         assert!(actor.release_permit(name, &theirs).await.unwrap());
         let (next, waited) = timed(next).await;
         assert!(waited < 5 * SECOND, "{waited:?}");
