@@ -1,6 +1,15 @@
-//! Clocks that the standard library does not have.
+//! The runtimes of tokio, and clocks that the standard library does not have.
 
 use rustix::time::{ClockId, clock_gettime};
+use tokio::runtime::{Builder, Runtime};
+
+pub fn one_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+pub fn many_threads() -> Runtime {
+    Builder::new_multi_thread().enable_all().build().expect("a runtime")
+}
 
 /// Nanoseconds of a clock that all processes of a machine share.
 pub fn now() -> u64 {

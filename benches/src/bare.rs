@@ -1,31 +1,30 @@
-//! The floor of the comparison: lockkeeper's own scripts with nothing around them, and Redisson's in the same way. One
-//! command acquires, one releases. A waiter does only what it must: it subscribes, and attempts again after a message.
+//! The floor of the comparison: lockkeeper's own scripts with nothing around them. One command acquires, one releases. A waiter
+//! does only what it must: it subscribes, and attempts again after a message.
 //!
 //! It is not a lock to use. It survives no fault, no lost message and no dropped future, and it renews nothing.
 
-pub mod scripts;
-mod wakes;
-
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::process;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
+use futures_util::StreamExt;
 use futures_util::future::join_all;
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, cmd};
+use lockkeeper_testkit::lua;
+use redis::aio::{MultiplexedConnection, PubSubSink};
+use redis::{Client, cmd};
+use tokio::sync::Notify;
 
-use self::scripts::{lockkeeper, redisson};
-use self::wakes::Wakes;
-use crate::connection::{connect, load, run};
+use crate::connection::{address, connect, load, run};
 use crate::peer::{LEASE, Lock, Peer};
 
 /// Lockkeeper's defaults: how long a waiter counts as alive, and the longest that a Java client waits.
 const ALLOWANCE_MS: u64 = 6_000;
 const JAVA_WAIT_MS: u64 = 300_000;
 
-/// How long Redisson remembers an unlock that nobody confirmed.
-const LATCH_MS: u64 = 20_000;
+const QUEUE: [&str; 4] =
+    ["redisson_lock_queue", "redisson_lock_timeout", "lockkeeper_fair", "lockkeeper_fair_tickets"];
 
 /// As many as a lockkeeper client has by default.
 const CONNECTIONS: usize = 2;
@@ -41,9 +40,6 @@ pub struct BareFair(Bare);
 
 /// The scripts of the read lock.
 pub struct BareRead(Bare);
-
-/// The scripts of Redisson's RLock. A `DEL` follows each unlock, and nobody awaits it, as in Redisson.
-pub struct BareRedisson(Bare);
 
 struct Shared {
     connections: Vec<MultiplexedConnection>,
@@ -70,7 +66,6 @@ enum Form {
     Fair([String; 4]),
     /// With the number of the grant.
     Read,
-    Redisson,
 }
 
 /// The owner of one hold. No other hold has the same.
@@ -83,7 +78,7 @@ impl Peer for Bare {
     type Lock = BareLock;
 
     async fn connect(url: &str) -> Self {
-        Self::lockkeeper(url, "rlock").await
+        Self::with(url, "rlock").await
     }
 
     /// A hash of the name chooses the connection, as in lockkeeper.
@@ -91,61 +86,40 @@ impl Peer for Bare {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         let connection = self.0.connections[hasher.finish() as usize % CONNECTIONS].clone();
-        let channel = format!("redisson_lock__channel:{{{name}}}");
-        BareLock { bare: self.clone(), connection, name: name.to_owned(), channel, form: Form::Plain }
+        let (name, channel) = (name.to_owned(), lock_channel(name));
+        BareLock { bare: self.clone(), connection, name, channel, form: Form::Plain }
     }
 }
 
-impl Peer for BareFair {
-    type Lock = BareLock;
+/// A lock like that of `Bare`, with other scripts.
+macro_rules! bare {
+    ($peer:ident by $kind:literal: |$name:ident| $form:expr, $channel:expr) => {
+        impl Peer for $peer {
+            type Lock = BareLock;
 
-    async fn connect(url: &str) -> Self {
-        Self(Bare::lockkeeper(url, "fair").await)
-    }
+            async fn connect(url: &str) -> Self {
+                Self(Bare::with(url, $kind).await)
+            }
 
-    fn lock(&self, name: &str) -> BareLock {
-        let keys =
-            ["redisson_lock_queue", "redisson_lock_timeout", "lockkeeper_fair", "lockkeeper_fair_tickets"];
-        let form = Form::Fair(keys.map(|key| format!("{key}:{{{name}}}")));
-        BareLock { form, ..self.0.lock(name) }
-    }
+            fn lock(&self, $name: &str) -> BareLock {
+                BareLock { form: $form, channel: $channel, ..self.0.lock($name) }
+            }
+        }
+    };
 }
 
-impl Peer for BareRead {
-    type Lock = BareLock;
+bare!(BareFair by "fair": |name| Form::Fair(QUEUE.map(|key| format!("{key}:{{{name}}}"))), lock_channel(name));
+bare!(BareRead by "read": |name| Form::Read, format!("redisson_rwlock:{{{name}}}"));
 
-    async fn connect(url: &str) -> Self {
-        Self(Bare::lockkeeper(url, "read").await)
-    }
-
-    fn lock(&self, name: &str) -> BareLock {
-        let channel = format!("redisson_rwlock:{{{name}}}");
-        BareLock { form: Form::Read, channel, ..self.0.lock(name) }
-    }
-}
-
-impl Peer for BareRedisson {
-    type Lock = BareLock;
-
-    async fn connect(url: &str) -> Self {
-        Self(Bare::with(url, &redisson("rlock/acquire.lua"), &redisson("rlock/unlock.lua")).await)
-    }
-
-    fn lock(&self, name: &str) -> BareLock {
-        BareLock { form: Form::Redisson, ..self.0.lock(name) }
-    }
+fn lock_channel(name: &str) -> String {
+    format!("redisson_lock__channel:{{{name}}}")
 }
 
 impl Bare {
-    async fn lockkeeper(url: &str, kind: &str) -> Self {
-        let [acquire, release] = ["acquire", "release"].map(|what| lockkeeper(&format!("{kind}/{what}.lua")));
-        Self::with(url, &acquire, &release).await
-    }
-
-    async fn with(url: &str, acquire: &str, release: &str) -> Self {
+    async fn with(url: &str, kind: &str) -> Self {
         let mut connections = join_all((0..CONNECTIONS).map(|_| connect(url))).await;
-        let acquire = load(&mut connections[0], acquire).await;
-        let release = load(&mut connections[0], release).await;
+        let acquire = load(&mut connections[0], &lua::source(&format!("{kind}/acquire.lua"))).await;
+        let release = load(&mut connections[0], &lua::source(&format!("{kind}/release.lua"))).await;
         let wakes = Wakes::connect(url).await;
         let id = format!("00000000-0000-4000-8000-{:012x}", process::id());
         Self(Arc::new(Shared { connections, wakes, acquire, release, id, next_owner: AtomicU64::new(1) }))
@@ -172,7 +146,6 @@ impl BareLock {
                 command.arg(2).arg(&self.name).arg(&self.channel);
                 command.arg(id).arg(number).arg(LEASE_MS)
             }
-            Form::Redisson => command.arg(1).arg(&self.name).arg(LEASE_MS).arg(id),
         };
         let left: Option<i64> = run(&mut self.connection, &command).await;
         left.is_none()
@@ -191,19 +164,8 @@ impl BareLock {
                 command.arg(2).arg(&self.name).arg(&self.channel);
                 command.arg(id).arg(number).arg(0).arg(LEASE_MS)
             }
-            Form::Redisson => return self.release_as_redisson(command, id, *number).await,
         };
         run(&mut self.connection, &command).await
-    }
-
-    async fn release_as_redisson(&mut self, mut unlock: Cmd, id: &str, number: u64) -> i64 {
-        let latch = format!("redisson_unlock_latch:{{{}}}:{number:032x}", self.name);
-        unlock.arg(3).arg(&self.name).arg(&self.channel).arg(&latch);
-        unlock.arg("0").arg(LEASE_MS).arg(id).arg("publish").arg(LATCH_MS);
-        let answer = run(&mut self.connection, &unlock).await;
-        let mut connection = self.connection.clone();
-        tokio::spawn(async move { run::<()>(&mut connection, cmd("DEL").arg(latch)).await });
-        answer
     }
 }
 
@@ -226,5 +188,56 @@ impl Lock for BareLock {
 
     async fn unlock(&mut self, owner: Owner) {
         assert!(self.release(&owner).await >= 0, "the lock was held"); // the number of waiters that were told
+    }
+}
+
+/// One connection that receives the messages for all waiters. A subscription lasts until it is forgotten.
+struct Wakes {
+    sink: PubSubSink,
+    channels: Arc<Mutex<HashMap<String, Arc<Notify>>>>,
+}
+
+impl Wakes {
+    async fn connect(url: &str) -> Self {
+        let client = Client::open(address(url)).expect("a valid address");
+        let (sink, mut stream) = client.get_async_pubsub().await.expect("a connection").split();
+        let channels = Arc::new(Mutex::new(HashMap::<String, Arc<Notify>>::new()));
+        let waited_for = Arc::clone(&channels);
+        tokio::spawn(async move {
+            while let Some(message) = stream.next().await {
+                let channels = waited_for.lock().expect("no panic");
+                if let Some(waiting) = channels.get(message.get_channel_name()) {
+                    waiting.notify_one();
+                }
+            }
+        });
+        Self { sink, channels }
+    }
+
+    /// Returns when it is time to attempt again: after a message, or after the first subscription to the channel.
+    async fn wait(&self, channel: &str) {
+        match self.waiting(channel) {
+            Some(waiting) => waiting.notified().await,
+            None => self.sink.clone().subscribe(channel).await.expect("a subscription"),
+        }
+    }
+
+    /// Unsubscribes in the background from a channel that no waiter will use again.
+    fn forget(&self, channel: &str) {
+        let known = self.channels.lock().expect("no panic").remove(channel);
+        if known.is_some() {
+            let (mut sink, channel) = (self.sink.clone(), channel.to_owned());
+            tokio::spawn(async move { sink.unsubscribe(channel).await.expect("an answer") });
+        }
+    }
+
+    /// The waiters of a channel. `None`: the channel is new, and the caller has to subscribe.
+    fn waiting(&self, channel: &str) -> Option<Arc<Notify>> {
+        let mut channels = self.channels.lock().expect("no panic");
+        let known = channels.get(channel).cloned();
+        if known.is_none() {
+            channels.insert(channel.to_owned(), Arc::default());
+        }
+        known
     }
 }

@@ -3,8 +3,6 @@
 //! Each number is the growth of the resident memory of a process that measures nothing else. So it includes the overhead of
 //! the allocator, and the handle, guard and task that the application keeps.
 
-mod java;
-
 use std::collections::HashSet;
 use std::fs;
 use std::time::Duration;
@@ -17,13 +15,12 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::bare::Bare;
-use crate::connection::{connect, run};
-use crate::flavor::Flavor;
-use crate::info::Info;
+use crate::connection::{Info, connect, run};
 use crate::peer::{Fair, Lock, Peer};
-use crate::redisson;
-use crate::report::{Cell, Report, Table, number};
+use crate::redisson::{self, Jvm};
+use crate::report::{Report, Table, number};
 use crate::rounds::Effort;
+use crate::runtime::one_thread;
 use crate::sides;
 use crate::stats::median;
 
@@ -54,13 +51,6 @@ struct Cost {
 }
 
 pub fn measure(effort: Effort, report: &mut Report) {
-    report.section(
-        "Memory",
-        "The growth per lock or waiter: of the client's resident memory, and of the server's `used_memory`. For Redisson it\n\
-         is the growth of the used heap after a garbage collection, and for a waiter also of the memory outside the heap,\n\
-         where the stack of its thread is. The server keeps the same for Redisson as for lockkeeper. That is not shown,\n\
-         because the buffers of Redisson's connections hide it.",
-    );
     // No other client is connected to this server: connections use memory, and free it at any later time.
     let server = Server::start();
     let url = &server.url();
@@ -69,27 +59,30 @@ pub fn measure(effort: Effort, report: &mut Report) {
     for (case, what, count) in CASES {
         let costs: Vec<Cost> = rounds.clone().map(|_| ask(url, case)).collect();
         let bytes = |of: fn(&Cost) -> f64| number(median(costs.iter().map(of)), 0);
-        table.row([what.into(), count.into(), bytes(|cost| cost.client), bytes(|cost| cost.server)]);
+        table.row([what.to_owned(), count.to_string(), bytes(|cost| cost.client), bytes(|cost| cost.server)]);
     }
-    let (held, waiting): (Vec<f64>, Vec<f64>) =
-        rounds.map(|_| java::weigh(url, HELD, WAITING).into()).unzip();
+    let (held, waiting): (Vec<f64>, Vec<f64>) = rounds.map(|_| weigh_java(url, HELD, WAITING).into()).unzip();
     for ((_, what, count), bytes) in CASES.iter().zip([held, waiting]) {
         let what = format!("{}: {what}", redisson::NAME);
-        table.row([what.into(), (*count).into(), number(median(bytes), 0), Cell::default()]);
+        table.row([what, count.to_string(), number(median(bytes), 0), String::new()]);
     }
-    report.table(table);
+    report.section(
+        "Memory",
+        "The growth per lock or waiter: of the client's resident memory, and of the server's `used_memory`. For Redisson it\n\
+         is the growth of the used heap after a garbage collection, and for a waiter also of the memory outside the heap,\n\
+         where the stack of its thread is. The server keeps the same for Redisson as for lockkeeper.",
+        &table,
+    );
 }
 
 fn ask(url: &str, case: &str) -> Cost {
-    let text = sides::output(sides::start(&[SIDE, url, case]));
-    let mut numbers = text.split_whitespace().map(|word| word.parse().expect("a number"));
-    let mut next = || numbers.next().expect("two numbers");
-    Cost { client: next(), server: next() }
+    let numbers = sides::numbers(sides::start(&[SIDE, url, case]));
+    Cost { client: numbers[0], server: numbers[1] }
 }
 
 /// The process to be measured. It prints its result.
 pub fn side(url: &str, case: &str) {
-    let cost = Flavor::CurrentThread.runtime().block_on(async {
+    let cost = one_thread().block_on(async {
         match case {
             "held" => held(url).await,
             "waiting-one" => waiting::<LockClient>(url, |_| "one".to_owned()).await,
@@ -184,4 +177,43 @@ fn resident() -> f64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the resident memory");
     let kilobytes: f64 = line.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a number");
     kilobytes * 1_024.0
+}
+
+// --- Redisson ----------------------------------------------------------------------------------------------------
+
+/// The whole heap is resident from the start, so a growth of resident memory is memory outside the heap. The optimising
+/// compiler is off: it allocates and frees tens of megabytes at any time.
+const JAVA_OPTIONS: [&str; 4] = ["-Xms1g", "-Xmx1g", "-XX:+AlwaysPreTouch", "-XX:TieredStopAtLevel=1"];
+
+/// The time until unfinished work of the process is done.
+const JAVA_SETTLE: Duration = Duration::from_secs(1);
+
+/// Longer than any waiter waits for a lock that is handed on.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Returns the bytes of a held and renewed lock, and of a thread that waits with others for one lock. Both are done once
+/// before: memory that is allocated only once then does not count.
+fn weigh_java(url: &str, held: usize, waiting: usize) -> [f64; 2] {
+    let jvm = Jvm::start(url, &JAVA_OPTIONS);
+    let (locks, waiters) = ([held as u128], [waiting as u128]);
+    jvm.order("hold", "rlock", "first", &locks);
+    jvm.order("let_go", "rlock", "first", &[]);
+    let lock = growth(&jvm, held, || jvm.order("hold", "rlock", "lock", &locks));
+    jvm.order("let_go", "rlock", "lock", &[]);
+    jvm.order("wait", "rlock", "first", &waiters);
+    jvm.order("serve", "rlock", "first", &[LIMIT.as_millis()]);
+    let waiter = growth(&jvm, waiting, || jvm.order("wait", "rlock", "one", &waiters));
+    [lock[0], waiter[0] + waiter[1]]
+}
+
+/// The growth of memory by what `make` makes, for each of so many: the heap in use after a collection, and resident memory.
+fn growth<T>(jvm: &Jvm, count: usize, make: impl FnOnce() -> T) -> [f64; 2] {
+    let weigh = || {
+        std::thread::sleep(JAVA_SETTLE);
+        jvm.order("weigh", "any", "any", &[])
+    };
+    let before = weigh();
+    make();
+    let after = weigh();
+    [0, 1].map(|at| (after[at] as f64 - before[at] as f64) / count as f64)
 }
