@@ -93,7 +93,10 @@ impl<K: Kind> Lock<'_, K> {
     }
 
     /// As [`lock`](Self::lock). The log names this place in the source.
-    pub(crate) fn lock_at(&mut self, caller: engine::Caller) -> impl Future<Output = Result<K::Guard>> + Send {
+    pub(crate) fn lock_at(
+        &mut self,
+        caller: engine::Caller,
+    ) -> impl Future<Output = Result<K::Guard>> + Send {
         base::lock(&mut self.handle, caller)
     }
 
