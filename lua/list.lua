@@ -14,7 +14,7 @@
 
   Returns
     list  the cursor of the next part (0: there is none). Then five items for each key that can be a lock: the key; 1 for a
-          read-write lock, else 0; 1 if there is a counter, else 0; the waiters in the queue; and the connections that listen to
+          lock that is or can be a read-write lock, else 0; 1 if there is a counter, else 0; the waiters in the queue; and the connections that listen to
           the channel. A key can be in more than one part
   Publishes  nothing
   Repeating  changes nothing
@@ -34,10 +34,11 @@ local function listeners(reply)
 end
 
 -- Whether the hash of a key can be a lock: 1 for a read-write lock, 0 for another one, nil for other data. Looks at two fields,
--- whatever the size of the hash.
+-- whatever the size of the hash. Of a key whose slot is still at another server, nothing is known.
 local function kind(key)
   local mode = redis.pcall('hget', key, 'mode')
-  if mode == 'read' or mode == 'write' then
+  local is_under_way = type(mode) == 'table' and string.find(mode.err, 'non local key', 1, true)
+  if mode == 'read' or mode == 'write' or is_under_way then
     return 1
   end
   local fields = redis.pcall('hrandfield', key, '2', 'withvalues')
