@@ -9,9 +9,9 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind};
 use crate::engine::lock_ref::check_name;
-use crate::engine::query::{in_parts, list};
+use crate::engine::query::{in_parts, list, permits};
 use crate::engine::shared::Engine;
-use crate::protocol::{Found, Listing, find};
+use crate::protocol::{Found, FoundKind, Listing, TYPES, find};
 use crate::store::Route;
 
 /// How many locks are looked at together.
@@ -43,7 +43,9 @@ async fn find_on_all(engine: &Engine, pattern: &Arc<str>) -> Result<BTreeMap<Arc
         let masters =
             || -> Vec<Arc<str>> { routes.iter().map(|route| engine.store.address(*route)).collect() };
         let before = masters();
-        let found = try_join_all(routes.iter().map(|route| find_all(engine, *route, pattern))).await?;
+        let scans =
+            routes.iter().flat_map(|route| TYPES.map(|of_type| find_all(engine, *route, pattern, of_type)));
+        let found = try_join_all(scans).await?;
         // The cursor of one server means nothing to another: after a switch, the scan has missed locks.
         if masters() == before {
             let found = found.into_iter().flatten();
@@ -55,17 +57,26 @@ async fn find_on_all(engine: &Engine, pattern: &Arc<str>) -> Result<BTreeMap<Arc
 /// Looks at what a scan found. `None`: it is no lock that somebody holds, or this lock alone cannot be looked at.
 async fn look_at(engine: &Engine, found: Found) -> Result<Option<(Found, Listing)>, Fault> {
     let is_lock = |listing: &Listing| !listing.has_other_data && listing.lease().is_some();
-    match list(engine, &found.key).await {
-        Ok(listing) => Ok(is_lock(&listing).then_some((found, listing))),
-        // The user has a right to the key, or the scan had not found it. A read-write lock has more keys.
-        Err(fault) if fault.kind == FaultKind::Permission && found.is_read_write => Ok(None),
+    let listing = match found.kind {
+        FoundKind::Semaphore => permits::list(engine, &found.key).await,
+        FoundKind::Exclusive | FoundKind::ReadWrite => list(engine, &found.key).await.map(Some),
+    };
+    match listing {
+        Ok(listing) => Ok(listing.filter(is_lock).map(|listing| (found, listing))),
+        // The user has a right to the key, or the scan had not found it. These have more keys.
+        Err(fault) if fault.kind == FaultKind::Permission && found.kind != FoundKind::Exclusive => Ok(None),
         // It is other data by now, or the slot of its keys moves.
         Err(fault) if matches!(fault.kind, FaultKind::WrongType | FaultKind::Split) => Ok(None),
         Err(fault) => Err(fault),
     }
 }
 
-/// Finds the locks of one master.
-async fn find_all(engine: &Engine, route: Route, pattern: &Arc<str>) -> Result<Vec<Found>, Fault> {
-    in_parts(engine, || route, |at| find(at, pattern), Found::add).await
+/// Finds the locks of one master among its keys of this type.
+async fn find_all(
+    engine: &Engine,
+    route: Route,
+    pattern: &Arc<str>,
+    of_type: &'static str,
+) -> Result<Vec<Found>, Fault> {
+    in_parts(engine, || route, |at| find(at, pattern, of_type), Found::add).await
 }
