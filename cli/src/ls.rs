@@ -36,7 +36,10 @@ fn cells(row: &Row, output: Output) -> [String; 6] {
         visible(&row.name).into_owned(),
         row.kind.to_owned(),
         holders(row, output),
-        row.holds().to_string(),
+        row.permits.map_or_else(
+            || row.holds().to_string(),
+            |permits| format!("{} of {}", permits.in_use, permits.total),
+        ),
         row.expires_in_ms.map_or_else(|| "never".to_owned(), seconds),
         row.waiters(),
     ]

@@ -9,9 +9,9 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind};
 use crate::engine::lock_ref::check_name;
-use crate::engine::query::{in_parts, list};
+use crate::engine::query::{in_parts, list, permits};
 use crate::engine::shared::Engine;
-use crate::protocol::{Found, Listing, find};
+use crate::protocol::{Found, FoundKind, Listing, TYPES, find};
 use crate::store::Route;
 
 /// How many locks are looked at together.
@@ -54,7 +54,9 @@ async fn find_on_all(engine: &Engine, pattern: &Arc<str>) -> Result<BTreeMap<Arc
         let masters =
             || -> Vec<Arc<str>> { routes.iter().map(|route| engine.store.address(*route)).collect() };
         let before = masters();
-        let found = try_join_all(routes.iter().map(|route| find_all(engine, *route, pattern))).await?;
+        let scans =
+            routes.iter().flat_map(|route| TYPES.map(|of_type| find_all(engine, *route, pattern, of_type)));
+        let found = try_join_all(scans).await?;
         // The cursor of one server means nothing to another: after a switch, the scan has missed locks.
         if masters() == before {
             let found = found.into_iter().flatten();
@@ -75,11 +77,17 @@ enum Looked {
 /// Looks at what a scan found.
 async fn look_at(engine: &Engine, found: Found) -> Result<Looked, Fault> {
     let is_lock = |listing: &Listing| !listing.has_other_data && listing.lease().is_some();
-    match list(engine, &found.key).await {
-        Ok(listing) if is_lock(&listing) => Ok(Looked::Held(found, listing)),
+    let listing = match found.kind {
+        FoundKind::Semaphore => permits::list(engine, &found.key).await,
+        FoundKind::Exclusive | FoundKind::ReadWrite => list(engine, &found.key).await.map(Some),
+    };
+    match listing {
+        Ok(Some(listing)) if is_lock(&listing) => Ok(Looked::Held(found, listing)),
         Ok(_) => Ok(Looked::NoLock),
-        // The user has a right to the key, or the scan had not found it. A read-write lock has more keys.
-        Err(fault) if fault.kind == FaultKind::Permission && found.is_read_write => Ok(Looked::NoLock),
+        // The user has a right to the key, or the scan had not found it. These have more keys.
+        Err(fault) if fault.kind == FaultKind::Permission && found.kind != FoundKind::Exclusive => {
+            Ok(Looked::NoLock)
+        }
         // It is other data by now.
         Err(fault) if fault.kind == FaultKind::WrongType => Ok(Looked::NoLock),
         Err(fault) if fault.kind == FaultKind::Split => Ok(Looked::Moves(found.key)),
@@ -87,7 +95,12 @@ async fn look_at(engine: &Engine, found: Found) -> Result<Looked, Fault> {
     }
 }
 
-/// Finds the locks of one master.
-async fn find_all(engine: &Engine, route: Route, pattern: &Arc<str>) -> Result<Vec<Found>, Fault> {
-    in_parts(engine, || route, |at| find(at, pattern), Found::add).await
+/// Finds the locks of one master among its keys of this type.
+async fn find_all(
+    engine: &Engine,
+    route: Route,
+    pattern: &Arc<str>,
+    of_type: &'static str,
+) -> Result<Vec<Found>, Fault> {
+    in_parts(engine, || route, |at| find(at, pattern, of_type), Found::add).await
 }
