@@ -13,7 +13,8 @@ const HEADER: [&str; 6] = ["NAME", "KIND", "HOLDERS", "HOLDS", "ENDS IN", "WAITE
 pub(crate) async fn ls(connection: &Connection, Ls { pattern, json }: &Ls) -> Result<ExitCode, Failure> {
     let locks = Settings::read(connection)?.connect().await?;
     // Sorted by name.
-    let rows: Vec<Row> = locks.list(pattern).await.map_err(to_list)?.into_iter().map(Row::from).collect();
+    let all = locks.list(pattern).await.map_err(to_list)?;
+    let rows: Vec<Row> = all.locks.into_iter().map(Row::from).collect();
     if *json {
         print_json(&rows)?;
     } else {
@@ -21,7 +22,13 @@ pub(crate) async fn ls(connection: &Connection, Ls { pattern, json }: &Ls) -> Re
         let cells = rows.iter().map(|row| cells(row, output)).collect();
         print(lay_out(HEADER, cells, output).as_bytes())?;
     }
-    Ok(ExitCode::SUCCESS)
+    if all.skipped.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(Failure::unavailable(format!(
+        "left out, because their slots are being moved to other servers: {}",
+        all.skipped.join(", ")
+    )))
 }
 
 fn cells(row: &Row, output: Output) -> [String; 6] {
@@ -29,7 +36,10 @@ fn cells(row: &Row, output: Output) -> [String; 6] {
         visible(&row.name).into_owned(),
         row.kind.to_owned(),
         holders(row, output),
-        row.holds().to_string(),
+        row.permits.map_or_else(
+            || row.holds().to_string(),
+            |permits| format!("{} of {}", permits.in_use, permits.total),
+        ),
         row.expires_in_ms.map_or_else(|| "never".to_owned(), seconds),
         row.waiters(),
     ]
