@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::Kind;
+use super::{Kind, duration};
 
 const PATTERN: &str = "Which names: * is any text, ? one character, [ab] one of these";
 
@@ -12,8 +12,11 @@ const PATTERN: &str = "Which names: * is any text, ? one character, [ab] one of 
 #[derive(Args, Debug)]
 pub(crate) struct Ls {
     /// Which names.
-    #[arg(default_value = "*", help = PATTERN)]
+    #[arg(default_value = "*", help = PATTERN, value_parser = pattern)]
     pub(crate) pattern: String,
+    /// Only this type: rlock, fair, read, write or fenced. Can be repeated
+    #[arg(long, value_enum, hide_possible_values = true)]
+    pub(crate) kind: Vec<Kind>,
     /// Prints JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -23,7 +26,7 @@ pub(crate) struct Ls {
 #[derive(Args, Debug)]
 pub(crate) struct Watch {
     /// Which names.
-    #[arg(default_value = "*", help = PATTERN)]
+    #[arg(default_value = "*", help = PATTERN, value_parser = pattern)]
     pub(crate) patterns: Vec<String>,
     /// How often it looks at the server
     ///
@@ -39,15 +42,38 @@ pub(crate) struct Watch {
 const SHORTEST: Duration = Duration::from_millis(10);
 
 fn pause(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let time = duration(text)?;
     if time < SHORTEST { Err(format!("must be at least {SHORTEST:?}")) } else { Ok(time) }
 }
 
+/// An empty pattern is mostly a variable of a shell that is not set.
+fn pattern(text: &str) -> Result<String, &'static str> {
+    if text.is_empty() { Err("a pattern must not be empty: * means all names") } else { Ok(text.to_owned()) }
+}
+
 const EXIT_CODES: &str = "Exit codes:
-  0   all is well
+  0   all is well, except what is ignored
   1   warnings, or something could not be found out
   2   errors
   64  bad arguments or settings";
+
+/// The checks that can be ignored. Without a connection, nothing was examined.
+const CHECKS: [&str; 14] = [
+    "facts",
+    "deployment",
+    "version",
+    "memory-policy",
+    "memory",
+    "persistence",
+    "replicas",
+    "rights-rlock",
+    "rights-fair",
+    "rights-fenced",
+    "rights-read-write",
+    "round-trip",
+    "messages",
+    "clock",
+];
 
 /// What to examine.
 #[derive(Args, Debug)]
@@ -59,6 +85,9 @@ pub(crate) struct Doctor {
     /// Only checks the rights for this type of lock. Can be repeated
     #[arg(long, value_enum)]
     pub(crate) kind: Vec<Kind>,
+    /// Reports this check, such as persistence, but does not count it. Can be repeated
+    #[arg(long, value_name = "CHECK", value_parser = CHECKS, hide_possible_values = true)]
+    pub(crate) ignore: Vec<String>,
     /// Prints JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -84,6 +84,25 @@ async fn locks_of_all_types_are_listed_sorted_by_name() {
 }
 
 #[test]
+fn types_are_selected_and_the_count_is_told_to_people() {
+    let server = Server::start();
+    java_lock(&server, "a");
+    java_lock(&server, "b");
+    let _: u64 = server.run(&["HSET", "c", "mode", "write", &format!("{JAVA}:write"), "1"]);
+    let told = |args: &[&str]| {
+        let output = run(&mut at(&server.url(), &[&["ls"], args].concat()));
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+        (text(output.stdout).lines().count(), text(output.stderr))
+    };
+    assert_eq!(told(&[]), (4, "3 locks\n".to_owned()));
+    assert_eq!(told(&["--kind", "rlock", "--kind", "fair"]), (3, "2 locks\n".to_owned()));
+    assert_eq!(told(&["--kind", "write"]), (2, "1 lock\n".to_owned()));
+    assert_eq!(told(&["--kind", "write", "--json"]), (1, String::new()));
+    assert_eq!(list(&server, &["--kind", "write"])[0]["name"], "c");
+    assert_eq!(run(&mut at(&server.url(), &["ls", "--kind", "other"])).status.code(), Some(64));
+}
+
+#[test]
 fn locks_among_many_other_keys_are_found() {
     let server = Server::start();
     let fill = "for i = 1, 20000 do redis.call('set', 'other:' .. i, i) end \
@@ -130,9 +149,35 @@ fn at_a_terminal_the_table_fits() {
     assert!(text.contains('…') && text.contains("29.") && text.contains(" +1 "), "{text}");
 }
 
+/// The names of the errors of redis-rs say nothing to users.
+#[test]
+fn a_refusal_has_the_words_of_the_server() {
+    let server = Server::start();
+    let _: String = server.run(&["ACL", "SETUSER", "app", "on", ">hunter2", "~*", "+@all", "-scan"]);
+    let port = server.port();
+    for (url, words) in [
+        (format!("redis://app:hunter2@127.0.0.1:{port}/"), ": ERR "),
+        (format!("redis://app:wrong@127.0.0.1:{port}/"), ": Password authentication failed\n"),
+        (format!("redis://127.0.0.1:{port}/77"), ": DB index is out of range\n"),
+        (format!("redis://127.0.0.1:{port}/none"), ": Invalid database number\n"),
+    ] {
+        let output = run(&mut at(&url, &["ls"]));
+        let problem = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(problem.contains(words), "{problem}");
+        for name in ["ResponseError", "AuthenticationFailed", "InvalidClientConfig", "hunter2"] {
+            assert!(!problem.contains(name), "{problem}");
+        }
+    }
+}
+
 #[test]
 fn a_bad_pattern_and_an_absent_server_have_their_exit_codes() {
-    let server = Server::start();
-    assert_eq!(run(&mut at(&server.url(), &["ls", ""])).status.code(), Some(64));
+    // No server is asked.
+    for command in ["ls", "watch"] {
+        let output = run(&mut at("redis://127.0.0.1:1/", &[command, ""]));
+        let problem = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(64), "{problem}");
+        assert!(problem.contains("pattern must not be empty"), "{problem}");
+    }
     assert_eq!(run(&mut at("redis://:hunter2@127.0.0.1:1/", &["ls"])).status.code(), Some(69));
 }
