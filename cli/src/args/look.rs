@@ -17,9 +17,26 @@ pub(crate) struct Ls {
     /// Only this type: rlock, fair, read, write or fenced. Can be repeated
     #[arg(long, value_enum, hide_possible_values = true)]
     pub(crate) kind: Vec<Kind>,
+    /// Sorts by name, as at a terminal
+    #[arg(long)]
+    pub(crate) sort: bool,
     /// Prints JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Which locks to show.
+#[derive(Args, Debug)]
+pub(crate) struct Top {
+    /// Which names.
+    #[arg(default_value = "*", help = PATTERN, value_parser = pattern)]
+    pub(crate) pattern: String,
+    /// How often it looks at the server
+    ///
+    /// The time between two looks at the locks on the screen, such as 5s. If there are thousands of locks, a look at all of them takes
+    /// longer: the server spends at most a twentieth of its time on it
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = pause)]
+    pub(crate) every: Duration,
 }
 
 /// Which locks to follow.

@@ -11,7 +11,7 @@ use super::support::{Config, at, client, json, lockkeeper, run, shown, wait_unti
 const JAVA: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:77";
 
 fn list(server: &Server, args: &[&str]) -> Value {
-    json(&shown(&mut at(&server.url(), &[&["ls", "--json"], args].concat())))
+    json(&shown(&mut at(&server.url(), &[&["ls", "--json", "--sort"], args].concat())))
 }
 
 /// As Redisson leaves it.
@@ -66,7 +66,7 @@ async fn locks_of_all_types_are_listed_sorted_by_name() {
     assert_eq!(rows[6]["expires_in_ms"], Value::Null);
     assert_eq!([&rows[5]["queued"], &rows[5]["listeners"]], [0, 0]);
 
-    let text = shown(&mut at(&server.url(), &["ls"]));
+    let text = shown(&mut at(&server.url(), &["ls", "--sort"]));
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
     assert_eq!(lines[0], ["NAME", "KIND", "HOLDERS", "HOLDS", "ENDS IN", "WAITERS"]);
     assert_eq!(lines.len(), 8, "{text}");
@@ -110,6 +110,14 @@ fn locks_among_many_other_keys_are_found() {
     let _: Option<String> = server.run(&["EVAL", fill, "0"]);
     let _: u64 = server.run(&["HSET", "data", "item:1", "1"]);
     assert_eq!(list(&server, &[]).as_array().map(Vec::len), Some(500));
+    // Without an order, they are printed as they come: each once, and as whole JSON.
+    let unsorted = json(&shown(&mut at(&server.url(), &["ls", "--json"])));
+    let mut names: Vec<_> = unsorted.as_array().expect("an array").iter().map(|row| &row["name"]).collect();
+    names.sort_by_key(|name| name.to_string());
+    names.dedup();
+    assert_eq!(names.len(), 500);
+    let text = shown(&mut at(&server.url(), &["ls"]));
+    assert_eq!((text.lines().count(), text.matches("NAME").count()), (501, 1));
     assert_eq!(server.calls("keys"), 0);
 }
 
@@ -158,7 +166,7 @@ fn a_refusal_has_the_words_of_the_server() {
     for (url, words) in [
         (format!("redis://app:hunter2@127.0.0.1:{port}/"), ": ERR "),
         (format!("redis://app:wrong@127.0.0.1:{port}/"), ": Password authentication failed\n"),
-        (format!("redis://127.0.0.1:{port}/77"), ": DB index is out of range\n"),
+        (format!("redis://127.0.0.1:{port}/77"), ": ERR DB index is out of range\n"),
         (format!("redis://127.0.0.1:{port}/none"), ": Invalid database number\n"),
     ] {
         let output = run(&mut at(&url, &["ls"]));

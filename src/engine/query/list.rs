@@ -1,6 +1,6 @@
 //! All locks of the servers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
@@ -9,25 +9,100 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind};
 use crate::engine::lock_ref::check_name;
-use crate::engine::query::{in_parts, list};
+use crate::engine::query::{list, run_at};
 use crate::engine::shared::Engine;
-use crate::protocol::{Found, Listing, find};
+use crate::protocol::{Arg, Found, Listing, find};
 use crate::store::Route;
 
 /// How many locks are looked at together.
 const TOGETHER: usize = 64;
 
-/// Lists the locks that somebody holds, sorted by their keys. `pattern`: which names.
+/// A list of the locks that somebody holds, of which one part after the other is asked for.
 ///
 /// Locks come and go meanwhile. While a slot of a cluster moves, a lock of it can be missed.
-pub(crate) async fn list_all(engine: &Engine, pattern: &str) -> Result<Vec<(Found, Listing)>> {
-    check_name(pattern)?;
-    engine.check_runtime()?;
-    let pattern = &engine.key_pattern(pattern);
-    let found = find_on_all(engine, pattern).await?;
-    let listings = stream::iter(found.into_values()).map(|found| look_at(engine, found));
-    let all: Vec<Option<(Found, Listing)>> = listings.buffered(TOGETHER).try_collect().await?;
-    Ok(all.into_iter().flatten().collect())
+#[derive(Debug)]
+pub(crate) struct Scan {
+    /// Which names.
+    pattern: String,
+    /// The masters when it began. `None`: it has not.
+    masters: Option<Vec<Arc<str>>>,
+    /// What is left to ask.
+    under_way: Vec<MasterScan>,
+    /// What was found: a scan can find a key twice.
+    seen: HashSet<Arc<str>>,
+}
+
+/// The next part of the keys of one master.
+#[derive(Clone, Debug)]
+struct MasterScan {
+    route: Route,
+    cursor: Arg,
+    /// The number of the connection that told the cursor, which means nothing to another server.
+    connection: Option<u64>,
+}
+
+impl Scan {
+    pub(crate) fn new(pattern: &str) -> Self {
+        Self { pattern: pattern.to_owned(), masters: None, under_way: Vec::new(), seen: HashSet::new() }
+    }
+
+    /// Returns the next locks. `None`: there are no more. A future that is dropped loses none.
+    pub(crate) async fn next(&mut self, engine: &Engine) -> Result<Option<Vec<(Found, Listing)>>> {
+        check_name(&self.pattern)?;
+        engine.check_runtime()?;
+        let pattern = &engine.key_pattern(&self.pattern);
+        loop {
+            if self.under_way.is_empty() && !self.begin(engine) {
+                return Ok(None);
+            }
+            let parts = self.under_way.iter().map(|scan| scan.next(engine, pattern));
+            let (mut found, mut under_way) = (BTreeMap::new(), Vec::new());
+            for (part, next) in try_join_all(parts).await? {
+                let new = part.into_iter().filter(|found| !self.seen.contains(&found.key));
+                found.extend(new.map(|found| (Arc::clone(&found.key), found)));
+                under_way.extend(next);
+            }
+            let keys: Vec<_> = found.keys().map(Arc::clone).collect();
+            let listings = stream::iter(found.into_values()).map(|found| look_at(engine, found));
+            let locks: Vec<_> = listings.buffered(TOGETHER).try_collect().await?;
+            self.under_way = under_way;
+            self.seen.extend(keys);
+            let locks: Vec<_> = locks.into_iter().flatten().collect();
+            if !locks.is_empty() {
+                return Ok(Some(locks));
+            }
+        }
+    }
+
+    /// Begins, or begins again if there are other masters than before: then locks were missed. False: they are the same.
+    fn begin(&mut self, engine: &Engine) -> bool {
+        let routes = engine.store.routes_to_all();
+        let masters = routes.iter().map(|route| engine.store.address(*route)).collect();
+        if self.masters.as_ref() == Some(&masters) {
+            return false;
+        }
+        self.under_way = routes.into_iter().map(MasterScan::new).collect();
+        self.masters = Some(masters);
+        true
+    }
+}
+
+impl MasterScan {
+    fn new(route: Route) -> Self {
+        Self { route, cursor: Arg::Text("0".into()), connection: None }
+    }
+
+    /// Returns a part, and what is left then.
+    async fn next(&self, engine: &Engine, pattern: &Arc<str>) -> Result<(Vec<Found>, Option<Self>), Fault> {
+        let call = find(self.cursor.clone(), pattern);
+        let (reply, connection) = run_at(engine, || self.route, &call).await?;
+        if self.connection.is_some_and(|before| before != connection) {
+            return Ok((Vec::new(), Some(Self::new(self.route))));
+        }
+        let mut found = Vec::new();
+        let cursor = Found::add(&mut found, &reply)?;
+        Ok((found, cursor.map(|cursor| Self { route: self.route, cursor, connection: Some(connection) })))
+    }
 }
 
 /// What each master tells of itself: its address, and the text of `INFO`. Tries once.
@@ -36,26 +111,14 @@ pub(crate) async fn info(engine: &Engine) -> Result<Vec<(Arc<str>, String)>> {
     Ok(engine.store.info().await?)
 }
 
-/// Finds the locks of all masters, by their keys: a scan can find a key twice.
-async fn find_on_all(engine: &Engine, pattern: &Arc<str>) -> Result<BTreeMap<Arc<str>, Found>, Fault> {
-    loop {
-        let routes = engine.store.routes_to_all();
-        let masters =
-            || -> Vec<Arc<str>> { routes.iter().map(|route| engine.store.address(*route)).collect() };
-        let before = masters();
-        let found = try_join_all(routes.iter().map(|route| find_all(engine, *route, pattern))).await?;
-        // The cursor of one server means nothing to another: after a switch, the scan has missed locks.
-        if masters() == before {
-            let found = found.into_iter().flatten();
-            return Ok(found.map(|found| (Arc::clone(&found.key), found)).collect());
-        }
-    }
-}
-
 /// Looks at what a scan found. `None`: it is no lock that somebody holds, or this lock alone cannot be looked at.
-async fn look_at(engine: &Engine, found: Found) -> Result<Option<(Found, Listing)>, Fault> {
+async fn look_at(engine: &Engine, mut found: Found) -> Result<Option<(Found, Listing)>, Fault> {
     let is_lock = |listing: &Listing| !listing.has_other_data && listing.lease().is_some();
-    match list(engine, &found.key).await {
+    let listing = match found.listing.take() {
+        Some(listing) => Ok(listing),
+        None => list(engine, &found.key).await,
+    };
+    match listing {
         Ok(listing) => Ok(is_lock(&listing).then_some((found, listing))),
         // The user has a right to the key, or the scan had not found it. A read-write lock has more keys.
         Err(fault) if fault.kind == FaultKind::Permission && found.is_read_write => Ok(None),
@@ -63,9 +126,4 @@ async fn look_at(engine: &Engine, found: Found) -> Result<Option<(Found, Listing
         Err(fault) if matches!(fault.kind, FaultKind::WrongType | FaultKind::Split) => Ok(None),
         Err(fault) => Err(fault),
     }
-}
-
-/// Finds the locks of one master.
-async fn find_all(engine: &Engine, route: Route, pattern: &Arc<str>) -> Result<Vec<Found>, Fault> {
-    in_parts(engine, || route, |at| find(at, pattern), Found::add).await
 }
