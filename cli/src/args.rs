@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use look::{Doctor, Ls, Watch};
+pub(crate) use look::{Doctor, Ls, Top, Watch};
 
 /// Runs commands under distributed locks on Redis and Valkey, and shows and releases locks.
 #[derive(Debug, Parser)]
@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Lists the locks that somebody holds
     Ls(Ls),
+    /// Shows the locks that somebody holds, as they change
+    Top(Top),
     /// Shows who holds a lock
     Show(Show),
     /// Prints a line for each change of locks, until Ctrl-C

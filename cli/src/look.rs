@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
-use lockkeeper::LockInfo;
+use lockkeeper::{LockClient, LockInfo};
 use serde::Serialize;
 
 use crate::args::{Connection, Release, Show};
@@ -56,14 +56,7 @@ pub(crate) async fn release(connection: &Connection, options: &Release) -> Resul
     if !yes && !is_confirmed()? {
         return Err(Failure { problem: "nothing was released".to_owned(), code: UNAVAILABLE });
     }
-    let was_held = if info.is_read_write {
-        // Each side releases its own holds.
-        let mut lock = locks.read_write_lock(name);
-        let had_readers = lock.read().force_unlock().await?;
-        lock.write().force_unlock().await? || had_readers
-    } else {
-        locks.rlock(name).force_unlock().await?
-    };
+    let was_held = force(&locks, name, &info).await?;
     if *json {
         print_json(&Released { name, was_held })?;
     } else {
@@ -71,6 +64,17 @@ pub(crate) async fn release(connection: &Connection, options: &Release) -> Resul
         print(format!("{}: {outcome}\n", visible(name)).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Releases the lock. Returns whether it was held.
+pub(crate) async fn force(locks: &LockClient, name: &str, info: &LockInfo) -> lockkeeper::Result<bool> {
+    if info.is_read_write {
+        // Each side releases its own holds.
+        let mut lock = locks.read_write_lock(name);
+        let had_readers = lock.read().force_unlock().await?;
+        return Ok(lock.write().force_unlock().await? || had_readers);
+    }
+    locks.rlock(name).force_unlock().await
 }
 
 fn as_json<'a>(name: &'a str, info: Option<&'a LockInfo>) -> Lock<'a> {
@@ -84,7 +88,8 @@ fn as_json<'a>(name: &'a str, info: Option<&'a LockInfo>) -> Lock<'a> {
     }
 }
 
-fn describe(name: &str, info: Option<&LockInfo>) -> String {
+/// What `show` prints.
+pub(crate) fn describe(name: &str, info: Option<&LockInfo>) -> String {
     let name = visible(name);
     let Some(info) = info else { return format!("{name}: free\n") };
     let ends = match info.remaining_lease.duration() {

@@ -1,0 +1,74 @@
+//! The terminal while `top` has it.
+
+use std::io;
+use std::thread;
+
+use ratatui::crossterm::event::{self, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::{DefaultTerminal, Frame};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::state::Key;
+
+/// A screen of its own, in raw mode. When it is dropped, and when the process panics, the terminal is as it was.
+pub(super) struct Screen(DefaultTerminal);
+
+impl Screen {
+    pub(super) fn open() -> io::Result<Self> {
+        ratatui::try_init().map(Self).inspect_err(|_| ratatui::restore())
+    }
+
+    pub(super) fn height(&self) -> io::Result<u16> {
+        Ok(self.0.size()?.height)
+    }
+
+    pub(super) fn draw(&mut self, render: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        self.0.draw(render).map(drop)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = self.0.show_cursor();
+        ratatui::restore();
+    }
+}
+
+/// The keys that are pressed. `None`: the size of the terminal has changed. They end if the terminal is gone.
+pub(super) fn keys() -> UnboundedReceiver<Option<Key>> {
+    let (sender, keys) = unbounded_channel();
+    // It reads until the process ends.
+    thread::spawn(move || {
+        while let Ok(event) = event::read() {
+            let key = match event {
+                event::Event::Key(event) if event.kind == KeyEventKind::Press => {
+                    key(event.code, event.modifiers)
+                }
+                event::Event::Resize(..) => None,
+                _ => continue,
+            };
+            let is_resize = matches!(event, event::Event::Resize(..));
+            if (key.is_some() || is_resize) && sender.send(key).is_err() {
+                return;
+            }
+        }
+    });
+    keys
+}
+
+fn key(code: KeyCode, modifiers: KeyModifiers) -> Option<Key> {
+    Some(match code {
+        KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Key::Interrupt,
+        KeyCode::Char(_) if modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => return None,
+        KeyCode::Char(char) => Key::Char(char),
+        KeyCode::Up => Key::Up,
+        KeyCode::Down => Key::Down,
+        KeyCode::PageUp => Key::PageUp,
+        KeyCode::PageDown => Key::PageDown,
+        KeyCode::Home => Key::Home,
+        KeyCode::End => Key::End,
+        KeyCode::Enter => Key::Enter,
+        KeyCode::Esc => Key::Escape,
+        KeyCode::Backspace => Key::Backspace,
+        _ => return None,
+    })
+}
