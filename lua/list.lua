@@ -14,7 +14,7 @@
 
   Returns
     list  the cursor of the next part (0: there is none). Then eight items for each key that can be a lock: the key; 1 for a
-          read-write lock, else 0; 1 if there is a counter, else 0; the waiters in the queue; the connections that listen to
+          lock that is or can be a read-write lock, else 0; 1 if there is a counter, else 0; the waiters in the queue; the connections that listen to
           the channel; and for a lock that one owner holds alone the owner, its hold count, and milliseconds left of its lease (-1:
           no expiry). The owner is empty for a read-write lock, and if this user may not ask for the lease. A key can be in more
           than one part
@@ -31,9 +31,13 @@ local function number(reply)
 end
 
 -- Whether the hash of a key can be a lock: 1 for a read-write lock, 0 for another one, nil for other data. For another one, also its
--- owner and hold count. Looks at two fields, whatever the size of the hash.
+-- owner and hold count. Looks at two fields, whatever the size of the hash. Of a key whose slot is still at another server, nothing is
+-- known: it can be a read-write lock.
 local function kind(key)
   local fields = redis.pcall('hrandfield', key, '2', 'withvalues')
+  if fields.err then
+    return string.find(fields.err, 'non local key', 1, true) and 1 or nil
+  end
   if #fields == 2 and is_holder(fields[1], fields[2]) then
     return 0, fields[1], fields[2]
   end

@@ -17,12 +17,20 @@ pub(crate) async fn ls(connection: &Connection, options: &Ls) -> Result<ExitCode
     let locks = Settings::read(connection)?.connect().await?;
     let mut list = Listing::begin(options);
     let mut parts = locks.list_parts(&options.pattern);
+    let mut skipped = Vec::new();
     while let Some(part) = parts.next().await.map_err(to_list)? {
-        let rows = part.into_iter().map(Row::from);
+        let rows = part.locks.into_iter().map(Row::from);
         list.add(rows.filter(|row| is_of(row, &options.kind)))?;
+        skipped.extend(part.skipped);
     }
     list.end()?;
-    Ok(ExitCode::SUCCESS)
+    if skipped.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(Failure::unavailable(format!(
+        "left out, because their slots are being moved to other servers: {}",
+        skipped.join(", ")
+    )))
 }
 
 /// Prints rows as they come, so that very many need no memory. A sorted list, and a table for people, is printed at the end.

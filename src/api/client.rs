@@ -8,7 +8,7 @@ use crate::api::owner::Owner;
 use crate::base::config::LockConfig;
 use crate::base::error::Result;
 use crate::engine::{self, Engine, Scan, info, inspect};
-use crate::locks::info::{ListedLock, LockInfo, ServerInfo};
+use crate::locks::info::{LockInfo, LockList, ServerInfo};
 use crate::locks::{FairLock, FencedLock, Lock, RLock, ReadWriteLock, Semaphore};
 use crate::store::Source;
 
@@ -189,8 +189,8 @@ impl LockClient {
     ///
     /// `pattern` says which names: `*` stands for any text, `?` for one byte, `[ab]` for one of these bytes, and `\` goes before a
     /// byte that stands for itself. The call looks at all keys of the server, some hundred with each command, so that no command
-    /// blocks the server for long. These locks can be missing: those that come or go meanwhile, those of a slot of a cluster that
-    /// moves, and those to whose keys this user has no right.
+    /// blocks the server for long. These locks can be missing: those that come or go meanwhile, and those to whose keys this user
+    /// has no right. [`LockList::skipped`] names those that no server could tell about.
     ///
     /// # Errors
     ///
@@ -204,17 +204,19 @@ impl LockClient {
     ///
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// for lock in locks.list("lock:*").await? {
+    /// for lock in locks.list("lock:*").await?.locks {
     ///     println!("{}: {:?} for {:?}", lock.name, lock.info.holders, lock.info.remaining_lease);
     /// }
     /// # Ok(()) }
     /// ```
-    pub async fn list(&self, pattern: impl AsRef<str>) -> Result<Vec<ListedLock>> {
-        let (mut parts, mut all) = (self.list_parts(pattern), Vec::new());
+    pub async fn list(&self, pattern: impl AsRef<str>) -> Result<LockList> {
+        let (mut parts, mut all) = (self.list_parts(pattern), LockList::default());
         while let Some(part) = parts.next().await? {
-            all.extend(part);
+            all.locks.extend(part.locks);
+            all.skipped.extend(part.skipped);
         }
-        all.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        all.locks.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        all.skipped.sort_unstable();
         Ok(all)
     }
 
@@ -227,7 +229,7 @@ impl LockClient {
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
     /// let mut parts = locks.list_parts("lock:*");
     /// while let Some(part) = parts.next().await? {
-    ///     part.iter().for_each(|lock| println!("{}", lock.name));
+    ///     part.locks.iter().for_each(|lock| println!("{}", lock.name));
     /// }
     /// # Ok(()) }
     /// ```

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::engine::{Engine, Scan};
-use crate::locks::info::ListedLock;
+use crate::locks::info::{ListedLock, LockList};
 
 /// The locks that [`LockClient::list_parts`](crate::LockClient::list_parts) finds, a part at a time.
 ///
@@ -14,7 +14,7 @@ use crate::locks::info::ListedLock;
 /// let mut parts = locks.list_parts("*");
 /// let mut count = 0;
 /// while let Some(part) = parts.next().await? {
-///     count += part.len();
+///     count += part.locks.len();
 /// }
 /// # Ok(()) }
 /// ```
@@ -25,7 +25,7 @@ pub struct ListParts {
 }
 
 impl ListParts {
-    /// Returns the next locks, at least one. `None`: there are no more. Asks each master once or several times.
+    /// Returns the next locks, in no order. `None`: there are no more. Asks each master once or several times.
     ///
     /// No lock is returned twice. Each is returned as it was when it was found.
     ///
@@ -42,17 +42,13 @@ impl ListParts {
     /// let some = locks.list_parts("*").next().await?.unwrap_or_default();
     /// # Ok(()) }
     /// ```
-    pub async fn next(&mut self) -> Result<Option<Vec<ListedLock>>> {
-        while let Some(part) = self.scan.next(&self.engine).await? {
-            let prefix = self.engine.name_prefix();
-            let locks = part.into_iter();
-            let locks: Vec<_> =
-                locks.filter_map(|(found, list)| ListedLock::from_server(&found, list, prefix)).collect();
-            if !locks.is_empty() {
-                return Ok(Some(locks));
-            }
-        }
-        Ok(None)
+    pub async fn next(&mut self) -> Result<Option<LockList>> {
+        let Some((found, skipped)) = self.scan.next(&self.engine).await? else { return Ok(None) };
+        let prefix = self.engine.name_prefix();
+        let locks =
+            found.into_iter().filter_map(|(found, list)| ListedLock::from_server(&found, list, prefix));
+        let skipped = skipped.iter().filter_map(|key| Some(key.strip_prefix(prefix)?.to_owned()));
+        Ok(Some(LockList { locks: locks.collect(), skipped: skipped.collect() }))
     }
 }
 

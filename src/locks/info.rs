@@ -27,11 +27,31 @@ pub struct LockInfo {
     pub is_read_write: bool,
 }
 
+/// What [`LockClient::list`](crate::LockClient::list) found.
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// let all = locks.list("lock:orders:*").await?;
+/// if all.skipped.is_empty() {
+///     println!("{} locks are held", all.locks.len());
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockList {
+    /// The locks that somebody holds, sorted by name.
+    pub locks: Vec<ListedLock>,
+    /// The names of locks that perhaps somebody holds: their slots of a cluster move, and for
+    /// [`retry_timeout`](crate::LockConfigBuilder::retry_timeout) no server had all keys of the lock. List them again later.
+    pub skipped: Vec<String>,
+}
+
 /// A lock that [`LockClient::list`](crate::LockClient::list) found.
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-/// for lock in locks.list("lock:orders:*").await? {
+/// for lock in locks.list("lock:orders:*").await?.locks {
 ///     println!("{} has {} holders, and {} clients wait", lock.name, lock.info.holders.len(), lock.listeners);
 /// }
 /// # Ok(()) }
@@ -96,7 +116,7 @@ impl ServerInfo {
 /// use lockkeeper::LockKind;
 ///
 /// let all = locks.list("*").await?;
-/// let read_write = all.iter().filter(|lock| lock.kind == LockKind::ReadWrite).count();
+/// let read_write = all.locks.iter().filter(|lock| lock.kind == LockKind::ReadWrite).count();
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,7 +203,7 @@ impl ListedLock {
     /// `prefix`: the `name_prefix` of the configuration. `None`: the lock is free by now.
     pub(crate) fn from_server(found: &Found, listing: Listing, prefix: &str) -> Option<Self> {
         let kind = match found {
-            Found { is_read_write: true, .. } => LockKind::ReadWrite,
+            _ if listing.is_read_write => LockKind::ReadWrite,
             Found { queued: 1.., .. } => LockKind::Fair,
             Found { has_counter: true, .. } => LockKind::Fenced,
             _ => LockKind::Reentrant,

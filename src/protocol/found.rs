@@ -15,6 +15,7 @@ const COUNT: u64 = 500;
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) key: Arc<str>,
+    /// Or perhaps so: the server has the key, and not its slot.
     pub(crate) is_read_write: bool,
     /// There is a counter for fencing tokens.
     pub(crate) has_counter: bool,

@@ -109,7 +109,7 @@ async fn list(locks: &LockClient, pattern: &str, pause: u32) -> lockkeeper::Resu
         let asked = Instant::now();
         let Some(part) = parts.next().await? else { return Ok(rows) };
         let took = asked.elapsed();
-        rows.extend(part.into_iter().map(Row::from));
+        rows.extend(part.locks.into_iter().map(Row::from));
         sleep(took * pause).await;
     }
 }

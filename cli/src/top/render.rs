@@ -164,3 +164,110 @@ fn time(time: Duration) -> String {
         (d, ..) => format!("{d} d"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::super::state::tests::{listed, row};
+    use super::super::state::{Event, Key};
+    use super::*;
+
+    const OWNER: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586";
+
+    fn state() -> State {
+        let mut state = State::new();
+        let owner = |number: u32| format!("{OWNER}:{number}");
+        let old = row("lock:report", &owner(1), 30_000);
+        state.update(listed(vec![old.clone()]), Duration::ZERO);
+        let queue = crate::row::Row { kind: "fair", queued: 12, ..row("lock:jobs", &owner(7), 27_400) };
+        let mut readers = row("lock:cache:prices-of-all-articles-in-all-countries", &owner(3), 11_000);
+        readers.holders.extend(row("", &owner(4), 1).holders);
+        readers.kind = "read";
+        let endless = crate::row::Row {
+            expires_in_ms: None,
+            listeners: 1,
+            ..row("lock:forgotten\u{1b}[2J", "8743c9c0-0795-4907-87fd-6c719a6b4586:77", 0)
+        };
+        let second = Duration::from_secs(1);
+        let rows = |old| vec![old, queue.clone(), readers.clone(), endless.clone()];
+        state.update(listed(rows(old.clone())), 80 * second);
+        state.update(listed(rows(crate::row::Row { expires_in_ms: Some(9_500), ..old })), 125 * second);
+        state
+    }
+
+    /// The screen as text, one line each.
+    fn drawn(state: &mut State, width: u16, height: u16) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
+        state.fit(lines(height));
+        terminal.draw(|frame| render(frame, state, true)).expect("a screen");
+        let text = terminal.backend().to_string();
+        text.lines().map(|line| line.trim_matches('"').trim_end().to_owned()).collect()
+    }
+
+    fn press(state: &mut State, key: Key) {
+        state.update(Event::Key(key), state.now);
+    }
+
+    /// The page shows what the program draws.
+    #[test]
+    fn at_80_columns_each_lock_is_one_line_as_in_the_docs() {
+        let drawing = drawn(&mut state(), 80, 9).join("\n");
+        let page = include_str!("../../../docs/command.md");
+        assert!(page.contains(&drawing), "docs/command.md lacks this drawing:\n{drawing}");
+        assert!(drawing.lines().all(|line| line.chars().count() <= 80), "{drawing}");
+    }
+
+    #[test]
+    fn at_200_columns_nothing_is_shortened() {
+        let lines = drawn(&mut state(), 200, 9);
+        assert!(!lines.iter().any(|line| line.contains('…')), "{lines:#?}");
+        assert!(lines[2].starts_with("lock:cache:prices-of-all-articles-in-all-countries "), "{lines:#?}");
+        assert!(lines[2].contains(&format!(" {OWNER}:3 +1 ")), "{lines:#?}");
+    }
+
+    #[test]
+    fn details_the_question_and_a_problem_are_shown() {
+        let mut state = state();
+        press(&mut state, Key::End);
+        press(&mut state, Key::Enter);
+        let text =
+            "lock:report: held, a lock, ends in 9.5 s, if nobody renews it\n  owner, 1 hold\n".to_owned();
+        state.update(Event::Shown { name: "lock:report".to_owned(), text }, state.now);
+        let details = drawn(&mut state, 80, 12).join("\n");
+        assert!(details.contains("┌ lock:report ─") && details.contains("│  owner, 1 hold "), "{details}");
+        press(&mut state, Key::Char('k'));
+        let question = drawn(&mut state, 80, 12).join("\n");
+        for words in [&format!("  {OWNER}:1 "), "Release the lock? [y/N]", "works on until then"] {
+            assert!(question.contains(words), "{words}: {question}");
+        }
+        press(&mut state, Key::Char('n'));
+        assert!(drawn(&mut state, 80, 12)[11].starts_with("nothing was released"));
+        state.update(Event::Listed(Err("the server\u{1b} is gone".to_owned())), state.now);
+        assert_eq!(drawn(&mut state, 80, 12)[11], "no answer for 0 s: the server\\u{1b} is gone");
+    }
+
+    #[test]
+    fn no_size_is_too_small() {
+        for (width, height) in [(1, 1), (10, 3), (79, 4), (80, 2), (300, 1)] {
+            let mut state = state();
+            drawn(&mut state, width, height);
+            press(&mut state, Key::Enter);
+            drawn(&mut state, width, height);
+            press(&mut state, Key::Char('k'));
+            drawn(&mut state, width, height);
+        }
+    }
+
+    #[test]
+    fn times_fit_their_column() {
+        let shown = [0, 9, 59, 61, 3_599, 3_600, 86_399, 86_400, 99 * 86_400, 100 * 86_400]
+            .map(|seconds| time(Duration::from_secs(seconds)));
+        let expected = [
+            "0.0 s", "9.0 s", "59 s", "1m 01s", "59m 59s", "1h 00m", "23h 59m", "1d 00h", "99d 00h", "100 d",
+        ];
+        assert_eq!(shown, expected);
+        assert!(shown.iter().all(|text| text.len() <= 7));
+    }
+}

@@ -72,3 +72,44 @@ fn key(code: KeyCode, modifiers: KeyModifiers) -> Option<Key> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::{env, fs};
+
+    use super::*;
+
+    const PANICS: &str = "LOCKKEEPER_TOP_PANICS";
+
+    /// Not a test, but what the next one runs at a terminal.
+    #[test]
+    fn panics_at_a_terminal() {
+        if env::var_os(PANICS).is_none() {
+            return;
+        }
+        let mut screen = Screen::open().expect("a terminal");
+        screen.draw(|frame| frame.render_widget("drawn", frame.area())).expect("a screen");
+        panic!("a bug");
+    }
+
+    #[test]
+    fn a_panic_restores_the_terminal() {
+        let dir = env::temp_dir().join(format!("lockkeeper-top-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        let program = env::current_exe().expect("this program");
+        let line = format!(
+            "stty -a > before; {program:?} --exact top::screen::tests::panics_at_a_terminal --nocapture; stty -a > after"
+        );
+        let mut script = Command::new("script");
+        script.args(["-qefc", &line, "/dev/null"]).env("SHELL", "/bin/sh").env(PANICS, "1").current_dir(&dir);
+        let output = script.output().expect("script runs");
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (screen, after) = shown.split_once("\u{1b}[?1049l").expect("it leaves the screen");
+        assert!(screen.contains("\u{1b}[?1049h") && screen.contains("drawn"), "{shown:?}");
+        assert!(after.contains("a bug") && after.contains("\u{1b}[?25h"), "the cursor is shown: {after:?}");
+        let read = |file: &str| fs::read_to_string(dir.join(file)).expect("a file");
+        assert_eq!(read("after"), read("before"));
+        fs::remove_dir_all(&dir).expect("a directory");
+    }
+}

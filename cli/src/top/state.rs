@@ -431,3 +431,184 @@ fn compare(a: &Lock, b: &Lock, column: Column) -> Ordering {
         Column::Waiters => a.waiters().cmp(&b.waiters()),
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    pub(in crate::top) fn row(name: &str, owner: &str, left_ms: u64) -> Row {
+        let holders = vec![Holder { owner: owner.to_owned(), holds: 1 }];
+        Row {
+            name: name.to_owned(),
+            kind: "rlock",
+            holders,
+            expires_in_ms: Some(left_ms),
+            queued: 0,
+            listeners: 0,
+        }
+    }
+
+    pub(in crate::top) fn listed(rows: Vec<Row>) -> Event {
+        Event::Listed(Ok((rows, Duration::ZERO)))
+    }
+
+    /// Three locks, with room for so many lines.
+    fn three(lines: usize) -> State {
+        let mut state = State::new();
+        state.fit(lines);
+        let b = Row { queued: 4, ..row("b", "2", 20_000) };
+        assert_eq!(state.update(listed(vec![row("c", "1", 9_000), row("a", "3", 30_000), b]), SECOND), None);
+        state
+    }
+
+    fn press(state: &mut State, keys: &str) -> Option<Action> {
+        keys.chars().fold(None, |_, char| {
+            let key = match char {
+                '\n' => Key::Enter,
+                '\u{1b}' => Key::Escape,
+                'v' => Key::Down,
+                '^' => Key::Up,
+                '<' => Key::Backspace,
+                char => Key::Char(char),
+            };
+            state.update(Event::Key(key), state.now)
+        })
+    }
+
+    fn names(state: &State) -> String {
+        state.names().concat()
+    }
+
+    #[test]
+    fn a_key_sorts_and_the_same_key_again_reverses() {
+        let mut state = three(9);
+        assert_eq!(names(&state), "abc");
+        for (keys, order) in
+            [("n", "cba"), ("w", "bac"), ("w", "acb"), ("l", "cba"), ("o", "cba"), ("o", "abc")]
+        {
+            press(&mut state, keys);
+            assert_eq!(names(&state), order, "{keys}");
+        }
+    }
+
+    #[test]
+    fn the_selected_lock_stays_selected_and_on_the_screen() {
+        let mut state = three(2);
+        let selected = |state: &State| {
+            let (locks, line) = state.window();
+            locks.map(|lock| lock.row.name.clone()).nth(line.expect("a line")).expect("a lock")
+        };
+        assert_eq!((names(&state), selected(&state)), ("ab".to_owned(), "a".to_owned()));
+        press(&mut state, "vvv");
+        assert_eq!((names(&state), selected(&state)), ("bc".to_owned(), "c".to_owned()));
+        press(&mut state, "n");
+        assert_eq!((names(&state), selected(&state)), ("cb".to_owned(), "c".to_owned()));
+        state.fit(1);
+        assert_eq!(names(&state), "c");
+        // It is gone: another lock has its place.
+        state.update(listed(vec![row("a", "3", 1), row("b", "3", 1)]), 2 * SECOND);
+        assert_eq!(selected(&state), "b");
+        state.update(listed(Vec::new()), 3 * SECOND);
+        assert_eq!(state.window().1, None);
+        press(&mut state, "v^\nk");
+        assert_eq!((&state.view, &*state.message), (&View::Table, "the lock is free"));
+    }
+
+    #[test]
+    fn a_filter_is_typed_applied_and_cleared() {
+        let mut state = three(9);
+        press(&mut state, "/q");
+        assert_eq!((state.counts(), &state.view), ((3, 0), &View::Filter));
+        press(&mut state, "<B\n");
+        assert_eq!((names(&state), &state.view), ("b".to_owned(), &View::Table));
+        assert_eq!(press(&mut state, "\u{1b}"), None);
+        assert_eq!(names(&state), "abc");
+        press(&mut state, "/3\u{1b}");
+        assert_eq!((names(&state), &state.view), ("abc".to_owned(), &View::Table));
+    }
+
+    #[test]
+    fn the_time_of_a_hold_begins_when_its_owner_is_first_seen() {
+        let mut state = three(9);
+        let held = |state: &State| -> Vec<(u64, bool)> {
+            state.window().0.map(|lock| (lock.held(state.now).as_secs(), lock.is_older)).collect()
+        };
+        let rows = || vec![row("a", "3", 25_000), row("b", "9", 1_000), row("d", "1", 1_000)];
+        state.update(listed(rows()), 5 * SECOND);
+        state.update(listed(rows()), 7 * SECOND);
+        assert_eq!(held(&state), [(6, true), (2, false), (2, false)]);
+        assert_eq!(state.window().0.next().map(|lock| lock.longest_ms), Some(30_000));
+        press(&mut state, "h");
+        assert_eq!(names(&state), "abd", "the oldest comes first");
+    }
+
+    #[test]
+    fn a_look_corrects_the_locks_on_the_screen_and_removes_free_ones() {
+        let mut state = three(9);
+        let look = |name: &str, holders| Look { name: name.to_owned(), holders, expires_in_ms: Some(7) };
+        let other = row("a", "8", 7).holders;
+        state.update(Event::Looked(Ok(vec![look("a", other), look("c", Vec::new())])), 3 * SECOND);
+        assert_eq!(names(&state), "ab");
+        let (mut locks, _) = state.window();
+        let lock = locks.next().expect("a lock");
+        assert_eq!((lock.owners(), lock.row.expires_in_ms), (vec!["8".to_owned()], Some(7)));
+    }
+
+    #[test]
+    fn details_are_asked_for_again_with_each_list() {
+        let mut state = three(9);
+        assert_eq!(press(&mut state, "v\n"), Some(Action::Show("b".to_owned())));
+        let shown = |name: &str, text: &str| Event::Shown { name: name.to_owned(), text: text.to_owned() };
+        state.update(shown("other", "x"), SECOND);
+        assert_eq!(state.view, View::Details { name: "b".to_owned(), text: None });
+        state.update(shown("b", "y"), SECOND);
+        assert_eq!(state.view, View::Details { name: "b".to_owned(), text: Some("y".to_owned()) });
+        assert_eq!(state.update(listed(vec![row("b", "2", 1)]), SECOND), Some(Action::Show("b".to_owned())));
+        assert_eq!((press(&mut state, "q"), &state.view), (None, &View::Table));
+    }
+
+    #[test]
+    fn only_y_releases_and_only_for_the_owners_that_were_shown() {
+        let mut state = three(9);
+        let question = || View::Question { name: "a".to_owned(), owners: vec!["3".to_owned()] };
+        for keys in ["k", "\nk"] {
+            press(&mut state, keys);
+            assert_eq!(state.view, question(), "{keys}");
+            assert_eq!((press(&mut state, "\n"), &*state.message), (None, "nothing was released"));
+        }
+        press(&mut state, "k");
+        state.update(listed(vec![row("a", "9", 1)]), SECOND);
+        let release = Action::Release { name: "a".to_owned(), owners: vec!["3".to_owned()] };
+        assert_eq!(press(&mut state, "y"), Some(release));
+        state.update(Event::Released("a: released".to_owned()), SECOND);
+        assert_eq!((&state.view, &*state.message), (&View::Table, "a: released"));
+    }
+
+    #[test]
+    fn q_and_control_c_quit() {
+        assert_eq!(press(&mut three(9), "q"), Some(Action::Quit));
+        for keys in ["", "/", "\n", "k"] {
+            let mut state = three(9);
+            press(&mut state, keys);
+            assert_eq!(state.update(Event::Key(Key::Interrupt), SECOND), Some(Action::Quit), "{keys:?}");
+        }
+        let mut state = three(9);
+        assert_eq!((press(&mut state, "/q"), &*state.filter), (None, "q"));
+    }
+
+    #[test]
+    fn a_server_that_is_silent_or_refuses_is_a_problem_until_it_answers() {
+        let mut state = three(9);
+        state.update(Event::Tick, 3 * SECOND);
+        assert_eq!(state.problem(), None);
+        state.update(Event::Tick, 4 * SECOND);
+        assert_eq!(state.problem().as_deref(), Some("no answer for 3 s: the server does not answer"));
+        state.update(Event::Listed(Err("refused".to_owned())), 6 * SECOND);
+        assert_eq!(state.problem().as_deref(), Some("no answer for 5 s: refused"));
+        assert_eq!(names(&state), "abc", "what was known stays");
+        state.update(listed(Vec::new()), 7 * SECOND);
+        assert_eq!(state.problem(), None);
+    }
+}

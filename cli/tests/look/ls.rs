@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use lockkeeper::{LockClient, LockConfig, Source};
 use lockkeeper_testkit::{Cluster, Server};
 use serde_json::{Value, json};
 
@@ -130,6 +131,33 @@ fn the_locks_of_all_masters_of_a_cluster_are_listed() {
     let config = Config::new(&format!("[server]\nkind = \"cluster\"\nurls = {:?}\n", cluster.urls()));
     let all = json(&shown(&mut lockkeeper(&["ls", "--json", "--config", config.path()])));
     assert_eq!(all.as_array().map(Vec::len), Some(3), "{all}");
+}
+
+/// One server has the hash of the lock, and the other the hold of its reader.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_is_half_moved_is_named_on_standard_error() {
+    let cluster = Cluster::start(2, 0);
+    let source = Source::cluster(cluster.urls());
+    let locks = LockClient::connect_with(source, LockConfig::default()).await.expect("a client");
+    let name = cluster.name_on(0, "lock");
+    let guard = locks.read_write_lock(&name).into_read().lock().await.expect("the lock");
+    java_lock(&cluster.servers[1], &cluster.name_on(1, "java"));
+    let slot = cluster.slot_of(&name);
+    cluster.open_slot(slot, 1);
+    cluster.move_key(&name, 1);
+    let text = format!(
+        "[server]\nkind = \"cluster\"\nurls = {:?}\n[locks]\nretry_timeout = \"1s\"\n",
+        cluster.urls()
+    );
+    let config = Config::new(&text);
+    let output = run(&mut lockkeeper(&["ls", "--json", "--config", config.path()]));
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert_eq!((output.status.code(), error.lines().count()), (Some(69), 1), "{error}");
+    assert!(error.contains("left out") && error.contains(&name), "{error}");
+    let rows = json(&String::from_utf8(output.stdout).expect("text"));
+    assert_eq!(rows.as_array().map(Vec::len), Some(1), "{rows}");
+    cluster.close_slot(slot, 1);
+    guard.unlock().await.expect("the lock was held");
 }
 
 #[test]

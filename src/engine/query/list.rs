@@ -19,7 +19,7 @@ const TOGETHER: usize = 64;
 
 /// A list of the locks that somebody holds, of which one part after the other is asked for.
 ///
-/// Locks come and go meanwhile. While a slot of a cluster moves, a lock of it can be missed.
+/// Locks come and go meanwhile.
 #[derive(Debug)]
 pub(crate) struct Scan {
     /// Which names.
@@ -31,6 +31,9 @@ pub(crate) struct Scan {
     /// What was found: a scan can find a key twice.
     seen: HashSet<Arc<str>>,
 }
+
+/// Locks, and the keys of those that were skipped.
+type Part = (Vec<(Found, Listing)>, Vec<Arc<str>>);
 
 /// The next part of the keys of one master.
 #[derive(Clone, Debug)]
@@ -46,8 +49,9 @@ impl Scan {
         Self { pattern: pattern.to_owned(), masters: None, under_way: Vec::new(), seen: HashSet::new() }
     }
 
-    /// Returns the next locks. `None`: there are no more. A future that is dropped loses none.
-    pub(crate) async fn next(&mut self, engine: &Engine) -> Result<Option<Vec<(Found, Listing)>>> {
+    /// Returns the next locks, and the keys of those that no server could be asked about, because their slots move. `None`: there are
+    /// no more. A future that is dropped loses none.
+    pub(crate) async fn next(&mut self, engine: &Engine) -> Result<Option<Part>> {
         check_name(&self.pattern)?;
         engine.check_runtime()?;
         let pattern = &engine.key_pattern(&self.pattern);
@@ -64,12 +68,19 @@ impl Scan {
             }
             let keys: Vec<_> = found.keys().map(Arc::clone).collect();
             let listings = stream::iter(found.into_values()).map(|found| look_at(engine, found));
-            let locks: Vec<_> = listings.buffered(TOGETHER).try_collect().await?;
+            let all: Vec<Looked> = listings.buffered(TOGETHER).try_collect().await?;
             self.under_way = under_way;
             self.seen.extend(keys);
-            let locks: Vec<_> = locks.into_iter().flatten().collect();
-            if !locks.is_empty() {
-                return Ok(Some(locks));
+            let (mut listed, mut skipped) = (Vec::new(), Vec::new());
+            for looked in all {
+                match looked {
+                    Looked::Held(found, listing) => listed.push((found, listing)),
+                    Looked::NoLock => {}
+                    Looked::Moves(key) => skipped.push(key),
+                }
+            }
+            if !listed.is_empty() || !skipped.is_empty() {
+                return Ok(Some((listed, skipped)));
             }
         }
     }
@@ -111,19 +122,30 @@ pub(crate) async fn info(engine: &Engine) -> Result<Vec<(Arc<str>, String)>> {
     Ok(engine.store.info().await?)
 }
 
-/// Looks at what a scan found. `None`: it is no lock that somebody holds, or this lock alone cannot be looked at.
-async fn look_at(engine: &Engine, mut found: Found) -> Result<Option<(Found, Listing)>, Fault> {
+/// What a look at a key told.
+enum Looked {
+    Held(Found, Listing),
+    /// It is no lock that somebody holds, or one that this user may not look at.
+    NoLock,
+    /// Its slot moves, and no server has all keys of the lock.
+    Moves(Arc<str>),
+}
+
+/// Looks at what a scan found.
+async fn look_at(engine: &Engine, mut found: Found) -> Result<Looked, Fault> {
     let is_lock = |listing: &Listing| !listing.has_other_data && listing.lease().is_some();
     let listing = match found.listing.take() {
         Some(listing) => Ok(listing),
         None => list(engine, &found.key).await,
     };
     match listing {
-        Ok(listing) => Ok(is_lock(&listing).then_some((found, listing))),
+        Ok(listing) if is_lock(&listing) => Ok(Looked::Held(found, listing)),
+        Ok(_) => Ok(Looked::NoLock),
         // The user has a right to the key, or the scan had not found it. A read-write lock has more keys.
-        Err(fault) if fault.kind == FaultKind::Permission && found.is_read_write => Ok(None),
-        // It is other data by now, or the slot of its keys moves.
-        Err(fault) if matches!(fault.kind, FaultKind::WrongType | FaultKind::Split) => Ok(None),
+        Err(fault) if fault.kind == FaultKind::Permission && found.is_read_write => Ok(Looked::NoLock),
+        // It is other data by now.
+        Err(fault) if fault.kind == FaultKind::WrongType => Ok(Looked::NoLock),
+        Err(fault) if fault.kind == FaultKind::Split => Ok(Looked::Moves(found.key)),
         Err(fault) => Err(fault),
     }
 }
