@@ -5,23 +5,25 @@
   ARGV[1]  cursor      where to continue; 0: at the beginning
   ARGV[2]  pattern     text: which keys, as for SCAN
   ARGV[3]  count       about how many keys to look at
-  ARGV[4]  queue       text: the queue of a fair lock, up to the colon
-  ARGV[5]  counter     text: the counter of a fenced lock, up to the colon
-  ARGV[6]  channel     text: the channel of a lock, up to the colon
-  ARGV[7]  rw_channel  text: the channel of a read-write lock, up to the colon
+  ARGV[4]  of_type     text: the type of the keys. hash: the locks; string: the semaphores
+  ARGV[5]  queue       text: the queue of a fair lock, up to the colon
+  ARGV[6]  counter     text: the counter of a fenced lock, up to the colon
+  ARGV[7]  channel     text: the channel of a lock, up to the colon
+  ARGV[8]  rw_channel  text: the channel of a read-write lock, up to the colon
+  ARGV[9]  sc_channel  text: the channel of a semaphore, up to the colon
 
   With  tag_of is_holder
 
   Returns
     list  the cursor of the next part (0: there is none). Then eight items for each key that can be a lock: the key; 1 for a
-          lock that is or can be a read-write lock, else 0; 1 if there is a counter, else 0; the waiters in the queue; the connections that listen to
-          the channel; and for a lock that one owner holds alone the owner, its hold count, and milliseconds left of its lease (-1:
-          no expiry). The owner is empty for a read-write lock, and if this user may not ask for the lease. A key can be in more
-          than one part
+          lock that is or can be a read-write lock, 2 for a semaphore with permits in use, else 0; 1 if there is a counter, else 0;
+          the waiters in the queue; the connections that listen to the channel; and for a lock that one owner holds alone the
+          owner, its hold count, and milliseconds left of its lease (-1: no expiry). The owner is empty for other locks, and if
+          this user may not ask for the lease. A key can be in more than one part
   Publishes  nothing
   Repeating  changes nothing
 ]]
-local cursor, pattern, count, queue, counter, channel, rw_channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local cursor, pattern, count, of_type, queue, counter, channel, rw_channel, sc_channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
 -- pcall everywhere: a key can be gone or under way to another server, and this user can lack a right to it.
 
@@ -30,10 +32,13 @@ local function number(reply)
   return type(reply) == 'number' and reply or 0
 end
 
--- Whether the hash of a key can be a lock: 1 for a read-write lock, 0 for another one, nil for other data. For another one, also its
--- owner and hold count. Looks at two fields, whatever the size of the hash. Of a key whose slot is still at another server, nothing is
--- known: it can be a read-write lock.
-local function kind(key)
+-- Whether a key can be a lock: 2 for a semaphore, 1 for a read-write lock, 0 for another one, nil for other data. For another one,
+-- also its owner and hold count. Of a hash, it looks at two fields, whatever the size. Any number can be a semaphore: so it must have
+-- permits. Of a hash whose slot is still at another server, nothing is known.
+local function kind(key, tag)
+  if of_type == 'string' then
+    return redis.pcall('exists', tag .. ':timeout') == 1 and 2 or nil
+  end
   local fields = redis.pcall('hrandfield', key, '2', 'withvalues')
   if fields.err then
     return string.find(fields.err, 'non local key', 1, true) and 1 or nil
@@ -56,17 +61,17 @@ local function add_listeners(answer, command, channels)
   end
 end
 
-local part = redis.call('scan', cursor, 'match', pattern, 'count', count, 'type', 'hash')
+local part = redis.call('scan', cursor, 'match', pattern, 'count', count, 'type', of_type)
 local answer, channels = { part[1] }, {}
 for _, key in ipairs(part[2]) do
-  local is_read_write, owner, holds = kind(key)
-  if is_read_write then
-    local tag = tag_of(key)
+  local tag = tag_of(key)
+  local found, owner, holds = kind(key, tag)
+  if found then
     local row = #answer
     local left_ms = owner and redis.pcall('pttl', key)
     local is_known = type(left_ms) == 'number'
-    channels[#channels + 1] = (owner and channel or rw_channel) .. ':' .. tag
-    answer[row + 1], answer[row + 2] = key, is_read_write
+    channels[#channels + 1] = ({ [0] = channel, rw_channel, sc_channel })[found] .. ':' .. tag
+    answer[row + 1], answer[row + 2] = key, found
     answer[row + 3] = owner and number(redis.pcall('exists', counter .. ':' .. tag)) or 0
     answer[row + 4] = owner and number(redis.pcall('llen', queue .. ':' .. tag)) or 0
     answer[row + 5] = 0

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use lockkeeper::PermitId;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use look::{Doctor, Ls, Top, Watch};
+pub(crate) use look::{Doctor, Examined, Ls, Top, Watch};
 
 /// Runs commands under distributed locks on Redis and Valkey, and shows and releases locks.
 #[derive(Debug, Parser)]
@@ -45,7 +46,7 @@ pub(crate) enum Command {
     Show(Show),
     /// Prints a line for each change of locks, until Ctrl-C
     Watch(Watch),
-    /// Releases a lock, whoever holds it
+    /// Releases a lock or permits, whoever holds them
     #[command(visible_alias = "unlock")]
     Release(Release),
     /// Examines the server, and the rights of this user
@@ -161,7 +162,7 @@ pub(crate) enum Kind {
 /// Which lock to show.
 #[derive(Args, Debug)]
 pub(crate) struct Show {
-    /// The name of the lock
+    /// The name of the lock or semaphore
     pub(crate) name: String,
     /// Prints JSON
     #[arg(long)]
@@ -171,8 +172,11 @@ pub(crate) struct Show {
 /// Which lock to release.
 #[derive(Args, Debug)]
 pub(crate) struct Release {
-    /// The name of the lock
+    /// The name of the lock or semaphore
     pub(crate) name: String,
+    /// Releases only this permit of a semaphore, not all of them
+    #[arg(long, value_name = "ID")]
+    pub(crate) permit: Option<PermitId>,
     /// Does not ask first
     #[arg(long)]
     pub(crate) yes: bool,

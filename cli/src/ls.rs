@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 
-use crate::args::{Connection, Kind, Ls};
+use crate::args::{Connection, Examined, Ls};
 use crate::connect::Settings;
 use crate::exit::{Failure, print, to_list};
 use crate::row::{Row, visible};
@@ -89,8 +89,8 @@ impl<'a> Listing<'a> {
 }
 
 /// Whether the lock is of one of these types. None are all.
-fn is_of(row: &Row, kinds: &[Kind]) -> bool {
-    let is = |kind: &Kind| kind.to_possible_value().is_some_and(|kind| kind.get_name() == row.kind);
+fn is_of(row: &Row, kinds: &[Examined]) -> bool {
+    let is = |kind: &Examined| kind.to_possible_value().is_some_and(|kind| kind.get_name() == row.kind);
     kinds.is_empty() || kinds.iter().any(is)
 }
 
@@ -99,7 +99,10 @@ fn cells(row: &Row, output: Output) -> [String; 6] {
         visible(&row.name).into_owned(),
         row.kind.to_owned(),
         holders(row, output),
-        row.holds().to_string(),
+        row.permits.map_or_else(
+            || row.holds().to_string(),
+            |permits| format!("{} of {}", permits.in_use, permits.total),
+        ),
         row.expires_in_ms.map_or_else(|| "never".to_owned(), seconds),
         row.waiters(),
     ]

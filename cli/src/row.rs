@@ -2,16 +2,18 @@
 
 use std::borrow::Cow;
 
-use lockkeeper::{ListedLock, LockKind, RemainingLease};
+use lockkeeper::{ListedLock, LockInfo, LockKind, RemainingLease};
 use serde::Serialize;
 
 /// A lock that somebody holds, as JSON has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Row {
     pub(crate) name: String,
-    /// As `run --kind` names it.
+    /// As `run --kind` names it, or `semaphore`.
     pub(crate) kind: &'static str,
     pub(crate) holders: Vec<Holder>,
+    /// `null`: it is not a semaphore.
+    pub(crate) permits: Option<Permits>,
     /// `null`: the key has no expiry.
     pub(crate) expires_in_ms: Option<u64>,
     /// The waiters of a fair lock.
@@ -20,11 +22,31 @@ pub(crate) struct Row {
     pub(crate) listeners: u64,
 }
 
-/// An owner, as JSON has it.
+/// An owner or a permit, as JSON has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Holder {
     pub(crate) owner: String,
+    /// Of a permit, the beginning of the client's id. `null`: a permit of Java.
+    pub(crate) client: Option<String>,
     pub(crate) holds: u64,
+    /// `null`: never.
+    pub(crate) expires_in_ms: Option<u64>,
+}
+
+/// The permits of a semaphore, as JSON has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Permits {
+    pub(crate) total: u32,
+    pub(crate) in_use: usize,
+    pub(crate) available: usize,
+}
+
+impl Permits {
+    pub(crate) fn of(info: &LockInfo) -> Option<Self> {
+        let (total, in_use) = (info.permits?, info.holders.len());
+        let available = usize::try_from(total).unwrap_or(usize::MAX).saturating_sub(in_use);
+        Some(Self { total, in_use, available })
+    }
 }
 
 impl Row {
@@ -50,12 +72,14 @@ impl From<ListedLock> for Row {
             LockKind::Fenced => "fenced",
             LockKind::ReadWrite if lock.info.holders.iter().any(is_writer) => "write",
             LockKind::ReadWrite => "read",
+            LockKind::Semaphore => "semaphore",
             _ => "rlock",
         };
         Self {
             name: lock.name,
             kind,
             holders: lock.info.holders.iter().map(Holder::from).collect(),
+            permits: Permits::of(&lock.info),
             expires_in_ms: expires_in_ms(lock.info.remaining_lease),
             queued: lock.queued,
             listeners: lock.listeners,
@@ -65,7 +89,12 @@ impl From<ListedLock> for Row {
 
 impl From<&lockkeeper::Holder> for Holder {
     fn from(holder: &lockkeeper::Holder) -> Self {
-        Self { owner: holder.owner.clone(), holds: holder.holds }
+        Self {
+            owner: holder.owner.clone(),
+            client: holder.client(),
+            holds: holder.holds,
+            expires_in_ms: expires_in_ms(holder.remaining_lease),
+        }
     }
 }
 

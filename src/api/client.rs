@@ -163,6 +163,8 @@ impl LockClient {
 
     /// Returns who holds the lock with this name, of whatever type it is. `None`: it is free. Asks the server.
     ///
+    /// A semaphore is returned while it exists, also if no permit is in use. Any key with a whole number can be a semaphore.
+    ///
     /// # Errors
     ///
     /// [`InvalidName`](crate::Error::InvalidName), [`WrongKind`](crate::Error::WrongKind) for a key that holds other data, or a
@@ -184,8 +186,8 @@ impl LockClient {
         Ok(inspect(&self.0, name.as_ref()).await?.and_then(LockInfo::from_server))
     }
 
-    /// Lists the locks that somebody holds, of whatever type and made by whichever client, sorted by name. Asks each master several
-    /// times.
+    /// Lists the locks that somebody holds, and the semaphores of which permits are in use, of whatever type and made by whichever
+    /// client, sorted by name. Asks each master several times.
     ///
     /// `pattern` says which names: `*` stands for any text, `?` for one byte, `[ab]` for one of these bytes, and `\` goes before a
     /// byte that stands for itself. The call looks at all keys of the server, some hundred with each command, so that no command

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::protocol::{Found, LeaseLeft, Listing};
+use super::semaphore::PermitId;
+use crate::protocol::{Found, FoundKind, Holding, LeaseLeft, Listing};
 
-/// A lock that is held, as the server knows it.
+/// A lock that is held, or a semaphore, as the server knows it.
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -19,12 +20,14 @@ use crate::protocol::{Found, LeaseLeft, Listing};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
-    /// The holders: one owner, except for a read-write lock. Readers whose lease has ended are left out.
+    /// The holders: one owner, except for a read-write lock and for a semaphore. Those whose lease has ended are left out.
     pub holders: Vec<Holder>,
-    /// How long the lock stays held if nobody renews or releases it.
+    /// How long the lock stays held if nobody renews or releases it: the longest lease of the holders. Zero: there are none.
     pub remaining_lease: RemainingLease,
     /// Whether it is a read-write lock.
     pub is_read_write: bool,
+    /// How many permits a semaphore has: those of the `holders`, and those that are available. `None`: it is not a semaphore.
+    pub permits: Option<u32>,
 }
 
 /// What [`LockClient::list`](crate::LockClient::list) found.
@@ -43,7 +46,8 @@ pub struct LockList {
     /// The locks that somebody holds, sorted by name.
     pub locks: Vec<ListedLock>,
     /// The names of locks that perhaps somebody holds: their slots of a cluster move, and for
-    /// [`retry_timeout`](crate::LockConfigBuilder::retry_timeout) no server had all keys of the lock. List them again later.
+    /// [`retry_timeout`](crate::LockConfigBuilder::retry_timeout) no server had all keys of the lock. List them again later. A semaphore whose
+    /// keys are at two servers is not among them.
     pub skipped: Vec<String>,
 }
 
@@ -63,7 +67,7 @@ pub struct ListedLock {
     pub name: String,
     /// The type, as far as the server knows it.
     pub kind: LockKind,
-    /// Who holds it.
+    /// Who holds it. There is at least one holder.
     pub info: LockInfo,
     /// The waiters in the queue of a fair lock. 0 for other types.
     pub queued: u64,
@@ -130,14 +134,18 @@ pub enum LockKind {
     ReadWrite,
     /// An `RLock`, or a fair lock without waiters.
     Reentrant,
+    /// A semaphore.
+    Semaphore,
 }
 
-/// One owner of a lock.
+/// One owner of a lock, or one permit of a semaphore.
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// let id = locks.id();
 /// let info = locks.inspect("lock:orders:42").await?;
-/// let is_ours = info.is_some_and(|info| info.holders.iter().any(|holder| holder.owner.starts_with(&locks.id())));
+/// let clients = info.iter().flat_map(|info| &info.holders).filter_map(|holder| holder.client());
+/// let is_ours = clients.into_iter().any(|client| id.starts_with(&client));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,10 +153,40 @@ pub enum LockKind {
 pub struct Holder {
     /// The id of the client, a colon, and the number of the owner (in Java, of the thread). For a writer, `:write` follows.
     ///
+    /// Of a permit, its id: 32 hexadecimal digits.
+    ///
     /// Compare it with [`LockGuard::owner_id`](crate::LockGuard::owner_id) and [`LockClient::id`](crate::LockClient::id).
     pub owner: String,
-    /// How many holds the owner has.
+    /// How many holds the owner has. Of a permit: 1.
     pub holds: u64,
+    /// How long the owner stays a holder if nobody renews or releases it.
+    pub remaining_lease: RemainingLease,
+}
+
+impl Holder {
+    /// Returns the id of the holder's client, see [`LockClient::id`](crate::LockClient::id). Asks no server.
+    ///
+    /// Of a permit, the server knows only the first 18 characters of that id. `None`: Java acquired the permit, and its id tells nothing.
+    ///
+    /// ```no_run
+    /// # fn demo(holder: &lockkeeper::Holder) {
+    /// println!("held by {}", holder.client().as_deref().unwrap_or("an unknown client"));
+    /// # }
+    /// ```
+    pub fn client(&self) -> Option<String> {
+        match self.owner.split_once(':') {
+            Some((client, _)) => Some(client.to_owned()),
+            None => client_of(self.owner.parse().ok()?),
+        }
+    }
+}
+
+/// The first half of the id of the client that made a permit id. A random id of Java looks like one of ours once in 2³⁶ times: this
+/// library counts from 1, and its clients have random UUIDs of version 4.
+fn client_of(permit: PermitId) -> Option<String> {
+    let id = permit.to_string();
+    let is_ours = id.get(12..13) == Some("4") && id.get(16..24) == Some("00000000");
+    is_ours.then(|| [&id[..8], &id[8..12], &id[12..16]].join("-"))
 }
 
 /// How long a lock stays held if nobody renews or releases it.
@@ -192,10 +230,16 @@ impl RemainingLease {
 impl LockInfo {
     /// `None`: the lock is free.
     pub(crate) fn from_server(listing: Listing) -> Option<Self> {
-        let remaining_lease = RemainingLease::from_server(listing.lease()?);
+        let Listing { is_read_write, permits, .. } = listing;
+        let lease = listing.lease().or(permits.map(|_| LeaseLeft::Ended))?;
         let alive = listing.holders.into_iter().filter(|holding| holding.lease != LeaseLeft::Ended);
-        let holders = alive.map(|holding| Holder { owner: holding.field, holds: holding.holds }).collect();
-        Some(Self { holders, remaining_lease, is_read_write: listing.is_read_write })
+        let holder = |holding: Holding| Holder {
+            owner: holding.field,
+            holds: holding.holds,
+            remaining_lease: RemainingLease::from_server(holding.lease),
+        };
+        let remaining_lease = RemainingLease::from_server(lease);
+        Some(Self { holders: alive.map(holder).collect(), remaining_lease, is_read_write, permits })
     }
 }
 
@@ -204,6 +248,7 @@ impl ListedLock {
     pub(crate) fn from_server(found: &Found, listing: Listing, prefix: &str) -> Option<Self> {
         let kind = match found {
             _ if listing.is_read_write => LockKind::ReadWrite,
+            Found { kind: FoundKind::Semaphore, .. } => LockKind::Semaphore,
             Found { queued: 1.., .. } => LockKind::Fair,
             Found { has_counter: true, .. } => LockKind::Fenced,
             _ => LockKind::Reentrant,

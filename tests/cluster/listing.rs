@@ -20,6 +20,20 @@ async fn the_locks_of_all_masters_are_listed_once() {
         guards.push(locks.rlock(name).lock().await.unwrap());
     }
     let waiting: Vec<_> = names.iter().map(|name| waiter(beside.rlock(name))).collect();
+    let mut semaphores: Vec<String> = (0..3).map(|master| group.name_on(master, "semaphore")).collect();
+    semaphores.sort();
+    let (mut permits, mut waiting_for_permits) = (Vec::new(), Vec::new());
+    for name in &semaphores {
+        permits.push(locks.semaphore(name, 1).acquire().await.unwrap());
+        let semaphore = beside.semaphore(name, 1);
+        waiting_for_permits.push(tokio::spawn(async move { semaphore.acquire().await.unwrap() }));
+    }
+    // A cluster has the permits of such a name in another slot.
+    for server in &group.servers {
+        let _ = server.try_run::<()>(&["SET", "a}b", "1"]);
+        let _ = server.try_run::<()>(&["ZADD", "{a}b}:timeout", "922337203685477", "of Java: 16 byte"]);
+    }
+    names.extend(semaphores.clone());
     let fresh = client(&group).await;
     let start = Instant::now();
     let all: Vec<ListedLock> = loop {
@@ -37,6 +51,19 @@ async fn the_locks_of_all_masters_are_listed_once() {
     for task in waiting {
         soon(task).await.unwrap().unlock().await.unwrap();
     }
+    for permit in permits {
+        permit.release().await.unwrap();
+    }
+    for task in waiting_for_permits {
+        soon(task).await.unwrap().release().await.unwrap();
+    }
+    for name in &semaphores {
+        locks.semaphore(name, 1).delete().await.unwrap();
+    }
+    for server in &group.servers {
+        let _ = server.try_run::<()>(&["DEL", "a}b"]);
+        let _ = server.try_run::<()>(&["DEL", "{a}b}:timeout"]);
+    }
     drop((locks, beside, fresh));
     nothing_is_left(|| group.keys(), || group.channels()).await;
 }
@@ -48,19 +75,30 @@ async fn a_slot_that_moves_disturbs_no_listing() {
     let locks = client(&group).await;
     let (moving, staying) = (group.name_on(0, "moving"), group.name_on(1, "staying"));
     let guards = [locks.rlock(&moving).lock().await.unwrap(), locks.rlock(&staying).lock().await.unwrap()];
+    // Of its two keys, one moves.
+    let semaphore = locks.semaphore(format!("{{{moving}}}:semaphore"), 1);
+    let permit = semaphore.acquire().await.unwrap();
     let slot = group.slot_of(&moving);
     group.open_slot(slot, 1);
     for has_moved in [false, true] {
         if has_moved {
             group.move_key(&moving, 1);
+            group.move_key(semaphore.name(), 1);
         }
         let all = soon(locks.list("*")).await.unwrap();
-        let names: Vec<_> = all.locks.iter().map(|lock| &lock.name).collect();
-        assert_eq!((names, all.skipped), (vec![&moving, &staying], vec![]), "{has_moved}");
+        let names: Vec<_> = all.locks.iter().map(|lock| &*lock.name).collect();
+        // A number without permits can be anything.
+        let permits = (!has_moved).then_some(semaphore.name());
+        let expected = [&*moving, &*staying].into_iter().chain(permits).collect::<Vec<_>>();
+        assert_eq!((names, all.skipped), (expected, vec![]), "{has_moved}");
     }
+    group.move_key(&format!("{}:timeout", semaphore.name()), 1);
     group.close_slot(slot, 1);
     let all = soon(locks.list("*")).await.unwrap().locks;
-    assert_eq!(all.len(), 2, "{all:#?}");
+    assert_eq!(all.len(), 3, "{all:#?}");
+    permit.release().await.unwrap();
+    semaphore.delete().await.unwrap();
+    drop(semaphore);
     for guard in guards {
         guard.unlock().await.unwrap();
     }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
-use super::{Kind, duration};
+use super::duration;
 
 const PATTERN: &str = "Which names: * is any text, ? one character, [ab] one of these";
 
@@ -14,9 +14,9 @@ pub(crate) struct Ls {
     /// Which names.
     #[arg(default_value = "*", help = PATTERN, value_parser = pattern)]
     pub(crate) pattern: String,
-    /// Only this type: rlock, fair, read, write or fenced. Can be repeated
+    /// Only this type: rlock, fair, read, write, fenced, semaphore. Can be repeated
     #[arg(long, value_enum, hide_possible_values = true)]
-    pub(crate) kind: Vec<Kind>,
+    pub(crate) kind: Vec<Examined>,
     /// Sorts by name, as at a terminal
     #[arg(long)]
     pub(crate) sort: bool,
@@ -75,7 +75,7 @@ const EXIT_CODES: &str = "Exit codes:
   64  bad arguments or settings";
 
 /// The checks that can be ignored. Without a connection, nothing was examined.
-const CHECKS: [&str; 14] = [
+const CHECKS: [&str; 15] = [
     "facts",
     "deployment",
     "version",
@@ -87,6 +87,7 @@ const CHECKS: [&str; 14] = [
     "rights-fair",
     "rights-fenced",
     "rights-read-write",
+    "rights-semaphore",
     "round-trip",
     "messages",
     "clock",
@@ -101,11 +102,22 @@ pub(crate) struct Doctor {
     pub(crate) name: String,
     /// Only checks the rights for this type of lock. Can be repeated
     #[arg(long, value_enum)]
-    pub(crate) kind: Vec<Kind>,
+    pub(crate) kind: Vec<Examined>,
     /// Reports this check, such as persistence, but does not count it. Can be repeated
     #[arg(long, value_name = "CHECK", value_parser = CHECKS, hide_possible_values = true)]
     pub(crate) ignore: Vec<String>,
     /// Prints JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The types of locks, and semaphores, as `ls` names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Examined {
+    Rlock,
+    Fair,
+    Read,
+    Write,
+    Fenced,
+    Semaphore,
 }

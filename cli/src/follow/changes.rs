@@ -10,7 +10,7 @@ pub(super) type Rows = BTreeMap<String, Row>;
 #[derive(Debug)]
 pub(super) struct Change<'a> {
     pub(super) name: &'a str,
-    /// `present` at the first look, then `held`, `free`, `holders`, `holds`, `expiry` or `waiters`.
+    /// `present` at the first look, then `held`, `free`, `holders`, `holds`, `permits`, `expiry` or `waiters`.
     pub(super) what: &'static str,
     /// What people read.
     pub(super) text: String,
@@ -49,8 +49,14 @@ fn between(before: &Row, now: &Row) -> Vec<(&'static str, String)> {
     if ids(before) != ids(now) {
         let text = format!("is held by {} ({}), was held by {}", owners(now), now.kind, owners(before));
         all.push(("holders", text));
-    } else if before.holders != now.holders {
+    } else if before.holds() != now.holds() {
         all.push(("holds", format!("holds {} → {}", before.holds(), now.holds())));
+    }
+    let totals = |row: &Row| row.permits.map(|permits| permits.total);
+    if let (Some(before), Some(now)) = (totals(before), totals(now))
+        && before != now
+    {
+        all.push(("permits", format!("permits {before} → {now}")));
     }
     match (before.expires_in_ms, now.expires_in_ms) {
         (Some(_), None) => all.push(("expiry", "never ends: its key has no expiry".to_owned())),
@@ -80,12 +86,17 @@ mod tests {
     use super::*;
 
     fn row(holders: &[(&str, u64)], clients: u64) -> Row {
-        let holders =
-            holders.iter().map(|(owner, holds)| Holder { owner: (*owner).to_owned(), holds: *holds });
+        let holders = holders.iter().map(|(owner, holds)| Holder {
+            owner: (*owner).to_owned(),
+            client: None,
+            holds: *holds,
+            expires_in_ms: Some(1),
+        });
         Row {
             name: "lock".to_owned(),
             kind: "rlock",
             holders: holders.collect(),
+            permits: None,
             expires_in_ms: Some(1),
             queued: 0,
             listeners: clients,

@@ -28,6 +28,9 @@ const BAR: u16 = 8;
 /// A list that takes so long is older than what the screen shows of it.
 const SLOW: Duration = Duration::from_secs(2);
 
+/// How many holders a question names.
+const NAMED: usize = 8;
+
 const KEYS: &str = "q quit  / filter  enter details  k release  sort by: n t o h l w";
 
 pub(super) fn render(frame: &mut Frame<'_>, state: &State, has_colours: bool) {
@@ -43,7 +46,11 @@ pub(super) fn render(frame: &mut Frame<'_>, state: &State, has_colours: bool) {
             boxed(frame, middle, &format!(" {} ", visible(name)), &format!("{text}\nesc back  k release"));
         }
         View::Question { name, owners } => {
-            let holders: Vec<_> = owners.iter().map(|owner| format!("  {}", visible(owner))).collect();
+            let mut holders: Vec<_> =
+                owners.iter().take(NAMED).map(|owner| format!("  {}", visible(owner))).collect();
+            if owners.len() > NAMED {
+                holders.push(format!("  and {} more", owners.len() - NAMED));
+            }
             let text = format!(
                 "It is held by\n{}\nThe holder notices only at its next renewal, and works on until then.\n\nRelease the lock? [y/N]",
                 holders.join("\n")

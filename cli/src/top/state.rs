@@ -439,11 +439,13 @@ pub(super) mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     pub(in crate::top) fn row(name: &str, owner: &str, left_ms: u64) -> Row {
-        let holders = vec![Holder { owner: owner.to_owned(), holds: 1 }];
+        let holders =
+            vec![Holder { owner: owner.to_owned(), client: None, holds: 1, expires_in_ms: Some(left_ms) }];
         Row {
             name: name.to_owned(),
             kind: "rlock",
             holders,
+            permits: None,
             expires_in_ms: Some(left_ms),
             queued: 0,
             listeners: 0,

@@ -9,9 +9,9 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind};
 use crate::engine::lock_ref::check_name;
-use crate::engine::query::{list, run_at};
+use crate::engine::query::{list, permits, run_at};
 use crate::engine::shared::Engine;
-use crate::protocol::{Arg, Found, Listing, find};
+use crate::protocol::{Arg, Found, FoundKind, Listing, TYPES, find};
 use crate::store::Route;
 
 /// How many locks are looked at together.
@@ -35,10 +35,11 @@ pub(crate) struct Scan {
 /// Locks, and the keys of those that were skipped.
 type Part = (Vec<(Found, Listing)>, Vec<Arc<str>>);
 
-/// The next part of the keys of one master.
+/// The next part of the keys of one type at one master.
 #[derive(Clone, Debug)]
 struct MasterScan {
     route: Route,
+    of_type: &'static str,
     cursor: Arg,
     /// The number of the connection that told the cursor, which means nothing to another server.
     connection: Option<u64>,
@@ -92,27 +93,28 @@ impl Scan {
         if self.masters.as_ref() == Some(&masters) {
             return false;
         }
-        self.under_way = routes.into_iter().map(MasterScan::new).collect();
+        let scans = routes.into_iter().flat_map(|route| TYPES.map(|of_type| MasterScan::new(route, of_type)));
+        self.under_way = scans.collect();
         self.masters = Some(masters);
         true
     }
 }
 
 impl MasterScan {
-    fn new(route: Route) -> Self {
-        Self { route, cursor: Arg::Text("0".into()), connection: None }
+    fn new(route: Route, of_type: &'static str) -> Self {
+        Self { route, of_type, cursor: Arg::Text("0".into()), connection: None }
     }
 
     /// Returns a part, and what is left then.
     async fn next(&self, engine: &Engine, pattern: &Arc<str>) -> Result<(Vec<Found>, Option<Self>), Fault> {
-        let call = find(self.cursor.clone(), pattern);
+        let call = find(self.cursor.clone(), pattern, self.of_type);
         let (reply, connection) = run_at(engine, || self.route, &call).await?;
         if self.connection.is_some_and(|before| before != connection) {
-            return Ok((Vec::new(), Some(Self::new(self.route))));
+            return Ok((Vec::new(), Some(Self::new(self.route, self.of_type))));
         }
         let mut found = Vec::new();
         let cursor = Found::add(&mut found, &reply)?;
-        Ok((found, cursor.map(|cursor| Self { route: self.route, cursor, connection: Some(connection) })))
+        Ok((found, cursor.map(|cursor| Self { cursor, connection: Some(connection), ..self.clone() })))
     }
 }
 
@@ -134,15 +136,18 @@ enum Looked {
 /// Looks at what a scan found.
 async fn look_at(engine: &Engine, mut found: Found) -> Result<Looked, Fault> {
     let is_lock = |listing: &Listing| !listing.has_other_data && listing.lease().is_some();
-    let listing = match found.listing.take() {
-        Some(listing) => Ok(listing),
-        None => list(engine, &found.key).await,
+    let listing = match (found.listing.take(), found.kind) {
+        (Some(listing), _) => Ok(Some(listing)),
+        (None, FoundKind::Semaphore) => permits::list(engine, &found.key).await,
+        (None, FoundKind::Exclusive | FoundKind::ReadWrite) => list(engine, &found.key).await.map(Some),
     };
     match listing {
-        Ok(listing) if is_lock(&listing) => Ok(Looked::Held(found, listing)),
+        Ok(Some(listing)) if is_lock(&listing) => Ok(Looked::Held(found, listing)),
         Ok(_) => Ok(Looked::NoLock),
-        // The user has a right to the key, or the scan had not found it. A read-write lock has more keys.
-        Err(fault) if fault.kind == FaultKind::Permission && found.is_read_write => Ok(Looked::NoLock),
+        // The user has a right to the key, or the scan had not found it. These have more keys.
+        Err(fault) if fault.kind == FaultKind::Permission && found.kind != FoundKind::Exclusive => {
+            Ok(Looked::NoLock)
+        }
         // It is other data by now.
         Err(fault) if fault.kind == FaultKind::WrongType => Ok(Looked::NoLock),
         Err(fault) if fault.kind == FaultKind::Split => Ok(Looked::Moves(found.key)),
