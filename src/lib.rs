@@ -11,6 +11,7 @@ mod store;
 mod telemetry;
 
 pub use api::client::LockClient;
+pub use api::list_parts::ListParts;
 pub use api::owner::Owner;
 pub use base::config::{LockConfig, LockConfigBuilder, RedissonSettings, ShardedMessages};
 pub use base::credentials::Credentials;
@@ -21,7 +22,7 @@ pub use base::options::{LockOptions, LockOptionsBuilder};
 pub use base::process::Process;
 pub use base::token::FencingToken;
 pub use locks::guard::{FencedGuard, HoldWatch, LockGuard};
-pub use locks::info::{Holder, ListedLock, LockInfo, LockKind, RemainingLease, ServerInfo};
+pub use locks::info::{Holder, ListedLock, LockInfo, LockKind, LockList, RemainingLease, ServerInfo};
 pub use locks::{
     BaseLock, FairLock, FencedLock, Lock, Member, MultiLock, Permit, PermitHolder, PermitId, RLock, ReadLock,
     ReadWriteLock, RedLock, Semaphore, WriteLock,

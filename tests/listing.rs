@@ -1,12 +1,14 @@
 //! What `LockClient::list` finds, and what `LockClient::servers` tells.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::{SECOND, Scene, address, connect, eventually, patient, soon, waiter};
-use lockkeeper::{Error, ListedLock, LockClient, LockConfig, LockInfo, LockKind, RemainingLease};
+use lockkeeper::{Error, ListedLock, LockClient, LockConfig, LockInfo, LockKind, LockList, RemainingLease};
 
 async fn list(locks: &LockClient, pattern: &str) -> BTreeMap<String, ListedLock> {
-    let listed = soon(locks.list(pattern)).await.unwrap();
+    let all = soon(locks.list(pattern)).await.unwrap();
+    assert_eq!(all.skipped, [""; 0]);
+    let listed = all.locks;
     assert!(listed.is_sorted_by_key(|lock| lock.name.clone()));
     listed.into_iter().map(|lock| (lock.name.clone(), lock)).collect()
 }
@@ -202,7 +204,7 @@ async fn other_data_and_free_locks_are_not_listed() {
         let _: redis::Value = scene.server.run(command);
     }
     locks.fenced_lock("free").lock().await.unwrap().unlock().await.unwrap();
-    assert_eq!(soon(locks.list("*")).await.unwrap(), []);
+    assert_eq!(soon(locks.list("*")).await.unwrap(), LockList::default());
     // A lock that never ends, as after a PERSIST.
     let _: u64 = scene.server.run(&["HSET", "endless", "8743c9c0-0795-4907-87fd-6c719a6b4586:77", "1"]);
     assert_eq!(list(&locks, "*").await["endless"].info.remaining_lease, RemainingLease::Endless);
@@ -254,6 +256,17 @@ async fn locks_among_many_other_keys_are_found() {
     let found = list(&locks, "*").await;
     assert_eq!(found.len(), 1_500);
     assert_eq!(list(&locks, "lock:7?").await.len(), 10);
+    let (mut parts, mut sizes, mut names) = (locks.list_parts("lock:*"), Vec::new(), BTreeSet::new());
+    let before = scene.server.calls("hscan");
+    while let Some(part) = soon(parts.next()).await.unwrap() {
+        sizes.push(part.locks.len());
+        names.extend(part.locks.into_iter().map(|lock| lock.name));
+    }
+    assert_eq!((sizes.iter().sum::<usize>(), names.len()), (1_500, 1_500));
+    assert!(sizes.len() > 10 && !sizes.contains(&0), "{sizes:?}");
+    assert_eq!(scene.server.calls("hscan"), before, "no lock is asked for by itself");
+    assert!(matches!(locks.list_parts("").next().await, Err(Error::InvalidName { .. })));
+    drop(parts);
     let empty = "for i = 1, 20000 do redis.call('del', 'other:' .. i, 'lock:' .. i) end";
     let _: Option<String> = scene.server.run(&["EVAL", empty, "0"]);
     drop(locks);
@@ -270,7 +283,7 @@ async fn data_that_looks_like_a_reader_does_not_block_the_server() {
         let _: u64 = scene.server.run(&["HSET", "document", "mode", "write", &field, "3000000"]);
     }
     let before = scene.server.calls("pttl");
-    assert_eq!(soon(locks.list("*")).await.unwrap(), []);
+    assert_eq!(soon(locks.list("*")).await.unwrap(), LockList::default());
     let looks = scene.server.calls("pttl") - before;
     assert!(looks < 2_000, "it looked at {looks} keys");
     let _: u64 = scene.server.run(&["DEL", "document"]);
@@ -362,7 +375,7 @@ async fn an_outage_is_an_error_after_the_retry_timeout() {
     assert!(error.is_transient(), "{error}");
     scene.server.start_again();
     eventually("the server answers", || scene.server.connect().is_ok(), |&answers| answers).await;
-    assert_eq!(soon(locks.list("*")).await.unwrap(), []);
+    assert_eq!(soon(locks.list("*")).await.unwrap(), LockList::default());
     drop(locks);
     scene.end().await;
 }

@@ -95,7 +95,7 @@ impl Recorded {
 
     /// Waits until the gauges are as they were before the first lock.
     async fn rests(&self) {
-        for gauge in ["holds", "waiters", "undo_backlog"] {
+        for gauge in ["holds", "waiters", "unfinished_releases"] {
             crate::support::within(
                 2 * crate::support::LIMIT,
                 gauge,
@@ -467,7 +467,7 @@ async fn renewals_are_counted_with_their_lateness() {
 // --- the background, commands and connections --------------------------------------------------------------------------
 
 #[tokio::test]
-async fn the_undo_backlog_is_what_the_background_has_not_released() {
+async fn the_unfinished_releases_are_what_the_background_has_not_released() {
     let recorded = Recorded::default();
     let _installed = recorded.install();
     let scene = Scene::start();
@@ -476,11 +476,11 @@ async fn the_undo_backlog_is_what_the_background_has_not_released() {
     let guards = [locks.rlock("a").lock().await.unwrap(), locks.rlock("b").lock().await.unwrap()];
     let kept = locks.rlock("c").with(&at_least(300 * MS)).lock().await.unwrap();
     kept.unlock().await.unwrap();
-    assert_eq!(recorded.value("undo_backlog", &[]), 0, "a lock that is kept is no backlog");
+    assert_eq!(recorded.value("unfinished_releases", &[]), 0, "a lock that is kept is not being released");
     proxy.set(Faults::replies_held());
     drop(guards);
     sleep(50 * MS).await;
-    assert_eq!(recorded.value("undo_backlog", &[]), 2);
+    assert_eq!(recorded.value("unfinished_releases", &[]), 2);
     proxy.set(Faults::default());
     recorded.rests().await;
     eventually("the kept lock is released", || scene.server.keys(), Vec::is_empty).await;

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::api::list_parts::ListParts;
 use crate::api::owner::Owner;
 use crate::base::config::LockConfig;
 use crate::base::error::Result;
-use crate::engine::{self, Engine, info, inspect, list_all};
-use crate::locks::info::{ListedLock, LockInfo, ServerInfo};
+use crate::engine::{self, Engine, Scan, info, inspect};
+use crate::locks::info::{LockInfo, LockList, ServerInfo};
 use crate::locks::{FairLock, FencedLock, Lock, RLock, ReadWriteLock, Semaphore};
 use crate::store::Source;
 
@@ -190,8 +191,8 @@ impl LockClient {
     ///
     /// `pattern` says which names: `*` stands for any text, `?` for one byte, `[ab]` for one of these bytes, and `\` goes before a
     /// byte that stands for itself. The call looks at all keys of the server, some hundred with each command, so that no command
-    /// blocks the server for long. These locks can be missing: those that come or go meanwhile, those of a slot of a cluster that
-    /// moves, and those to whose keys this user has no right.
+    /// blocks the server for long. These locks can be missing: those that come or go meanwhile, and those to whose keys this user
+    /// has no right. [`LockList::skipped`] names those that no server could tell about.
     ///
     /// # Errors
     ///
@@ -205,18 +206,37 @@ impl LockClient {
     ///
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// for lock in locks.list("lock:*").await? {
+    /// for lock in locks.list("lock:*").await?.locks {
     ///     println!("{}: {:?} for {:?}", lock.name, lock.info.holders, lock.info.remaining_lease);
     /// }
     /// # Ok(()) }
     /// ```
-    pub async fn list(&self, pattern: impl AsRef<str>) -> Result<Vec<ListedLock>> {
-        let found = list_all(&self.0, pattern.as_ref()).await?;
-        let prefix = self.0.name_prefix();
-        Ok(found
-            .into_iter()
-            .filter_map(|(found, list)| ListedLock::from_server(&found, list, prefix))
-            .collect())
+    pub async fn list(&self, pattern: impl AsRef<str>) -> Result<LockList> {
+        let (mut parts, mut all) = (self.list_parts(pattern), LockList::default());
+        while let Some(part) = parts.next().await? {
+            all.locks.extend(part.locks);
+            all.skipped.extend(part.skipped);
+        }
+        all.locks.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        all.skipped.sort_unstable();
+        Ok(all)
+    }
+
+    /// Lists the same locks as [`list`](Self::list), a part at a time and in no order. Asks no server before
+    /// [`ListParts::next`].
+    ///
+    /// For a server with very many locks: they need not all be in memory.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let mut parts = locks.list_parts("lock:*");
+    /// while let Some(part) = parts.next().await? {
+    ///     part.locks.iter().for_each(|lock| println!("{}", lock.name));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn list_parts(&self, pattern: impl AsRef<str>) -> ListParts {
+        ListParts { engine: Arc::clone(&self.0), scan: Scan::new(pattern.as_ref()) }
     }
 
     /// Returns what each master tells of itself: version, memory, persistence, replicas. Asks each master once, with `INFO`.

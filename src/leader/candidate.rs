@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::pending;
+use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -121,13 +122,25 @@ impl Candidate {
     /// let pages = candidate.run(|_| report()).await?; // once, on whichever process leads first
     /// # Ok(()) }
     /// ```
-    pub async fn run<T, W>(&mut self, mut work: impl FnMut(Leadership) -> W) -> Result<T>
+    #[track_caller]
+    pub fn run<T, W>(&mut self, work: impl FnMut(Leadership) -> W) -> impl Future<Output = Result<T>>
+    where
+        W: Future<Output = T>,
+    {
+        self.campaign(Location::caller(), work)
+    }
+
+    async fn campaign<T, W>(
+        &mut self,
+        caller: &'static Location<'static>,
+        mut work: impl FnMut(Leadership) -> W,
+    ) -> Result<T>
     where
         W: Future<Output = T>,
     {
         let mut pause = FIRST_PAUSE;
         loop {
-            let guard = match self.lock.lock().await {
+            let guard = match self.lock.lock_at(caller).await {
                 Ok(guard) => guard,
                 Err(error) if error.is_transient() => {
                     tracing::warn!(%error, ?pause, "a candidate could not campaign, and tries again");

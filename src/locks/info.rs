@@ -30,11 +30,32 @@ pub struct LockInfo {
     pub permits: Option<u32>,
 }
 
+/// What [`LockClient::list`](crate::LockClient::list) found.
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// let all = locks.list("lock:orders:*").await?;
+/// if all.skipped.is_empty() {
+///     println!("{} locks are held", all.locks.len());
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockList {
+    /// The locks that somebody holds, sorted by name.
+    pub locks: Vec<ListedLock>,
+    /// The names of locks that perhaps somebody holds: their slots of a cluster move, and for
+    /// [`retry_timeout`](crate::LockConfigBuilder::retry_timeout) no server had all keys of the lock. List them again later. A semaphore whose
+    /// keys are at two servers is not among them.
+    pub skipped: Vec<String>,
+}
+
 /// A lock that [`LockClient::list`](crate::LockClient::list) found.
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-/// for lock in locks.list("lock:orders:*").await? {
+/// for lock in locks.list("lock:orders:*").await?.locks {
 ///     println!("{} has {} holders, and {} clients wait", lock.name, lock.info.holders.len(), lock.listeners);
 /// }
 /// # Ok(()) }
@@ -99,7 +120,7 @@ impl ServerInfo {
 /// use lockkeeper::LockKind;
 ///
 /// let all = locks.list("*").await?;
-/// let read_write = all.iter().filter(|lock| lock.kind == LockKind::ReadWrite).count();
+/// let read_write = all.locks.iter().filter(|lock| lock.kind == LockKind::ReadWrite).count();
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,7 +247,7 @@ impl ListedLock {
     /// `prefix`: the `name_prefix` of the configuration. `None`: the lock is free by now.
     pub(crate) fn from_server(found: &Found, listing: Listing, prefix: &str) -> Option<Self> {
         let kind = match found {
-            Found { kind: FoundKind::ReadWrite, .. } => LockKind::ReadWrite,
+            _ if listing.is_read_write => LockKind::ReadWrite,
             Found { kind: FoundKind::Semaphore, .. } => LockKind::Semaphore,
             Found { queued: 1.., .. } => LockKind::Fair,
             Found { has_counter: true, .. } => LockKind::Fenced,

@@ -3,8 +3,8 @@
 use lockkeeper::ListedLock;
 use lockkeeper_testkit::Cluster;
 
-use super::{client, clients};
-use crate::support::{LIMIT, MS, nothing_is_left, soon, waiter};
+use super::{client, client_with, clients};
+use crate::support::{LIMIT, MS, SECOND, nothing_is_left, patient, soon, waiter};
 use tokio::time::{Instant, sleep, timeout};
 
 /// Also with waiters, which listen at the master of their slot.
@@ -37,7 +37,7 @@ async fn the_locks_of_all_masters_are_listed_once() {
     let fresh = client(&group).await;
     let start = Instant::now();
     let all: Vec<ListedLock> = loop {
-        let all = soon(fresh.list("*")).await.unwrap();
+        let all = soon(fresh.list("*")).await.unwrap().locks;
         if all.iter().all(|lock| lock.listeners == 1) {
             break all;
         }
@@ -86,11 +86,15 @@ async fn a_slot_that_moves_disturbs_no_listing() {
             group.move_key(semaphore.name(), 1);
         }
         let all = soon(locks.list("*")).await.unwrap();
-        assert!(all.iter().any(|lock| lock.name == staying), "{has_moved}: {all:#?}");
+        let names: Vec<_> = all.locks.iter().map(|lock| &*lock.name).collect();
+        // A number without permits can be anything.
+        let permits = (!has_moved).then_some(semaphore.name());
+        let expected = [&*moving, &*staying].into_iter().chain(permits).collect::<Vec<_>>();
+        assert_eq!((names, all.skipped), (expected, vec![]), "{has_moved}");
     }
     group.move_key(&format!("{}:timeout", semaphore.name()), 1);
     group.close_slot(slot, 1);
-    let all = soon(locks.list("*")).await.unwrap();
+    let all = soon(locks.list("*")).await.unwrap().locks;
     assert_eq!(all.len(), 3, "{all:#?}");
     permit.release().await.unwrap();
     semaphore.delete().await.unwrap();
@@ -98,6 +102,30 @@ async fn a_slot_that_moves_disturbs_no_listing() {
     for guard in guards {
         guard.unlock().await.unwrap();
     }
+    drop(locks);
+    nothing_is_left(|| group.keys(), || group.channels()).await;
+}
+
+/// A writer or a reader of a lock of which one server has the hash, and another the rest, is not forgotten.
+#[tokio::test]
+async fn a_lock_that_is_half_moved_is_named_as_skipped() {
+    let group = Cluster::start(2, 0);
+    let locks = client_with(&group, patient().retry_timeout(SECOND)).await;
+    let name = group.name_on(0, "moving");
+    let reading = locks.read_write_lock(&name).into_read().lock().await.unwrap();
+    let rlock = locks.rlock(group.name_on(1, "staying")).lock().await.unwrap();
+    let slot = group.slot_of(&name);
+    group.open_slot(slot, 1);
+    group.move_key(&name, 1);
+    assert_eq!((group.keys_in(0, slot).len(), group.keys_in(1, slot).len()), (1, 1));
+    let all = soon(locks.list("*")).await.unwrap();
+    let names: Vec<_> = all.locks.iter().map(|lock| &*lock.name).collect();
+    assert_eq!((&names[..], &all.skipped[..]), (&[rlock.name()][..], &[name][..]));
+    group.close_slot(slot, 1);
+    let all = soon(locks.list("*")).await.unwrap();
+    assert_eq!((all.locks.len(), all.skipped.len()), (2, 0), "{all:#?}");
+    reading.unlock().await.unwrap();
+    rlock.unlock().await.unwrap();
     drop(locks);
     nothing_is_left(|| group.keys(), || group.channels()).await;
 }

@@ -16,7 +16,7 @@ use crate::base::fault::{Fault, FaultKind};
 use crate::base::jitter;
 use crate::engine::grant::Grant;
 use crate::engine::upkeep::scheduler::{Duty, Key};
-use crate::protocol::{millis, parse_renewal};
+use crate::protocol::{millis, parse_renewal, slot};
 use crate::store::Store;
 use crate::telemetry::report::Limit;
 
@@ -91,14 +91,18 @@ impl Renewal {
         (sent, renewed.collect())
     }
 
-    /// Renews these batches of one server. Returns those that can only be renewed one by one.
+    /// Renews these batches of one server. Returns the holds that have to be renewed with less in each command.
     async fn serve(&self, lease: Duration, batches: Vec<Items>) -> Items {
         let (sent, results) = self.renew_on_master(&batches, lease).await;
         let mut split = Vec::new();
         for (items, result) in batches.into_iter().zip(results) {
             match result {
                 Ok(renewed) => self.renewed(items, lease, sent, renewed),
-                Err(fault) if fault.kind == FaultKind::Split && items.len() > 1 => split.extend(items),
+                Err(fault) if items.len() > 1 && fault.kind == FaultKind::SeveralSlots => {
+                    self.store.separate_slots(items[0].lock.route);
+                    split.extend(items);
+                }
+                Err(fault) if items.len() > 1 && fault.kind == FaultKind::Split => split.extend(items),
                 Err(fault) => self.failed(items, lease, &fault),
             }
         }
@@ -150,7 +154,9 @@ impl Duty for Renewal {
     }
 
     async fn run(&self, (.., lease): Self::Group, items: Vec<Arc<Grant>>) {
-        let split = self.serve(lease, by_slot(items)).await;
+        let is_whole = !self.store.is_cluster() && !self.store.separates_slots(items[0].lock.route);
+        let rest = if is_whole { self.serve(lease, vec![items]).await } else { items };
+        let split = self.serve(lease, by_slot(rest)).await;
         // Each alone goes where its key is.
         join_all(split.into_iter().map(|item| self.serve(lease, vec![vec![item]]))).await;
     }
@@ -160,11 +166,11 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// One command renews holds of one slot.
+/// The holds of each slot.
 fn by_slot(items: Items) -> Vec<Items> {
     let mut batches = BTreeMap::<u16, Items>::new();
     for item in items {
-        batches.entry(item.lock.route.slot()).or_default().push(item);
+        batches.entry(slot(&item.lock.keys.lock)).or_default().push(item);
     }
     batches.into_values().collect()
 }

@@ -161,9 +161,7 @@ pub(crate) fn fault(error: RedisError) -> Fault {
     });
     let (kind, sent) = match (error.kind(), error.code()) {
         // The script began, and was at another node than its keys.
-        (_, Some("ERR")) if is_split(error.detail().unwrap_or_default()) => {
-            (FaultKind::Unavailable, Sent::Unknown)
-        }
+        (_, Some("ERR")) if is_split(error.detail().unwrap_or_default()) => (FaultKind::Split, Sent::Unknown),
         (_, Some(code)) => (refusal(code, error.detail().unwrap_or_default()), Sent::Refused),
         (ErrorKind::AuthenticationFailed, _) => (FaultKind::Authentication, Sent::Refused),
         (ErrorKind::Io, _) if error.is_timeout() => (FaultKind::TimedOut, Sent::Unknown),
@@ -220,7 +218,16 @@ pub(crate) fn was_rejected(fault: &Fault) -> bool {
 
 /// The text of an error of the library. As text: such an error repeats its source, and its type must not be visible to users.
 fn with_advice(error: &RedisError) -> String {
-    advised(&error.to_string())
+    advised(&words(error))
+}
+
+/// What the server said, or what the library found, without the names that only the library knows.
+pub(crate) fn words(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (Some(code), None) => code.to_owned(),
+        (None, _) => error.to_string().replacen(&format!(" - {:?}", error.kind()), "", 1),
+    }
 }
 
 /// How a server says that it has no place for another client.
@@ -314,7 +321,8 @@ fn refusal(code: &str, detail: &str) -> FaultKind {
         "OOM" => FaultKind::OutOfMemory,
         "READONLY" => FaultKind::ReadOnly,
         "WRONGTYPE" => FaultKind::WrongType,
-        "ASK" | "CROSSSLOT" | "TRYAGAIN" => FaultKind::Split,
+        "ASK" | "TRYAGAIN" => FaultKind::Split,
+        "CROSSSLOT" => FaultKind::SeveralSlots,
         "BUSY" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "MISCONF" | "MOVED" | "NOREPLICAS" => {
             FaultKind::Unavailable
         }
@@ -329,14 +337,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_are_under_way_are_an_outage() {
+    fn errors_say_what_the_server_said_and_no_names_of_the_library() {
+        let said = |line: &str| {
+            let reply = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+            words(&Value::extract_error(reply).unwrap_err())
+        };
+        for line in [
+            "NOPERM no permissions to run the 'scan' command",
+            "ERR a b",
+            "OOM c",
+            "LOADING d",
+            "WRONGTYPE e",
+        ] {
+            assert_eq!(said(line), line);
+        }
+        let found = |detail: Option<&str>| match detail {
+            None => words(&(ErrorKind::AuthenticationFailed, "refused").into()),
+            Some(detail) => words(&(ErrorKind::InvalidClientConfig, "refused", detail.to_owned()).into()),
+        };
+        assert_eq!([found(None), found(Some("so"))], ["refused", "refused: so"]);
+    }
+
+    #[test]
+    fn a_script_whose_keys_are_under_way_is_told_apart() {
         for words in [
             "Script attempted to access a non local key in a cluster node",
             "Unable to execute command 'exists' in script because undeclared keys were accessed during rehashing of the slot",
         ] {
             let reply = parse_redis_value(format!("-ERR {words} script: 58adf597\r\n").as_bytes()).unwrap();
             let fault = fault(Value::extract_error(reply).unwrap_err());
-            assert_eq!((fault.kind, fault.sent), (FaultKind::Unavailable, Sent::Unknown), "{words}");
+            assert_eq!((fault.kind, fault.sent), (FaultKind::Split, Sent::Unknown), "{words}");
         }
     }
 }
