@@ -13,23 +13,20 @@ use crate::rounds::{Effort, interleave};
 use crate::stats::{Ratio, median};
 
 /// A third of the lease: each hold is renewed once in it.
-pub const PERIOD: Duration = Duration::from_secs(10);
+const PERIOD: Duration = Duration::from_secs(10);
 
 /// The greatest ratio to a single server of the client's CPU time.
 const TARGET: f64 = 1.5;
 
 /// What the renewal costs in each second.
-#[derive(Clone, Copy)]
-pub struct Cost {
-    pub commands: f64,
+struct Cost {
+    commands: f64,
     /// Seconds of CPU time.
-    pub client: f64,
-    pub server: f64,
-    pub holds: f64,
+    client: f64,
+    server: f64,
 }
 
-/// Returns the costs with these deployments.
-pub fn measure(deployments: [&Deployment; 2], effort: Effort, report: &mut Report) -> [Cost; 2] {
+pub fn measure(deployments: [&Deployment; 2], effort: Effort, report: &mut Report) {
     let (holds, time) = if effort.is_quick() { (1_000, Duration::from_secs(1)) } else { (10_000, PERIOD) };
     report.section(
         format!("{holds} held locks with names of their own, on a cluster"),
@@ -43,28 +40,19 @@ pub fn measure(deployments: [&Deployment; 2], effort: Effort, report: &mut Repor
         Flavor::CurrentThread.runtime().block_on(hold(deployments[which], holds, time))
     });
     let mut table = Table::new(["servers", "commands", "server CPU", "client CPU", "ratio", "target"]);
-    let mut costs = rounds.iter().zip(deployments).map(|(samples, deployment)| {
+    for (samples, deployment) in rounds.iter().zip(deployments) {
         let of = |value: fn(&Cost) -> f64| median(samples.iter().map(value));
-        let cost = Cost {
-            commands: of(|cost| cost.commands),
-            client: of(|cost| cost.client),
-            server: of(|cost| cost.server),
-            holds: holds as f64,
-        };
         let ratio = Ratio::new(samples, &rounds[0], |cost| cost.client);
         table.row([
             deployment.name.into(),
-            number(cost.commands, 1),
-            percent(cost.server, 2),
-            percent(cost.client, 2),
+            number(of(|cost| cost.commands), 1),
+            percent(of(|cost| cost.server), 2),
+            percent(of(|cost| cost.client), 2),
             ratio.into(),
             if deployment.is_cluster { ratio.at_most(TARGET).into() } else { Cell::default() },
         ]);
-        cost
-    });
-    let costs = [(); 2].map(|()| costs.next().expect("two deployments"));
+    }
     report.table(table);
-    costs
 }
 
 async fn hold(deployment: &Deployment, holds: usize, time: Duration) -> Cost {
@@ -85,7 +73,6 @@ async fn hold(deployment: &Deployment, holds: usize, time: Duration) -> Cost {
         commands: (after.commands - before.commands) / seconds,
         client: client_time / seconds,
         server: (after.server - before.server) / seconds,
-        holds: holds as f64,
     }
 }
 
@@ -94,6 +81,6 @@ impl Cost {
     async fn now(deployment: &Deployment) -> Self {
         let commands = deployment.sum(|info| info.of_command("evalsha", "calls")).await;
         let server = deployment.sum(|info| info.cpu_seconds()).await;
-        Self { commands, client: 0.0, server, holds: 0.0 }
+        Self { commands, client: 0.0, server }
     }
 }

@@ -3,7 +3,6 @@
 mod held;
 mod moving;
 mod pairs;
-mod scale;
 mod waiters;
 
 use std::time::Duration;
@@ -34,9 +33,8 @@ pub fn measure(effort: Effort, report: &mut Report) {
     ];
     pairs::measure(&deployments, effort, report);
     let [single, _, three_masters] = &deployments;
-    let costs = held::measure([single, three_masters], effort, report);
+    held::measure([single, three_masters], effort, report);
     waiters::measure([single, three_masters], effort, report);
-    scale::calculate(costs, report);
     moving::measure(&mut three, effort, report);
 }
 
