@@ -44,8 +44,7 @@ pub fn measure(effort: Effort, report: &mut Report) {
         &table(&candidates, &[1, 16, 128], effort, target),
     );
     let [single, _, three] = &deployments;
-    let costs = measure_held([single, three], effort, report);
-    calculate(costs, report);
+    measure_held([single, three], effort, report);
 }
 
 fn of(Deployment { name, urls, is_cluster }: &Deployment) -> Candidate {
@@ -87,42 +86,32 @@ const PERIOD: Duration = Duration::from_secs(10);
 const TARGET: f64 = 1.5;
 
 /// What the renewal costs in each second.
-#[derive(Clone, Copy)]
 struct Cost {
     commands: f64,
     /// Seconds of CPU time.
     client: f64,
     server: f64,
-    holds: f64,
 }
 
-/// Returns the costs with these deployments.
-fn measure_held(deployments: [&Deployment; 2], effort: Effort, report: &mut Report) -> [Cost; 2] {
+/// The cost of many locks that are held.
+fn measure_held(deployments: [&Deployment; 2], effort: Effort, report: &mut Report) {
     let (holds, time) = if effort.is_quick() { (1_000, Duration::from_secs(1)) } else { (10_000, PERIOD) };
     let rounds = interleave(effort.rounds.min(3), deployments.len(), |which| {
         one_thread().block_on(hold(deployments[which], holds, time))
     });
     let mut table = Table::new(["servers", "commands", "server CPU", "client CPU", "ratio", "target"]);
-    let mut costs = rounds.iter().zip(deployments).map(|(samples, deployment)| {
+    for (samples, deployment) in rounds.iter().zip(deployments) {
         let of = |value: fn(&Cost) -> f64| median(samples.iter().map(value));
-        let cost = Cost {
-            commands: of(|cost| cost.commands),
-            client: of(|cost| cost.client),
-            server: of(|cost| cost.server),
-            holds: holds as f64,
-        };
         let ratio = Ratio::new(samples, &rounds[0], |cost| cost.client);
         table.row([
             deployment.name.to_owned(),
-            number(cost.commands, 1),
-            percent(cost.server, 2),
-            percent(cost.client, 2),
+            number(of(|cost| cost.commands), 1),
+            percent(of(|cost| cost.server), 2),
+            percent(of(|cost| cost.client), 2),
             ratio.to_string(),
             if deployment.is_cluster { ratio.at_most(TARGET) } else { String::new() },
         ]);
-        cost
-    });
-    let costs = [(); 2].map(|()| costs.next().expect("two deployments"));
+    }
     report.section(
         format!("{holds} held locks with names of their own, on a cluster"),
         format!(
@@ -132,7 +121,6 @@ fn measure_held(deployments: [&Deployment; 2], effort: Effort, report: &mut Repo
         ),
         &table,
     );
-    costs
 }
 
 async fn hold(deployment: &Deployment, holds: usize, time: Duration) -> Cost {
@@ -153,7 +141,6 @@ async fn hold(deployment: &Deployment, holds: usize, time: Duration) -> Cost {
         commands: (after.commands - before.commands) / seconds,
         client: client_time / seconds,
         server: (after.server - before.server) / seconds,
-        holds: holds as f64,
     }
 }
 
@@ -162,63 +149,6 @@ impl Cost {
     async fn now(deployment: &Deployment) -> Self {
         let commands = deployment.sum(|info| info.scripts()).await;
         let server = deployment.sum(|info| info.cpu_seconds()).await;
-        Self { commands, client: 0.0, server, holds: 0.0 }
+        Self { commands, client: 0.0, server }
     }
-}
-
-const SLOTS: f64 = 16_384.0;
-
-/// The client looks for holds that are due so many times in each period.
-const TICKS: f64 = 16.0;
-
-/// Connections of a client to each master: one for commands, as there are at least two masters, one for messages, and one for
-/// questions.
-const CONNECTIONS: usize = 1 + 1 + 1;
-
-/// Holds for each command, at most.
-const BATCH: f64 = 100.0;
-
-/// The client's CPU time is proportional to the holds and to the commands.
-fn calculate([single, cluster]: [Cost; 2], report: &mut Report) {
-    let period = PERIOD.as_secs_f64();
-    let holds = single.holds / period;
-    let of_command = (cluster.client - single.client) / (cluster.commands - single.commands);
-    let of_hold = (single.client - of_command * single.commands) / holds;
-    let mut table = Table::new([
-        "masters",
-        "holds",
-        "connections",
-        "commands per period",
-        "holds per command",
-        "client CPU",
-    ]);
-    for (masters, holds) in [(3, 1e4), (3, 1e5), (100, 1e5), (100, 1e6)] {
-        let commands = commands(holds);
-        let client = (of_hold * holds + of_command * commands) / period;
-        table.row([
-            masters.to_string(),
-            number(holds, 0),
-            (masters * CONNECTIONS).to_string(),
-            number(commands, 0),
-            number(holds / commands, 1),
-            percent(client, 1),
-        ]);
-    }
-    report.section(
-        "Large clusters, calculated",
-        format!(
-            "The client's CPU time is taken as {:.1} µs for each renewal and {:.1} µs for each command more, as measured above.\n\
-             A command renews holds of one slot that are due at about the same time.",
-            of_hold * 1e6,
-            of_command * 1e6
-        ),
-        &table,
-    );
-}
-
-/// The commands for each period. In each tick: the slots that any of the holds has which are due then.
-fn commands(holds: f64) -> f64 {
-    let due = holds / TICKS;
-    let slots = SLOTS * (1.0 - (-due / SLOTS).exp());
-    TICKS * slots.max(due / BATCH)
 }

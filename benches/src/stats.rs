@@ -93,8 +93,12 @@ fn verdict(is_met: bool, target: String) -> String {
     format!("{target} {}", if is_met { "met" } else { "MISSED" })
 }
 
+/// Nothing if it is not finite: then nothing was measured.
 impl fmt::Display for Ratio {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.is_finite() {
+            return Ok(());
+        }
         write!(f, "{:.2} [{:.2}..{:.2}]", self.median, self.least, self.greatest)
     }
 }

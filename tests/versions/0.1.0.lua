@@ -1064,6 +1064,10 @@ local ATTEMPT_AGAIN, CANNOT_COUNT, LOST, LOWERED = -6, -7, -8, -9
 local NOBODY_TOLD, BESIDE_DATA = -10, -11
 local RENEWED, PLACE_KEPT, FIRST_AND_FREE, MORE_DEAD = -12, -13, -14, -15
 local TOO_MANY = -16
+local function lost_or_error(reply)
+local is_error = type(reply) == 'table' and string.sub(reply.err, 1, 9) ~= 'WRONGTYPE'
+return is_error and reply.err or LOST
+end
 local function tag_of(lock)
 return string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'
 end
@@ -1099,7 +1103,8 @@ local renewed = {}
 for i = 1, #KEYS / 2 do
 local lock, channel = KEYS[2 * i - 1], KEYS[2 * i]
 local owner, grant, keep_ms = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
-local value = redis.pcall('hget', lock, owner)
+local value = redis.pcall('exists', lock, channel)
+value = type(value) == 'number' and redis.pcall('hget', lock, owner) or value
 local keys, count = hold_keys(lock, owner), type(value) == 'string' and tonumber(value) or 0
 if grant_of(keys, count) == grant then
 local ms = tonumber(keep_ms) > tonumber(lease_ms) and keep_ms or lease_ms
@@ -1110,7 +1115,7 @@ end
 redis.call('pexpire', lock, is_longer and longest(keys, count) or ms, 'gt')
 renewed[i] = RENEWED
 else
-renewed[i] = LOST
+renewed[i] = lost_or_error(value)
 end
 end
 return renewed
@@ -1235,18 +1240,23 @@ local ATTEMPT_AGAIN, CANNOT_COUNT, LOST, LOWERED = -6, -7, -8, -9
 local NOBODY_TOLD, BESIDE_DATA = -10, -11
 local RENEWED, PLACE_KEPT, FIRST_AND_FREE, MORE_DEAD = -12, -13, -14, -15
 local TOO_MANY = -16
+local function lost_or_error(reply)
+local is_error = type(reply) == 'table' and string.sub(reply.err, 1, 9) ~= 'WRONGTYPE'
+return is_error and reply.err or LOST
+end
 local lease_ms = ARGV[1]
 
 local renewed = {}
 for i, lock in ipairs(KEYS) do
 local owner = ARGV[1 + i]
-if redis.pcall('hexists', lock, owner) == 1 then
+local found = redis.pcall('hexists', lock, owner)
+if found == 1 then
 if lease_ms ~= '0' then
 extend_lease(lock, lease_ms)
 end
 renewed[i] = RENEWED
 else
-renewed[i] = LOST
+renewed[i] = lost_or_error(found)
 end
 end
 return renewed
@@ -1401,6 +1411,10 @@ local ATTEMPT_AGAIN, CANNOT_COUNT, LOST, LOWERED = -6, -7, -8, -9
 local NOBODY_TOLD, BESIDE_DATA = -10, -11
 local RENEWED, PLACE_KEPT, FIRST_AND_FREE, MORE_DEAD = -12, -13, -14, -15
 local TOO_MANY = -16
+local function lost_or_error(reply)
+local is_error = type(reply) == 'table' and string.sub(reply.err, 1, 9) ~= 'WRONGTYPE'
+return is_error and reply.err or LOST
+end
 local function server_time()
 local time = redis.call('time')
 local now_us = time[1] .. string.sub('00000' .. time[2], -6)
@@ -1420,7 +1434,7 @@ for number = 1, #ids / 16 do
 local id = permit_of(ids, number)
 local before_ms = redis.pcall('zscore', permits, id)
 if type(before_ms) ~= 'string' then
-renewed[i] = LOST
+renewed[i] = lost_or_error(before_ms)
 elseif tonumber(before_ms) < ends_ms then
 earlier[#earlier + 1] = id
 end
