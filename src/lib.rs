@@ -21,7 +21,7 @@ pub use base::options::{LockOptions, LockOptionsBuilder};
 pub use base::process::Process;
 pub use base::token::FencingToken;
 pub use locks::guard::{FencedGuard, HoldWatch, LockGuard};
-pub use locks::info::{Holder, ListedLock, LockInfo, LockKind, RemainingLease, ServerInfo};
+pub use locks::info::{Holder, HolderClient, ListedLock, LockInfo, LockKind, RemainingLease, ServerInfo};
 pub use locks::{
     BaseLock, FairLock, FencedLock, Lock, Member, MultiLock, Permit, PermitHolder, PermitId, RLock, ReadLock,
     ReadWriteLock, RedLock, Semaphore, WriteLock,

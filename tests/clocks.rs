@@ -73,10 +73,10 @@ async fn no_number_that_a_client_sends_is_a_point_in_time() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     proxy.record();
-    let config = patient()
-        .watchdog_lease(2 * SECOND)
-        .fair_allowance(1_500 * MS)
-        .redisson(RedissonSettings::default().fair_lock_wait_timeout(LONGEST).lock_watchdog_timeout(LONGEST));
+    let config =
+        patient().identity("program").watchdog_lease(2 * SECOND).fair_allowance(1_500 * MS).redisson(
+            RedissonSettings::default().fair_lock_wait_timeout(LONGEST).lock_watchdog_timeout(LONGEST),
+        );
     let locks = connect(proxy.url(), config).await;
     use_all::<FairLocks>(&locks, &proxy).await;
     use_all::<FencedLocks>(&locks, &proxy).await;

@@ -16,6 +16,7 @@ mod fair;
 mod fenced;
 mod first_contact;
 mod house;
+mod identity;
 mod interleavings;
 mod late_copies;
 mod leading;

@@ -1,5 +1,6 @@
 //! `lockkeeper ls`.
 
+use std::borrow::Cow;
 use std::process::ExitCode;
 
 use crate::args::{Connection, Ls};
@@ -8,7 +9,7 @@ use crate::exit::{Failure, print, print_json, to_list};
 use crate::row::{Row, visible};
 use crate::table::{Output, lay_out};
 
-const HEADER: [&str; 6] = ["NAME", "KIND", "HOLDERS", "HOLDS", "ENDS IN", "WAITERS"];
+const HEADER: [&str; 7] = ["NAME", "KIND", "HOLDERS", "CLIENTS", "HOLDS", "ENDS IN", "WAITERS"];
 
 pub(crate) async fn ls(connection: &Connection, Ls { pattern, json }: &Ls) -> Result<ExitCode, Failure> {
     let locks = Settings::read(connection)?.connect().await?;
@@ -24,11 +25,15 @@ pub(crate) async fn ls(connection: &Connection, Ls { pattern, json }: &Ls) -> Re
     Ok(ExitCode::SUCCESS)
 }
 
-fn cells(row: &Row, output: Output) -> [String; 6] {
+fn cells(row: &Row, output: Output) -> [String; 7] {
     [
         visible(&row.name).into_owned(),
         row.kind.to_owned(),
-        holders(row, output),
+        joined(row.holders.iter().map(|holder| visible(&holder.owner)).collect(), output),
+        joined(
+            row.holders.iter().map(|holder| holder.client().unwrap_or("unknown").into()).collect(),
+            output,
+        ),
         row.holds().to_string(),
         row.expires_in_ms.map_or_else(|| "never".to_owned(), seconds),
         row.waiters(),
@@ -36,11 +41,10 @@ fn cells(row: &Row, output: Output) -> [String; 6] {
 }
 
 /// A terminal has no room for all readers of a lock.
-fn holders(row: &Row, output: Output) -> String {
-    let owners: Vec<_> = row.holders.iter().map(|holder| visible(&holder.owner)).collect();
-    match (output, &owners[..]) {
-        (Output::Terminal(_), [first, _, ..]) => format!("{first} +{}", owners.len() - 1),
-        _ => owners.join(","),
+fn joined(holders: Vec<Cow<'_, str>>, output: Output) -> String {
+    match (output, &holders[..]) {
+        (Output::Terminal(_), [first, _, ..]) => format!("{first} +{}", holders.len() - 1),
+        _ => holders.join(","),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use lockkeeper::{ListedLock, LockKind, RemainingLease};
+use lockkeeper::{HolderClient, ListedLock, LockKind, RemainingLease};
 use serde::Serialize;
 
 /// A lock that somebody holds, as JSON has it.
@@ -25,6 +25,22 @@ pub(crate) struct Row {
 pub(crate) struct Holder {
     pub(crate) owner: String,
     pub(crate) holds: u64,
+    /// `null`: the client is not connected, or unknown.
+    pub(crate) identity: Option<String>,
+    /// `null`: unknown.
+    pub(crate) is_connected: Option<bool>,
+    /// `null`: it is not recorded.
+    pub(crate) held_for_ms: Option<u64>,
+}
+
+impl Holder {
+    /// The client, as people read it. `None`: it is unknown.
+    pub(crate) fn client(&self) -> Option<&str> {
+        match self.is_connected {
+            Some(false) => Some("not connected"),
+            _ => self.identity.as_deref(),
+        }
+    }
 }
 
 impl Row {
@@ -65,7 +81,14 @@ impl From<ListedLock> for Row {
 
 impl From<&lockkeeper::Holder> for Holder {
     fn from(holder: &lockkeeper::Holder) -> Self {
-        Self { owner: holder.owner.clone(), holds: holder.holds }
+        let is_connected = match holder.client {
+            HolderClient::Connected(_) => Some(true),
+            HolderClient::NotConnected => Some(false),
+            _ => None,
+        };
+        let identity = holder.client.identity().map(str::to_owned);
+        let held_for_ms = holder.held_for.and_then(|age| age.as_millis().try_into().ok());
+        Self { owner: holder.owner.clone(), holds: holder.holds, identity, is_connected, held_for_ms }
     }
 }
 

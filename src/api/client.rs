@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::api::owner::Owner;
 use crate::base::config::LockConfig;
 use crate::base::error::Result;
-use crate::engine::{self, Engine, info, inspect, list_all};
+use crate::engine::{self, Clients, Engine, info, inspect, list_all};
 use crate::locks::info::{ListedLock, LockInfo, ServerInfo};
 use crate::locks::{FairLock, FencedLock, Lock, RLock, ReadWriteLock, Semaphore};
 use crate::store::Source;
@@ -180,7 +180,9 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Option<LockInfo>> {
-        Ok(inspect(&self.0, name.as_ref()).await?.and_then(LockInfo::from_server))
+        let Some(listing) = inspect(&self.0, name.as_ref()).await? else { return Ok(None) };
+        let clients = Clients::ask(&self.0, [&listing]).await;
+        Ok(LockInfo::from_server(listing, &clients))
     }
 
     /// Lists the locks that somebody holds, of whatever type and made by whichever client, sorted by name. Asks each master several
@@ -210,10 +212,14 @@ impl LockClient {
     /// ```
     pub async fn list(&self, pattern: impl AsRef<str>) -> Result<Vec<ListedLock>> {
         let found = list_all(&self.0, pattern.as_ref()).await?;
-        let prefix = self.0.name_prefix();
-        Ok(found
-            .into_iter()
-            .filter_map(|(found, list)| ListedLock::from_server(&found, list, prefix))
+        if found.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (prefix, clients) =
+            (self.0.name_prefix(), Clients::ask(&self.0, found.iter().map(|(_, list)| list)).await);
+        let locks = found.into_iter();
+        Ok(locks
+            .filter_map(|(found, list)| ListedLock::from_server(&found, list, prefix, &clients))
             .collect())
     }
 

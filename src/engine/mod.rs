@@ -28,6 +28,7 @@ pub(crate) use grant::{Caller, Grant};
 pub(crate) use handle::{Handle, Quorum};
 pub(crate) use hold::held::{HeldLock, HoldTimes};
 pub(crate) use lock_ref::LockRef;
+pub(crate) use query::clients::Clients;
 pub(crate) use query::list::{info, list_all};
 pub(crate) use query::permits;
 pub(crate) use query::{check_rights, force_unlock, inspect, is_locked, remaining_lease};

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::protocol::{Found, LeaseLeft, Listing};
+use crate::engine::Clients;
+use crate::protocol::{Found, Holding, LeaseLeft, Listing};
 
 /// A lock that is held, as the server knows it.
 ///
@@ -129,6 +130,60 @@ pub struct Holder {
     pub owner: String,
     /// How many holds the owner has.
     pub holds: u64,
+    /// The client of the owner.
+    pub client: HolderClient,
+    /// For how long the owner has held the lock. `None`: that is not recorded. A client of lockkeeper records a hold with its first
+    /// renewal, at the latest after a third of its lease (10 s by default). A hold that nobody renews is not recorded, and none of Redisson.
+    pub held_for: Option<Duration>,
+}
+
+/// What the server knows of the client of a [`Holder`], by the names of its connections.
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// use lockkeeper::HolderClient;
+///
+/// for lock in locks.list("*").await? {
+///     if lock.info.holders.iter().any(|holder| holder.client == HolderClient::NotConnected) {
+///         println!("{}: its process has perhaps ended", lock.name);
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HolderClient {
+    /// It is connected. This is its [`identity`](crate::LockConfigBuilder::identity), or `program@host:pid`.
+    Connected(String),
+    /// It is of lockkeeper, and has no connection to any master: its process has perhaps ended, or is cut off.
+    NotConnected,
+    /// It cannot be known: it is Redisson or an older version of lockkeeper, the server refused to name its connections, or this user has no right to
+    /// `CLIENT LIST`.
+    Unknown,
+}
+
+impl HolderClient {
+    /// Returns the identity of a client that is connected. Asks no server.
+    ///
+    /// ```
+    /// # use lockkeeper::HolderClient;
+    /// let client = HolderClient::Connected("billing-7".to_owned());
+    /// assert_eq!(client.identity(), Some("billing-7"));
+    /// ```
+    pub fn identity(&self) -> Option<&str> {
+        match self {
+            Self::Connected(identity) => Some(identity),
+            _ => None,
+        }
+    }
+
+    fn from_server(clients: &Clients, owner: &str) -> Self {
+        match clients.of(owner) {
+            Some(Some(identity)) => Self::Connected(identity.to_owned()),
+            Some(None) => Self::NotConnected,
+            None => Self::Unknown,
+        }
+    }
 }
 
 /// How long a lock stays held if nobody renews or releases it.
@@ -171,17 +226,27 @@ impl RemainingLease {
 
 impl LockInfo {
     /// `None`: the lock is free.
-    pub(crate) fn from_server(listing: Listing) -> Option<Self> {
+    pub(crate) fn from_server(listing: Listing, clients: &Clients) -> Option<Self> {
         let remaining_lease = RemainingLease::from_server(listing.lease()?);
         let alive = listing.holders.into_iter().filter(|holding| holding.lease != LeaseLeft::Ended);
-        let holders = alive.map(|holding| Holder { owner: holding.field, holds: holding.holds }).collect();
+        let holder = |Holding { field: owner, holds, .. }| {
+            let client = HolderClient::from_server(clients, &owner);
+            let held_for = clients.held_for(&owner);
+            Holder { owner, holds, client, held_for }
+        };
+        let holders = alive.map(holder).collect();
         Some(Self { holders, remaining_lease, is_read_write: listing.is_read_write })
     }
 }
 
 impl ListedLock {
     /// `prefix`: the `name_prefix` of the configuration. `None`: the lock is free by now.
-    pub(crate) fn from_server(found: &Found, listing: Listing, prefix: &str) -> Option<Self> {
+    pub(crate) fn from_server(
+        found: &Found,
+        listing: Listing,
+        prefix: &str,
+        clients: &Clients,
+    ) -> Option<Self> {
         let kind = match found {
             Found { is_read_write: true, .. } => LockKind::ReadWrite,
             Found { queued: 1.., .. } => LockKind::Fair,
@@ -189,7 +254,7 @@ impl ListedLock {
             _ => LockKind::Reentrant,
         };
         let name = found.key.strip_prefix(prefix)?.to_owned();
-        let info = LockInfo::from_server(listing)?;
+        let info = LockInfo::from_server(listing, clients)?;
         Some(Self { name, kind, info, queued: found.queued, listeners: found.listeners })
     }
 }

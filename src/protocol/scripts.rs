@@ -43,8 +43,11 @@ scripts! {
         check("check.lua"; ; name, commands);
         fair_acquire("fair/acquire.lua"; lock, queue, scores, records, tickets, channel; owner, lease_ms, allowance_ms, java_wait_ms);
         fair_heartbeat("fair/heartbeat.lua"; lock, queue, scores, records, tickets, channel; allowance_ms, java_wait_ms, owners);
+        fair_place("fair/place.lua"; queue; waiter);
         fair_release("fair/release.lua"; lock, queue, scores, records, tickets, channel; owner, keep, java_wait_ms);
         fenced_acquire("fenced/acquire.lua"; lock, counter; owner, lease_ms);
+        holds_ages("holds/ages.lua"; holds; owners);
+        holds_forget("holds/forget.lua"; holds; owners);
         inspect("inspect.lua"; lock; cursor);
         list("list.lua"; ; cursor, pattern, count, queue, counter, channel, rw_channel);
         read_acquire("read/acquire.lua"; lock, channel; owner, grant, lease_ms);
@@ -67,6 +70,7 @@ scripts! {
         write_state("write/state.lua"; lock; );
     }
     batches {
+        HOLDS_RECORD("holds/record.lua"; holds; expiry_ms; owner, age_ms, lock);
         READ_RENEW("read/renew.lua"; lock, channel; lease_ms; owner, grant, keep_ms);
         RLOCK_RENEW("rlock/renew.lua"; lock; lease_ms; owner);
         SEMAPHORE_RENEW("semaphore/renew.lua"; permits; lease_ms; ids, slack_ms);

@@ -49,7 +49,7 @@ fn between(before: &Row, now: &Row) -> Vec<(&'static str, String)> {
     if ids(before) != ids(now) {
         let text = format!("is held by {} ({}), was held by {}", owners(now), now.kind, owners(before));
         all.push(("holders", text));
-    } else if before.holders != now.holders {
+    } else if before.holds() != now.holds() {
         all.push(("holds", format!("holds {} → {}", before.holds(), now.holds())));
     }
     match (before.expires_in_ms, now.expires_in_ms) {
@@ -80,8 +80,13 @@ mod tests {
     use super::*;
 
     fn row(holders: &[(&str, u64)], clients: u64) -> Row {
-        let holders =
-            holders.iter().map(|(owner, holds)| Holder { owner: (*owner).to_owned(), holds: *holds });
+        let holders = holders.iter().map(|(owner, holds)| Holder {
+            owner: (*owner).to_owned(),
+            holds: *holds,
+            identity: None,
+            is_connected: None,
+            held_for_ms: None,
+        });
         Row {
             name: "lock".to_owned(),
             kind: "rlock",

@@ -24,7 +24,10 @@ fn java_lock(server: &Server, name: &str) {
 fn without_locks_the_list_is_empty() {
     let server = Server::start();
     assert_eq!(list(&server, &[]), json!([]));
-    assert_eq!(shown(&mut at(&server.url(), &["ls"])), "NAME\tKIND\tHOLDERS\tHOLDS\tENDS IN\tWAITERS\n");
+    assert_eq!(
+        shown(&mut at(&server.url(), &["ls"])),
+        "NAME\tKIND\tHOLDERS\tCLIENTS\tHOLDS\tENDS IN\tWAITERS\n"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -59,21 +62,33 @@ async fn locks_of_all_types_are_listed_sorted_by_name() {
         ["g:endless\t\u{1b}[2J", "rlock"]
     ]);
     assert_eq!(json!(kinds), expected);
-    assert_eq!(rows[0]["holders"], json!([{ "owner": outer.owner_id(), "holds": 2 }]));
+    let identity = rows[0]["holders"][0]["identity"].clone();
+    assert!(
+        identity.as_str().is_some_and(|identity| identity.ends_with(&format!(":{}", std::process::id())))
+    );
+    let held_for = &rows[0]["holders"][0]["held_for_ms"]; // if it was renewed already
+    assert_eq!(
+        rows[0]["holders"],
+        json!([{ "owner": outer.owner_id(), "holds": 2, "identity": identity, "is_connected": true, "held_for_ms": held_for }])
+    );
     assert_eq!(rows[3]["holders"].as_array().map(Vec::len), Some(2));
-    assert_eq!(rows[5]["holders"], json!([{ "owner": JAVA, "holds": 3 }]));
+    assert_eq!(
+        rows[5]["holders"],
+        json!([{ "owner": JAVA, "holds": 3, "identity": null, "is_connected": null, "held_for_ms": null }])
+    );
     assert!(rows[5]["expires_in_ms"].as_u64().is_some_and(|left| left > 0 && left <= 30_000), "{all}");
     assert_eq!(rows[6]["expires_in_ms"], Value::Null);
     assert_eq!([&rows[5]["queued"], &rows[5]["listeners"]], [0, 0]);
 
     let text = shown(&mut at(&server.url(), &["ls"]));
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
-    assert_eq!(lines[0], ["NAME", "KIND", "HOLDERS", "HOLDS", "ENDS IN", "WAITERS"]);
+    assert_eq!(lines[0], ["NAME", "KIND", "HOLDERS", "CLIENTS", "HOLDS", "ENDS IN", "WAITERS"]);
     assert_eq!(lines.len(), 8, "{text}");
-    assert_eq!(lines[1][..4], ["a:reentrant", "rlock", &outer.owner_id(), "2"]);
-    assert_eq!([lines[1][5], lines[2][5], lines[3][5]], ["1 client", "2", "0"]);
+    let identity = identity.as_str().expect("text");
+    assert_eq!(lines[1][..5], ["a:reentrant", "rlock", &outer.owner_id(), identity, "2"]);
+    assert_eq!([lines[1][6], lines[2][6], lines[3][6]], ["1 client", "2", "0"]);
     assert_eq!(lines[4][2].split(',').count(), 2, "both readers: {text}");
-    assert_eq!(lines[7], ["g:endless\\t\\u{1b}[2J", "rlock", JAVA, "1", "never", "0"]);
+    assert_eq!(lines[7], ["g:endless\\t\\u{1b}[2J", "rlock", JAVA, "unknown", "1", "never", "0"]);
     let names = |pattern: &str| list(&server, &[pattern]).as_array().map(Vec::len);
     assert_eq!([names("[a-c]:*"), names("f:java"), names("none")], [Some(3), Some(1), Some(0)]);
 

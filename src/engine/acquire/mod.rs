@@ -4,6 +4,7 @@
 //! only drops a future, and a cancelled call does the same.
 
 mod decision;
+mod long_wait;
 mod others;
 mod round;
 pub(crate) mod span;
@@ -24,7 +25,7 @@ use super::grant::Caller;
 use super::handle::{Handle, Member};
 use super::retry::{Pauses, Tries};
 use crate::base::clock;
-use crate::base::error::{Error, LockId, Result};
+use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter;
 use crate::engine::hold::held::HeldLock;
@@ -84,8 +85,8 @@ pub(crate) async fn acquire(
         && !handle.is_shared();
     let mut waiting = (call.members.kind() == CallKind::Wait && !comes_first).then(|| call.join(0, false));
     loop {
-        if let Some((_, waiter)) = &mut waiting {
-            match call.turn(waiter).await? {
+        if let Some((member, waiter)) = &mut waiting {
+            match call.turn(*member, waiter).await? {
                 Turn::Attempt => waiter.attempts(),
                 Turn::HasLock => return call.has_lock(waiting).map(Some),
                 Turn::TimeIsUp => return call.end_of_time(waiting).await,
@@ -174,8 +175,8 @@ impl<'a> AcquireCall<'a> {
     }
 
     /// Waits until it is time to attempt, unless another owner of this client gives the lock.
-    async fn turn(&mut self, waiter: &mut Waiter<'_>) -> Result<Turn> {
-        if !self.wait(waiter).await? {
+    async fn turn(&mut self, member: usize, waiter: &mut Waiter<'_>) -> Result<Turn> {
+        if !self.wait(member, waiter).await? {
             return Ok(Turn::TimeIsUp);
         }
         if waiter.has_offer() {
@@ -230,7 +231,7 @@ impl<'a> AcquireCall<'a> {
     }
 
     /// Waits until it is time to attempt. False: the time of the call is up.
-    async fn wait(&mut self, waiter: &mut Waiter<'_>) -> Result<bool> {
+    async fn wait(&mut self, member: usize, waiter: &mut Waiter<'_>) -> Result<bool> {
         let handle = self.handle;
         let poll = if handle.needs_all() {
             // A writer attempts when its patience ends, so that the server learns it. The millisecond: timers can be early by the
@@ -243,6 +244,7 @@ impl<'a> AcquireCall<'a> {
         };
         let answers = self.limits.map(|_| waiter.answers());
         let (long_at, caller) = (&mut self.long_at, self.members.caller);
+        let waiting = &self.members.pending[member].hold.grant;
         let next = pin!(async {
             let mut next = pin!(waiter.next(poll));
             loop {
@@ -250,7 +252,7 @@ impl<'a> AcquireCall<'a> {
                     biased;
                     () = &mut next => return,
                     () = handle.ended() => return,
-                    () = elapsed(*long_at) => report_long_wait(handle, caller),
+                    () = elapsed(*long_at) => long_wait::report(waiting, caller),
                 }
                 *long_at = None;
             }
@@ -358,13 +360,6 @@ async fn release_ended(ended: PendingRelease, handle: &Handle, limits: Option<De
         Some(limits) => timeout_at(limits.contended.max(limits.unanswered), released).await.ok(),
         None => Some(released.await),
     };
-}
-
-fn report_long_wait(handle: &Handle, caller: Caller) {
-    if let Some(unreported) = handle.members[0].lock.engine.long_waits.ask() {
-        let LockId { name, key, server } = handle.id();
-        tracing::info!(lock = name, key, server, waits_at = %caller, unreported, "a call has waited for a lease, and still waits");
-    }
 }
 
 fn late() -> Fault {

@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use smallvec::smallvec;
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
 use tokio::time::timeout;
 
@@ -45,6 +46,7 @@ use crate::base::error::LockId;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter;
 use crate::base::sync::lock;
+use crate::engine::upkeep::records::RECORD_LASTS;
 use crate::engine::upkeep::scheduler::Key;
 use crate::engine::wait::queue::{Receivers, WaitQueue};
 use crate::protocol::{
@@ -151,7 +153,9 @@ impl Grant {
         self.leave_queue(&mut desired);
         // Perhaps another hold made the server's lease longer than this hold lasts.
         desired.lease.outlasts |= desired.was_held();
-        desired.lease.since.get_or_insert(now);
+        if desired.lease.since.is_none() {
+            (desired.lease.since, desired.lease.granted_at) = (Some(now), now);
+        }
         desired.lease.until = desired.lease.until.max(until);
         true
     }
@@ -238,6 +242,7 @@ impl Grant {
     fn lose(self: &Arc<Self>, mut desired: MutexGuard<'_, Desired>) {
         let is_news = !std::mem::replace(&mut desired.is_gone, true) && desired.was_held();
         desired.lose_all();
+        self.forget_record(&mut desired);
         self.schedule_renewal(&mut desired, clock::now());
         drop(desired);
         let LockRef { engine, protocol, keys, .. } = &*self.lock;
@@ -572,6 +577,9 @@ impl Grant {
         let is_gone = reply == ReleaseReply::Gone;
         observed.released(&connection, keep, is_gone);
         let mut desired = lock(&self.desired);
+        if keep == 0 {
+            self.forget_record(&mut desired);
+        }
         if is_gone && !was_released {
             // One event for the lock, however many nested holds were given back.
             let last = desired.given_back.drain(..).next_back();
@@ -720,6 +728,41 @@ impl Grant {
         self.lock.protocol.renewal_row(self.holder(), left.unwrap_or_default())
     }
 
+    /// Its row in the record of what this client holds. `None`: it was recorded lately, or is not held.
+    pub(crate) fn record(&self, key: &Arc<str>, now: Moment) -> Option<Row> {
+        let lease = &lock(&self.desired).lease;
+        let is_due = lease.recorded_at.is_none_or(|at| now.since(at) > RECORD_LASTS);
+        lease.since.filter(|_| is_due)?;
+        let age = Arg::Number(millis(now.since(lease.granted_at)));
+        let args =
+            smallvec![Arg::Text(self.recorded_owner()?), age, Arg::Text(Arc::clone(&self.lock.keys.lock))];
+        Some(Row { keys: smallvec![Arc::clone(key)], args })
+    }
+
+    /// The server has its record.
+    pub(crate) fn is_recorded(&self, at: Moment) {
+        let mut desired = lock(&self.desired);
+        desired.lease.recorded_at = Some(at);
+        if desired.target_count() == 0 {
+            self.forget_record(&mut desired);
+        }
+    }
+
+    /// The hold has ended.
+    fn forget_record(&self, desired: &mut Desired) {
+        let was_recorded = desired.lease.recorded_at.take().is_some();
+        if let Some(owner) = self.recorded_owner().filter(|_| was_recorded) {
+            let engine = &self.lock.engine;
+            engine.records.forget(&owner, &engine.background);
+        }
+    }
+
+    /// The owner, without the id of the client. `None`: it holds permits, which have no owner.
+    fn recorded_owner(&self) -> Option<Arc<str>> {
+        let field = self.field();
+        self.permits().is_none().then(|| field.split_once(':').map(|(_, owner)| owner.into()))?
+    }
+
     /// Whether other clients can shorten its lease, as Java's watchdog does to a read-write lock.
     pub(crate) fn is_shared(&self) -> bool {
         self.lock.protocol.is_shared()
@@ -824,6 +867,11 @@ impl Grant {
     /// The waiter, as the server knows it.
     pub(crate) fn waiter(&self) -> String {
         self.id.to_string()
+    }
+
+    /// Asks for the place of this waiter, if the lock has a queue.
+    pub(crate) fn place(&self) -> Option<Call> {
+        self.lock.protocol.queue().map(|queue| queue.place(&self.lock.keys, &self.id))
     }
 
     /// The heartbeat of these waiters of the lock.

@@ -1,5 +1,6 @@
 //! Questions to the server, and the forced release.
 
+pub(crate) mod clients;
 pub(crate) mod list;
 pub(crate) mod permits;
 

@@ -15,6 +15,7 @@ use crate::base::config::LockConfig;
 use crate::base::fault::{Fault, FaultKind};
 use crate::base::jitter;
 use crate::engine::grant::Grant;
+use crate::engine::upkeep::records::{Recording, Records};
 use crate::engine::upkeep::scheduler::{Duty, Key};
 use crate::protocol::{millis, parse_renewal};
 use crate::store::Store;
@@ -37,17 +38,19 @@ pub(crate) struct Renewal {
     store: Arc<Store>,
     lease: Duration,
     java_watchdog: Duration,
+    records: Arc<Records>,
     failures: Limit,
     /// In nanoseconds: a lock with a lease of its own can make it shorter.
     tick: AtomicU64,
 }
 
 impl Renewal {
-    pub(crate) fn new(store: Arc<Store>, config: &LockConfig) -> Self {
+    pub(crate) fn new(store: Arc<Store>, records: Arc<Records>, config: &LockConfig) -> Self {
         let lease = config.watchdog_lease();
         let shared_period = lease.min(config.java_watchdog()) / 3;
         let tick = AtomicU64::new(nanos(shared_period / TICKS));
-        Self { store, lease, java_watchdog: config.java_watchdog(), failures: Limit::default(), tick }
+        let java_watchdog = config.java_watchdog();
+        Self { store, lease, java_watchdog, records, failures: Limit::default(), tick }
     }
 
     /// How often a lease is renewed. `is_shared`: Java's watchdog can shorten it.
@@ -69,17 +72,28 @@ impl Renewal {
         &self,
         batches: &[Items],
         lease: Duration,
+        recording: Option<&Recording>,
     ) -> (Moment, Vec<Result<Vec<bool>, Fault>>) {
         let switches = self.store.switch_count();
-        let result = self.renew(batches, lease).await;
-        if switches == self.store.switch_count() { result } else { self.renew(batches, lease).await }
+        let result = self.renew(batches, lease, recording).await;
+        if switches == self.store.switch_count() {
+            result
+        } else {
+            self.renew(batches, lease, recording).await
+        }
     }
 
     /// Sends a command for each batch, all in one write. Returns when, and the result of each.
-    async fn renew(&self, batches: &[Items], lease: Duration) -> (Moment, Vec<Result<Vec<bool>, Fault>>) {
+    async fn renew(
+        &self,
+        batches: &[Items],
+        lease: Duration,
+        recording: Option<&Recording>,
+    ) -> (Moment, Vec<Result<Vec<bool>, Fault>>) {
         let rows = |items: &Items| items.iter().map(|item| item.row()).collect::<Vec<_>>();
         let call = |items: &Items| items[0].script().call(millis(lease), rows(items));
-        let calls: Vec<_> = batches.iter().map(call).collect();
+        let calls = batches.iter().map(call).chain(recording.map(|recording| recording.call.clone()));
+        let calls: Vec<_> = calls.collect();
         let connection = self.store.connection(batches[0][0].lock.route).await;
         let sent = clock::now();
         let replies = match connection {
@@ -87,13 +101,19 @@ impl Renewal {
             Ok(connection) => self.store.run_together(self.known(lease) / 6, &connection, &calls).await,
             Err(fault) => calls.iter().map(|_| Err(fault.clone())).collect(),
         };
+        if let (Some(recording), Some(reply)) = (recording, replies.get(batches.len())) {
+            self.records.answered(recording, reply);
+        }
         let renewed = batches.iter().zip(replies).map(|(items, reply)| parse_renewal(&reply?, items.len()));
         (sent, renewed.collect())
     }
 
     /// Renews these batches of one server. Returns those that can only be renewed one by one.
     async fn serve(&self, lease: Duration, batches: Vec<Items>) -> Items {
-        let (sent, results) = self.renew_on_master(&batches, lease).await;
+        let recording = self.records.begin(batches.iter().flatten());
+        // In a cluster, another server perhaps has the record.
+        let (with, after) = if self.store.is_cluster() { (None, recording) } else { (recording, None) };
+        let (sent, results) = self.renew_on_master(&batches, lease, with.as_ref()).await;
         let mut split = Vec::new();
         for (items, result) in batches.into_iter().zip(results) {
             match result {
@@ -101,6 +121,9 @@ impl Renewal {
                 Err(fault) if fault.kind == FaultKind::Split && items.len() > 1 => split.extend(items),
                 Err(fault) => self.failed(items, lease, &fault),
             }
+        }
+        if let Some(recording) = after {
+            self.records.send(&recording).await;
         }
         split
     }
