@@ -22,6 +22,7 @@ pub use base::process::Process;
 pub use base::token::FencingToken;
 pub use locks::guard::{FencedGuard, HoldWatch, LockGuard};
 pub use locks::info::{Holder, HolderClient, ListedLock, LockInfo, LockKind, RemainingLease, ServerInfo};
+pub use locks::waits::{ChainLink, RecentWait, WaitChain, WaitOutcome};
 pub use locks::{
     BaseLock, FairLock, FencedLock, Lock, Member, MultiLock, Permit, PermitHolder, PermitId, RLock, ReadLock,
     ReadWriteLock, RedLock, Semaphore, WriteLock,

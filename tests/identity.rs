@@ -207,7 +207,7 @@ async fn without_the_right_to_record_one_event_says_so_and_locks_are_renewed() {
     let _collecting = events.collect();
     let locks = connect(url, patient().watchdog_lease(SECOND).name_prefix("lock:")).await;
     let guards = [locks.rlock("a").lock().await.unwrap(), locks.rlock("b").lock().await.unwrap()];
-    let said = "the server refuses to record since when locks are held";
+    let said = "the server refuses a record of this client";
     events.tell(said).await;
     tokio::time::sleep(2 * SECOND).await;
     assert_eq!(events.text().matches(said).count(), 1, "{}", events.text());

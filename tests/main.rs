@@ -11,6 +11,7 @@ mod clocks;
 mod cluster;
 mod conformance;
 mod credentials;
+mod deadlocks;
 mod endings;
 mod fair;
 mod fenced;

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use look::{Doctor, Ls, Watch};
+pub(crate) use look::{Doctor, Ls, Watch, Why};
 
 /// Runs commands under distributed locks on Redis and Valkey, and shows and releases locks.
 #[derive(Debug, Parser)]
@@ -41,6 +41,8 @@ pub(crate) enum Command {
     Ls(Ls),
     /// Shows who holds a lock
     Show(Show),
+    /// Shows for what the holder of a lock waits, and finds deadlocks
+    Why(Why),
     /// Prints a line for each change of locks, until Ctrl-C
     Watch(Watch),
     /// Releases a lock, whoever holds it

@@ -95,9 +95,8 @@ fn describe(name: &str, info: Option<&LockInfo>) -> String {
     let mut text = format!("{name}: held, a {kind}, {ends}\n");
     for holder in &info.holders {
         let holder = Holder::from(holder);
-        let owner = visible(&holder.owner);
-        let who = holder.client().map_or_else(|| owner.to_string(), |client| format!("{client} ({owner})"));
-        text += &format!("  {who}, {} hold{}", holder.holds, if holder.holds == 1 { "" } else { "s" });
+        let (who, holds) = (holder.who(), holder.holds);
+        text += &format!("  {who}, {holds} hold{}", if holds == 1 { "" } else { "s" });
         text += &holder.held_for_ms.map_or_else(String::new, |age| format!(", held for {} s", age / 1_000));
         text += "\n";
     }

@@ -13,6 +13,7 @@ mod ls;
 mod row;
 mod run;
 mod table;
+mod why;
 
 use std::process::ExitCode;
 
@@ -96,6 +97,7 @@ fn start(Arguments { connection, command }: Arguments) -> Result<ExitCode, Failu
             Command::Show(options) => look::show(&connection, &options).await,
             Command::Watch(options) => follow::watch(&connection, &options).await,
             Command::Release(options) => look::release(&connection, &options).await,
+            Command::Why(options) => why::why(&connection, &options).await,
             Command::Doctor(options) => doctor::doctor(&connection, &options).await,
             Command::Exec { .. } | Command::Completions { .. } | Command::Man { .. } => Ok(ExitCode::SUCCESS),
         }

@@ -34,6 +34,12 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
+    /// The client, if it is known, and the owner.
+    pub(crate) fn who(&self) -> String {
+        let owner = visible(&self.owner);
+        self.client().map_or_else(|| owner.to_string(), |client| format!("{client} ({owner})"))
+    }
+
     /// The client, as people read it. `None`: it is unknown.
     pub(crate) fn client(&self) -> Option<&str> {
         match self.is_connected {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::api::owner::Owner;
 use crate::base::config::LockConfig;
 use crate::base::error::Result;
-use crate::engine::{self, Clients, Engine, info, inspect, list_all};
+use crate::engine::{self, Chain, Clients, Engine, all_chains, chains, info, inspect, list_all};
 use crate::locks::info::{ListedLock, LockInfo, ServerInfo};
+use crate::locks::waits::{RecentWait, WaitChain};
 use crate::locks::{FairLock, FencedLock, Lock, RLock, ReadWriteLock, Semaphore};
 use crate::store::Source;
 
@@ -221,6 +222,67 @@ impl LockClient {
         Ok(locks
             .filter_map(|(found, list)| ListedLock::from_server(&found, list, prefix, &clients))
             .collect())
+    }
+
+    /// Returns why this lock is not free: who holds it, for what the holder waits, who holds that, and so on. A chain for each holder. Empty:
+    /// the lock is free. Asks the server several times.
+    ///
+    /// A wait is known after a second, and a link only through an [`Owner`], see [`WaitChain`].
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidName`](crate::Error::InvalidName) for an empty name, or a
+    /// [fault of server or network](crate::Error#faults-of-server-and-network).
+    ///
+    /// # Cancel safety
+    ///
+    /// The call changes nothing, so it can be dropped at any time.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let is_deadlock = locks.why("lock:orders:42").await?.iter().any(|chain| chain.is_deadlock);
+    /// # Ok(()) }
+    /// ```
+    pub async fn why(&self, name: impl AsRef<str>) -> Result<Vec<WaitChain>> {
+        let found = chains(&self.0, name.as_ref()).await?;
+        Ok(self.shown(&found).await)
+    }
+
+    /// Returns all chains of more than one link, as [`why`](Self::why) does. Asks each master several times, as [`list`](Self::list) does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`list`](Self::list).
+    ///
+    /// # Cancel safety
+    ///
+    /// The call changes nothing, so it can be dropped at any time.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let deadlocks = locks.wait_chains().await?.into_iter().filter(|chain| chain.is_deadlock);
+    /// # Ok(()) }
+    /// ```
+    pub async fn wait_chains(&self) -> Result<Vec<WaitChain>> {
+        let found = all_chains(&self.0).await?;
+        Ok(self.shown(&found).await)
+    }
+
+    async fn shown(&self, chains: &[Chain]) -> Vec<WaitChain> {
+        let holders: Vec<_> = chains.iter().map(Chain::holders).collect();
+        let (prefix, clients) = (self.0.name_prefix(), Clients::ask(&self.0, &holders).await);
+        chains.iter().map(|chain| WaitChain::from_server(chain, &clients, prefix)).collect()
+    }
+
+    /// Returns the last 1,000 calls of this client that waited for another owner, the oldest first. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(locks: lockkeeper::LockClient) {
+    /// let waits = locks.recent_waits();
+    /// # }
+    /// ```
+    pub fn recent_waits(&self) -> Vec<RecentWait> {
+        self.0.recent_waits.all().into_iter().map(RecentWait::from).collect()
     }
 
     /// Returns what each master tells of itself: version, memory, persistence, replicas. Asks each master once, with `INFO`.

@@ -14,6 +14,7 @@ use crate::base::client_id;
 use crate::base::config::LockConfig;
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::engine::acquire::recent_waits::RecentWaits;
 use crate::engine::acquire::under_way::UnderWay;
 use crate::engine::grant::offer::ReadGrants;
 use crate::engine::upkeep::background::Background;
@@ -23,6 +24,7 @@ use crate::engine::upkeep::records::Records;
 use crate::engine::upkeep::renewal::Renewal;
 use crate::engine::upkeep::scheduler::Scheduler;
 use crate::engine::wait::queue::WaitQueues;
+use crate::protocol::{holds_key, waits_key};
 use crate::store::{ClientName, OpenError, Source, SourceError, Store};
 use crate::telemetry::OfClient;
 use crate::telemetry::report::Limit;
@@ -44,7 +46,10 @@ pub(crate) struct Engine {
     /// Limits the reports of calls that wait for long.
     pub(crate) long_waits: Limit,
     pub(crate) under_way: UnderWay,
-    pub(crate) records: Arc<Records>,
+    /// The records of what this client holds, and of what it waits for.
+    pub(crate) holds: Arc<Records>,
+    pub(crate) waits: Arc<Records>,
+    pub(crate) recent_waits: RecentWaits,
     pub(crate) releases: RecentReleases,
     pub(crate) read_grants: ReadGrants,
     pub(crate) metrics: OfClient,
@@ -59,19 +64,22 @@ impl Engine {
         let name = Arc::new(ClientName::new(id, &config));
         let store = Arc::new(open(source, &config, &name, &wait_queues).await?);
         let id = if name.is_refused() { client_id::without_name(id) } else { id };
-        let records = Arc::new(Records::new(&store, id));
+        let holds = Arc::new(Records::new(&store, holds_key(&id.to_string())));
+        let waits = Arc::new(Records::new(&store, waits_key(&id.to_string())));
         Ok(Arc::new(Self {
             id,
             next_number: AtomicU64::new(1),
             wait_queues,
             queue_names: QueueNames::default(),
-            renewals: Scheduler::start(Renewal::new(Arc::clone(&store), Arc::clone(&records), &config)),
+            renewals: Scheduler::start(Renewal::new(Arc::clone(&store), Arc::clone(&holds), &config)),
             heartbeats: Scheduler::start(Heartbeat::new(Arc::clone(&store), &config)),
             background: Background::start(),
             failed_releases: Limit::default(),
             long_waits: Limit::default(),
             under_way: UnderWay::default(),
-            records,
+            holds,
+            waits,
+            recent_waits: RecentWaits::default(),
             releases: RecentReleases::new(&store),
             read_grants: ReadGrants::default(),
             metrics: OfClient::new(),

@@ -229,13 +229,15 @@ impl LockInfo {
     pub(crate) fn from_server(listing: Listing, clients: &Clients) -> Option<Self> {
         let remaining_lease = RemainingLease::from_server(listing.lease()?);
         let alive = listing.holders.into_iter().filter(|holding| holding.lease != LeaseLeft::Ended);
-        let holder = |Holding { field: owner, holds, .. }| {
-            let client = HolderClient::from_server(clients, &owner);
-            let held_for = clients.held_for(&owner);
-            Holder { owner, holds, client, held_for }
-        };
-        let holders = alive.map(holder).collect();
+        let holders = alive.map(|holding| Holder::from_server(holding, clients)).collect();
         Some(Self { holders, remaining_lease, is_read_write: listing.is_read_write })
+    }
+}
+
+impl Holder {
+    pub(crate) fn from_server(Holding { field: owner, holds, .. }: Holding, clients: &Clients) -> Self {
+        let (client, held_for) = (HolderClient::from_server(clients, &owner), clients.held_for(&owner));
+        Self { owner, holds, client, held_for }
     }
 }
 

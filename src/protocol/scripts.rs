@@ -46,14 +46,15 @@ scripts! {
         fair_place("fair/place.lua"; queue; waiter);
         fair_release("fair/release.lua"; lock, queue, scores, records, tickets, channel; owner, keep, java_wait_ms);
         fenced_acquire("fenced/acquire.lua"; lock, counter; owner, lease_ms);
-        holds_ages("holds/ages.lua"; holds; owners);
-        holds_forget("holds/forget.lua"; holds; owners);
         inspect("inspect.lua"; lock; cursor);
         list("list.lua"; ; cursor, pattern, count, queue, counter, channel, rw_channel);
         read_acquire("read/acquire.lua"; lock, channel; owner, grant, lease_ms);
         read_reenter("read/reenter.lua"; lock, channel; owner, grant, want, lease_ms);
         read_release("read/release.lua"; lock, channel; owner, grant, keep, usual_ms);
         read_state("read/state.lua"; lock, channel; );
+        record_ages("records/ages.lua"; records; owners);
+        record_list("records/list.lua"; records; );
+        record_remove("records/remove.lua"; records; owners);
         rlock_acquire("rlock/acquire.lua"; lock; owner, lease_ms);
         rlock_reenter("rlock/reenter.lua"; lock; owner, want, lease_ms);
         rlock_release("rlock/release.lua"; lock; owner, keep, channel);
@@ -70,8 +71,8 @@ scripts! {
         write_state("write/state.lua"; lock; );
     }
     batches {
-        HOLDS_RECORD("holds/record.lua"; holds; expiry_ms; owner, age_ms, lock);
         READ_RENEW("read/renew.lua"; lock, channel; lease_ms; owner, grant, keep_ms);
+        RECORD_WRITE("records/write.lua"; records; expiry_hours; owner, age_ms, what);
         RLOCK_RENEW("rlock/renew.lua"; lock; lease_ms; owner);
         SEMAPHORE_RENEW("semaphore/renew.lua"; permits; lease_ms; ids, slack_ms);
     }

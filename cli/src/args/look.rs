@@ -19,6 +19,16 @@ pub(crate) struct Ls {
     pub(crate) json: bool,
 }
 
+/// Which lock to explain.
+#[derive(Args, Debug)]
+pub(crate) struct Why {
+    /// The name of the lock. Without it: all locks whose holders wait for other locks
+    pub(crate) name: Option<String>,
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Which locks to follow.
 #[derive(Args, Debug)]
 pub(crate) struct Watch {

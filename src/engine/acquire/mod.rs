@@ -6,6 +6,7 @@
 mod decision;
 mod long_wait;
 mod others;
+pub(crate) mod recent_waits;
 mod round;
 pub(crate) mod span;
 pub(crate) mod under_way;
@@ -19,6 +20,8 @@ use tokio::task::consume_budget;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use decision::{CallKind, Next, Reason, Waiting, next};
+use long_wait::LongWait;
+use recent_waits::{OpenWait, Outcome};
 use round::{PendingMembers, Round};
 
 use super::grant::Caller;
@@ -62,8 +65,8 @@ pub(crate) async fn acquire(
     if !ended.is_empty() {
         release_ended(ended, handle, limits).await;
     }
-    let long_at = Some(Instant::now() + handle.config().watchdog_lease());
-    let mut call = AcquireCall { handle, members, limits, arrival: None, long_at, wake_ups };
+    let long_wait = LongWait::new(handle.config().watchdog_lease());
+    let mut call = AcquireCall { handle, members, limits, arrival: None, long_wait, recent: None, wake_ups };
     let mut tries = Tries::new(handle.config().retry_timeout());
     let mut pauses = Pauses::START;
     // A call that waits for longer than a lease perhaps waits for a hold of its own task.
@@ -155,17 +158,21 @@ struct AcquireCall<'a> {
     limits: Option<Deadlines>,
     /// For a lock of one member.
     arrival: Option<Arrival<'a>>,
-    /// When to report that the call waits, if that was not done yet.
-    long_at: Option<Instant>,
+    long_wait: LongWait,
+    /// Once the call has waited for another owner.
+    recent: Option<OpenWait<'a>>,
     wake_ups: WakeUpsOf,
 }
 
 impl<'a> AcquireCall<'a> {
     /// Tells a queue how a round ended. Returns for how long attempts there have been failing.
-    fn tell(&self, waiter: &Waiter<'_>, reason: &Reason, pauses: &mut Pauses) -> Duration {
+    fn tell(&mut self, waiter: &Waiter<'_>, reason: &Reason, pauses: &mut Pauses) -> Duration {
         let may_run_late = self.members.may_run_late();
         match reason {
             Reason::Held(left) => {
+                let (handle, caller) = (self.handle, self.members.caller);
+                let begin = || OpenWait::begin(&handle.members[0].lock.engine, handle.name(), caller);
+                self.recent.get_or_insert_with(begin);
                 waiter.refused(*left, may_run_late);
                 *pauses = Pauses::START;
                 Duration::ZERO
@@ -199,6 +206,7 @@ impl<'a> AcquireCall<'a> {
 
     /// The call has the lock.
     fn has_lock(&mut self, waiting: Option<(usize, Waiter<'_>)>) -> Result<HeldLock> {
+        self.ends(Outcome::Granted);
         // This comes first: readers that are called find the hold that they can join.
         let held = self.members.take();
         if let Some((member, waiter)) = waiting {
@@ -243,7 +251,7 @@ impl<'a> AcquireCall<'a> {
             Some(jitter::around(handle.config().safety_poll()))
         };
         let answers = self.limits.map(|_| waiter.answers());
-        let (long_at, caller) = (&mut self.long_at, self.members.caller);
+        let (long_wait, caller) = (&mut self.long_wait, self.members.caller);
         let waiting = &self.members.pending[member].hold.grant;
         let next = pin!(async {
             let mut next = pin!(waiter.next(poll));
@@ -252,9 +260,8 @@ impl<'a> AcquireCall<'a> {
                     biased;
                     () = &mut next => return,
                     () = handle.ended() => return,
-                    () = elapsed(*long_at) => long_wait::report(waiting, caller),
+                    () = elapsed(long_wait.next()) => long_wait.act(handle, member, waiting, caller),
                 }
-                *long_at = None;
             }
         });
         let is_time = match (self.limits, answers) {
@@ -310,9 +317,16 @@ impl<'a> AcquireCall<'a> {
         } else if !waiter.is_answered() {
             return Err(self.error(late()));
         }
+        self.ends(Outcome::TimedOut);
         drop(waiter);
         self.members.leave_queues().await;
         Ok(None)
+    }
+
+    fn ends(&mut self, outcome: Outcome) {
+        if let Some(recent) = &mut self.recent {
+            recent.ends(outcome);
+        }
     }
 
     fn error(&self, fault: Fault) -> Error {

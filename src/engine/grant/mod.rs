@@ -28,7 +28,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use smallvec::smallvec;
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
 use tokio::time::timeout;
 
@@ -728,15 +727,31 @@ impl Grant {
         self.lock.protocol.renewal_row(self.holder(), left.unwrap_or_default())
     }
 
-    /// Its row in the record of what this client holds. `None`: it was recorded lately, or is not held.
-    pub(crate) fn record(&self, key: &Arc<str>, now: Moment) -> Option<Row> {
-        let lease = &lock(&self.desired).lease;
-        let is_due = lease.recorded_at.is_none_or(|at| now.since(at) > RECORD_LASTS);
-        lease.since.filter(|_| is_due)?;
-        let age = Arg::Number(millis(now.since(lease.granted_at)));
-        let args =
-            smallvec![Arg::Text(self.recorded_owner()?), age, Arg::Text(Arc::clone(&self.lock.keys.lock))];
-        Some(Row { keys: smallvec![Arc::clone(key)], args })
+    /// Begins to record since when it holds the lock. Returns the owner, without the id of the client. `None`: that was recorded lately,
+    /// or it holds nothing.
+    pub(crate) fn begin_record(&self, now: Moment) -> Option<(Arc<str>, Moment)> {
+        let owner = self.short_owner()?;
+        let mut desired = lock(&self.desired);
+        let is_due = desired.lease.recorded_at.is_none_or(|at| now.since(at) > RECORD_LASTS);
+        if !is_due || !desired.was_held() || desired.target_count() == 0 {
+            return None;
+        }
+        desired.lease.may_be_recorded = true;
+        Some((owner, desired.lease.granted_at))
+    }
+
+    /// The owner, without the id of the client, if only this owner of the process stands on the grant. From here on, no other one does:
+    /// others can rely on it that this owner and no other one holds the lock.
+    pub(crate) fn name_owner(&self, owner: OwnerKey, now: Moment) -> Option<Arc<str>> {
+        {
+            let mut desired = lock(&self.desired);
+            if desired.live(owner, now) == 0 || desired.owners.len() > 1 || desired.offers > 0 {
+                return None;
+            }
+            desired.is_named = true;
+            desired.joining = Joining::Closed;
+        }
+        self.short_owner()
     }
 
     /// The server has its record.
@@ -744,23 +759,25 @@ impl Grant {
         let mut desired = lock(&self.desired);
         desired.lease.recorded_at = Some(at);
         if desired.target_count() == 0 {
+            desired.lease.may_be_recorded = true; // also if it was removed already: perhaps before it was written
             self.forget_record(&mut desired);
         }
     }
 
     /// The hold has ended.
     fn forget_record(&self, desired: &mut Desired) {
-        let was_recorded = desired.lease.recorded_at.take().is_some();
-        if let Some(owner) = self.recorded_owner().filter(|_| was_recorded) {
+        if std::mem::take(&mut desired.lease.may_be_recorded)
+            && let Some(owner) = self.short_owner()
+        {
             let engine = &self.lock.engine;
-            engine.records.forget(&owner, &engine.background);
+            engine.holds.remove(owner, &engine.background);
         }
     }
 
     /// The owner, without the id of the client. `None`: it holds permits, which have no owner.
-    fn recorded_owner(&self) -> Option<Arc<str>> {
-        let field = self.field();
-        self.permits().is_none().then(|| field.split_once(':').map(|(_, owner)| owner.into()))?
+    pub(crate) fn short_owner(&self) -> Option<Arc<str>> {
+        let field = self.permits().is_none().then(|| self.field())?;
+        field.split_once(':').map(|(_, owner)| owner.into())
     }
 
     /// Whether other clients can shorten its lease, as Java's watchdog does to a read-write lock.

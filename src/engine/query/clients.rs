@@ -11,7 +11,7 @@ use futures_util::stream;
 use crate::base::client_id;
 use crate::base::fault::Fault;
 use crate::engine::shared::Engine;
-use crate::protocol::{Listing, Reply, holds_ages, holds_key};
+use crate::protocol::{Listing, Reply, holds_key, record_ages};
 
 /// How many records are asked for in one command, and how many of these commands are under way.
 const TOGETHER: usize = 500;
@@ -59,6 +59,15 @@ impl Clients {
         }
     }
 
+    /// The client of an owner and the owner, for events.
+    pub(crate) fn describe(&self, owner: &str) -> String {
+        match self.of(owner) {
+            Some(Some(identity)) => format!("{identity} ({owner})"),
+            Some(None) => format!("not connected ({owner})"),
+            None => owner.to_owned(),
+        }
+    }
+
     /// For how long an owner has held its lock, if its client recorded that.
     pub(crate) fn held_for(&self, owner: &str) -> Option<Duration> {
         self.ages.get(owner).copied()
@@ -69,7 +78,7 @@ impl Clients {
 async fn ages(engine: &Engine, client: &str, owners: &[&str]) -> Result<Vec<(String, Duration)>, Fault> {
     let (store, key) = (&engine.store, holds_key(client));
     let connection = store.connection(store.route(&key)).await?;
-    let reply = store.run(&connection, &holds_ages(&key, owners.join(" "))).await?;
+    let reply = store.run(&connection, &record_ages(&key, owners.join(" "))).await?;
     let Reply::List(found) = &reply else { return Err(Fault::unexpected(&reply)) };
     let age = |(owner, age): (&&str, &Reply)| {
         let Reply::Text(age) = age else { return None };

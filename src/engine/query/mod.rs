@@ -3,6 +3,7 @@
 pub(crate) mod clients;
 pub(crate) mod list;
 pub(crate) mod permits;
+pub(crate) mod why;
 
 use std::sync::Arc;
 

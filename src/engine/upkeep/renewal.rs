@@ -38,19 +38,19 @@ pub(crate) struct Renewal {
     store: Arc<Store>,
     lease: Duration,
     java_watchdog: Duration,
-    records: Arc<Records>,
+    holds: Arc<Records>,
     failures: Limit,
     /// In nanoseconds: a lock with a lease of its own can make it shorter.
     tick: AtomicU64,
 }
 
 impl Renewal {
-    pub(crate) fn new(store: Arc<Store>, records: Arc<Records>, config: &LockConfig) -> Self {
+    pub(crate) fn new(store: Arc<Store>, holds: Arc<Records>, config: &LockConfig) -> Self {
         let lease = config.watchdog_lease();
         let shared_period = lease.min(config.java_watchdog()) / 3;
         let tick = AtomicU64::new(nanos(shared_period / TICKS));
         let java_watchdog = config.java_watchdog();
-        Self { store, lease, java_watchdog, records, failures: Limit::default(), tick }
+        Self { store, lease, java_watchdog, holds, failures: Limit::default(), tick }
     }
 
     /// How often a lease is renewed. `is_shared`: Java's watchdog can shorten it.
@@ -102,7 +102,7 @@ impl Renewal {
             Err(fault) => calls.iter().map(|_| Err(fault.clone())).collect(),
         };
         if let (Some(recording), Some(reply)) = (recording, replies.get(batches.len())) {
-            self.records.answered(recording, reply);
+            self.holds.answered(recording, reply);
         }
         let renewed = batches.iter().zip(replies).map(|(items, reply)| parse_renewal(&reply?, items.len()));
         (sent, renewed.collect())
@@ -110,7 +110,7 @@ impl Renewal {
 
     /// Renews these batches of one server. Returns those that can only be renewed one by one.
     async fn serve(&self, lease: Duration, batches: Vec<Items>) -> Items {
-        let recording = self.records.begin(batches.iter().flatten());
+        let recording = self.holds.begin(batches.iter().flatten());
         // In a cluster, another server perhaps has the record.
         let (with, after) = if self.store.is_cluster() { (None, recording) } else { (recording, None) };
         let (sent, results) = self.renew_on_master(&batches, lease, with.as_ref()).await;
@@ -123,7 +123,7 @@ impl Renewal {
             }
         }
         if let Some(recording) = after {
-            self.records.send(&recording).await;
+            self.holds.send(&recording).await;
         }
         split
     }
