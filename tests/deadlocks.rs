@@ -66,7 +66,7 @@ async fn a_deadlock_of_two_clients_is_named_by_both_within_two_leases() {
     }
     let chains = explained(&looking, "a", &[(&["a", "b"], true)]).await;
     let [a, b] = &chains[0].links[..] else { unreachable!() };
-    assert_eq!([a, b].map(|link| link.holder.client.identity()), [Some("one"), Some("two")]);
+    assert_eq!([a, b].map(|link| link.holder.identity.name()), [Some("one"), Some("two")]);
     let waits = [a, b].map(|link| link.waits_for.clone().unwrap());
     assert_eq!([&*waits[0].0, &*waits[1].0], ["b", "a"]);
     assert!(waits.iter().all(|(_, age)| *age >= SECOND && *age < limit), "{waits:?}");

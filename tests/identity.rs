@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 use crate::support::events::Events;
 use crate::support::options::fixed;
 use crate::support::{LIMIT, MS, SECOND, Scene, connect, eventually, listens, patient, soon, waiter, within};
-use lockkeeper::{Holder, HolderClient, LockClient, LockConfig, Source};
+use lockkeeper::{Holder, HolderIdentity, LockClient, LockConfig, Source};
 use lockkeeper_testkit::{Cluster, Commands, MASTER, Sentinels};
 
 /// The client of the only holder of a lock, which `list` and `inspect` agree about.
-async fn client(locks: &LockClient, name: &str) -> HolderClient {
+async fn client(locks: &LockClient, name: &str) -> HolderIdentity {
     let inspected = soon(locks.inspect(name)).await.unwrap().expect("it is held");
     let listed = soon(locks.list(name)).await.unwrap();
-    assert_eq!(listed[0].info.holders, inspected.holders);
+    assert_eq!(listed.locks[0].info.holders[0].identity, inspected.holders[0].identity);
     assert_eq!(inspected.holders.len(), 1);
-    inspected.holders[0].client.clone()
+    inspected.holders[0].identity.clone()
 }
 
 /// The lines of the connections with this name.
@@ -46,17 +46,20 @@ async fn holders_are_connected_or_not_connected_or_unknown() {
     let _: u64 = scene.server.run(&["PEXPIRE", "java", "30000"]);
     abandon(scene.server.url().into(), patient().build().unwrap(), "abandoned");
 
-    assert_eq!(client(&looking, "billing").await, HolderClient::Connected("billing-7".to_owned()));
-    assert_eq!(client(&looking, "java").await, HolderClient::Unknown);
+    assert_eq!(client(&looking, "billing").await, HolderIdentity::Connected("billing-7".to_owned()));
+    assert_eq!(client(&looking, "java").await, HolderIdentity::Unknown);
     let (found, process) = (client(&looking, "own").await, format!(":{}", std::process::id()));
-    assert!(found.identity().is_some_and(|own| own.contains('@') && own.ends_with(&process)), "{found:?}");
+    assert!(found.name().is_some_and(|own| own.contains('@') && own.ends_with(&process)), "{found:?}");
     let start = Instant::now();
-    while client(&looking, "abandoned").await != HolderClient::NotConnected {
+    while client(&looking, "abandoned").await != HolderIdentity::NotConnected {
         assert!(start.elapsed() < LIMIT, "the server notices that the connections ended");
     }
 
     let before = scene.server.calls("client|list");
-    assert!(looking.list("*").await.unwrap().len() == 4 && looking.list("none").await.unwrap().is_empty());
+    assert!(
+        looking.list("*").await.unwrap().locks.len() == 4
+            && looking.list("none").await.unwrap().locks.is_empty()
+    );
     assert_eq!(looking.inspect("none").await.unwrap(), None);
     assert_eq!(scene.server.calls("client|list"), before + 1, "once a call, and only if there are holders");
 
@@ -83,9 +86,9 @@ async fn a_client_that_may_not_say_its_name_says_so_once_and_is_unknown() {
     let said = "the server refuses to name the connections of this client";
     assert_eq!(events.text().matches(said).count(), 1, "{}", events.text());
     drop(collecting);
-    assert_eq!(client(&named, "1").await, HolderClient::Unknown, "it has connections without a name");
+    assert_eq!(client(&named, "1").await, HolderIdentity::Unknown, "it has connections without a name");
     guards.push(named.rlock("other").lock().await.unwrap());
-    assert_eq!(client(&nameless, "other").await, HolderClient::Unknown, "it may not ask");
+    assert_eq!(client(&nameless, "other").await, HolderIdentity::Unknown, "it may not ask");
     for guard in guards {
         guard.unlock().await.unwrap();
     }
@@ -111,10 +114,10 @@ async fn a_holder_is_looked_for_at_all_masters_of_a_cluster() {
         let expected = if id == theirs.id() { "cmd=ssubscribe" } else { "cmd=evalsha" };
         assert!(connections.iter().any(|line| line.contains(expected)), "{connections:?}");
     }
-    assert_eq!(client(&theirs, &here).await, HolderClient::Connected("billing-7".to_owned()));
+    assert_eq!(client(&theirs, &here).await, HolderIdentity::Connected("billing-7".to_owned()));
     abandon(source(), config(), &there);
     let start = Instant::now();
-    while client(&ours, &there).await != HolderClient::NotConnected {
+    while client(&ours, &there).await != HolderIdentity::NotConnected {
         assert!(start.elapsed() < LIMIT, "the servers notice that the connections ended");
     }
     guard.unlock().await.unwrap();
@@ -233,7 +236,7 @@ async fn in_a_cluster_the_record_is_where_its_key_is() {
     for name in &names {
         recorded(&locks, name).await;
     }
-    let listed = soon(locks.list("*")).await.unwrap();
+    let listed = soon(locks.list("*")).await.unwrap().locks;
     assert!(
         listed.len() == 3 && listed.iter().all(|lock| lock.info.holders[0].held_for.is_some()),
         "{listed:?}"

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::support::{SECOND, Scene, address, connect, eventually, patient, soon, waiter};
-use lockkeeper::{Error, ListedLock, LockClient, LockConfig, LockKind, RemainingLease};
+use lockkeeper::{Error, ListedLock, LockClient, LockConfig, LockInfo, LockKind, LockList, RemainingLease};
 
 async fn list(locks: &LockClient, pattern: &str) -> BTreeMap<String, ListedLock> {
-    let listed = soon(locks.list(pattern)).await.unwrap();
+    let all = soon(locks.list(pattern)).await.unwrap();
+    assert_eq!(all.skipped, [""; 0]);
+    let listed = all.locks;
     assert!(listed.is_sorted_by_key(|lock| lock.name.clone()));
     listed.into_iter().map(|lock| (lock.name.clone(), lock)).collect()
 }
@@ -50,10 +52,11 @@ async fn locks_of_all_types_are_listed_with_their_holders_and_waiters() {
         ]
     );
     for lock in all.values() {
-        assert_eq!(
-            Some(&lock.info.holders),
-            locks.inspect(&lock.name).await.unwrap().map(|info| info.holders).as_ref()
-        );
+        let owners = |info: &LockInfo| -> Vec<(String, u64)> {
+            info.holders.iter().map(|holder| (holder.owner.clone(), holder.holds)).collect()
+        };
+        let inspected = locks.inspect(&lock.name).await.unwrap().expect("it is held");
+        assert_eq!(owners(&lock.info), owners(&inspected));
         let left = lock.info.remaining_lease.duration().unwrap();
         assert!(left > SECOND && left <= 30 * SECOND, "{left:?}");
     }
@@ -93,6 +96,87 @@ async fn eventually_listed(
     }
 }
 
+/// A semaphore stays on the server when no permit is in use, and counters of other programs look like one.
+#[tokio::test]
+async fn semaphores_are_listed_while_permits_are_in_use() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client().await, scene.client().await);
+    let names = ["plain", "{shop}:sem"];
+    let mut permits = Vec::new();
+    for name in names {
+        permits.push(locks.semaphore(name, 3).acquire_many(2).await.unwrap());
+        permits.push(beside.semaphore(name, 3).acquire().await.unwrap());
+    }
+    for command in [
+        // Java's ids are 16 random bytes, and its permits can be without an end.
+        &["SET", "java", "1"][..],
+        &["ZADD", "{java}:timeout", "922337203685477", "of Java: 16 byte"],
+        &["SET", "counter", "7"],
+        &["SET", "text", "a"],
+        &["ZADD", "{text}:timeout", "922337203685477", "of Java: 16 byte"],
+        &["SET", "other ids", "1"],
+        &["ZADD", "{other ids}:timeout", "922337203685477", "member"],
+        &["SET", "other type", "1"],
+        &["SET", "{other type}:timeout", "1"],
+        &["SET", "ended", "1"],
+        &["ZADD", "{ended}:timeout", "1", "of Java: 16 byte"],
+    ] {
+        let _: redis::Value = scene.server.run(command);
+    }
+    let of_beside = beside.semaphore("plain", 3);
+    let waiting = tokio::spawn(async move { of_beside.acquire().await.unwrap() });
+    let all = eventually_listed(&locks, "*", |all| all["plain"].listeners == 1).await;
+    assert_eq!(all.keys().collect::<Vec<_>>(), ["java", "plain", "{shop}:sem"]);
+    assert!(all.values().all(|lock| lock.kind == LockKind::Semaphore && lock.queued == 0));
+    for name in names {
+        let info = &all[name].info;
+        assert_eq!((info.permits, info.holders.len(), info.is_read_write), (Some(3), 3, false));
+        let ids: Vec<String> = info.holders.iter().map(|holder| holder.owner.clone()).collect();
+        assert!(ids.is_sorted(), "renewals do not change the order: {ids:?}");
+        let own = permits.iter().filter(|permit| permit.name() == name).flat_map(|permit| permit.ids());
+        let mut own: Vec<String> = own.map(|id| id.to_string()).collect();
+        own.sort();
+        assert_eq!(ids, own);
+        for holder in &info.holders {
+            let client = holder.client().expect("a client in Rust");
+            let clients = [&locks, &beside].map(|locks| locks.id().starts_with(&client));
+            assert_eq!((client.len(), clients.iter().filter(|is_it| **is_it).count()), (18, 1), "{holder:?}");
+            let left = holder.remaining_lease.duration().unwrap();
+            assert!(holder.holds == 1 && left > SECOND && left <= 32 * SECOND, "{holder:?}");
+        }
+        assert_eq!(
+            Some(info.remaining_lease),
+            info.holders.iter().map(|holder| holder.remaining_lease).max()
+        );
+        assert_eq!(locks.inspect(name).await.unwrap().unwrap().holders.len(), 3);
+    }
+    let java = &all["java"].info;
+    assert_eq!((java.permits, java.remaining_lease), (Some(2), RemainingLease::Endless));
+    assert_eq!((java.holders[0].client(), java.holders[0].owner.len()), (None, 32));
+
+    for permit in permits {
+        permit.release().await.unwrap();
+    }
+    soon(waiting).await.unwrap().release().await.unwrap();
+    assert_eq!(list(&locks, "*").await.into_keys().collect::<Vec<_>>(), ["java"]);
+    // They exist, so their totals are known.
+    for (name, total) in [("plain", 3), ("counter", 7), ("ended", 2)] {
+        let info = locks.inspect(name).await.unwrap().expect("a semaphore");
+        assert_eq!((info.permits, info.holders.len()), (Some(total), 0));
+        assert_eq!(info.remaining_lease.duration(), Some(std::time::Duration::ZERO));
+    }
+    for name in ["text", "other ids", "other type", "{ended}:timeout"] {
+        let found = locks.inspect(name).await;
+        assert!(matches!(found, Err(Error::WrongKind { .. })), "{name}: {found:?}");
+    }
+    assert!(matches!(locks.semaphore("other ids", 1).holders().await, Err(Error::WrongKind { .. })));
+    for name in ["java", "text", "other ids", "other type", "ended", "counter", "plain", "{shop}:sem"] {
+        let _: u64 = scene.server.run(&["DEL", name, &format!("{{{name}}}:timeout")]);
+    }
+    drop((locks, beside));
+    scene.end().await;
+}
+
 #[tokio::test]
 async fn other_data_and_free_locks_are_not_listed() {
     let scene = Scene::start();
@@ -120,7 +204,7 @@ async fn other_data_and_free_locks_are_not_listed() {
         let _: redis::Value = scene.server.run(command);
     }
     locks.fenced_lock("free").lock().await.unwrap().unlock().await.unwrap();
-    assert_eq!(soon(locks.list("*")).await.unwrap(), []);
+    assert_eq!(soon(locks.list("*")).await.unwrap(), LockList::default());
     // A lock that never ends, as after a PERSIST.
     let _: u64 = scene.server.run(&["HSET", "endless", "8743c9c0-0795-4907-87fd-6c719a6b4586:77", "1"]);
     assert_eq!(list(&locks, "*").await["endless"].info.remaining_lease, RemainingLease::Endless);
@@ -188,7 +272,7 @@ async fn data_that_looks_like_a_reader_does_not_block_the_server() {
         let _: u64 = scene.server.run(&["HSET", "document", "mode", "write", &field, "3000000"]);
     }
     let before = scene.server.calls("pttl");
-    assert_eq!(soon(locks.list("*")).await.unwrap(), []);
+    assert_eq!(soon(locks.list("*")).await.unwrap(), LockList::default());
     let looks = scene.server.calls("pttl") - before;
     assert!(looks < 2_000, "it looked at {looks} keys");
     let _: u64 = scene.server.run(&["DEL", "document"]);
@@ -251,8 +335,17 @@ async fn a_missing_right_is_an_error() {
     // Of this lock the user has a right to the main key, and none to the keys of its readers.
     let admin = scene.client().await;
     let reading = admin.read_write_lock("lock:read").read().lock().await.unwrap();
+    // The same for a semaphore and its permits.
+    let permit = admin.semaphore("lock:semaphore", 1).acquire().await.unwrap();
     let found = list(&locks, "*").await;
     assert_eq!(found.keys().collect::<Vec<_>>(), ["lock:a"]);
+    // It may look whether there are permits, but not at them.
+    let _: String = scene.server.run(&["ACL", "SETUSER", "locker", "~{lock:*", "-zrange"]);
+    assert_eq!(list(&locks, "*").await.keys().collect::<Vec<_>>(), ["lock:a", "lock:read"]);
+    let _: String = scene.server.run(&["ACL", "SETUSER", "locker", "+zrange"]);
+    assert_eq!(list(&locks, "*").await.keys().collect::<Vec<_>>(), ["lock:a", "lock:read", "lock:semaphore"]);
+    permit.release().await.unwrap();
+    admin.semaphore("lock:semaphore", 1).delete().await.unwrap();
     reading.unlock().await.unwrap();
     guard.unlock().await.unwrap();
     let _: u64 = scene.server.run(&["DEL", "secret"]);
@@ -271,7 +364,7 @@ async fn an_outage_is_an_error_after_the_retry_timeout() {
     assert!(error.is_transient(), "{error}");
     scene.server.start_again();
     eventually("the server answers", || scene.server.connect().is_ok(), |&answers| answers).await;
-    assert_eq!(soon(locks.list("*")).await.unwrap(), []);
+    assert_eq!(soon(locks.list("*")).await.unwrap(), LockList::default());
     drop(locks);
     scene.end().await;
 }
@@ -293,11 +386,17 @@ async fn the_documented_rights_are_enough() {
     let fair = locks.fair_lock("fair").lock().await.unwrap();
     let fenced = locks.fenced_lock("fenced").lock().await.unwrap();
     let reading = locks.read_write_lock("shared").read().lock().await.unwrap();
+    let permit = locks.semaphore("semaphore", 2).acquire().await.unwrap();
     let waiting = [waiter(locks.fair_lock("fair")), waiter(locks.read_write_lock("shared").into_write())];
     eventually_listed(&observer, "*", |all| {
-        all["fair"].queued == 1 && all["shared"].listeners == 1 && all["fenced"].kind == LockKind::Fenced
+        all["fair"].queued == 1
+            && all["shared"].listeners == 1
+            && all["fenced"].kind == LockKind::Fenced
+            && all["semaphore"].info.permits == Some(2)
     })
     .await;
+    permit.release().await.unwrap();
+    locks.semaphore("semaphore", 2).delete().await.unwrap();
     let refused: Vec<redis::Value> = scene.server.run(&["ACL", "LOG"]);
     assert!(refused.is_empty(), "{refused:?}");
     for guard in [fair, fenced.into(), reading] {

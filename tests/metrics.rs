@@ -95,7 +95,7 @@ impl Recorded {
 
     /// Waits until the gauges are as they were before the first lock.
     async fn rests(&self) {
-        for gauge in ["holds", "waiters", "undo_backlog"] {
+        for gauge in ["holds", "waiters", "unfinished_releases"] {
             crate::support::within(
                 2 * crate::support::LIMIT,
                 gauge,
@@ -338,6 +338,49 @@ async fn a_leaked_hold_and_a_kept_hold_no_longer_count() {
     scene.end().await;
 }
 
+/// A hold of several permits is one hold.
+#[tokio::test]
+async fn permits_of_a_semaphore_are_counted_as_holds_are() {
+    let recorded = Recorded::default();
+    let _installed = recorded.install();
+    let scene = Scene::start();
+    let locks = scene.client_with(patient().watchdog_lease(3 * SECOND)).await;
+    let labels: &[_] = &[("type", "semaphore"), ("group", "orders")];
+    let outcomes = || {
+        ["granted", "busy", "timed_out", "error", "cancelled"]
+            .map(|outcome| recorded.value("acquires_total", &[labels, &[("outcome", outcome)]].concat()))
+    };
+    let semaphore = locks.semaphore("a", 2).with(&grouped("orders"));
+    let batch = semaphore.acquire_many(2).await.unwrap();
+    assert_eq!((outcomes(), recorded.value("holds", labels)), ([1, 0, 0, 0, 0], 1));
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    assert!(semaphore.try_acquire_for(50 * MS).await.unwrap().is_none());
+    assert!(semaphore.acquire_many(3).await.is_err());
+    assert!(timeout(50 * MS, semaphore.acquire()).await.is_err());
+    assert_eq!(outcomes(), [1, 1, 1, 1, 1]);
+    let next = semaphore.clone();
+    let waiting = tokio::spawn(async move { next.acquire().await.unwrap() });
+    recorded.becomes("waiters", labels, 1).await;
+    let renewals = || recorded.value("renewals_total", &[labels, &[("outcome", "ok")]].concat());
+    eventually("a renewal", renewals, |&count| count > 0).await;
+    batch.release().await.unwrap();
+    let permit = soon(waiting).await.unwrap();
+    assert_eq!((outcomes(), recorded.value("holds", labels)), ([2, 1, 1, 1, 1], 1));
+    assert_eq!(recorded.value("waiters", labels), 0);
+    assert_eq!(recorded.samples("acquire_seconds", labels).len(), 2);
+    assert!(semaphore.force_release(permit.id()).await.unwrap());
+    soon(permit.lost()).await;
+    let lost = |cause| recorded.value("lost_holds_total", &[labels, &[("cause", cause)]].concat());
+    assert_eq!(["not_renewed", "removed", "lease_ended", "max_hold"].map(lost), [0, 1, 0, 0]);
+    assert_eq!(recorded.value("renewals_total", &[labels, &[("outcome", "gone")]].concat()), 1);
+    drop(permit);
+    assert_eq!(recorded.samples("held_seconds", labels).len(), 2);
+    recorded.rests().await;
+    semaphore.delete().await.unwrap();
+    drop((locks, semaphore));
+    scene.end().await;
+}
+
 // --- losses and renewals -----------------------------------------------------------------------------------------------
 
 #[tokio::test]
@@ -424,7 +467,7 @@ async fn renewals_are_counted_with_their_lateness() {
 // --- the background, commands and connections --------------------------------------------------------------------------
 
 #[tokio::test]
-async fn the_undo_backlog_is_what_the_background_has_not_released() {
+async fn the_unfinished_releases_are_what_the_background_has_not_released() {
     let recorded = Recorded::default();
     let _installed = recorded.install();
     let scene = Scene::start();
@@ -433,11 +476,11 @@ async fn the_undo_backlog_is_what_the_background_has_not_released() {
     let guards = [locks.rlock("a").lock().await.unwrap(), locks.rlock("b").lock().await.unwrap()];
     let kept = locks.rlock("c").with(&at_least(300 * MS)).lock().await.unwrap();
     kept.unlock().await.unwrap();
-    assert_eq!(recorded.value("undo_backlog", &[]), 0, "a lock that is kept is no backlog");
+    assert_eq!(recorded.value("unfinished_releases", &[]), 0, "a lock that is kept is not being released");
     proxy.set(Faults::replies_held());
     drop(guards);
     sleep(50 * MS).await;
-    assert_eq!(recorded.value("undo_backlog", &[]), 2);
+    assert_eq!(recorded.value("unfinished_releases", &[]), 2);
     proxy.set(Faults::default());
     recorded.rests().await;
     eventually("the kept lock is released", || scene.server.keys(), Vec::is_empty).await;

@@ -193,6 +193,27 @@ async fn the_span_of_a_hold_is_beside_that_of_its_acquire() {
     test(locks.read_write_lock("spans:e").into_write(), "spans:e", "write").await;
     let multi = MultiLock::new([locks.rlock("spans:f"), locks.rlock("spans:g")]).unwrap();
     test(multi, "spans:f, spans:g", "multi").await;
+
+    // A semaphore is no `BaseLock`.
+    let semaphore = locks.semaphore("spans:h", 2);
+    async {
+        let permit = semaphore.acquire_many(2).await.unwrap();
+        assert!(semaphore.try_acquire().await.unwrap().is_none());
+        permit.release().await.unwrap();
+    }
+    .instrument(info_span!("caller"))
+    .await;
+    let found = spans("spans:h");
+    let [(acquire, acquired), (hold, held), (_, busy)] = &found[..] else { panic!("{found:#?}") };
+    let expected =
+        |outcome, wait| [("kind", "semaphore"), ("name", "spans:h"), ("outcome", outcome), ("wait", wait)];
+    check(acquired, "acquire", "caller", &expected("granted", "forever"));
+    check(busy, "acquire", "caller", &expected("busy", "none"));
+    check(held, "hold", "caller", &[("kind", "semaphore"), ("name", "spans:h")]);
+    assert!(acquired.is_closed && held.is_closed && busy.is_closed);
+    assert!([acquire, hold].iter().all(|span| has_event(**span, "running a script")));
+    semaphore.delete().await.unwrap();
+    drop(semaphore);
     drop(locks);
     scene.end().await;
 }

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use lockkeeper::PermitId;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use look::{Doctor, Ls, Watch, Why};
+pub(crate) use look::{Doctor, Examined, Ls, Watch, Why};
 
 /// Runs commands under distributed locks on Redis and Valkey, and shows and releases locks.
 #[derive(Debug, Parser)]
@@ -45,7 +46,7 @@ pub(crate) enum Command {
     Why(Why),
     /// Prints a line for each change of locks, until Ctrl-C
     Watch(Watch),
-    /// Releases a lock, whoever holds it
+    /// Releases a lock or permits, whoever holds them
     Release(Release),
     /// Examines the server, and the rights of this user
     Doctor(Doctor),
@@ -160,7 +161,7 @@ pub(crate) enum Kind {
 /// Which lock to show.
 #[derive(Args, Debug)]
 pub(crate) struct Show {
-    /// The name of the lock
+    /// The name of the lock or semaphore
     pub(crate) name: String,
     /// Prints JSON
     #[arg(long)]
@@ -170,8 +171,11 @@ pub(crate) struct Show {
 /// Which lock to release.
 #[derive(Args, Debug)]
 pub(crate) struct Release {
-    /// The name of the lock
+    /// The name of the lock or semaphore
     pub(crate) name: String,
+    /// Releases only this permit of a semaphore, not all of them
+    #[arg(long, value_name = "ID")]
+    pub(crate) permit: Option<PermitId>,
     /// Does not ask first
     #[arg(long)]
     pub(crate) yes: bool,

@@ -3,13 +3,13 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
-use lockkeeper::LockInfo;
+use lockkeeper::{LockClient, LockInfo, PermitId};
 use serde::Serialize;
 
 use crate::args::{Connection, Release, Show};
 use crate::connect::Settings;
 use crate::exit::{Failure, UNAVAILABLE, print, print_json};
-use crate::row::{Holder, expires_in_ms, visible};
+use crate::row::{Holder, Permits, expires_in_ms, visible};
 
 /// A lock, as JSON has it.
 #[derive(Serialize)]
@@ -17,6 +17,8 @@ struct Lock<'a> {
     name: &'a str,
     is_held: bool,
     is_read_write: bool,
+    /// `null`: it is not a semaphore.
+    permits: Option<Permits>,
     /// `null`: the lock is free, or the key has no expiry.
     expires_in_ms: Option<u64>,
     holders: Vec<Holder>,
@@ -40,9 +42,13 @@ pub(crate) async fn show(connection: &Connection, Show { name, json }: &Show) ->
 }
 
 pub(crate) async fn release(connection: &Connection, options: &Release) -> Result<ExitCode, Failure> {
-    let Release { name, yes, json } = options;
+    let Release { name, permit, yes, json } = options;
     let locks = Settings::read(connection)?.connect().await?;
-    let Some(info) = locks.inspect(name).await? else {
+    let info = locks.inspect(name).await?;
+    if permit.is_some() && info.as_ref().is_some_and(|info| info.permits.is_none()) {
+        return Err(Failure::usage("--permit is for semaphores, and this is a lock"));
+    }
+    let Some(info) = info.filter(|info| is_to_release(info, *permit)) else {
         if *json {
             print_json(&Released { name, was_held: false })?;
         } else {
@@ -56,14 +62,7 @@ pub(crate) async fn release(connection: &Connection, options: &Release) -> Resul
     if !yes && !is_confirmed()? {
         return Err(Failure { problem: "nothing was released".to_owned(), code: UNAVAILABLE });
     }
-    let was_held = if info.is_read_write {
-        // Each side releases its own holds.
-        let mut lock = locks.read_write_lock(name);
-        let had_readers = lock.read().force_unlock().await?;
-        lock.write().force_unlock().await? || had_readers
-    } else {
-        locks.rlock(name).force_unlock().await?
-    };
+    let was_held = force(&locks, name, &info, *permit).await?;
     if *json {
         print_json(&Released { name, was_held })?;
     } else {
@@ -73,13 +72,46 @@ pub(crate) async fn release(connection: &Connection, options: &Release) -> Resul
     Ok(ExitCode::SUCCESS)
 }
 
+/// Whether the lock is held; with the id of a permit, whether this permit is in use.
+fn is_to_release(info: &LockInfo, permit: Option<PermitId>) -> bool {
+    info.holders.iter().any(|holder| permit.is_none_or(|permit| holder.owner == permit.to_string()))
+}
+
+/// Releases the lock, or of a semaphore the permits that were shown: all, or this one. Returns whether it was held.
+async fn force(
+    locks: &LockClient,
+    name: &str,
+    info: &LockInfo,
+    permit: Option<PermitId>,
+) -> lockkeeper::Result<bool> {
+    if let Some(total) = info.permits {
+        let semaphore = locks.semaphore(name, total);
+        let in_use = info.holders.iter().filter_map(|holder| holder.owner.parse::<PermitId>().ok());
+        let mut was_held = false;
+        for id in in_use.filter(|id| permit.is_none_or(|permit| permit == *id)) {
+            was_held |= semaphore.force_release(id).await?;
+        }
+        return Ok(was_held);
+    }
+    if info.is_read_write {
+        // Each side releases its own holds.
+        let mut lock = locks.read_write_lock(name);
+        let had_readers = lock.read().force_unlock().await?;
+        return Ok(lock.write().force_unlock().await? || had_readers);
+    }
+    locks.rlock(name).force_unlock().await
+}
+
 fn as_json<'a>(name: &'a str, info: Option<&'a LockInfo>) -> Lock<'a> {
     let holders = info.iter().flat_map(|info| &info.holders);
     Lock {
         name,
-        is_held: info.is_some(),
+        is_held: info.is_some_and(|info| !info.holders.is_empty()),
         is_read_write: info.is_some_and(|info| info.is_read_write),
-        expires_in_ms: info.and_then(|info| expires_in_ms(info.remaining_lease)),
+        permits: info.and_then(Permits::of),
+        expires_in_ms: info
+            .filter(|info| !info.holders.is_empty())
+            .and_then(|info| expires_in_ms(info.remaining_lease)),
         holders: holders.map(Holder::from).collect(),
     }
 }
@@ -87,6 +119,9 @@ fn as_json<'a>(name: &'a str, info: Option<&'a LockInfo>) -> Lock<'a> {
 fn describe(name: &str, info: Option<&LockInfo>) -> String {
     let name = visible(name);
     let Some(info) = info else { return format!("{name}: free\n") };
+    if let Some(permits) = Permits::of(info) {
+        return describe_permits(&name, permits, info);
+    }
     let ends = match info.remaining_lease.duration() {
         Some(left) => format!("ends in {:.1} s, if nobody renews it", left.as_secs_f64()),
         None => "never ends: its key has no expiry".to_owned(),
@@ -103,13 +138,27 @@ fn describe(name: &str, info: Option<&LockInfo>) -> String {
     text
 }
 
+fn describe_permits(name: &str, permits: Permits, info: &LockInfo) -> String {
+    let Permits { total, in_use, available } = permits;
+    let mut text =
+        format!("{name}: a semaphore with {total} permits, {in_use} in use, {available} available\n");
+    for holder in &info.holders {
+        let client = holder.client().map_or_else(String::new, |client| format!(" of client {client}…"));
+        let ends = match holder.remaining_lease.duration() {
+            Some(left) => format!("ends in {:.1} s, if nobody renews it", left.as_secs_f64()),
+            None => "never ends".to_owned(),
+        };
+        text += &format!("  {}{client} {ends}\n", holder.owner);
+    }
+    text
+}
+
 /// Asks the user. Without a terminal, nobody can answer.
 fn is_confirmed() -> Result<bool, Failure> {
     if !io::stdin().is_terminal() {
         return Err(Failure::usage("there is no terminal to ask for confirmation: use --yes"));
     }
-    let question =
-        "The holder notices only at its next renewal, and works on until then. Release the lock? [y/N] ";
+    let question = "The holder notices only at its next renewal, and works on until then. Release it? [y/N] ";
     io::stderr().write_all(question.as_bytes()).map_err(Failure::output)?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(Failure::unavailable)?;

@@ -14,7 +14,8 @@ const HEADER: [&str; 7] = ["NAME", "KIND", "HOLDERS", "CLIENTS", "HOLDS", "ENDS 
 pub(crate) async fn ls(connection: &Connection, Ls { pattern, json }: &Ls) -> Result<ExitCode, Failure> {
     let locks = Settings::read(connection)?.connect().await?;
     // Sorted by name.
-    let rows: Vec<Row> = locks.list(pattern).await.map_err(to_list)?.into_iter().map(Row::from).collect();
+    let all = locks.list(pattern).await.map_err(to_list)?;
+    let rows: Vec<Row> = all.locks.into_iter().map(Row::from).collect();
     if *json {
         print_json(&rows)?;
     } else {
@@ -22,7 +23,13 @@ pub(crate) async fn ls(connection: &Connection, Ls { pattern, json }: &Ls) -> Re
         let cells = rows.iter().map(|row| cells(row, output)).collect();
         print(lay_out(HEADER, cells, output).as_bytes())?;
     }
-    Ok(ExitCode::SUCCESS)
+    if all.skipped.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(Failure::unavailable(format!(
+        "left out, because their slots are being moved to other servers: {}",
+        all.skipped.join(", ")
+    )))
 }
 
 fn cells(row: &Row, output: Output) -> [String; 7] {
@@ -31,10 +38,13 @@ fn cells(row: &Row, output: Output) -> [String; 7] {
         row.kind.to_owned(),
         joined(row.holders.iter().map(|holder| visible(&holder.owner)).collect(), output),
         joined(
-            row.holders.iter().map(|holder| holder.client().unwrap_or("unknown").into()).collect(),
+            row.holders.iter().map(|holder| holder.process().unwrap_or("unknown").into()).collect(),
             output,
         ),
-        row.holds().to_string(),
+        row.permits.map_or_else(
+            || row.holds().to_string(),
+            |permits| format!("{} of {}", permits.in_use, permits.total),
+        ),
         row.expires_in_ms.map_or_else(|| "never".to_owned(), seconds),
         row.waiters(),
     ]

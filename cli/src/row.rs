@@ -2,16 +2,18 @@
 
 use std::borrow::Cow;
 
-use lockkeeper::{HolderClient, ListedLock, LockKind, RemainingLease};
+use lockkeeper::{HolderIdentity, ListedLock, LockInfo, LockKind, RemainingLease};
 use serde::Serialize;
 
 /// A lock that somebody holds, as JSON has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Row {
     pub(crate) name: String,
-    /// As `run --kind` names it.
+    /// As `run --kind` names it, or `semaphore`.
     pub(crate) kind: &'static str,
     pub(crate) holders: Vec<Holder>,
+    /// `null`: it is not a semaphore.
+    pub(crate) permits: Option<Permits>,
     /// `null`: the key has no expiry.
     pub(crate) expires_in_ms: Option<u64>,
     /// The waiters of a fair lock.
@@ -20,11 +22,15 @@ pub(crate) struct Row {
     pub(crate) listeners: u64,
 }
 
-/// An owner, as JSON has it.
+/// An owner or a permit, as JSON has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Holder {
     pub(crate) owner: String,
+    /// Of a permit, the beginning of the client's id. `null`: a permit of Java.
+    pub(crate) client: Option<String>,
     pub(crate) holds: u64,
+    /// `null`: never.
+    pub(crate) expires_in_ms: Option<u64>,
     /// `null`: the client is not connected, or unknown.
     pub(crate) identity: Option<String>,
     /// `null`: unknown.
@@ -34,18 +40,34 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    /// The client, if it is known, and the owner.
+    /// The process, if it is known, and the owner.
     pub(crate) fn who(&self) -> String {
         let owner = visible(&self.owner);
-        self.client().map_or_else(|| owner.to_string(), |client| format!("{client} ({owner})"))
+        self.process().map_or_else(|| owner.to_string(), |process| format!("{process} ({owner})"))
     }
 
-    /// The client, as people read it. `None`: it is unknown.
-    pub(crate) fn client(&self) -> Option<&str> {
+    /// The process of the client, as people read it. `None`: it is unknown.
+    pub(crate) fn process(&self) -> Option<&str> {
         match self.is_connected {
             Some(false) => Some("not connected"),
             _ => self.identity.as_deref(),
         }
+    }
+}
+
+/// The permits of a semaphore, as JSON has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Permits {
+    pub(crate) total: u32,
+    pub(crate) in_use: usize,
+    pub(crate) available: usize,
+}
+
+impl Permits {
+    pub(crate) fn of(info: &LockInfo) -> Option<Self> {
+        let (total, in_use) = (info.permits?, info.holders.len());
+        let available = usize::try_from(total).unwrap_or(usize::MAX).saturating_sub(in_use);
+        Some(Self { total, in_use, available })
     }
 }
 
@@ -72,12 +94,14 @@ impl From<ListedLock> for Row {
             LockKind::Fenced => "fenced",
             LockKind::ReadWrite if lock.info.holders.iter().any(is_writer) => "write",
             LockKind::ReadWrite => "read",
+            LockKind::Semaphore => "semaphore",
             _ => "rlock",
         };
         Self {
             name: lock.name,
             kind,
             holders: lock.info.holders.iter().map(Holder::from).collect(),
+            permits: Permits::of(&lock.info),
             expires_in_ms: expires_in_ms(lock.info.remaining_lease),
             queued: lock.queued,
             listeners: lock.listeners,
@@ -87,14 +111,20 @@ impl From<ListedLock> for Row {
 
 impl From<&lockkeeper::Holder> for Holder {
     fn from(holder: &lockkeeper::Holder) -> Self {
-        let is_connected = match holder.client {
-            HolderClient::Connected(_) => Some(true),
-            HolderClient::NotConnected => Some(false),
+        let is_connected = match holder.identity {
+            HolderIdentity::Connected(_) => Some(true),
+            HolderIdentity::NotConnected => Some(false),
             _ => None,
         };
-        let identity = holder.client.identity().map(str::to_owned);
-        let held_for_ms = holder.held_for.and_then(|age| age.as_millis().try_into().ok());
-        Self { owner: holder.owner.clone(), holds: holder.holds, identity, is_connected, held_for_ms }
+        Self {
+            owner: holder.owner.clone(),
+            client: holder.client(),
+            holds: holder.holds,
+            expires_in_ms: expires_in_ms(holder.remaining_lease),
+            identity: holder.identity.name().map(str::to_owned),
+            is_connected,
+            held_for_ms: holder.held_for.and_then(|age| age.as_millis().try_into().ok()),
+        }
     }
 }
 

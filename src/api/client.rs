@@ -7,7 +7,7 @@ use crate::api::owner::Owner;
 use crate::base::config::LockConfig;
 use crate::base::error::Result;
 use crate::engine::{self, Chain, Clients, Engine, all_chains, chains, info, inspect, list_all};
-use crate::locks::info::{ListedLock, LockInfo, ServerInfo};
+use crate::locks::info::{ListedLock, LockInfo, LockList, ServerInfo};
 use crate::locks::waits::{RecentWait, WaitChain};
 use crate::locks::{FairLock, FencedLock, Lock, RLock, ReadWriteLock, Semaphore};
 use crate::store::Source;
@@ -163,6 +163,8 @@ impl LockClient {
 
     /// Returns who holds the lock with this name, of whatever type it is. `None`: it is free. Asks the server.
     ///
+    /// A semaphore is returned while it exists, also if no permit is in use. Any key with a whole number can be a semaphore.
+    ///
     /// # Errors
     ///
     /// [`InvalidName`](crate::Error::InvalidName), [`WrongKind`](crate::Error::WrongKind) for a key that holds other data, or a
@@ -186,13 +188,13 @@ impl LockClient {
         Ok(LockInfo::from_server(listing, &clients))
     }
 
-    /// Lists the locks that somebody holds, of whatever type and made by whichever client, sorted by name. Asks each master several
-    /// times.
+    /// Lists the locks that somebody holds, and the semaphores of which permits are in use, of whatever type and made by whichever
+    /// client, sorted by name. Asks each master several times.
     ///
     /// `pattern` says which names: `*` stands for any text, `?` for one byte, `[ab]` for one of these bytes, and `\` goes before a
     /// byte that stands for itself. The call looks at all keys of the server, some hundred with each command, so that no command
-    /// blocks the server for long. These locks can be missing: those that come or go meanwhile, those of a slot of a cluster that
-    /// moves, and those to whose keys this user has no right.
+    /// blocks the server for long. These locks can be missing: those that come or go meanwhile, and those to whose keys this user
+    /// has no right. [`LockList::skipped`] names those that no server could tell about.
     ///
     /// # Errors
     ///
@@ -206,22 +208,21 @@ impl LockClient {
     ///
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-    /// for lock in locks.list("lock:*").await? {
+    /// for lock in locks.list("lock:*").await?.locks {
     ///     println!("{}: {:?} for {:?}", lock.name, lock.info.holders, lock.info.remaining_lease);
     /// }
     /// # Ok(()) }
     /// ```
-    pub async fn list(&self, pattern: impl AsRef<str>) -> Result<Vec<ListedLock>> {
-        let found = list_all(&self.0, pattern.as_ref()).await?;
-        if found.is_empty() {
-            return Ok(Vec::new());
-        }
+    pub async fn list(&self, pattern: impl AsRef<str>) -> Result<LockList> {
+        let (found, skipped) = list_all(&self.0, pattern.as_ref()).await?;
         let (prefix, clients) =
             (self.0.name_prefix(), Clients::ask(&self.0, found.iter().map(|(_, list)| list)).await);
-        let locks = found.into_iter();
-        Ok(locks
+        let locks = found
+            .into_iter()
             .filter_map(|(found, list)| ListedLock::from_server(&found, list, prefix, &clients))
-            .collect())
+            .collect();
+        let skipped = skipped.iter().filter_map(|key| Some(key.strip_prefix(prefix)?.to_owned())).collect();
+        Ok(LockList { locks, skipped })
     }
 
     /// Returns why this lock is not free: who holds it, for what the holder waits, who holds that, and so on. A chain for each holder. Empty:

@@ -362,7 +362,10 @@ impl Error {
             FaultKind::Rejected | FaultKind::WrongType => Self::Server,
             FaultKind::RuntimeGone => return Self::RuntimeGone,
             FaultKind::TimedOut => Self::TimedOut,
-            FaultKind::Split | FaultKind::TooFewReplicas { .. } | FaultKind::Unavailable => Self::Unavailable,
+            FaultKind::SeveralSlots
+            | FaultKind::Split
+            | FaultKind::TooFewReplicas { .. }
+            | FaultKind::Unavailable => Self::Unavailable,
         };
         variant(Cause { fault, lock })
     }

@@ -33,6 +33,8 @@ pub(crate) enum FaultKind {
     Rejected,
     /// The runtime of the client is gone.
     RuntimeGone,
+    /// The server wants the keys of a command to be in one slot.
+    SeveralSlots,
     /// Some keys of the command are at this server of a cluster, and others can be elsewhere.
     Split,
     /// There was no answer in time.
@@ -96,10 +98,19 @@ impl Fault {
 
     /// Whether the same command can succeed a moment later, if nobody changes anything.
     pub(crate) const fn is_transient(&self) -> bool {
-        use FaultKind::{Broken, ReadOnly, Split, TimedOut, TooFewReplicas, Unavailable, Unreachable};
+        use FaultKind::{
+            Broken, ReadOnly, SeveralSlots, Split, TimedOut, TooFewReplicas, Unavailable, Unreachable,
+        };
         matches!(
             self.kind,
-            Broken | ReadOnly | Split | TimedOut | TooFewReplicas { .. } | Unavailable | Unreachable
+            Broken
+                | ReadOnly
+                | SeveralSlots
+                | Split
+                | TimedOut
+                | TooFewReplicas { .. }
+                | Unavailable
+                | Unreachable
         )
     }
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::semaphore::PermitId;
 use crate::engine::Clients;
-use crate::protocol::{Found, Holding, LeaseLeft, Listing};
+use crate::protocol::{Found, FoundKind, Holding, LeaseLeft, Listing};
 
-/// A lock that is held, as the server knows it.
+/// A lock that is held, or a semaphore, as the server knows it.
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -20,19 +21,42 @@ use crate::protocol::{Found, Holding, LeaseLeft, Listing};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
-    /// The holders: one owner, except for a read-write lock. Readers whose lease has ended are left out.
+    /// The holders: one owner, except for a read-write lock and for a semaphore. Those whose lease has ended are left out.
     pub holders: Vec<Holder>,
-    /// How long the lock stays held if nobody renews or releases it.
+    /// How long the lock stays held if nobody renews or releases it: the longest lease of the holders. Zero: there are none.
     pub remaining_lease: RemainingLease,
     /// Whether it is a read-write lock.
     pub is_read_write: bool,
+    /// How many permits a semaphore has: those of the `holders`, and those that are available. `None`: it is not a semaphore.
+    pub permits: Option<u32>,
+}
+
+/// What [`LockClient::list`](crate::LockClient::list) found.
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// let all = locks.list("lock:orders:*").await?;
+/// if all.skipped.is_empty() {
+///     println!("{} locks are held", all.locks.len());
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockList {
+    /// The locks that somebody holds, sorted by name.
+    pub locks: Vec<ListedLock>,
+    /// The names of locks that perhaps somebody holds: their slots of a cluster move, and for
+    /// [`retry_timeout`](crate::LockConfigBuilder::retry_timeout) no server had all keys of the lock. List them again later. A semaphore whose
+    /// keys are at two servers is not among them.
+    pub skipped: Vec<String>,
 }
 
 /// A lock that [`LockClient::list`](crate::LockClient::list) found.
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-/// for lock in locks.list("lock:orders:*").await? {
+/// for lock in locks.list("lock:orders:*").await?.locks {
 ///     println!("{} has {} holders, and {} clients wait", lock.name, lock.info.holders.len(), lock.listeners);
 /// }
 /// # Ok(()) }
@@ -44,7 +68,7 @@ pub struct ListedLock {
     pub name: String,
     /// The type, as far as the server knows it.
     pub kind: LockKind,
-    /// Who holds it.
+    /// Who holds it. There is at least one holder.
     pub info: LockInfo,
     /// The waiters in the queue of a fair lock. 0 for other types.
     pub queued: u64,
@@ -97,7 +121,7 @@ impl ServerInfo {
 /// use lockkeeper::LockKind;
 ///
 /// let all = locks.list("*").await?;
-/// let read_write = all.iter().filter(|lock| lock.kind == LockKind::ReadWrite).count();
+/// let read_write = all.locks.iter().filter(|lock| lock.kind == LockKind::ReadWrite).count();
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,14 +135,18 @@ pub enum LockKind {
     ReadWrite,
     /// An `RLock`, or a fair lock without waiters.
     Reentrant,
+    /// A semaphore.
+    Semaphore,
 }
 
-/// One owner of a lock.
+/// One owner of a lock, or one permit of a semaphore.
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// let id = locks.id();
 /// let info = locks.inspect("lock:orders:42").await?;
-/// let is_ours = info.is_some_and(|info| info.holders.iter().any(|holder| holder.owner.starts_with(&locks.id())));
+/// let clients = info.iter().flat_map(|info| &info.holders).filter_map(|holder| holder.client());
+/// let is_ours = clients.into_iter().any(|client| id.starts_with(&client));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,25 +154,55 @@ pub enum LockKind {
 pub struct Holder {
     /// The id of the client, a colon, and the number of the owner (in Java, of the thread). For a writer, `:write` follows.
     ///
+    /// Of a permit, its id: 32 hexadecimal digits.
+    ///
     /// Compare it with [`LockGuard::owner_id`](crate::LockGuard::owner_id) and [`LockClient::id`](crate::LockClient::id).
     pub owner: String,
-    /// How many holds the owner has.
+    /// How many holds the owner has. Of a permit: 1.
     pub holds: u64,
-    /// The client of the owner.
-    pub client: HolderClient,
+    /// How long the owner stays a holder if nobody renews or releases it.
+    pub remaining_lease: RemainingLease,
+    /// The process of the holder's client.
+    pub identity: HolderIdentity,
     /// For how long the owner has held the lock. `None`: that is not recorded. A client of lockkeeper records a hold with its first
     /// renewal, at the latest after a third of its lease (10 s by default). A hold that nobody renews is not recorded, and none of Redisson.
     pub held_for: Option<Duration>,
+}
+
+impl Holder {
+    /// Returns the id of the holder's client, see [`LockClient::id`](crate::LockClient::id). Asks no server.
+    ///
+    /// Of a permit, the server knows only the first 18 characters of that id. `None`: Java acquired the permit, and its id tells nothing.
+    ///
+    /// ```no_run
+    /// # fn demo(holder: &lockkeeper::Holder) {
+    /// println!("held by {}", holder.client().as_deref().unwrap_or("an unknown client"));
+    /// # }
+    /// ```
+    pub fn client(&self) -> Option<String> {
+        match self.owner.split_once(':') {
+            Some((client, _)) => Some(client.to_owned()),
+            None => client_of(self.owner.parse().ok()?),
+        }
+    }
+}
+
+/// The first half of the id of the client that made a permit id. A random id of Java looks like one of ours once in 2³⁶ times: this
+/// library counts from 1, and its clients have UUIDs of version 8 or 4.
+fn client_of(permit: PermitId) -> Option<String> {
+    let id = permit.to_string();
+    let is_ours = matches!(id.get(12..13), Some("4" | "8")) && id.get(16..24) == Some("00000000");
+    is_ours.then(|| [&id[..8], &id[8..12], &id[12..16]].join("-"))
 }
 
 /// What the server knows of the client of a [`Holder`], by the names of its connections.
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
-/// use lockkeeper::HolderClient;
+/// use lockkeeper::HolderIdentity;
 ///
 /// for lock in locks.list("*").await? {
-///     if lock.info.holders.iter().any(|holder| holder.client == HolderClient::NotConnected) {
+///     if lock.info.holders.iter().any(|holder| holder.identity == HolderIdentity::NotConnected) {
 ///         println!("{}: its process has perhaps ended", lock.name);
 ///     }
 /// }
@@ -152,7 +210,7 @@ pub struct Holder {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum HolderClient {
+pub enum HolderIdentity {
     /// It is connected. This is its [`identity`](crate::LockConfigBuilder::identity), or `program@host:pid`.
     Connected(String),
     /// It is of lockkeeper, and has no connection to any master: its process has perhaps ended, or is cut off.
@@ -162,23 +220,23 @@ pub enum HolderClient {
     Unknown,
 }
 
-impl HolderClient {
+impl HolderIdentity {
     /// Returns the identity of a client that is connected. Asks no server.
     ///
     /// ```
-    /// # use lockkeeper::HolderClient;
-    /// let client = HolderClient::Connected("billing-7".to_owned());
-    /// assert_eq!(client.identity(), Some("billing-7"));
+    /// # use lockkeeper::HolderIdentity;
+    /// let identity = HolderIdentity::Connected("billing-7".to_owned());
+    /// assert_eq!(identity.name(), Some("billing-7"));
     /// ```
-    pub fn identity(&self) -> Option<&str> {
+    pub fn name(&self) -> Option<&str> {
         match self {
             Self::Connected(identity) => Some(identity),
             _ => None,
         }
     }
 
-    fn from_server(clients: &Clients, owner: &str) -> Self {
-        match clients.of(owner) {
+    fn from_server(clients: &Clients, client: Option<&str>) -> Self {
+        match client.and_then(|client| clients.of(client)) {
             Some(Some(identity)) => Self::Connected(identity.to_owned()),
             Some(None) => Self::NotConnected,
             None => Self::Unknown,
@@ -227,17 +285,21 @@ impl RemainingLease {
 impl LockInfo {
     /// `None`: the lock is free.
     pub(crate) fn from_server(listing: Listing, clients: &Clients) -> Option<Self> {
-        let remaining_lease = RemainingLease::from_server(listing.lease()?);
+        let Listing { is_read_write, permits, .. } = listing;
+        let lease = listing.lease().or(permits.map(|_| LeaseLeft::Ended))?;
         let alive = listing.holders.into_iter().filter(|holding| holding.lease != LeaseLeft::Ended);
+        let remaining_lease = RemainingLease::from_server(lease);
         let holders = alive.map(|holding| Holder::from_server(holding, clients)).collect();
-        Some(Self { holders, remaining_lease, is_read_write: listing.is_read_write })
+        Some(Self { holders, remaining_lease, is_read_write, permits })
     }
 }
 
 impl Holder {
-    pub(crate) fn from_server(Holding { field: owner, holds, .. }: Holding, clients: &Clients) -> Self {
-        let (client, held_for) = (HolderClient::from_server(clients, &owner), clients.held_for(&owner));
-        Self { owner, holds, client, held_for }
+    pub(crate) fn from_server(holding: Holding, clients: &Clients) -> Self {
+        let Holding { field: owner, holds, lease, .. } = holding;
+        let (remaining_lease, held_for) = (RemainingLease::from_server(lease), clients.held_for(&owner));
+        let holder = Self { owner, holds, remaining_lease, identity: HolderIdentity::Unknown, held_for };
+        Self { identity: HolderIdentity::from_server(clients, holder.client().as_deref()), ..holder }
     }
 }
 
@@ -250,7 +312,8 @@ impl ListedLock {
         clients: &Clients,
     ) -> Option<Self> {
         let kind = match found {
-            Found { is_read_write: true, .. } => LockKind::ReadWrite,
+            _ if listing.is_read_write => LockKind::ReadWrite,
+            Found { kind: FoundKind::Semaphore, .. } => LockKind::Semaphore,
             Found { queued: 1.., .. } => LockKind::Fair,
             Found { has_counter: true, .. } => LockKind::Fenced,
             _ => LockKind::Reentrant,

@@ -14,7 +14,7 @@ const COUNT: u64 = 500;
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) key: Arc<str>,
-    pub(crate) is_read_write: bool,
+    pub(crate) kind: FoundKind,
     /// There is a counter for fencing tokens.
     pub(crate) has_counter: bool,
     /// Waiters in the queue of a fair lock.
@@ -23,10 +23,23 @@ pub(crate) struct Found {
     pub(crate) listeners: u64,
 }
 
-/// Looks for a part of the locks of a server.
-pub(crate) fn find(cursor: Arg, pattern: &Arc<str>) -> Call {
-    let [queue, counter, channel, rw_channel] = LISTED.map(|prefix| Arg::Text(prefix.into()));
-    scripts::list(cursor, Arg::Text(Arc::clone(pattern)), COUNT, queue, counter, channel, rw_channel)
+/// As what kind of lock a key is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FoundKind {
+    Exclusive,
+    ReadWrite,
+    Semaphore,
+}
+
+/// The types of keys that can be locks. Each needs a scan of its own.
+pub(crate) const TYPES: [&str; 2] = ["hash", "string"];
+
+/// Looks for a part of the locks of a server, among the keys of one of the [`TYPES`].
+pub(crate) fn find(cursor: Arg, pattern: &Arc<str>, of_type: &str) -> Call {
+    let text = |text: &str| Arg::Text(text.into());
+    let [queue, counter, channel, rw_channel, sc_channel] = LISTED.map(text);
+    let pattern = Arg::Text(Arc::clone(pattern));
+    scripts::list(cursor, pattern, COUNT, text(of_type), queue, counter, channel, rw_channel, sc_channel)
 }
 
 impl Found {
@@ -38,7 +51,7 @@ impl Found {
         for row in rows.chunks(5) {
             let [
                 Reply::Text(key),
-                Reply::Int(is_read_write),
+                Reply::Int(kind @ 0..=2),
                 Reply::Int(has_counter),
                 Reply::Int(queued),
                 Reply::Int(listeners),
@@ -48,7 +61,11 @@ impl Found {
             };
             found.push(Self {
                 key: key.as_str().into(),
-                is_read_write: *is_read_write == 1,
+                kind: match kind {
+                    0 => FoundKind::Exclusive,
+                    1 => FoundKind::ReadWrite,
+                    _ => FoundKind::Semaphore,
+                },
                 has_counter: *has_counter == 1,
                 queued: u64::try_from(*queued).unwrap_or_default(),
                 listeners: u64::try_from(*listeners).unwrap_or_default(),

@@ -19,12 +19,14 @@ const COUNTER: &str = "redisson_lock_token";
 /// The channels of a lock and of a read-write lock, up to the colon.
 const CHANNEL: &str = "redisson_lock__channel";
 const READ_WRITE_CHANNEL: &str = "redisson_rwlock";
+/// The channel of a semaphore, up to the colon.
+const SEMAPHORE_CHANNEL: &str = "redisson_sc";
 
 /// The message of a release.
 pub(crate) const RELEASED: &str = "0";
 
 /// With what the derived keys and channels begin for which the script `list.lua` looks, in its order.
-pub(super) const LISTED: [&str; 4] = [QUEUE, COUNTER, CHANNEL, READ_WRITE_CHANNEL];
+pub(super) const LISTED: [&str; 5] = [QUEUE, COUNTER, CHANNEL, READ_WRITE_CHANNEL, SEMAPHORE_CHANNEL];
 
 /// The keys and channels of one lock, derived once for each handle.
 #[derive(Clone, Debug)]
@@ -109,7 +111,7 @@ pub(super) fn writer_intent(name: &str) -> Arc<str> {
 
 /// The channel of a semaphore.
 pub(super) fn semaphore_channel(name: &str) -> Arc<str> {
-    prefixed("redisson_sc", name)
+    prefixed(SEMAPHORE_CHANNEL, name)
 }
 
 /// The permits of a semaphore that are in use, and the ends of their leases: a sorted set.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::script::{Arg, Reply};
+use super::reply::PermitInUse;
+use super::script::{Arg, PermitIds, Reply};
 use crate::base::fault::Fault;
 
 /// The holders of a lock, of whatever type it is.
@@ -10,6 +11,8 @@ use crate::base::fault::Fault;
 pub(crate) struct Listing {
     pub(crate) holders: Vec<Holding>,
     pub(crate) is_read_write: bool,
+    /// How many permits there are, if it is a semaphore.
+    pub(crate) permits: Option<u32>,
     /// The hash has fields that belong to no lock.
     pub(crate) has_other_data: bool,
 }
@@ -17,7 +20,7 @@ pub(crate) struct Listing {
 /// What one owner holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Holding {
-    /// The field of the lock's hash.
+    /// The field of the lock's hash, or the id of a permit.
     pub(crate) field: String,
     pub(crate) holds: u64,
     pub(crate) lease: LeaseLeft,
@@ -39,6 +42,22 @@ impl Listing {
     /// The longest lease of the holders. `None`: the lock is free.
     pub(crate) fn lease(&self) -> Option<LeaseLeft> {
         self.holders.iter().map(|holding| holding.lease).max().filter(|lease| *lease != LeaseLeft::Ended)
+    }
+
+    /// What a semaphore with so many permits has in use.
+    pub(crate) fn of_permits(total: u32, in_use: Vec<PermitInUse>) -> Self {
+        let holding = |(id, left): PermitInUse| Holding {
+            field: Arg::Permits(PermitIds::one(id)).to_string(),
+            holds: 1,
+            lease: left.map_or(LeaseLeft::Endless, |left| {
+                if left.is_zero() { LeaseLeft::Ended } else { LeaseLeft::For(left) }
+            }),
+            grant: 0,
+        };
+        let mut holders: Vec<_> = in_use.into_iter().map(holding).collect();
+        // Each renewal changes the order of the ends.
+        holders.sort_by(|a, b| a.field.cmp(&b.field));
+        Self { holders, permits: Some(total), ..Self::default() }
     }
 
     /// Adds one part of the list. Returns the cursor of the next part; `None`: there is none.

@@ -34,7 +34,7 @@ mod traits;
 pub(crate) use exclusive::Reentrant;
 pub(crate) use fair::Fair;
 pub(crate) use fenced::Fenced;
-pub(crate) use found::{Found, find};
+pub(crate) use found::{Found, FoundKind, TYPES, find};
 pub(crate) use keys::{LockKeys, RELEASED, holds_key, waits_key};
 pub(crate) use listing::{Holding, LeaseLeft, Listing};
 pub(crate) use read_write::{Read, Write};

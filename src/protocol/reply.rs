@@ -203,18 +203,15 @@ impl PermitsReply {
 /// A permit that is in use: its id, and how long its lease lasts. `None`: for ever.
 pub(crate) type PermitInUse = ([u8; 16], Option<Duration>);
 
-/// Parses a part of the list of permits that are in use.
-pub(crate) fn parse_holders(reply: &Reply) -> Result<Vec<PermitInUse>, Fault> {
-    let unexpected = || Fault::unexpected(reply);
-    let Reply::List(list) = reply else { return Err(unexpected()) };
+/// Parses a part of the list of permits that are in use. `None`: an id of another length, as another program writes it.
+pub(crate) fn parse_holders(reply: &Reply) -> Result<Option<Vec<PermitInUse>>, Fault> {
+    let Reply::List(list) = reply else { return Err(Fault::unexpected(reply)) };
     let parse = |row: &[Reply]| {
         let [Reply::Text(id), Reply::Int(left)] = row else { return None };
-        let id = u128::from_str_radix(id, 16).ok()?.to_be_bytes();
+        let id = u128::from_str_radix(id, 16).ok().filter(|_| id.len() == 32)?.to_be_bytes();
         Some((id, u64::try_from(*left).ok().map(Duration::from_millis)))
     };
-    // An id of another length is that of another program.
-    let rows = list.chunks(2).map(|row| parse(row).ok_or_else(unexpected));
-    rows.collect()
+    Ok(list.chunks(2).map(parse).collect())
 }
 
 /// How many permits. After the total was made smaller, the number of available permits can be negative: then there are none.

@@ -47,7 +47,7 @@ scripts! {
         fair_release("fair/release.lua"; lock, queue, scores, records, tickets, channel; owner, keep, java_wait_ms);
         fenced_acquire("fenced/acquire.lua"; lock, counter; owner, lease_ms);
         inspect("inspect.lua"; lock; cursor);
-        list("list.lua"; ; cursor, pattern, count, queue, counter, channel, rw_channel);
+        list("list.lua"; ; cursor, pattern, count, of_type, queue, counter, channel, rw_channel, sc_channel);
         read_acquire("read/acquire.lua"; lock, channel; owner, grant, lease_ms);
         read_reenter("read/reenter.lua"; lock, channel; owner, grant, want, lease_ms);
         read_release("read/release.lua"; lock, channel; owner, grant, keep, usual_ms);

@@ -134,6 +134,18 @@ impl Store {
         self.topology.is_cluster()
     }
 
+    /// Whether each command to the server of these keys has to be about the keys of one slot.
+    pub(crate) fn separates_slots(&self, route: Route) -> bool {
+        self.topology.server(route.slot).is_some_and(|server| server.separates_slots())
+    }
+
+    /// The server of these keys refused a command about several slots.
+    pub(crate) fn separate_slots(&self, route: Route) {
+        if let Some(server) = self.topology.server(route.slot) {
+            server.separate_slots();
+        }
+    }
+
     /// Whether messages stay in their slots.
     pub(crate) fn is_sharded(&self) -> bool {
         self.topology.link().is_sharded()

@@ -50,7 +50,7 @@ metrics! {
     LOST_HOLDS = "lockkeeper_lost_holds_total", Counter in Count: "Holds that were lost, by cause";
     RENEWALS = "lockkeeper_renewals_total", Counter in Count: "Renewals of holds by the watchdog, by outcome";
     LATENESS = "lockkeeper_renewal_lateness_seconds", Histogram in Seconds: "Time from when a renewal was due to when it succeeded";
-    UNDOS = "lockkeeper_undo_backlog", Gauge in Count: "Releases and undos that the background has not finished";
+    UNDOS = "lockkeeper_unfinished_releases", Gauge in Count: "Releases in the background that are not finished";
     COMMANDS = "lockkeeper_commands_total", Counter in Count: "Commands to servers, by outcome";
     ROUND_TRIP = "lockkeeper_round_trip_seconds", Histogram in Seconds: "Time from a command to its answer, of one command in eight";
     RECONNECTS = "lockkeeper_reconnects_total", Counter in Count: "Connections that ended and are replaced";

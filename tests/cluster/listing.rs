@@ -3,8 +3,8 @@
 use lockkeeper::ListedLock;
 use lockkeeper_testkit::Cluster;
 
-use super::{client, clients};
-use crate::support::{LIMIT, MS, nothing_is_left, soon, waiter};
+use super::{client, client_with, clients};
+use crate::support::{LIMIT, MS, SECOND, nothing_is_left, patient, soon, waiter};
 use tokio::time::{Instant, sleep, timeout};
 
 /// Also with waiters, which listen at the master of their slot.
@@ -20,10 +20,24 @@ async fn the_locks_of_all_masters_are_listed_once() {
         guards.push(locks.rlock(name).lock().await.unwrap());
     }
     let waiting: Vec<_> = names.iter().map(|name| waiter(beside.rlock(name))).collect();
+    let mut semaphores: Vec<String> = (0..3).map(|master| group.name_on(master, "semaphore")).collect();
+    semaphores.sort();
+    let (mut permits, mut waiting_for_permits) = (Vec::new(), Vec::new());
+    for name in &semaphores {
+        permits.push(locks.semaphore(name, 1).acquire().await.unwrap());
+        let semaphore = beside.semaphore(name, 1);
+        waiting_for_permits.push(tokio::spawn(async move { semaphore.acquire().await.unwrap() }));
+    }
+    // A cluster has the permits of such a name in another slot.
+    for server in &group.servers {
+        let _ = server.try_run::<()>(&["SET", "a}b", "1"]);
+        let _ = server.try_run::<()>(&["ZADD", "{a}b}:timeout", "922337203685477", "of Java: 16 byte"]);
+    }
+    names.extend(semaphores.clone());
     let fresh = client(&group).await;
     let start = Instant::now();
     let all: Vec<ListedLock> = loop {
-        let all = soon(fresh.list("*")).await.unwrap();
+        let all = soon(fresh.list("*")).await.unwrap().locks;
         if all.iter().all(|lock| lock.listeners == 1) {
             break all;
         }
@@ -37,6 +51,19 @@ async fn the_locks_of_all_masters_are_listed_once() {
     for task in waiting {
         soon(task).await.unwrap().unlock().await.unwrap();
     }
+    for permit in permits {
+        permit.release().await.unwrap();
+    }
+    for task in waiting_for_permits {
+        soon(task).await.unwrap().release().await.unwrap();
+    }
+    for name in &semaphores {
+        locks.semaphore(name, 1).delete().await.unwrap();
+    }
+    for server in &group.servers {
+        let _ = server.try_run::<()>(&["DEL", "a}b"]);
+        let _ = server.try_run::<()>(&["DEL", "{a}b}:timeout"]);
+    }
     drop((locks, beside, fresh));
     nothing_is_left(|| group.keys(), || group.channels()).await;
 }
@@ -48,21 +75,57 @@ async fn a_slot_that_moves_disturbs_no_listing() {
     let locks = client(&group).await;
     let (moving, staying) = (group.name_on(0, "moving"), group.name_on(1, "staying"));
     let guards = [locks.rlock(&moving).lock().await.unwrap(), locks.rlock(&staying).lock().await.unwrap()];
+    // Of its two keys, one moves.
+    let semaphore = locks.semaphore(format!("{{{moving}}}:semaphore"), 1);
+    let permit = semaphore.acquire().await.unwrap();
     let slot = group.slot_of(&moving);
     group.open_slot(slot, 1);
     for has_moved in [false, true] {
         if has_moved {
             group.move_key(&moving, 1);
+            group.move_key(semaphore.name(), 1);
         }
         let all = soon(locks.list("*")).await.unwrap();
-        assert!(all.iter().any(|lock| lock.name == staying), "{has_moved}: {all:#?}");
+        let names: Vec<_> = all.locks.iter().map(|lock| &*lock.name).collect();
+        // A number without permits can be anything.
+        let permits = (!has_moved).then_some(semaphore.name());
+        let expected = [&*moving, &*staying].into_iter().chain(permits).collect::<Vec<_>>();
+        assert_eq!((names, all.skipped), (expected, vec![]), "{has_moved}");
     }
+    group.move_key(&format!("{}:timeout", semaphore.name()), 1);
     group.close_slot(slot, 1);
-    let all = soon(locks.list("*")).await.unwrap();
-    assert_eq!(all.len(), 2, "{all:#?}");
+    let all = soon(locks.list("*")).await.unwrap().locks;
+    assert_eq!(all.len(), 3, "{all:#?}");
+    permit.release().await.unwrap();
+    semaphore.delete().await.unwrap();
+    drop(semaphore);
     for guard in guards {
         guard.unlock().await.unwrap();
     }
+    drop(locks);
+    nothing_is_left(|| group.keys(), || group.channels()).await;
+}
+
+/// A writer or a reader of a lock of which one server has the hash, and another the rest, is not forgotten.
+#[tokio::test]
+async fn a_lock_that_is_half_moved_is_named_as_skipped() {
+    let group = Cluster::start(2, 0);
+    let locks = client_with(&group, patient().retry_timeout(SECOND)).await;
+    let name = group.name_on(0, "moving");
+    let reading = locks.read_write_lock(&name).into_read().lock().await.unwrap();
+    let rlock = locks.rlock(group.name_on(1, "staying")).lock().await.unwrap();
+    let slot = group.slot_of(&name);
+    group.open_slot(slot, 1);
+    group.move_key(&name, 1);
+    assert_eq!((group.keys_in(0, slot).len(), group.keys_in(1, slot).len()), (1, 1));
+    let all = soon(locks.list("*")).await.unwrap();
+    let names: Vec<_> = all.locks.iter().map(|lock| &*lock.name).collect();
+    assert_eq!((&names[..], &all.skipped[..]), (&[rlock.name()][..], &[name][..]));
+    group.close_slot(slot, 1);
+    let all = soon(locks.list("*")).await.unwrap();
+    assert_eq!((all.locks.len(), all.skipped.len()), (2, 0), "{all:#?}");
+    reading.unlock().await.unwrap();
+    rlock.unlock().await.unwrap();
     drop(locks);
     nothing_is_left(|| group.keys(), || group.channels()).await;
 }

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use clap::Args;
-
-use super::Kind;
+use clap::{Args, ValueEnum};
 
 const PATTERN: &str = "Which names: * is any text, ? one character, [ab] one of these";
 
@@ -68,8 +66,19 @@ pub(crate) struct Doctor {
     pub(crate) name: String,
     /// Only checks the rights for this type of lock. Can be repeated
     #[arg(long, value_enum)]
-    pub(crate) kind: Vec<Kind>,
+    pub(crate) kind: Vec<Examined>,
     /// Prints JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The types of locks whose rights differ, or have names of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Examined {
+    Rlock,
+    Fair,
+    Read,
+    Write,
+    Fenced,
+    Semaphore,
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use futures_util::future::join;
 use lockkeeper::{LockClient, ServerInfo};
 
-use crate::args::{Connection, Doctor, Kind};
+use crate::args::{Connection, Doctor, Examined};
 use crate::connect::Settings;
 use crate::exit::Failure;
 use facts::Facts;
@@ -122,9 +122,9 @@ async fn messages(
 }
 
 /// Without a choice, all types. The two sides of a read-write lock need the same rights.
-fn kinds(chosen: &[Kind]) -> Vec<Kind> {
+fn kinds(chosen: &[Examined]) -> Vec<Examined> {
     if chosen.is_empty() {
-        return vec![Kind::Rlock, Kind::Fair, Kind::Fenced, Kind::Read];
+        return vec![Examined::Rlock, Examined::Fair, Examined::Fenced, Examined::Read, Examined::Semaphore];
     }
     chosen.to_vec()
 }

@@ -4,33 +4,35 @@ use futures_util::future::try_join_all;
 use lockkeeper::{Error, LockClient, Result};
 
 use super::finding::Finding;
-use crate::args::Kind;
+use crate::args::Examined;
 use crate::exit::{Failure, USAGE};
 
 const ADVICE: &str = "grant the rights that docs/deploy.md names for this type";
 
 /// Checks whether this user may use a type of lock, with each of these names.
-pub(super) async fn rights(locks: &LockClient, kind: Kind, names: &[String]) -> Finding {
+pub(super) async fn rights(locks: &LockClient, kind: Examined, names: &[String]) -> Finding {
     let result = try_join_all(names.iter().map(|name| check(locks, kind, name))).await;
     judge(kind, result.map(drop), &locks.id())
 }
 
-async fn check(locks: &LockClient, kind: Kind, name: &str) -> Result<()> {
+async fn check(locks: &LockClient, kind: Examined, name: &str) -> Result<()> {
     match kind {
-        Kind::Rlock => locks.rlock(name).check().await,
-        Kind::Fair => locks.fair_lock(name).check().await,
-        Kind::Fenced => locks.fenced_lock(name).check().await,
-        Kind::Read => locks.read_write_lock(name).read().check().await,
-        Kind::Write => locks.read_write_lock(name).write().check().await,
+        Examined::Rlock => locks.rlock(name).check().await,
+        Examined::Fair => locks.fair_lock(name).check().await,
+        Examined::Fenced => locks.fenced_lock(name).check().await,
+        Examined::Read => locks.read_write_lock(name).read().check().await,
+        Examined::Write => locks.read_write_lock(name).write().check().await,
+        Examined::Semaphore => locks.semaphore(name, 1).check().await,
     }
 }
 
-fn judge(kind: Kind, result: Result<()>, id: &str) -> Finding {
+fn judge(kind: Examined, result: Result<()>, id: &str) -> Finding {
     let check = match kind {
-        Kind::Rlock => "rights-rlock",
-        Kind::Fair => "rights-fair",
-        Kind::Fenced => "rights-fenced",
-        Kind::Read | Kind::Write => "rights-read-write",
+        Examined::Rlock => "rights-rlock",
+        Examined::Fair => "rights-fair",
+        Examined::Fenced => "rights-fenced",
+        Examined::Read | Examined::Write => "rights-read-write",
+        Examined::Semaphore => "rights-semaphore",
     };
     match result {
         Ok(()) => Finding::ok(check, "this user has all rights that the lock needs"),

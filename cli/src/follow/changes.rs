@@ -10,7 +10,7 @@ pub(super) type Rows = BTreeMap<String, Row>;
 #[derive(Debug)]
 pub(super) struct Change<'a> {
     pub(super) name: &'a str,
-    /// `present` at the first look, then `held`, `free`, `holders`, `holds`, `expiry` or `waiters`.
+    /// `present` at the first look, then `held`, `free`, `holders`, `holds`, `permits`, `expiry` or `waiters`.
     pub(super) what: &'static str,
     /// What people read.
     pub(super) text: String,
@@ -52,6 +52,12 @@ fn between(before: &Row, now: &Row) -> Vec<(&'static str, String)> {
     } else if before.holds() != now.holds() {
         all.push(("holds", format!("holds {} → {}", before.holds(), now.holds())));
     }
+    let totals = |row: &Row| row.permits.map(|permits| permits.total);
+    if let (Some(before), Some(now)) = (totals(before), totals(now))
+        && before != now
+    {
+        all.push(("permits", format!("permits {before} → {now}")));
+    }
     match (before.expires_in_ms, now.expires_in_ms) {
         (Some(_), None) => all.push(("expiry", "never ends: its key has no expiry".to_owned())),
         (None, Some(_)) => all.push(("expiry", "has an expiry again".to_owned())),
@@ -82,7 +88,9 @@ mod tests {
     fn row(holders: &[(&str, u64)], clients: u64) -> Row {
         let holders = holders.iter().map(|(owner, holds)| Holder {
             owner: (*owner).to_owned(),
+            client: None,
             holds: *holds,
+            expires_in_ms: Some(1),
             identity: None,
             is_connected: None,
             held_for_ms: None,
@@ -91,6 +99,7 @@ mod tests {
             name: "lock".to_owned(),
             kind: "rlock",
             holders: holders.collect(),
+            permits: None,
             expires_in_ms: Some(1),
             queued: 0,
             listeners: clients,

@@ -2,6 +2,7 @@
 
 mod changes;
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -51,7 +52,11 @@ async fn follow(locks: &LockClient, options: &Watch) -> Result<ExitCode, Failure
     let (mut is_blind, mut is_first) = (false, true);
     loop {
         match look_result {
-            Ok(now) => {
+            Ok((mut now, skipped)) => {
+                // Nothing is known of these, so nothing has changed.
+                now.extend(
+                    skipped.into_iter().filter_map(|name| before.get(&name).cloned().map(|row| (name, row))),
+                );
                 if is_blind {
                     tell("the server answers again");
                 }
@@ -76,9 +81,14 @@ async fn follow(locks: &LockClient, options: &Watch) -> Result<ExitCode, Failure
     }
 }
 
-async fn look(locks: &LockClient, patterns: &[String]) -> lockkeeper::Result<Rows> {
-    let found = try_join_all(patterns.iter().map(|pattern| locks.list(pattern))).await?;
-    Ok(found.into_iter().flatten().map(|lock| (lock.name.clone(), Row::from(lock))).collect())
+/// Also returns the names of locks that no server could tell about.
+async fn look(locks: &LockClient, patterns: &[String]) -> lockkeeper::Result<(Rows, BTreeSet<String>)> {
+    let (mut rows, mut skipped) = (Rows::new(), BTreeSet::new());
+    for all in try_join_all(patterns.iter().map(|pattern| locks.list(pattern))).await? {
+        rows.extend(all.locks.into_iter().map(|lock| (lock.name.clone(), Row::from(lock))));
+        skipped.extend(all.skipped);
+    }
+    Ok((rows, skipped))
 }
 
 fn report(change: &Change<'_>, at: SystemTime, as_json: bool) -> Result<(), Failure> {

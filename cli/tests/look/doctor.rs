@@ -83,6 +83,7 @@ fn a_good_server_is_well() {
         "rights-fair",
         "rights-fenced",
         "rights-read-write",
+        "rights-semaphore",
         "round-trip",
         "messages",
         "clock",
@@ -132,11 +133,13 @@ fn missing_rights_are_named_for_each_type() {
     // What docs/deploy.md names for every type.
     let page = include_str!("../../../docs/deploy.md");
     let (_, rule) = page.split_once("ACL SETUSER locker on >secret").expect("the recipe");
-    let rule: Vec<&str> = rule.split("```").next().expect("its end").split_whitespace().collect();
-    let url = with_user(&server, &rule);
+    let rule_of_locks: Vec<&str> = rule.split("```").next().expect("its end").split_whitespace().collect();
+    let url = with_user(&server, &rule_of_locks);
     let found = doctor(&url, &["--name", "shop:doctor:"]);
     assert_eq!([found.level("rights-rlock"), found.level("messages")], ["ok", "ok"], "{:?}", found.findings);
-    assert_eq!([found.level("rights-fair"), found.level("rights-read-write")], ["error", "error"]);
+    for check in ["rights-fair", "rights-read-write", "rights-semaphore"] {
+        assert_eq!(found.level(check), "error", "{check}");
+    }
     let text = found.of("rights-fenced")[0]["text"].as_str().expect("text");
     assert_eq!(
         text,
@@ -145,6 +148,11 @@ fn missing_rights_are_named_for_each_type() {
     assert_eq!((found.level("facts"), found.code), ("unknown", Some(2)));
     let found = doctor(&url, &["--name", "shop:doctor:", "--kind", "rlock"]);
     assert_eq!((found.bad(), found.code), (vec!["facts"], Some(1)));
+    let (_, rule) = page.split_once("ACL SETUSER locker ~{shop:* &redisson_sc:*").expect("the recipe");
+    let more: Vec<&str> = rule.split("```").next().expect("its end").split_whitespace().collect();
+    let url = with_user(&server, &[&rule_of_locks[..], &["~{shop:*", "&redisson_sc:*"], &more].concat());
+    let found = doctor(&url, &["--name", "shop:doctor:", "--kind", "rlock", "--kind", "semaphore"]);
+    assert_eq!((found.bad(), found.code), (vec!["facts"], Some(1)), "{:?}", found.findings);
     assert_empty(&server);
 }
 

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use lockkeeper::{LockClient, LockConfig, Source};
 use lockkeeper_testkit::{Cluster, Server};
 use serde_json::{Value, json};
 
@@ -44,6 +45,7 @@ async fn locks_of_all_types_are_listed_sorted_by_name() {
     let writing = locks.read_write_lock("e:write").write().lock().await.expect("the lock");
     java_lock(&server, "f:java");
     let _: u64 = server.run(&["HSET", "g:endless\t\u{1b}[2J", JAVA, "1"]);
+    let permit = locks.semaphore("h:semaphore", 3).acquire().await.expect("a permit");
     let queued = [waiter(beside.fair_lock("b:fair")), waiter(locks.fair_lock("b:fair"))];
     let waiting = [waiter(beside.rlock("a:reentrant")), waiter(beside.rlock("a:reentrant"))];
 
@@ -59,43 +61,52 @@ async fn locks_of_all_types_are_listed_sorted_by_name() {
         ["d:read", "read"],
         ["e:write", "write"],
         ["f:java", "rlock"],
-        ["g:endless\t\u{1b}[2J", "rlock"]
+        ["g:endless\t\u{1b}[2J", "rlock"],
+        ["h:semaphore", "semaphore"]
     ]);
     assert_eq!(json!(kinds), expected);
-    let identity = rows[0]["holders"][0]["identity"].clone();
-    assert!(
-        identity.as_str().is_some_and(|identity| identity.ends_with(&format!(":{}", std::process::id())))
-    );
-    let held_for = &rows[0]["holders"][0]["held_for_ms"]; // if it was renewed already
+    let holder = &rows[0]["holders"][0];
     assert_eq!(
-        rows[0]["holders"],
-        json!([{ "owner": outer.owner_id(), "holds": 2, "identity": identity, "is_connected": true, "held_for_ms": held_for }])
+        (&holder["owner"], &holder["client"], &holder["holds"]),
+        (&json!(outer.owner_id()), &json!(locks.id()), &json!(2))
+    );
+    let identity = holder["identity"].as_str().expect("text");
+    assert!(
+        identity.ends_with(&format!(":{}", std::process::id())) && holder["is_connected"] == true,
+        "{all}"
     );
     assert_eq!(rows[3]["holders"].as_array().map(Vec::len), Some(2));
-    assert_eq!(
-        rows[5]["holders"],
-        json!([{ "owner": JAVA, "holds": 3, "identity": null, "is_connected": null, "held_for_ms": null }])
-    );
+    assert_eq!((&rows[5]["holders"][0]["owner"], &rows[5]["holders"][0]["holds"]), (&json!(JAVA), &json!(3)));
+    let java = &rows[5]["holders"][0];
+    assert_eq!([&java["identity"], &java["is_connected"], &java["held_for_ms"]], [&Value::Null; 3]);
     assert!(rows[5]["expires_in_ms"].as_u64().is_some_and(|left| left > 0 && left <= 30_000), "{all}");
     assert_eq!(rows[6]["expires_in_ms"], Value::Null);
     assert_eq!([&rows[5]["queued"], &rows[5]["listeners"]], [0, 0]);
+    assert_eq!(rows[5]["permits"], Value::Null);
+    assert_eq!(rows[7]["permits"], json!({ "total": 3, "in_use": 1, "available": 2 }));
+    let holder = &rows[7]["holders"][0];
+    assert_eq!(
+        (&holder["owner"], &holder["client"]),
+        (&json!(permit.id().to_string()), &json!(locks.id()[..18]))
+    );
+    assert!(holder["expires_in_ms"].as_u64().is_some_and(|left| left > 0 && left <= 31_000), "{all}");
 
     let text = shown(&mut at(&server.url(), &["ls"]));
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
     assert_eq!(lines[0], ["NAME", "KIND", "HOLDERS", "CLIENTS", "HOLDS", "ENDS IN", "WAITERS"]);
-    assert_eq!(lines.len(), 8, "{text}");
-    let identity = identity.as_str().expect("text");
+    assert_eq!(lines.len(), 9, "{text}");
     assert_eq!(lines[1][..5], ["a:reentrant", "rlock", &outer.owner_id(), identity, "2"]);
     assert_eq!([lines[1][6], lines[2][6], lines[3][6]], ["1 client", "2", "0"]);
     assert_eq!(lines[4][2].split(',').count(), 2, "both readers: {text}");
     assert_eq!(lines[7], ["g:endless\\t\\u{1b}[2J", "rlock", JAVA, "unknown", "1", "never", "0"]);
+    assert_eq!(lines[8][..5], ["h:semaphore", "semaphore", &permit.id().to_string(), identity, "1 of 3"]);
     let names = |pattern: &str| list(&server, &[pattern]).as_array().map(Vec::len);
     assert_eq!([names("[a-c]:*"), names("f:java"), names("none")], [Some(3), Some(1), Some(0)]);
 
     for task in queued.into_iter().chain(waiting) {
         task.abort();
     }
-    drop((outer, inner, fair, fenced, one, other, writing));
+    drop((outer, inner, fair, fenced, one, other, writing, permit));
 }
 
 #[test]
@@ -115,9 +126,44 @@ fn the_locks_of_all_masters_of_a_cluster_are_listed() {
     for (index, server) in cluster.servers.iter().enumerate() {
         java_lock(server, &cluster.name_on(index, "lock"));
     }
+    let semaphore = cluster.name_on(1, "semaphore");
+    let _: String = cluster.servers[1].run(&["SET", &semaphore, "1"]);
+    let permits = format!("{{{semaphore}}}:timeout");
+    let _: u64 = cluster.servers[1].run(&["ZADD", &permits, "922337203685477", "of Java: 16 byte"]);
     let config = Config::new(&format!("[server]\nkind = \"cluster\"\nurls = {:?}\n", cluster.urls()));
     let all = json(&shown(&mut lockkeeper(&["ls", "--json", "--config", config.path()])));
-    assert_eq!(all.as_array().map(Vec::len), Some(3), "{all}");
+    assert_eq!(all.as_array().map(Vec::len), Some(4), "{all}");
+    let listed = |row: &&Value| row["name"] == json!(semaphore);
+    let row = all.as_array().and_then(|all| all.iter().find(listed)).expect("the semaphore");
+    assert_eq!((&row["permits"]["total"], &row["expires_in_ms"]), (&json!(2), &Value::Null));
+    assert_eq!(row["holders"][0]["client"], Value::Null);
+}
+
+/// One server has the hash of the lock, and the other the hold of its reader.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_is_half_moved_is_named_on_standard_error() {
+    let cluster = Cluster::start(2, 0);
+    let source = Source::cluster(cluster.urls());
+    let locks = LockClient::connect_with(source, LockConfig::default()).await.expect("a client");
+    let name = cluster.name_on(0, "lock");
+    let guard = locks.read_write_lock(&name).into_read().lock().await.expect("the lock");
+    java_lock(&cluster.servers[1], &cluster.name_on(1, "java"));
+    let slot = cluster.slot_of(&name);
+    cluster.open_slot(slot, 1);
+    cluster.move_key(&name, 1);
+    let text = format!(
+        "[server]\nkind = \"cluster\"\nurls = {:?}\n[locks]\nretry_timeout = \"1s\"\n",
+        cluster.urls()
+    );
+    let config = Config::new(&text);
+    let output = run(&mut lockkeeper(&["ls", "--json", "--config", config.path()]));
+    let error = String::from_utf8(output.stderr).expect("text");
+    assert_eq!((output.status.code(), error.lines().count()), (Some(69), 1), "{error}");
+    assert!(error.contains("left out") && error.contains(&name), "{error}");
+    let rows = json(&String::from_utf8(output.stdout).expect("text"));
+    assert_eq!(rows.as_array().map(Vec::len), Some(1), "{rows}");
+    cluster.close_slot(slot, 1);
+    guard.unlock().await.expect("the lock was held");
 }
 
 #[test]

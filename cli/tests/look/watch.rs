@@ -32,6 +32,21 @@ async fn changes_are_printed_as_they_happen() {
     let id = next.owner_id();
     next.unlock().await.expect("a hold");
     watch.prints(&format!("Z lock:a is free, was held by {id}\n"));
+    let semaphore = locks.semaphore("job:2", 2);
+    let one = semaphore.acquire().await.expect("a permit");
+    watch.prints(&format!("Z job:2 is held by {} (semaphore)\n", one.id()));
+    let two = semaphore.acquire().await.expect("a permit");
+    watch.prints(&format!(
+        "Z job:2 is held by {}, {} (semaphore), was held by {}\n",
+        one.id(),
+        two.id(),
+        one.id()
+    ));
+    semaphore.resize(5).await.expect("another total");
+    watch.prints("Z job:2 permits 2 → 5\n");
+    one.release().await.expect("a permit");
+    two.release().await.expect("a permit");
+    watch.prints("Z job:2 is free, was held by ");
     assert!(!watch.printed().contains("other"), "{}", watch.printed());
     signal(watch.id(), "INT");
     assert_eq!(watch.end(), (Some(0), String::new()));

@@ -6,7 +6,7 @@ use super::support::{ALONE, Contender, Scene, problem, text, wait_until};
 fn show_tells_who_holds_a_lock() {
     let scene = Scene::new();
     assert_eq!(text(&scene.output(&["show", "lock"])), "lock: free\n");
-    let free = r#"{"name":"lock","is_held":false,"is_read_write":false,"expires_in_ms":null,"holders":[]}"#;
+    let free = r#"{"name":"lock","is_held":false,"is_read_write":false,"permits":null,"expires_in_ms":null,"holders":[]}"#;
     assert_eq!(text(&scene.output(&["show", "--json", "lock"])).trim(), free);
     let holder = Contender::plain(&scene, "holder").enters();
     let shown = text(&scene.output(&["show", "lock"]));
@@ -37,6 +37,47 @@ fn release_ends_a_lock_and_the_command_under_it() {
         assert_eq!(text(&again), "lock: free, nothing was released\n", "{kind}");
         assert_eq!(again.status.code(), Some(0), "{kind}");
     }
+}
+
+#[test]
+fn show_and_release_know_semaphores() {
+    let scene = Scene::new();
+    let holder = Contender::start(&scene, "holder", &["--permits", "2"], ALONE, None).enters();
+    let other = Contender::start(&scene, "other", &["--permits", "2"], ALONE, None).enters();
+    let shown = text(&scene.output(&["show", "lock"]));
+    assert!(shown.starts_with("lock: a semaphore with 2 permits, 2 in use, 0 available\n"), "{shown}");
+    assert_eq!(shown.matches("… ends in ").count(), 2, "{shown}");
+    let show = || -> serde_json::Value {
+        serde_json::from_str(&text(&scene.output(&["show", "--json", "lock"]))).expect("JSON")
+    };
+    let found = show();
+    assert_eq!(found["permits"], serde_json::json!({ "total": 2, "in_use": 2, "available": 0 }));
+    let ids: Vec<&str> = found["holders"]
+        .as_array()
+        .expect("permits")
+        .iter()
+        .filter_map(|one| one["owner"].as_str())
+        .collect();
+    assert!(ids.len() == 2 && found["is_held"] == true, "{found}");
+
+    let release = |args: &[&str]| scene.output(&[&["release", "--yes", "--json", "lock"], args].concat());
+    assert_eq!(release(&["--permit", "none"]).status.code(), Some(64));
+    let unknown = text(&release(&["--permit", &"0".repeat(32)]));
+    assert_eq!(unknown.trim(), r#"{"name":"lock","was_held":false}"#);
+    let one = text(&release(&["--permit", ids[0]]));
+    assert_eq!(one.trim(), r#"{"name":"lock","was_held":true}"#);
+    let left = show();
+    assert_eq!((&left["permits"]["in_use"], &left["holders"][0]["owner"]), (&1.into(), &ids[1].into()));
+    assert_eq!(text(&release(&[])).trim(), r#"{"name":"lock","was_held":true}"#);
+    assert_eq!([holder.code(), other.code()], [Some(76), Some(76)]);
+    let shown = text(&scene.output(&["show", "lock"]));
+    assert_eq!(shown, "lock: a semaphore with 2 permits, 0 in use, 2 available\n");
+    assert_eq!(show()["is_held"], false);
+    assert_eq!(text(&scene.output(&["release", "lock"])), "lock: free, nothing was released\n");
+
+    let _: u64 = scene.server.run(&["HSET", "other", "0-0-0-0-a:1", "1"]);
+    let refused = scene.output(&["release", "other", "--permit", ids[0]]);
+    assert_eq!((refused.status.code(), problem(&refused).contains("--permit")), (Some(64), true));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::engine::grant::{Caller, Grant};
 use crate::engine::handle::Handle;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::query::clients::Clients;
-use crate::engine::query::list;
+use crate::engine::query::list_any;
 use crate::engine::query::why::{Chain, chains_from};
 use crate::engine::shared::Engine;
 use crate::protocol::{Call, LeaseLeft, Reply};
@@ -162,7 +162,7 @@ async fn cycle(engine: &Engine, key: &Arc<str>, held: &[Arc<str>]) -> Result<Opt
 
 /// Who holds the lock, and for how long. `None`: nobody knows.
 async fn holder(lock: &LockRef) -> Option<(String, String)> {
-    let listing = list(&lock.engine, &lock.keys.lock).await.ok()?;
+    let listing = list_any(&lock.engine, &lock.keys.lock).await.ok()?;
     let clients = Clients::ask(&lock.engine, [&listing]).await;
     let alive = || listing.holders.iter().filter(|holding| holding.lease != LeaseLeft::Ended);
     let Some(first) = alive().next() else { return Some(("nobody".to_owned(), "none".to_owned())) };

@@ -50,10 +50,12 @@ impl Clients {
         Self { named, is_complete, ages: ages.into_iter().flatten().flatten().collect() }
     }
 
-    /// Whether the client of an owner is connected, and its identity. `None`: that cannot be known.
-    pub(crate) fn of(&self, owner: &str) -> Option<Option<&str>> {
-        let (client, _) = owner.split_once(':')?;
-        match self.named.get(client) {
+    /// Whether the client with this id is connected, and its identity. `None`: that cannot be known. The beginning of an id is enough,
+    /// which is what is known of the holder of a permit.
+    pub(crate) fn of(&self, client: &str) -> Option<Option<&str>> {
+        let beginning =
+            || self.named.iter().find(|(id, _)| id.starts_with(client)).map(|(_, identity)| identity);
+        match self.named.get(client).or_else(beginning) {
             Some(identity) => Some(Some(identity)),
             None => (self.is_complete && client_id::has_name(client)).then_some(None),
         }
@@ -61,7 +63,7 @@ impl Clients {
 
     /// The client of an owner and the owner, for events.
     pub(crate) fn describe(&self, owner: &str) -> String {
-        match self.of(owner) {
+        match owner.split_once(':').and_then(|(client, _)| self.of(client)) {
             Some(Some(identity)) => format!("{identity} ({owner})"),
             Some(None) => format!("not connected ({owner})"),
             None => owner.to_owned(),

@@ -21,7 +21,7 @@ use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{self, Arg, Call, Holding, LeaseLeft, Listing, ReleaseReply, Reply, StateReply};
 use crate::store::{Connection, Route};
 
-/// Lists the holders of a lock of any type. `None`: the lock is free.
+/// Lists the holders of a lock of any type. `None`: the lock is free. A semaphore is listed as long as it exists.
 pub(crate) async fn inspect(engine: &Engine, name: &str) -> Result<Option<Listing>> {
     check_name(name)?;
     engine.check_runtime()?;
@@ -31,11 +31,19 @@ pub(crate) async fn inspect(engine: &Engine, name: &str) -> Result<Option<Listin
         key: key.to_string(),
         server: engine.store.address(engine.store.route(&key)).to_string(),
     };
-    let listing = list(engine, &key).await.map_err(|fault| Error::of_lock(lock(), fault))?;
+    let listing = list_any(engine, &key).await.map_err(|fault| Error::of_lock(lock(), fault))?;
     if listing.has_other_data {
         return Err(Error::WrongKind { lock: lock(), found: NOT_A_LOCK });
     }
-    Ok(Some(listing).filter(|listing| listing.lease().is_some()))
+    Ok(Some(listing).filter(|listing| listing.lease().is_some() || listing.permits.is_some()))
+}
+
+/// Lists the holders of a lock or of a semaphore.
+pub(crate) async fn list_any(engine: &Engine, key: &Arc<str>) -> Result<Listing, Fault> {
+    match list(engine, key).await {
+        Err(fault) if fault.kind == FaultKind::WrongType => permits::list(engine, key).await?.ok_or(fault),
+        listing => listing,
+    }
 }
 
 pub(crate) async fn is_locked(handle: &Handle) -> Result<bool> {

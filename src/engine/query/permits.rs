@@ -1,13 +1,17 @@
 //! Questions about a semaphore, and changes of it as a whole.
 
+use std::sync::Arc;
+
 use super::run;
 use crate::base::error::{Error, Result};
 use crate::base::fault::Fault;
 use crate::engine::grant::report_release;
 use crate::engine::handle::Handle;
 use crate::engine::lock_ref::LockRef;
+use crate::engine::shared::Engine;
 use crate::protocol::{
-    Arg, Call, PermitIds, PermitInUse, PermitsReply, ReleaseReply, Reply, Semaphore, parse_holders,
+    Arg, Call, Listing, LockKeys, PermitIds, PermitInUse, PermitsReply, Protocol, ReleaseReply, Reply,
+    Semaphore, parse_holders,
 };
 
 /// Asks how many permits are available.
@@ -22,18 +26,35 @@ pub(crate) async fn available(handle: &Handle) -> Result<u32> {
 /// Lists the permits in use.
 pub(crate) async fn holders(handle: &Handle) -> Result<Vec<PermitInUse>> {
     let lock = opened(handle)?;
+    let found = in_use(&lock.engine, &lock.keys).await.map_err(|fault| lock.error(fault))?;
+    found.ok_or_else(|| lock.not_a_lock())
+}
+
+/// Lists the permits in use of the semaphore with this key. `None`: the key has other data.
+pub(super) async fn list(engine: &Engine, key: &Arc<str>) -> Result<Option<Listing>, Fault> {
+    let keys = Semaphore.keys(Arc::clone(key));
+    if engine.store.is_cluster() && !keys.are_in_one_slot() {
+        return Ok(None);
+    }
+    let state = run(engine, key, &Semaphore::available(&keys, 0, &engine.config)).await?;
+    let PermitsReply::Permits { total, .. } = PermitsReply::parse(&state)? else { return Ok(None) };
+    Ok(in_use(engine, &keys).await?.map(|found| Listing::of_permits(total, found)))
+}
+
+/// Lists the permits in use. `None`: the set of permits is that of another program.
+async fn in_use(engine: &Engine, keys: &LockKeys) -> Result<Option<Vec<PermitInUse>>, Fault> {
     let mut found: Vec<PermitInUse> = Vec::new();
     loop {
         let from = u64::try_from(found.len()).unwrap_or(u64::MAX);
-        let call = Semaphore::holders(&lock.keys, from, &lock.engine.config);
-        let part = parse_holders(&asked(lock, &call).await?).map_err(|fault| lock.error(fault))?;
+        let call = Semaphore::holders(keys, from, &engine.config);
+        let Some(part) = parse_holders(&run(engine, &keys.lock, &call).await?)? else { return Ok(None) };
         let is_last = Semaphore::is_last_part(part.len() as u64);
         found.extend(part);
         if is_last {
             // A permit that was renewed meanwhile can be in two parts.
             let mut seen = std::collections::HashSet::new();
             found.retain(|(id, _)| seen.insert(*id));
-            return Ok(found);
+            return Ok(Some(found));
         }
     }
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind};
 use crate::engine::lock_ref::check_name;
-use crate::engine::query::list;
 use crate::engine::query::list::list_all;
+use crate::engine::query::list_any;
 use crate::engine::shared::Engine;
 use crate::protocol::{Holding, LeaseLeft, Listing, Reply, record_list, waits_key};
 
@@ -61,7 +61,7 @@ pub(crate) async fn chains_from(engine: &Engine, key: &Arc<str>) -> Result<Vec<C
 /// All chains of more than one link. One that is a part of another is left out.
 pub(crate) async fn all_chains(engine: &Engine) -> Result<Vec<Chain>> {
     let mut explorer = Explorer::new(engine);
-    let listed = list_all(engine, "*").await?;
+    let (listed, _) = list_all(engine, "*").await?;
     let keys: Vec<_> = listed.iter().map(|(found, _)| Arc::clone(&found.key)).collect();
     explorer.locks.extend(listed.into_iter().map(|(found, listing)| (found.key, listing)));
     let mut all = Vec::new();
@@ -154,7 +154,7 @@ impl<'a> Explorer<'a> {
         if let Some(known) = self.locks.get(key) {
             return Ok(known.clone());
         }
-        let listing = match list(self.engine, key).await {
+        let listing = match list_any(self.engine, key).await {
             Ok(listing) if listing.has_other_data => Listing::default(),
             Err(fault) if fault.kind == FaultKind::WrongType => Listing::default(),
             listing => listing?,

@@ -17,7 +17,7 @@ use crate::base::jitter;
 use crate::engine::grant::Grant;
 use crate::engine::upkeep::records::{Recording, Records};
 use crate::engine::upkeep::scheduler::{Duty, Key};
-use crate::protocol::{millis, parse_renewal};
+use crate::protocol::{millis, parse_renewal, slot};
 use crate::store::Store;
 use crate::telemetry::report::Limit;
 
@@ -108,7 +108,7 @@ impl Renewal {
         (sent, renewed.collect())
     }
 
-    /// Renews these batches of one server. Returns those that can only be renewed one by one.
+    /// Renews these batches of one server. Returns the holds that have to be renewed with less in each command.
     async fn serve(&self, lease: Duration, batches: Vec<Items>) -> Items {
         let recording = self.holds.begin(batches.iter().flatten());
         // In a cluster, another server perhaps has the record.
@@ -118,7 +118,11 @@ impl Renewal {
         for (items, result) in batches.into_iter().zip(results) {
             match result {
                 Ok(renewed) => self.renewed(items, lease, sent, renewed),
-                Err(fault) if fault.kind == FaultKind::Split && items.len() > 1 => split.extend(items),
+                Err(fault) if items.len() > 1 && fault.kind == FaultKind::SeveralSlots => {
+                    self.store.separate_slots(items[0].lock.route);
+                    split.extend(items);
+                }
+                Err(fault) if items.len() > 1 && fault.kind == FaultKind::Split => split.extend(items),
                 Err(fault) => self.failed(items, lease, &fault),
             }
         }
@@ -173,7 +177,9 @@ impl Duty for Renewal {
     }
 
     async fn run(&self, (.., lease): Self::Group, items: Vec<Arc<Grant>>) {
-        let split = self.serve(lease, by_slot(items)).await;
+        let is_whole = !self.store.is_cluster() && !self.store.separates_slots(items[0].lock.route);
+        let rest = if is_whole { self.serve(lease, vec![items]).await } else { items };
+        let split = self.serve(lease, by_slot(rest)).await;
         // Each alone goes where its key is.
         join_all(split.into_iter().map(|item| self.serve(lease, vec![vec![item]]))).await;
     }
@@ -183,11 +189,11 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// One command renews holds of one slot.
+/// The holds of each slot.
 fn by_slot(items: Items) -> Vec<Items> {
     let mut batches = BTreeMap::<u16, Items>::new();
     for item in items {
-        batches.entry(item.lock.route.slot()).or_default().push(item);
+        batches.entry(slot(&item.lock.keys.lock)).or_default().push(item);
     }
     batches.into_values().collect()
 }

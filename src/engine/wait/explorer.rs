@@ -323,7 +323,7 @@ impl World {
             if !client.is_connected {
                 add(Name("connects again", c, 0), &mut |w| w.clients[c].is_connected = true);
             }
-            // A job takes back what nobody takes.
+            // The background releases an offer that no waiter takes.
             if client.machine.has_offer() && client.machine.clone().takes_back(NOW).is_ok() {
                 add(Name("takes its offer back", c, 0), &mut |w| {
                     w.clients[c].tells(|machine| machine.takes_back(NOW).unwrap_or_else(|_| unreachable!()));
@@ -337,7 +337,7 @@ impl World {
                 w.publishes();
             });
         }
-        // A step that has to come can be late, but not always.
+        // Time can pass before a step that has to come, but only as often as the budget allows.
         let is_late = !steps.iter().all(|step| is_quiet(step.name));
         if !is_late || self.budget.delays > 0 {
             let mut world = self.clone();
@@ -810,7 +810,7 @@ fn fingerprint(world: &World) -> u128 {
 /// Visits all states, and returns their number. Panics with the steps that lead to a violation.
 fn explore(start: World, most: usize) -> usize {
     let mut known = HashMap::from([(fingerprint(&start), 0_u32)]);
-    // How each state was reached first.
+    // For each state, the state before it and the step between them: the way by which it was found first.
     let mut parents: Vec<(u32, Name)> = vec![(0, Name("", 0, 0))];
     let mut edges: Vec<(u32, u32)> = Vec::new();
     let mut ends: Vec<u32> = Vec::new();

@@ -20,13 +20,6 @@ pub(crate) struct Route {
     pub(crate) index: ConnectionIndex,
 }
 
-impl Route {
-    /// One command can be about several keys if their slots are the same.
-    pub(crate) const fn slot(self) -> u16 {
-        self.slot
-    }
-}
-
 impl ConnectionIndex {
     /// The connection for questions while a client starts.
     pub(crate) const FIRST: Self = Self { hash: 0, waits: false };

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::future::{poll_fn, ready};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -64,6 +64,8 @@ pub(crate) struct Server {
     /// The turn on each connection that waits for replicas.
     turns: Box<[Semaphore]>,
     link: Arc<TopologyLink>,
+    /// One more than the generation in which it refused a command about several slots. 0: it refused none.
+    separates_slots: AtomicU64,
     /// Another server has taken its place.
     has_left: Watched<bool>,
     /// Authenticates the connections when the credentials change.
@@ -115,6 +117,7 @@ impl Server {
             commands: Commands::new(),
             turns: count.all().map(|_| Semaphore::new(1)).collect(),
             link: Arc::clone(link),
+            separates_slots: AtomicU64::new(0),
             has_left: Watched::default(),
             login: OnceLock::new(),
         });
@@ -132,6 +135,16 @@ impl Server {
     /// How to connect to it. `None`: only the application knows.
     pub(crate) fn endpoint(&self) -> Option<&Endpoint> {
         self.dial.endpoint()
+    }
+
+    /// Whether each command has to be about the keys of one slot.
+    pub(crate) fn separates_slots(&self) -> bool {
+        self.separates_slots.load(Ordering::Relaxed) > self.link.generation()
+    }
+
+    /// From now on, each command has to be about the keys of one slot. A later generation can lead to another server.
+    pub(crate) fn separate_slots(&self) {
+        self.separates_slots.store(self.link.generation() + 1, Ordering::Relaxed);
     }
 
     /// Another server has taken its place. Commands in flight fail at once, and it is unknown whether they ran. No command is sent

@@ -161,9 +161,7 @@ pub(crate) fn fault(error: RedisError) -> Fault {
     });
     let (kind, sent) = match (error.kind(), error.code()) {
         // The script began, and was at another node than its keys.
-        (_, Some("ERR")) if is_split(error.detail().unwrap_or_default()) => {
-            (FaultKind::Unavailable, Sent::Unknown)
-        }
+        (_, Some("ERR")) if is_split(error.detail().unwrap_or_default()) => (FaultKind::Split, Sent::Unknown),
         (_, Some(code)) => (refusal(code, error.detail().unwrap_or_default()), Sent::Refused),
         (ErrorKind::AuthenticationFailed, _) => (FaultKind::Authentication, Sent::Refused),
         (ErrorKind::Io, _) if error.is_timeout() => (FaultKind::TimedOut, Sent::Unknown),
@@ -314,7 +312,8 @@ fn refusal(code: &str, detail: &str) -> FaultKind {
         "OOM" => FaultKind::OutOfMemory,
         "READONLY" => FaultKind::ReadOnly,
         "WRONGTYPE" => FaultKind::WrongType,
-        "ASK" | "CROSSSLOT" | "TRYAGAIN" => FaultKind::Split,
+        "ASK" | "TRYAGAIN" => FaultKind::Split,
+        "CROSSSLOT" => FaultKind::SeveralSlots,
         "BUSY" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "MISCONF" | "MOVED" | "NOREPLICAS" => {
             FaultKind::Unavailable
         }
@@ -329,14 +328,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_are_under_way_are_an_outage() {
+    fn a_script_whose_keys_are_under_way_is_told_apart() {
         for words in [
             "Script attempted to access a non local key in a cluster node",
             "Unable to execute command 'exists' in script because undeclared keys were accessed during rehashing of the slot",
         ] {
             let reply = parse_redis_value(format!("-ERR {words} script: 58adf597\r\n").as_bytes()).unwrap();
             let fault = fault(Value::extract_error(reply).unwrap_err());
-            assert_eq!((fault.kind, fault.sent), (FaultKind::Unavailable, Sent::Unknown), "{words}");
+            assert_eq!((fault.kind, fault.sent), (FaultKind::Split, Sent::Unknown), "{words}");
         }
     }
 }

@@ -242,7 +242,7 @@ impl Topology {
             let connected = tokio::select! {
                 biased;
                 connected = connecting => connected,
-                // A silent server keeps nobody who could go on with the new master.
+                // Another server became the master: no need to wait for a silent one.
                 _ = self.switches.later_than(switches) => continue,
             };
             let fault = match connected {
