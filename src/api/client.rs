@@ -133,7 +133,7 @@ impl LockClient {
 
     /// Makes a semaphore: at most `permits` holders at a time, over all processes. Asks no server.
     ///
-    /// The number counts when the key does not exist yet. If the server has another number, that one counts, and a `tracing` event says so;
+    /// The number is used if the key does not exist yet. If the server has another number, the server's is used, and a `tracing` event says so.
     /// [`resize`](Semaphore::resize) changes it. With zero permits, each acquire is an
     /// [`InvalidPermits`](crate::Error::InvalidPermits).
     ///
