@@ -231,7 +231,7 @@ impl LockInfo {
     /// `None`: the lock is free.
     pub(crate) fn from_server(listing: Listing) -> Option<Self> {
         let Listing { is_read_write, permits, .. } = listing;
-        let lease = listing.lease().or(permits.map(|_| LeaseLeft::Ended))?;
+        let lease = listing.lease().or_else(|| permits.map(|_| LeaseLeft::Ended))?;
         let alive = listing.holders.into_iter().filter(|holding| holding.lease != LeaseLeft::Ended);
         let holder = |holding: Holding| Holder {
             owner: holding.field,
