@@ -26,9 +26,9 @@ pub struct ListParts {
 }
 
 impl ListParts {
-    /// Returns the next locks, in no order. `None`: there are no more. Asks each master once or several times.
+    /// Returns the locks among the next keys, in no order. `None`: there are no more keys. Asks each master for some hundred keys.
     ///
-    /// No lock is returned twice. Each is returned as it was when it was found.
+    /// A part has no locks if none of those keys is one. No lock is returned twice. Each is returned as it was when it was found.
     ///
     /// # Errors
     ///

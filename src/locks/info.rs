@@ -286,7 +286,7 @@ impl LockInfo {
     /// `None`: the lock is free.
     pub(crate) fn from_server(listing: Listing, clients: &Clients) -> Option<Self> {
         let Listing { is_read_write, permits, .. } = listing;
-        let lease = listing.lease().or(permits.map(|_| LeaseLeft::Ended))?;
+        let lease = listing.lease().or_else(|| permits.map(|_| LeaseLeft::Ended))?;
         let alive = listing.holders.into_iter().filter(|holding| holding.lease != LeaseLeft::Ended);
         let remaining_lease = RemainingLease::from_server(lease);
         let holders = alive.map(|holding| Holder::from_server(holding, clients)).collect();
