@@ -12,6 +12,7 @@
     list  the cursor of the next part (0: there is none), and the mode (empty: there is none). Then four items for each field of
           the hash: its name; its value; milliseconds left of its lease (-1: no expiry, -2: a dead reader); and the number of
           its grant (0: it is no living reader). A field can be in more than one part
+    the error WRONGTYPE and the type, if the key is no hash and this user may ask for its type
   Publishes  nothing
   Repeating  changes nothing
 ]]
@@ -22,7 +23,15 @@ local cursor = ARGV[1]
 -- program, in which a number means something else. The first key has the longest lease.
 local budget = 1000
 
-local mode, left_ms = redis.call('hget', lock, 'mode'), redis.call('pttl', lock)
+local mode, left_ms = redis.pcall('hget', lock, 'mode'), redis.call('pttl', lock)
+if type(mode) == 'table' then
+  -- The server does not say which type the key has. This user can lack the right to ask.
+  local found = redis.pcall('type', lock)
+  if string.sub(mode.err, 1, 9) == 'WRONGTYPE' and found.ok then
+    return { err = 'WRONGTYPE ' .. found.ok }
+  end
+  return mode
+end
 local is_read_write = mode == 'read' or mode == 'write'
 local part = redis.call('hscan', lock, cursor, 'count', '100')
 local found = part[2]

@@ -15,9 +15,11 @@
   With  tag_of is_holder
 
   Returns
-    list  the cursor of the next part (0: there is none). Then five items for each key that can be a lock: the key; 1 for a
-         lock that is or can be a read-write lock, 2 for a semaphore with permits in use, else 0; 1 if there is a counter, else 0;
-         the waiters in the queue; and the connections that listen to the channel. A key can be in more than one part
+    list  the cursor of the next part (0: there is none). Then eight items for each key that can be a lock: the key; 1 for a
+          lock that is or can be a read-write lock, 2 for a semaphore with permits in use, else 0; 1 if there is a counter, else 0;
+          the waiters in the queue; the connections that listen to the channel; and for a lock that one owner holds alone the
+          owner, its hold count, and milliseconds left of its lease (-1: no expiry). The owner is empty for other locks, and if
+          this user may not ask for the lease. A key can be in more than one part
   Publishes  nothing
   Repeating  changes nothing
 ]]
@@ -30,42 +32,52 @@ local function number(reply)
   return type(reply) == 'number' and reply or 0
 end
 
--- The connections that listen to a channel.
-local function listeners(reply)
-  return reply.err and 0 or number(reply[2])
-end
-
--- Whether a key can be a lock: 2 for a semaphore, 1 for a read-write lock, 0 for another one, nil for other data. Of a hash, it looks
--- at two fields, whatever the size. Any number can be a semaphore: so it must have permits. Of a hash whose slot is still at another
--- server, nothing is known.
+-- Whether a key can be a lock: 2 for a semaphore, 1 for a read-write lock, 0 for another one, nil for other data. For another one,
+-- also its owner and hold count. Of a hash, it looks at two fields, whatever the size. Any number can be a semaphore: so it must have
+-- permits. Of a hash whose slot is still at another server, nothing is known.
 local function kind(key, tag)
   if of_type == 'string' then
     return redis.pcall('exists', tag .. ':timeout') == 1 and 2 or nil
   end
-  local mode = redis.pcall('hget', key, 'mode')
-  local is_under_way = type(mode) == 'table' and string.find(mode.err, 'non local key', 1, true)
-  if mode == 'read' or mode == 'write' or is_under_way then
-    return 1
-  end
   local fields = redis.pcall('hrandfield', key, '2', 'withvalues')
-  if #fields == 2 and is_holder(fields[1], fields[2]) then
-    return 0
+  if fields.err then
+    return string.find(fields.err, 'non local key', 1, true) and 1 or nil
   end
-  return nil
+  if #fields == 2 and is_holder(fields[1], fields[2]) then
+    return 0, fields[1], fields[2]
+  end
+  local mode = redis.pcall('hget', key, 'mode')
+  return (mode == 'read' or mode == 'write') and 1 or nil
+end
+
+-- Adds the connections that listen to the channels, which are in the order of the locks.
+local function add_listeners(answer, command, channels)
+  for first = 1, #channels, 1000 do
+    local found = redis.pcall('pubsub', command, unpack(channels, first, math.min(first + 999, #channels)))
+    for i = 2, found.err and 0 or #found, 2 do
+      local item = 8 * (first + i / 2 - 2) + 6
+      answer[item] = answer[item] + found[i]
+    end
+  end
 end
 
 local part = redis.call('scan', cursor, 'match', pattern, 'count', count, 'type', of_type)
-local answer = { part[1] }
+local answer, channels = { part[1] }, {}
 for _, key in ipairs(part[2]) do
   local tag = tag_of(key)
-  local found = kind(key, tag)
+  local found, owner, holds = kind(key, tag)
   if found then
-    local wakes = ({ [0] = channel, rw_channel, sc_channel })[found] .. ':' .. tag
     local row = #answer
+    local left_ms = owner and redis.pcall('pttl', key)
+    local is_known = type(left_ms) == 'number'
+    channels[#channels + 1] = ({ [0] = channel, rw_channel, sc_channel })[found] .. ':' .. tag
     answer[row + 1], answer[row + 2] = key, found
-    answer[row + 3] = number(redis.pcall('exists', counter .. ':' .. tag))
-    answer[row + 4] = number(redis.pcall('llen', queue .. ':' .. tag))
-    answer[row + 5] = listeners(redis.pcall('pubsub', 'numsub', wakes)) + listeners(redis.pcall('pubsub', 'shardnumsub', wakes))
+    answer[row + 3] = owner and number(redis.pcall('exists', counter .. ':' .. tag)) or 0
+    answer[row + 4] = owner and number(redis.pcall('llen', queue .. ':' .. tag)) or 0
+    answer[row + 5] = 0
+    answer[row + 6], answer[row + 7], answer[row + 8] = is_known and owner or '', holds or '', is_known and left_ms or 0
   end
 end
+add_listeners(answer, 'numsub', channels)
+add_listeners(answer, 'shardnumsub', channels)
 return answer

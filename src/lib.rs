@@ -11,6 +11,7 @@ mod store;
 mod telemetry;
 
 pub use api::client::LockClient;
+pub use api::list_parts::ListParts;
 pub use api::owner::Owner;
 pub use base::config::{LockConfig, LockConfigBuilder, RedissonSettings, ShardedMessages};
 pub use base::credentials::Credentials;

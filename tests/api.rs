@@ -52,6 +52,7 @@ async fn futures_can_be_sent(locks: LockClient, mut lock: RLock, mut owner: Owne
     is_send(&LockClient::connect("redis://127.0.0.1/"));
     is_send(&locks.inspect("a"));
     is_send(&locks.list("*"));
+    is_send(&locks.list_parts("*").next());
     is_send(&locks.servers());
     is_send(&LeaderWatch::new(&locks, "a").changed());
     is_send(&Candidate::new(&locks, "a").run(|_| async {}));

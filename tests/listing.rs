@@ -1,6 +1,6 @@
 //! What `LockClient::list` finds, and what `LockClient::servers` tells.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::{SECOND, Scene, address, connect, eventually, patient, soon, waiter};
 use lockkeeper::{Error, ListedLock, LockClient, LockConfig, LockInfo, LockKind, LockList, RemainingLease};
@@ -256,6 +256,17 @@ async fn locks_among_many_other_keys_are_found() {
     let found = list(&locks, "*").await;
     assert_eq!(found.len(), 1_500);
     assert_eq!(list(&locks, "lock:7?").await.len(), 10);
+    let (mut parts, mut sizes, mut names) = (locks.list_parts("lock:*"), Vec::new(), BTreeSet::new());
+    let before = scene.server.calls("hscan");
+    while let Some(part) = soon(parts.next()).await.unwrap() {
+        sizes.push(part.locks.len());
+        names.extend(part.locks.into_iter().map(|lock| lock.name));
+    }
+    assert_eq!((sizes.iter().sum::<usize>(), names.len()), (1_500, 1_500));
+    assert!(sizes.len() > 10 && !sizes.contains(&0), "{sizes:?}");
+    assert_eq!(scene.server.calls("hscan"), before, "no lock is asked for by itself");
+    assert!(matches!(locks.list_parts("").next().await, Err(Error::InvalidName { .. })));
+    drop(parts);
     let empty = "for i = 1, 20000 do redis.call('del', 'other:' .. i, 'lock:' .. i) end";
     let _: Option<String> = scene.server.run(&["EVAL", empty, "0"]);
     drop(locks);

@@ -52,6 +52,7 @@ mod streams;
 mod sync_replicas;
 mod tls;
 mod tls_provider;
+mod versions;
 mod waiting;
 mod watchdog;
 mod wire;

@@ -1,38 +1,47 @@
-//! Locks that no other task wants.
+//! Locks for which no task has to wait.
 
 use std::rc::Rc;
 
 use lockkeeper::LockClient;
 
-use crate::bare::{Bare, BareRedisson};
-use crate::flavor::Flavor;
-use crate::pairs::{Naming, candidate, in_java, table};
-use crate::peer::{AsyncRedisLock, Distkit, NewHandles, Relock, Rlock, Rslock};
+use crate::bare::{Bare, BareRead};
+use crate::pairs::{Naming, beside_bare, candidate, in_java, table};
+use crate::peer::{AsyncRedisLock, Distkit, Read, Relock, Rlock, Rslock};
 use crate::redisson::Jvm;
 use crate::report::Report;
 use crate::rounds::Effort;
 
 const NAMING: Naming = |task| format!("free:{task}");
+const READING: Naming = |_| "read".to_owned();
 
 pub fn measure(url: &str, jvm: &Rc<Jvm>, effort: Effort, report: &mut Report) {
-    for flavor in Flavor::ALL {
-        let candidates = [
-            candidate::<Bare>("bare", url, flavor, NAMING),
-            candidate::<LockClient>("lockkeeper", url, flavor, NAMING),
-            candidate::<NewHandles>("lockkeeper, new handles", url, flavor, NAMING),
-            candidate::<BareRedisson>("Redisson's scripts, bare", url, flavor, NAMING),
-            in_java(jvm, "rlock", NAMING),
-            candidate::<Rslock>("rslock", url, flavor, NAMING),
-            candidate::<Rlock>("rlock", url, flavor, NAMING),
-            candidate::<Relock>("relock", url, flavor, NAMING),
-            candidate::<Distkit>("distkit", url, flavor, NAMING),
-            candidate::<AsyncRedisLock>("async-redis-lock", url, flavor, NAMING),
-        ];
-        report.section(
-            format!("Free locks, {}", flavor.name()),
-            "Each task locks and unlocks a lock of its own. Each candidate has a runtime of its own; Redisson has one\n\
-             thread per task.",
-        );
-        report.table(table(&candidates, flavor, effort));
-    }
+    let candidates = [
+        candidate::<Bare>("bare", url, NAMING),
+        candidate::<LockClient>("lockkeeper", url, NAMING),
+        in_java(jvm, "rlock", NAMING),
+        candidate::<Rslock>("rslock", url, NAMING),
+        candidate::<Rlock>("rlock", url, NAMING),
+        candidate::<Relock>("relock", url, NAMING),
+        candidate::<Distkit>("distkit", url, NAMING),
+        candidate::<AsyncRedisLock>("async-redis-lock", url, NAMING),
+    ];
+    report.section(
+        "Free locks",
+        "Each task locks and unlocks a lock of its own.",
+        &table(&candidates, &[1, 16, 128], effort, beside_bare),
+    );
+}
+
+/// Many tasks read under the same lock.
+pub fn measure_reading(url: &str, jvm: &Rc<Jvm>, effort: Effort, report: &mut Report) {
+    let candidates = [
+        candidate::<BareRead>("bare", url, READING),
+        candidate::<Read>("lockkeeper", url, READING),
+        in_java(jvm, "read", READING),
+    ];
+    report.section(
+        "One read lock",
+        "Each task reads with a handle of its own. When no task reads, the lock is free and its key is removed.",
+        &table(&candidates, &[1, 16, 128], effort, beside_bare),
+    );
 }

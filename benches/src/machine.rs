@@ -7,7 +7,6 @@ use std::thread::available_parallelism;
 use lockkeeper_testkit::Server;
 
 use crate::redisson::{self, Jvm};
-use crate::report::Run;
 use crate::rounds::Effort;
 
 /// The versions that cargo resolved.
@@ -16,37 +15,30 @@ const COMPARED: [&str; 7] =
     ["lockkeeper", "redis", "rslock", "rlock", "relock", "distkit", "async-redis-lock"];
 
 /// Describes a run of these parts; of all of them if none is named.
-pub fn describe(parts: &[&str], server: &Server, jvm: Option<&Jvm>, effort: Effort) -> Run {
+pub fn describe(parts: &[&str], server: &Server, jvm: Option<&Jvm>, effort: Effort) -> String {
+    let quick = effort.is_quick().then_some("--quick");
+    let command: Vec<&str> =
+        ["scripts/bench"].into_iter().chain(parts.iter().copied()).chain(quick).collect();
+    let cores = available_parallelism().map_or(0, usize::from);
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let mut facts = vec![
-        ("Command", command(parts, effort)),
-        ("Rounds", format!("{}, each with {:?} per candidate", effort.rounds, effort.slice)),
-        ("Date", output("date", &["-u", "+%F %H:%M UTC"])),
-        ("Processor", format!("{}, {} cores", fact("/proc/cpuinfo", "model name"), cores())),
-        ("Memory", fact("/proc/meminfo", "MemTotal")),
-        ("Kernel", output("uname", &["-sr"])),
-        ("Load at the start", fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned()),
-        ("Server", server.version()),
+        format!("`{}`", command.join(" ")),
+        format!("{} rounds of {:?} per candidate", effort.rounds, effort.slice),
+        output("date", &["-u", "+%F %H:%M UTC"]),
+        format!("{cores} cores, load {}", load.split(' ').next().unwrap_or_default()),
+        format!("Linux {}", output("uname", &["-r"])),
+        server.version(),
+        output("rustc", &["--version"]),
     ];
     if let Some(jvm) = jvm {
         let warm_up = redisson::warm_up(effort);
-        facts.push(("Redisson", format!("{}, warmed up for {warm_up:?}", jvm.version())));
+        facts.push(format!("Redisson {}, warmed up for {warm_up:?}", jvm.version()));
     }
     if cfg!(debug_assertions) {
-        facts.push(("NOT OPTIMISED", "this build only shows that the benchmark works".to_owned()));
+        facts.push("NOT OPTIMISED: this build only shows that the benchmark works".to_owned());
     }
-    facts.push(("Compiler", output("rustc", &["--version"])));
-    facts.push(("Crates", COMPARED.map(|name| format!("{name} {}", versions(name))).join(", ")));
-    Run(facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
-}
-
-fn command(parts: &[&str], effort: Effort) -> String {
-    let quick = effort.is_quick().then_some("--quick");
-    let words: Vec<&str> = ["scripts/bench"].into_iter().chain(parts.iter().copied()).chain(quick).collect();
-    format!("`{}`", words.join(" "))
-}
-
-fn cores() -> usize {
-    available_parallelism().map_or(0, usize::from)
+    facts.extend(COMPARED.map(|name| format!("{name} {}", versions(name))));
+    facts.join("; ")
 }
 
 fn output(program: &str, args: &[&str]) -> String {
@@ -55,13 +47,6 @@ fn output(program: &str, args: &[&str]) -> String {
         |_| "unknown".to_owned(),
         |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
     )
-}
-
-/// The value in a line of "name : value".
-fn fact(file: &str, name: &str) -> String {
-    let facts = fs::read_to_string(file).unwrap_or_default();
-    let line = facts.lines().find(|line| line.starts_with(name));
-    line.and_then(|line| line.split_once(':')).map_or("unknown", |(_, value)| value.trim()).to_owned()
 }
 
 /// More than one, if the candidates need different versions.

@@ -5,32 +5,24 @@
 //! round, and the report has the median, the least and the greatest. The server and the clients share one machine.
 
 mod bare;
-mod clock;
 mod cluster;
 mod commands;
 mod connection;
 mod contended;
-mod dropped;
-mod flavor;
-mod floor;
 mod free;
 mod handoff;
-mod held;
-mod info;
 mod machine;
 mod memory;
 mod pairs;
 mod peer;
+mod plot;
 mod profile;
-mod read;
 mod red;
 mod redisson;
 mod replicas;
 mod report;
 mod rounds;
-mod scale;
-mod server_time;
-mod share;
+mod runtime;
 mod sharing;
 mod sides;
 mod stats;
@@ -51,36 +43,30 @@ use crate::rounds::Effort;
 enum Part {
     Here(fn(&str, Effort, &mut Report)),
     BesideJava(fn(&str, &Rc<Jvm>, Effort, &mut Report)),
-    InValgrind(fn(&str, Effort, &mut Report)),
 }
-use Part::{BesideJava, Here, InValgrind};
+use Part::{BesideJava, Here};
 
-const PARTS: [(&str, Part); 16] = [
+/// The part that needs valgrind.
+const VALGRIND: &str = "profile";
+
+const PARTS: [(&str, Part); 11] = [
     ("free", BesideJava(free::measure)),
-    ("floor", Here(floor::measure)),
+    ("read", BesideJava(free::measure_reading)),
     ("handoff", BesideJava(handoff::measure)),
     ("contended", BesideJava(contended::measure)),
-    ("sharing", Here(sharing::measure)),
     ("waiters", BesideJava(waiters::measure)),
     ("red", Here(|_, effort, report| red::measure(effort, report))),
+    ("sharing", Here(sharing::measure)),
     ("replicas", Here(|_, effort, report| replicas::measure(effort, report))),
     ("cluster", Here(|_, effort, report| cluster::measure(effort, report))),
-    ("read", BesideJava(read::measure)),
-    ("server", Here(share::measure)),
-    ("scale", Here(|_, effort, report| scale::measure(effort, report))),
-    ("profile", InValgrind(profile::measure)),
-    ("held", BesideJava(held::measure)),
-    ("dropped", Here(dropped::measure)),
+    (VALGRIND, Here(profile::measure)),
     ("memory", BesideJava(|_, _, effort, report| memory::measure(effort, report))),
 ];
 
 /// Prints what the named parts need besides a server.
 const NEEDS: &str = "needs";
 
-/// Writes the page and its plots again, from the values in a folder.
-const RENDER: &str = "render";
-
-/// The folder for the page, its plots and the values follows. Without it, the results are only printed.
+/// The folder for the page and the plots follows: that of the repository, or another. Without it, the results are only printed.
 const SAVE: &str = "--save";
 
 const QUICK: &str = "--quick";
@@ -89,10 +75,8 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
-        [RENDER, folder] => report::render(Path::new(folder)),
         // Further processes of this program.
-        [handoff::SIDE, url, peer, flavor, sections] => handoff::side(url, peer, flavor, sections),
-        [read::SIDE, url, flavor, turns] => read::side(url, flavor, turns),
+        [handoff::SIDE, url, peer, sections] => handoff::side(url, peer, sections),
         [profile::SIDE, url, candidate, tasks, pairs] => profile::side(url, candidate, tasks, pairs),
         [memory::SIDE, url, what] => memory::side(url, what),
         [sharing::SIDE, ref work @ ..] => sharing::side(work.try_into().expect("eight arguments")),
@@ -139,17 +123,12 @@ impl<'a> Wanted<'a> {
 }
 
 fn needs(parts: &[(&str, Part)]) {
-    let mut needs: Vec<&str> = parts
-        .iter()
-        .filter_map(|(_, part)| match part {
-            Here(_) => None,
-            BesideJava(_) => Some("java"),
-            InValgrind(_) => Some("valgrind"),
-        })
-        .collect();
-    needs.sort_unstable();
-    needs.dedup();
-    needs.iter().for_each(|program| println!("{program}"));
+    if parts.iter().any(|(_, part)| matches!(part, BesideJava(_))) {
+        println!("java");
+    }
+    if parts.iter().any(|(name, _)| *name == VALGRIND) {
+        println!("valgrind");
+    }
 }
 
 fn measure(Wanted { names, parts, effort, folder }: &Wanted<'_>) {
@@ -161,7 +140,7 @@ fn measure(Wanted { names, parts, effort, folder }: &Wanted<'_>) {
     for (name, part) in parts {
         report.part(name);
         match part {
-            Here(measure) | InValgrind(measure) => measure(url, effort, &mut report),
+            Here(measure) => measure(url, effort, &mut report),
             BesideJava(measure) => {
                 measure(url, jvm.as_ref().expect("a JVM was started"), effort, &mut report);
             }

@@ -5,12 +5,11 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use crate::clock;
-use crate::flavor::Flavor;
 use crate::peer::{Lock, Peer};
 use crate::redisson::{self, Jvm, Work};
-use crate::report::{Cell, Table, number};
+use crate::report::{Table, number};
 use crate::rounds::{Effort, interleave};
+use crate::runtime::one_thread;
 use crate::stats::{Latencies, Ratio, median};
 
 /// One candidate in one round.
@@ -20,23 +19,14 @@ pub struct Sample {
     /// Microseconds of a pair.
     pub p50: f64,
     pub p99: f64,
-    pub pairs: f64,
-    /// Microseconds of CPU time that the client's process uses per pair.
-    pub client: f64,
 }
 
 impl Sample {
-    /// Takes the time of each pair, the time until the end of the last, and nanoseconds of CPU time.
-    fn new(times: impl IntoIterator<Item = Duration>, elapsed: Duration, cpu_time: u64) -> Self {
+    /// Takes the time of each pair, and the time until the end of the last.
+    fn new(times: impl IntoIterator<Item = Duration>, elapsed: Duration) -> Self {
         let times = Latencies::from_iter(times);
-        let pairs = times.count() as f64;
-        Self {
-            pairs,
-            rate: pairs / elapsed.as_secs_f64(),
-            client: cpu_time as f64 / 1e3 / pairs,
-            p50: times.micros(0.5),
-            p99: times.micros(0.99),
-        }
+        let rate = times.count() as f64 / elapsed.as_secs_f64();
+        Self { rate, p50: times.micros(0.5), p99: times.micros(0.99) }
     }
 }
 
@@ -46,53 +36,43 @@ pub type Candidate = (&'static str, Box<dyn Fn(usize, Duration) -> Sample>);
 /// Returns the name of the lock of each task, by the task's number.
 pub type Naming = fn(usize) -> String;
 
-pub fn table(candidates: &[Candidate], flavor: Flavor, effort: Effort) -> Table {
-    let mut table = Table::new([
-        "candidate",
-        "tasks",
-        "pairs/s",
-        "ratio to bare",
-        "target",
-        "p50 µs",
-        "p99 µs",
-        "client CPU µs",
-    ])
-    .plot_ratios("ratio to bare", 2);
-    for tasks in [1, 16, 128] {
+/// Compares the rates. `target`: the least ratio to the first candidate, by the name of a candidate and the number of tasks.
+pub fn table(
+    candidates: &[Candidate],
+    tasks: &[usize],
+    effort: Effort,
+    target: impl Fn(&str, usize) -> Option<f64>,
+) -> Table {
+    let mut table =
+        Table::new(["candidate", "tasks", "pairs/s", "ratio to the first", "target", "p50 µs", "p99 µs"]);
+    for &tasks in tasks {
         let samples =
             interleave(effort.rounds, candidates.len(), |which| candidates[which].1(tasks, effort.slice));
         for ((name, _), rounds) in candidates.iter().zip(&samples) {
             let of = |value: fn(&Sample) -> f64| median(rounds.iter().map(value));
             let ratio = Ratio::new(rounds, &samples[0], |sample| sample.rate);
-            let is_judged = *name == "lockkeeper" && flavor == Flavor::CurrentThread;
             table.row([
-                (*name).into(),
-                tasks.into(),
+                (*name).to_owned(),
+                tasks.to_string(),
                 number(of(|sample| sample.rate), 0),
-                ratio.into(),
-                if is_judged { ratio.at_least(target(tasks)).into() } else { Cell::default() },
+                ratio.to_string(),
+                target(name, tasks).map(|target| ratio.at_least(target)).unwrap_or_default(),
                 number(of(|sample| sample.p50), 0),
                 number(of(|sample| sample.p99), 0),
-                number(of(|sample| sample.client), 1),
             ]);
         }
     }
     table
 }
 
-fn target(tasks: usize) -> f64 {
-    // With one task, a pair takes at most 1.15 times as long as with the bare scripts.
-    if tasks == 1 { 1.0 / 1.15 } else { 0.9 }
+/// The target of lockkeeper beside the bare scripts. With one task, a pair takes at most 1.15 times as long.
+pub fn beside_bare(name: &str, tasks: usize) -> Option<f64> {
+    (name == "lockkeeper").then_some(if tasks == 1 { 1.0 / 1.15 } else { 0.9 })
 }
 
 /// Each candidate has a runtime of its own.
-pub fn candidate<P: Peer + 'static>(
-    name: &'static str,
-    url: &str,
-    flavor: Flavor,
-    naming: Naming,
-) -> Candidate {
-    let runtime = flavor.runtime();
+pub fn candidate<P: Peer + 'static>(name: &'static str, url: &str, naming: Naming) -> Candidate {
+    let runtime = one_thread();
     let peer = runtime.block_on(P::connect(url));
     (name, Box::new(move |tasks, time| runtime.block_on(run(&peer, naming, tasks, time))))
 }
@@ -105,20 +85,19 @@ pub fn in_java(jvm: &Rc<Jvm>, kind: &'static str, naming: Naming) -> Candidate {
         let done = Work { kind, names, section: Duration::ZERO, pause: Duration::ZERO, time }.run(&jvm);
         let last = done.sections.iter().map(|section| section.ended).max().unwrap_or(done.began);
         let times = done.sections.iter().map(|section| Duration::from_nanos(section.ended - section.asked));
-        Sample::new(times, Duration::from_nanos(last - done.began), done.cpu_time)
+        Sample::new(times, Duration::from_nanos(last - done.began))
     };
     (redisson::NAME, Box::new(run))
 }
 
 async fn run(peer: &impl Peer, naming: Naming, tasks: usize, time: Duration) -> Sample {
     let mut running = JoinSet::new();
-    let cpu_time = clock::cpu_time();
     let start = Instant::now();
     for task in 0..tasks {
         running.spawn(work(peer.lock(&naming(task)), start + time));
     }
     let times = running.join_all().await.concat();
-    Sample::new(times, start.elapsed(), clock::cpu_time() - cpu_time)
+    Sample::new(times, start.elapsed())
 }
 
 /// Returns the time of each pair.

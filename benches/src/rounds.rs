@@ -28,11 +28,6 @@ impl Effort {
     pub fn longer(self, times: u32) -> Self {
         Self { slice: self.slice * times, ..self }
     }
-
-    /// The lease of renewed locks: 30 s, which is the default, or 5 s in a quick run.
-    pub fn lease(self) -> Duration {
-        self.slice * 100
-    }
 }
 
 /// Runs each candidate once per round. The order rotates from round to round. Returns the results of each candidate,

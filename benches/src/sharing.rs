@@ -7,18 +7,15 @@ use lockkeeper_testkit::{Faults, Proxy};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::clock;
 use crate::commands;
-use crate::flavor::Flavor;
-use crate::report::{Cell, Report, Table, number, percent};
+use crate::report::{Report, Table, number, percent};
 use crate::rounds::{Effort, interleave};
+use crate::runtime::{many_threads, now};
 use crate::sides;
-use crate::stats::{Latencies, Ratio, median};
+use crate::stats::{Latencies, Ratio, least_share, median};
 
 /// The argument of a further process.
 pub const SIDE: &str = "sharing-side";
-
-const FLAVOR: Flavor = Flavor::MultiThread;
 
 /// Enough for a process to start and to connect.
 const BEGIN: Duration = Duration::from_millis(150);
@@ -46,37 +43,24 @@ const fn crowd(kind: &'static str, tasks: usize) -> Crowd {
     Crowd { kind, tasks, section_ms: 0, pause_ms: 0 }
 }
 
-const WORKS: [Work; 12] = [
+const WORKS: [Work; 6] = [
     work("RLock, 8 tasks", &[crowd("rlock", 8)], 0, Some(15.0)),
-    work("RLock, 64 tasks", &[crowd("rlock", 64)], 0, Some(15.0)),
     work("write lock, 8 tasks", &[crowd("write", 8)], 0, Some(15.0)),
-    work("readers, 16 tasks", &[crowd("read", 16)], 0, Some(20.0)),
     work("readers, 128 tasks", &[crowd("read", 128)], 0, Some(20.0)),
     work("RLock, two processes of 8", &[crowd("rlock", 8); 2], 0, Some(15.0)),
-    work("the same, 0.25 ms each way", &[crowd("rlock", 8); 2], 250, None),
-    work("the same, 0.5 ms each way", &[crowd("rlock", 8); 2], 500, None),
-    work("the same, sections of 1 ms", &[Crowd { section_ms: 1, ..crowd("rlock", 8) }; 2], 500, None),
-    work("8 tasks; another process every 20 ms", &[crowd("rlock", 8), now_and_then("rlock", 20)], 0, None),
     work(
-        "16 readers; a writer elsewhere every 50 ms",
-        &[crowd("read", 16), now_and_then("write", 50)],
-        0,
+        "the same, 0.5 ms each way, sections of 1 ms",
+        &[Crowd { section_ms: 1, ..crowd("rlock", 8) }; 2],
+        500,
         None,
     ),
-    work(
-        "128 readers; a writer elsewhere every 50 ms",
-        &[crowd("read", 128), now_and_then("write", 50)],
-        0,
-        None,
-    ),
+    work("8 tasks; another process every 20 ms", &[crowd("rlock", 8), EVERY_20_MS], 0, None),
 ];
+
+const EVERY_20_MS: Crowd = Crowd { pause_ms: 20, ..crowd("rlock", 1) };
 
 const fn work(name: &'static str, crowds: &'static [Crowd], delay_us: u64, target: Option<f64>) -> Work {
     Work { name, crowds, delay: Duration::from_micros(delay_us), target }
-}
-
-const fn now_and_then(kind: &'static str, pause_ms: u64) -> Crowd {
-    Crowd { kind, tasks: 1, section_ms: 0, pause_ms }
 }
 
 struct Sample {
@@ -87,13 +71,6 @@ struct Sample {
 }
 
 pub fn measure(url: &str, effort: Effort, report: &mut Report) {
-    report.section(
-        format!("Sharing inside a client, {}", FLAVOR.name()),
-        "All tasks want the same lock. *Off*: `sharing` is zero, so each lock and unlock asks the\n\
-         server. *least share*: the sections of the process with fewer, as a share of what each would have if both had\n\
-         the same number. The waits are those of the last process that is named. *commands*: per section, from\n\
-         another run with `MONITOR`.",
-    );
     let mut table = Table::new([
         "work",
         "sharing",
@@ -113,44 +90,43 @@ pub fn measure(url: &str, effort: Effort, report: &mut Report) {
             let ratio = Ratio::new(rounds, &samples[0], rate);
             let waits = [0, 1, 2].map(|at| number(median(rounds.iter().map(|sample| sample.waits[at])), 0));
             let [p50, p99, longest] = waits;
-            let is_judged = sharing == "on";
+            let target = work.target.filter(|_| sharing == "on");
             table.row([
-                work.name.into(),
-                sharing.into(),
+                work.name.to_owned(),
+                sharing.to_owned(),
                 number(median(rounds.iter().map(rate)), 0),
-                ratio.into(),
-                work.target
-                    .filter(|_| is_judged)
-                    .map_or(Cell::default(), |target| ratio.at_least(target).into()),
-                percent(median(rounds.iter().map(least_share)), 0),
+                ratio.to_string(),
+                target.map(|target| ratio.at_least(target)).unwrap_or_default(),
+                percent(median(rounds.iter().map(|sample| least_share(&sample.rates))), 0),
                 p50,
                 p99,
                 longest,
-                number(per_section(url, work, is_judged, effort.slice), 3),
+                number(per_section(url, work, sharing == "on", effort.slice), 3),
             ]);
         }
     }
-    report.table(table);
+    report.section(
+        "Sharing inside a client",
+        "All tasks want the same lock. *Off*: `sharing` is zero, so each lock and unlock asks the\n\
+         server. *least share*: the sections of the process with fewer, as a share of what each would have if both had\n\
+         the same number. The waits are those of the last process that is named. *commands*: per section, from\n\
+         another run with `MONITOR`.",
+        &table,
+    );
 }
 
 fn rate(sample: &Sample) -> f64 {
     sample.rates.iter().sum()
 }
 
-/// NaN, which is shown as nothing, with one process.
-fn least_share(sample: &Sample) -> f64 {
-    let least = sample.rates.iter().copied().fold(f64::INFINITY, f64::min);
-    if sample.rates.len() > 1 { least * sample.rates.len() as f64 / rate(sample) } else { f64::NAN }
-}
-
 fn per_section(url: &str, work: &Work, shares: bool, time: Duration) -> f64 {
-    let (sample, all) = commands::count(url, || run(url, work, shares, time));
-    all.sent / (rate(&sample) * time.as_secs_f64())
+    let (sample, sent) = commands::count(url, || run(url, work, shares, time));
+    sent / (rate(&sample) * time.as_secs_f64())
 }
 
 /// Runs a process for each crowd. All begin at the same time.
 fn run(url: &str, work: &Work, shares: bool, time: Duration) -> Sample {
-    let runtime = FLAVOR.runtime();
+    let runtime = many_threads();
     let proxy = (!work.delay.is_zero()).then(|| {
         let port = url.trim_end_matches('/').rsplit(':').next().and_then(|port| port.parse().ok());
         let proxy = runtime.block_on(Proxy::to(port.expect("the URL has a port")));
@@ -158,7 +134,7 @@ fn run(url: &str, work: &Work, shares: bool, time: Duration) -> Sample {
         proxy
     });
     let url = proxy.as_ref().map_or_else(|| url.to_owned(), Proxy::url);
-    let begin = (clock::now() + BEGIN.as_nanos() as u64).to_string();
+    let begin = (now() + BEGIN.as_nanos() as u64).to_string();
     let processes: Vec<_> = work
         .crowds
         .iter()
@@ -170,13 +146,7 @@ fn run(url: &str, work: &Work, shares: bool, time: Duration) -> Sample {
             sides::start(&[SIDE, &url, sharing, kind, &tasks, &section, &pause, &begin, &millis])
         })
         .collect();
-    let results: Vec<Vec<f64>> = processes
-        .into_iter()
-        .map(|process| {
-            let output = sides::output(process);
-            output.split_whitespace().map(|number| number.parse().expect("a number")).collect()
-        })
-        .collect();
+    let results: Vec<Vec<f64>> = processes.into_iter().map(sides::numbers).collect();
     let last = results.last().expect("a process");
     Sample {
         rates: results.iter().map(|result| result[0] / time.as_secs_f64()).collect(),
@@ -188,13 +158,13 @@ fn run(url: &str, work: &Work, shares: bool, time: Duration) -> Sample {
 pub fn side([url, sharing, kind, tasks, section_ms, pause_ms, begin, millis]: [&str; 8]) {
     let number = |text: &str| text.parse::<u64>().expect("a number");
     let pauses = [section_ms, pause_ms].map(|ms| Duration::from_millis(number(ms)));
-    let (sections, waits) = FLAVOR.runtime().block_on(async {
+    let (sections, waits) = many_threads().block_on(async {
         let mut config = LockConfig::builder();
         if sharing == "off" {
             config = config.sharing(Duration::ZERO);
         }
         let locks = LockClient::connect_with(url, config.build().expect("valid")).await.expect("a client");
-        let begin = Duration::from_nanos(number(begin).saturating_sub(clock::now()));
+        let begin = Duration::from_nanos(number(begin).saturating_sub(now()));
         let until = Instant::now() + begin + Duration::from_millis(number(millis));
         sleep(begin).await;
         let mut running = JoinSet::new();

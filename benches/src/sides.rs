@@ -13,3 +13,8 @@ pub fn output(process: Child) -> String {
     assert!(output.status.success(), "a process of the benchmark failed: {}", output.status);
     String::from_utf8(output.stdout).expect("text")
 }
+
+/// Waits until a process has ended, and returns the numbers that it printed.
+pub fn numbers(process: Child) -> Vec<f64> {
+    output(process).split_whitespace().map(|number| number.parse().expect("a number")).collect()
+}

@@ -4,7 +4,6 @@ use std::fmt;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
 
 /// A distribution of latencies, exact to three digits.
 pub struct Latencies(Histogram<u64>);
@@ -46,8 +45,14 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+/// The sections of the task or process with the fewest, as a share of what each would have if all had the same number.
+pub fn least_share(rates: &[f64]) -> f64 {
+    let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
+    least * rates.len() as f64 / rates.iter().sum::<f64>()
+}
+
 /// The ratio of two candidates, taken in each round. Over all rounds: the median, the least and the greatest.
-#[derive(Clone, Copy, Serialize, Deserialize)]
+#[derive(Clone, Copy)]
 pub struct Ratio {
     pub median: f64,
     pub least: f64,

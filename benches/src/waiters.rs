@@ -8,17 +8,15 @@ use lockkeeper::LockClient;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::bare::{Bare, BareFair, BareRedisson};
-use crate::flavor::Flavor;
+use crate::bare::{Bare, BareFair};
 use crate::peer::{AsyncRedisLock, Distkit, Fair, Lock, Peer, Rlock, Rslock};
 use crate::redisson::{self, Jvm};
 use crate::report::{Report, Table, number};
 use crate::rounds::{Effort, interleave};
+use crate::runtime::one_thread;
 use crate::stats::{Latencies, Ratio, median};
 
 const WAITERS: usize = 1_000;
-
-const FLAVOR: Flavor = Flavor::CurrentThread;
 
 /// The time until all tasks wait.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -29,10 +27,8 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// Cancelled tasks may leave something on the server, so each round has another lock.
 static ROUNDS: AtomicUsize = AtomicUsize::new(0);
 
-/// The time from the release to each section.
-type Sample = Latencies;
-
-type Candidate = (&'static str, Box<dyn Fn() -> Sample>);
+/// Returns the time from the release to each section.
+type Candidate = (&'static str, Box<dyn Fn() -> Latencies>);
 
 pub fn measure(url: &str, jvm: &Rc<Jvm>, effort: Effort, report: &mut Report) {
     let candidates = [
@@ -40,50 +36,45 @@ pub fn measure(url: &str, jvm: &Rc<Jvm>, effort: Effort, report: &mut Report) {
         candidate::<LockClient>("lockkeeper", url),
         candidate::<BareFair>("bare fair", url),
         candidate::<Fair>("lockkeeper fair", url),
-        candidate::<BareRedisson>("Redisson's scripts, bare", url),
         in_java(jvm),
         candidate::<Rslock>("rslock", url),
         candidate::<Rlock>("rlock", url),
         candidate::<Distkit>("distkit", url),
         candidate::<AsyncRedisLock>("async-redis-lock", url),
     ];
-    report.section(
-        format!("{WAITERS} waiters for one lock, {}", FLAVOR.name()),
-        format!(
-            "The time from the first release until each waiter has acquired and released the lock once, for at most\n\
-             {} s. *Sections/s* counts until the last acquire.\n\
-             \n\
-             All waiters begin at the same moment. This is the worst case for crates that poll at fixed intervals: all\n\
-             their waiters poll together. Redisson's fair lock is not here: each of its waiters subscribes to a channel\n\
-             of its own, and a client allows 250 subscriptions by default.",
-            LIMIT.as_secs()
-        ),
-    );
     let samples = interleave(effort.rounds, candidates.len(), |which| candidates[which].1());
     let mut table =
-        Table::new(["candidate", "acquired", "p50 ms", "p99 ms", "last ms", "sections/s", "ratio to bare"])
-            .plot_ratios("ratio to bare", 1);
+        Table::new(["candidate", "acquired", "p50 ms", "p99 ms", "last ms", "sections/s", "ratio to bare"]);
     for ((name, _), rounds) in candidates.iter().zip(&samples) {
         let ms = |share| number(median(rounds.iter().map(|times| times.micros(share) / 1e3)), 1);
         table.row([
-            (*name).into(),
+            (*name).to_owned(),
             number(median(rounds.iter().map(|times| times.count() as f64)), 0),
             ms(0.5),
             ms(0.99),
             ms(1.0),
             number(median(rounds.iter().map(rate)), 0),
-            Ratio::new(rounds, &samples[0], rate).into(),
+            Ratio::new(rounds, &samples[0], rate).to_string(),
         ]);
     }
-    report.table(table);
+    report.section(
+        format!("{WAITERS} waiters for one lock"),
+        format!(
+            "The time from the first release until each waiter has acquired and released the lock once, for at most\n\
+             {} s. *Sections/s* counts until the last acquire. All waiters begin at the same moment, which is the worst case\n\
+             for crates that poll at fixed intervals.",
+            LIMIT.as_secs()
+        ),
+        &table,
+    );
 }
 
-fn rate(times: &Sample) -> f64 {
+fn rate(times: &Latencies) -> f64 {
     times.count() as f64 / times.micros(1.0) * 1e6
 }
 
 fn candidate<P: Peer + 'static>(name: &'static str, url: &str) -> Candidate {
-    let runtime = FLAVOR.runtime();
+    let runtime = one_thread();
     let peer = runtime.block_on(P::connect(url));
     (name, Box::new(move || runtime.block_on(run(&peer))))
 }
@@ -103,7 +94,7 @@ fn new_name() -> String {
     format!("wanted:{}", ROUNDS.fetch_add(1, Ordering::Relaxed))
 }
 
-async fn run(peer: &impl Peer) -> Sample {
+async fn run(peer: &impl Peer) -> Latencies {
     let name = new_name();
     let mut holder = peer.lock(&name);
     let guard = holder.lock().await;

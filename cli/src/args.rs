@@ -11,7 +11,7 @@ use clap_complete::Shell;
 use lockkeeper::PermitId;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use look::{Doctor, Examined, Ls, Watch, Why};
+pub(crate) use look::{Doctor, Examined, Ls, Top, Watch, Why};
 
 /// Runs commands under distributed locks on Redis and Valkey, and shows and releases locks.
 #[derive(Debug, Parser)]
@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Lists the locks that somebody holds
     Ls(Ls),
+    /// Shows the locks that somebody holds, as they change
+    Top(Top),
     /// Shows who holds a lock
     Show(Show),
     /// Shows for what the holder of a lock waits, and finds deadlocks
@@ -47,6 +49,7 @@ pub(crate) enum Command {
     /// Prints a line for each change of locks, until Ctrl-C
     Watch(Watch),
     /// Releases a lock or permits, whoever holds them
+    #[command(visible_alias = "unlock")]
     Release(Release),
     /// Examines the server, and the rights of this user
     Doctor(Doctor),
@@ -90,7 +93,7 @@ const ALL_EXIT_CODES: &str = "Exit codes:
 
 /// How to run a command under a lock.
 #[derive(Args, Clone, Debug, Serialize, Deserialize)]
-#[command(after_help = EXIT_CODES, after_long_help = ALL_EXIT_CODES)]
+#[command(override_usage = "lockkeeper run [OPTIONS] <NAME> -- <COMMAND>...", after_help = EXIT_CODES, after_long_help = ALL_EXIT_CODES)]
 pub(crate) struct Run {
     /// The type of the lock
     #[arg(long, value_enum, default_value_t = Kind::Rlock)]
@@ -108,30 +111,30 @@ pub(crate) struct Run {
     ///
     /// Waits no longer than this for a lock that others hold, such as 30s. Without this, waits until they release it. If the
     /// server does not answer, both end after `retry_timeout` (10 s), and after up to 10 s more to undo the attempt
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
     /// Holds the lock for this time, without renewals
     ///
     /// A fixed lease: the lock is not renewed, and the command is stopped before the lease ends. SIGTERM comes earlier by the
     /// grace and by up to 350 ms: with 10s after 7.2 s. Without this, the lock is renewed while the command runs
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) lease: Option<Duration>,
     /// Stops the command before this time is over
     ///
     /// Stops the command before this time is over. SIGTERM comes earlier by the grace and by up to 350 ms: with 12s after 8.6 s
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) max_hold: Option<Duration>,
     /// Keeps the lock at least for this time
     ///
     /// Keeps the lock for this time, even if the command ends sooner. A process in the background does that: `lockkeeper` itself
     /// ends with the command
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) at_least: Option<Duration>,
     /// The time between SIGTERM and SIGKILL
     ///
     /// The time that the command has to end after SIGTERM, before it is killed. At most half of the lease [default: a quarter of
     /// the lease, and 5s at most]
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
     /// The name of the lock, which is its key in Redis
     ///
@@ -182,4 +185,30 @@ pub(crate) struct Release {
     /// Prints JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Reads a time such as `30s`. A number alone means seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    match text.parse().ok().filter(|_| is_number) {
+        Some(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string()),
+        None => humantime::parse_duration(text).map_err(|error| error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_alone_means_seconds() {
+        let ms = |text: &str| duration(text).map(|time| time.as_millis()).ok();
+        assert_eq!(
+            [ms("5"), ms("0.5"), ms("5s"), ms("500ms"), ms("1m 5s")],
+            [5_000, 500, 5_000, 500, 65_000].map(Some)
+        );
+        for text in ["", ".", "-5", "5x", "inf", "1e3", "soon", "99999999999999999999999"] {
+            assert_eq!(ms(text), None, "{text}");
+        }
+    }
 }

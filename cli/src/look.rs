@@ -78,7 +78,7 @@ fn is_to_release(info: &LockInfo, permit: Option<PermitId>) -> bool {
 }
 
 /// Releases the lock, or of a semaphore the permits that were shown: all, or this one. Returns whether it was held.
-async fn force(
+pub(crate) async fn force(
     locks: &LockClient,
     name: &str,
     info: &LockInfo,
@@ -116,7 +116,8 @@ fn as_json<'a>(name: &'a str, info: Option<&'a LockInfo>) -> Lock<'a> {
     }
 }
 
-fn describe(name: &str, info: Option<&LockInfo>) -> String {
+/// What `show` prints.
+pub(crate) fn describe(name: &str, info: Option<&LockInfo>) -> String {
     let name = visible(name);
     let Some(info) = info else { return format!("{name}: free\n") };
     if let Some(permits) = Permits::of(info) {

@@ -1,35 +1,98 @@
 //! `lockkeeper ls`.
 
 use std::borrow::Cow;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-use crate::args::{Connection, Ls};
+use clap::ValueEnum;
+
+use crate::args::{Connection, Examined, Ls};
 use crate::connect::Settings;
-use crate::exit::{Failure, print, print_json, to_list};
+use crate::exit::{Failure, print, to_list};
 use crate::row::{Row, visible};
 use crate::table::{Output, lay_out};
 
 const HEADER: [&str; 7] = ["NAME", "KIND", "HOLDERS", "CLIENTS", "HOLDS", "ENDS IN", "WAITERS"];
 
-pub(crate) async fn ls(connection: &Connection, Ls { pattern, json }: &Ls) -> Result<ExitCode, Failure> {
+pub(crate) async fn ls(connection: &Connection, options: &Ls) -> Result<ExitCode, Failure> {
     let locks = Settings::read(connection)?.connect().await?;
-    // Sorted by name.
-    let all = locks.list(pattern).await.map_err(to_list)?;
-    let rows: Vec<Row> = all.locks.into_iter().map(Row::from).collect();
-    if *json {
-        print_json(&rows)?;
-    } else {
-        let output = Output::of_this_process();
-        let cells = rows.iter().map(|row| cells(row, output)).collect();
-        print(lay_out(HEADER, cells, output).as_bytes())?;
+    let mut list = Listing::begin(options);
+    let mut parts = locks.list_parts(&options.pattern);
+    let mut skipped = Vec::new();
+    while let Some(part) = parts.next().await.map_err(to_list)? {
+        let rows = part.locks.into_iter().map(Row::from);
+        list.add(rows.filter(|row| is_of(row, &options.kind)))?;
+        skipped.extend(part.skipped);
     }
-    if all.skipped.is_empty() {
+    list.end()?;
+    if skipped.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
     Err(Failure::unavailable(format!(
         "left out, because their slots are being moved to other servers: {}",
-        all.skipped.join(", ")
+        skipped.join(", ")
     )))
+}
+
+/// Prints rows as they come, so that very many need no memory. A sorted list, and a table for people, is printed at the end.
+struct Listing<'a> {
+    options: &'a Ls,
+    output: Output,
+    /// What is printed at the end.
+    rows: Vec<Row>,
+    count: usize,
+}
+
+impl<'a> Listing<'a> {
+    fn begin(options: &'a Ls) -> Self {
+        Self { options, output: Output::of_this_process(), rows: Vec::new(), count: 0 }
+    }
+
+    fn add(&mut self, rows: impl Iterator<Item = Row>) -> Result<(), Failure> {
+        let is_table = matches!(self.output, Output::Terminal(_)) && !self.options.json;
+        if self.options.sort || is_table {
+            self.rows.extend(rows);
+            return Ok(());
+        }
+        self.print(rows.collect())
+    }
+
+    fn end(mut self) -> Result<(), Failure> {
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        let is_empty = self.count == 0 && rows.is_empty();
+        if !rows.is_empty() || is_empty {
+            self.print(rows)?;
+        }
+        if self.options.json {
+            return print(b"]\n");
+        }
+        // On standard error: programs read only rows. That nobody listens is no error.
+        let _ = writeln!(io::stderr(), "{} lock{}", self.count, if self.count == 1 { "" } else { "s" });
+        Ok(())
+    }
+
+    /// Prints what comes next of the array or the table.
+    fn print(&mut self, rows: Vec<Row>) -> Result<(), Failure> {
+        let is_first = self.count == 0;
+        self.count += rows.len();
+        if !self.options.json {
+            let cells = rows.iter().map(|row| cells(row, self.output)).collect();
+            return print(lay_out(is_first.then_some(HEADER), cells, self.output).as_bytes());
+        }
+        let mut text = String::from(if is_first { "[" } else { "" });
+        for (index, row) in rows.iter().enumerate() {
+            text += if is_first && index == 0 { "" } else { "," };
+            text += &serde_json::to_string(row).map_err(Failure::unavailable)?;
+        }
+        print(text.as_bytes())
+    }
+}
+
+/// Whether the lock is of one of these types. None are all.
+fn is_of(row: &Row, kinds: &[Examined]) -> bool {
+    let is = |kind: &Examined| kind.to_possible_value().is_some_and(|kind| kind.get_name() == row.kind);
+    kinds.is_empty() || kinds.iter().any(is)
 }
 
 fn cells(row: &Row, output: Output) -> [String; 7] {

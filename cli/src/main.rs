@@ -13,6 +13,7 @@ mod ls;
 mod row;
 mod run;
 mod table;
+mod top;
 mod why;
 
 use std::process::ExitCode;
@@ -95,6 +96,7 @@ fn start(Arguments { connection, command }: Arguments) -> Result<ExitCode, Failu
             Command::Keep => Ok(run::keep().await),
             Command::Ls(options) => ls::ls(&connection, &options).await,
             Command::Show(options) => look::show(&connection, &options).await,
+            Command::Top(options) => top::top(&connection, &options).await,
             Command::Watch(options) => follow::watch(&connection, &options).await,
             Command::Release(options) => look::release(&connection, &options).await,
             Command::Why(options) => why::why(&connection, &options).await,

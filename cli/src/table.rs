@@ -27,10 +27,15 @@ impl Output {
     }
 }
 
-/// Lays out rows under a header. For a terminal, columns are aligned and texts are shortened to fit. Otherwise nothing is shortened,
+/// Lays out rows under a header. `None`: it was printed before. For a terminal, columns are aligned and texts are shortened to fit. Otherwise nothing is shortened,
 /// and tabs separate the columns.
-pub(crate) fn lay_out<const N: usize>(header: [&str; N], rows: Vec<[String; N]>, output: Output) -> String {
-    let rows: Vec<[String; N]> = std::iter::once(header.map(str::to_owned)).chain(rows).collect();
+pub(crate) fn lay_out<const N: usize>(
+    header: Option<[&str; N]>,
+    rows: Vec<[String; N]>,
+    output: Output,
+) -> String {
+    let rows: Vec<[String; N]> =
+        header.into_iter().map(|header| header.map(str::to_owned)).chain(rows).collect();
     let Output::Terminal(width) = output else {
         return rows.iter().map(|row| row.join("\t") + "\n").collect();
     };
@@ -63,7 +68,7 @@ fn line<const N: usize>(row: &[String; N], widths: &[usize; N]) -> String {
 }
 
 /// Leaves out the middle: the ends of names and owners tell them apart.
-fn shorten(text: &str, most: usize) -> String {
+pub(crate) fn shorten(text: &str, most: usize) -> String {
     let count = len(text);
     if count <= most {
         return text.to_owned();
@@ -88,7 +93,7 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_at_a_terminal() {
-        let table = lay_out(["NAME", "N"], rows(), Output::Terminal(None));
+        let table = lay_out(Some(["NAME", "N"]), rows(), Output::Terminal(None));
         assert_eq!(
             table,
             "NAME                      N\n\
@@ -99,7 +104,7 @@ mod tests {
 
     #[test]
     fn long_texts_are_shortened_in_the_middle_to_fit_a_terminal() {
-        let table = lay_out(["NAME", "N"], rows(), Output::Terminal(Some(16)));
+        let table = lay_out(Some(["NAME", "N"]), rows(), Output::Terminal(Some(16)));
         assert_eq!(
             table,
             "NAME          N\n\
@@ -108,13 +113,13 @@ mod tests {
         );
         assert!(table.lines().all(|line| len(line) <= 16), "{table}");
         // There is no room at all.
-        let narrow = lay_out(["NAME", "N"], rows(), Output::Terminal(Some(3)));
+        let narrow = lay_out(Some(["NAME", "N"]), rows(), Output::Terminal(Some(3)));
         assert!(narrow.contains("a-na…rs!"), "{narrow}");
     }
 
     #[test]
     fn programs_get_tabs_and_whole_texts() {
-        let table = lay_out(["NAME", "N"], rows(), Output::Other);
+        let table = lay_out(Some(["NAME", "N"]), rows(), Output::Other);
         assert_eq!(table, "NAME\tN\na\t1\na-name-of-24-characters!\t12\n");
     }
 }

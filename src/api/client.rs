@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::api::list_parts::ListParts;
 use crate::api::owner::Owner;
 use crate::base::config::LockConfig;
 use crate::base::error::Result;
-use crate::engine::{self, Chain, Clients, Engine, all_chains, chains, info, inspect, list_all};
-use crate::locks::info::{ListedLock, LockInfo, LockList, ServerInfo};
+use crate::engine::{self, Chain, Clients, Engine, Scan, all_chains, chains, info, inspect};
+use crate::locks::info::{LockInfo, LockList, ServerInfo};
 use crate::locks::waits::{RecentWait, WaitChain};
 use crate::locks::{FairLock, FencedLock, Lock, RLock, ReadWriteLock, Semaphore};
 use crate::store::Source;
@@ -133,7 +134,7 @@ impl LockClient {
 
     /// Makes a semaphore: at most `permits` holders at a time, over all processes. Asks no server.
     ///
-    /// The number counts when the key does not exist yet. If the server has another number, that one counts, and a `tracing` event says so;
+    /// The number is used if the key does not exist yet. If the server has another number, the server's is used, and a `tracing` event says so.
     /// [`resize`](Semaphore::resize) changes it. With zero permits, each acquire is an
     /// [`InvalidPermits`](crate::Error::InvalidPermits).
     ///
@@ -214,15 +215,35 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub async fn list(&self, pattern: impl AsRef<str>) -> Result<LockList> {
-        let (found, skipped) = list_all(&self.0, pattern.as_ref()).await?;
-        let (prefix, clients) =
-            (self.0.name_prefix(), Clients::ask(&self.0, found.iter().map(|(_, list)| list)).await);
-        let locks = found
-            .into_iter()
-            .filter_map(|(found, list)| ListedLock::from_server(&found, list, prefix, &clients))
-            .collect();
-        let skipped = skipped.iter().filter_map(|key| Some(key.strip_prefix(prefix)?.to_owned())).collect();
-        Ok(LockList { locks, skipped })
+        let (mut parts, mut all) = (self.list_parts(pattern), LockList::default());
+        while let Some(part) = parts.next().await? {
+            all.locks.extend(part.locks);
+            all.skipped.extend(part.skipped);
+        }
+        all.locks.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        all.skipped.sort_unstable();
+        Ok(all)
+    }
+
+    /// Lists the same locks as [`list`](Self::list), a part at a time and in no order. Asks no server before
+    /// [`ListParts::next`].
+    ///
+    /// For a server with very many locks: they need not all be in memory.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let mut parts = locks.list_parts("lock:*");
+    /// while let Some(part) = parts.next().await? {
+    ///     part.locks.iter().for_each(|lock| println!("{}", lock.name));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn list_parts(&self, pattern: impl AsRef<str>) -> ListParts {
+        ListParts {
+            engine: Arc::clone(&self.0),
+            scan: Scan::new(pattern.as_ref()),
+            clients: Clients::default(),
+        }
     }
 
     /// Returns why this lock is not free: who holds it, for what the holder waits, who holds that, and so on. A chain for each holder. Empty:

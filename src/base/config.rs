@@ -168,8 +168,8 @@ impl LockConfigBuilder {
     /// replication, so it is slower, and the throughput falls. A connection that waits runs nothing else, so acquires have as many
     /// connections of their own as [`connections`](Self::connections), to each master. Renewals, releases and re-entries do not wait.
     ///
-    /// If too few replicas have the hold within `sync_timeout`, the client releases it and tries again, until the time limit of the
-    /// call is up. Another owner can acquire the lock in between. Then the call fails with [`TooFewReplicas`](crate::Error::TooFewReplicas).
+    /// If too few replicas have the hold within `sync_timeout`, the client releases it and tries again. Another owner can acquire the lock in
+    /// between. When the time limit of the call is up, it fails with [`TooFewReplicas`](crate::Error::TooFewReplicas).
     ///
     /// ```
     /// # use lockkeeper::LockConfig;

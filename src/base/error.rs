@@ -341,7 +341,7 @@ impl Error {
     /// The error for a command about a lock that failed.
     pub(crate) fn of_lock(lock: LockId, fault: Fault) -> Self {
         match fault.kind {
-            FaultKind::WrongType => Self::WrongKind { lock, found: "a key of another type" },
+            FaultKind::WrongType => Self::WrongKind { lock, found: found_type(&fault) },
             FaultKind::TooFewReplicas { acknowledged, wanted } => {
                 Self::TooFewReplicas { lock, acknowledged, wanted }
             }
@@ -369,6 +369,20 @@ impl Error {
         };
         variant(Cause { fault, lock })
     }
+}
+
+/// What the key is, if the script `inspect` found it.
+fn found_type(fault: &Fault) -> &'static str {
+    const TYPES: [(&str, &str); 5] = [
+        ("string", "a string"),
+        ("list", "a list"),
+        ("set", "a set"),
+        ("zset", "a sorted set"),
+        ("stream", "a stream"),
+    ];
+    let text = fault.to_string();
+    let named = text.split_whitespace().last().unwrap_or_default();
+    TYPES.iter().find(|(name, _)| *name == named).map_or("a key of another type", |(_, found)| found)
 }
 
 impl fmt::Display for Error {

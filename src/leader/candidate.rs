@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::pending;
+use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -93,7 +94,7 @@ impl Candidate {
     /// Campaigns, and runs `work` for as long as this candidate leads. Asks the server.
     ///
     /// - When the leadership is lost, `work` is dropped, and the candidate campaigns again. If it is elected again, it calls `work`
-    ///   for the new term. The same happens after [`ask`](StepDown::ask).
+    ///   for the new term. A candidate that is [asked to step down](StepDown::ask) does the same.
     /// - When `work` completes, the leadership is released, and `run` returns the result.
     /// - After a fault of server or network, the candidate campaigns again, after pauses of up to 5 s.
     /// - After a [`shutdown`](crate::LockClient::shutdown) of the client, `work` continues until the lease ends, and then `run`
@@ -121,13 +122,25 @@ impl Candidate {
     /// let pages = candidate.run(|_| report()).await?; // once, on whichever process leads first
     /// # Ok(()) }
     /// ```
-    pub async fn run<T, W>(&mut self, mut work: impl FnMut(Leadership) -> W) -> Result<T>
+    #[track_caller]
+    pub fn run<T, W>(&mut self, work: impl FnMut(Leadership) -> W) -> impl Future<Output = Result<T>>
+    where
+        W: Future<Output = T>,
+    {
+        self.campaign(Location::caller(), work)
+    }
+
+    async fn campaign<T, W>(
+        &mut self,
+        caller: &'static Location<'static>,
+        mut work: impl FnMut(Leadership) -> W,
+    ) -> Result<T>
     where
         W: Future<Output = T>,
     {
         let mut pause = FIRST_PAUSE;
         loop {
-            let guard = match self.lock.lock().await {
+            let guard = match self.lock.lock_at(caller).await {
                 Ok(guard) => guard,
                 Err(error) if error.is_transient() => {
                     tracing::warn!(%error, ?pause, "a candidate could not campaign, and tries again");
@@ -146,7 +159,7 @@ impl Candidate {
         }
     }
 
-    /// Returns what asks this candidate to step down, also while it runs. Asks no server.
+    /// Returns a handle that asks this candidate to step down, also while it runs. Asks no server.
     ///
     /// ```no_run
     /// # fn demo(candidate: &lockkeeper::leader::Candidate) {

@@ -73,7 +73,7 @@ pub struct ListedLock {
     /// The waiters in the queue of a fair lock. 0 for other types.
     pub queued: u64,
     /// The connections that listen for its release: one for each client that has waiters. 0 for fair locks. In a cluster without
-    /// sharded messages, only those at the same server are counted.
+    /// sharded messages, only the connections to the server of the lock are counted.
     pub listeners: u64,
 }
 

@@ -89,8 +89,15 @@ impl<K: Kind> Lock<'_, K> {
     #[track_caller]
     #[must_use = "await this and bind the guard to a name: a guard that is dropped releases the lock at once"]
     pub fn lock(&mut self) -> impl Future<Output = Result<K::Guard>> + Send {
-        let (handle, caller) = (&mut self.handle, Location::caller());
-        base::lock(handle, caller)
+        self.lock_at(Location::caller())
+    }
+
+    /// As [`lock`](Self::lock). The log names this place in the source.
+    pub(crate) fn lock_at(
+        &mut self,
+        caller: engine::Caller,
+    ) -> impl Future<Output = Result<K::Guard>> + Send {
+        base::lock(&mut self.handle, caller)
     }
 
     /// Acquires the lock if it is free now, or held by this owner. `None`: another owner holds it. Asks the server.
@@ -292,8 +299,8 @@ impl<K: Kind> Lock<'_, K> {
 
     /// Acquires the lock, runs `work`, and releases the lock. Returns what `work` returns.
     ///
-    /// `work` is dropped when the lock is lost, as in [`LockGuard::run`](crate::LockGuard::run). It cannot use this handle; nested sections of an
-    /// [`Owner`](crate::Owner) take the guard and [`LockGuard::run`](crate::LockGuard::run).
+    /// `work` is dropped when the lock is lost, as in [`LockGuard::run`](crate::LockGuard::run). `work` cannot use this handle. For nested sections of an
+    /// [`Owner`](crate::Owner), acquire a guard and call [`LockGuard::run`](crate::LockGuard::run).
     ///
     /// # Errors
     ///

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::keys::LISTED;
+use super::listing::Listing;
 use super::script::{Arg, Call, Reply};
 use super::scripts;
 use crate::base::fault::Fault;
@@ -10,7 +11,7 @@ use crate::base::fault::Fault;
 /// About how many keys one command looks at. A server does nothing else meanwhile: 500 locks take it about 3 ms.
 const COUNT: u64 = 500;
 
-/// A key that can be a lock. Whether it is one, and who holds it, is asked with [`inspect`](super::inspect).
+/// A key that can be a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) key: Arc<str>,
@@ -21,6 +22,8 @@ pub(crate) struct Found {
     pub(crate) queued: u64,
     /// Connections that wait for a message about the lock.
     pub(crate) listeners: u64,
+    /// Who holds it. `None`: that is asked with [`inspect`](super::inspect).
+    pub(crate) listing: Option<Listing>,
 }
 
 /// As what kind of lock a key is looked at.
@@ -48,17 +51,22 @@ impl Found {
         let unexpected = || Fault::unexpected(reply);
         let Reply::List(list) = reply else { return Err(unexpected()) };
         let [Reply::Text(cursor), rows @ ..] = &list[..] else { return Err(unexpected()) };
-        for row in rows.chunks(5) {
+        for row in rows.chunks(8) {
             let [
                 Reply::Text(key),
                 Reply::Int(kind @ 0..=2),
                 Reply::Int(has_counter),
                 Reply::Int(queued),
                 Reply::Int(listeners),
+                Reply::Text(owner),
+                Reply::Text(holds),
+                Reply::Int(left_ms),
             ] = row
             else {
                 return Err(unexpected());
             };
+            // A name that is no text was changed on its way.
+            let is_known = !owner.is_empty() && !key.contains(char::REPLACEMENT_CHARACTER);
             found.push(Self {
                 key: key.as_str().into(),
                 kind: match kind {
@@ -69,6 +77,7 @@ impl Found {
                 has_counter: *has_counter == 1,
                 queued: u64::try_from(*queued).unwrap_or_default(),
                 listeners: u64::try_from(*listeners).unwrap_or_default(),
+                listing: is_known.then(|| Listing::of_one(owner, holds, *left_ms)),
             });
         }
         Ok((cursor != "0").then(|| Arg::Text(cursor.as_str().into())))

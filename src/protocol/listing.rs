@@ -44,6 +44,13 @@ impl Listing {
         self.holders.iter().map(|holding| holding.lease).max().filter(|lease| *lease != LeaseLeft::Ended)
     }
 
+    /// The hold of an owner that is alone.
+    pub(super) fn of_one(owner: &str, holds: &str, left_ms: i64) -> Self {
+        let mut listing = Self::default();
+        listing.add_field(owner, holds, left_ms, 0);
+        listing
+    }
+
     /// What a semaphore with so many permits has in use.
     pub(crate) fn of_permits(total: u32, in_use: Vec<PermitInUse>) -> Self {
         let holding = |(id, left): PermitInUse| Holding {
@@ -71,20 +78,9 @@ impl Listing {
             let [Reply::Text(field), Reply::Text(value), Reply::Int(left), Reply::Text(grant)] = row else {
                 return Err(unexpected());
             };
-            if field == "mode" {
-                continue;
+            if field != "mode" {
+                self.add_field(field, value, *left, grant.parse().unwrap_or_default());
             }
-            let Some(holds) = value.parse().ok().filter(|_| is_holder(field, self.is_read_write)) else {
-                self.has_other_data = true;
-                continue;
-            };
-            let lease = match left {
-                -2 => LeaseLeft::Ended,
-                left => u64::try_from(*left)
-                    .map_or(LeaseLeft::Endless, |left| LeaseLeft::For(Duration::from_millis(left))),
-            };
-            let grant = grant.parse().unwrap_or_default();
-            self.holders.push(Holding { field: field.clone(), holds, lease, grant });
         }
         // Only readers hold a lock together.
         self.has_other_data |= !self.is_read_write && self.holders.len() > 1;
@@ -97,6 +93,19 @@ impl Listing {
             self.holders.dedup_by(|a, b| a.field == b.field);
         }
         Ok(has_more.then(|| Arg::Text(cursor.as_str().into())))
+    }
+
+    fn add_field(&mut self, field: &str, value: &str, left_ms: i64, grant: u64) {
+        let Some(holds) = value.parse().ok().filter(|_| is_holder(field, self.is_read_write)) else {
+            self.has_other_data = true;
+            return;
+        };
+        let lease = match left_ms {
+            -2 => LeaseLeft::Ended,
+            left => u64::try_from(left)
+                .map_or(LeaseLeft::Endless, |left| LeaseLeft::For(Duration::from_millis(left))),
+        };
+        self.holders.push(Holding { field: field.to_owned(), holds, lease, grant });
     }
 }
 

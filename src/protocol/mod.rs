@@ -39,8 +39,8 @@ pub(crate) use keys::{LockKeys, RELEASED, holds_key, waits_key};
 pub(crate) use listing::{Holding, LeaseLeft, Listing};
 pub(crate) use read_write::{Read, Write};
 pub(crate) use reply::{
-    AcquireReply, Granted, PermitInUse, PermitsReply, PlaceReply, ReleaseReply, StateReply, parse_heartbeat,
-    parse_holders, parse_renewal,
+    AcquireReply, Granted, PermitInUse, PermitsReply, PlaceReply, ReleaseReply, RenewalReply, StateReply,
+    parse_heartbeat, parse_holders, parse_renewal,
 };
 pub(crate) use rights::sharded;
 pub(crate) use script::{Arg, Batch, Call, Form, PermitIds, Reply, Row};

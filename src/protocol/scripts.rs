@@ -12,7 +12,10 @@ use super::script::{Arg, Batch, Call, Script};
 /// `build.rs` has joined the file with what its header includes.
 macro_rules! script {
     ($file:literal) => {
-        Script::new($file, include_str!(concat!(env!("OUT_DIR"), "/lua/", $file)))
+        script!($file, $file)
+    };
+    ($file:literal, $path:expr) => {
+        Script::new($file, include_str!(concat!(env!("OUT_DIR"), "/lua/", $path)))
     };
 }
 
@@ -29,11 +32,21 @@ macro_rules! scripts {
                 Call { script: &SCRIPT, keys: smallvec![$(Arc::clone($key)),*], args: smallvec![$($arg.into()),*] }
             }
         )*
-        $( pub(crate) static $batch: Batch = Batch(script!($batch_file)); )*
+        $(
+            pub(crate) static $batch: Batch = Batch {
+                of_one_slot: script!($batch_file),
+                of_slots: script!($batch_file, concat!($batch_file, ".of_slots")),
+            };
+        )*
 
         #[cfg(test)]
         fn all() -> Vec<Script> {
             vec![$(script!($file),)* $(script!($batch_file)),*]
+        }
+
+        #[cfg(test)]
+        fn batches() -> Vec<&'static Batch> {
+            vec![$(&$batch),*]
         }
     };
 }
@@ -82,7 +95,7 @@ scripts! {
 mod tests {
     use lockkeeper_testkit::lua;
 
-    use super::all;
+    use super::{all, batches};
 
     /// What tests and `scripts/lua` take for the text of a script is what a server gets.
     #[test]
@@ -92,6 +105,10 @@ mod tests {
             let text = lua::source(script.file);
             assert_eq!(script.form(false).source, text, "{}", script.file);
             assert_eq!(script.form(true).source, lua::sharded(&text), "{}", script.file);
+        }
+        for batch in batches() {
+            let text = lua::of_slots(&lua::source(batch.file()));
+            assert_eq!(batch.of_slots.form(false).source, text, "{}", batch.file());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Why a store cannot be opened.
 
 use crate::base::fault::Fault;
+use crate::store::connection::wire;
 
 #[derive(Debug)]
 pub(crate) enum OpenError {
@@ -38,6 +39,7 @@ impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for SourceError 
     /// An address. The problem does not repeat it: it can contain a password.
     fn from(error: E) -> Self {
         let error = error.into();
+        let error = error.downcast_ref().map_or_else(|| error.to_string(), wire::words);
         Self::field("url", format!("is not an address such as redis://user:password@host:6379/0: {error}"))
     }
 }

@@ -29,7 +29,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::{Cmd, FromRedisValue, cmd};
 
-use self::connection::{ConnectionIndex, Server, TimeLimit};
+use self::connection::{ConnectionIndex, Server, TimeLimit, wire};
 use self::messages::Subscriptions;
 use self::source::first_contact;
 use self::source::self_test::{self, Examined, examine};
@@ -321,6 +321,11 @@ impl Store {
     pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
         self.subscriptions.unsubscribe(channel);
     }
+}
+
+/// The fault of a command that a script ran, from the error that the script returned as text.
+pub(crate) fn fault_in_script(error: &str) -> Fault {
+    Fault::new(wire::caught(error), Sent::Refused, error)
 }
 
 /// The server that can run the self-test.

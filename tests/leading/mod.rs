@@ -125,6 +125,32 @@ async fn a_removed_leadership_ends_the_work_and_a_new_term_begins() {
     scene.end().await;
 }
 
+/// Guarantee 18. The event names the place in the program, and not one in the library.
+#[tokio::test]
+async fn a_candidate_that_stands_by_for_a_lease_says_where_it_runs() {
+    let scene = Scene::start();
+    let leader = scene.client_with(patient()).await;
+    let guard = leader.fenced_lock("a").lock().await.unwrap();
+    let events = Events::default();
+    let _collecting = events.collect();
+    let locks = scene.client_with(patient().watchdog_lease(300 * MS)).await;
+    let mut candidate = Candidate::new(&locks, "a");
+    let runs_at = line!() + 1;
+    let standing_by = candidate.run(async |_| ());
+    let told = async {
+        events.tell("a call has waited for a lease").await;
+        guard.unlock().await
+    };
+    let (led, unlocked) = tokio::join!(standing_by, told);
+    led.and(unlocked).unwrap();
+    let text = events.text();
+    let event = text.lines().find(|line| line.contains("a call has waited for a lease")).unwrap();
+    assert!(event.contains(&format!("tests/leading/mod.rs:{runs_at}")), "{event}");
+    drop((candidate, locks, leader));
+    forget_counter(&scene);
+    scene.end().await;
+}
+
 /// The work ended, but the leadership was removed before.
 #[tokio::test]
 async fn work_without_leadership_at_its_end_is_an_error() {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use lockkeeper::{
     BaseLock, FairLock, FencedLock, LockClient, LockGuard, LockOptions, MultiLock, Owner, RLock,
-    ReadWriteLock, RedLock, Result,
+    ReadWriteLock, RedLock, Result, Semaphore,
 };
 
-use crate::plan::Kind;
+use crate::plan::{Kind, Plan};
 
 #[derive(Clone, Copy, Debug)]
 pub enum How {
@@ -30,6 +30,8 @@ pub struct Claim {
     pub server: usize,
     pub name: usize,
     pub is_shared: bool,
+    /// How many permits of a semaphore. 0: it is a lock.
+    pub permits: u32,
 }
 
 pub const NAMES: [&str; 3] = ["lock:a", "lock:b", "lock:c"];
@@ -53,20 +55,21 @@ enum AnyLock {
     Multi(MultiLock),
     Red(RedLock),
     Owner(Owner, Kind, Term),
+    Semaphore(Semaphore),
 }
 
 impl Handle {
-    /// Makes a handle. `clients`: one for each server.
+    /// Makes a handle. `clients`: one for each server. `permits`: how many of a semaphore.
     pub fn new(
-        kind: Kind,
-        inner: Kind,
+        plan: &Plan,
         clients: &[LockClient],
         name: usize,
         reads: bool,
+        permits: u32,
         term: Term,
     ) -> Self {
         let client = &clients[0];
-        let claim = |server| Claim { server, name, is_shared: reads };
+        let claim = |server| Claim { server, name, is_shared: reads, permits };
         let mut claims = vec![claim(0)];
         macro_rules! with_term {
             ($lock:expr) => {
@@ -77,7 +80,7 @@ impl Handle {
                 }
             };
         }
-        let lock = match kind {
+        let lock = match plan.kind {
             Kind::RLock => AnyLock::RLock(with_term!(client.rlock(NAMES[name]))),
             Kind::Fair => AnyLock::Fair(with_term!(client.fair_lock(NAMES[name]))),
             Kind::Fenced => AnyLock::Fenced(with_term!(client.fenced_lock(NAMES[name]))),
@@ -98,14 +101,23 @@ impl Handle {
                 let members = clients.iter().map(|client| client.rlock(NAMES[name]));
                 AnyLock::Red(with_term!(RedLock::new(members).expect("different servers")))
             }
-            Kind::Owner => AnyLock::Owner(client.owner(), inner, term),
+            Kind::Owner => AnyLock::Owner(client.owner(), plan.inner(), term),
+            Kind::Semaphore => AnyLock::Semaphore(with_term!(client.semaphore(NAMES[name], plan.permits))),
         };
-        Self { lock, claims, term, is_majority: kind == Kind::Red, leaked: Vec::new() }
+        Self { lock, claims, term, is_majority: plan.kind == Kind::Red, leaked: Vec::new() }
+    }
+
+    /// Sets how many permits a semaphore has.
+    pub async fn resize(&self, total: u32) -> Result<()> {
+        match &self.lock {
+            AnyLock::Semaphore(semaphore) => semaphore.resize(total).await,
+            _ => Ok(()),
+        }
     }
 
     /// Also returns the fencing token, if there is one.
     pub async fn acquire(&mut self, how: How) -> Result<Option<(LockGuard, Option<u64>)>> {
-        let reads = self.claims[0].is_shared;
+        let Claim { is_shared: reads, permits, .. } = self.claims[0];
         let name = NAMES[self.claims[0].name];
         match &mut self.lock {
             AnyLock::RLock(lock) => plain(lock, how).await,
@@ -123,6 +135,14 @@ impl Handle {
             }
             AnyLock::ReadWrite(lock) if reads => plain(lock.read(), how).await,
             AnyLock::ReadWrite(lock) => plain(lock.write(), how).await,
+            AnyLock::Semaphore(semaphore) => {
+                let permit = match how {
+                    How::Lock => Some(semaphore.acquire_many(permits).await?),
+                    How::Try => semaphore.try_acquire_many(permits).await?,
+                    How::For(time) => semaphore.try_acquire_many_for(permits, time).await?,
+                };
+                Ok(permit.map(|permit| (permit.into(), None)))
+            }
             AnyLock::Multi(lock) => plain(lock, how).await,
             AnyLock::Red(lock) => plain(lock, how).await,
             AnyLock::Owner(owner, kind, term) => {

@@ -7,6 +7,7 @@ mod locks;
 mod mutants;
 mod oracle;
 mod out_of_turn;
+mod permits;
 mod plan;
 mod process_stream;
 mod queue;

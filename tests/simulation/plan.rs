@@ -8,6 +8,9 @@ use lockkeeper::{LockConfig, LockConfigBuilder};
 pub const MS: Duration = Duration::from_millis(1);
 pub const SECOND: Duration = Duration::from_secs(1);
 
+/// A semaphore has so many permits at most.
+pub const MOST_PERMITS: u32 = 4;
+
 macro_rules! named {
     ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $variant:ident = $text:literal),* $(,)? }) => {
         $(#[$doc])*
@@ -34,6 +37,7 @@ named! {
     /// The locks of a world.
     Kind {
         RLock = "rlock", Fair = "fair", ReadWrite = "rw", Fenced = "fenced", Multi = "multi", Red = "red", Owner = "owner",
+        Semaphore = "semaphore",
     }
 }
 
@@ -110,13 +114,22 @@ pub struct Plan {
     pub pause: Duration,
     /// Faults happen until then.
     pub faults_end: Duration,
+    /// How many permits a semaphore has at first.
+    pub permits: u32,
 }
 
 impl Plan {
     pub fn draw(seed: u64, options: &Options) -> Self {
         let mut rng = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5eed);
         let rng = &mut rng;
-        let kind = one(rng, &options.kinds);
+        // Every eighth world, and not drawn, so that other types of locks have the worlds that they had without it.
+        let has_semaphores = options.kinds.contains(&Kind::Semaphore);
+        let locks: Vec<_> = options.kinds.iter().copied().filter(|kind| *kind != Kind::Semaphore).collect();
+        let kind = match &locks[..] {
+            [] => Kind::Semaphore,
+            locks => one(rng, locks),
+        };
+        let kind = if has_semaphores && seed % 8 == 5 { Kind::Semaphore } else { kind };
         let drawn = match rng.u32(..100) {
             0..60 => Mode::Chaos,
             60..80 => Mode::Gentle,
@@ -173,6 +186,7 @@ impl Plan {
             parks: mode == Mode::Hung || (mode == Mode::Chaos && rng.u32(..100) < 20),
             pause: one(rng, &[5, 50, 400]) * MS,
             faults_end: 45 * SECOND,
+            permits: rng.u32(1..=MOST_PERMITS),
         }
     }
 
@@ -211,7 +225,12 @@ impl Plan {
     /// How long after a fault its effects may last.
     pub fn settle(&self) -> Duration {
         // Bytes die 10 s after their connection, undos pause for up to 6 s, holds of dead processes end with their lease.
-        self.longest_lease() + 2 * self.fair_allowance + 12 * SECOND
+        self.longest_lease() + self.slack() + 2 * self.fair_allowance + 12 * SECOND
+    }
+
+    /// How much longer than its lease a permit of a semaphore can stay on the server.
+    pub fn slack(&self) -> Duration {
+        if self.kind == Kind::Semaphore { SECOND } else { Duration::ZERO }
     }
 
     /// The longest lease that a worker asks for.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lockkeeper_testkit::lua;
 
 /// The scripts that tell the oracle something, and those that a reader of a trace wants to know.
-const FILES: [&str; 18] = [
+const FILES: [&str; 23] = [
     "check.lua",
     "fair/acquire.lua",
     "fair/heartbeat.lua",
@@ -25,6 +25,11 @@ const FILES: [&str; 18] = [
     "rlock/reenter.lua",
     "rlock/release.lua",
     "rlock/renew.lua",
+    "semaphore/acquire.lua",
+    "semaphore/release.lua",
+    "semaphore/renew.lua",
+    "semaphore/resize.lua",
+    "semaphore/state.lua",
     "write/acquire.lua",
     "write/release.lua",
     "write/state.lua",
@@ -51,6 +56,15 @@ impl<'a> Script<'a> {
         let count: usize = std::str::from_utf8(count).ok()?.parse().ok()?;
         let (keys, args) = rest.split_at(count);
         Some(Self { file: file.copied().unwrap_or("an unknown script"), keys, args })
+    }
+
+    /// Whom an acquire or a release is about: an owner, or the ids of permits.
+    pub fn owners(&self) -> Vec<String> {
+        if !self.file.starts_with("semaphore/") {
+            return vec![self.arg(0).to_owned()];
+        }
+        let hexadecimal = |id: &[u8]| id.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.args.first().map(|ids| ids.chunks(16).map(hexadecimal).collect()).unwrap_or_default()
     }
 
     pub fn arg(&self, index: usize) -> &str {
@@ -105,7 +119,7 @@ impl Trace {
         words.hash(&mut self.hash);
         reply.hash(&mut self.hash);
         if self.is_printed {
-            let texts: Vec<_> = words.iter().map(|word| String::from_utf8_lossy(word)).collect();
+            let texts: Vec<_> = words.iter().map(|word| word.escape_ascii().to_string()).collect();
             let file = script.map_or("", |script| script.file);
             let reply = String::from_utf8_lossy(reply).replace("\r\n", " ");
             println!(

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::locks::{Claim, NAMES};
+use crate::permits::Permits;
 use crate::plan::{Kind, MS, Plan};
+use crate::trace::Script;
 
 /// A lock on a server, as its keys say.
 #[derive(Clone, Debug)]
@@ -30,21 +32,34 @@ struct Key {
     told_until: Duration,
     /// Since when nobody uses it, and nobody left anything behind.
     unused_since: Duration,
+    permits: Permits,
 }
 
 /// Longer than any world.
 const FOR_EVER: Duration = Duration::from_secs(1 << 40);
 
+/// Where the calls of a process for a semaphore stand: the process, the server and the name.
+type Line = (usize, usize, usize);
+
 struct Wait {
     process: usize,
     claims: Vec<Claim>,
-    since: Duration,
+    /// Of the waits of a process for a semaphore, the one that began first is served first.
+    number: u64,
+    /// Since when it is the first, or waits for a lock. `None`: it is not, as far as somebody looked.
+    first_since: Option<Duration>,
+    was_behind: bool,
     was_reported: bool,
 }
 
 pub struct Waits {
     keys: BTreeMap<(usize, usize), Key>,
     waits: BTreeMap<usize, Wait>,
+    /// How many have begun.
+    begun: u64,
+    /// When a call in each line was last granted permits. Behind a call that nobody polls, those behind it are served one after the
+    /// other, as for a lock.
+    granted_at: BTreeMap<Line, Duration>,
     /// Since when each process runs. `None`: it does not.
     running: Vec<Option<Duration>>,
     is_read_write: bool,
@@ -69,12 +84,15 @@ impl Waits {
             stopped_until: Duration::ZERO,
             told_until: Duration::ZERO,
             unused_since: Duration::ZERO,
+            permits: Permits::new(plan.permits),
         };
         let names = if plan.kind == Kind::Multi { 3 } else { plan.names };
         let all = (0..plan.servers).flat_map(|server| (0..names).map(move |name| (server, name)));
         Self {
             keys: all.map(|one| (one, key.clone())).collect(),
             waits: BTreeMap::new(),
+            begun: 0,
+            granted_at: BTreeMap::new(),
             running: vec![Some(Duration::ZERO); plan.processes],
             is_read_write: plan.kind == Kind::ReadWrite,
             writer_turn: plan.writer_turn,
@@ -127,13 +145,75 @@ impl Waits {
         has_no_expiry
     }
 
+    /// Asks a server about its semaphores, after a command. Returns what is wrong.
+    pub fn update_permits(
+        &mut self,
+        now: Duration,
+        server: usize,
+        script: &Script<'_>,
+        ask: &mut dyn FnMut(&[&str]) -> Vec<u8>,
+    ) -> Option<String> {
+        let mut problem = None;
+        for ((at, name), key) in &mut self.keys {
+            if *at == server {
+                key.expire(now);
+                let sets_total =
+                    script.file == "semaphore/resize.lua" && *script.keys[0] == *NAMES[*name].as_bytes();
+                problem = key.permits.update(now, *name, sets_total, ask).or(problem);
+                key.held_until = key.permits.last_end(now);
+                if key.held_until.is_some() {
+                    key.last_held = now;
+                }
+            }
+        }
+        problem
+    }
+
+    /// A server lost data.
+    pub fn forget(&mut self, server: usize) {
+        for ((at, _), key) in &mut self.keys {
+            if *at == server {
+                key.permits.forget();
+            }
+        }
+    }
+
+    /// The least and the greatest total of a semaphore since then.
+    pub fn totals_since(&self, claim: &Claim, since: Duration) -> (i64, i64) {
+        self.keys[&(claim.server, claim.name)].permits.totals_since(since)
+    }
+
     pub fn begin(&mut self, now: Duration, worker: usize, process: usize, claims: &[Claim]) {
-        let wait = Wait { process, claims: claims.to_vec(), since: now, was_reported: false };
+        self.begun += 1;
+        let was_behind = self.waits.values().any(|other| other.process == process && other.is_for(claims));
+        let wait = Wait {
+            process,
+            claims: claims.to_vec(),
+            number: self.begun,
+            first_since: (claims[0].permits == 0 || !was_behind).then_some(now),
+            was_behind,
+            was_reported: false,
+        };
         self.waits.insert(worker, wait);
     }
 
-    pub fn end(&mut self, worker: usize) {
-        self.waits.remove(&worker);
+    /// Returns whether the call was behind another one of its process.
+    pub fn end(&mut self, worker: usize) -> bool {
+        self.waits.remove(&worker).is_some_and(|wait| wait.was_behind)
+    }
+
+    /// Notes which waits are the first of their processes.
+    fn find_first(&mut self, now: Duration) {
+        let mut first = BTreeMap::<Line, u64>::new();
+        for wait in self.waits.values() {
+            let number = first.entry(wait.line()).or_insert(wait.number);
+            *number = wait.number.min(*number);
+        }
+        for wait in self.waits.values_mut() {
+            if wait.number == first[&wait.line()] {
+                wait.first_since.get_or_insert(now);
+            }
+        }
     }
 
     /// A worker begins or ends to use a lock, by a call or a guard.
@@ -174,21 +254,29 @@ impl Waits {
         self.running[process].is_some()
     }
 
-    /// Waiters that wait for longer than `limit` for a lock that is free.
-    pub fn overdue(&mut self, now: Duration, from: Duration, limit: Duration) -> Vec<String> {
+    /// A call for permits of a semaphore was granted them.
+    pub fn granted(&mut self, now: Duration, process: usize, claim: &Claim) {
+        self.granted_at.insert((process, claim.server, claim.name), now);
+    }
+
+    /// Waiters that wait for longer than `limit` for a lock that is free. `is_hung`: there are futures that nobody polls.
+    pub fn overdue(&mut self, now: Duration, from: Duration, limit: Duration, is_hung: bool) -> Vec<String> {
         let mut found = Vec::new();
         for key in self.keys.values_mut() {
             key.stopped(now, self.writer_turn);
         }
+        self.find_first(now);
         for (worker, wait) in &mut self.waits {
+            // Those behind it wait for a call that wants many permits.
+            let Some(first) = wait.first_since else { continue };
+            let granted = self.granted_at.get(&wait.line()).copied().filter(|_| is_hung).unwrap_or_default();
             let Some(Some(running)) = self.running.get(wait.process) else { continue };
             let free = wait.claims.iter().map(|claim| {
-                self.keys
-                    .get(&(claim.server, claim.name))
-                    .and_then(|key| key.free_since(now, claim.is_shared))
+                self.keys.get(&(claim.server, claim.name)).and_then(|key| key.free_since(now, claim))
             });
             let Some(free) = free.collect::<Option<Vec<_>>>() else { continue };
-            let since = free.into_iter().max().unwrap_or_default().max(wait.since).max(*running).max(from);
+            let since =
+                free.into_iter().max().unwrap_or_default().max(first).max(granted).max(*running).max(from);
             let is_expired = wait.claims.iter().any(|claim| {
                 self.keys
                     .get(&(claim.server, claim.name))
@@ -225,14 +313,30 @@ impl Waits {
     }
 
     /// Whether one of these locks was held at or after this time, or a writer stopped readers then.
-    pub fn was_held(&self, claims: &[Claim], since: Duration) -> bool {
+    ///
+    /// Of a semaphore: whether too few permits were available, or the call `was_behind` another one.
+    pub fn was_held(&self, now: Duration, claims: &[Claim], since: Duration, was_behind: bool) -> bool {
         claims.iter().any(|claim| {
             let key = self.keys.get(&(claim.server, claim.name));
             key.is_some_and(|key| {
+                if claim.permits > 0 {
+                    let free = key.permits.free_since(now, claim.permits);
+                    return was_behind || free.is_none_or(|free| free >= since);
+                }
                 claim.is_shared && key.stopped_until >= since
                     || key.held_until.unwrap_or_else(|| key.last_held.max(key.free_since)) >= since
             })
         })
+    }
+}
+
+impl Wait {
+    fn is_for(&self, claims: &[Claim]) -> bool {
+        (self.claims[0].server, self.claims[0].name) == (claims[0].server, claims[0].name)
+    }
+
+    fn line(&self) -> Line {
+        (self.process, self.claims[0].server, self.claims[0].name)
     }
 }
 
@@ -267,8 +371,12 @@ impl Key {
         }
     }
 
-    /// Since when a writer, or a reader if `is_shared`, can be granted it.
-    fn free_since(&self, now: Duration, is_shared: bool) -> Option<Duration> {
+    /// Since when a writer, or a reader, or a call for so many permits can be granted it.
+    fn free_since(&self, now: Duration, claim: &Claim) -> Option<Duration> {
+        if claim.permits > 0 {
+            return self.permits.free_since(now, claim.permits);
+        }
+        let is_shared = claim.is_shared;
         let since = match self.held_until {
             // Readers are admitted beside readers.
             Some(until) if now <= until + MS => self.read_since.filter(|_| is_shared)?,

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::locks::{Handle, How, Term};
 use crate::oracle::Releasing;
-use crate::plan::{Kind, MS, SECOND, one, up_to};
+use crate::plan::{Kind, MOST_PERMITS, MS, SECOND, one, up_to};
 use crate::world::World;
 
 pub struct Worker {
@@ -46,6 +46,9 @@ impl Worker {
             if self.percent(30) {
                 handle = self.handle();
             }
+            if self.world.plan.kind == Kind::Semaphore && self.percent(4) {
+                self.resize(&handle).await;
+            }
             self.section(&mut handle).await;
         }
         self.world.say(format_args!("worker {}", self.number), format_args!("is done"));
@@ -61,16 +64,34 @@ impl Worker {
 
     fn handle(&mut self) -> Handle {
         let plan = &self.world.plan;
-        let (kind, lease, longest) = (plan.kind, plan.lease, plan.longest_lease());
+        let (kind, lease, longest, total) = (plan.kind, plan.lease, plan.longest_lease(), plan.permits);
         let names = if kind == Kind::Multi { 3 } else { plan.names };
         let term = match self.rng.u32(..100) {
             0..75 => Term::Renewed,
             75..88 => Term::Fixed((lease / 4).max(up_to(&mut self.rng, longest))),
             _ => Term::AtMost((lease / 4).max(up_to(&mut self.rng, longest))),
         };
-        let inner = plan.inner();
         let reads = kind == Kind::ReadWrite && self.percent(55);
-        Handle::new(kind, inner, &self.clients, self.rng.usize(..names), reads, term)
+        let permits = match kind {
+            Kind::Semaphore if self.percent(30) => self.rng.u32(1..=total),
+            Kind::Semaphore => 1,
+            _ => 0,
+        };
+        let name = self.rng.usize(..names);
+        Handle::new(&self.world.plan, &self.clients, name, reads, permits, term)
+    }
+
+    async fn resize(&mut self, handle: &Handle) {
+        let total = self.rng.u32(1..=MOST_PERMITS);
+        let begun = self.world.now();
+        self.world.say(format_args!("worker {}", self.number), format_args!("sets the total to {total}"));
+        let result = handle.resize(total).await;
+        let now = self.world.now();
+        let mut oracle = self.world.oracle();
+        match result {
+            Ok(()) => oracle.count("resized"),
+            Err(error) => oracle.failed(now, begun, self.number, self.process, &handle.claims, &error),
+        }
     }
 
     /// Acquires, works and releases.
@@ -167,7 +188,7 @@ impl Worker {
         let now = self.world.now();
         let mut oracle = self.world.oracle();
         oracle.check_waits(now);
-        oracle.waits.end(self.number);
+        let was_behind = oracle.waits.end(self.number);
         match result {
             Ok(Some((guard, token))) => {
                 let guard = Arc::new(guard);
@@ -189,7 +210,9 @@ impl Worker {
                 }
                 return Outcome::Held(guard);
             }
-            Ok(None) => oracle.refused(now, asked_at, self.number, self.process, &handle.claims),
+            Ok(None) => {
+                oracle.refused(now, asked_at, self.number, self.process, &handle.claims, was_behind);
+            }
             Err(error) => {
                 oracle.failed(now, asked_at, self.number, self.process, &handle.claims, &error);
             }
@@ -204,6 +227,8 @@ impl Worker {
             let time = up_to(&mut self.rng, 20 * MS);
             self.work(guards.last().expect("one"), time).await;
             let how = if self.percent(50) { How::Lock } else { How::Try };
+            // Whoever has a permit and waits for another one can wait for itself.
+            let how = if self.world.plan.kind == Kind::Semaphore { How::Try } else { how };
             if guards.len() == 1 && self.percent(25) {
                 // A release beside a re-entry.
                 let guard = guards.pop().expect("one");
@@ -352,7 +377,8 @@ impl Worker {
     }
 
     fn check_nothing_left(&self, owners: &str, claims: &[crate::locks::Claim]) {
-        for (owner, claim) in owners.split(", ").zip(claims) {
+        // A claim on a semaphore has several ids.
+        for (owner, claim) in owners.split(", ").zip(claims.iter().cycle()) {
             if self.world.has_field(claim, owner) {
                 let now = self.world.now();
                 self.world.oracle().is_left_behind(now, claim, owner);

@@ -14,9 +14,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::faults;
-use crate::locks::Claim;
+use crate::locks::{Claim, NAMES};
 use crate::oracle::Oracle;
-use crate::plan::{Plan, SECOND};
+use crate::plan::{Kind, Plan, SECOND};
 use crate::process_stream;
 use crate::worker::Worker;
 
@@ -215,16 +215,25 @@ impl World {
         self.oracle().waits.runs(process, None);
     }
 
-    /// Whether the server has a hold of this owner.
+    /// Whether the server has a hold of this owner, or a permit with this id.
     pub fn has_field(&self, claim: &Claim, owner: &str) -> bool {
-        let key = crate::locks::NAMES[claim.name];
-        self.servers[claim.server].execute(&["HEXISTS", key, owner]) == b":1\r\n"
+        self.has(claim.server, NAMES[claim.name], owner)
+    }
+
+    fn has(&self, server: usize, key: &str, owner: &str) -> bool {
+        let server = &self.servers[server];
+        if self.plan.kind != Kind::Semaphore {
+            return server.execute(&["HEXISTS", key, owner]) == b":1\r\n";
+        }
+        let id = u128::from_str_radix(owner, 16).expect("an id").to_be_bytes();
+        let permits = format!("{{{key}}}:timeout");
+        server.execute(&[&b"ZSCORE"[..], permits.as_bytes(), &id]) != b"$-1\r\n"
     }
 
     fn check_late(&self, now: Duration) {
         let late = self.oracle().late(now);
         for late in late {
-            if self.servers[late.server].execute(&["HEXISTS", &late.key, &late.owner]) == b":1\r\n" {
+            if self.has(late.server, &late.key, &late.owner) {
                 let text = format!("a late copy keeps {} for {}", late.key, late.owner);
                 self.oracle().violate(now, "j", text);
             }
@@ -243,7 +252,10 @@ impl World {
     /// Rule h: nothing is left.
     async fn check_end(&self, clients: Vec<Vec<LockClient>>) {
         // Holds that nobody renews end, and undos of late copies.
-        sleep(self.plan.longest_lease() + 12 * SECOND).await;
+        sleep(self.plan.longest_lease() + self.plan.slack() + 12 * SECOND).await;
+        if self.plan.kind == Kind::Semaphore {
+            self.check_permits(&clients).await;
+        }
         self.check_keys(
             "at the end",
             &[
@@ -279,13 +291,38 @@ impl World {
         self.check_keys("a day later", &["redisson_lock_token"]);
     }
 
-    /// Checks that the servers have no other keys than such.
+    /// Rule h, for semaphores: all permits are available. Acquiring them removes those whose leases ended.
+    async fn check_permits(&self, clients: &[Vec<LockClient>]) {
+        let alive = (0..self.plan.processes).find(|process| !self.is_killed(*process)).expect("one");
+        for (name, text) in NAMES.iter().enumerate().take(self.plan.names) {
+            let claim = Claim { server: 0, name, is_shared: false, permits: 1 };
+            let (_, total) = self.oracle().waits.totals_since(&claim, self.now());
+            let total = u32::try_from(total).expect("a total");
+            let semaphore = clients[alive][0].semaphore(text, total);
+            let acquiring = async {
+                match semaphore.try_acquire_many(total).await? {
+                    Some(permits) => permits.release().await.map(|()| true),
+                    None => Ok(false),
+                }
+            };
+            self.oracle().waits.uses(&[claim]);
+            let acquired = self.processes[alive].run(acquiring).await;
+            let now = self.now();
+            self.oracle().waits.used(now, &[claim]);
+            if !matches!(acquired, Ok(true)) {
+                self.oracle().violate(now, "h", format!("not all {total} permits of {text}: {acquired:?}"));
+            }
+        }
+    }
+
+    /// Checks that the servers have no other keys than such. The total of a semaphore stays.
     fn check_keys(&self, when: &str, but: &[&str]) {
+        let is_total = |key: &str| self.plan.kind == Kind::Semaphore && NAMES.contains(&key);
         for (number, server) in self.servers.iter().enumerate() {
             let keys = String::from_utf8_lossy(&server.execute(&["KEYS", "*"])).into_owned();
             let mut keys: Vec<_> =
                 keys.split("\r\n").filter(|line| !line.starts_with(['*', '$']) && !line.is_empty()).collect();
-            keys.retain(|key| !but.iter().any(|but| key.starts_with(but)));
+            keys.retain(|key| !but.iter().any(|but| key.starts_with(but)) && !is_total(key));
             if !keys.is_empty() {
                 let now = self.now();
                 self.oracle().violate(now, "h", format!("{when}, server {number} has {keys:?}"));

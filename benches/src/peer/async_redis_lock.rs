@@ -2,7 +2,7 @@
 
 use async_redis_lock::{Error, Lock as Guard, Locker, Options};
 
-use super::traits::{LEASE, Lock, Peer};
+use super::{LEASE, Lock, Peer};
 use crate::connection::address;
 
 pub struct AsyncRedisLock(Locker);

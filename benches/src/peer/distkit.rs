@@ -6,7 +6,7 @@ use distkit::DistkitRedisKey;
 use distkit::lock::{LockOptions, Mutex, MutexGuard};
 use redis::aio::ConnectionManager;
 
-use super::traits::{Lock, Peer};
+use super::{Lock, Peer};
 use crate::connection::manager;
 
 /// Its lease is 30 s by default.

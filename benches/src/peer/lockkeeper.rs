@@ -3,9 +3,46 @@
 use futures_util::future::join_all;
 use lockkeeper::{FairLock, LockClient, LockConfig, LockGuard, RLock, ReadLock, RedLock, Source};
 
-use super::traits::{Lock, Peer};
+use super::{Lock, Peer};
 
-/// Lockkeeper, with handles that are kept.
+/// A way to use this crate: how it connects, and which lock it makes.
+macro_rules! peers {
+    ($($(#[$about:meta])* $peer:ident($client:ty) by $connect:ident: $lock:ty = |$of:ident, $name:ident| $make:expr;)*) => { $(
+        $(#[$about])*
+        pub struct $peer($client);
+
+        impl Peer for $peer {
+            type Lock = $lock;
+
+            async fn connect(url: &str) -> Self {
+                Self($connect(url).await)
+            }
+
+            fn lock(&self, $name: &str) -> $lock {
+                let $of = &self.0;
+                $make
+            }
+        }
+    )* };
+}
+
+peers! {
+    /// The fair lock.
+    Fair(LockClient) by client: FairLock = |client, name| client.fair_lock(name);
+    /// The read lock.
+    Read(LockClient) by client: ReadLock = |client, name| client.read_write_lock(name).into_read();
+    /// An `RLock`, of which a replica must have a hold before it is granted.
+    Synced(LockClient) by synced: RLock = |client, name| client.rlock(name);
+    /// An `RLock` on a cluster.
+    Clustered(LockClient) by clustered: RLock = |client, name| client.rlock(name);
+    /// The lock on a majority of servers.
+    Red(Vec<LockClient>) by clients: RedLock =
+        |clients, name| RedLock::new(clients.iter().map(|client| client.rlock(name))).expect("different servers");
+    /// An `RLock` on several servers at the same time. It takes as long as the slowest of them.
+    Together(Vec<LockClient>) by clients: Vec<RLock> =
+        |clients, name| clients.iter().map(|client| client.rlock(name)).collect();
+}
+
 impl Peer for LockClient {
     type Lock = RLock;
 
@@ -18,149 +55,23 @@ impl Peer for LockClient {
     }
 }
 
-macro_rules! lockkeepers {
-    ($($lock:ty),*) => {
-        $(
-            impl Lock for $lock {
-                type Guard = LockGuard;
+macro_rules! locks {
+    ($($lock:ty),*) => { $(
+        impl Lock for $lock {
+            type Guard = LockGuard;
 
-                async fn lock(&mut self) -> LockGuard {
-                    self.lock().await.expect("a lock")
-                }
-
-                async fn unlock(&mut self, guard: LockGuard) {
-                    guard.unlock().await.expect("the lock was held");
-                }
+            async fn lock(&mut self) -> LockGuard {
+                self.lock().await.expect("a lock")
             }
-        )*
-    };
+
+            async fn unlock(&mut self, guard: LockGuard) {
+                guard.unlock().await.expect("the lock was held");
+            }
+        }
+    )* };
 }
 
-lockkeepers!(RLock, FairLock, ReadLock, RedLock);
-
-/// Lockkeeper's fair lock.
-pub struct Fair(LockClient);
-
-impl Peer for Fair {
-    type Lock = FairLock;
-
-    async fn connect(url: &str) -> Self {
-        Self(client(url).await)
-    }
-
-    fn lock(&self, name: &str) -> FairLock {
-        self.0.fair_lock(name)
-    }
-}
-
-/// Lockkeeper, where a replica must have a hold before it is granted.
-pub struct Synced(LockClient);
-
-impl Peer for Synced {
-    type Lock = RLock;
-
-    async fn connect(url: &str) -> Self {
-        let config = LockConfig::builder().sync_replicas(1).build().expect("valid");
-        Self(LockClient::connect_with(url, config).await.expect("a server"))
-    }
-
-    fn lock(&self, name: &str) -> RLock {
-        self.0.rlock(name)
-    }
-}
-
-/// Lockkeeper on a cluster.
-pub struct Clustered(LockClient);
-
-impl Peer for Clustered {
-    type Lock = RLock;
-
-    async fn connect(urls: &str) -> Self {
-        let source = Source::cluster(urls.split(' '));
-        Self(LockClient::connect_with(source, LockConfig::default()).await.expect("a cluster"))
-    }
-
-    fn lock(&self, name: &str) -> RLock {
-        self.0.rlock(name)
-    }
-}
-
-/// Lockkeeper's read lock.
-pub struct Read(LockClient);
-
-impl Peer for Read {
-    type Lock = ReadLock;
-
-    async fn connect(url: &str) -> Self {
-        Self(client(url).await)
-    }
-
-    fn lock(&self, name: &str) -> ReadLock {
-        self.0.read_write_lock(name).into_read()
-    }
-}
-
-/// Lockkeeper, with a new handle for each acquire.
-pub struct NewHandles(LockClient);
-
-pub struct NewHandle {
-    client: LockClient,
-    name: String,
-}
-
-impl Peer for NewHandles {
-    type Lock = NewHandle;
-
-    async fn connect(url: &str) -> Self {
-        Self(client(url).await)
-    }
-
-    fn lock(&self, name: &str) -> NewHandle {
-        NewHandle { client: self.0.clone(), name: name.to_owned() }
-    }
-}
-
-impl Lock for NewHandle {
-    type Guard = LockGuard;
-
-    async fn lock(&mut self) -> LockGuard {
-        self.client.rlock(&self.name).lock().await.expect("a lock")
-    }
-
-    async fn unlock(&mut self, guard: LockGuard) {
-        guard.unlock().await.expect("the lock was held");
-    }
-}
-
-/// Lockkeeper's lock on a majority of servers.
-pub struct Red(Vec<LockClient>);
-
-impl Peer for Red {
-    type Lock = RedLock;
-
-    async fn connect(urls: &str) -> Self {
-        Self(clients(urls).await)
-    }
-
-    fn lock(&self, name: &str) -> RedLock {
-        RedLock::new(self.0.iter().map(|client| client.rlock(name))).expect("different servers")
-    }
-}
-
-/// Lockkeeper's `RLock` on several servers at the same time. It takes as long as the slowest of them.
-pub struct Together(Vec<LockClient>);
-
-impl Peer for Together {
-    type Lock = Vec<RLock>;
-
-    async fn connect(urls: &str) -> Self {
-        Self(clients(urls).await)
-    }
-
-    fn lock(&self, name: &str) -> Vec<RLock> {
-        self.0.iter().map(|client| client.rlock(name)).collect()
-    }
-}
+locks!(RLock, FairLock, ReadLock, RedLock);
 
 impl Lock for Vec<RLock> {
     type Guard = Vec<LockGuard>;
@@ -185,5 +96,15 @@ async fn client(url: &str) -> LockClient {
 }
 
 async fn clients(urls: &str) -> Vec<LockClient> {
-    join_all(urls.split(' ').map(<LockClient as Peer>::connect)).await
+    join_all(urls.split(' ').map(client)).await
+}
+
+async fn synced(url: &str) -> LockClient {
+    let config = LockConfig::builder().sync_replicas(1).build().expect("valid");
+    LockClient::connect_with(url, config).await.expect("a server")
+}
+
+async fn clustered(urls: &str) -> LockClient {
+    let source = Source::cluster(urls.split(' '));
+    LockClient::connect_with(source, LockConfig::default()).await.expect("a cluster")
 }

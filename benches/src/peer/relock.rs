@@ -3,7 +3,7 @@
 use relock::error::CanNotGetLockReason::LockIsStillBusy;
 use relock::{Error, Relock as Client};
 
-use super::traits::{LEASE, Lock, Peer};
+use super::{LEASE, Lock, Peer};
 
 pub struct Relock(Client);
 

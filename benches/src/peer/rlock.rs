@@ -3,7 +3,7 @@
 use rlock::AcquireOptions;
 use rlock::async_lock::{RLock, RLockGuard};
 
-use super::traits::{LEASE, Lock, Peer};
+use super::{LEASE, Lock, Peer};
 use crate::connection::manager;
 
 pub struct Rlock(RLock);

@@ -2,7 +2,7 @@
 
 use rslock::LockManager;
 
-use super::traits::{LEASE, Lock, Peer};
+use super::{LEASE, Lock, Peer};
 use crate::connection::address;
 
 /// It has one connection to each server.

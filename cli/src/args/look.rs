@@ -4,17 +4,39 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::duration;
+
 const PATTERN: &str = "Which names: * is any text, ? one character, [ab] one of these";
 
 /// Which locks to list.
 #[derive(Args, Debug)]
 pub(crate) struct Ls {
     /// Which names.
-    #[arg(default_value = "*", help = PATTERN)]
+    #[arg(default_value = "*", help = PATTERN, value_parser = pattern)]
     pub(crate) pattern: String,
+    /// Only this type: rlock, fair, read, write, fenced, semaphore. Can be repeated
+    #[arg(long, value_enum, hide_possible_values = true)]
+    pub(crate) kind: Vec<Examined>,
+    /// Sorts by name, as at a terminal
+    #[arg(long)]
+    pub(crate) sort: bool,
     /// Prints JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Which locks to show.
+#[derive(Args, Debug)]
+pub(crate) struct Top {
+    /// Which names.
+    #[arg(default_value = "*", help = PATTERN, value_parser = pattern)]
+    pub(crate) pattern: String,
+    /// How often it looks at the server
+    ///
+    /// The time between two looks at the locks on the screen, such as 5s. If there are thousands of locks, a look at all of them takes
+    /// longer: the server spends at most a twentieth of its time on it
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = pause)]
+    pub(crate) every: Duration,
 }
 
 /// Which lock to explain.
@@ -31,7 +53,7 @@ pub(crate) struct Why {
 #[derive(Args, Debug)]
 pub(crate) struct Watch {
     /// Which names.
-    #[arg(default_value = "*", help = PATTERN)]
+    #[arg(default_value = "*", help = PATTERN, value_parser = pattern)]
     pub(crate) patterns: Vec<String>,
     /// How often it looks at the server
     ///
@@ -47,15 +69,39 @@ pub(crate) struct Watch {
 const SHORTEST: Duration = Duration::from_millis(10);
 
 fn pause(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let time = duration(text)?;
     if time < SHORTEST { Err(format!("must be at least {SHORTEST:?}")) } else { Ok(time) }
 }
 
+/// An empty pattern is mostly a variable of a shell that is not set.
+fn pattern(text: &str) -> Result<String, &'static str> {
+    if text.is_empty() { Err("a pattern must not be empty: * means all names") } else { Ok(text.to_owned()) }
+}
+
 const EXIT_CODES: &str = "Exit codes:
-  0   all is well
+  0   all is well, except what is ignored
   1   warnings, or something could not be found out
   2   errors
   64  bad arguments or settings";
+
+/// The checks that can be ignored. Without a connection, nothing was examined.
+const CHECKS: [&str; 15] = [
+    "facts",
+    "deployment",
+    "version",
+    "memory-policy",
+    "memory",
+    "persistence",
+    "replicas",
+    "rights-rlock",
+    "rights-fair",
+    "rights-fenced",
+    "rights-read-write",
+    "rights-semaphore",
+    "round-trip",
+    "messages",
+    "clock",
+];
 
 /// What to examine.
 #[derive(Args, Debug)]
@@ -67,12 +113,15 @@ pub(crate) struct Doctor {
     /// Only checks the rights for this type of lock. Can be repeated
     #[arg(long, value_enum)]
     pub(crate) kind: Vec<Examined>,
+    /// Reports this check, such as persistence, but does not count it. Can be repeated
+    #[arg(long, value_name = "CHECK", value_parser = CHECKS, hide_possible_values = true)]
+    pub(crate) ignore: Vec<String>,
     /// Prints JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// The types of locks whose rights differ, or have names of their own.
+/// The types of locks, and semaphores, as `ls` names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Examined {
     Rlock,

@@ -44,11 +44,13 @@ pub(super) struct Finding {
     pub(super) text: String,
     /// What to do. `None`: nothing.
     pub(super) advice: Option<String>,
+    /// It does not count for the exit code.
+    pub(super) ignored: bool,
 }
 
 impl Finding {
     pub(super) fn ok(check: &'static str, text: impl Into<String>) -> Self {
-        Self { check, level: Level::Ok, server: None, text: text.into(), advice: None }
+        Self { check, level: Level::Ok, server: None, text: text.into(), advice: None, ignored: false }
     }
 
     pub(super) fn unknown(check: &'static str, text: impl Into<String>, advice: &str) -> Self {
@@ -68,6 +70,13 @@ impl Finding {
     }
 
     fn bad(level: Level, check: &'static str, text: impl Into<String>, advice: &str) -> Self {
-        Self { check, level, server: None, text: text.into(), advice: Some(advice.to_owned()) }
+        Self {
+            check,
+            level,
+            server: None,
+            text: text.into(),
+            advice: Some(advice.to_owned()),
+            ignored: false,
+        }
     }
 }

@@ -27,7 +27,7 @@ const NAMES_FOR_EACH: usize = 8;
 
 pub(crate) async fn doctor(connection: &Connection, options: &Doctor) -> Result<ExitCode, Failure> {
     let settings = Settings::read(connection)?;
-    let mut report = Report::new(options.json);
+    let mut report = Report::new(options.json, &options.ignore);
     match settings.clone().client().await {
         Ok(locks) => {
             examine(&locks, &settings, options, &mut report).await?;
@@ -53,7 +53,7 @@ async fn examine(
         masters => (0..masters * NAMES_FOR_EACH).map(|index| format!("{name}-{index}")).collect(),
     };
     for kind in kinds(&options.kind) {
-        report.add(rights::rights(locks, kind, &names).await)?;
+        report.add_all(rights::rights(locks, kind, &names).await)?;
     }
     let round_trip = round_trip(locks, settings, &name, report).await?;
     // Both mostly wait.

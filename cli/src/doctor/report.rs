@@ -12,17 +12,21 @@ use crate::row::visible;
 pub(super) struct Report {
     is_json: bool,
     has_colours: bool,
+    /// The checks that do not count.
+    ignored: Vec<String>,
     findings: Vec<Finding>,
 }
 
 impl Report {
-    pub(super) fn new(is_json: bool) -> Self {
+    pub(super) fn new(is_json: bool, ignored: &[String]) -> Self {
         let has_colours =
             io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
-        Self { is_json, has_colours, findings: Vec::new() }
+        Self { is_json, has_colours, ignored: ignored.to_vec(), findings: Vec::new() }
     }
 
-    pub(super) fn add(&mut self, finding: Finding) -> Result<(), Failure> {
+    pub(super) fn add(&mut self, mut finding: Finding) -> Result<(), Failure> {
+        finding.ignored =
+            finding.level != Level::Ok && self.ignored.iter().any(|check| check == finding.check);
         if !self.is_json {
             print(line(&finding, self.has_colours).as_bytes())?;
         }
@@ -34,26 +38,29 @@ impl Report {
         findings.into_iter().try_for_each(|finding| self.add(finding))
     }
 
-    /// The exit code tells the worst that was found.
+    /// The exit code tells the worst that was found and is not ignored.
     pub(super) fn end(self) -> Result<ExitCode, Failure> {
         if self.is_json {
             print_json(&self.findings)?;
         }
-        let worst = self.findings.iter().map(|finding| finding.level).max();
+        let level = |finding: &Finding| if finding.ignored { Level::Ok } else { finding.level };
+        let worst = self.findings.iter().map(level).max();
         Ok(worst.unwrap_or(Level::Unknown).code().into())
     }
 }
 
 fn line(finding: &Finding, has_colours: bool) -> String {
-    let Finding { check, level, server, text, advice } = finding;
-    let mut level_name = format!("{:<7}", level.name());
+    let Finding { check, level, server, text, advice, ignored } = finding;
+    let mut level_name = format!("{:<7}", if *ignored { "ignored" } else { level.name() });
     if has_colours {
-        level_name = format!("\u{1b}[{}m{level_name}\u{1b}[0m", colour(*level));
+        level_name = format!("\u{1b}[{}m{level_name}\u{1b}[0m", if *ignored { GREY } else { colour(*level) });
     }
     let server = server.as_ref().map(|server| format!("{server}: ")).unwrap_or_default();
     let advice = advice.as_ref().map(|advice| format!(" → {advice}")).unwrap_or_default();
     format!("{level_name}  {check:<17}  {}\n", visible(&format!("{server}{text}{advice}")))
 }
+
+const GREY: u8 = 90;
 
 const fn colour(level: Level) -> u8 {
     match level {
@@ -81,7 +88,14 @@ mod tests {
             let findings = levels.iter().map(|level| Finding { level: *level, ..Finding::ok("check", "") });
             format!(
                 "{:?}",
-                Report { is_json: false, has_colours: false, findings: findings.collect() }.end().ok()
+                Report {
+                    is_json: false,
+                    has_colours: false,
+                    ignored: Vec::new(),
+                    findings: findings.collect()
+                }
+                .end()
+                .ok()
             )
         };
         let code = |code: u8| format!("{:?}", Some(ExitCode::from(code)));

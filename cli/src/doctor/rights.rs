@@ -10,7 +10,7 @@ use crate::exit::{Failure, USAGE};
 const ADVICE: &str = "grant the rights that docs/deploy.md names for this type";
 
 /// Checks whether this user may use a type of lock, with each of these names.
-pub(super) async fn rights(locks: &LockClient, kind: Examined, names: &[String]) -> Finding {
+pub(super) async fn rights(locks: &LockClient, kind: Examined, names: &[String]) -> Vec<Finding> {
     let result = try_join_all(names.iter().map(|name| check(locks, kind, name))).await;
     judge(kind, result.map(drop), &locks.id())
 }
@@ -26,7 +26,7 @@ async fn check(locks: &LockClient, kind: Examined, name: &str) -> Result<()> {
     }
 }
 
-fn judge(kind: Examined, result: Result<()>, id: &str) -> Finding {
+fn judge(kind: Examined, result: Result<()>, id: &str) -> Vec<Finding> {
     let check = match kind {
         Examined::Rlock => "rights-rlock",
         Examined::Fair => "rights-fair",
@@ -35,30 +35,27 @@ fn judge(kind: Examined, result: Result<()>, id: &str) -> Finding {
         Examined::Semaphore => "rights-semaphore",
     };
     match result {
-        Ok(()) => Finding::ok(check, "this user has all rights that the lock needs"),
-        Err(error @ Error::Permission(_)) => Finding::error(check, missing(&error.to_string(), id), ADVICE),
-        Err(error) => Finding::unknown(check, error.to_string(), "repair that first"),
+        Ok(()) => vec![Finding::ok(check, "this user has all rights that the lock needs")],
+        Err(error @ Error::Permission(_)) => {
+            let texts = missing(&error.to_string(), id).into_iter();
+            texts.map(|text| Finding::error(check, text, ADVICE)).collect()
+        }
+        Err(error) => vec![Finding::unknown(check, error.to_string(), "repair that first")],
     }
 }
 
-/// Names the commands of each key together: "`get` on `a`, `set` on `a`" is long. The names of the probes differ only in what begins
-/// with `id`.
-fn missing(text: &str, id: &str) -> String {
+/// What this user lacks, one text for each right. The names of the probes differ only in what begins with `id`.
+fn missing(text: &str, id: &str) -> Vec<String> {
     const MARK: &str = "this user may not run ";
-    let Some((_, pairs)) = text.split_once(MARK) else { return text.to_owned() };
-    let mut of_keys: Vec<(String, Vec<&str>)> = Vec::new();
+    let Some((_, pairs)) = text.split_once(MARK) else { return vec![text.to_owned()] };
+    let mut all: Vec<String> = Vec::new();
     for pair in pairs.split(", ") {
-        let Some((command, key)) = pair.split_once(" on ") else { return text.to_owned() };
-        let (command, key) = (command.trim_matches('`'), any_name(key, id));
-        match of_keys.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, commands)) if commands.contains(&command) => {}
-            Some((_, commands)) => commands.push(command),
-            None => of_keys.push((key, vec![command])),
+        let right = format!("{MARK}{}", any_name(pair, id));
+        if !all.contains(&right) {
+            all.push(right);
         }
     }
-    let keys: Vec<String> =
-        of_keys.iter().map(|(key, commands)| format!("{} on {key}", commands.join(" "))).collect();
-    format!("{MARK}{}", keys.join(", "))
+    all
 }
 
 /// Puts a `*` in the place of the id of the probe and the number behind it, as in the pattern of a right.
@@ -113,10 +110,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_commands_are_shown_by_their_keys() {
-        let text = "refused (lock `d:ID-1`): this user may not run `get` on `d:ID-1`, `set` on `d:ID-1`, `time` on `q:{d:ID-1}`";
-        assert_eq!(missing(text, "ID"), "this user may not run get set on `d:*`, time on `q:{d:*}`");
-        assert_eq!(missing("something else", "ID"), "something else");
+    fn each_missing_right_is_shown_once() {
+        let text = "refused (lock `d:ID-1`): this user may not run `get` on `d:ID-1`, `get` on `d:ID-2`, `time` on `q:{d:ID-1}`";
+        let rights = ["this user may not run `get` on `d:*`", "this user may not run `time` on `q:{d:*}`"];
+        assert_eq!(missing(text, "ID"), rights);
+        assert_eq!(missing("something else", "ID"), ["something else"]);
         assert_eq!(any_name("`{d:ID}:0:x:1`", "ID"), "`{d:*}:0:x:1`");
     }
 }

@@ -8,6 +8,18 @@ use crate::exit::Failure;
 
 /// `None`: the lock is busy.
 pub(super) async fn acquire(locks: &LockClient, run: &Run) -> Result<Option<LockGuard>, Failure> {
+    let error = match acquire_any(locks, run).await {
+        Err(error @ Error::WrongKind { .. }) => error,
+        result => return Ok(result?),
+    };
+    // This names the type of a key that is no lock.
+    match locks.inspect(&run.name).await {
+        Err(named @ Error::WrongKind { .. }) => Err(named.into()),
+        _ => Err(error.into()),
+    }
+}
+
+async fn acquire_any(locks: &LockClient, run: &Run) -> lockkeeper::Result<Option<LockGuard>> {
     let options = options(run)?;
     if let Some(permits) = run.permits {
         let semaphore = locks.semaphore(&run.name, permits).with(&options);
@@ -31,7 +43,7 @@ async fn wait<K: LockKind>(
     lock: Lock<'_, K>,
     run: &Run,
     options: &LockOptions,
-) -> Result<Option<LockGuard>, Failure> {
+) -> lockkeeper::Result<Option<LockGuard>> {
     let mut lock = lock.with(options);
     Ok(match (run.only_try, run.wait) {
         (true, _) => BaseLock::try_lock(&mut lock).await?,

@@ -53,7 +53,7 @@ pub(crate) async fn run(connection: Connection, run: Run) -> Result<ExitCode, Fa
         }
         None => keeper.release(until, causes, &mut signals).await,
     };
-    result(status, lost)
+    result(&run.name, status, lost)
 }
 
 /// How the waiting for the lock ended.
@@ -82,14 +82,27 @@ async fn acquired(name: &str, keeper: &mut KeeperHandle, signals: &mut Signals) 
     }
 }
 
-fn result(status: Option<ExitStatus>, lost: Option<Loss>) -> Result<ExitCode, Failure> {
+fn result(name: &str, status: Option<ExitStatus>, lost: Option<Loss>) -> Result<ExitCode, Failure> {
     let code = status.map_or(LOST, code_of);
-    match lost {
-        // The command failed by itself: that says more.
-        Some(Loss { text, stopped: false }) if code != 0 => Err(Failure { problem: text, code }),
-        // The command was stopped, or reported success although it was not protected until its end.
-        Some(Loss { text, .. }) => Err(Failure { problem: text, code: LOST }),
-        None => Ok(code.into()),
+    let Some(Loss { text, stopped }) = lost else { return Ok(code.into()) };
+    let problem = format!("lock `{name}`: {text}. {}", became(status, stopped));
+    // If the command failed by itself, its code says more. Else it was stopped, or reported success although it was not protected
+    // until its end.
+    Err(Failure { problem, code: if !stopped && code != 0 { code } else { LOST } })
+}
+
+/// What became of the command whose lock was lost.
+fn became(status: Option<ExitStatus>, stopped: bool) -> String {
+    let Some(status) = status else { return "The command still runs".to_owned() };
+    match (status.signal().and_then(|signal| Signal::try_from(signal).ok()), stopped) {
+        (Some(signal), true) => format!("The command was stopped with {signal}"),
+        (None, true) => format!("The command was told to stop, and ended with code {}", code_of(status)),
+        (Some(signal), false) => {
+            format!("{signal} had ended the command, which was not protected until its end")
+        }
+        (None, false) => {
+            format!("The command ended with code {}, and was not protected until its end", code_of(status))
+        }
     }
 }
 

@@ -89,13 +89,13 @@ async fn answer(reports: &mut Reader<ChildStdout, Report>, until: Moment, causes
             Some(Report::Released(Release { was_held: true, killed: false, problem })) => {
                 problem.map_or(Answer::Released, Answer::Problem)
             }
-            Some(Report::Lost { killed: true, was_removed }) => {
-                Answer::Lost(Loss::new(causes.of_loss(was_removed, until), true))
+            Some(Report::Lost { killed, was_removed }) => {
+                Answer::Lost(Loss::new(causes.of_loss(was_removed, until), killed))
             }
             Some(Report::Released(Release { killed: true, .. })) => {
                 Answer::Lost(Loss::new(causes.of_end(until), true))
             }
-            Some(_) => Answer::Lost(Loss::new("the lock was lost before the command ended", false)),
+            Some(_) => Answer::Lost(Loss::new(causes.of_loss(true, until), false)),
             None => Answer::Lost(Loss::new("the process that holds the lock ended", false)),
         };
     }

@@ -91,6 +91,13 @@ fn a_good_server_is_well() {
         assert_eq!(found.of(check).len(), 1, "{check}");
     }
     assert_empty(&server);
+    // Each check can be ignored, except the connection.
+    for found in &found.findings {
+        let check = found["check"].as_str().expect("text");
+        let output = run(&mut at("redis://127.0.0.1:none/", &["doctor", "--ignore", check]));
+        let is_known = !String::from_utf8_lossy(&output.stderr).contains("invalid value");
+        assert_eq!(is_known, !["connection", "scripts"].contains(&check), "{check}");
+    }
 }
 
 #[test]
@@ -103,6 +110,17 @@ fn a_server_that_evicts_or_forgets_is_reported() {
         "{:?}",
         found.findings
     );
+    let ignoring = |checks: &[&str]| {
+        let options: Vec<&str> = checks.iter().flat_map(|check| ["--ignore", check]).collect();
+        doctor(&server.url(), &options).code
+    };
+    assert_eq!([ignoring(&["persistence"]), ignoring(&["persistence", "memory-policy"])], [Some(1), Some(0)]);
+    let found = doctor(&server.url(), &["--ignore", "persistence"]);
+    assert_eq!(
+        (found.level("persistence"), &found.of("persistence")[0]["ignored"]),
+        ("warning", &true.into())
+    );
+    assert_eq!(found.of("memory-policy")[0]["ignored"], false);
     let _: String = server.run(&["CONFIG", "SET", "maxmemory", "1gb"]);
     let found = doctor(&server.url(), &[]);
     assert_eq!((found.level("memory-policy"), found.level("memory")), ("error", "ok"));
@@ -140,8 +158,16 @@ fn missing_rights_are_named_for_each_type() {
     for check in ["rights-fair", "rights-read-write", "rights-semaphore"] {
         assert_eq!(found.level(check), "error", "{check}");
     }
-    let text = found.of("rights-fenced")[0]["text"].as_str().expect("text");
-    assert_eq!(text, "this user may not run get incr set on `redisson_lock_token:{shop:doctor:*}`");
+    let texts: Vec<_> =
+        found.of("rights-fenced").iter().map(|found| found["text"].as_str().expect("text")).collect();
+    let right = |right: &str| format!("this user may not run {right}`");
+    let counter = "`redisson_lock_token:{shop:doctor:*}";
+    let expected = [
+        right(&format!("`get` on {counter}")),
+        right(&format!("`incr` on {counter}")),
+        right(&format!("`set` on {counter}")),
+    ];
+    assert_eq!(texts, expected);
     assert_eq!((found.level("facts"), found.code), ("unknown", Some(2)));
     let found = doctor(&url, &["--name", "shop:doctor:", "--kind", "rlock"]);
     assert_eq!((found.bad(), found.code), (vec!["facts"], Some(1)));

@@ -12,7 +12,7 @@ use super::support::{Config, at, client, json, lockkeeper, run, shown, wait_unti
 const JAVA: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:77";
 
 fn list(server: &Server, args: &[&str]) -> Value {
-    json(&shown(&mut at(&server.url(), &[&["ls", "--json"], args].concat())))
+    json(&shown(&mut at(&server.url(), &[&["ls", "--json", "--sort"], args].concat())))
 }
 
 /// As Redisson leaves it.
@@ -91,7 +91,7 @@ async fn locks_of_all_types_are_listed_sorted_by_name() {
     );
     assert!(holder["expires_in_ms"].as_u64().is_some_and(|left| left > 0 && left <= 31_000), "{all}");
 
-    let text = shown(&mut at(&server.url(), &["ls"]));
+    let text = shown(&mut at(&server.url(), &["ls", "--sort"]));
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
     assert_eq!(lines[0], ["NAME", "KIND", "HOLDERS", "CLIENTS", "HOLDS", "ENDS IN", "WAITERS"]);
     assert_eq!(lines.len(), 9, "{text}");
@@ -110,6 +110,25 @@ async fn locks_of_all_types_are_listed_sorted_by_name() {
 }
 
 #[test]
+fn types_are_selected_and_the_count_is_told_to_people() {
+    let server = Server::start();
+    java_lock(&server, "a");
+    java_lock(&server, "b");
+    let _: u64 = server.run(&["HSET", "c", "mode", "write", &format!("{JAVA}:write"), "1"]);
+    let told = |args: &[&str]| {
+        let output = run(&mut at(&server.url(), &[&["ls"], args].concat()));
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+        (text(output.stdout).lines().count(), text(output.stderr))
+    };
+    assert_eq!(told(&[]), (4, "3 locks\n".to_owned()));
+    assert_eq!(told(&["--kind", "rlock", "--kind", "fair"]), (3, "2 locks\n".to_owned()));
+    assert_eq!(told(&["--kind", "write"]), (2, "1 lock\n".to_owned()));
+    assert_eq!(told(&["--kind", "write", "--json"]), (1, String::new()));
+    assert_eq!(list(&server, &["--kind", "write"])[0]["name"], "c");
+    assert_eq!(run(&mut at(&server.url(), &["ls", "--kind", "other"])).status.code(), Some(64));
+}
+
+#[test]
 fn locks_among_many_other_keys_are_found() {
     let server = Server::start();
     let fill = "for i = 1, 20000 do redis.call('set', 'other:' .. i, i) end \
@@ -117,6 +136,14 @@ fn locks_among_many_other_keys_are_found() {
     let _: Option<String> = server.run(&["EVAL", fill, "0"]);
     let _: u64 = server.run(&["HSET", "data", "item:1", "1"]);
     assert_eq!(list(&server, &[]).as_array().map(Vec::len), Some(500));
+    // Without an order, they are printed as they come: each once, and as whole JSON.
+    let unsorted = json(&shown(&mut at(&server.url(), &["ls", "--json"])));
+    let mut names: Vec<_> = unsorted.as_array().expect("an array").iter().map(|row| &row["name"]).collect();
+    names.sort_by_key(|name| name.to_string());
+    names.dedup();
+    assert_eq!(names.len(), 500);
+    let text = shown(&mut at(&server.url(), &["ls"]));
+    assert_eq!((text.lines().count(), text.matches("NAME").count()), (501, 1));
     assert_eq!(server.calls("keys"), 0);
 }
 
@@ -191,9 +218,35 @@ fn at_a_terminal_the_table_fits() {
     assert!(text.contains('…') && text.contains("29.") && text.contains(" +1 "), "{text}");
 }
 
+/// The names of the errors of redis-rs say nothing to users.
+#[test]
+fn a_refusal_has_the_words_of_the_server() {
+    let server = Server::start();
+    let _: String = server.run(&["ACL", "SETUSER", "app", "on", ">hunter2", "~*", "+@all", "-scan"]);
+    let port = server.port();
+    for (url, words) in [
+        (format!("redis://app:hunter2@127.0.0.1:{port}/"), ": ERR "),
+        (format!("redis://app:wrong@127.0.0.1:{port}/"), ": Password authentication failed\n"),
+        (format!("redis://127.0.0.1:{port}/77"), ": ERR DB index is out of range\n"),
+        (format!("redis://127.0.0.1:{port}/none"), ": Invalid database number\n"),
+    ] {
+        let output = run(&mut at(&url, &["ls"]));
+        let problem = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(problem.contains(words), "{problem}");
+        for name in ["ResponseError", "AuthenticationFailed", "InvalidClientConfig", "hunter2"] {
+            assert!(!problem.contains(name), "{problem}");
+        }
+    }
+}
+
 #[test]
 fn a_bad_pattern_and_an_absent_server_have_their_exit_codes() {
-    let server = Server::start();
-    assert_eq!(run(&mut at(&server.url(), &["ls", ""])).status.code(), Some(64));
+    // No server is asked.
+    for command in ["ls", "watch"] {
+        let output = run(&mut at("redis://127.0.0.1:1/", &[command, ""]));
+        let problem = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(64), "{problem}");
+        assert!(problem.contains("pattern must not be empty"), "{problem}");
+    }
     assert_eq!(run(&mut at("redis://:hunter2@127.0.0.1:1/", &["ls"])).status.code(), Some(69));
 }

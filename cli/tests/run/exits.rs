@@ -23,7 +23,7 @@ fn a_signal_that_ends_the_command_is_returned_as_128_and_its_number() {
 fn a_busy_lock_is_75_and_nothing_runs() {
     let scene = Scene::new();
     let holder = Contender::plain(&scene, "holder").enters();
-    for options in [&["--try"][..], &["--wait", "100ms"]] {
+    for options in [&["--try"][..], &["--wait", "100ms"], &["--wait", "0.1"]] {
         let output = scene.output(&[&["run"], options, &["lock", "--", "touch", "ran"]].concat());
         assert_eq!(output.status.code(), Some(75), "{options:?}");
         assert_eq!(problem(&output), "lockkeeper: `lock` is busy\n");
@@ -78,9 +78,27 @@ fn a_bad_file_is_64() {
 #[test]
 fn a_key_with_other_data_is_64_and_stays() {
     let scene = Scene::new();
-    let _: String = scene.server.run(&["SET", "lock", "data"]);
-    assert_eq!(scene.run(&[], "touch ran"), 64);
-    assert_eq!(scene.server.run::<String>(&["GET", "lock"]), "data");
+    for (data, found) in [
+        (&["SET", "lock", "data"][..], "a string"),
+        (&["RPUSH", "lock", "data"], "a list"),
+        (&["SADD", "lock", "data"], "a set"),
+        (&["ZADD", "lock", "1", "data"], "a sorted set"),
+        (&["XADD", "lock", "*", "field", "data"], "a stream"),
+    ] {
+        scene.server.run::<()>(data);
+        for args in
+            [&["run", "lock", "--", "touch", "ran"][..], &["show", "lock"], &["unlock", "--yes", "lock"]]
+        {
+            let output = scene.output(args);
+            assert_eq!(output.status.code(), Some(64), "{args:?}");
+            assert!(
+                problem(&output).contains(&format!("in use as {found}")),
+                "{args:?}: {}",
+                problem(&output)
+            );
+        }
+        assert_eq!(scene.server.run::<u64>(&["DEL", "lock"]), 1);
+    }
     assert!(!scene.dir().join("ran").exists());
 }
 

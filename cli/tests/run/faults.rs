@@ -133,7 +133,10 @@ fn what_ended_the_lock_is_told() {
         front
     };
     for (options, text) in [
-        (&["--lease", "2s"][..], "the time of --lease is over"),
+        (
+            &["--lease", "2s"][..],
+            "lockkeeper: lock `lock`: the time of --lease is over. The command was stopped with SIGTERM\n",
+        ),
         (&["--max-hold", "2s"], "the time of --max-hold is over"),
         (&["--max-hold", "2s", "--lease", "3s"], "the time of --max-hold is over"),
         (&["--max-hold", "9s", "--lease", "2s"], "the time of --lease is over"),
@@ -149,6 +152,19 @@ fn what_ended_the_lock_is_told() {
     scene.server.kill();
     let outage = told(front);
     assert!(outage.contains("the lock could not be renewed in time"), "{outage}");
+}
+
+#[test]
+fn what_became_of_the_command_is_told() {
+    let scene = Scene::new();
+    for (script, code, text) in [
+        ("trap '' TERM; sleep 60", 76, "The command was stopped with SIGKILL\n"),
+        ("trap 'exit 3' TERM; sleep 60 & wait", 76, "The command was told to stop, and ended with code 3\n"),
+    ] {
+        let output = scene.output(&["run", "--lease", "2s", "lock", "--", "sh", "-c", script]);
+        assert_eq!(output.status.code(), Some(code), "{script}");
+        assert!(problem(&output).ends_with(text), "{script}: {}", problem(&output));
+    }
 }
 
 #[test]

@@ -30,7 +30,8 @@ fn release_ends_a_lock_and_the_command_under_it() {
         let refused = scene.output(&["release", "lock"]);
         assert_eq!(refused.status.code(), Some(64), "{kind}");
         assert!(problem(&refused).contains("--yes"), "{kind}");
-        let released = text(&scene.output(&["release", "--yes", "--json", "lock"]));
+        let name = if kind == "fair" { "unlock" } else { "release" };
+        let released = text(&scene.output(&[name, "--yes", "--json", "lock"]));
         assert_eq!(released.trim(), r#"{"name":"lock","was_held":true}"#, "{kind}");
         assert_eq!(holder.code(), Some(76), "{kind}");
         let again = scene.output(&["release", "lock"]);
@@ -128,6 +129,7 @@ fn the_help_fits_a_screen() {
         let help = text(&command.env("COLUMNS", "80").output().expect("lockkeeper runs"));
         assert!(help.lines().count() <= 24, "{args:?}:\n{help}");
         assert!(help.lines().all(|line| line.chars().count() <= 80), "{args:?}:\n{help}");
+        assert!(args[0] != "run" || help.contains("<NAME> -- <COMMAND>..."), "{help}");
     }
 }
 

@@ -12,3 +12,4 @@ mod secrets;
 mod stopped;
 mod support;
 mod terminals;
+mod top;

@@ -14,6 +14,10 @@ pub(super) fn exists(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     Ok(Reply::count(words[1..].iter().filter(|key| keyspace.exists(key)).count()))
 }
 
+pub(super) fn kind(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
+    Ok(Reply::Status(keyspace.value(&words[1]).map_or("none", |value| value.kind()).to_owned()))
+}
+
 pub(super) fn time(keyspace: &mut Keyspace, _: &[Bytes]) -> Outcome {
     let now = keyspace.now();
     let parts = [now.as_secs().to_string(), now.subsec_micros().to_string()];

@@ -58,6 +58,7 @@ commands! {
     "scan" -2 keys::scan;
     "set" -3 text::set;
     "time" 1 keys::time;
+    "type" 2 keys::kind;
     "zadd" -4 scores::add;
     "zcard" 2 scores::len;
     "zrange" -4 scores::range;

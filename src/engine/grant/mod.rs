@@ -49,10 +49,10 @@ use crate::engine::upkeep::records::RECORD_LASTS;
 use crate::engine::upkeep::scheduler::Key;
 use crate::engine::wait::queue::{Receivers, WaitQueue};
 use crate::protocol::{
-    AcquireReply, Arg, Batch, Call, Granted, HolderRef, IfHeld, PermitIds, ReleaseReply, Row, millis,
-    parse_renewal,
+    AcquireReply, Arg, Batch, Call, Granted, HolderRef, IfHeld, PermitIds, ReleaseReply, RenewalReply, Row,
+    millis, parse_renewal,
 };
-use crate::store::Connection;
+use crate::store::{self, Connection};
 use crate::telemetry::Renewed;
 
 /// The shortest time that Redis can count.
@@ -665,9 +665,13 @@ impl Grant {
         self.is_outlasted();
         let call = self.script().call(millis(lease), [self.row()]);
         let reply = self.lock.run(&connection, &call).await?;
-        if !parse_renewal(&reply, 1)?[0] {
-            self.lose_holds();
-            return Ok(());
+        match &parse_renewal(&reply, 1)?[0] {
+            RenewalReply::Renewed => {}
+            RenewalReply::Lost => {
+                self.lose_holds();
+                return Ok(());
+            }
+            RenewalReply::Refused(error) => return Err(store::fault_in_script(error)),
         }
         let (now, deadline) = (clock::now(), hold::lease::deadline(sent, lease));
         hold.advance(member, now, deadline);

@@ -18,6 +18,7 @@ const TOGETHER: usize = 500;
 const AT_ONCE: usize = 64;
 
 /// What the server knows of the clients of holders.
+#[derive(Default)]
 pub(crate) struct Clients {
     /// By their ids: the identities of those whose connections have names.
     named: HashMap<String, String>,
@@ -31,6 +32,17 @@ impl Clients {
     /// Asks each master once for the names, and for the records of each client that holds one of these locks. Without an answer, that
     /// is not known.
     pub(crate) async fn ask<'a>(engine: &Engine, listings: impl IntoIterator<Item = &'a Listing>) -> Self {
+        let mut clients = Self::default();
+        clients.ask_more(engine, listings).await;
+        clients
+    }
+
+    /// Asks the same about other locks. Does not ask for names again if all clients of these locks are known.
+    pub(crate) async fn ask_more<'a>(
+        &mut self,
+        engine: &Engine,
+        listings: impl IntoIterator<Item = &'a Listing>,
+    ) {
         let mut owners = BTreeMap::<&str, Vec<&str>>::new();
         for holding in listings.into_iter().flat_map(|listing| &listing.holders) {
             if let Some((client, owner)) = holding.field.split_once(':') {
@@ -41,13 +53,18 @@ impl Clients {
             owners.chunks(TOGETHER).map(move |owners| ages(engine, client, owners))
         });
         let asking = stream::iter(parts.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).collect::<Vec<_>>();
+        let is_known = |client: &&str| self.named.contains_key(*client) || !client_id::has_name(client);
+        if !self.named.is_empty() && owners.keys().all(is_known) {
+            self.ages = asking.await.into_iter().flatten().flatten().collect();
+            return;
+        }
         let (lists, ages) = join(engine.store.named_clients(), asking).await;
         let all_told = lists.iter().all(Result::is_ok);
-        let named: HashMap<_, _> = lists.into_iter().flatten().flatten().collect();
+        self.named = lists.into_iter().flatten().flatten().collect();
         // A proxy perhaps confirms names and does not pass them on.
-        let has_own = named.contains_key(&engine.id());
-        let is_complete = all_told && (has_own || !client_id::has_name(&engine.id()));
-        Self { named, is_complete, ages: ages.into_iter().flatten().flatten().collect() }
+        let has_own = self.named.contains_key(&engine.id());
+        self.is_complete = all_told && (has_own || !client_id::has_name(&engine.id()));
+        self.ages = ages.into_iter().flatten().flatten().collect();
     }
 
     /// Whether the client with this id is connected, and its identity. `None`: that cannot be known. The beginning of an id is enough,

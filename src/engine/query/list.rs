@@ -1,6 +1,6 @@
 //! All locks of the servers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
@@ -9,60 +9,119 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind};
 use crate::engine::lock_ref::check_name;
-use crate::engine::query::{in_parts, list, permits};
+use crate::engine::query::{list, permits, run_at};
 use crate::engine::shared::Engine;
-use crate::protocol::{Found, FoundKind, Listing, TYPES, find};
+use crate::protocol::{Arg, Found, FoundKind, Listing, TYPES, find};
 use crate::store::Route;
 
 /// How many locks are looked at together.
 const TOGETHER: usize = 64;
 
-/// Lists the locks that somebody holds, sorted by their keys. `pattern`: which names.
+/// A list of the locks that somebody holds, of which one part after the other is asked for.
 ///
-/// Locks come and go meanwhile. Also returns the keys of those that no server could be asked about, because their slots move.
-pub(crate) async fn list_all(
-    engine: &Engine,
-    pattern: &str,
-) -> Result<(Vec<(Found, Listing)>, Vec<Arc<str>>)> {
-    check_name(pattern)?;
-    engine.check_runtime()?;
-    let pattern = &engine.key_pattern(pattern);
-    let found = find_on_all(engine, pattern).await?;
-    let listings = stream::iter(found.into_values()).map(|found| look_at(engine, found));
-    let all: Vec<Looked> = listings.buffered(TOGETHER).try_collect().await?;
-    let (mut listed, mut skipped) = (Vec::new(), Vec::new());
-    for looked in all {
-        match looked {
-            Looked::Held(found, listing) => listed.push((found, listing)),
-            Looked::NoLock => {}
-            Looked::Moves(key) => skipped.push(key),
+/// Locks come and go meanwhile.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    /// Which names.
+    pattern: String,
+    /// The masters when it began. `None`: it has not.
+    masters: Option<Vec<Arc<str>>>,
+    /// What is left to ask.
+    under_way: Vec<MasterScan>,
+    /// What was found: a scan can find a key twice.
+    seen: HashSet<Arc<str>>,
+}
+
+/// Locks, and the keys of those that were skipped.
+type Part = (Vec<(Found, Listing)>, Vec<Arc<str>>);
+
+/// The next part of the keys of one type at one master.
+#[derive(Clone, Debug)]
+struct MasterScan {
+    route: Route,
+    of_type: &'static str,
+    cursor: Arg,
+    /// The number of the connection that told the cursor, which means nothing to another server.
+    connection: Option<u64>,
+}
+
+impl Scan {
+    pub(crate) fn new(pattern: &str) -> Self {
+        Self { pattern: pattern.to_owned(), masters: None, under_way: Vec::new(), seen: HashSet::new() }
+    }
+
+    /// Returns the next locks, and the keys of those that no server could be asked about, because their slots move. `None`: there are
+    /// no more. A future that is dropped loses none.
+    pub(crate) async fn next(&mut self, engine: &Engine) -> Result<Option<Part>> {
+        check_name(&self.pattern)?;
+        engine.check_runtime()?;
+        let pattern = &engine.key_pattern(&self.pattern);
+        loop {
+            if self.under_way.is_empty() && !self.begin(engine) {
+                return Ok(None);
+            }
+            let parts = self.under_way.iter().map(|scan| scan.next(engine, pattern));
+            let (mut found, mut under_way) = (BTreeMap::new(), Vec::new());
+            for (part, next) in try_join_all(parts).await? {
+                let new = part.into_iter().filter(|found| !self.seen.contains(&found.key));
+                found.extend(new.map(|found| (Arc::clone(&found.key), found)));
+                under_way.extend(next);
+            }
+            let keys: Vec<_> = found.keys().map(Arc::clone).collect();
+            let listings = stream::iter(found.into_values()).map(|found| look_at(engine, found));
+            let all: Vec<Looked> = listings.buffered(TOGETHER).try_collect().await?;
+            self.under_way = under_way;
+            self.seen.extend(keys);
+            let (mut listed, mut skipped) = (Vec::new(), Vec::new());
+            for looked in all {
+                match looked {
+                    Looked::Held(found, listing) => listed.push((found, listing)),
+                    Looked::NoLock => {}
+                    Looked::Moves(key) => skipped.push(key),
+                }
+            }
+            if !listed.is_empty() || !skipped.is_empty() {
+                return Ok(Some((listed, skipped)));
+            }
         }
     }
-    Ok((listed, skipped))
+
+    /// Begins, or begins again if there are other masters than before: then locks were missed. False: they are the same.
+    fn begin(&mut self, engine: &Engine) -> bool {
+        let routes = engine.store.routes_to_all();
+        let masters = routes.iter().map(|route| engine.store.address(*route)).collect();
+        if self.masters.as_ref() == Some(&masters) {
+            return false;
+        }
+        let scans = routes.into_iter().flat_map(|route| TYPES.map(|of_type| MasterScan::new(route, of_type)));
+        self.under_way = scans.collect();
+        self.masters = Some(masters);
+        true
+    }
+}
+
+impl MasterScan {
+    fn new(route: Route, of_type: &'static str) -> Self {
+        Self { route, of_type, cursor: Arg::Text("0".into()), connection: None }
+    }
+
+    /// Returns a part, and what is left then.
+    async fn next(&self, engine: &Engine, pattern: &Arc<str>) -> Result<(Vec<Found>, Option<Self>), Fault> {
+        let call = find(self.cursor.clone(), pattern, self.of_type);
+        let (reply, connection) = run_at(engine, || self.route, &call).await?;
+        if self.connection.is_some_and(|before| before != connection) {
+            return Ok((Vec::new(), Some(Self::new(self.route, self.of_type))));
+        }
+        let mut found = Vec::new();
+        let cursor = Found::add(&mut found, &reply)?;
+        Ok((found, cursor.map(|cursor| Self { cursor, connection: Some(connection), ..self.clone() })))
+    }
 }
 
 /// What each master tells of itself: its address, and the text of `INFO`. Tries once.
 pub(crate) async fn info(engine: &Engine) -> Result<Vec<(Arc<str>, String)>> {
     engine.check_runtime()?;
     Ok(engine.store.info().await?)
-}
-
-/// Finds the locks of all masters, by their keys: a scan can find a key twice.
-async fn find_on_all(engine: &Engine, pattern: &Arc<str>) -> Result<BTreeMap<Arc<str>, Found>, Fault> {
-    loop {
-        let routes = engine.store.routes_to_all();
-        let masters =
-            || -> Vec<Arc<str>> { routes.iter().map(|route| engine.store.address(*route)).collect() };
-        let before = masters();
-        let scans =
-            routes.iter().flat_map(|route| TYPES.map(|of_type| find_all(engine, *route, pattern, of_type)));
-        let found = try_join_all(scans).await?;
-        // The cursor of one server means nothing to another: after a switch, the scan has missed locks.
-        if masters() == before {
-            let found = found.into_iter().flatten();
-            return Ok(found.map(|found| (Arc::clone(&found.key), found)).collect());
-        }
-    }
 }
 
 /// What a look at a key told.
@@ -75,11 +134,12 @@ enum Looked {
 }
 
 /// Looks at what a scan found.
-async fn look_at(engine: &Engine, found: Found) -> Result<Looked, Fault> {
+async fn look_at(engine: &Engine, mut found: Found) -> Result<Looked, Fault> {
     let is_lock = |listing: &Listing| !listing.has_other_data && listing.lease().is_some();
-    let listing = match found.kind {
-        FoundKind::Semaphore => permits::list(engine, &found.key).await,
-        FoundKind::Exclusive | FoundKind::ReadWrite => list(engine, &found.key).await.map(Some),
+    let listing = match (found.listing.take(), found.kind) {
+        (Some(listing), _) => Ok(Some(listing)),
+        (None, FoundKind::Semaphore) => permits::list(engine, &found.key).await,
+        (None, FoundKind::Exclusive | FoundKind::ReadWrite) => list(engine, &found.key).await.map(Some),
     };
     match listing {
         Ok(Some(listing)) if is_lock(&listing) => Ok(Looked::Held(found, listing)),
@@ -93,14 +153,4 @@ async fn look_at(engine: &Engine, found: Found) -> Result<Looked, Fault> {
         Err(fault) if fault.kind == FaultKind::Split => Ok(Looked::Moves(found.key)),
         Err(fault) => Err(fault),
     }
-}
-
-/// Finds the locks of one master among its keys of this type.
-async fn find_all(
-    engine: &Engine,
-    route: Route,
-    pattern: &Arc<str>,
-    of_type: &'static str,
-) -> Result<Vec<Found>, Fault> {
-    in_parts(engine, || route, |at| find(at, pattern, of_type), Found::add).await
 }

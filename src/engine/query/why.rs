@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind};
 use crate::engine::lock_ref::check_name;
-use crate::engine::query::list::list_all;
+use crate::engine::query::list::Scan;
 use crate::engine::query::list_any;
 use crate::engine::shared::Engine;
 use crate::protocol::{Holding, LeaseLeft, Listing, Reply, record_list, waits_key};
@@ -61,9 +61,11 @@ pub(crate) async fn chains_from(engine: &Engine, key: &Arc<str>) -> Result<Vec<C
 /// All chains of more than one link. One that is a part of another is left out.
 pub(crate) async fn all_chains(engine: &Engine) -> Result<Vec<Chain>> {
     let mut explorer = Explorer::new(engine);
-    let (listed, _) = list_all(engine, "*").await?;
-    let keys: Vec<_> = listed.iter().map(|(found, _)| Arc::clone(&found.key)).collect();
-    explorer.locks.extend(listed.into_iter().map(|(found, listing)| (found.key, listing)));
+    let (mut scan, mut keys) = (Scan::new("*"), Vec::new());
+    while let Some((listed, _)) = scan.next(engine).await? {
+        keys.extend(listed.iter().map(|(found, _)| Arc::clone(&found.key)));
+        explorer.locks.extend(listed.into_iter().map(|(found, listing)| (found.key, listing)));
+    }
     let mut all = Vec::new();
     for key in &keys {
         all.extend(explorer.chains(key).await?.into_iter().filter(|chain| chain.links.len() > 1));

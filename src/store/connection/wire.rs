@@ -218,7 +218,16 @@ pub(crate) fn was_rejected(fault: &Fault) -> bool {
 
 /// The text of an error of the library. As text: such an error repeats its source, and its type must not be visible to users.
 fn with_advice(error: &RedisError) -> String {
-    advised(&error.to_string())
+    advised(&words(error))
+}
+
+/// What the server said, or what the library found, without the names that only the library knows.
+pub(crate) fn words(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (Some(code), None) => code.to_owned(),
+        (None, _) => error.to_string().replacen(&format!(" - {:?}", error.kind()), "", 1),
+    }
 }
 
 /// How a server says that it has no place for another client.
@@ -296,7 +305,7 @@ fn is_split(detail: &str) -> bool {
 /// What an error says that a script caught and returned as text.
 pub(crate) fn caught(error: &str) -> FaultKind {
     let (code, detail) = error.split_once(' ').unwrap_or((error, ""));
-    refusal(code, detail)
+    if is_split(detail) { FaultKind::Split } else { refusal(code, detail) }
 }
 
 /// Translates an error reply. After an error reply the server has changed nothing: the scripts run every command that can be
@@ -326,6 +335,28 @@ mod tests {
     use redis::{Value, parse_redis_value};
 
     use super::*;
+
+    #[test]
+    fn errors_say_what_the_server_said_and_no_names_of_the_library() {
+        let said = |line: &str| {
+            let reply = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+            words(&Value::extract_error(reply).unwrap_err())
+        };
+        for line in [
+            "NOPERM no permissions to run the 'scan' command",
+            "ERR a b",
+            "OOM c",
+            "LOADING d",
+            "WRONGTYPE e",
+        ] {
+            assert_eq!(said(line), line);
+        }
+        let found = |detail: Option<&str>| match detail {
+            None => words(&(ErrorKind::AuthenticationFailed, "refused").into()),
+            Some(detail) => words(&(ErrorKind::InvalidClientConfig, "refused", detail.to_owned()).into()),
+        };
+        assert_eq!([found(None), found(Some("so"))], ["refused", "refused: so"]);
+    }
 
     #[test]
     fn a_script_whose_keys_are_under_way_is_told_apart() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Oracle;
-use crate::plan::{FaultKind, Mode};
+use crate::plan::{FaultKind, Kind, Mode};
 use crate::trace::Script;
 
 /// Pauses between undos are up to 6 s.
@@ -35,23 +35,31 @@ impl Oracle {
         self.trace.command(now, server, client, words, script.as_ref(), reply);
         self.check_waits(now);
         let Some(script) = script else { return };
-        if self.waits.update(now, server, ask) {
+        if self.plan.kind == Kind::Semaphore {
+            if let Some(problem) = self.waits.update_permits(now, server, &script, ask) {
+                self.violate(now, "p", problem);
+            }
+        } else if self.waits.update(now, server, ask) {
             self.violate(now, "d", "a lock is held without expiry");
         }
-        let numbers = (server, script.arg(0).to_owned());
-        if script.file.ends_with("/acquire.lua") {
-            let is_granted = reply.starts_with(b"$");
-            if is_granted {
-                let key = String::from_utf8_lossy(&script.keys[0]).into_owned();
-                let is_late = self.commands.get(&numbers).is_some_and(|(_, released)| *released > 0);
-                self.late.push(Late { server, key, owner: numbers.1.clone(), at: now, is_late });
+        let is_semaphore = script.file.starts_with("semaphore/");
+        let keep = if script.file.starts_with("read/") { 2 } else { 1 };
+        for owner in script.owners() {
+            let numbers = (server, owner);
+            if script.file.ends_with("/acquire.lua") {
+                // Of a semaphore: the permits that are left, and the total.
+                let is_granted = reply.starts_with(if is_semaphore { b"*" } else { b"$" })
+                    && !reply.starts_with(b"*2\r\n:-16");
+                if is_granted {
+                    let key = String::from_utf8_lossy(&script.keys[0]).into_owned();
+                    let is_late = self.commands.get(&numbers).is_some_and(|(_, released)| *released > 0);
+                    self.late.push(Late { server, key, owner: numbers.1.clone(), at: now, is_late });
+                }
+                self.grants.insert(numbers.clone(), now);
+                self.commands.entry(numbers).or_default().0 = self.trace.events;
+            } else if script.file.ends_with("/release.lua") && (is_semaphore || script.arg(keep) == "0") {
+                self.commands.entry(numbers).or_default().1 = self.trace.events;
             }
-            self.grants.insert(numbers.clone(), now);
-            self.commands.entry(numbers).or_default().0 = self.trace.events;
-        } else if script.file.ends_with("/release.lua")
-            && script.arg(if script.file.starts_with("read/") { 2 } else { 1 }) == "0"
-        {
-            self.commands.entry(numbers).or_default().1 = self.trace.events;
         }
         if let Some(problem) = self.queues.command(now, server, &script, reply) {
             self.violate(now, "i", problem);
@@ -79,7 +87,7 @@ impl Oracle {
         let calm_from = self.calm_from(now);
         let limit = self.plan.handover();
         if calm_from.saturating_add(limit) < now {
-            for problem in self.waits.overdue(now, calm_from, limit) {
+            for problem in self.waits.overdue(now, calm_from, limit, false) {
                 self.violate(now, "d", problem);
             }
             for problem in self.waits.orphans(now, calm_from, limit) {
@@ -87,7 +95,7 @@ impl Oracle {
             }
         }
         if self.plan.mode == Mode::Hung {
-            for problem in self.waits.overdue(now, Duration::ZERO, self.plan.hung_handover()) {
+            for problem in self.waits.overdue(now, Duration::ZERO, self.plan.hung_handover(), true) {
                 self.violate(now, "g", problem);
             }
         }

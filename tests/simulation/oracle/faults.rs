@@ -37,6 +37,7 @@ impl Oracle {
         {
             self.losses[server].push(now);
             self.queues.forget(server);
+            self.waits.forget(server);
         }
         self.faults.len() - 1
     }
@@ -50,6 +51,7 @@ impl Oracle {
         {
             self.losses[server].push(now);
             self.queues.forget(server);
+            self.waits.forget(server);
         }
         self.say(now, "fault", format_args!("{} ends", kind.map_or("unpolled", FaultKind::text)));
     }

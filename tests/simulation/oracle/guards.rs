@@ -67,11 +67,13 @@ impl Oracle {
             was_lost: false,
             was_extended: false,
         };
+        self.waits.granted(now, process, &claims[0]);
         self.check_lost_is_final(now);
         self.entries.retain(|entry| {
             entry.leaked_until.is_some_and(|until| now < until) || entry.guard.strong_count() > 0
         });
         if self.is_valid(&new, now) {
+            self.check_permits(now, &new);
             let conflicts = self
                 .entries
                 .iter()
@@ -94,6 +96,26 @@ impl Oracle {
         }
         self.entries.push(new);
         self.entries.len() - 1
+    }
+
+    /// Rule a, for a semaphore: no more permits are valid than there are. A smaller total counts for later grants.
+    fn check_permits(&mut self, now: Duration, new: &Entry) {
+        let claim = new.claims[0];
+        if claim.permits == 0 {
+            return;
+        }
+        let is_here = |old: &&Entry| (old.claims[0].server, old.claims[0].name) == (claim.server, claim.name);
+        let (mut valid, mut void) = (0, 0);
+        for entry in self.entries.iter().filter(is_here).filter(|old| self.is_valid(old, now)).chain([new]) {
+            let count = if self.may_be_void(entry, now) { &mut void } else { &mut valid };
+            *count += i64::from(entry.claims[0].permits);
+        }
+        let (_, total) = self.waits.totals_since(&claim, new.granted_at);
+        if valid > total {
+            self.violate(now, "a", format!("{valid} permits are valid, and there are {total}"));
+        } else if valid + void > total {
+            self.excuse("too many permits after data was lost");
+        }
     }
 
     pub(super) fn server_granted_at(&self, claims: &[Claim], owners: &str) -> Option<Duration> {
@@ -204,7 +226,9 @@ fn conflict(one: &Entry, other: &Entry) -> bool {
     }
     one.claims.iter().any(|one| {
         other.claims.iter().any(|other| {
-            (one.server, one.name) == (other.server, other.name) && !(one.is_shared && other.is_shared)
+            (one.server, one.name) == (other.server, other.name)
+                && !(one.is_shared && other.is_shared)
+                && one.permits == 0
         })
     })
 }

@@ -142,6 +142,11 @@ impl Oracle {
     ) {
         self.count("failed");
         self.say(now, format_args!("worker {worker}"), format_args!("failed: {error}"));
+        if let Error::InvalidPermits { wanted, .. } = error
+            && self.waits.totals_since(&claims[0], begun).0 < i64::from(*wanted)
+        {
+            return self.count("too many");
+        }
         if !error.is_transient() {
             return self.violate(now, "errors", format!("worker {worker}: {error:?}"));
         }
@@ -165,7 +170,7 @@ impl Oracle {
         now: Duration,
         error: &Error,
     ) -> bool {
-        let on = |server| Claim { server, name: 0, is_shared: false };
+        let on = |server| Claim { server, name: 0, is_shared: false, permits: 0 };
         let all: Vec<Claim> = (0..self.plan.servers).map(on).collect();
         self.plan.kind == Kind::Multi
             && matches!(error, Error::TimedOut(_))
@@ -186,7 +191,7 @@ impl Oracle {
             })
     }
 
-    /// A call did not get the lock. Another owner must have had it, or waited before.
+    /// A call did not get the lock. Another owner must have had it, or waited before. `was_behind`: another call of its process did.
     pub fn refused(
         &mut self,
         now: Duration,
@@ -194,10 +199,12 @@ impl Oracle {
         worker: usize,
         process: usize,
         claims: &[Claim],
+        was_behind: bool,
     ) {
         self.count("refused");
         // A call behind another waiter of its process takes that waiter's answer.
-        let was_held = self.waits.was_held(claims, begun.saturating_sub(self.plan.handover()));
+        let since = begun.saturating_sub(self.plan.handover());
+        let was_held = self.waits.was_held(now, claims, since, was_behind);
         let has_queue = claims.iter().any(|claim| self.queues.is_used(claim.server));
         if !was_held && !has_queue && !self.is_disturbed(process, claims, begun, now, true) {
             self.violate(now, "errors", format!("worker {worker} was refused a lock that nobody had"));

@@ -26,7 +26,6 @@ final class Loads {
                 "serve", (type, name, is) -> waiters.serve(is[0]),
                 "hold", (type, name, is) -> held.hold(type, name, is[0]),
                 "let_go", (type, name, is) -> held.letGo(),
-                "computed", (type, name, is) -> LongStream.of(Weight.computed()),
                 "weigh", (type, name, is) -> Weight.inMemory());
     }
 

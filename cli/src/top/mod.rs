@@ -1,0 +1,161 @@
+//! `lockkeeper top`.
+
+mod render;
+mod screen;
+mod state;
+
+use std::env;
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, try_join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use lockkeeper::{Error, LockClient};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
+
+use crate::args::{Connection, Ls, Top};
+use crate::connect::Settings;
+use crate::exit::{Failure, to_list};
+use crate::look;
+use crate::ls::ls;
+use crate::row::{Holder, Row, expires_in_ms};
+use crate::table::Output;
+use screen::Screen;
+use state::{Action, Event, Look, State};
+
+/// How often the user sees that time passes, at least.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The server works on a list for one such part of the time, at most.
+const SHARE: u32 = 25;
+
+/// Shows the locks until the user quits. Prints one table if the output is no terminal.
+pub(crate) async fn top(connection: &Connection, options: &Top) -> Result<ExitCode, Failure> {
+    if Output::of_this_process() == Output::Other {
+        let options = Ls { pattern: options.pattern.clone(), kind: Vec::new(), sort: true, json: false };
+        return ls(connection, &options).await;
+    }
+    let locks = Settings::read(connection)?.connect().await?;
+    // What is wrong at the first look ends the command.
+    let first = list(&locks, &options.pattern, 0).await.map_err(to_list)?;
+    let [mut hangup, mut terminate] = [signal(SignalKind::hangup()), signal(SignalKind::terminate())];
+    let (hangup, terminate) = match (&mut hangup, &mut terminate) {
+        (Ok(hangup), Ok(terminate)) => (hangup, terminate),
+        _ => return Err(Failure::unavailable("signals cannot be received")),
+    };
+    let has_colours = env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
+    let mut keys = screen::keys();
+    let mut screen = Screen::open().map_err(Failure::output)?;
+    let (start, mut state) = (Instant::now(), State::new());
+    let mut work: FuturesUnordered<BoxFuture<'_, Event>> = FuturesUnordered::new();
+    let mut ticks = interval(options.every.min(TICK));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut next = Some(Event::Listed(Ok((first, Duration::ZERO))));
+    // When the last list began, and the last look at the locks on the screen.
+    let (mut began, mut looked, mut is_looking) = (start, start, false);
+    loop {
+        if let Some(event) = next.take() {
+            match &event {
+                Event::Listed(_) => {
+                    began = Instant::now().max(began + options.every);
+                    work.push(list_at(&locks, &options.pattern, began).boxed());
+                }
+                Event::Looked(_) => is_looking = false,
+                // A list that takes long is under way.
+                Event::Tick
+                    if !is_looking
+                        && looked.elapsed() >= options.every
+                        && began.elapsed() >= options.every =>
+                {
+                    work.push(look(&locks, state.names()).boxed());
+                    (looked, is_looking) = (Instant::now(), true);
+                }
+                _ => {}
+            }
+            match state.update(event, start.elapsed()) {
+                None => {}
+                Some(Action::Quit) => return Ok(ExitCode::SUCCESS),
+                Some(Action::Show(name)) => work.push(show(&locks, name).boxed()),
+                Some(Action::Release { name, owners }) => work.push(release(&locks, name, owners).boxed()),
+            }
+        }
+        draw(&mut screen, &mut state, has_colours).map_err(Failure::output)?;
+        next = tokio::select! {
+            biased;
+            _ = hangup.recv() => return Ok(ExitCode::SUCCESS),
+            _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
+            key = keys.recv() => match key {
+                Some(key) => key.map(Event::Key),
+                None => return Ok(ExitCode::SUCCESS),
+            },
+            Some(event) = work.next(), if !work.is_empty() => Some(event),
+            _ = ticks.tick() => Some(Event::Tick),
+        };
+    }
+}
+
+fn draw(screen: &mut Screen, state: &mut State, has_colours: bool) -> io::Result<()> {
+    state.fit(render::lines(screen.height()?));
+    screen.draw(|frame| render::render(frame, state, has_colours))
+}
+
+/// Pauses so many times as long as the server took for each part.
+async fn list(locks: &LockClient, pattern: &str, pause: u32) -> lockkeeper::Result<Vec<Row>> {
+    let (mut parts, mut rows) = (locks.list_parts(pattern), Vec::new());
+    loop {
+        let asked = Instant::now();
+        let Some(part) = parts.next().await? else { return Ok(rows) };
+        let took = asked.elapsed();
+        rows.extend(part.locks.into_iter().map(Row::from));
+        sleep(took * pause).await;
+    }
+}
+
+/// Lists the locks at this time, or at once if it is over.
+async fn list_at(locks: &LockClient, pattern: &str, at: Instant) -> Event {
+    sleep_until(at).await;
+    let start = Instant::now();
+    let listed = list(locks, pattern, SHARE - 1).await;
+    Event::Listed(listed.map(|rows| (rows, start.elapsed())).map_err(|error| error.to_string()))
+}
+
+/// Looks at the locks with these names.
+async fn look(locks: &LockClient, names: Vec<String>) -> Event {
+    let look = async |name: String| {
+        let info = locks.inspect(&name).await?;
+        let holders = info.iter().flat_map(|info| &info.holders).map(Holder::from).collect();
+        let left = info.and_then(|info| expires_in_ms(info.remaining_lease));
+        lockkeeper::Result::Ok(Look { name, holders, expires_in_ms: left })
+    };
+    let looks = try_join_all(names.into_iter().map(look)).await;
+    Event::Looked(looks.map_err(|error: Error| error.to_string()))
+}
+
+async fn show(locks: &LockClient, name: String) -> Event {
+    let text = match locks.inspect(&name).await {
+        Ok(info) => look::describe(&name, info.as_ref()),
+        Err(error) => error.to_string(),
+    };
+    Event::Shown { name, text }
+}
+
+/// Releases the lock if these owners still hold it.
+async fn release(locks: &LockClient, name: String, owners: Vec<String>) -> Event {
+    let released = async {
+        let Some(info) = locks.inspect(&name).await? else {
+            return Ok::<_, Error>("the lock was free by then");
+        };
+        if !info.holders.iter().map(|holder| &holder.owner).eq(&owners) {
+            return Ok("nothing was released: others hold it by now");
+        }
+        let was_held = look::force(locks, &name, &info, None).await?;
+        Ok(if was_held { "released" } else { "the lock was free by then" })
+    };
+    Event::Released(match released.await {
+        Ok(outcome) => format!("{name}: {outcome}"),
+        Err(error) => format!("{name}: {error}"),
+    })
+}

@@ -1,0 +1,616 @@
+//! What `top` knows, and what a key or an answer of the server changes. No I/O: the clock is an argument.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::row::{Holder, Row};
+
+/// After this time without an answer, the user is told.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// A key that was pressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    Up,
+    Down,
+    PageUp,
+    PageDown,
+    Home,
+    End,
+    Enter,
+    Escape,
+    Backspace,
+    Char(char),
+    /// Ctrl-C.
+    Interrupt,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    Key(Key),
+    /// The locks as the server listed them, and how long that took; or why it did not.
+    Listed(Result<(Vec<Row>, Duration), String>),
+    /// What the server told of some of them meanwhile.
+    Looked(Result<Vec<Look>, String>),
+    /// What `show` prints for a lock.
+    Shown {
+        name: String,
+        text: String,
+    },
+    /// What became of a release.
+    Released(String),
+    /// Time has passed.
+    Tick,
+}
+
+/// What the server told of one lock.
+#[derive(Clone, Debug)]
+pub(super) struct Look {
+    pub(super) name: String,
+    /// Nobody: it is free.
+    pub(super) holders: Vec<Holder>,
+    pub(super) expires_in_ms: Option<u64>,
+}
+
+/// What the event asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Quit,
+    /// Ask the server for what `show` prints.
+    Show(String),
+    /// Release the lock if these owners still hold it.
+    Release {
+        name: String,
+        owners: Vec<String>,
+    },
+}
+
+/// The column that decides the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    Name,
+    Kind,
+    Holder,
+    Held,
+    Lease,
+    Waiters,
+}
+
+impl Column {
+    const fn of_key(key: char) -> Option<Self> {
+        Some(match key {
+            'n' => Self::Name,
+            't' => Self::Kind,
+            'o' => Self::Holder,
+            'h' => Self::Held,
+            'l' => Self::Lease,
+            'w' => Self::Waiters,
+            _ => return None,
+        })
+    }
+
+    /// At the first key, the interesting end comes first.
+    const fn begins_descending(self) -> bool {
+        matches!(self, Self::Held | Self::Waiters)
+    }
+}
+
+/// A lock, and what was seen of it before.
+#[derive(Clone, Debug)]
+pub(super) struct Lock {
+    pub(super) row: Row,
+    /// When these holders were first seen.
+    since: Duration,
+    /// They were there at the first look: perhaps they have held it for longer.
+    pub(super) is_older: bool,
+    /// The longest lease that was seen, in milliseconds: the full bar.
+    pub(super) longest_ms: u64,
+}
+
+impl Lock {
+    pub(super) fn held(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.since)
+    }
+
+    pub(super) fn waiters(&self) -> u64 {
+        self.row.queued + self.row.listeners
+    }
+
+    pub(super) fn owners(&self) -> Vec<String> {
+        self.row.holders.iter().map(|holder| holder.owner.clone()).collect()
+    }
+
+    /// The same lock later.
+    fn becomes(self, row: Row, now: Duration) -> Self {
+        let left_ms = row.expires_in_ms.unwrap_or_default();
+        if self
+            .row
+            .holders
+            .iter()
+            .map(|holder| &holder.owner)
+            .eq(row.holders.iter().map(|holder| &holder.owner))
+        {
+            return Self { row, longest_ms: self.longest_ms.max(left_ms), ..self };
+        }
+        Self { row, since: now, is_older: false, longest_ms: left_ms }
+    }
+
+    fn first_owner(&self) -> Option<&str> {
+        self.row.holders.first().map(|holder| &*holder.owner)
+    }
+
+    fn contains(&self, text: &str) -> bool {
+        let has = |word: &str| word.to_lowercase().contains(text);
+        has(&self.row.name) || has(self.row.kind) || self.row.holders.iter().any(|holder| has(&holder.owner))
+    }
+}
+
+/// What the screen shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum View {
+    Table,
+    /// The user types the filter.
+    Filter,
+    Details {
+        name: String,
+        /// `None`: the server was asked.
+        text: Option<String>,
+    },
+    /// Release this lock?
+    Question {
+        name: String,
+        owners: Vec<String>,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    pub(super) view: View,
+    locks: Vec<Lock>,
+    /// The indices of the locks that fit the filter, in order.
+    shown: Vec<usize>,
+    pub(super) column: Column,
+    pub(super) is_descending: bool,
+    pub(super) filter: String,
+    /// The name of the selected lock, and its place among those that are shown.
+    selected: Option<String>,
+    place: usize,
+    /// The place of the first line.
+    first: usize,
+    /// How many locks fit on the screen.
+    lines: usize,
+    /// What became of the last release.
+    pub(super) message: String,
+    /// When the server last answered. `None`: never.
+    answered: Option<Duration>,
+    /// How long the last list took.
+    pub(super) took: Duration,
+    problem: Option<String>,
+    pub(super) now: Duration,
+}
+
+impl State {
+    pub(super) fn new() -> Self {
+        Self {
+            view: View::Table,
+            locks: Vec::new(),
+            shown: Vec::new(),
+            column: Column::Name,
+            is_descending: false,
+            filter: String::new(),
+            selected: None,
+            place: 0,
+            first: 0,
+            lines: 1,
+            message: String::new(),
+            answered: None,
+            took: Duration::ZERO,
+            problem: None,
+            now: Duration::ZERO,
+        }
+    }
+
+    /// `now`: the time since the start.
+    pub(super) fn update(&mut self, event: Event, now: Duration) -> Option<Action> {
+        self.now = now;
+        match event {
+            Event::Key(Key::Interrupt) => return Some(Action::Quit),
+            Event::Key(key) => return self.press(key),
+            Event::Listed(Ok((rows, took))) => {
+                self.took = took;
+                self.learn(rows);
+                if let View::Details { name, .. } = &self.view {
+                    return Some(Action::Show(name.clone()));
+                }
+            }
+            Event::Looked(Ok(looks)) => self.correct(looks),
+            Event::Listed(Err(problem)) | Event::Looked(Err(problem)) => self.problem = Some(problem),
+            Event::Shown { name: shown, text: new } => {
+                if let View::Details { name, text } = &mut self.view
+                    && *name == shown
+                {
+                    *text = Some(new);
+                }
+            }
+            Event::Released(message) => self.message = message,
+            Event::Tick => {}
+        }
+        None
+    }
+
+    /// The locks on the screen, and the line that is selected among them.
+    pub(super) fn window(&self) -> (impl Iterator<Item = &Lock>, Option<usize>) {
+        let lines = self.shown.iter().skip(self.first).take(self.lines).map(|index| &self.locks[*index]);
+        (lines, (!self.shown.is_empty()).then(|| self.place - self.first))
+    }
+
+    /// How many locks there are, and how many of them fit the filter.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.locks.len(), self.shown.len())
+    }
+
+    /// Makes room for so many locks.
+    pub(super) fn fit(&mut self, lines: usize) {
+        self.lines = lines.max(1);
+        self.scroll();
+    }
+
+    /// What is wrong with the server, if something is.
+    pub(super) fn problem(&self) -> Option<String> {
+        let silence = self.now.saturating_sub(self.answered.unwrap_or_default());
+        if self.problem.is_none() && silence < SILENCE {
+            return None;
+        }
+        let cause = self.problem.as_deref().unwrap_or("the server does not answer");
+        Some(format!("no answer for {} s: {cause}", silence.as_secs()))
+    }
+
+    fn learn(&mut self, rows: Vec<Row>) {
+        let is_first = self.answered.is_none();
+        let mut before: HashMap<String, Lock> =
+            self.locks.drain(..).map(|lock| (lock.row.name.clone(), lock)).collect();
+        let now = self.now;
+        let learn = |row: Row| match before.remove(&row.name) {
+            Some(before) => before.becomes(row, now),
+            None => Lock {
+                longest_ms: row.expires_in_ms.unwrap_or_default(),
+                row,
+                since: now,
+                is_older: is_first,
+            },
+        };
+        self.locks = rows.into_iter().map(learn).collect();
+        self.has_answered();
+    }
+
+    fn correct(&mut self, looks: Vec<Look>) {
+        let mut looks: HashMap<String, Look> =
+            looks.into_iter().map(|look| (look.name.clone(), look)).collect();
+        let now = self.now;
+        let correct = |lock: Lock| match looks.remove(&lock.row.name) {
+            None => Some(lock),
+            Some(look) if look.holders.is_empty() => None,
+            Some(Look { holders, expires_in_ms, .. }) => {
+                let row = Row { holders, expires_in_ms, ..lock.row.clone() };
+                Some(lock.becomes(row, now))
+            }
+        };
+        self.locks = std::mem::take(&mut self.locks).into_iter().filter_map(correct).collect();
+        self.has_answered();
+    }
+
+    fn has_answered(&mut self) {
+        self.answered = Some(self.now);
+        self.problem = None;
+        self.arrange();
+    }
+
+    /// The names of the locks on the screen.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.window().0.map(|lock| lock.row.name.clone()).collect()
+    }
+
+    /// Filters, sorts, and finds the selected lock again.
+    fn arrange(&mut self) {
+        let filter = self.filter.to_lowercase();
+        let fits = |index: &usize| filter.is_empty() || self.locks[*index].contains(&filter);
+        self.shown = (0..self.locks.len()).filter(fits).collect();
+        let (locks, column, is_descending) = (&self.locks, self.column, self.is_descending);
+        self.shown.sort_unstable_by(|a, b| {
+            let (a, b) = (&locks[*a], &locks[*b]);
+            let order = compare(a, b, column);
+            let order = if is_descending { order.reverse() } else { order };
+            order.then_with(|| a.row.name.cmp(&b.row.name))
+        });
+        let selected = self.selected.as_ref();
+        let found = self.shown.iter().position(|index| Some(&self.locks[*index].row.name) == selected);
+        self.select(found.unwrap_or(self.place));
+    }
+
+    fn select(&mut self, place: usize) {
+        self.place = place.min(self.shown.len().saturating_sub(1));
+        self.selected = self.shown.get(self.place).map(|index| self.locks[*index].row.name.clone());
+        self.scroll();
+    }
+
+    fn scroll(&mut self) {
+        let last = self.shown.len().saturating_sub(self.lines);
+        self.first = self.first.clamp((self.place + 1).saturating_sub(self.lines), self.place).min(last);
+    }
+
+    fn press(&mut self, key: Key) -> Option<Action> {
+        match std::mem::replace(&mut self.view, View::Table) {
+            View::Table => return self.press_in_table(key),
+            View::Filter => self.press_in_filter(key),
+            View::Details { name, text } => match key {
+                Key::Char('k') => self.ask(Some(name)),
+                Key::Escape | Key::Enter | Key::Char('q') => {}
+                _ => self.view = View::Details { name, text },
+            },
+            View::Question { name, owners } => match key {
+                Key::Char('y' | 'Y') => return Some(Action::Release { name, owners }),
+                _ => self.message = "nothing was released".to_owned(),
+            },
+        }
+        None
+    }
+
+    fn press_in_table(&mut self, key: Key) -> Option<Action> {
+        self.message.clear();
+        match key {
+            Key::Char('q') => return Some(Action::Quit),
+            Key::Up => self.select(self.place.saturating_sub(1)),
+            Key::Down => self.select(self.place + 1),
+            Key::PageUp => self.select(self.place.saturating_sub(self.lines)),
+            Key::PageDown => self.select(self.place + self.lines),
+            Key::Home => self.select(0),
+            Key::End => self.select(usize::MAX),
+            Key::Enter => {
+                let name = self.selected.clone()?;
+                self.view = View::Details { name: name.clone(), text: None };
+                return Some(Action::Show(name));
+            }
+            Key::Escape => {
+                self.filter.clear();
+                self.arrange();
+            }
+            Key::Char('/') => self.view = View::Filter,
+            Key::Char('k') => self.ask(self.selected.clone()),
+            Key::Char(char) => {
+                if let Some(column) = Column::of_key(char) {
+                    self.is_descending =
+                        if column == self.column { !self.is_descending } else { column.begins_descending() };
+                    self.column = column;
+                    self.arrange();
+                }
+            }
+            Key::Backspace | Key::Interrupt => {}
+        }
+        None
+    }
+
+    fn press_in_filter(&mut self, key: Key) {
+        match key {
+            Key::Enter => return,
+            Key::Escape => {
+                self.filter.clear();
+                self.arrange();
+                return;
+            }
+            Key::Backspace => drop(self.filter.pop()),
+            Key::Char(char) => self.filter.push(char),
+            _ => {}
+        }
+        self.arrange();
+        self.view = View::Filter;
+    }
+
+    /// Asks whether to release this lock.
+    fn ask(&mut self, name: Option<String>) {
+        let lock = self.locks.iter().find(|lock| Some(&lock.row.name) == name.as_ref());
+        match lock {
+            Some(lock) => self.view = View::Question { name: lock.row.name.clone(), owners: lock.owners() },
+            None => self.message = "the lock is free".to_owned(),
+        }
+    }
+}
+
+fn compare(a: &Lock, b: &Lock, column: Column) -> Ordering {
+    match column {
+        Column::Name => a.row.name.cmp(&b.row.name),
+        Column::Kind => a.row.kind.cmp(b.row.kind),
+        Column::Holder => a.first_owner().cmp(&b.first_owner()),
+        // One that is older than the first look comes last.
+        Column::Held => (a.is_older, b.since).cmp(&(b.is_older, a.since)),
+        // Without an expiry, it never ends.
+        Column::Lease => {
+            let left = |lock: &Lock| lock.row.expires_in_ms.unwrap_or(u64::MAX);
+            left(a).cmp(&left(b))
+        }
+        Column::Waiters => a.waiters().cmp(&b.waiters()),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    pub(in crate::top) fn row(name: &str, owner: &str, left_ms: u64) -> Row {
+        let holders =
+            vec![Holder { owner: owner.to_owned(), client: None, holds: 1, expires_in_ms: Some(left_ms) }];
+        Row {
+            name: name.to_owned(),
+            kind: "rlock",
+            holders,
+            permits: None,
+            expires_in_ms: Some(left_ms),
+            queued: 0,
+            listeners: 0,
+        }
+    }
+
+    pub(in crate::top) fn listed(rows: Vec<Row>) -> Event {
+        Event::Listed(Ok((rows, Duration::ZERO)))
+    }
+
+    /// Three locks, with room for so many lines.
+    fn three(lines: usize) -> State {
+        let mut state = State::new();
+        state.fit(lines);
+        let b = Row { queued: 4, ..row("b", "2", 20_000) };
+        assert_eq!(state.update(listed(vec![row("c", "1", 9_000), row("a", "3", 30_000), b]), SECOND), None);
+        state
+    }
+
+    fn press(state: &mut State, keys: &str) -> Option<Action> {
+        keys.chars().fold(None, |_, char| {
+            let key = match char {
+                '\n' => Key::Enter,
+                '\u{1b}' => Key::Escape,
+                'v' => Key::Down,
+                '^' => Key::Up,
+                '<' => Key::Backspace,
+                char => Key::Char(char),
+            };
+            state.update(Event::Key(key), state.now)
+        })
+    }
+
+    fn names(state: &State) -> String {
+        state.names().concat()
+    }
+
+    #[test]
+    fn a_key_sorts_and_the_same_key_again_reverses() {
+        let mut state = three(9);
+        assert_eq!(names(&state), "abc");
+        for (keys, order) in
+            [("n", "cba"), ("w", "bac"), ("w", "acb"), ("l", "cba"), ("o", "cba"), ("o", "abc")]
+        {
+            press(&mut state, keys);
+            assert_eq!(names(&state), order, "{keys}");
+        }
+    }
+
+    #[test]
+    fn the_selected_lock_stays_selected_and_on_the_screen() {
+        let mut state = three(2);
+        let selected = |state: &State| {
+            let (locks, line) = state.window();
+            locks.map(|lock| lock.row.name.clone()).nth(line.expect("a line")).expect("a lock")
+        };
+        assert_eq!((names(&state), selected(&state)), ("ab".to_owned(), "a".to_owned()));
+        press(&mut state, "vvv");
+        assert_eq!((names(&state), selected(&state)), ("bc".to_owned(), "c".to_owned()));
+        press(&mut state, "n");
+        assert_eq!((names(&state), selected(&state)), ("cb".to_owned(), "c".to_owned()));
+        state.fit(1);
+        assert_eq!(names(&state), "c");
+        // It is gone: another lock has its place.
+        state.update(listed(vec![row("a", "3", 1), row("b", "3", 1)]), 2 * SECOND);
+        assert_eq!(selected(&state), "b");
+        state.update(listed(Vec::new()), 3 * SECOND);
+        assert_eq!(state.window().1, None);
+        press(&mut state, "v^\nk");
+        assert_eq!((&state.view, &*state.message), (&View::Table, "the lock is free"));
+    }
+
+    #[test]
+    fn a_filter_is_typed_applied_and_cleared() {
+        let mut state = three(9);
+        press(&mut state, "/q");
+        assert_eq!((state.counts(), &state.view), ((3, 0), &View::Filter));
+        press(&mut state, "<B\n");
+        assert_eq!((names(&state), &state.view), ("b".to_owned(), &View::Table));
+        assert_eq!(press(&mut state, "\u{1b}"), None);
+        assert_eq!(names(&state), "abc");
+        press(&mut state, "/3\u{1b}");
+        assert_eq!((names(&state), &state.view), ("abc".to_owned(), &View::Table));
+    }
+
+    #[test]
+    fn the_time_of_a_hold_begins_when_its_owner_is_first_seen() {
+        let mut state = three(9);
+        let held = |state: &State| -> Vec<(u64, bool)> {
+            state.window().0.map(|lock| (lock.held(state.now).as_secs(), lock.is_older)).collect()
+        };
+        let rows = || vec![row("a", "3", 25_000), row("b", "9", 1_000), row("d", "1", 1_000)];
+        state.update(listed(rows()), 5 * SECOND);
+        state.update(listed(rows()), 7 * SECOND);
+        assert_eq!(held(&state), [(6, true), (2, false), (2, false)]);
+        assert_eq!(state.window().0.next().map(|lock| lock.longest_ms), Some(30_000));
+        press(&mut state, "h");
+        assert_eq!(names(&state), "abd", "the oldest comes first");
+    }
+
+    #[test]
+    fn a_look_corrects_the_locks_on_the_screen_and_removes_free_ones() {
+        let mut state = three(9);
+        let look = |name: &str, holders| Look { name: name.to_owned(), holders, expires_in_ms: Some(7) };
+        let other = row("a", "8", 7).holders;
+        state.update(Event::Looked(Ok(vec![look("a", other), look("c", Vec::new())])), 3 * SECOND);
+        assert_eq!(names(&state), "ab");
+        let (mut locks, _) = state.window();
+        let lock = locks.next().expect("a lock");
+        assert_eq!((lock.owners(), lock.row.expires_in_ms), (vec!["8".to_owned()], Some(7)));
+    }
+
+    #[test]
+    fn details_are_asked_for_again_with_each_list() {
+        let mut state = three(9);
+        assert_eq!(press(&mut state, "v\n"), Some(Action::Show("b".to_owned())));
+        let shown = |name: &str, text: &str| Event::Shown { name: name.to_owned(), text: text.to_owned() };
+        state.update(shown("other", "x"), SECOND);
+        assert_eq!(state.view, View::Details { name: "b".to_owned(), text: None });
+        state.update(shown("b", "y"), SECOND);
+        assert_eq!(state.view, View::Details { name: "b".to_owned(), text: Some("y".to_owned()) });
+        assert_eq!(state.update(listed(vec![row("b", "2", 1)]), SECOND), Some(Action::Show("b".to_owned())));
+        assert_eq!((press(&mut state, "q"), &state.view), (None, &View::Table));
+    }
+
+    #[test]
+    fn only_y_releases_and_only_for_the_owners_that_were_shown() {
+        let mut state = three(9);
+        let question = || View::Question { name: "a".to_owned(), owners: vec!["3".to_owned()] };
+        for keys in ["k", "\nk"] {
+            press(&mut state, keys);
+            assert_eq!(state.view, question(), "{keys}");
+            assert_eq!((press(&mut state, "\n"), &*state.message), (None, "nothing was released"));
+        }
+        press(&mut state, "k");
+        state.update(listed(vec![row("a", "9", 1)]), SECOND);
+        let release = Action::Release { name: "a".to_owned(), owners: vec!["3".to_owned()] };
+        assert_eq!(press(&mut state, "y"), Some(release));
+        state.update(Event::Released("a: released".to_owned()), SECOND);
+        assert_eq!((&state.view, &*state.message), (&View::Table, "a: released"));
+    }
+
+    #[test]
+    fn q_and_control_c_quit() {
+        assert_eq!(press(&mut three(9), "q"), Some(Action::Quit));
+        for keys in ["", "/", "\n", "k"] {
+            let mut state = three(9);
+            press(&mut state, keys);
+            assert_eq!(state.update(Event::Key(Key::Interrupt), SECOND), Some(Action::Quit), "{keys:?}");
+        }
+        let mut state = three(9);
+        assert_eq!((press(&mut state, "/q"), &*state.filter), (None, "q"));
+    }
+
+    #[test]
+    fn a_server_that_is_silent_or_refuses_is_a_problem_until_it_answers() {
+        let mut state = three(9);
+        state.update(Event::Tick, 3 * SECOND);
+        assert_eq!(state.problem(), None);
+        state.update(Event::Tick, 4 * SECOND);
+        assert_eq!(state.problem().as_deref(), Some("no answer for 3 s: the server does not answer"));
+        state.update(Event::Listed(Err("refused".to_owned())), 6 * SECOND);
+        assert_eq!(state.problem().as_deref(), Some("no answer for 5 s: refused"));
+        assert_eq!(names(&state), "abc", "what was known stays");
+        state.update(listed(Vec::new()), 7 * SECOND);
+        assert_eq!(state.problem(), None);
+    }
+}

@@ -1,0 +1,179 @@
+//! `lockkeeper top` at a terminal, which `script` makes.
+
+use std::io::{Read, Write};
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use lockkeeper_testkit::signal;
+
+use super::support::{Contender, Scene, text, wait_until};
+
+/// The command at a terminal of a given size. Dropping it hangs up.
+struct Top {
+    script: Child,
+    screen: Arc<Mutex<vt100::Parser>>,
+}
+
+impl Top {
+    fn runs(scene: &Scene, (columns, lines): (u16, u16), args: &str) -> Self {
+        let mut command = scene.program("script");
+        let program = env!("CARGO_BIN_EXE_lockkeeper");
+        let line = format!("stty cols {columns} rows {lines}; exec {program:?} top {args}");
+        command.args(["-qefc", &line, "/dev/null"]).env("SHELL", "/bin/sh");
+        let mut script = command.stdin(Stdio::piped()).spawn().expect("script runs");
+        let screen = Arc::new(Mutex::new(vt100::Parser::new(lines, columns, 0)));
+        let (mut output, to) = (script.stdout.take().expect("a pipe"), Arc::clone(&screen));
+        thread::spawn(move || {
+            let mut part = [0; 4_096];
+            while let Ok(count @ 1..) = output.read(&mut part) {
+                to.lock().unwrap_or_else(PoisonError::into_inner).process(&part[..count]);
+            }
+        });
+        Self { script, screen }
+    }
+
+    fn types(&mut self, keys: &str) {
+        let input = self.script.stdin.as_mut().expect("a pipe");
+        input.write_all(keys.as_bytes()).expect("the terminal is there");
+        input.flush().expect("the terminal is there");
+    }
+
+    fn text(&self) -> String {
+        self.screen.lock().unwrap_or_else(PoisonError::into_inner).screen().contents()
+    }
+
+    /// Waits until the screen shows this.
+    #[track_caller]
+    fn shows(&self, words: &str) {
+        wait_until(words, || self.text().contains(words));
+    }
+
+    /// Waits for the end. The terminal is as it was. Returns the exit code.
+    #[track_caller]
+    fn code(mut self) -> Option<i32> {
+        wait_until("top ends", || self.script.try_wait().expect("a status").is_some());
+        let is_restored = || {
+            let parser = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
+            !parser.screen().alternate_screen() && !parser.screen().hide_cursor()
+        };
+        wait_until("the terminal is as it was", is_restored);
+        self.script.wait().expect("a status").code()
+    }
+}
+
+impl Drop for Top {
+    fn drop(&mut self) {
+        let _ = self.script.kill();
+        let _ = self.script.wait();
+    }
+}
+
+/// As Redisson leaves it.
+fn java_lock(scene: &Scene, name: &str) {
+    let _: u64 = scene.server.run(&["HSET", name, "8743c9c0-0795-4907-87fd-6c719a6b4586:77", "1"]);
+    let _: u64 = scene.server.run(&["PEXPIRE", name, "60000"]);
+}
+
+#[test]
+fn a_lock_is_shown_and_released_at_80_and_200_columns() {
+    let scene = Scene::new();
+    for (columns, who) in [(80, "first"), (200, "second")] {
+        let mut top = Top::runs(&scene, (columns, 24), "");
+        top.shows("lockkeeper top: 0 locks");
+        let holder = Contender::plain(&scene, who).enters();
+        top.shows("lockkeeper top: 1 lock");
+        top.shows("lock  ");
+        let shown = text(&scene.output(&["show", "lock"]));
+        let owner = shown.lines().nth(1).and_then(|line| line.trim().split(',').next()).expect("an owner");
+        if columns == 200 {
+            top.shows(owner);
+        }
+        top.types("\r");
+        top.shows(&format!("{owner}, 1 hold"));
+        top.types("k");
+        top.shows("Release the lock? [y/N]");
+        assert!(top.text().contains(owner), "{}", top.text());
+        top.types("n");
+        top.shows("nothing was released");
+        assert!(holder.is_inside());
+        top.types("ky");
+        top.shows("lock: released");
+        assert_eq!(holder.code(), Some(76));
+        top.shows("lockkeeper top: 0 locks");
+        top.types("q");
+        assert_eq!(top.code(), Some(0));
+    }
+}
+
+#[test]
+fn a_server_that_goes_away_is_told_and_comes_back() {
+    let mut scene = Scene::new();
+    java_lock(&scene, "before");
+    let mut top = Top::runs(&scene, (80, 24), "");
+    top.shows("before");
+    scene.server.kill();
+    top.shows("no answer for ");
+    // What was known stays, and keys work.
+    top.types("\r");
+    top.shows("┌ before ");
+    top.types("\u{1b}");
+    scene.server.start_again();
+    java_lock(&scene, "after");
+    top.shows("after  ");
+    wait_until("the problem is gone", || !top.text().contains("no answer for "));
+    assert!(!top.text().contains("before"), "{}", top.text());
+    top.types("\x03");
+    assert_eq!(top.code(), Some(0));
+}
+
+#[test]
+fn a_signal_ends_it_and_restores_the_terminal() {
+    let scene = Scene::new();
+    for name in ["TERM", "HUP"] {
+        let top = Top::runs(&scene, (80, 24), "");
+        top.shows("lockkeeper top: 0 locks");
+        let id = scene.processes.command_of(top.script.id()).expect("the command");
+        signal(id, name);
+        assert_eq!(top.code(), Some(0), "{name}");
+    }
+}
+
+#[test]
+fn ten_thousand_locks_are_shown_sorted_and_filtered() {
+    let scene = Scene::new();
+    let fill = "for i = 1, 10000 do local key = string.format('lock:%05d', i) \
+                redis.call('hset', key, '0-0-0-0-a:' .. i, 1) redis.call('pexpire', key, 600000) end";
+    let _: Option<String> = scene.server.run(&["EVAL", fill, "0"]);
+    let mut top = Top::runs(&scene, (80, 24), "'lock:*'");
+    top.shows("lockkeeper top: 10000 locks");
+    top.shows("lock:00021");
+    top.types("\u{1b}[F");
+    top.shows("lock:10000");
+    top.types("/:0777");
+    top.shows("10 with \":0777\"");
+    top.types("\r");
+    let _: u64 = scene.server.run(&["DEL", "lock:07771"]);
+    top.shows("9 with \":0777\"");
+    top.types("q");
+    assert_eq!(top.code(), Some(0));
+}
+
+#[test]
+fn without_a_terminal_it_prints_one_table() {
+    let scene = Scene::new();
+    java_lock(&scene, "b");
+    java_lock(&scene, "a");
+    let printed = text(&scene.output(&["top"]));
+    let names: Vec<_> = printed.lines().map(|line| line.split('\t').next().unwrap_or_default()).collect();
+    assert_eq!(names, ["NAME", "a", "b"]);
+}
+
+#[test]
+fn what_is_wrong_at_the_start_ends_it_without_a_screen() {
+    let mut scene = Scene::new();
+    scene.server.kill();
+    let top = Top::runs(&scene, (80, 24), "");
+    top.shows("the server cannot be reached");
+    assert_eq!(top.code(), Some(69));
+}

@@ -1,0 +1,62 @@
+//! A list of locks, a part at a time.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::engine::{Clients, Engine, Scan};
+use crate::locks::info::{ListedLock, LockList};
+
+/// The locks that [`LockClient::list_parts`](crate::LockClient::list_parts) finds, a part at a time.
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// let mut parts = locks.list_parts("*");
+/// let mut count = 0;
+/// while let Some(part) = parts.next().await? {
+///     count += part.locks.len();
+/// }
+/// # Ok(()) }
+/// ```
+#[must_use = "nothing is listed before `next` is called"]
+pub struct ListParts {
+    pub(super) engine: Arc<Engine>,
+    pub(super) scan: Scan,
+    pub(super) clients: Clients,
+}
+
+impl ListParts {
+    /// Returns the next locks, in no order. `None`: there are no more. Asks each master once or several times.
+    ///
+    /// No lock is returned twice. Each is returned as it was when it was found.
+    ///
+    /// # Errors
+    ///
+    /// As for [`LockClient::list`](crate::LockClient::list). After an error, the next call continues.
+    ///
+    /// # Cancel safety
+    ///
+    /// The call changes nothing, so it can be dropped at any time. The next call returns the same locks.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let some = locks.list_parts("*").next().await?.unwrap_or_default();
+    /// # Ok(()) }
+    /// ```
+    pub async fn next(&mut self) -> Result<Option<LockList>> {
+        let Some((found, skipped)) = self.scan.next(&self.engine).await? else { return Ok(None) };
+        self.clients.ask_more(&self.engine, found.iter().map(|(_, list)| list)).await;
+        let (prefix, clients) = (self.engine.name_prefix(), &self.clients);
+        let locks = found
+            .into_iter()
+            .filter_map(|(found, list)| ListedLock::from_server(&found, list, prefix, clients));
+        let skipped = skipped.iter().filter_map(|key| Some(key.strip_prefix(prefix)?.to_owned()));
+        Ok(Some(LockList { locks: locks.collect(), skipped: skipped.collect() }))
+    }
+}
+
+impl fmt::Debug for ListParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListParts").finish_non_exhaustive()
+    }
+}
