@@ -90,7 +90,7 @@ async fn no_number_that_a_client_sends_is_a_point_in_time() {
     let guard = locks.fair_lock("d").lock().await.unwrap();
     assert_eq!(soon(locks.why("d")).await.unwrap().len(), 1);
     let waiting = waiter(locks.fair_lock("d"));
-    let is_question = calls_of("fair/place.lua");
+    let is_question = calls_of("place.lua");
     let asked = || proxy.recorded().iter().filter(|command| is_question(command)).count();
     eventually("a call that waited for a lease is reported", asked, |&asked| asked > 0).await;
     guard.unlock().await.unwrap();

@@ -157,10 +157,12 @@ async fn the_last_thousand_waits_are_kept() {
     let guard = beside.rlock("a").lock().await.unwrap();
     let before = SystemTime::now();
     assert!(locks.rlock("a").try_lock_for(20 * MS).await.unwrap().is_none());
+    eventually("nobody listens", || scene.server.channels(), Vec::is_empty).await;
     let waiting = waiter(locks.rlock("a"));
     crate::support::listens(&scene.server).await;
     waiting.abort();
     assert!(waiting.await.is_err());
+    eventually("nobody listens", || scene.server.channels(), Vec::is_empty).await;
     let waiting = waiter(locks.rlock("a"));
     crate::support::listens(&scene.server).await;
     guard.unlock().await.unwrap();

@@ -104,6 +104,6 @@ impl Queue for Fair {
     }
 
     fn place(&self, keys: &LockKeys, waiter: &Arg) -> Call {
-        scripts::fair_place(&queue_keys(keys)[0], Arg::Text(waiter.to_string().into()))
+        scripts::place(&queue_keys(keys)[0], Arg::Text(waiter.to_string().into()))
     }
 }

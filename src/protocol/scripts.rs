@@ -56,11 +56,11 @@ scripts! {
         check("check.lua"; ; name, commands);
         fair_acquire("fair/acquire.lua"; lock, queue, scores, records, tickets, channel; owner, lease_ms, allowance_ms, java_wait_ms);
         fair_heartbeat("fair/heartbeat.lua"; lock, queue, scores, records, tickets, channel; allowance_ms, java_wait_ms, owners);
-        fair_place("fair/place.lua"; queue; waiter);
         fair_release("fair/release.lua"; lock, queue, scores, records, tickets, channel; owner, keep, java_wait_ms);
         fenced_acquire("fenced/acquire.lua"; lock, counter; owner, lease_ms);
         inspect("inspect.lua"; lock; cursor);
         list("list.lua"; ; cursor, pattern, count, of_type, queue, counter, channel, rw_channel, sc_channel);
+        place("place.lua"; queue; waiter);
         read_acquire("read/acquire.lua"; lock, channel; owner, grant, lease_ms);
         read_reenter("read/reenter.lua"; lock, channel; owner, grant, want, lease_ms);
         read_release("read/release.lua"; lock, channel; owner, grant, keep, usual_ms);
