@@ -9,7 +9,7 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Block, Paragraph, Row, Table, TableState, Wrap};
 
 use super::state::{Column, Lock, State, View};
-use crate::row::visible;
+use crate::row::{Holder, visible};
 use crate::table::shorten;
 
 /// The columns, and their widths. The names and the holders share what is left.
@@ -46,8 +46,9 @@ pub(super) fn render(frame: &mut Frame<'_>, state: &State, has_colours: bool) {
             boxed(frame, middle, &format!(" {} ", visible(name)), &format!("{text}\nesc back  k release"));
         }
         View::Question { name, owners } => {
+            let who = |owner: &String| state.who(name, owner).unwrap_or_else(|| visible(owner).into_owned());
             let mut holders: Vec<_> =
-                owners.iter().take(NAMED).map(|owner| format!("  {}", visible(owner))).collect();
+                owners.iter().take(NAMED).map(|owner| format!("  {}", who(owner))).collect();
             if owners.len() > NAMED {
                 holders.push(format!("  and {} more", owners.len() - NAMED));
             }
@@ -142,9 +143,14 @@ fn row(lock: &Lock, now: Duration, widths: [u16; 6], has_colours: bool) -> Row<'
 
 fn owners(lock: &Lock) -> String {
     match &lock.row.holders[..] {
-        [first, rest @ ..] if !rest.is_empty() => format!("{} +{}", visible(&first.owner), rest.len()),
-        all => all.iter().map(|holder| visible(&holder.owner).into_owned()).collect(),
+        [first, rest @ ..] if !rest.is_empty() => format!("{} +{}", name(first), rest.len()),
+        all => all.iter().map(name).collect(),
     }
+}
+
+/// The process, if it is known.
+fn name(holder: &Holder) -> String {
+    visible(holder.process().unwrap_or(&holder.owner)).into_owned()
 }
 
 fn lease(lock: &Lock) -> String {
@@ -186,17 +192,15 @@ mod tests {
     fn state() -> State {
         let mut state = State::new();
         let owner = |number: u32| format!("{OWNER}:{number}");
-        let old = row("lock:report", &owner(1), 30_000);
+        let mut old = row("lock:report", &owner(1), 30_000);
+        old.holders[0].identity = Some("report@worker-3:4711".to_owned());
         state.update(listed(vec![old.clone()]), Duration::ZERO);
         let queue = crate::row::Row { kind: "fair", queued: 12, ..row("lock:jobs", &owner(7), 27_400) };
         let mut readers = row("lock:cache:prices-of-all-articles-in-all-countries", &owner(3), 11_000);
         readers.holders.extend(row("", &owner(4), 1).holders);
         readers.kind = "read";
-        let endless = crate::row::Row {
-            expires_in_ms: None,
-            listeners: 1,
-            ..row("lock:forgotten\u{1b}[2J", "8743c9c0-0795-4907-87fd-6c719a6b4586:77", 0)
-        };
+        let endless =
+            crate::row::Row { expires_in_ms: None, listeners: 1, ..row("lock:forgotten", &owner(77), 0) };
         let second = Duration::from_secs(1);
         let rows = |old| vec![old, queue.clone(), readers.clone(), endless.clone()];
         state.update(listed(rows(old.clone())), 80 * second);
@@ -220,7 +224,7 @@ mod tests {
     /// The page shows what the program draws.
     #[test]
     fn at_80_columns_each_lock_is_one_line_as_in_the_docs() {
-        let drawing = drawn(&mut state(), 80, 9).join("\n");
+        let drawing = drawn(&mut state(), 80, 7).join("\n");
         let page = include_str!("../../../docs/command.md");
         assert!(page.contains(&drawing), "docs/command.md lacks this drawing:\n{drawing}");
         assert!(drawing.lines().all(|line| line.chars().count() <= 80), "{drawing}");
@@ -246,7 +250,9 @@ mod tests {
         assert!(details.contains("┌ lock:report ─") && details.contains("│  owner, 1 hold "), "{details}");
         press(&mut state, Key::Char('k'));
         let question = drawn(&mut state, 80, 12).join("\n");
-        for words in [&format!("  {OWNER}:1 "), "Release the lock? [y/N]", "works on until then"] {
+        for words in
+            [&format!("  report@worker-3:4711 ({OWNER}:1)"), "Release the lock? [y/N]", "works on until then"]
+        {
             assert!(question.contains(words), "{words}: {question}");
         }
         press(&mut state, Key::Char('n'));
