@@ -1,7 +1,9 @@
 //! `lockkeeper ls`.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::ValueEnum;
 
@@ -11,7 +13,7 @@ use crate::exit::{Failure, print, to_list};
 use crate::row::{Row, visible};
 use crate::table::{Output, lay_out};
 
-const HEADER: [&str; 6] = ["NAME", "KIND", "HOLDERS", "HOLDS", "ENDS IN", "WAITERS"];
+const HEADER: [&str; 7] = ["NAME", "KIND", "HOLDERS", "CLIENTS", "HOLDS", "ENDS IN", "WAITERS"];
 
 pub(crate) async fn ls(connection: &Connection, options: &Ls) -> Result<ExitCode, Failure> {
     let locks = Settings::read(connection)?.connect().await?;
@@ -20,7 +22,7 @@ pub(crate) async fn ls(connection: &Connection, options: &Ls) -> Result<ExitCode
     let mut skipped = Vec::new();
     while let Some(part) = parts.next().await.map_err(to_list)? {
         let rows = part.locks.into_iter().map(Row::from);
-        list.add(rows.filter(|row| is_of(row, &options.kind)))?;
+        list.add(rows.filter(|row| is_of(row, &options.kind) && is_older(row, options.older)))?;
         skipped.extend(part.skipped);
     }
     list.end()?;
@@ -94,11 +96,22 @@ fn is_of(row: &Row, kinds: &[Examined]) -> bool {
     kinds.is_empty() || kinds.iter().any(is)
 }
 
-fn cells(row: &Row, output: Output) -> [String; 6] {
+/// Whether an owner holds the lock for this time already. One whose time is unknown does not.
+fn is_older(row: &Row, least: Option<Duration>) -> bool {
+    let Some(least) = least else { return true };
+    let held_for = row.holders.iter().filter_map(|holder| holder.held_for_ms).max();
+    held_for.is_some_and(|held_for| Duration::from_millis(held_for) >= least)
+}
+
+fn cells(row: &Row, output: Output) -> [String; 7] {
     [
         visible(&row.name).into_owned(),
         row.kind.to_owned(),
-        holders(row, output),
+        joined(row.holders.iter().map(|holder| visible(&holder.owner)).collect(), output),
+        joined(
+            row.holders.iter().map(|holder| holder.process().unwrap_or("unknown").into()).collect(),
+            output,
+        ),
         row.permits.map_or_else(
             || row.holds().to_string(),
             |permits| format!("{} of {}", permits.in_use, permits.total),
@@ -109,11 +122,10 @@ fn cells(row: &Row, output: Output) -> [String; 6] {
 }
 
 /// A terminal has no room for all readers of a lock.
-fn holders(row: &Row, output: Output) -> String {
-    let owners: Vec<_> = row.holders.iter().map(|holder| visible(&holder.owner)).collect();
-    match (output, &owners[..]) {
-        (Output::Terminal(_), [first, _, ..]) => format!("{first} +{}", owners.len() - 1),
-        _ => owners.join(","),
+fn joined(holders: Vec<Cow<'_, str>>, output: Output) -> String {
+    match (output, &holders[..]) {
+        (Output::Terminal(_), [first, _, ..]) => format!("{first} +{}", holders.len() - 1),
+        _ => holders.join(","),
     }
 }
 

@@ -118,6 +118,12 @@ impl fmt::Display for Arg {
     }
 }
 
+impl From<String> for Arg {
+    fn from(text: String) -> Self {
+        Self::Text(text.into())
+    }
+}
+
 impl From<u64> for Arg {
     fn from(number: u64) -> Self {
         Self::Number(number)

@@ -60,10 +60,14 @@ scripts! {
         fenced_acquire("fenced/acquire.lua"; lock, counter; owner, lease_ms);
         inspect("inspect.lua"; lock; cursor);
         list("list.lua"; ; cursor, pattern, count, of_type, queue, counter, channel, rw_channel, sc_channel);
+        place("place.lua"; queue; waiter);
         read_acquire("read/acquire.lua"; lock, channel; owner, grant, lease_ms);
         read_reenter("read/reenter.lua"; lock, channel; owner, grant, want, lease_ms);
         read_release("read/release.lua"; lock, channel; owner, grant, keep, usual_ms);
         read_state("read/state.lua"; lock, channel; );
+        record_ages("records/ages.lua"; records; owners);
+        record_list("records/list.lua"; records; );
+        record_remove("records/remove.lua"; records; owners);
         rlock_acquire("rlock/acquire.lua"; lock; owner, lease_ms);
         rlock_reenter("rlock/reenter.lua"; lock; owner, want, lease_ms);
         rlock_release("rlock/release.lua"; lock; owner, keep, channel);
@@ -81,6 +85,7 @@ scripts! {
     }
     batches {
         READ_RENEW("read/renew.lua"; lock, channel; lease_ms; owner, grant, keep_ms);
+        RECORD_WRITE("records/write.lua"; records; expiry_hours; owner, age_ms, what);
         RLOCK_RENEW("rlock/renew.lua"; lock; lease_ms; owner);
         SEMAPHORE_RENEW("semaphore/renew.lua"; permits; lease_ms; ids, slack_ms);
     }

@@ -17,6 +17,9 @@ pub(crate) struct Ls {
     /// Only this type: rlock, fair, read, write, fenced, semaphore. Can be repeated
     #[arg(long, value_enum, hide_possible_values = true)]
     pub(crate) kind: Vec<Examined>,
+    /// Only those that are held for this time already, such as 10m, if that is recorded
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) older: Option<Duration>,
     /// Sorts by name, as at a terminal
     #[arg(long)]
     pub(crate) sort: bool,
@@ -37,6 +40,16 @@ pub(crate) struct Top {
     /// longer: the server spends at most a twentieth of its time on it
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = pause)]
     pub(crate) every: Duration,
+}
+
+/// Which lock to explain.
+#[derive(Args, Debug)]
+pub(crate) struct Why {
+    /// The name of the lock. Without it: all locks whose holders wait for other locks
+    pub(crate) name: Option<String>,
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Which locks to follow.

@@ -9,7 +9,7 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Block, Paragraph, Row, Table, TableState, Wrap};
 
 use super::state::{Column, Lock, State, View};
-use crate::row::visible;
+use crate::row::{Holder, visible};
 use crate::table::shorten;
 
 /// The columns, and their widths. The names and the holders share what is left.
@@ -46,8 +46,9 @@ pub(super) fn render(frame: &mut Frame<'_>, state: &State, has_colours: bool) {
             boxed(frame, middle, &format!(" {} ", visible(name)), &format!("{text}\nesc back  k release"));
         }
         View::Question { name, owners } => {
+            let who = |owner: &String| state.who(name, owner).unwrap_or_else(|| visible(owner).into_owned());
             let mut holders: Vec<_> =
-                owners.iter().take(NAMED).map(|owner| format!("  {}", visible(owner))).collect();
+                owners.iter().take(NAMED).map(|owner| format!("  {}", who(owner))).collect();
             if owners.len() > NAMED {
                 holders.push(format!("  and {} more", owners.len() - NAMED));
             }
@@ -142,9 +143,14 @@ fn row(lock: &Lock, now: Duration, widths: [u16; 6], has_colours: bool) -> Row<'
 
 fn owners(lock: &Lock) -> String {
     match &lock.row.holders[..] {
-        [first, rest @ ..] if !rest.is_empty() => format!("{} +{}", visible(&first.owner), rest.len()),
-        all => all.iter().map(|holder| visible(&holder.owner).into_owned()).collect(),
+        [first, rest @ ..] if !rest.is_empty() => format!("{} +{}", name(first), rest.len()),
+        all => all.iter().map(name).collect(),
     }
+}
+
+/// The process, if it is known.
+fn name(holder: &Holder) -> String {
+    visible(holder.process().unwrap_or(&holder.owner)).into_owned()
 }
 
 fn lease(lock: &Lock) -> String {
@@ -186,7 +192,8 @@ mod tests {
     fn state() -> State {
         let mut state = State::new();
         let owner = |number: u32| format!("{OWNER}:{number}");
-        let old = row("lock:report", &owner(1), 30_000);
+        let mut old = row("lock:report", &owner(1), 30_000);
+        old.holders[0].identity = Some("report@worker-3:4711".to_owned());
         state.update(listed(vec![old.clone()]), Duration::ZERO);
         let queue = crate::row::Row { kind: "fair", queued: 12, ..row("lock:jobs", &owner(7), 27_400) };
         let mut readers = row("lock:cache:prices-of-all-articles-in-all-countries", &owner(3), 11_000);
@@ -243,7 +250,9 @@ mod tests {
         assert!(details.contains("┌ lock:report ─") && details.contains("│  owner, 1 hold "), "{details}");
         press(&mut state, Key::Char('k'));
         let question = drawn(&mut state, 80, 12).join("\n");
-        for words in [&format!("  {OWNER}:1 "), "Release the lock? [y/N]", "works on until then"] {
+        for words in
+            [&format!("  report@worker-3:4711 ({OWNER}:1)"), "Release the lock? [y/N]", "works on until then"]
+        {
             assert!(question.contains(words), "{words}: {question}");
         }
         press(&mut state, Key::Char('n'));

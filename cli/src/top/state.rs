@@ -100,17 +100,30 @@ impl Column {
 #[derive(Clone, Debug)]
 pub(super) struct Lock {
     pub(super) row: Row,
-    /// When these holders were first seen.
+    /// When these holders were first seen, or their record.
     since: Duration,
-    /// They were there at the first look: perhaps they have held it for longer.
+    /// For how long they had held it then, as their clients recorded.
+    before: Duration,
+    /// They were there at the first look, and there is no record: perhaps they have held it for longer.
     pub(super) is_older: bool,
     /// The longest lease that was seen, in milliseconds: the full bar.
     pub(super) longest_ms: u64,
 }
 
 impl Lock {
+    fn new(row: Row, now: Duration, is_first: bool) -> Self {
+        let recorded = row.holders.iter().filter_map(|holder| holder.held_for_ms).max();
+        Self {
+            longest_ms: row.expires_in_ms.unwrap_or_default(),
+            row,
+            since: now,
+            before: Duration::from_millis(recorded.unwrap_or_default()),
+            is_older: is_first && recorded.is_none(),
+        }
+    }
+
     pub(super) fn held(&self, now: Duration) -> Duration {
-        now.saturating_sub(self.since)
+        self.before + now.saturating_sub(self.since)
     }
 
     pub(super) fn waiters(&self) -> u64 {
@@ -123,17 +136,14 @@ impl Lock {
 
     /// The same lock later.
     fn becomes(self, row: Row, now: Duration) -> Self {
-        let left_ms = row.expires_in_ms.unwrap_or_default();
-        if self
-            .row
-            .holders
-            .iter()
-            .map(|holder| &holder.owner)
-            .eq(row.holders.iter().map(|holder| &holder.owner))
-        {
-            return Self { row, longest_ms: self.longest_ms.max(left_ms), ..self };
+        let owners = |row: &Row| row.holders.iter().map(|holder| holder.owner.clone()).collect::<Vec<_>>();
+        let new = Self::new(row, now, self.is_older);
+        if owners(&self.row) != owners(&new.row) {
+            return Self { is_older: false, ..new };
         }
-        Self { row, since: now, is_older: false, longest_ms: left_ms }
+        let longest_ms = self.longest_ms.max(new.longest_ms);
+        let is_recorded = self.is_older && !new.is_older;
+        if is_recorded { Self { longest_ms, ..new } } else { Self { row: new.row, longest_ms, ..self } }
     }
 
     fn first_owner(&self) -> Option<&str> {
@@ -142,7 +152,8 @@ impl Lock {
 
     fn contains(&self, text: &str) -> bool {
         let has = |word: &str| word.to_lowercase().contains(text);
-        has(&self.row.name) || has(self.row.kind) || self.row.holders.iter().any(|holder| has(&holder.owner))
+        let has_holder = |holder: &Holder| has(&holder.owner) || holder.process().is_some_and(has);
+        has(&self.row.name) || has(self.row.kind) || self.row.holders.iter().any(has_holder)
     }
 }
 
@@ -256,6 +267,12 @@ impl State {
         self.scroll();
     }
 
+    /// A holder, with its process if that is known. `None`: it does not hold this lock any more.
+    pub(super) fn who(&self, name: &str, owner: &str) -> Option<String> {
+        let lock = self.locks.iter().find(|lock| lock.row.name == name)?;
+        Some(lock.row.holders.iter().find(|holder| holder.owner == owner)?.who())
+    }
+
     /// What is wrong with the server, if something is.
     pub(super) fn problem(&self) -> Option<String> {
         let silence = self.now.saturating_sub(self.answered.unwrap_or_default());
@@ -273,12 +290,7 @@ impl State {
         let now = self.now;
         let learn = |row: Row| match before.remove(&row.name) {
             Some(before) => before.becomes(row, now),
-            None => Lock {
-                longest_ms: row.expires_in_ms.unwrap_or_default(),
-                row,
-                since: now,
-                is_older: is_first,
-            },
+            None => Lock::new(row, now, is_first),
         };
         self.locks = rows.into_iter().map(learn).collect();
         self.has_answered();
@@ -422,7 +434,7 @@ fn compare(a: &Lock, b: &Lock, column: Column) -> Ordering {
         Column::Kind => a.row.kind.cmp(b.row.kind),
         Column::Holder => a.first_owner().cmp(&b.first_owner()),
         // One that is older than the first look comes last.
-        Column::Held => (a.is_older, b.since).cmp(&(b.is_older, a.since)),
+        Column::Held => (a.is_older, a.before + b.since).cmp(&(b.is_older, b.before + a.since)),
         // Without an expiry, it never ends.
         Column::Lease => {
             let left = |lock: &Lock| lock.row.expires_in_ms.unwrap_or(u64::MAX);
@@ -439,8 +451,15 @@ pub(super) mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     pub(in crate::top) fn row(name: &str, owner: &str, left_ms: u64) -> Row {
-        let holders =
-            vec![Holder { owner: owner.to_owned(), client: None, holds: 1, expires_in_ms: Some(left_ms) }];
+        let holders = vec![Holder {
+            owner: owner.to_owned(),
+            client: None,
+            holds: 1,
+            expires_in_ms: Some(left_ms),
+            identity: None,
+            is_connected: None,
+            held_for_ms: None,
+        }];
         Row {
             name: name.to_owned(),
             kind: "rlock",
@@ -542,6 +561,11 @@ pub(super) mod tests {
         state.update(listed(rows()), 7 * SECOND);
         assert_eq!(held(&state), [(6, true), (2, false), (2, false)]);
         assert_eq!(state.window().0.next().map(|lock| lock.longest_ms), Some(30_000));
+        let mut recorded = rows();
+        recorded[0].holders[0].held_for_ms = Some(60_000);
+        state.update(listed(recorded), 8 * SECOND);
+        state.update(listed(rows()), 9 * SECOND);
+        assert_eq!(held(&state), [(61, false), (4, false), (4, false)]);
         press(&mut state, "h");
         assert_eq!(names(&state), "abd", "the oldest comes first");
     }
