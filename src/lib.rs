@@ -62,6 +62,8 @@ pub mod guide {
     pub mod glossary {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/guarantees.md"))]
     pub mod guarantees {}
+    #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/install.md"))]
+    pub mod install {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/migration.md"))]
     pub mod migration {}
     #[doc = include_str!(concat!(env!("OUT_DIR"), "/docs/observe.md"))]

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::ValueEnum;
 
@@ -21,7 +22,7 @@ pub(crate) async fn ls(connection: &Connection, options: &Ls) -> Result<ExitCode
     let mut skipped = Vec::new();
     while let Some(part) = parts.next().await.map_err(to_list)? {
         let rows = part.locks.into_iter().map(Row::from);
-        list.add(rows.filter(|row| is_of(row, &options.kind)))?;
+        list.add(rows.filter(|row| is_of(row, &options.kind) && is_older(row, options.older)))?;
         skipped.extend(part.skipped);
     }
     list.end()?;
@@ -93,6 +94,13 @@ impl<'a> Listing<'a> {
 fn is_of(row: &Row, kinds: &[Examined]) -> bool {
     let is = |kind: &Examined| kind.to_possible_value().is_some_and(|kind| kind.get_name() == row.kind);
     kinds.is_empty() || kinds.iter().any(is)
+}
+
+/// Whether an owner holds the lock for this time already. One whose time is unknown does not.
+fn is_older(row: &Row, least: Option<Duration>) -> bool {
+    let Some(least) = least else { return true };
+    let held_for = row.holders.iter().filter_map(|holder| holder.held_for_ms).max();
+    held_for.is_some_and(|held_for| Duration::from_millis(held_for) >= least)
 }
 
 fn cells(row: &Row, output: Output) -> [String; 7] {

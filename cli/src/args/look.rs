@@ -17,6 +17,9 @@ pub(crate) struct Ls {
     /// Only this type: rlock, fair, read, write, fenced, semaphore. Can be repeated
     #[arg(long, value_enum, hide_possible_values = true)]
     pub(crate) kind: Vec<Examined>,
+    /// Only those that are held for this time already, such as 10m, if that is recorded
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) older: Option<Duration>,
     /// Sorts by name, as at a terminal
     #[arg(long)]
     pub(crate) sort: bool,

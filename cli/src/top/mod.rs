@@ -29,7 +29,7 @@ use state::{Action, Event, Look, State};
 /// How often the user sees that time passes, at least.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The server works on a list for one such part of the time, at most.
+/// The server works on a list for one such part of the time, at most. The same for the locks on the screen.
 const SHARE: u32 = 25;
 
 /// A part takes a server no longer than this.
@@ -38,7 +38,8 @@ const LONGEST: Duration = Duration::from_millis(100);
 /// Shows the locks until the user quits. Prints one table if the output is no terminal.
 pub(crate) async fn top(connection: &Connection, options: &Top) -> Result<ExitCode, Failure> {
     if Output::of_this_process() == Output::Other {
-        let options = Ls { pattern: options.pattern.clone(), kind: Vec::new(), sort: true, json: false };
+        let options =
+            Ls { pattern: options.pattern.clone(), kind: Vec::new(), older: None, sort: true, json: false };
         return ls(connection, &options).await;
     }
     let locks = Settings::read(connection)?.connect().await?;
@@ -57,8 +58,8 @@ pub(crate) async fn top(connection: &Connection, options: &Top) -> Result<ExitCo
     let mut ticks = interval(options.every.min(TICK));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut next = Some(Event::Listed(Ok((first, Duration::ZERO))));
-    // When the last list began, and the last look at the locks on the screen.
-    let (mut began, mut looked, mut is_looking) = (start, start, false);
+    // When the last list began, the last look at the locks on the screen, and when the next look may begin.
+    let (mut began, mut looked, mut look_at) = (start, start, Some(start));
     loop {
         if let Some(event) = next.take() {
             match &event {
@@ -66,15 +67,16 @@ pub(crate) async fn top(connection: &Connection, options: &Top) -> Result<ExitCo
                     began = Instant::now().max(began + options.every);
                     work.push(list_at(&locks, &options.pattern, began).boxed());
                 }
-                Event::Looked(_) => is_looking = false,
+                Event::Looked(_) => {
+                    let took = looked.elapsed().min(LONGEST);
+                    look_at = Some(looked + options.every.max(took * SHARE));
+                }
                 // A list that takes long is under way.
                 Event::Tick
-                    if !is_looking
-                        && looked.elapsed() >= options.every
-                        && began.elapsed() >= options.every =>
+                    if look_at.is_some_and(|at| at <= Instant::now()) && began.elapsed() >= options.every =>
                 {
                     work.push(look(&locks, state.names()).boxed());
-                    (looked, is_looking) = (Instant::now(), true);
+                    (looked, look_at) = (Instant::now(), None);
                 }
                 _ => {}
             }

@@ -1,12 +1,16 @@
 //! `lockkeeper ls`.
 
 use std::process::Command;
+use std::time::Duration;
 
 use lockkeeper::{LockClient, LockConfig, Source};
 use lockkeeper_testkit::{Cluster, Server};
 use serde_json::{Value, json};
 
 use super::support::{Config, at, client, json, lockkeeper, run, shown, wait_until, waiter};
+
+/// Its first renewal comes after a second.
+const LEASE: Duration = Duration::from_secs(3);
 
 /// A thread of Java.
 const JAVA: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:77";
@@ -123,9 +127,27 @@ fn types_are_selected_and_the_count_is_told_to_people() {
     assert_eq!(told(&[]), (4, "3 locks\n".to_owned()));
     assert_eq!(told(&["--kind", "rlock", "--kind", "fair"]), (3, "2 locks\n".to_owned()));
     assert_eq!(told(&["--kind", "write"]), (2, "1 lock\n".to_owned()));
+    assert_eq!(told(&["--older", "0"]), (1, "0 locks\n".to_owned()), "Java records no time");
     assert_eq!(told(&["--kind", "write", "--json"]), (1, String::new()));
     assert_eq!(list(&server, &["--kind", "write"])[0]["name"], "c");
     assert_eq!(run(&mut at(&server.url(), &["ls", "--kind", "other"])).status.code(), Some(64));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_that_are_held_for_long_are_selected() {
+    let server = Server::start();
+    let locks = client(&server).await;
+    let config = LockConfig::builder().watchdog_lease(LEASE).build().expect("settings");
+    let short = LockClient::connect_with(server.url(), config).await.expect("a client");
+    let old = short.rlock("old").lock().await.expect("the lock");
+    let young = locks.rlock("young").lock().await.expect("the lock");
+    let names = |older: &str| {
+        let rows = list(&server, &["--older", older]);
+        rows.as_array().expect("an array").iter().map(|row| row["name"].clone()).collect::<Vec<_>>()
+    };
+    wait_until("its first renewal records it", || names("500ms") == ["old"]);
+    assert!(names("1h").is_empty());
+    drop((old, young));
 }
 
 #[test]
