@@ -55,7 +55,8 @@ impl<'a> Listing<'a> {
             self.rows.extend(rows);
             return Ok(());
         }
-        self.print(rows.collect())
+        let rows: Vec<Row> = rows.collect();
+        if rows.is_empty() { Ok(()) } else { self.print(rows) }
     }
 
     fn end(mut self) -> Result<(), Failure> {

@@ -64,7 +64,7 @@ fn an_end_at_any_moment_leaves_no_process_and_no_lock() {
         front.signal_front("KILL");
         assert_eq!(front.code(), None);
         scene.processes.wait_until_gone();
-        wait_until("the lock is free", || scene.server.keys().is_empty());
+        wait_until("the lock is free", || scene.keys().is_empty());
     }
     assert_eq!(Contender::start(&scene, "last", &["--try"], ALONE, None).enters().finish(), Some(0));
 }

@@ -8,7 +8,7 @@ fn the_exit_code_of_the_command_is_returned() {
     for code in [0, 1, 7, 75, 255] {
         assert_eq!(scene.run(&[], &format!("exit {code}")), code);
     }
-    assert!(scene.server.keys().is_empty());
+    assert!(scene.keys().is_empty());
 }
 
 #[test]
@@ -16,7 +16,7 @@ fn a_signal_that_ends_the_command_is_returned_as_128_and_its_number() {
     let scene = Scene::new();
     assert_eq!(scene.run(&[], "kill -KILL $$"), 137);
     assert_eq!(scene.run(&[], "kill -TERM $$"), 143);
-    assert!(scene.server.keys().is_empty());
+    assert!(scene.keys().is_empty());
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_command_that_cannot_run_is_126_or_127() {
     assert_eq!(code("no-such-program"), Some(127));
     assert_eq!(code("/"), Some(126));
     assert_eq!(code("./config.toml"), Some(126));
-    assert!(scene.server.keys().is_empty());
+    assert!(scene.keys().is_empty());
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn bad_arguments_are_64_and_acquire_nothing() {
         assert_eq!(scene.output(args).status.code(), Some(64), "{args:?}");
     }
     assert!(!scene.dir().join("ran").exists());
-    assert!(scene.server.keys().is_empty());
+    assert!(scene.keys().is_empty());
 }
 
 #[test]

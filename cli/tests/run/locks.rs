@@ -19,7 +19,7 @@ fn so_many_commands_run_at_a_time_as_there_are_permits() {
     assert_eq!(second.finish(), Some(0));
     assert_eq!(scene.run(&["--permits", "0"], ":"), 64);
     assert_eq!(scene.run(&["--permits", "2", "--kind", "fair"], ":"), 64);
-    assert_eq!(scene.server.keys(), ["lock"]);
+    assert_eq!(scene.keys(), ["lock"]);
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn each_kind_excludes_and_releases() {
         let other = if kind == "read" { "write" } else { kind };
         assert_eq!(scene.run(&["--kind", other, "--try"], ":"), 75, "{kind}");
         assert_eq!(holder.finish(), Some(0), "{kind}");
-        assert!(scene.server.keys().is_empty(), "{kind}");
+        assert!(scene.keys().is_empty(), "{kind}");
     }
 }
 
@@ -92,7 +92,7 @@ fn a_fixed_lease_and_a_longest_hold_stop_the_command_before_their_end() {
         assert!(span.last - span.first < time, "{option}: {span:?}");
         // With a quarter for the grace, and a tenth to be early, and a slow start.
         assert!(start.elapsed() > time / 2, "{option}");
-        wait_until("the lock is free", || scene.server.keys().is_empty());
+        wait_until("the lock is free", || scene.keys().is_empty());
     }
 }
 
@@ -142,7 +142,7 @@ fn the_server_of_the_file_is_used_without_a_url() {
     ]);
     let mut front = command.env_remove("LOCKKEEPER_URL").spawn().expect("lockkeeper runs");
     wait_until("the command runs", || scene.dir().join("ready").exists());
-    assert_eq!(scene.server.keys(), ["shop:lock"]);
+    assert_eq!(scene.keys(), ["shop:lock"]);
     scene.write("done", "");
     assert_eq!(front.wait().expect("an end").code(), Some(0));
 }

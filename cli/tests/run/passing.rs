@@ -66,7 +66,7 @@ fn the_environment_has_the_name_and_the_token() {
 fn the_environment_has_the_owner_as_show_names_it() {
     let scene = Scene::new();
     for kind in ["rlock", "write"] {
-        let script = "\"$0\" show lock | grep -qF \"$LOCKKEEPER_OWNER, 1 hold\"";
+        let script = "\"$0\" show lock | grep -qF \"($LOCKKEEPER_OWNER), 1 hold\"";
         let program = env!("CARGO_BIN_EXE_lockkeeper");
         let mut command =
             scene.lockkeeper(&["run", "--kind", kind, "lock", "--", "sh", "-c", script, program]);
@@ -93,7 +93,7 @@ fn signals_reach_the_command() {
         contender.signal_front(name);
         assert_eq!(contender.code(), Some(128 + number), "{name}");
     }
-    assert!(scene.server.keys().is_empty());
+    assert!(scene.keys().is_empty());
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_signal_to_the_keeper_as_well_ends_the_command_and_then_the_lock() {
     contender.signal_keeper("TERM");
     contender.signal_front("TERM");
     assert_eq!(contender.code(), Some(143));
-    assert!(scene.server.keys().is_empty());
+    assert!(scene.keys().is_empty());
 }
 
 #[test]
@@ -144,10 +144,10 @@ fn a_signal_ends_the_waiting_and_leaves_nothing_on_the_server() {
     let holder = Contender::start(&scene, "holder", &["--kind", "fair"], ALONE, None).enters();
     for (name, code) in [("TERM", Some(143)), ("INT", Some(130)), ("KILL", None)] {
         let waiter = Contender::start(&scene, "waiter", &["--kind", "fair"], ALONE, None);
-        wait_until("it is queued", || scene.server.keys().len() > 1);
+        wait_until("it is queued", || scene.keys().len() > 1);
         waiter.signal_front(name);
         assert_eq!(waiter.code(), code);
-        wait_until("nobody is queued", || scene.server.keys() == ["lock"]);
+        wait_until("nobody is queued", || scene.keys() == ["lock"]);
     }
     assert_eq!(holder.finish(), Some(0));
     assert!(scene.log().span("waiter").is_none());
@@ -175,7 +175,7 @@ fn a_signal_while_the_lock_is_being_granted_releases_it() {
         // What was sent until now is lost.
         network.proxy.cut();
         network.proxy.set(Faults::default());
-        wait_until("the lock is free", || scene.server.keys().is_empty());
+        wait_until("the lock is free", || scene.keys().is_empty());
         assert!(scene.log().span("waiter").is_none());
     }
 }

@@ -152,8 +152,8 @@ fn a_lock_that_is_granted_to_a_stopped_front_is_released_and_nothing_starts() {
         let first = Contender::start(&scene, "first", options, ALONE, None).waits(&scene);
         first.signal_front("STOP");
         assert_eq!(holder.finish(), Some(0));
-        wait_until("the keeper has the lock", || !scene.server.keys().is_empty());
-        wait_until("the lock is free", || scene.server.keys().is_empty());
+        wait_until("the keeper has the lock", || !scene.keys().is_empty());
+        wait_until("the lock is free", || scene.keys().is_empty());
         first.signal_front("CONT");
         assert_eq!(first.code(), Some(69));
         assert!(scene.log().span("first").is_none());

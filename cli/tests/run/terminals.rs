@@ -98,7 +98,7 @@ fn control_c_reaches_the_command() {
         assert_eq!(terminal.code(), Some(130), "{input}");
         scene.remove("ready");
     }
-    assert!(scene.server.keys().is_empty());
+    assert!(scene.keys().is_empty());
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn control_z_suspends_both_and_fg_continues_them() {
     wait_until("the command runs", || scene.dir().join("ready").exists());
     terminal.types("\x1a");
     wait_until("it is suspended", || scene.dir().join("suspended").exists());
-    assert_eq!(scene.server.keys(), ["lock"]);
+    assert_eq!(scene.keys(), ["lock"]);
     terminal.types("\n");
     terminal.types("hello\n");
     assert_eq!(terminal.code(), Some(0));
@@ -185,7 +185,7 @@ fn control_z_suspends_a_command_that_does_not_have_the_terminal() {
         terminal.wait_for_the_job();
         wait_until_it_writes(&scene);
         suspend(&scene, &mut terminal, "second");
-        assert_eq!(scene.server.keys(), ["lock"]);
+        assert_eq!(scene.keys(), ["lock"]);
         terminal.types("\n");
         wait_until_it_writes(&scene);
         scene.write("leave", "");

@@ -86,16 +86,18 @@ fn a_lock_is_shown_and_released_at_80_and_200_columns() {
         let holder = Contender::plain(&scene, who).enters();
         top.shows("lockkeeper top: 1 lock");
         top.shows("lock  ");
-        let shown = text(&scene.output(&["show", "lock"]));
-        let owner = shown.lines().nth(1).and_then(|line| line.trim().split(',').next()).expect("an owner");
+        let shown: serde_json::Value =
+            serde_json::from_str(&text(&scene.output(&["show", "--json", "lock"]))).expect("JSON");
+        let word = |field: &str| shown["holders"][0][field].as_str().expect("text").to_owned();
+        let (owner, process) = (word("owner"), word("identity"));
         if columns == 200 {
-            top.shows(owner);
+            top.shows(&process);
         }
         top.types("\r");
-        top.shows(&format!("{owner}, 1 hold"));
+        top.shows(&format!("{process} ({owner}), 1 hold"));
         top.types("k");
         top.shows("Release the lock? [y/N]");
-        assert!(top.text().contains(owner), "{}", top.text());
+        assert!(top.text().contains(&format!("{process} ({owner})")), "{}", top.text());
         top.types("n");
         top.shows("nothing was released");
         assert!(holder.is_inside());

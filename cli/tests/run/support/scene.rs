@@ -98,6 +98,15 @@ impl Scene {
         command
     }
 
+    /// The keys of the server, without what clients record of their holds and waits.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let is_record =
+            |key: &String| key.starts_with("lockkeeper_holds:") || key.starts_with("lockkeeper_waits:");
+        let mut keys = self.server.keys();
+        keys.retain(|key| !is_record(key));
+        keys
+    }
+
     /// Runs the command to its end.
     pub(crate) fn output(&self, args: &[&str]) -> Output {
         self.lockkeeper(args).output().expect("lockkeeper runs")
