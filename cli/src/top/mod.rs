@@ -46,9 +46,8 @@ pub(crate) async fn top(connection: &Connection, options: &Top) -> Result<ExitCo
     // What is wrong at the first look ends the command.
     let first = list(&locks, &options.pattern, 0).await.map_err(to_list)?;
     let [mut hangup, mut terminate] = [signal(SignalKind::hangup()), signal(SignalKind::terminate())];
-    let (hangup, terminate) = match (&mut hangup, &mut terminate) {
-        (Ok(hangup), Ok(terminate)) => (hangup, terminate),
-        _ => return Err(Failure::unavailable("signals cannot be received")),
+    let (Ok(hangup), Ok(terminate)) = (&mut hangup, &mut terminate) else {
+        return Err(Failure::unavailable("signals cannot be received"));
     };
     let has_colours = env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
     let mut keys = screen::keys();
