@@ -32,7 +32,12 @@ fn join_scripts(folder: &Path) {
     for file in join::scripts(lua) {
         let path = folder.join(&file);
         fs::create_dir_all(path.parent().expect("a folder")).expect("OUT_DIR is writable");
-        fs::write(path, join::joined(lua, &file)).expect("OUT_DIR is writable");
+        let text = join::joined(lua, &file);
+        if file.ends_with("/renew.lua") || file == "records/write.lua" {
+            fs::write(path.with_extension("lua.of_slots"), join::of_slots(&text))
+                .expect("OUT_DIR is writable");
+        }
+        fs::write(path, text).expect("OUT_DIR is writable");
     }
 }
 

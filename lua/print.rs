@@ -7,7 +7,12 @@ mod join;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [lua, file, options @ ..] = &args[..] else { panic!("print <folder> <script> [--cluster]") };
+    let [lua, file, options @ ..] = &args[..] else { panic!("print <folder> <script> [--cluster | --slots]") };
     let text = join::joined(lua.as_ref(), file);
-    print!("{}", if options == ["--cluster"] { join::sharded(&text) } else { text });
+    let text = match options {
+        [option] if option == "--cluster" => join::sharded(&text),
+        [option] if option == "--slots" => join::of_slots(&text),
+        _ => text,
+    };
+    print!("{text}");
 }

@@ -22,7 +22,10 @@ pub use base::options::{LockOptions, LockOptionsBuilder};
 pub use base::process::Process;
 pub use base::token::FencingToken;
 pub use locks::guard::{FencedGuard, HoldWatch, LockGuard};
-pub use locks::info::{Holder, ListedLock, LockInfo, LockKind, LockList, RemainingLease, ServerInfo};
+pub use locks::info::{
+    Holder, HolderIdentity, ListedLock, LockInfo, LockKind, LockList, RemainingLease, ServerInfo,
+};
+pub use locks::waits::{ChainLink, RecentWait, WaitChain, WaitOutcome};
 pub use locks::{
     BaseLock, FairLock, FencedLock, Lock, Member, MultiLock, Permit, PermitHolder, PermitId, RLock, ReadLock,
     ReadWriteLock, RedLock, Semaphore, WriteLock,

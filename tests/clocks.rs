@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::support::fixture::{FairLocks, FencedLocks, Fixture, Lending, RLocks, ReadLocks, WriteLocks};
-use crate::support::{MS, Proxy, SECOND, Scene, calls_of, connect, eventually, patient, renewed, soon};
+use crate::support::{
+    MS, Proxy, SECOND, Scene, calls_of, connect, eventually, patient, renewed, soon, waiter,
+};
 use lockkeeper::{BaseLock, LockClient, LockGuard, RedissonSettings};
 use lockkeeper_testkit::lua;
 
@@ -73,10 +75,10 @@ async fn no_number_that_a_client_sends_is_a_point_in_time() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     proxy.record();
-    let config = patient()
-        .watchdog_lease(2 * SECOND)
-        .fair_allowance(1_500 * MS)
-        .redisson(RedissonSettings::default().fair_lock_wait_timeout(LONGEST).lock_watchdog_timeout(LONGEST));
+    let config =
+        patient().identity("program").watchdog_lease(2 * SECOND).fair_allowance(1_500 * MS).redisson(
+            RedissonSettings::default().fair_lock_wait_timeout(LONGEST).lock_watchdog_timeout(LONGEST),
+        );
     let locks = connect(proxy.url(), config).await;
     use_all::<FairLocks>(&locks, &proxy).await;
     use_all::<FencedLocks>(&locks, &proxy).await;
@@ -85,6 +87,14 @@ async fn no_number_that_a_client_sends_is_a_point_in_time() {
     use_all::<WriteLocks>(&locks, &proxy).await;
     use_semaphore(&locks).await;
     soon(locks.list("*")).await.unwrap();
+    let guard = locks.fair_lock("d").lock().await.unwrap();
+    assert_eq!(soon(locks.why("d")).await.unwrap().len(), 1);
+    let waiting = waiter(locks.fair_lock("d"));
+    let is_question = calls_of("place.lua");
+    let asked = || proxy.recorded().iter().filter(|command| is_question(command)).count();
+    eventually("a call that waited for a lease is reported", asked, |&asked| asked > 0).await;
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unlock().await.unwrap();
     soon(locks.shutdown()).await.unwrap();
 
     let client = locks.id().to_string();

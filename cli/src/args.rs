@@ -11,7 +11,7 @@ use clap_complete::Shell;
 use lockkeeper::PermitId;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use look::{Doctor, Examined, Ls, Top, Watch};
+pub(crate) use look::{Doctor, Examined, Ls, Top, Watch, Why};
 
 /// Runs commands under distributed locks on Redis and Valkey, and shows and releases locks.
 #[derive(Debug, Parser)]
@@ -44,6 +44,8 @@ pub(crate) enum Command {
     Top(Top),
     /// Shows who holds a lock
     Show(Show),
+    /// Shows for what the holder of a lock waits, and finds deadlocks
+    Why(Why),
     /// Prints a line for each change of locks, until Ctrl-C
     Watch(Watch),
     /// Releases a lock or permits, whoever holds them

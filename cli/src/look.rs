@@ -130,12 +130,11 @@ pub(crate) fn describe(name: &str, info: Option<&LockInfo>) -> String {
     let kind = if info.is_read_write { "read-write lock" } else { "lock" };
     let mut text = format!("{name}: held, a {kind}, {ends}\n");
     for holder in &info.holders {
-        text += &format!(
-            "  {}, {} hold{}\n",
-            visible(&holder.owner),
-            holder.holds,
-            if holder.holds == 1 { "" } else { "s" }
-        );
+        let holder = Holder::from(holder);
+        let (who, holds) = (holder.who(), holder.holds);
+        text += &format!("  {who}, {holds} hold{}", if holds == 1 { "" } else { "s" });
+        text += &holder.held_for_ms.map_or_else(String::new, |age| format!(", held for {} s", age / 1_000));
+        text += "\n";
     }
     text
 }

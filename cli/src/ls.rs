@@ -1,5 +1,6 @@
 //! `lockkeeper ls`.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -11,7 +12,7 @@ use crate::exit::{Failure, print, to_list};
 use crate::row::{Row, visible};
 use crate::table::{Output, lay_out};
 
-const HEADER: [&str; 6] = ["NAME", "KIND", "HOLDERS", "HOLDS", "ENDS IN", "WAITERS"];
+const HEADER: [&str; 7] = ["NAME", "KIND", "HOLDERS", "CLIENTS", "HOLDS", "ENDS IN", "WAITERS"];
 
 pub(crate) async fn ls(connection: &Connection, options: &Ls) -> Result<ExitCode, Failure> {
     let locks = Settings::read(connection)?.connect().await?;
@@ -94,11 +95,15 @@ fn is_of(row: &Row, kinds: &[Examined]) -> bool {
     kinds.is_empty() || kinds.iter().any(is)
 }
 
-fn cells(row: &Row, output: Output) -> [String; 6] {
+fn cells(row: &Row, output: Output) -> [String; 7] {
     [
         visible(&row.name).into_owned(),
         row.kind.to_owned(),
-        holders(row, output),
+        joined(row.holders.iter().map(|holder| visible(&holder.owner)).collect(), output),
+        joined(
+            row.holders.iter().map(|holder| holder.process().unwrap_or("unknown").into()).collect(),
+            output,
+        ),
         row.permits.map_or_else(
             || row.holds().to_string(),
             |permits| format!("{} of {}", permits.in_use, permits.total),
@@ -109,11 +114,10 @@ fn cells(row: &Row, output: Output) -> [String; 6] {
 }
 
 /// A terminal has no room for all readers of a lock.
-fn holders(row: &Row, output: Output) -> String {
-    let owners: Vec<_> = row.holders.iter().map(|holder| visible(&holder.owner)).collect();
-    match (output, &owners[..]) {
-        (Output::Terminal(_), [first, _, ..]) => format!("{first} +{}", owners.len() - 1),
-        _ => owners.join(","),
+fn joined(holders: Vec<Cow<'_, str>>, output: Output) -> String {
+    match (output, &holders[..]) {
+        (Output::Terminal(_), [first, _, ..]) => format!("{first} +{}", holders.len() - 1),
+        _ => holders.join(","),
     }
 }
 

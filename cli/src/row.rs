@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use lockkeeper::{ListedLock, LockInfo, LockKind, RemainingLease};
+use lockkeeper::{HolderIdentity, ListedLock, LockInfo, LockKind, RemainingLease};
 use serde::Serialize;
 
 /// A lock that somebody holds, as JSON has it.
@@ -31,6 +31,28 @@ pub(crate) struct Holder {
     pub(crate) holds: u64,
     /// `null`: never.
     pub(crate) expires_in_ms: Option<u64>,
+    /// `null`: the client is not connected, or unknown.
+    pub(crate) identity: Option<String>,
+    /// `null`: unknown.
+    pub(crate) is_connected: Option<bool>,
+    /// `null`: it is not recorded.
+    pub(crate) held_for_ms: Option<u64>,
+}
+
+impl Holder {
+    /// The process, if it is known, and the owner.
+    pub(crate) fn who(&self) -> String {
+        let owner = visible(&self.owner);
+        self.process().map_or_else(|| owner.to_string(), |process| format!("{process} ({owner})"))
+    }
+
+    /// The process of the client, as people read it. `None`: it is unknown.
+    pub(crate) fn process(&self) -> Option<&str> {
+        match self.is_connected {
+            Some(false) => Some("not connected"),
+            _ => self.identity.as_deref(),
+        }
+    }
 }
 
 /// The permits of a semaphore, as JSON has them.
@@ -89,11 +111,19 @@ impl From<ListedLock> for Row {
 
 impl From<&lockkeeper::Holder> for Holder {
     fn from(holder: &lockkeeper::Holder) -> Self {
+        let is_connected = match holder.identity {
+            HolderIdentity::Connected(_) => Some(true),
+            HolderIdentity::NotConnected => Some(false),
+            _ => None,
+        };
         Self {
             owner: holder.owner.clone(),
             client: holder.client(),
             holds: holder.holds,
             expires_in_ms: expires_in_ms(holder.remaining_lease),
+            identity: holder.identity.name().map(str::to_owned),
+            is_connected,
+            held_for_ms: holder.held_for.and_then(|age| age.as_millis().try_into().ok()),
         }
     }
 }

@@ -73,6 +73,9 @@ pub(crate) fn shorten(text: &str, most: usize) -> String {
     if count <= most {
         return text.to_owned();
     }
+    if most == 0 {
+        return String::new();
+    }
     let (head, tail) = (most / 2, most - most / 2 - 1);
     let chars = text.chars();
     chars.clone().take(head).chain(['…']).chain(chars.skip(count - tail)).collect()

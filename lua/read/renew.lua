@@ -10,12 +10,13 @@
   ARGV[3i]    grant     number of the grant that the hold belongs to
   ARGV[3i+1]  keep_ms   milliseconds left of the hold's own lease. If Java's watchdog shortened this lease, it is restored
 
-  With  replies read_write/hold_keys read_write/grant_of read_write/longest
+  With  lost_or_error replies read_write/hold_keys read_write/grant_of read_write/longest
 
   Returns
     list  for each hold:
       RENEWED
       LOST  this owner holds nothing there, or a later hold
+      text  an error: nobody knows whether the hold is there. In a cluster, the server lacks the lock's slot, or a part of it
   Publishes  nothing
   Repeating  changes only the lease. A copy that runs after a hold ended does not touch its lock
 ]]
@@ -25,8 +26,10 @@ local renewed = {}
 for i = 1, #KEYS / 2 do
   local lock, channel = KEYS[2 * i - 1], KEYS[2 * i]
   local owner, grant, keep_ms = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
-  -- pcall: if a key was replaced by another type, the other holds must still be renewed.
-  local value = redis.pcall('hget', lock, owner)
+  -- pcall: if a key was replaced by another type or is under way to another server, the other holds must still be renewed. A server
+  -- refuses the two keys together while their slot moves: then it can have the lock, and not a key of the hold.
+  local value = redis.pcall('exists', lock, channel)
+  value = type(value) == 'number' and redis.pcall('hget', lock, owner) or value
   local keys, count = hold_keys(lock, owner), type(value) == 'string' and tonumber(value) or 0
   if grant_of(keys, count) == grant then
     -- The keys of the holds first: a lock with readers must not look like one without.
@@ -38,7 +41,7 @@ for i = 1, #KEYS / 2 do
     redis.call('pexpire', lock, is_longer and longest(keys, count) or ms, 'gt')
     renewed[i] = RENEWED
   else
-    renewed[i] = LOST
+    renewed[i] = lost_or_error(value)
   end
 end
 return renewed

@@ -8,12 +8,13 @@
   ARGV[2i]    ids       bytes: the ids of the hold's permits, 16 bytes each
   ARGV[2i+1]  slack_ms  milliseconds for which Java's clocks can be ahead of the server's
 
-  With  replies server_time semaphore/permit_of
+  With  lost_or_error replies server_time semaphore/permit_of
 
   Returns
     list  for each hold:
       RENEWED
       LOST  a permit of the hold is not there. The leases of its other permits do not change
+      text  an error: nobody knows whether the permits are there. In a cluster, the server lacks the semaphore's slot, or a part of it
   Publishes  nothing
   Repeating  changes only the leases. A copy that runs after a permit was released does not create it
 ]]
@@ -26,10 +27,10 @@ for i, permits in ipairs(KEYS) do
   renewed[i] = RENEWED
   for number = 1, #ids / 16 do
     local id = permit_of(ids, number)
-    -- pcall: if a key was replaced by another type, the other holds must still be renewed.
+    -- pcall: if a key was replaced by another type or is under way to another server, the other holds must still be renewed.
     local before_ms = redis.pcall('zscore', permits, id)
     if type(before_ms) ~= 'string' then
-      renewed[i] = LOST
+      renewed[i] = lost_or_error(before_ms)
     elseif tonumber(before_ms) < ends_ms then
       earlier[#earlier + 1] = id
     end

@@ -9,11 +9,7 @@ pub(crate) fn look(data: &Data, words: &[Bytes]) -> Option<Reply> {
     let words: Vec<String> = words.iter().map(|word| String::from_utf8_lossy(word).to_lowercase()).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
-        ["client", "list"] => {
-            let line = |client| format!("id={client} sub={}\n", data.channels.count(client));
-            let lines = data.clients.keys().map(|client| line(*client));
-            Some(Reply::bulk(lines.collect::<String>()))
-        }
+        ["client", "list"] => Some(data.client_list()),
         ["info", "commandstats"] => {
             let lines =
                 data.calls.iter().map(|(name, calls)| format!("cmdstat_{name}:calls={calls},usec=0\r\n"));

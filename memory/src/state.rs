@@ -59,6 +59,8 @@ pub(crate) struct Data {
     pub(crate) channels: Channels,
     /// The connections, and the bytes that go to them.
     pub(crate) clients: BTreeMap<ClientId, UnboundedSender<Vec<u8>>>,
+    /// The names of those that have one.
+    pub(crate) names: BTreeMap<ClientId, Bytes>,
     /// How often each command was called.
     pub(crate) calls: BTreeMap<&'static str, u64>,
 }
@@ -73,6 +75,7 @@ impl State {
             keyspace: Keyspace::new(seed),
             channels: Channels::default(),
             clients: BTreeMap::new(),
+            names: BTreeMap::new(),
             calls: BTreeMap::new(),
         };
         Self {
@@ -97,6 +100,7 @@ impl State {
     pub(crate) fn disconnect(&mut self, client: ClientId) {
         self.data.channels.unsubscribe_all(client);
         self.data.clients.remove(&client);
+        self.data.names.remove(&client);
     }
 
     /// Starts the server's process again. The keys stay.
@@ -171,7 +175,7 @@ impl State {
             ("subscribe", Some(client)) => return self.subscribe(client, &words[1..]),
             ("unsubscribe", Some(client)) => return self.unsubscribe(client, &words[1..]),
             ("subscribe" | "unsubscribe", None) => Err("ERR only a connection subscribes".to_owned()),
-            ("client", _) => client_command(words),
+            ("client", _) => self.data.client(words, client),
             ("eval", _) => self.scripts.eval(words, self.data.ticked()),
             ("evalsha", _) => self.scripts.eval_hash(words, self.data.ticked()),
             ("hello", _) => self.hello(words, client),
@@ -303,6 +307,35 @@ impl Data {
         Reply::count(subscribers.len())
     }
 
+    fn client(&mut self, words: &[Bytes], client: Option<ClientId>) -> Outcome {
+        let is = |word: &Bytes, text: &str| word.eq_ignore_ascii_case(text.as_bytes());
+        match (&words[1..], client) {
+            ([set, what, _], _) if is(set, "setinfo") && (is(what, "lib-name") || is(what, "lib-ver")) => {
+                Ok(Reply::ok())
+            }
+            ([set, name], Some(client)) if is(set, "setname") => {
+                if !name.iter().all(u8::is_ascii_graphic) {
+                    return Err(
+                        "ERR Client names cannot contain spaces, newlines or special characters.".to_owned()
+                    );
+                }
+                self.names.insert(client, Arc::clone(name));
+                Ok(Reply::ok())
+            }
+            ([list], _) if is(list, "list") => Ok(self.client_list()),
+            _ => Err(unknown_subcommand(words)),
+        }
+    }
+
+    /// The connections: their numbers, their names, and how many channels each listens to.
+    pub(crate) fn client_list(&self) -> Reply {
+        let line = |client: &ClientId| {
+            let name = self.names.get(client).map(|name| String::from_utf8_lossy(name));
+            format!("id={client} name={} sub={}\n", name.unwrap_or_default(), self.channels.count(*client))
+        };
+        Reply::bulk(self.clients.keys().map(line).collect::<String>())
+    }
+
     /// Counts the subscribers of channels. There are no channels of slots, as in a cluster.
     fn pubsub(&self, words: &[Bytes]) -> Outcome {
         let is_sharded = match words.get(1) {
@@ -365,16 +398,6 @@ fn bytes(replies: &[Reply]) -> Vec<u8> {
 fn belongs_to(key: &[u8], other: &[u8]) -> bool {
     let (open, close): (&[u8], &[u8]) = if key.contains(&b'{') { (b"", b"") } else { (b"{", b"}") };
     other.starts_with(&[open, key, close, b":"].concat())
-}
-
-fn client_command(words: &[Bytes]) -> Outcome {
-    let is = |word: &Bytes, text: &str| word.eq_ignore_ascii_case(text.as_bytes());
-    match &words[1..] {
-        [set, what, _] if is(set, "setinfo") && (is(what, "lib-name") || is(what, "lib-ver")) => {
-            Ok(Reply::ok())
-        }
-        _ => Err(unknown_subcommand(words)),
-    }
 }
 
 fn select(words: &[Bytes]) -> Outcome {

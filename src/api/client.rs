@@ -7,8 +7,9 @@ use crate::api::list_parts::ListParts;
 use crate::api::owner::Owner;
 use crate::base::config::LockConfig;
 use crate::base::error::Result;
-use crate::engine::{self, Engine, Scan, info, inspect};
+use crate::engine::{self, Chain, Clients, Engine, Scan, all_chains, chains, info, inspect};
 use crate::locks::info::{LockInfo, LockList, ServerInfo};
+use crate::locks::waits::{RecentWait, WaitChain};
 use crate::locks::{FairLock, FencedLock, Lock, RLock, ReadWriteLock, Semaphore};
 use crate::store::Source;
 
@@ -133,7 +134,7 @@ impl LockClient {
 
     /// Makes a semaphore: at most `permits` holders at a time, over all processes. Asks no server.
     ///
-    /// The number counts when the key does not exist yet. If the server has another number, that one counts, and a `tracing` event says so;
+    /// The number is used if the key does not exist yet. If the server has another number, the server's is used, and a `tracing` event says so.
     /// [`resize`](Semaphore::resize) changes it. With zero permits, each acquire is an
     /// [`InvalidPermits`](crate::Error::InvalidPermits).
     ///
@@ -183,7 +184,9 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Option<LockInfo>> {
-        Ok(inspect(&self.0, name.as_ref()).await?.and_then(LockInfo::from_server))
+        let Some(listing) = inspect(&self.0, name.as_ref()).await? else { return Ok(None) };
+        let clients = Clients::ask(&self.0, [&listing]).await;
+        Ok(LockInfo::from_server(listing, &clients))
     }
 
     /// Lists the locks that somebody holds, and the semaphores of which permits are in use, of whatever type and made by whichever
@@ -236,7 +239,72 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub fn list_parts(&self, pattern: impl AsRef<str>) -> ListParts {
-        ListParts { engine: Arc::clone(&self.0), scan: Scan::new(pattern.as_ref()) }
+        ListParts {
+            engine: Arc::clone(&self.0),
+            scan: Scan::new(pattern.as_ref()),
+            clients: Clients::default(),
+        }
+    }
+
+    /// Returns why this lock is not free: who holds it, for what the holder waits, who holds that, and so on. A chain for each holder. Empty:
+    /// the lock is free. Asks the server several times.
+    ///
+    /// A wait is known after a second, and a link only through an [`Owner`], see [`WaitChain`].
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidName`](crate::Error::InvalidName) for an empty name, or a
+    /// [fault of server or network](crate::Error#faults-of-server-and-network).
+    ///
+    /// # Cancel safety
+    ///
+    /// The call changes nothing, so it can be dropped at any time.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let is_deadlock = locks.why("lock:orders:42").await?.iter().any(|chain| chain.is_deadlock);
+    /// # Ok(()) }
+    /// ```
+    pub async fn why(&self, name: impl AsRef<str>) -> Result<Vec<WaitChain>> {
+        let found = chains(&self.0, name.as_ref()).await?;
+        Ok(self.shown(&found).await)
+    }
+
+    /// Returns all chains of more than one link, as [`why`](Self::why) does. Asks each master several times, as [`list`](Self::list) does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`list`](Self::list).
+    ///
+    /// # Cancel safety
+    ///
+    /// The call changes nothing, so it can be dropped at any time.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let deadlocks = locks.wait_chains().await?.into_iter().filter(|chain| chain.is_deadlock);
+    /// # Ok(()) }
+    /// ```
+    pub async fn wait_chains(&self) -> Result<Vec<WaitChain>> {
+        let found = all_chains(&self.0).await?;
+        Ok(self.shown(&found).await)
+    }
+
+    async fn shown(&self, chains: &[Chain]) -> Vec<WaitChain> {
+        let holders: Vec<_> = chains.iter().map(Chain::holders).collect();
+        let (prefix, clients) = (self.0.name_prefix(), Clients::ask(&self.0, &holders).await);
+        chains.iter().map(|chain| WaitChain::from_server(chain, &clients, prefix)).collect()
+    }
+
+    /// Returns the last 1,000 calls of this client that waited for another owner, the oldest first. Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(locks: lockkeeper::LockClient) {
+    /// let waits = locks.recent_waits();
+    /// # }
+    /// ```
+    pub fn recent_waits(&self) -> Vec<RecentWait> {
+        self.0.recent_waits.all().into_iter().map(RecentWait::from).collect()
     }
 
     /// Returns what each master tells of itself: version, memory, persistence, replicas. Asks each master once, with `INFO`.

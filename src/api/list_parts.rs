@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::engine::{Engine, Scan};
+use crate::engine::{Clients, Engine, Scan};
 use crate::locks::info::{ListedLock, LockList};
 
 /// The locks that [`LockClient::list_parts`](crate::LockClient::list_parts) finds, a part at a time.
@@ -22,12 +22,13 @@ use crate::locks::info::{ListedLock, LockList};
 pub struct ListParts {
     pub(super) engine: Arc<Engine>,
     pub(super) scan: Scan,
+    pub(super) clients: Clients,
 }
 
 impl ListParts {
-    /// Returns the next locks, in no order. `None`: there are no more. Asks each master once or several times.
+    /// Returns the locks among the next keys, in no order. `None`: there are no more keys. Asks each master for some hundred keys.
     ///
-    /// No lock is returned twice. Each is returned as it was when it was found.
+    /// A part has no locks if none of those keys is one. No lock is returned twice. Each is returned as it was when it was found.
     ///
     /// # Errors
     ///
@@ -44,9 +45,11 @@ impl ListParts {
     /// ```
     pub async fn next(&mut self) -> Result<Option<LockList>> {
         let Some((found, skipped)) = self.scan.next(&self.engine).await? else { return Ok(None) };
-        let prefix = self.engine.name_prefix();
-        let locks =
-            found.into_iter().filter_map(|(found, list)| ListedLock::from_server(&found, list, prefix));
+        self.clients.ask_more(&self.engine, found.iter().map(|(_, list)| list)).await;
+        let (prefix, clients) = (self.engine.name_prefix(), &self.clients);
+        let locks = found
+            .into_iter()
+            .filter_map(|(found, list)| ListedLock::from_server(&found, list, prefix, clients));
         let skipped = skipped.iter().filter_map(|key| Some(key.strip_prefix(prefix)?.to_owned()));
         Ok(Some(LockList { locks: locks.collect(), skipped: skipped.collect() }))
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::engine::{Engine, OwnerGrants};
+use crate::engine::{Engine, OwnerGrants, OwnerNames};
 use crate::locks::{Fair, Fenced, Lock, Reentrant, Sides};
 
 /// One flow of execution, as far as locks are concerned. It can acquire again, by name, what it already holds.
@@ -50,6 +50,7 @@ pub struct Owner {
     grants: HashMap<Box<str>, Arc<OwnerGrants>>,
     /// When there are this many names, those on which nothing is held are removed.
     tidy_at: usize,
+    names: Arc<OwnerNames>,
 }
 
 /// Fewer names are not worth tidying.
@@ -57,7 +58,7 @@ const TIDY: usize = 32;
 
 impl Owner {
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        Self { engine, grants: HashMap::new(), tidy_at: TIDY }
+        Self { engine, grants: HashMap::new(), tidy_at: TIDY, names: Arc::default() }
     }
 
     /// Lends a handle for the reentrant lock with this name. If this owner holds it, the handle re-enters. Asks no server.
@@ -120,7 +121,7 @@ impl Owner {
             self.grants.retain(|_, grants| !grants.is_idle());
             self.tidy_at = TIDY.max(2 * self.grants.len());
         }
-        Arc::clone(self.grants.entry(name.into()).or_default())
+        Arc::clone(self.grants.entry(name.into()).or_insert_with(|| self.names.add()))
     }
 }
 

@@ -19,6 +19,8 @@ pub use crate::base::config::sharded_messages::ShardedMessages;
 
 const MOST_CONNECTIONS: usize = 64;
 const MOST_REPLICAS: u32 = 16;
+/// The most characters of an identity.
+const LONGEST_IDENTITY: usize = 64;
 
 /// How many replicas must have a hold, and how long an acquire waits for them.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +60,7 @@ pub(crate) struct Replication {
 /// | `sync_replicas` | `0` | the number of replicas that must have a hold before the call returns it |
 /// | `connections` | `2` | connections for commands; the name of a lock selects one. The masters of a cluster share them |
 /// | `name_prefix` | none | a prefix of every lock's key (Redisson's `NameMapper`) |
+/// | `identity` | none | how lists name this client; without it `program@host:pid`. Up to 64 printable ASCII characters, no space |
 /// | `redisson` | its defaults | what must fit the settings of Java clients: [`RedissonSettings`] |
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Fields", try_from = "Fields")]
@@ -78,6 +81,7 @@ pub struct LockConfigBuilder {
     sync_replicas: u32,
     connections: usize,
     name_prefix: String,
+    identity: String,
     redisson: RedissonSettings,
 }
 
@@ -136,6 +140,11 @@ impl LockConfig {
     pub(crate) fn name_prefix(&self) -> &str {
         &self.0.name_prefix
     }
+
+    /// `None`: the program, the host and the process stand for it.
+    pub(crate) fn identity(&self) -> Option<&str> {
+        Some(&*self.0.identity).filter(|identity| !identity.is_empty())
+    }
 }
 
 impl Default for LockConfigBuilder {
@@ -145,6 +154,7 @@ impl Default for LockConfigBuilder {
             sync_replicas: 0,
             connections: 2,
             name_prefix: String::new(),
+            identity: String::new(),
             redisson: RedissonSettings::default(),
         }
     }
@@ -158,8 +168,8 @@ impl LockConfigBuilder {
     /// replication, so it is slower, and the throughput falls. A connection that waits runs nothing else, so acquires have as many
     /// connections of their own as [`connections`](Self::connections), to each master. Renewals, releases and re-entries do not wait.
     ///
-    /// If too few replicas have the hold within `sync_timeout`, the client releases it and tries again, until the time limit of the
-    /// call is up. Another owner can acquire the lock in between. Then the call fails with [`TooFewReplicas`](crate::Error::TooFewReplicas).
+    /// If too few replicas have the hold within `sync_timeout`, the client releases it and tries again. Another owner can acquire the lock in
+    /// between. When the time limit of the call is up, it fails with [`TooFewReplicas`](crate::Error::TooFewReplicas).
     ///
     /// ```
     /// # use lockkeeper::LockConfig;
@@ -195,6 +205,20 @@ impl LockConfigBuilder {
     /// ```
     pub fn name_prefix(mut self, name_prefix: impl Into<String>) -> Self {
         self.name_prefix = name_prefix.into();
+        self
+    }
+
+    /// Sets how lists of locks and the server's `CLIENT LIST` name this client. Default: none, they name it `program@host:pid`.
+    ///
+    /// Up to 64 characters of printable ASCII, without spaces. Clients can have the same identity.
+    ///
+    /// ```
+    /// # use lockkeeper::LockConfig;
+    /// let config = LockConfig::builder().identity("billing-7").build()?;
+    /// # Ok::<(), lockkeeper::ConfigError>(())
+    /// ```
+    pub fn identity(mut self, identity: impl Into<String>) -> Self {
+        self.identity = identity.into();
         self
     }
 
@@ -237,6 +261,13 @@ impl LockConfigBuilder {
         }
         if !(1..=MOST_CONNECTIONS).contains(&self.connections) {
             return Err(ConfigError::new("connections", format!("must be from 1 to {MOST_CONNECTIONS}")));
+        }
+        if self.identity.len() > LONGEST_IDENTITY
+            || !self.identity.bytes().all(|byte| byte.is_ascii_graphic())
+        {
+            let detail =
+                format!("must be up to {LONGEST_IDENTITY} characters of printable ASCII, without spaces");
+            return Err(ConfigError::new("identity", detail));
         }
         Ok(LockConfig(self))
     }

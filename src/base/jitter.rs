@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use uuid::Uuid;
-
 /// Draws a duration from `[0, span)`, uniformly.
 pub(crate) fn within(span: Duration) -> Duration {
     span.mul_f64(fastrand::f64())
@@ -12,15 +10,6 @@ pub(crate) fn within(span: Duration) -> Duration {
 /// Draws a duration that differs from `time` by up to a fifth.
 pub(crate) fn around(time: Duration) -> Duration {
     time.mul_f64(0.8 + 0.4 * fastrand::f64())
-}
-
-/// Makes the id of a client. In a simulation it follows from the seed.
-pub(crate) fn new_id() -> Uuid {
-    #[cfg(feature = "__simulation")]
-    if crate::base::process::current().is_some() {
-        return uuid::Builder::from_random_bytes(fastrand::u128(..).to_be_bytes()).into_uuid();
-    }
-    Uuid::new_v4()
 }
 
 /// Pauses between tries. They double up to a limit, and each has jitter.

@@ -1,5 +1,6 @@
 //! What every other room uses: the clock, errors and faults, the settings, tasks. It knows no server and no lock.
 
+pub(crate) mod client_id;
 pub(crate) mod clock;
 pub(crate) mod config;
 pub(crate) mod credentials;

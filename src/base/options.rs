@@ -148,7 +148,7 @@ impl LockOptionsBuilder {
     /// Sets the shortest hold: the lock stays held for this time after it was acquired, also if the guard is released or dropped before.
     /// From 10 ms to ten years, and no longer than a fixed lease or the longest hold.
     ///
-    /// With [`try_lock`](crate::Lock::try_lock), this runs a job once for each tick of a schedule: the replicas whose clocks are late
+    /// With [`try_lock`](crate::Lock::try_lock), this runs a job once for each tick of a schedule: the processes whose clocks are late
     /// find the lock held, although the job has ended. The time should be longer than the clocks differ, and shorter than the pause
     /// between two ticks.
     ///

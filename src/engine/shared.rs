@@ -10,19 +10,22 @@ use uuid::Uuid;
 
 use super::queue_names::QueueNames;
 use super::retry::Tries;
+use crate::base::client_id;
 use crate::base::config::LockConfig;
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
-use crate::base::jitter;
+use crate::engine::acquire::recent_waits::RecentWaits;
 use crate::engine::acquire::under_way::UnderWay;
 use crate::engine::grant::offer::ReadGrants;
 use crate::engine::upkeep::background::Background;
 use crate::engine::upkeep::heartbeat::Heartbeat;
 use crate::engine::upkeep::recent_releases::RecentReleases;
+use crate::engine::upkeep::records::Records;
 use crate::engine::upkeep::renewal::Renewal;
 use crate::engine::upkeep::scheduler::Scheduler;
 use crate::engine::wait::queue::WaitQueues;
-use crate::store::{OpenError, Source, SourceError, Store};
+use crate::protocol::{holds_key, waits_key};
+use crate::store::{ClientName, OpenError, Source, SourceError, Store};
 use crate::telemetry::OfClient;
 use crate::telemetry::report::Limit;
 
@@ -43,6 +46,10 @@ pub(crate) struct Engine {
     /// Limits the reports of calls that wait for long.
     pub(crate) long_waits: Limit,
     pub(crate) under_way: UnderWay,
+    /// The records of what this client holds, and of what it waits for.
+    pub(crate) holds: Arc<Records>,
+    pub(crate) waits: Arc<Records>,
+    pub(crate) recent_waits: RecentWaits,
     pub(crate) releases: RecentReleases,
     pub(crate) read_grants: ReadGrants,
     pub(crate) metrics: OfClient,
@@ -53,18 +60,26 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) async fn start(source: Source, config: LockConfig) -> Result<Arc<Self>> {
         let wait_queues = Arc::new(WaitQueues::default());
-        let store = Arc::new(open(source, &config, &wait_queues).await?);
+        let id = client_id::new();
+        let name = Arc::new(ClientName::new(id, &config));
+        let store = Arc::new(open(source, &config, &name, &wait_queues).await?);
+        let id = if name.is_refused() { client_id::without_name(id) } else { id };
+        let holds = Arc::new(Records::new(&store, holds_key(&id.to_string())));
+        let waits = Arc::new(Records::new(&store, waits_key(&id.to_string())));
         Ok(Arc::new(Self {
-            id: jitter::new_id(),
+            id,
             next_number: AtomicU64::new(1),
             wait_queues,
             queue_names: QueueNames::default(),
-            renewals: Scheduler::start(Renewal::new(Arc::clone(&store), &config)),
+            renewals: Scheduler::start(Renewal::new(Arc::clone(&store), Arc::clone(&holds), &config)),
             heartbeats: Scheduler::start(Heartbeat::new(Arc::clone(&store), &config)),
             background: Background::start(),
             failed_releases: Limit::default(),
             long_waits: Limit::default(),
             under_way: UnderWay::default(),
+            holds,
+            waits,
+            recent_waits: RecentWaits::default(),
             releases: RecentReleases::new(&store),
             read_grants: ReadGrants::default(),
             metrics: OfClient::new(),
@@ -159,10 +174,15 @@ impl Engine {
 }
 
 /// Connects, and keeps trying for as long as the configuration says.
-async fn open(source: Source, config: &LockConfig, wait_queues: &Arc<WaitQueues>) -> Result<Store> {
+async fn open(
+    source: Source,
+    config: &LockConfig,
+    name: &Arc<ClientName>,
+    wait_queues: &Arc<WaitQueues>,
+) -> Result<Store> {
     let mut tries = Tries::new(config.start_timeout());
     loop {
-        match Store::open(source.clone(), config, Arc::<WaitQueues>::clone(wait_queues)).await {
+        match Store::open(source.clone(), config, name, Arc::<WaitQueues>::clone(wait_queues)).await {
             Err(OpenError::Fault(fault)) => {
                 let (server, text) = (fault.server().map(str::to_owned), fault.to_string());
                 tries.again(fault).await?;

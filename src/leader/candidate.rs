@@ -94,7 +94,7 @@ impl Candidate {
     /// Campaigns, and runs `work` for as long as this candidate leads. Asks the server.
     ///
     /// - When the leadership is lost, `work` is dropped, and the candidate campaigns again. If it is elected again, it calls `work`
-    ///   for the new term. The same happens after [`ask`](StepDown::ask).
+    ///   for the new term. A candidate that is [asked to step down](StepDown::ask) does the same.
     /// - When `work` completes, the leadership is released, and `run` returns the result.
     /// - After a fault of server or network, the candidate campaigns again, after pauses of up to 5 s.
     /// - After a [`shutdown`](crate::LockClient::shutdown) of the client, `work` continues until the lease ends, and then `run`
@@ -159,7 +159,7 @@ impl Candidate {
         }
     }
 
-    /// Returns what asks this candidate to step down, also while it runs. Asks no server.
+    /// Returns a handle that asks this candidate to step down, also while it runs. Asks no server.
     ///
     /// ```no_run
     /// # fn demo(candidate: &lockkeeper::leader::Candidate) {

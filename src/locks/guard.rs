@@ -123,7 +123,7 @@ impl LockGuard {
         self.0.unlock().await
     }
 
-    /// Returns what tells others of this hold: tasks and threads that the section starts. It does not keep the lock. Asks no server.
+    /// Returns a view of this hold for tasks and threads that the section starts. The view does not keep the lock. Asks no server.
     ///
     /// ```no_run
     /// # fn demo(guard: lockkeeper::LockGuard) {

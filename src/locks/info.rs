@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::semaphore::PermitId;
+use crate::engine::Clients;
 use crate::protocol::{Found, FoundKind, Holding, LeaseLeft, Listing};
 
 /// A lock that is held, or a semaphore, as the server knows it.
@@ -72,7 +73,7 @@ pub struct ListedLock {
     /// The waiters in the queue of a fair lock. 0 for other types.
     pub queued: u64,
     /// The connections that listen for its release: one for each client that has waiters. 0 for fair locks. In a cluster without
-    /// sharded messages, only those at the same server are counted.
+    /// sharded messages, only the connections to the server of the lock are counted.
     pub listeners: u64,
 }
 
@@ -161,6 +162,11 @@ pub struct Holder {
     pub holds: u64,
     /// How long the owner stays a holder if nobody renews or releases it.
     pub remaining_lease: RemainingLease,
+    /// The process of the holder's client.
+    pub identity: HolderIdentity,
+    /// For how long the owner has held the lock. `None`: that is not recorded. A client of lockkeeper records a hold with its first
+    /// renewal, at the latest after a third of its lease (10 s by default). A hold that nobody renews is not recorded, and none of Redisson.
+    pub held_for: Option<Duration>,
 }
 
 impl Holder {
@@ -182,11 +188,60 @@ impl Holder {
 }
 
 /// The first half of the id of the client that made a permit id. A random id of Java looks like one of ours once in 2³⁶ times: this
-/// library counts from 1, and its clients have random UUIDs of version 4.
+/// library counts from 1, and its clients have UUIDs of version 8 or 4.
 fn client_of(permit: PermitId) -> Option<String> {
     let id = permit.to_string();
-    let is_ours = id.get(12..13) == Some("4") && id.get(16..24) == Some("00000000");
+    let is_ours = matches!(id.get(12..13), Some("4" | "8")) && id.get(16..24) == Some("00000000");
     is_ours.then(|| [&id[..8], &id[8..12], &id[12..16]].join("-"))
+}
+
+/// What the server knows of the client of a [`Holder`], by the names of its connections.
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// use lockkeeper::HolderIdentity;
+///
+/// for lock in locks.list("*").await? {
+///     if lock.info.holders.iter().any(|holder| holder.identity == HolderIdentity::NotConnected) {
+///         println!("{}: its process has perhaps ended", lock.name);
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HolderIdentity {
+    /// It is connected. This is its [`identity`](crate::LockConfigBuilder::identity), or `program@host:pid`.
+    Connected(String),
+    /// It is of lockkeeper, and has no connection to any master: its process has perhaps ended, or is cut off.
+    NotConnected,
+    /// It cannot be known: it is Redisson or an older version of lockkeeper, the server refused to name its connections, or this user has no right to
+    /// `CLIENT LIST`.
+    Unknown,
+}
+
+impl HolderIdentity {
+    /// Returns the identity of a client that is connected. Asks no server.
+    ///
+    /// ```
+    /// # use lockkeeper::HolderIdentity;
+    /// let identity = HolderIdentity::Connected("billing-7".to_owned());
+    /// assert_eq!(identity.name(), Some("billing-7"));
+    /// ```
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Connected(identity) => Some(identity),
+            _ => None,
+        }
+    }
+
+    fn from_server(clients: &Clients, client: Option<&str>) -> Self {
+        match client.and_then(|client| clients.of(client)) {
+            Some(Some(identity)) => Self::Connected(identity.to_owned()),
+            Some(None) => Self::NotConnected,
+            None => Self::Unknown,
+        }
+    }
 }
 
 /// How long a lock stays held if nobody renews or releases it.
@@ -229,23 +284,33 @@ impl RemainingLease {
 
 impl LockInfo {
     /// `None`: the lock is free.
-    pub(crate) fn from_server(listing: Listing) -> Option<Self> {
+    pub(crate) fn from_server(listing: Listing, clients: &Clients) -> Option<Self> {
         let Listing { is_read_write, permits, .. } = listing;
-        let lease = listing.lease().or(permits.map(|_| LeaseLeft::Ended))?;
+        let lease = listing.lease().or_else(|| permits.map(|_| LeaseLeft::Ended))?;
         let alive = listing.holders.into_iter().filter(|holding| holding.lease != LeaseLeft::Ended);
-        let holder = |holding: Holding| Holder {
-            owner: holding.field,
-            holds: holding.holds,
-            remaining_lease: RemainingLease::from_server(holding.lease),
-        };
         let remaining_lease = RemainingLease::from_server(lease);
-        Some(Self { holders: alive.map(holder).collect(), remaining_lease, is_read_write, permits })
+        let holders = alive.map(|holding| Holder::from_server(holding, clients)).collect();
+        Some(Self { holders, remaining_lease, is_read_write, permits })
+    }
+}
+
+impl Holder {
+    pub(crate) fn from_server(holding: Holding, clients: &Clients) -> Self {
+        let Holding { field: owner, holds, lease, .. } = holding;
+        let (remaining_lease, held_for) = (RemainingLease::from_server(lease), clients.held_for(&owner));
+        let holder = Self { owner, holds, remaining_lease, identity: HolderIdentity::Unknown, held_for };
+        Self { identity: HolderIdentity::from_server(clients, holder.client().as_deref()), ..holder }
     }
 }
 
 impl ListedLock {
     /// `prefix`: the `name_prefix` of the configuration. `None`: the lock is free by now.
-    pub(crate) fn from_server(found: &Found, listing: Listing, prefix: &str) -> Option<Self> {
+    pub(crate) fn from_server(
+        found: &Found,
+        listing: Listing,
+        prefix: &str,
+        clients: &Clients,
+    ) -> Option<Self> {
         let kind = match found {
             _ if listing.is_read_write => LockKind::ReadWrite,
             Found { kind: FoundKind::Semaphore, .. } => LockKind::Semaphore,
@@ -254,7 +319,7 @@ impl ListedLock {
             _ => LockKind::Reentrant,
         };
         let name = found.key.strip_prefix(prefix)?.to_owned();
-        let info = LockInfo::from_server(listing)?;
+        let info = LockInfo::from_server(listing, clients)?;
         Some(Self { name, kind, info, queued: found.queued, listeners: found.listeners })
     }
 }

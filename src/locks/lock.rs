@@ -299,8 +299,8 @@ impl<K: Kind> Lock<'_, K> {
 
     /// Acquires the lock, runs `work`, and releases the lock. Returns what `work` returns.
     ///
-    /// `work` is dropped when the lock is lost, as in [`LockGuard::run`](crate::LockGuard::run). It cannot use this handle; nested sections of an
-    /// [`Owner`](crate::Owner) take the guard and [`LockGuard::run`](crate::LockGuard::run).
+    /// `work` is dropped when the lock is lost, as in [`LockGuard::run`](crate::LockGuard::run). `work` cannot use this handle. For nested sections of an
+    /// [`Owner`](crate::Owner), acquire a guard and call [`LockGuard::run`](crate::LockGuard::run).
     ///
     /// # Errors
     ///

@@ -11,6 +11,7 @@ mod read_write;
 mod red;
 mod rlock;
 mod semaphore;
+pub(crate) mod waits;
 
 pub use base::{BaseLock, Kind};
 pub use fair::{Fair, FairLock};

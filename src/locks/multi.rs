@@ -55,8 +55,8 @@ impl Kind for All {
 }
 
 impl MultiLock {
-    /// Combines these handles, including their current holds. Their [options](Lock::with) apply to the whole lock. A group does so only
-    /// if all have it. Asks no server.
+    /// Combines these handles, including their current holds. Their [options](Lock::with) apply to the whole lock, the group only
+    /// if all have the same. Asks no server.
     ///
     /// # Errors
     ///

@@ -13,7 +13,7 @@ use crate::locks::guard::LockGuard;
 ///
 /// One of three servers can fail, or two of five: acquiring, renewing and releasing continue at the pace of the others. The guard
 /// is lost when it can no longer be proven that a majority is held. [`is_locked`](Self::is_locked) and
-/// [`remaining_lease`](Self::remaining_lease) count a majority of the answers. Otherwise a `RedLock` is like a
+/// [`remaining_lease`](Self::remaining_lease) say what is true of a majority. Otherwise a `RedLock` is like a
 /// [`MultiLock`](crate::MultiLock). Each client has to reach its server when the client is made.
 ///
 /// # A majority does not survive data loss
@@ -46,13 +46,13 @@ impl Kind for Majority {
 }
 
 impl RedLock {
-    /// Combines these handles, including their current holds. Their [options](Lock::with) apply to the whole lock. A group does so only
-    /// if all have it. Asks no server.
+    /// Combines these handles, including their current holds. Their [options](Lock::with) apply to the whole lock, the group only
+    /// if all have the same. Asks no server.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`]: there are no members, or two; two of them are on one server or in one cluster, by whatever address; a server did
-    /// not tell its ids, because the user has no right to call `INFO`; or their options differ.
+    /// [`ConfigError`]: there are no members, or only two. Two members are on one server or in one cluster, by whatever address. A server did not
+    /// tell who it is, because the user has no right to call `INFO`. The options of the members differ.
     ///
     /// ```no_run
     /// # use lockkeeper::{LockClient, RedLock};

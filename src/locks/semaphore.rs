@@ -334,7 +334,7 @@ impl Semaphore {
     /// More permits wake waiters. Fewer take effect as permits come back: nobody loses a permit. This also repairs the number after the
     /// set of permits was deleted by hand.
     ///
-    /// This handle and its clones know the number from then on. Other handles report it, once each.
+    /// This handle and its clones know the number from then on. Each other handle reports the other number once, as a `tracing` event.
     ///
     /// # Errors
     ///
@@ -551,7 +551,7 @@ impl Permit {
         self.0.remaining()
     }
 
-    /// Returns what tells others of these permits: tasks and threads that the section starts. It does not keep them. Asks no server.
+    /// Returns a view of these permits for tasks and threads that the section starts. The view does not keep the permits. Asks no server.
     ///
     /// ```no_run
     /// # fn demo(permit: lockkeeper::Permit) {

@@ -99,7 +99,11 @@ impl Queue for Fair {
             &keys.channel,
             millis(config.fair_allowance()),
             java_wait(config),
-            Arg::Text(waiters.into()),
+            waiters,
         )
+    }
+
+    fn place(&self, keys: &LockKeys, waiter: &Arg) -> Call {
+        scripts::place(&queue_keys(keys)[0], Arg::Text(waiter.to_string().into()))
     }
 }

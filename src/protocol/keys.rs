@@ -119,6 +119,16 @@ pub(super) fn permits(name: &str) -> Arc<str> {
     suffixed(name, "timeout")
 }
 
+/// What a client recorded of the locks that it holds: a hash that Redisson does not know.
+pub(crate) fn holds_key(client: &str) -> Arc<str> {
+    ["lockkeeper_holds:", client].concat().into()
+}
+
+/// What a client recorded of the locks for which it waits: a hash that Redisson does not know.
+pub(crate) fn waits_key(client: &str) -> Arc<str> {
+    ["lockkeeper_waits:", client].concat().into()
+}
+
 fn suffixed(name: &str, suffix: &str) -> Arc<str> {
     if name.contains('{') { [name, ":", suffix].concat() } else { ["{", name, "}:", suffix].concat() }.into()
 }

@@ -35,16 +35,16 @@ pub(crate) use exclusive::Reentrant;
 pub(crate) use fair::Fair;
 pub(crate) use fenced::Fenced;
 pub(crate) use found::{Found, FoundKind, TYPES, find};
-pub(crate) use keys::{LockKeys, RELEASED};
+pub(crate) use keys::{LockKeys, RELEASED, holds_key, waits_key};
 pub(crate) use listing::{Holding, LeaseLeft, Listing};
 pub(crate) use read_write::{Read, Write};
 pub(crate) use reply::{
-    AcquireReply, Granted, PermitInUse, PermitsReply, PlaceReply, ReleaseReply, StateReply, parse_heartbeat,
-    parse_holders, parse_renewal,
+    AcquireReply, Granted, PermitInUse, PermitsReply, PlaceReply, ReleaseReply, RenewalReply, StateReply,
+    parse_heartbeat, parse_holders, parse_renewal,
 };
 pub(crate) use rights::sharded;
 pub(crate) use script::{Arg, Batch, Call, Form, PermitIds, Reply, Row};
-pub(crate) use scripts::{check, inspect, self_test};
+pub(crate) use scripts::{RECORD_WRITE, check, inspect, record_ages, record_list, record_remove, self_test};
 pub(crate) use semaphore::Semaphore;
 pub(crate) use slot::slot;
 pub(crate) use traits::{HolderRef, IfHeld, LockType, Protocol, millis};

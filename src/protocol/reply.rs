@@ -99,6 +99,16 @@ pub(crate) enum StateReply {
     NotALock,
 }
 
+/// What a renewal script replies about one hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RenewalReply {
+    Renewed,
+    /// The hold is not there.
+    Lost,
+    /// The server did not say whether the hold is there, but this error.
+    Refused(String),
+}
+
 /// What a heartbeat script replies about one waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceReply {
@@ -219,11 +229,12 @@ fn permits(number: i64) -> u32 {
     u32::try_from(number.max(0)).unwrap_or(u32::MAX)
 }
 
-/// Parses the reply of a renewal script: for each row, whether the hold is still there.
-pub(crate) fn parse_renewal(reply: &Reply, rows: usize) -> Result<Vec<bool>, Fault> {
+/// Parses the reply of a renewal script, which has an item for each hold.
+pub(crate) fn parse_renewal(reply: &Reply, rows: usize) -> Result<Vec<RenewalReply>, Fault> {
     parse_list(reply, rows, |reply| match reply {
-        Reply::Int(number::RENEWED) => Some(true),
-        Reply::Int(number::LOST) => Some(false),
+        Reply::Int(number::RENEWED) => Some(RenewalReply::Renewed),
+        Reply::Int(number::LOST) => Some(RenewalReply::Lost),
+        Reply::Text(error) => Some(RenewalReply::Refused(error.clone())),
         _ => None,
     })
 }

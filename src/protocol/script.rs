@@ -1,8 +1,8 @@
 //! A script, a call of it and its reply, as plain data.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::{fmt, iter};
 
 use smallvec::{SmallVec, smallvec};
 use uuid::Uuid;
@@ -118,6 +118,12 @@ impl fmt::Display for Arg {
     }
 }
 
+impl From<String> for Arg {
+    fn from(text: String) -> Self {
+        Self::Text(text.into())
+    }
+}
+
 impl From<u64> for Arg {
     fn from(number: u64) -> Self {
         Self::Number(number)
@@ -145,9 +151,15 @@ pub(crate) enum Reply {
     Text(String),
 }
 
-/// A script that does the same for many rows in one command.
+/// A script that does the same for many rows in one command, in two forms.
 #[derive(Debug)]
-pub(crate) struct Batch(pub(super) Script);
+pub(crate) struct Batch {
+    /// In a cluster, the rows have to be of one slot.
+    pub(super) of_one_slot: Script,
+    /// The rows can be of all slots of a server. Their keys are among the arguments, because a command must not have keys of
+    /// several slots. So the server does not check them before the script runs, but in each command of the script.
+    pub(super) of_slots: Script,
+}
 
 /// The keys and arguments that one row adds to a [`Batch`].
 #[derive(Clone, Debug)]
@@ -159,17 +171,30 @@ pub(crate) struct Row {
 impl Batch {
     /// Its path below `lua/`.
     pub(crate) const fn file(&self) -> &'static str {
-        self.0.file
+        self.of_one_slot.file
     }
 
     /// Builds the call for these rows. All rows have the argument `shared` in common.
     pub(crate) fn call(&'static self, shared: impl Into<Arg>, rows: impl IntoIterator<Item = Row>) -> Call {
-        let mut call = Call { script: &self.0, keys: SmallVec::new(), args: smallvec![shared.into()] };
+        let mut call =
+            Call { script: &self.of_one_slot, keys: SmallVec::new(), args: smallvec![shared.into()] };
         for row in rows {
             call.keys.extend(row.keys);
             call.args.extend(row.args);
         }
         call
+    }
+
+    /// Builds the same call for rows of several slots.
+    pub(crate) fn call_of_slots(
+        &'static self,
+        shared: impl Into<Arg>,
+        rows: impl IntoIterator<Item = Row>,
+    ) -> Call {
+        let Call { keys, args, .. } = self.call(shared, rows);
+        let number = Arg::Number(keys.len() as u64);
+        let args = iter::once(number).chain(keys.into_iter().map(Arg::Text)).chain(args).collect();
+        Call { script: &self.of_slots, keys: SmallVec::new(), args }
     }
 }
 

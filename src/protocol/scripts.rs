@@ -12,7 +12,10 @@ use super::script::{Arg, Batch, Call, Script};
 /// `build.rs` has joined the file with what its header includes.
 macro_rules! script {
     ($file:literal) => {
-        Script::new($file, include_str!(concat!(env!("OUT_DIR"), "/lua/", $file)))
+        script!($file, $file)
+    };
+    ($file:literal, $path:expr) => {
+        Script::new($file, include_str!(concat!(env!("OUT_DIR"), "/lua/", $path)))
     };
 }
 
@@ -29,11 +32,21 @@ macro_rules! scripts {
                 Call { script: &SCRIPT, keys: smallvec![$(Arc::clone($key)),*], args: smallvec![$($arg.into()),*] }
             }
         )*
-        $( pub(crate) static $batch: Batch = Batch(script!($batch_file)); )*
+        $(
+            pub(crate) static $batch: Batch = Batch {
+                of_one_slot: script!($batch_file),
+                of_slots: script!($batch_file, concat!($batch_file, ".of_slots")),
+            };
+        )*
 
         #[cfg(test)]
         fn all() -> Vec<Script> {
             vec![$(script!($file),)* $(script!($batch_file)),*]
+        }
+
+        #[cfg(test)]
+        fn batches() -> Vec<&'static Batch> {
+            vec![$(&$batch),*]
         }
     };
 }
@@ -47,10 +60,14 @@ scripts! {
         fenced_acquire("fenced/acquire.lua"; lock, counter; owner, lease_ms);
         inspect("inspect.lua"; lock; cursor);
         list("list.lua"; ; cursor, pattern, count, of_type, queue, counter, channel, rw_channel, sc_channel);
+        place("place.lua"; queue; waiter);
         read_acquire("read/acquire.lua"; lock, channel; owner, grant, lease_ms);
         read_reenter("read/reenter.lua"; lock, channel; owner, grant, want, lease_ms);
         read_release("read/release.lua"; lock, channel; owner, grant, keep, usual_ms);
         read_state("read/state.lua"; lock, channel; );
+        record_ages("records/ages.lua"; records; owners);
+        record_list("records/list.lua"; records; );
+        record_remove("records/remove.lua"; records; owners);
         rlock_acquire("rlock/acquire.lua"; lock; owner, lease_ms);
         rlock_reenter("rlock/reenter.lua"; lock; owner, want, lease_ms);
         rlock_release("rlock/release.lua"; lock; owner, keep, channel);
@@ -68,6 +85,7 @@ scripts! {
     }
     batches {
         READ_RENEW("read/renew.lua"; lock, channel; lease_ms; owner, grant, keep_ms);
+        RECORD_WRITE("records/write.lua"; records; expiry_hours; owner, age_ms, what);
         RLOCK_RENEW("rlock/renew.lua"; lock; lease_ms; owner);
         SEMAPHORE_RENEW("semaphore/renew.lua"; permits; lease_ms; ids, slack_ms);
     }
@@ -77,7 +95,7 @@ scripts! {
 mod tests {
     use lockkeeper_testkit::lua;
 
-    use super::all;
+    use super::{all, batches};
 
     /// What tests and `scripts/lua` take for the text of a script is what a server gets.
     #[test]
@@ -87,6 +105,10 @@ mod tests {
             let text = lua::source(script.file);
             assert_eq!(script.form(false).source, text, "{}", script.file);
             assert_eq!(script.form(true).source, lua::sharded(&text), "{}", script.file);
+        }
+        for batch in batches() {
+            let text = lua::of_slots(&lua::source(batch.file()));
+            assert_eq!(batch.of_slots.form(false).source, text, "{}", batch.file());
         }
     }
 }

@@ -207,6 +207,9 @@ pub(crate) trait Queue {
 
     /// Keeps the places of waiters of one lock. `waiters` has their ids, with spaces between them.
     fn heartbeat(&self, keys: &LockKeys, config: &LockConfig, waiters: String) -> Call;
+
+    /// Asks for the place of a waiter.
+    fn place(&self, keys: &LockKeys, waiter: &Arg) -> Call;
 }
 
 /// The hold, or the possible hold, of one owner on one lock.

@@ -26,10 +26,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::future::{join_all, try_join_all};
-use redis::{FromRedisValue, cmd};
+use futures_util::future::join_all;
+use redis::{Cmd, FromRedisValue, cmd};
 
-use self::connection::{ConnectionIndex, Server, TimeLimit};
+use self::connection::{ConnectionIndex, Server, TimeLimit, wire};
 use self::messages::Subscriptions;
 use self::source::first_contact;
 use self::source::self_test::{self, Examined, examine};
@@ -40,7 +40,7 @@ use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::sync::lock;
 use crate::protocol::{Call, RELEASED, Reply};
 
-pub(crate) use connection::{Connection, Route};
+pub(crate) use connection::{ClientName, Connection, Route};
 pub(crate) use error::{OpenError, SourceError};
 pub(crate) use messages::Listener;
 pub(crate) use source::Identity;
@@ -62,10 +62,11 @@ impl Store {
     pub(crate) async fn open(
         source: Source,
         config: &LockConfig,
+        name: &Arc<ClientName>,
         listener: Arc<dyn Listener>,
     ) -> Result<Self, OpenError> {
         let group = source.open(config)?;
-        match Self::connect(group.clone(), config, listener).await {
+        match Self::connect(group.clone(), config, name, listener).await {
             Err(OpenError::Fault(fault)) => {
                 let endpoint = group.endpoint_named(fault.server());
                 Err(OpenError::Fault(first_contact::explained(fault, endpoint.as_ref()).await))
@@ -77,9 +78,10 @@ impl Store {
     async fn connect(
         group: Group,
         config: &LockConfig,
+        name: &Arc<ClientName>,
         listener: Arc<dyn Listener>,
     ) -> Result<Self, OpenError> {
-        let (topology, watch) = Topology::open(group, config).await?;
+        let (topology, watch) = Topology::open(group, config, name).await?;
         let server = examined_server(&topology, config)?;
         let Examined { identity, is_sharded } = examine(&server, config, topology.is_cluster()).await?;
         if is_sharded {
@@ -173,13 +175,28 @@ impl Store {
 
     /// What each master tells of itself: its address, and the text of `INFO`.
     pub(crate) async fn info(&self) -> Result<Vec<(Arc<str>, String)>, Fault> {
+        self.ask_all(&cmd("INFO")).await.into_iter().collect()
+    }
+
+    /// The names of the connections to each master: for each client, its id and its identity. An error of a master is among them.
+    pub(crate) async fn named_clients(&self) -> Vec<Result<Vec<(String, String)>, Fault>> {
+        let lists = self.ask_all(cmd("CLIENT").arg("LIST")).await;
+        let names = |(_, list): (_, String)| {
+            let names = list.lines().filter_map(connection::in_line);
+            names.map(|(client, identity)| (client.to_owned(), identity.to_owned())).collect()
+        };
+        lists.into_iter().map(|list| list.map(names)).collect()
+    }
+
+    /// Asks each master. Returns its address and the text that it answers.
+    async fn ask_all(&self, command: &Cmd) -> Vec<Result<(Arc<str>, String), Fault>> {
         let masters = self.routes_to_all().into_iter().filter_map(|route| self.topology.server(route.slot));
         let ask = async |server: Arc<Server>| {
-            let reply = server.ask(&cmd("INFO")).await?;
-            let info = String::from_redis_value_ref(&reply).map_err(|_| Fault::unexpected(&reply))?;
-            Ok((Arc::clone(server.address()), info))
+            let reply = server.ask(command).await?;
+            let text = String::from_redis_value_ref(&reply).map_err(|_| Fault::unexpected(&reply))?;
+            Ok((Arc::clone(server.address()), text))
         };
-        try_join_all(masters.map(ask)).await
+        join_all(masters.map(ask)).await
     }
 
     /// Returns the connection for acquires that wait for replicas, beside the one for other commands.
@@ -304,6 +321,11 @@ impl Store {
     pub(crate) fn unsubscribe(&self, channel: &Arc<str>) {
         self.subscriptions.unsubscribe(channel);
     }
+}
+
+/// The fault of a command that a script ran, from the error that the script returned as text.
+pub(crate) fn fault_in_script(error: &str) -> Fault {
+    Fault::new(wire::caught(error), Sent::Refused, error)
 }
 
 /// The server that can run the self-test.

@@ -53,6 +53,7 @@ impl Faults {
 }
 
 type Matches = Box<dyn Fn(&[String]) -> bool + Send + Sync>;
+type Answers = Box<dyn Fn(&[String]) -> Option<String> + Send + Sync>;
 
 struct Shared {
     upstream: Mutex<u16>,
@@ -61,6 +62,7 @@ struct Shared {
     refuses: Mutex<bool>,
     links: Mutex<Vec<Arc<Link>>>,
     swallow: Mutex<Option<Swallow>>,
+    answers: Mutex<Option<Answers>>,
     /// How many replies were swallowed.
     swallowed: AtomicUsize,
     lost_messages: AtomicUsize,
@@ -89,10 +91,13 @@ struct Link {
     verdicts: Mutex<Vec<Verdict>>,
 }
 
-#[derive(Clone, Copy)]
 enum Verdict {
     Pass,
-    Swallow { then_cut: bool },
+    /// The server got another command, and its reply is replaced by this one.
+    Answer(String),
+    Swallow {
+        then_cut: bool,
+    },
 }
 
 impl Proxy {
@@ -106,6 +111,7 @@ impl Proxy {
             refuses: Mutex::default(),
             links: Mutex::default(),
             swallow: Mutex::default(),
+            answers: Mutex::default(),
             swallowed: AtomicUsize::new(0),
             lost_messages: AtomicUsize::new(0),
             accepted: AtomicUsize::new(0),
@@ -168,6 +174,11 @@ impl Proxy {
         matches: impl Fn(&[String]) -> bool + Send + Sync + 'static,
     ) {
         *self.shared.swallow.lock().unwrap() = Some(Swallow { matches: Box::new(matches), skip, then_cut });
+    }
+
+    /// Answers commands instead of the server, with the replies that `answer` returns for their words. `None`: the server answers.
+    pub fn answer(&self, answer: impl Fn(&[String]) -> Option<String> + Send + Sync + 'static) {
+        *self.shared.answers.lock().unwrap() = Some(Box::new(answer));
     }
 
     /// How many replies were swallowed.
@@ -263,14 +274,18 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: &Link, 
     let mut bytes = Vec::new();
     while from.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
         while let Some(len) = frame_len(&bytes) {
-            let frame: Vec<u8> = bytes.drain(..len).collect();
+            let mut frame: Vec<u8> = bytes.drain(..len).collect();
             let command = words(&frame);
             if let Some(recorded) = &mut *shared.recorded.lock().unwrap() {
                 recorded.push(command.clone());
             }
             shared.commands.fetch_add(1, Ordering::SeqCst);
             link.pass(|faults| faults.hold_requests).await;
-            link.verdicts.lock().unwrap().push(shared.verdict(&command));
+            let verdict = shared.verdict(&command);
+            if let Verdict::Answer(_) = verdict {
+                frame = b"*1\r\n$4\r\nPING\r\n".to_vec();
+            }
+            link.verdicts.lock().unwrap().push(verdict);
             if to.write_all(&frame).await.is_err() {
                 return;
             }
@@ -290,12 +305,18 @@ async fn replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: &Link, s
                     shared.lost_messages.fetch_add(1, Ordering::SeqCst);
                     continue;
                 }
-            } else if let Verdict::Swallow { then_cut } = link.next_verdict() {
-                shared.swallowed.fetch_add(1, Ordering::SeqCst);
-                if then_cut {
-                    return;
+            } else {
+                match link.next_verdict() {
+                    Verdict::Pass => {}
+                    Verdict::Answer(reply) => frame = reply.into_bytes(),
+                    Verdict::Swallow { then_cut } => {
+                        shared.swallowed.fetch_add(1, Ordering::SeqCst);
+                        if then_cut {
+                            return;
+                        }
+                        std::future::pending().await // held until the connection is cut
+                    }
                 }
-                std::future::pending().await // held until the connection is cut
             }
             link.pass(|faults| faults.hold_replies).await;
             if to.write_all(&frame).await.is_err() {
@@ -307,6 +328,10 @@ async fn replies(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: &Link, s
 
 impl Shared {
     fn verdict(&self, command: &[String]) -> Verdict {
+        let answer = self.answers.lock().unwrap().as_ref().and_then(|answer| answer(command));
+        if let Some(answer) = answer {
+            return Verdict::Answer(answer);
+        }
         let mut swallow = self.swallow.lock().unwrap();
         let Some(rule) = swallow.as_mut().filter(|rule| (rule.matches)(command)) else {
             return Verdict::Pass;

@@ -9,7 +9,7 @@ use crate::support::late::{ORPHAN_LIMIT, calls, deliver, log_all_commands, stuck
 use crate::support::{LIMIT, MS, eventually, nothing_is_left, soon, within};
 
 /// Lets all nodes announce a proxy in place of this one.
-async fn announce_proxy(group: &Cluster, node: usize) -> Proxy {
+pub(super) async fn announce_proxy(group: &Cluster, node: usize) -> Proxy {
     let proxy = Proxy::to(group.servers[node].port()).await;
     let port = proxy.port().to_string();
     group.servers[node].run::<()>(&["CONFIG", "SET", "cluster-announce-port", &port]);

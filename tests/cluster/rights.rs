@@ -1,11 +1,12 @@
 //! A user with the rights that docs/deploy.md names.
 
-use lockkeeper::{BaseLock, Error, LockClient, Source};
+use futures_util::future::{join_all, try_join_all};
+use lockkeeper::{BaseLock, Error, LockClient, LockGuard, Source};
 use lockkeeper_testkit::Cluster;
 
 use crate::cluster::{client, end};
 use crate::support::fixture::{FairLocks, FencedLocks, Fixture, RLocks, ReadLocks, WriteLocks};
-use crate::support::{SECOND, listens, patient, soon, waiter};
+use crate::support::{SECOND, listens, patient, renewed, soon, waiter};
 
 /// Makes the user on each node: nodes do not share users.
 fn grant(group: &Cluster) {
@@ -37,7 +38,7 @@ async fn the_documented_rights_are_enough_in_a_cluster() {
     grant(&group);
     let connect = async || {
         let url = format!("redis://locker:secret@127.0.0.1:{}/", group.servers[0].port());
-        let config = patient().safety_poll(60 * SECOND).build().unwrap();
+        let config = patient().safety_poll(60 * SECOND).watchdog_lease(6 * SECOND).build().unwrap();
         LockClient::connect_with(Source::cluster([url]), config).await.unwrap()
     };
     let (ours, theirs) = (connect().await, connect().await);
@@ -55,6 +56,12 @@ async fn the_documented_rights_are_enough_in_a_cluster() {
     assert!(group.servers[to].calls("asking") > 0, "the call was sent on");
     group.close_slot(slot, to);
     guard.unlock().await.unwrap();
+    // Also the renewal of locks of several slots, which names their keys only to the script.
+    let hold = async |name: &str| ours.rlock(name).lock().await.unwrap();
+    let names = ["shop:b", "shop:c", "shop:d", "shop:e"];
+    let guards = [hold(names[0]).await, hold(names[1]).await, hold(names[2]).await, hold(names[3]).await];
+    join_all(guards.iter().map(renewed)).await;
+    try_join_all(guards.into_iter().map(LockGuard::unlock)).await.unwrap();
     for server in &group.servers {
         let refused: Vec<redis::Value> = server.run(&["ACL", "LOG"]);
         assert!(refused.is_empty(), "{refused:?}");

@@ -258,7 +258,14 @@ impl World {
         }
         self.check_keys(
             "at the end",
-            &["redisson_lock_token", "redisson_lock_queue", "redisson_lock_timeout", "lockkeeper_fair"],
+            &[
+                "redisson_lock_token",
+                "redisson_lock_queue",
+                "redisson_lock_timeout",
+                "lockkeeper_fair",
+                "lockkeeper_holds",
+                "lockkeeper_waits",
+            ],
         );
         let killed: Vec<_> = (0..self.plan.processes).filter(|process| self.is_killed(*process)).collect();
         for (process, clients) in clients.into_iter().enumerate() {

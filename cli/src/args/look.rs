@@ -39,6 +39,16 @@ pub(crate) struct Top {
     pub(crate) every: Duration,
 }
 
+/// Which lock to explain.
+#[derive(Args, Debug)]
+pub(crate) struct Why {
+    /// The name of the lock. Without it: all locks whose holders wait for other locks
+    pub(crate) name: Option<String>,
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Which locks to follow.
 #[derive(Args, Debug)]
 pub(crate) struct Watch {

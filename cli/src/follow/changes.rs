@@ -91,6 +91,9 @@ mod tests {
             client: None,
             holds: *holds,
             expires_in_ms: Some(1),
+            identity: None,
+            is_connected: None,
+            held_for_ms: None,
         });
         Row {
             name: "lock".to_owned(),

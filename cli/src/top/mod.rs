@@ -32,6 +32,9 @@ const TICK: Duration = Duration::from_secs(1);
 /// The server works on a list for one such part of the time, at most.
 const SHARE: u32 = 25;
 
+/// A part takes a server no longer than this.
+const LONGEST: Duration = Duration::from_millis(100);
+
 /// Shows the locks until the user quits. Prints one table if the output is no terminal.
 pub(crate) async fn top(connection: &Connection, options: &Top) -> Result<ExitCode, Failure> {
     if Output::of_this_process() == Output::Other {
@@ -102,13 +105,13 @@ fn draw(screen: &mut Screen, state: &mut State, has_colours: bool) -> io::Result
     screen.draw(|frame| render::render(frame, state, has_colours))
 }
 
-/// Pauses so many times as long as the server took for each part.
+/// Pauses so many times as long as the server took for each part. A server that was away took no time.
 async fn list(locks: &LockClient, pattern: &str, pause: u32) -> lockkeeper::Result<Vec<Row>> {
     let (mut parts, mut rows) = (locks.list_parts(pattern), Vec::new());
     loop {
         let asked = Instant::now();
         let Some(part) = parts.next().await? else { return Ok(rows) };
-        let took = asked.elapsed();
+        let took = asked.elapsed().min(LONGEST);
         rows.extend(part.locks.into_iter().map(Row::from));
         sleep(took * pause).await;
     }

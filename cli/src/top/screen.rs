@@ -99,7 +99,7 @@ mod tests {
         fs::create_dir_all(&dir).expect("a directory");
         let program = env::current_exe().expect("this program");
         let line = format!(
-            "stty -a > before; {program:?} --exact top::screen::tests::panics_at_a_terminal --nocapture; stty -a > after"
+            "stty cols 80 rows 24; stty -a > before; {program:?} --exact top::screen::tests::panics_at_a_terminal --nocapture; stty -a > after"
         );
         let mut script = Command::new("script");
         script.args(["-qefc", &line, "/dev/null"]).env("SHELL", "/bin/sh").env(PANICS, "1").current_dir(&dir);

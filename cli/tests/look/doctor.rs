@@ -166,7 +166,6 @@ fn missing_rights_are_named_for_each_type() {
         right(&format!("`get` on {counter}")),
         right(&format!("`incr` on {counter}")),
         right(&format!("`set` on {counter}")),
-        right("`time` on `shop:doctor:*"),
     ];
     assert_eq!(texts, expected);
     assert_eq!((found.level("facts"), found.code), ("unknown", Some(2)));

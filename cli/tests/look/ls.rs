@@ -25,7 +25,10 @@ fn java_lock(server: &Server, name: &str) {
 fn without_locks_the_list_is_empty() {
     let server = Server::start();
     assert_eq!(list(&server, &[]), json!([]));
-    assert_eq!(shown(&mut at(&server.url(), &["ls"])), "NAME\tKIND\tHOLDERS\tHOLDS\tENDS IN\tWAITERS\n");
+    assert_eq!(
+        shown(&mut at(&server.url(), &["ls"])),
+        "NAME\tKIND\tHOLDERS\tCLIENTS\tHOLDS\tENDS IN\tWAITERS\n"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -67,8 +70,15 @@ async fn locks_of_all_types_are_listed_sorted_by_name() {
         (&holder["owner"], &holder["client"], &holder["holds"]),
         (&json!(outer.owner_id()), &json!(locks.id()), &json!(2))
     );
+    let identity = holder["identity"].as_str().expect("text");
+    assert!(
+        identity.ends_with(&format!(":{}", std::process::id())) && holder["is_connected"] == true,
+        "{all}"
+    );
     assert_eq!(rows[3]["holders"].as_array().map(Vec::len), Some(2));
     assert_eq!((&rows[5]["holders"][0]["owner"], &rows[5]["holders"][0]["holds"]), (&json!(JAVA), &json!(3)));
+    let java = &rows[5]["holders"][0];
+    assert_eq!([&java["identity"], &java["is_connected"], &java["held_for_ms"]], [&Value::Null; 3]);
     assert!(rows[5]["expires_in_ms"].as_u64().is_some_and(|left| left > 0 && left <= 30_000), "{all}");
     assert_eq!(rows[6]["expires_in_ms"], Value::Null);
     assert_eq!([&rows[5]["queued"], &rows[5]["listeners"]], [0, 0]);
@@ -83,13 +93,13 @@ async fn locks_of_all_types_are_listed_sorted_by_name() {
 
     let text = shown(&mut at(&server.url(), &["ls", "--sort"]));
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
-    assert_eq!(lines[0], ["NAME", "KIND", "HOLDERS", "HOLDS", "ENDS IN", "WAITERS"]);
+    assert_eq!(lines[0], ["NAME", "KIND", "HOLDERS", "CLIENTS", "HOLDS", "ENDS IN", "WAITERS"]);
     assert_eq!(lines.len(), 9, "{text}");
-    assert_eq!(lines[1][..4], ["a:reentrant", "rlock", &outer.owner_id(), "2"]);
-    assert_eq!([lines[1][5], lines[2][5], lines[3][5]], ["1 client", "2", "0"]);
+    assert_eq!(lines[1][..5], ["a:reentrant", "rlock", &outer.owner_id(), identity, "2"]);
+    assert_eq!([lines[1][6], lines[2][6], lines[3][6]], ["1 client", "2", "0"]);
     assert_eq!(lines[4][2].split(',').count(), 2, "both readers: {text}");
-    assert_eq!(lines[7], ["g:endless\\t\\u{1b}[2J", "rlock", JAVA, "1", "never", "0"]);
-    assert_eq!(lines[8][..4], ["h:semaphore", "semaphore", &permit.id().to_string(), "1 of 3"]);
+    assert_eq!(lines[7], ["g:endless\\t\\u{1b}[2J", "rlock", JAVA, "unknown", "1", "never", "0"]);
+    assert_eq!(lines[8][..5], ["h:semaphore", "semaphore", &permit.id().to_string(), identity, "1 of 3"]);
     let names = |pattern: &str| list(&server, &[pattern]).as_array().map(Vec::len);
     assert_eq!([names("[a-c]:*"), names("f:java"), names("none")], [Some(3), Some(1), Some(0)]);
 

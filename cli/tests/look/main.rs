@@ -7,3 +7,4 @@ mod help;
 mod ls;
 mod support;
 mod watch;
+mod why;

@@ -1,6 +1,7 @@
 //! `lockkeeper top` at a terminal, which `script` makes.
 
 use std::io::{Read, Write};
+use std::num::NonZero;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -22,6 +23,7 @@ impl Top {
         let line = format!("stty cols {columns} rows {lines}; exec {program:?} top {args}");
         command.args(["-qefc", &line, "/dev/null"]).env("SHELL", "/bin/sh");
         let mut script = command.stdin(Stdio::piped()).spawn().expect("script runs");
+        let [columns, lines] = [columns, lines].map(|size| NonZero::new(size).expect("a size"));
         let screen = Arc::new(Mutex::new(vt100::Parser::new(lines, columns, 0)));
         let (mut output, to) = (script.stdout.take().expect("a pipe"), Arc::clone(&screen));
         thread::spawn(move || {

@@ -65,6 +65,7 @@ macro_rules! durations {
             sync_replicas: Option<Text>,
             connections: Option<Text>,
             name_prefix: Option<Text>,
+            identity: Option<Text>,
             redisson: redisson::Fields,
         }
 
@@ -76,6 +77,7 @@ macro_rules! durations {
                     sync_replicas: Some(Text::new(values.sync_replicas.to_string())),
                     connections: Some(Text::new(values.connections.to_string())),
                     name_prefix: Some(Text::new(values.name_prefix)),
+                    identity: Some(Text::new(values.identity)),
                     redisson: values.redisson.into(),
                 }
             }
@@ -99,6 +101,9 @@ macro_rules! durations {
                 }
                 if let Some(prefix) = fields.name_prefix {
                     values.name_prefix = prefix.into_string();
+                }
+                if let Some(identity) = fields.identity {
+                    values.identity = identity.into_string();
                 }
                 values.redisson = fields.redisson.read()?;
                 values.build()

@@ -27,6 +27,7 @@ fn a_config_that_was_written_is_read_back() {
         )
         .connections(3)
         .name_prefix("a:")
+        .identity("billing-7")
         .build()
         .expect("valid");
     let json = serde_json::to_string(&config).expect("plain data");
@@ -92,6 +93,8 @@ fn an_error_names_the_field() {
             "to 1day",
         ),
         (r#"{"redisson": {"timeout": "1s"}}"#, "`timeout`", "unknown field"),
+        (r#"{"identity": "a b"}"#, "identity", "without spaces"),
+        (r#"{"identity": "ü"}"#, "identity", "printable ASCII"),
         (r#"{"connections": 0}"#, "connections", "from 1 to 64"),
         (r#"{"connections": "many"}"#, "connections", "`many` is not a number"),
         (r#"{"lease": "1s"}"#, "`lease`", "unknown field"),

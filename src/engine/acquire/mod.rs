@@ -4,7 +4,9 @@
 //! only drops a future, and a cancelled call does the same.
 
 mod decision;
+mod long_wait;
 mod others;
+pub(crate) mod recent_waits;
 mod round;
 pub(crate) mod span;
 pub(crate) mod under_way;
@@ -18,13 +20,15 @@ use tokio::task::consume_budget;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use decision::{CallKind, Next, Reason, Waiting, next};
+use long_wait::LongWait;
+use recent_waits::{OpenWait, Outcome};
 use round::{PendingMembers, Round};
 
 use super::grant::Caller;
 use super::handle::{Handle, Member};
 use super::retry::{Pauses, Tries};
 use crate::base::clock;
-use crate::base::error::{Error, LockId, Result};
+use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter;
 use crate::engine::hold::held::HeldLock;
@@ -61,8 +65,8 @@ pub(crate) async fn acquire(
     if !ended.is_empty() {
         release_ended(ended, handle, limits).await;
     }
-    let long_at = Some(Instant::now() + handle.config().watchdog_lease());
-    let mut call = AcquireCall { handle, members, limits, arrival: None, long_at, wake_ups };
+    let long_wait = LongWait::new(handle.config().watchdog_lease());
+    let mut call = AcquireCall { handle, members, limits, arrival: None, long_wait, recent: None, wake_ups };
     let mut tries = Tries::new(handle.config().retry_timeout());
     let mut pauses = Pauses::START;
     // A call that waits for longer than a lease perhaps waits for a hold of its own task.
@@ -84,8 +88,8 @@ pub(crate) async fn acquire(
         && !handle.is_shared();
     let mut waiting = (call.members.kind() == CallKind::Wait && !comes_first).then(|| call.join(0, false));
     loop {
-        if let Some((_, waiter)) = &mut waiting {
-            match call.turn(waiter).await? {
+        if let Some((member, waiter)) = &mut waiting {
+            match call.turn(*member, waiter).await? {
                 Turn::Attempt => waiter.attempts(),
                 Turn::HasLock => return call.has_lock(waiting).map(Some),
                 Turn::TimeIsUp => return call.end_of_time(waiting).await,
@@ -154,17 +158,21 @@ struct AcquireCall<'a> {
     limits: Option<Deadlines>,
     /// For a lock of one member.
     arrival: Option<Arrival<'a>>,
-    /// When to report that the call waits, if that was not done yet.
-    long_at: Option<Instant>,
+    long_wait: LongWait,
+    /// Once the call has waited for another owner.
+    recent: Option<OpenWait<'a>>,
     wake_ups: WakeUpsOf,
 }
 
 impl<'a> AcquireCall<'a> {
     /// Tells a queue how a round ended. Returns for how long attempts there have been failing.
-    fn tell(&self, waiter: &Waiter<'_>, reason: &Reason, pauses: &mut Pauses) -> Duration {
+    fn tell(&mut self, waiter: &Waiter<'_>, reason: &Reason, pauses: &mut Pauses) -> Duration {
         let may_run_late = self.members.may_run_late();
         match reason {
             Reason::Held(left) => {
+                let (handle, caller) = (self.handle, self.members.caller);
+                let begin = || OpenWait::begin(&handle.members[0].lock.engine, handle.name(), caller);
+                self.recent.get_or_insert_with(begin);
                 waiter.refused(*left, may_run_late);
                 *pauses = Pauses::START;
                 Duration::ZERO
@@ -174,8 +182,8 @@ impl<'a> AcquireCall<'a> {
     }
 
     /// Waits until it is time to attempt, unless another owner of this client gives the lock.
-    async fn turn(&mut self, waiter: &mut Waiter<'_>) -> Result<Turn> {
-        if !self.wait(waiter).await? {
+    async fn turn(&mut self, member: usize, waiter: &mut Waiter<'_>) -> Result<Turn> {
+        if !self.wait(member, waiter).await? {
             return Ok(Turn::TimeIsUp);
         }
         if waiter.has_offer() {
@@ -198,6 +206,7 @@ impl<'a> AcquireCall<'a> {
 
     /// The call has the lock.
     fn has_lock(&mut self, waiting: Option<(usize, Waiter<'_>)>) -> Result<HeldLock> {
+        self.ends(Outcome::Granted);
         // This comes first: readers that are called find the hold that they can join.
         let held = self.members.take();
         if let Some((member, waiter)) = waiting {
@@ -230,7 +239,7 @@ impl<'a> AcquireCall<'a> {
     }
 
     /// Waits until it is time to attempt. False: the time of the call is up.
-    async fn wait(&mut self, waiter: &mut Waiter<'_>) -> Result<bool> {
+    async fn wait(&mut self, member: usize, waiter: &mut Waiter<'_>) -> Result<bool> {
         let handle = self.handle;
         let poll = if handle.needs_all() {
             // A writer attempts when its patience ends, so that the server learns it. The millisecond: timers can be early by the
@@ -242,7 +251,8 @@ impl<'a> AcquireCall<'a> {
             Some(jitter::around(handle.config().safety_poll()))
         };
         let answers = self.limits.map(|_| waiter.answers());
-        let (long_at, caller) = (&mut self.long_at, self.members.caller);
+        let (long_wait, caller) = (&mut self.long_wait, self.members.caller);
+        let waiting = &self.members.pending[member].hold.grant;
         let next = pin!(async {
             let mut next = pin!(waiter.next(poll));
             loop {
@@ -250,9 +260,8 @@ impl<'a> AcquireCall<'a> {
                     biased;
                     () = &mut next => return,
                     () = handle.ended() => return,
-                    () = elapsed(*long_at) => report_long_wait(handle, caller),
+                    () = elapsed(long_wait.next()) => long_wait.act(handle, member, waiting, caller),
                 }
-                *long_at = None;
             }
         });
         let is_time = match (self.limits, answers) {
@@ -308,9 +317,16 @@ impl<'a> AcquireCall<'a> {
         } else if !waiter.is_answered() {
             return Err(self.error(late()));
         }
+        self.ends(Outcome::TimedOut);
         drop(waiter);
         self.members.leave_queues().await;
         Ok(None)
+    }
+
+    fn ends(&mut self, outcome: Outcome) {
+        if let Some(recent) = &mut self.recent {
+            recent.ends(outcome);
+        }
     }
 
     fn error(&self, fault: Fault) -> Error {
@@ -358,13 +374,6 @@ async fn release_ended(ended: PendingRelease, handle: &Handle, limits: Option<De
         Some(limits) => timeout_at(limits.contended.max(limits.unanswered), released).await.ok(),
         None => Some(released.await),
     };
-}
-
-fn report_long_wait(handle: &Handle, caller: Caller) {
-    if let Some(unreported) = handle.members[0].lock.engine.long_waits.ask() {
-        let LockId { name, key, server } = handle.id();
-        tracing::info!(lock = name, key, server, waits_at = %caller, unreported, "a call has waited for a lease, and still waits");
-    }
 }
 
 fn late() -> Fault {

@@ -27,6 +27,8 @@ pub(crate) struct Desired {
     pub(crate) given_back: PerMember<(Arc<Hold>, usize)>,
     /// A read hold of this owner uses the id of this grant.
     pub(crate) is_lent: bool,
+    /// A record names its owner as the one of an `Owner`: no other owner of this client gets the hold.
+    pub(crate) is_named: bool,
     /// Whether other readers of this client can join.
     pub(crate) joining: Joining,
     /// The client was shut down while nobody polled the acquires under way: they get nothing.
@@ -130,7 +132,7 @@ impl Desired {
     /// Whether this hold is all that there is.
     pub(crate) fn has_only(&self, hold: &Arc<Hold>) -> bool {
         let is_only = match &self.owners[..] {
-            [part] => {
+            [part] if !self.is_named => {
                 part.pending == 0
                     && part.leaked.is_empty()
                     && matches!(&part.holds[..], [(only, _)] if Arc::ptr_eq(only, hold))

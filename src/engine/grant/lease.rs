@@ -8,8 +8,14 @@ use crate::telemetry::Renewing;
 
 #[derive(Default)]
 pub(crate) struct Lease {
-    /// When the server granted the lock.
+    /// When the server granted the lock; long ago if the hold is too old to be handed over.
     pub(crate) since: Option<Moment>,
+    /// When the server granted the lock.
+    pub(crate) granted_at: Moment,
+    /// When the server recorded since when the lock is held.
+    pub(crate) recorded_at: Option<Moment>,
+    /// The server perhaps has a record.
+    pub(crate) may_be_recorded: bool,
     /// The deadline of what the server granted or renewed last.
     pub(crate) until: Moment,
     /// The server can keep the lock for longer than a hold lasts.

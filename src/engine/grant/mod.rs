@@ -45,13 +45,14 @@ use crate::base::error::LockId;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter;
 use crate::base::sync::lock;
+use crate::engine::upkeep::records::RECORD_LASTS;
 use crate::engine::upkeep::scheduler::Key;
 use crate::engine::wait::queue::{Receivers, WaitQueue};
 use crate::protocol::{
-    AcquireReply, Arg, Batch, Call, Granted, HolderRef, IfHeld, PermitIds, ReleaseReply, Row, millis,
-    parse_renewal,
+    AcquireReply, Arg, Batch, Call, Granted, HolderRef, IfHeld, PermitIds, ReleaseReply, RenewalReply, Row,
+    millis, parse_renewal,
 };
-use crate::store::Connection;
+use crate::store::{self, Connection};
 use crate::telemetry::Renewed;
 
 /// The shortest time that Redis can count.
@@ -151,7 +152,9 @@ impl Grant {
         self.leave_queue(&mut desired);
         // Perhaps another hold made the server's lease longer than this hold lasts.
         desired.lease.outlasts |= desired.was_held();
-        desired.lease.since.get_or_insert(now);
+        if desired.lease.since.is_none() {
+            (desired.lease.since, desired.lease.granted_at) = (Some(now), now);
+        }
         desired.lease.until = desired.lease.until.max(until);
         true
     }
@@ -238,6 +241,7 @@ impl Grant {
     fn lose(self: &Arc<Self>, mut desired: MutexGuard<'_, Desired>) {
         let is_news = !std::mem::replace(&mut desired.is_gone, true) && desired.was_held();
         desired.lose_all();
+        self.forget_record(&mut desired);
         self.schedule_renewal(&mut desired, clock::now());
         drop(desired);
         let LockRef { engine, protocol, keys, .. } = &*self.lock;
@@ -572,6 +576,9 @@ impl Grant {
         let is_gone = reply == ReleaseReply::Gone;
         observed.released(&connection, keep, is_gone);
         let mut desired = lock(&self.desired);
+        if keep == 0 {
+            self.forget_record(&mut desired);
+        }
         if is_gone && !was_released {
             // One event for the lock, however many nested holds were given back.
             let last = desired.given_back.drain(..).next_back();
@@ -658,9 +665,13 @@ impl Grant {
         self.is_outlasted();
         let call = self.script().call(millis(lease), [self.row()]);
         let reply = self.lock.run(&connection, &call).await?;
-        if !parse_renewal(&reply, 1)?[0] {
-            self.lose_holds();
-            return Ok(());
+        match &parse_renewal(&reply, 1)?[0] {
+            RenewalReply::Renewed => {}
+            RenewalReply::Lost => {
+                self.lose_holds();
+                return Ok(());
+            }
+            RenewalReply::Refused(error) => return Err(store::fault_in_script(error)),
         }
         let (now, deadline) = (clock::now(), hold::lease::deadline(sent, lease));
         hold.advance(member, now, deadline);
@@ -718,6 +729,59 @@ impl Grant {
         let left = desired.holds().map(|(hold, member)| hold.left(*member, now)).chain(offered).max();
         drop(desired);
         self.lock.protocol.renewal_row(self.holder(), left.unwrap_or_default())
+    }
+
+    /// Begins to record since when it holds the lock. Returns the owner, without the id of the client. `None`: that was recorded lately,
+    /// or it holds nothing.
+    pub(crate) fn begin_record(&self, now: Moment) -> Option<(Arc<str>, Moment)> {
+        let owner = self.short_owner()?;
+        let mut desired = lock(&self.desired);
+        let is_due = desired.lease.recorded_at.is_none_or(|at| now.since(at) > RECORD_LASTS);
+        if !is_due || !desired.was_held() || desired.target_count() == 0 {
+            return None;
+        }
+        desired.lease.may_be_recorded = true;
+        Some((owner, desired.lease.granted_at))
+    }
+
+    /// The owner, without the id of the client, if only this owner of the process stands on the grant. From here on, no other one does:
+    /// others can rely on it that this owner and no other one holds the lock.
+    pub(crate) fn name_owner(&self, owner: OwnerKey, now: Moment) -> Option<Arc<str>> {
+        {
+            let mut desired = lock(&self.desired);
+            if desired.live(owner, now) == 0 || desired.owners.len() > 1 || desired.offers > 0 {
+                return None;
+            }
+            desired.is_named = true;
+            desired.joining = Joining::Closed;
+        }
+        self.short_owner()
+    }
+
+    /// The server has its record.
+    pub(crate) fn is_recorded(&self, at: Moment) {
+        let mut desired = lock(&self.desired);
+        desired.lease.recorded_at = Some(at);
+        if desired.target_count() == 0 {
+            desired.lease.may_be_recorded = true; // also if it was removed already: perhaps before it was written
+            self.forget_record(&mut desired);
+        }
+    }
+
+    /// The hold has ended.
+    fn forget_record(&self, desired: &mut Desired) {
+        if std::mem::take(&mut desired.lease.may_be_recorded)
+            && let Some(owner) = self.short_owner()
+        {
+            let engine = &self.lock.engine;
+            engine.holds.remove(owner, &engine.background);
+        }
+    }
+
+    /// The owner, without the id of the client. `None`: it holds permits, which have no owner.
+    pub(crate) fn short_owner(&self) -> Option<Arc<str>> {
+        let field = self.permits().is_none().then(|| self.field())?;
+        field.split_once(':').map(|(_, owner)| owner.into())
     }
 
     /// Whether other clients can shorten its lease, as Java's watchdog does to a read-write lock.
@@ -824,6 +888,11 @@ impl Grant {
     /// The waiter, as the server knows it.
     pub(crate) fn waiter(&self) -> String {
         self.id.to_string()
+    }
+
+    /// Asks for the place of this waiter, if the lock has a queue.
+    pub(crate) fn place(&self) -> Option<Call> {
+        self.lock.protocol.queue().map(|queue| queue.place(&self.lock.keys, &self.id))
     }
 
     /// The heartbeat of these waiters of the lock.

@@ -1,7 +1,7 @@
 //! What one owner holds on one name.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use crate::base::clock::{self, Moment};
 use crate::base::error::{Error, Result};
@@ -16,6 +16,31 @@ use crate::engine::per_member::PerMember;
 pub(crate) struct OwnerGrants {
     pub(crate) key: OwnerKey,
     grants: Mutex<Grants>,
+    /// `None`: it belongs to a handle, which is an owner by itself.
+    names: Option<Arc<OwnerNames>>,
+}
+
+/// What one `Owner` holds, on all names.
+#[derive(Default)]
+pub(crate) struct OwnerNames(Mutex<Vec<Weak<OwnerGrants>>>);
+
+impl OwnerNames {
+    /// Adds a name.
+    pub(crate) fn add(self: &Arc<Self>) -> Arc<OwnerGrants> {
+        let grants = Arc::new(OwnerGrants { names: Some(Arc::clone(self)), ..OwnerGrants::default() });
+        let mut names = lock(&self.0);
+        if names.len() == names.capacity() {
+            names.retain(|grants| grants.strong_count() > 0);
+        }
+        names.push(Arc::downgrade(&grants));
+        grants
+    }
+
+    /// The owners, without the id of the client, of what it holds now.
+    fn held(&self) -> Vec<Arc<str>> {
+        let (now, names) = (clock::now(), lock(&self.0).clone());
+        names.iter().filter_map(Weak::upgrade).flat_map(|grants| grants.held(now)).collect()
+    }
 }
 
 /// Distinguishes the owners of this process that stand on one grant.
@@ -108,6 +133,16 @@ impl OwnerGrants {
     /// Counts the holds that can be relied on now.
     pub(crate) fn live(&self, is_shared: bool, now: Moment) -> u32 {
         lock(&self.grants).of(is_shared).as_ref().map_or(0, |grant| grant.live(self.key, now))
+    }
+
+    /// The owners, without the id of the client, of what the same `Owner` holds now. `None`: the handle is no part of an `Owner`.
+    pub(crate) fn held_by_owner(&self) -> Option<Vec<Arc<str>>> {
+        self.names.as_ref().map(|names| names.held())
+    }
+
+    fn held(&self, now: Moment) -> Vec<Arc<str>> {
+        let grants = lock(&self.grants);
+        grants.all().filter_map(|grant| grant.name_owner(self.key, now)).collect()
     }
 
     /// Whether nothing here has to be remembered.

@@ -56,34 +56,30 @@ impl Scan {
         check_name(&self.pattern)?;
         engine.check_runtime()?;
         let pattern = &engine.key_pattern(&self.pattern);
-        loop {
-            if self.under_way.is_empty() && !self.begin(engine) {
-                return Ok(None);
-            }
-            let parts = self.under_way.iter().map(|scan| scan.next(engine, pattern));
-            let (mut found, mut under_way) = (BTreeMap::new(), Vec::new());
-            for (part, next) in try_join_all(parts).await? {
-                let new = part.into_iter().filter(|found| !self.seen.contains(&found.key));
-                found.extend(new.map(|found| (Arc::clone(&found.key), found)));
-                under_way.extend(next);
-            }
-            let keys: Vec<_> = found.keys().map(Arc::clone).collect();
-            let listings = stream::iter(found.into_values()).map(|found| look_at(engine, found));
-            let all: Vec<Looked> = listings.buffered(TOGETHER).try_collect().await?;
-            self.under_way = under_way;
-            self.seen.extend(keys);
-            let (mut listed, mut skipped) = (Vec::new(), Vec::new());
-            for looked in all {
-                match looked {
-                    Looked::Held(found, listing) => listed.push((found, listing)),
-                    Looked::NoLock => {}
-                    Looked::Moves(key) => skipped.push(key),
-                }
-            }
-            if !listed.is_empty() || !skipped.is_empty() {
-                return Ok(Some((listed, skipped)));
+        if self.under_way.is_empty() && !self.begin(engine) {
+            return Ok(None);
+        }
+        let parts = self.under_way.iter().map(|scan| scan.next(engine, pattern));
+        let (mut found, mut under_way) = (BTreeMap::new(), Vec::new());
+        for (part, next) in try_join_all(parts).await? {
+            let new = part.into_iter().filter(|found| !self.seen.contains(&found.key));
+            found.extend(new.map(|found| (Arc::clone(&found.key), found)));
+            under_way.extend(next);
+        }
+        let keys: Vec<_> = found.keys().map(Arc::clone).collect();
+        let listings = stream::iter(found.into_values()).map(|found| look_at(engine, found));
+        let all: Vec<Looked> = listings.buffered(TOGETHER).try_collect().await?;
+        self.under_way = under_way;
+        self.seen.extend(keys);
+        let (mut listed, mut skipped) = (Vec::new(), Vec::new());
+        for looked in all {
+            match looked {
+                Looked::Held(found, listing) => listed.push((found, listing)),
+                Looked::NoLock => {}
+                Looked::Moves(key) => skipped.push(key),
             }
         }
+        Ok(Some((listed, skipped)))
     }
 
     /// Begins, or begins again if there are other masters than before: then locks were missed. False: they are the same.

@@ -1,7 +1,9 @@
 //! Questions to the server, and the forced release.
 
+pub(crate) mod clients;
 pub(crate) mod list;
 pub(crate) mod permits;
+pub(crate) mod why;
 
 use std::sync::Arc;
 
@@ -37,9 +39,14 @@ pub(crate) async fn inspect(engine: &Engine, name: &str) -> Result<Option<Listin
 }
 
 /// Lists the holders of a lock or of a semaphore.
-async fn list_any(engine: &Engine, key: &Arc<str>) -> Result<Listing, Fault> {
+pub(crate) async fn list_any(engine: &Engine, key: &Arc<str>) -> Result<Listing, Fault> {
     match list(engine, key).await {
-        Err(fault) if fault.kind == FaultKind::WrongType => permits::list(engine, key).await?.ok_or(fault),
+        Err(fault) if fault.kind == FaultKind::WrongType => match permits::list(engine, key).await {
+            Ok(listing) => listing.ok_or(fault),
+            // The first fault names the type.
+            Err(other) if other.kind == FaultKind::WrongType => Err(fault),
+            Err(other) => Err(other),
+        },
         listing => listing,
     }
 }

@@ -8,16 +8,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 
 use crate::base::clock::{self, Moment};
 use crate::base::config::LockConfig;
 use crate::base::fault::{Fault, FaultKind};
 use crate::base::jitter;
 use crate::engine::grant::Grant;
+use crate::engine::upkeep::records::{Recording, Records};
 use crate::engine::upkeep::scheduler::{Duty, Key};
-use crate::protocol::{millis, parse_renewal, slot};
-use crate::store::Store;
+use crate::protocol::{RenewalReply, millis, parse_renewal, slot};
+use crate::store::{self, Route, Store};
 use crate::telemetry::report::Limit;
 
 /// Ticks for each period.
@@ -32,22 +33,34 @@ const SHORTEST_TICK: Duration = Duration::from_millis(10);
 /// The holds that one command renews.
 type Items = Vec<Arc<Grant>>;
 
+/// Which holds of a server one command renews.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// In a cluster, those of all its slots.
+    All,
+    /// Those of one slot.
+    Slot,
+    One,
+}
+
 /// The duty of renewing leases.
 pub(crate) struct Renewal {
     store: Arc<Store>,
     lease: Duration,
     java_watchdog: Duration,
+    holds: Arc<Records>,
     failures: Limit,
     /// In nanoseconds: a lock with a lease of its own can make it shorter.
     tick: AtomicU64,
 }
 
 impl Renewal {
-    pub(crate) fn new(store: Arc<Store>, config: &LockConfig) -> Self {
+    pub(crate) fn new(store: Arc<Store>, holds: Arc<Records>, config: &LockConfig) -> Self {
         let lease = config.watchdog_lease();
         let shared_period = lease.min(config.java_watchdog()) / 3;
         let tick = AtomicU64::new(nanos(shared_period / TICKS));
-        Self { store, lease, java_watchdog: config.java_watchdog(), failures: Limit::default(), tick }
+        let java_watchdog = config.java_watchdog();
+        Self { store, lease, java_watchdog, holds, failures: Limit::default(), tick }
     }
 
     /// How often a lease is renewed. `is_shared`: Java's watchdog can shorten it.
@@ -69,17 +82,34 @@ impl Renewal {
         &self,
         batches: &[Items],
         lease: Duration,
-    ) -> (Moment, Vec<Result<Vec<bool>, Fault>>) {
+        spans_slots: bool,
+        recording: Option<&Recording>,
+    ) -> (Moment, Vec<Result<Vec<RenewalReply>, Fault>>) {
         let switches = self.store.switch_count();
-        let result = self.renew(batches, lease).await;
-        if switches == self.store.switch_count() { result } else { self.renew(batches, lease).await }
+        let result = self.renew(batches, lease, spans_slots, recording).await;
+        if switches == self.store.switch_count() {
+            result
+        } else {
+            self.renew(batches, lease, spans_slots, recording).await
+        }
     }
 
-    /// Sends a command for each batch, all in one write. Returns when, and the result of each.
-    async fn renew(&self, batches: &[Items], lease: Duration) -> (Moment, Vec<Result<Vec<bool>, Fault>>) {
-        let rows = |items: &Items| items.iter().map(|item| item.row()).collect::<Vec<_>>();
-        let call = |items: &Items| items[0].script().call(millis(lease), rows(items));
-        let calls: Vec<_> = batches.iter().map(call).collect();
+    /// Sends a command for each batch, all in one write. Returns when, and the result of each. `spans_slots`: a batch can have holds of
+    /// several slots.
+    async fn renew(
+        &self,
+        batches: &[Items],
+        lease: Duration,
+        spans_slots: bool,
+        recording: Option<&Recording>,
+    ) -> (Moment, Vec<Result<Vec<RenewalReply>, Fault>>) {
+        let call = |items: &Items| {
+            let (script, lease, rows) =
+                (items[0].script(), millis(lease), items.iter().map(|item| item.row()));
+            if spans_slots { script.call_of_slots(lease, rows) } else { script.call(lease, rows) }
+        };
+        let calls = batches.iter().map(call).chain(recording.map(|recording| recording.call.clone()));
+        let calls: Vec<_> = calls.collect();
         let connection = self.store.connection(batches[0][0].lock.route).await;
         let sent = clock::now();
         let replies = match connection {
@@ -87,37 +117,76 @@ impl Renewal {
             Ok(connection) => self.store.run_together(self.known(lease) / 6, &connection, &calls).await,
             Err(fault) => calls.iter().map(|_| Err(fault.clone())).collect(),
         };
+        if let (Some(recording), Some(reply)) = (recording, replies.get(batches.len())) {
+            self.holds.answered(recording, reply);
+        }
         let renewed = batches.iter().zip(replies).map(|(items, reply)| parse_renewal(&reply?, items.len()));
         (sent, renewed.collect())
     }
 
-    /// Renews these batches of one server. Returns the holds that have to be renewed with less in each command.
-    async fn serve(&self, lease: Duration, batches: Vec<Items>) -> Items {
-        let (sent, results) = self.renew_on_master(&batches, lease).await;
-        let mut split = Vec::new();
+    /// Renews all these holds of one server.
+    async fn renew_all(&self, lease: Duration, items: Items, mut recording: Option<&Recording>) {
+        let separate = self.store.separates_slots(items[0].lock.route);
+        let rest = match separate {
+            true => items,
+            false => self.serve(Scope::All, lease, vec![items], recording.take()).await,
+        };
+        let rest = self.serve(Scope::Slot, lease, by_slot(rest), recording.take()).await;
+        // Each alone goes where its key is.
+        join_all(rest.into_iter().map(|item| self.serve(Scope::One, lease, vec![vec![item]], None))).await;
+    }
+
+    /// Renews these batches of one server. Returns the holds that are to be renewed with fewer in each command.
+    async fn serve(
+        &self,
+        scope: Scope,
+        lease: Duration,
+        batches: Vec<Items>,
+        recording: Option<&Recording>,
+    ) -> Items {
+        let Some(first) = batches.first() else { return Vec::new() };
+        let (route, spans_slots) = (first[0].lock.route, scope == Scope::All && self.store.is_cluster());
+        let (sent, results) = self.renew_on_master(&batches, lease, spans_slots, recording).await;
+        let mut divided = Vec::new();
         for (items, result) in batches.into_iter().zip(results) {
+            let is_divisible = spans_slots || (scope != Scope::One && items.len() > 1);
+            let wants_less = |fault: &Fault| is_divisible && self.wants_less(fault, spans_slots, route);
             match result {
-                Ok(renewed) => self.renewed(items, lease, sent, renewed),
-                Err(fault) if items.len() > 1 && fault.kind == FaultKind::SeveralSlots => {
-                    self.store.separate_slots(items[0].lock.route);
-                    split.extend(items);
+                Ok(replies) => {
+                    for (item, reply) in items.into_iter().zip(replies) {
+                        match reply {
+                            RenewalReply::Renewed => {
+                                let next = sent.plus(self.period(lease, item.is_shared()));
+                                item.renewed(sent, next);
+                            }
+                            RenewalReply::Lost => item.renewal_found_nothing(),
+                            RenewalReply::Refused(error) => match store::fault_in_script(&error) {
+                                fault if wants_less(&fault) => divided.push(item),
+                                fault => self.failed(vec![item], lease, &fault),
+                            },
+                        }
+                    }
                 }
-                Err(fault) if items.len() > 1 && fault.kind == FaultKind::Split => split.extend(items),
+                Err(fault) if wants_less(&fault) => divided.extend(items),
                 Err(fault) => self.failed(items, lease, &fault),
             }
         }
-        split
+        divided
     }
 
-    fn renewed(&self, items: Items, lease: Duration, sent: Moment, renewed: Vec<bool>) {
-        for (item, renewed) in items.into_iter().zip(renewed) {
-            if renewed {
-                let next = sent.plus(self.period(lease, item.is_shared()));
-                item.renewed(sent, next);
-            } else {
-                item.renewal_found_nothing();
-            }
+    /// Whether the server can do with fewer holds in each command what failed with this fault.
+    fn wants_less(&self, fault: &Fault, spans_slots: bool, route: Route) -> bool {
+        let is_for_ever = match fault.kind {
+            FaultKind::SeveralSlots => true,
+            // It lacks the flag, or wants to know the keys of a script before it runs the script.
+            FaultKind::Rejected => spans_slots,
+            _ => false,
+        };
+        if is_for_ever {
+            self.store.separate_slots(route);
         }
+        // A replica redirects only a command with keys.
+        is_for_ever || fault.kind == FaultKind::Split || (spans_slots && fault.kind == FaultKind::ReadOnly)
     }
 
     fn failed(&self, items: Items, lease: Duration, fault: &Fault) {
@@ -154,11 +223,17 @@ impl Duty for Renewal {
     }
 
     async fn run(&self, (.., lease): Self::Group, items: Vec<Arc<Grant>>) {
-        let is_whole = !self.store.is_cluster() && !self.store.separates_slots(items[0].lock.route);
-        let rest = if is_whole { self.serve(lease, vec![items]).await } else { items };
-        let split = self.serve(lease, by_slot(rest)).await;
-        // Each alone goes where its key is.
-        join_all(split.into_iter().map(|item| self.serve(lease, vec![vec![item]]))).await;
+        let recording = self.holds.begin(items.iter());
+        if !self.store.is_cluster() {
+            return self.renew_all(lease, items, recording.as_ref()).await;
+        }
+        // Another server perhaps has the record. If it is silent, no renewal waits for it.
+        let sending = async {
+            if let Some(recording) = &recording {
+                self.holds.send(recording).await
+            }
+        };
+        join(self.renew_all(lease, items, None), sending).await;
     }
 }
 

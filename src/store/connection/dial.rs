@@ -9,6 +9,7 @@ use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{FromRedisValue, RedisResult, cmd};
 use tokio::sync::watch;
 
+use super::client_name::ClientName;
 use super::endpoint::Endpoint;
 use super::stream::StreamDial;
 use super::topology_link::RunId;
@@ -28,17 +29,24 @@ pub(crate) enum CommandDial {
 }
 
 impl CommandDial {
-    pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, Fault> {
-        match self {
-            Self::Endpoint(endpoint) => connect_to_master(endpoint).await,
+    /// `server`: its address, for events.
+    pub(crate) async fn connect(
+        &self,
+        name: &ClientName,
+        server: &str,
+    ) -> Result<MultiplexedConnection, Fault> {
+        let mut connection = match self {
+            Self::Endpoint(endpoint) => return connect_to_master(endpoint, name).await,
             #[cfg(feature = "deadpool-redis")]
             Self::Pool(pool) => match pool.get().await {
-                Ok(connection) => Ok(Pooled::take(connection)),
-                Err(PoolError::Backend(error)) => Err(wire::connect_fault(error)),
-                Err(error) => Err(Fault::new(FaultKind::Unreachable, Sent::No, error)),
+                Ok(connection) => Pooled::take(connection),
+                Err(PoolError::Backend(error)) => return Err(wire::connect_fault(error)),
+                Err(error) => return Err(Fault::new(FaultKind::Unreachable, Sent::No, error)),
             },
-            Self::Stream(stream) => stream.commands().await.map_err(wire::connect_fault),
-        }
+            Self::Stream(stream) => stream.commands().await.map_err(wire::connect_fault)?,
+        };
+        name.set(&mut connection, server).await.map_err(wire::connect_fault)?;
+        Ok(connection)
     }
 
     /// The id of the run of the server to which a connection leads. `None`: this user has no right to ask, or the application
@@ -80,9 +88,12 @@ pub(crate) async fn connect(endpoint: &Endpoint) -> Result<MultiplexedConnection
 }
 
 /// Connects to a server, and checks that it is a master.
-pub(crate) async fn connect_to_master(endpoint: &Endpoint) -> Result<MultiplexedConnection, Fault> {
+pub(crate) async fn connect_to_master(
+    endpoint: &Endpoint,
+    name: &ClientName,
+) -> Result<MultiplexedConnection, Fault> {
     let mut connection = connect(endpoint).await?;
-    match wire::send(&mut connection, &cmd("HELLO")).await {
+    match name.set_with(&cmd("HELLO"), &mut connection, &endpoint.address()).await {
         // Redis 5 and older do not know the command. The self-test refuses them.
         Err(error) if wire::was_rejected(&wire::fault(error.clone())) => Ok(connection),
         Err(error) => Err(wire::connect_fault(error)),

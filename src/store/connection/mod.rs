@@ -32,6 +32,7 @@
 //! `server.rs` sends commands and replaces connections. `wire.rs` translates calls, replies and errors. `dial.rs` makes connections
 //! from an [`Endpoint`], a pool, or streams of the application (`stream.rs`). `topology_link.rs` is what a server reports to its topology.
 
+mod client_name;
 mod connection_index;
 mod dial;
 mod endpoint;
@@ -40,6 +41,7 @@ mod stream;
 mod topology_link;
 pub(crate) mod wire;
 
+pub(crate) use client_name::{ClientName, in_line};
 pub(crate) use connection_index::{ConnectionCount, ConnectionIndex, Route};
 pub(crate) use dial::{CommandDial, MessageDial, connect, connect_to_master};
 pub(crate) use endpoint::Endpoint;

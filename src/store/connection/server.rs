@@ -377,7 +377,7 @@ impl Server {
 
     /// Makes a connection. If the name can lead to another server, also asks which one this is.
     async fn dial(&self) -> Result<(MultiplexedConnection, Option<RunId>), Fault> {
-        let mut connection = self.dial.connect().await?;
+        let mut connection = self.dial.connect(self.link.name(), &self.address).await?;
         let run = if self.link.can_switch() { None } else { self.dial.run_id(&mut connection).await };
         Ok((connection, run))
     }

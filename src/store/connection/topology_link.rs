@@ -1,10 +1,11 @@
 //! What a topology and its connections tell each other.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
+use super::client_name::ClientName;
 use crate::base::sync::{Watched, lock};
 
 /// What a topology and the connections to its servers tell each other.
@@ -13,6 +14,8 @@ pub(crate) struct TopologyLink {
     connections: AtomicU64,
     is_sharded: AtomicBool,
     can_switch: bool,
+    /// What the connections are called.
+    name: Arc<ClientName>,
     /// Counts how often the connections to a single server had to be made anew.
     generation: AtomicU64,
     /// The generation of the latest connection for commands.
@@ -25,12 +28,13 @@ pub(crate) struct TopologyLink {
 pub(crate) type RunId = Box<str>;
 
 impl TopologyLink {
-    pub(crate) fn new(can_switch: bool) -> Self {
+    pub(crate) fn new(can_switch: bool, name: &Arc<ClientName>) -> Self {
         Self {
             reports: Notify::new(),
             connections: AtomicU64::new(0),
             is_sharded: AtomicBool::new(false),
             can_switch,
+            name: Arc::clone(name),
             generation: AtomicU64::new(0),
             reached: Watched::default(),
             run: Mutex::default(),
@@ -40,6 +44,11 @@ impl TopologyLink {
     /// Whether another server can become the master, perhaps without the last writes.
     pub(crate) const fn can_switch(&self) -> bool {
         self.can_switch
+    }
+
+    /// What the connections are called.
+    pub(crate) fn name(&self) -> &ClientName {
+        &self.name
     }
 
     /// Reports that something is wrong, so perhaps another server is the master now.

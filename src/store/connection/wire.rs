@@ -305,7 +305,7 @@ fn is_split(detail: &str) -> bool {
 /// What an error says that a script caught and returned as text.
 pub(crate) fn caught(error: &str) -> FaultKind {
     let (code, detail) = error.split_once(' ').unwrap_or((error, ""));
-    refusal(code, detail)
+    if is_split(detail) { FaultKind::Split } else { refusal(code, detail) }
 }
 
 /// Translates an error reply. After an error reply the server has changed nothing: the scripts run every command that can be

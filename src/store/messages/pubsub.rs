@@ -11,7 +11,7 @@ use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
 use redis::{FromRedisValue, PushInfo, PushKind, RedisError, RedisResult, Value, cmd};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::store::connection::{MessageDial, wire};
+use crate::store::connection::{MessageDial, TopologyLink, wire};
 
 /// A connection for messages.
 pub(super) enum Messages {
@@ -65,10 +65,11 @@ pub(super) struct Unsubscribed {
 
 impl Messages {
     /// Opens a connection for the messages of one server.
-    pub(super) async fn connect(dial: &MessageDial, is_sharded: bool) -> RedisResult<Self> {
+    pub(super) async fn connect(dial: &MessageDial, link: &TopologyLink) -> RedisResult<Self> {
         match dial {
-            MessageDial::Endpoint(endpoint) if is_sharded => {
-                let (connection, pushes) = endpoint.sharded_messages().await?;
+            MessageDial::Endpoint(endpoint) if link.is_sharded() => {
+                let (mut connection, pushes) = endpoint.sharded_messages().await?;
+                link.name().set(&mut connection, &endpoint.address()).await?;
                 Ok(Self::Sharded(connection, pushes))
             }
             _ => {

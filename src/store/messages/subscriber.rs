@@ -145,7 +145,7 @@ impl Task {
             logins.mark_seen(); // the connection uses the latest
             // Before the name is looked up.
             let (generation, reached) = (self.link.generation(), self.link.reached());
-            let connecting = Messages::connect(&self.dial, self.link.is_sharded());
+            let connecting = Messages::connect(&self.dial, &self.link);
             let failed = match timeout(self.command_timeout, connecting).await {
                 Ok(Ok(connection)) => match self.serve(connection.split(), &mut logins, reached).await {
                     End::Closed => return,

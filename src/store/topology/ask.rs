@@ -1,6 +1,7 @@
 //! Asks sentinels or the nodes of a cluster who the masters are.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -14,7 +15,7 @@ use super::group::{Discovery, Group};
 use super::map::{Rank, Vote, is_decided};
 use super::slots::{Map, Range};
 use crate::base::fault::{Fault, FaultKind, Sent};
-use crate::store::connection::{Endpoint, connect, connect_to_master, wire};
+use crate::store::connection::{ClientName, Endpoint, connect, connect_to_master, wire};
 
 /// When more than half agree, the others have this long. Then a server that is silent delays nothing, and the connection to a
 /// server that answers a little later is kept.
@@ -37,6 +38,7 @@ pub(super) struct Pollees {
     servers: Vec<Pollee>,
     /// Who was asked last when only one was asked.
     turn: usize,
+    name: Arc<ClientName>,
 }
 
 struct Pollee {
@@ -46,8 +48,9 @@ struct Pollee {
 }
 
 impl Pollees {
-    pub(super) fn new(group: &Group) -> Self {
-        let mut pollees = Self { discovery: group.discovery.clone(), servers: Vec::new(), turn: 0 };
+    pub(super) fn new(group: &Group, name: &Arc<ClientName>) -> Self {
+        let (discovery, name) = (group.discovery.clone(), Arc::clone(name));
+        let mut pollees = Self { discovery, servers: Vec::new(), turn: 0, name };
         pollees.replace(group.pollees.clone());
         pollees
     }
@@ -64,10 +67,10 @@ impl Pollees {
 
     /// Asks all at once, with this time limit. Returns their votes, and the fault of each that gave no answer.
     pub(super) async fn ask(&mut self, limit: Duration) -> (Vec<Vote>, Vec<Fault>) {
-        let (discovery, all) = (&self.discovery, self.servers.len());
+        let (discovery, name, all) = (&self.discovery, &self.name, self.servers.len());
         let (mut votes, mut faults) = (Vec::new(), Vec::new());
         let mut asking: FuturesUnordered<_> =
-            self.servers.iter_mut().map(|server| server.ask_in_time(limit, discovery)).collect();
+            self.servers.iter_mut().map(|server| server.ask_in_time(limit, discovery, name)).collect();
         loop {
             let next = asking.next();
             let answer = if discovery.is_decided(&votes, all) {
@@ -86,7 +89,7 @@ impl Pollees {
     /// Asks the one whose turn it is.
     pub(super) async fn ask_next(&mut self, limit: Duration) -> Result<Vote, Fault> {
         self.turn = (self.turn + 1) % self.servers.len();
-        self.servers[self.turn].ask_in_time(limit, &self.discovery).await
+        self.servers[self.turn].ask_in_time(limit, &self.discovery, &self.name).await
     }
 
     /// Closes the connections, so that the next question is asked with the latest credentials.
@@ -96,29 +99,39 @@ impl Pollees {
 }
 
 impl Pollee {
-    async fn ask_in_time(&mut self, limit: Duration, discovery: &Discovery) -> Result<Vote, Fault> {
+    async fn ask_in_time(
+        &mut self,
+        limit: Duration,
+        discovery: &Discovery,
+        name: &ClientName,
+    ) -> Result<Vote, Fault> {
         let late = |_| Err(Fault::new(FaultKind::TimedOut, Sent::Unknown, "no answer in time"));
-        let answer = timeout(limit, self.ask(discovery)).await.unwrap_or_else(late);
+        let answer = timeout(limit, self.ask(discovery, name)).await.unwrap_or_else(late);
         answer.map_err(|fault| fault.at(&self.address.to_string().into()))
     }
 
-    async fn ask(&mut self, discovery: &Discovery) -> Result<Vote, Fault> {
+    async fn ask(&mut self, discovery: &Discovery, name: &ClientName) -> Result<Vote, Fault> {
         match discovery {
             Discovery::Fixed(_) => Ok(Vote::one(Rank::default(), self.address.clone())),
-            Discovery::Cluster => self.ask_cluster().await,
-            Discovery::Sentinel { master, server } => self.ask_sentinel(master, server).await,
+            Discovery::Cluster => self.ask_cluster(name).await,
+            Discovery::Sentinel { master, server } => self.ask_sentinel(master, server, name).await,
         }
     }
 
-    async fn ask_cluster(&mut self) -> Result<Vote, Fault> {
-        let nodes = self.send(cmd("CLUSTER").arg("NODES")).await?;
+    async fn ask_cluster(&mut self, name: &ClientName) -> Result<Vote, Fault> {
+        let nodes = self.send(cmd("CLUSTER").arg("NODES"), name).await?;
         let nodes = String::from_redis_value(nodes).map_err(|error| Fault::unexpected(&error))?;
-        let slots = self.send(cmd("CLUSTER").arg("SLOTS")).await?;
+        let slots = self.send(cmd("CLUSTER").arg("SLOTS"), name).await?;
         vote_of_node(&nodes, &slots, &self.address).ok_or_else(|| Fault::unexpected(&slots))
     }
 
-    async fn ask_sentinel(&mut self, master: &str, server: &Endpoint) -> Result<Vote, Fault> {
-        let facts = match self.send(cmd("SENTINEL").arg("MASTER").arg(master)).await {
+    async fn ask_sentinel(
+        &mut self,
+        master: &str,
+        server: &Endpoint,
+        name: &ClientName,
+    ) -> Result<Vote, Fault> {
+        let facts = match self.send(cmd("SENTINEL").arg("MASTER").arg(master), name).await {
             Err(fault) if fault.to_string().contains("No such master") => {
                 let problem = format!("the sentinels know no master `{master}`");
                 return Err(Fault::new(FaultKind::Configuration, Sent::Refused, problem));
@@ -127,7 +140,7 @@ impl Pollee {
         };
         let failover = facts.text("config-epoch").parse().unwrap_or_default();
         if facts.has_flag("failover_in_progress")
-            && let Some(promoted) = self.promoted(master, server).await?
+            && let Some(promoted) = self.promoted(master, server, name).await?
         {
             return Ok(Vote::one(Rank { failover, is_promotion: true }, promoted));
         }
@@ -137,28 +150,41 @@ impl Pollee {
 
     /// The replica that the sentinel promotes at this moment, if it is a master already. The sentinel itself finds that out up to a
     /// second later.
-    async fn promoted(&mut self, master: &str, server: &Endpoint) -> Result<Option<Address>, Fault> {
-        let replicas = self.send(cmd("SENTINEL").arg("REPLICAS").arg(master)).await?;
+    async fn promoted(
+        &mut self,
+        master: &str,
+        server: &Endpoint,
+        name: &ClientName,
+    ) -> Result<Option<Address>, Fault> {
+        let replicas = self.send(cmd("SENTINEL").arg("REPLICAS").arg(master), name).await?;
         let replicas: Vec<Value> =
             FromRedisValue::from_redis_value_ref(&replicas).map_err(|_| Fault::unexpected(&replicas))?;
         for replica in replicas {
             let facts = Facts::of(replica)?;
             if facts.has_flag("promoted") {
                 let promoted = facts.address(&self.address)?;
-                let is_master = connect_to_master(&server.at(&promoted.host, promoted.port)).await.is_ok();
+                let is_master =
+                    connect_to_master(&server.at(&promoted.host, promoted.port), name).await.is_ok();
                 return Ok(Some(promoted).filter(|_| is_master));
             }
         }
         Ok(None)
     }
 
-    async fn send(&mut self, command: &Cmd) -> Result<Value, Fault> {
+    async fn send(&mut self, command: &Cmd, name: &ClientName) -> Result<Value, Fault> {
         // Taken out: if the question fails or is dropped, the connection is not used again.
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => connect(&self.endpoint).await?,
+        let (connection, sent) = match self.connection.take() {
+            Some(mut connection) => {
+                let sent = wire::send(&mut connection, command).await;
+                (connection, sent)
+            }
+            None => {
+                let mut connection = connect(&self.endpoint).await?;
+                let sent = name.set_with(command, &mut connection, &self.endpoint.address()).await;
+                (connection, sent)
+            }
         };
-        let value = wire::send(&mut connection, command).await.map_err(wire::fault)?;
+        let value = sent.map_err(wire::fault)?;
         self.connection = Some(connection);
         Ok(value)
     }

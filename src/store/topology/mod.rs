@@ -51,7 +51,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Duration, Instant, timeout};
 
 use super::connection::{
-    Connection, ConnectionCount, Endpoint, MessageDial, Route, Server, TimeLimit, TopologyLink,
+    ClientName, Connection, ConnectionCount, Endpoint, MessageDial, Route, Server, TimeLimit, TopologyLink,
 };
 use super::error::OpenError;
 use super::task::Task;
@@ -107,8 +107,9 @@ impl Topology {
     pub(super) async fn open(
         group: Group,
         config: &LockConfig,
+        name: &Arc<ClientName>,
     ) -> Result<(Arc<Self>, Option<Task>), OpenError> {
-        let mut pollees = Pollees::new(&group);
+        let mut pollees = Pollees::new(&group, name);
         let (votes, faults) = pollees.ask(config.command_timeout()).await;
         let (rank, map) = match &group.discovery {
             Discovery::Fixed(_) => (Rank::default(), Map::of_one(Address::default())),
@@ -122,7 +123,7 @@ impl Topology {
         if map.first().is_none() {
             return Err(group.explain(faults));
         }
-        let topology = Arc::new(Self::new(group, config.clone(), rank, map));
+        let topology = Arc::new(Self::new(group, config.clone(), name, rank, map));
         let watched = Arc::downgrade(&topology);
         let update = move |votes: &[Vote]| {
             let topology = watched.upgrade()?;
@@ -135,7 +136,7 @@ impl Topology {
     }
 
     /// Connects to none of the servers.
-    fn new(group: Group, config: LockConfig, rank: Rank, map: Map) -> Self {
+    fn new(group: Group, config: LockConfig, name: &Arc<ClientName>, rank: Rank, map: Map) -> Self {
         let state = State {
             map,
             rank,
@@ -144,7 +145,7 @@ impl Topology {
             guests: BTreeMap::new(),
         };
         let topology = Self {
-            link: Arc::new(TopologyLink::new(group.can_switch())),
+            link: Arc::new(TopologyLink::new(group.can_switch(), name)),
             group,
             config,
             state: Mutex::new(state),

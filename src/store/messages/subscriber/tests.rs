@@ -31,7 +31,8 @@ async fn who_wants_messages_of_a_server_that_cannot_be_reached_is_told_so() {
     let endpoint = Endpoint::new("redis://127.0.0.1:1/", None, Duration::from_secs(1)).unwrap();
     let listener: Arc<dyn Listener> = Arc::<Heard>::clone(&heard);
     let config = LockConfig::default();
-    let (dial, link) = (MessageDial::Endpoint(Box::new(endpoint)), Arc::new(TopologyLink::new(false)));
+    let (dial, link) =
+        (MessageDial::Endpoint(Box::new(endpoint)), Arc::new(TopologyLink::new(false, &Arc::default())));
     let subscriber = Subscriber::start(dial, "127.0.0.1:1".into(), &link, &config, listener);
     subscriber.subscribe(&"a".into());
     timeout(Duration::from_secs(20), heard.changed.notified()).await.unwrap();

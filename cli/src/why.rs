@@ -1,0 +1,75 @@
+//! `lockkeeper why`.
+
+use std::process::ExitCode;
+
+use lockkeeper::WaitChain;
+use serde::Serialize;
+
+use crate::args::{Connection, Why};
+use crate::connect::Settings;
+use crate::exit::{Failure, print, print_json, to_list};
+use crate::row::{Holder, visible};
+
+/// A chain, as JSON has it.
+#[derive(Serialize)]
+struct Chain {
+    is_deadlock: bool,
+    links: Vec<Link>,
+}
+
+#[derive(Serialize)]
+struct Link {
+    lock: String,
+    holder: Holder,
+    /// `null`: the holder does not wait, or that is not known.
+    waits_for: Option<String>,
+    waits_for_ms: Option<u64>,
+}
+
+pub(crate) async fn why(connection: &Connection, Why { name, json }: &Why) -> Result<ExitCode, Failure> {
+    let locks = Settings::read(connection)?.connect().await?;
+    let chains = match name {
+        Some(name) => locks.why(name).await?,
+        None => locks.wait_chains().await.map_err(to_list)?,
+    };
+    let chains: Vec<Chain> = chains.iter().map(Chain::from).collect();
+    if *json {
+        print_json(&chains)?;
+    } else if let Some(name) = name.as_ref().filter(|_| chains.is_empty()) {
+        print(format!("{}: free\n", visible(name)).as_bytes())?;
+    } else {
+        print(chains.iter().map(describe).collect::<Vec<_>>().join("\n").as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl From<&WaitChain> for Chain {
+    fn from(chain: &WaitChain) -> Self {
+        let links = chain.links.iter().map(|link| {
+            let (waits_for, age) = link.waits_for.clone().unzip();
+            Link {
+                lock: link.lock.clone(),
+                holder: Holder::from(&link.holder),
+                waits_for,
+                waits_for_ms: age.and_then(|age| age.as_millis().try_into().ok()),
+            }
+        });
+        Self { is_deadlock: chain.is_deadlock, links: links.collect() }
+    }
+}
+
+/// A line for each link.
+fn describe(chain: &Chain) -> String {
+    let mut text = String::new();
+    for Link { lock, holder, waits_for, waits_for_ms } in &chain.links {
+        text += &format!("{}: held by {}", visible(lock), holder.who());
+        if let Some((next, age)) = waits_for.as_ref().zip(*waits_for_ms) {
+            text += &format!(", which has waited for {} for {} s", visible(next), age / 1_000);
+        }
+        text += "\n";
+    }
+    if chain.is_deadlock {
+        text += "a deadlock: these owners wait for each other\n";
+    }
+    text
+}

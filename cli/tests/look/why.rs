@@ -1,0 +1,48 @@
+//! `lockkeeper why`.
+
+use std::time::Duration;
+
+use lockkeeper::{LockClient, LockConfig};
+use lockkeeper_testkit::Server;
+use tokio::time::sleep;
+
+use super::support::{at, json, shown, wait_until};
+
+async fn client(server: &Server, identity: &str) -> LockClient {
+    let config = LockConfig::builder().identity(identity).build().expect("settings");
+    LockClient::connect_with(server.url(), config).await.expect("a client")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadlock_is_shown_with_both_sides() {
+    let server = Server::start();
+    assert_eq!(shown(&mut at(&server.url(), &["why", "a"])), "a: free\n");
+    assert_eq!(shown(&mut at(&server.url(), &["why"])), "");
+    let both = async |identity: &'static str, first: &'static str, second: &'static str| {
+        let locks = client(&server, identity).await;
+        tokio::spawn(async move {
+            let mut me = locks.owner();
+            let _outer = me.rlock(first).lock().await.expect("the lock");
+            sleep(Duration::from_millis(300)).await; // the other one acquires its first lock
+            let _ = me.rlock(second).lock().await;
+        })
+    };
+    let tasks = [both("one", "a", "b").await, both("two", "b", "a").await];
+    let chains = || json(&shown(&mut at(&server.url(), &["why", "--json"])));
+    wait_until("the deadlock is known", || chains()[0]["is_deadlock"] == true);
+    let all = chains();
+    assert_eq!(all.as_array().map(Vec::len), Some(1), "{all}");
+    assert_eq!(all[0]["links"].as_array().map(Vec::len), Some(2), "{all}");
+    let text = shown(&mut at(&server.url(), &["why", "a"]));
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(
+        lines[0].starts_with("a: held by one (") && lines[0].contains("which has waited for b for "),
+        "{text}"
+    );
+    assert!(
+        lines[1].starts_with("b: held by two (") && lines[1].contains("which has waited for a for "),
+        "{text}"
+    );
+    assert_eq!(lines[2..], ["a deadlock: these owners wait for each other"], "{text}");
+    tasks.iter().for_each(|task| task.abort());
+}

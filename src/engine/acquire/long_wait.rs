@@ -1,0 +1,183 @@
+//! What is done for a call that waits for long: after a second, the wait is recorded on the server. After a lease, it is reported.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::time::{Instant, timeout};
+
+use crate::base::clock;
+use crate::base::error::LockId;
+use crate::base::fault::Fault;
+use crate::engine::grant::{Caller, Grant};
+use crate::engine::handle::Handle;
+use crate::engine::lock_ref::LockRef;
+use crate::engine::query::clients::Clients;
+use crate::engine::query::list_any;
+use crate::engine::query::why::{Chain, chains_from};
+use crate::engine::shared::Engine;
+use crate::protocol::{Call, LeaseLeft, Reply};
+
+/// A wait is recorded after this time.
+const LONG: Duration = Duration::from_secs(1);
+
+const UNKNOWN: &str = "unknown";
+
+/// What is still to be done for a call, if it waits for long.
+pub(crate) struct LongWait {
+    record_at: Option<Instant>,
+    report_at: Option<Instant>,
+    is_reported: bool,
+    /// Once that was looked for.
+    is_deadlock_reported: Option<Arc<AtomicBool>>,
+    recorded: Option<RecordedWait>,
+}
+
+/// The record of a wait. It is removed when this is dropped.
+struct RecordedWait {
+    engine: Arc<Engine>,
+    owner: Arc<str>,
+}
+
+impl LongWait {
+    pub(crate) fn new(lease: Duration) -> Self {
+        let now = Instant::now();
+        Self {
+            record_at: Some(now + LONG),
+            report_at: Some(now + lease),
+            is_reported: false,
+            is_deadlock_reported: None,
+            recorded: None,
+        }
+    }
+
+    /// When something is to be done.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.record_at.into_iter().chain(self.report_at).min()
+    }
+
+    /// Does what is due. The call waits for this member, as `waiter`.
+    pub(crate) fn act(&mut self, handle: &Handle, member: usize, waiter: &Grant, caller: Caller) {
+        let now = Instant::now();
+        // Of several members, nobody knows whether the call needs this one.
+        let owner = (handle.members.len() == 1).then(|| &handle.members[member].owner);
+        let held = owner.and_then(|owner| owner.held_by_owner()).unwrap_or_default();
+        if self.record_at.take_if(|at| *at <= now).is_some() {
+            self.recorded = RecordedWait::begin(waiter, &held);
+        }
+        if self.report_at.is_none_or(|at| at > now) {
+            return;
+        }
+        let lease = handle.config().watchdog_lease();
+        self.report_at = (!held.is_empty()).then(|| now + lease);
+        let is_reported = std::mem::replace(&mut self.is_reported, true);
+        let unreported = if is_reported { None } else { waiter.lock.engine.long_waits.ask() };
+        if unreported.is_none() && held.is_empty() {
+            return;
+        }
+        let (lock, place) = (Arc::clone(&waiter.lock), waiter.place());
+        let is_deadlock_reported = Arc::clone(self.is_deadlock_reported.get_or_insert_default());
+        let background = &waiter.lock.engine.background;
+        let job = async move {
+            if let Some(unreported) = unreported {
+                report(&lock, place, caller, unreported).await;
+            }
+            if !held.is_empty() && !is_deadlock_reported.load(Ordering::Relaxed) {
+                let is_found = report_deadlock(&lock, &held, caller).await;
+                is_deadlock_reported.fetch_or(is_found, Ordering::Relaxed);
+            }
+            Ok(())
+        };
+        background.run(job.boxed());
+    }
+}
+
+impl RecordedWait {
+    fn begin(waiter: &Grant, held: &[Arc<str>]) -> Option<Self> {
+        let (lock, owner) = (&waiter.lock, waiter.short_owner()?);
+        let engine = Arc::clone(&lock.engine);
+        let held = if held.is_empty() { "-".to_owned() } else { held.join(",") };
+        let what = format!("{held} {}", lock.keys.lock).into();
+        engine.waits.write(Arc::clone(&owner), clock::now().minus(LONG), what, &engine.background);
+        Some(Self { engine, owner })
+    }
+}
+
+impl Drop for RecordedWait {
+    fn drop(&mut self) {
+        self.engine.waits.remove(Arc::clone(&self.owner), &self.engine.background);
+    }
+}
+
+/// Reports who holds the lock.
+async fn report(lock: &LockRef, place: Option<Call>, caller: Caller, unreported: u64) {
+    let limit = lock.engine.config.command_timeout();
+    let seen = timeout(limit, holder(lock)).await.ok().flatten();
+    let (holder, held_for) = seen.unwrap_or_else(|| (UNKNOWN.to_owned(), UNKNOWN.to_owned()));
+    let place = match place {
+        Some(call) => timeout(limit, place_in_queue(lock, &call)).await.ok().flatten(),
+        None => Some("none".to_owned()),
+    };
+    let place = place.unwrap_or_else(|| UNKNOWN.to_owned());
+    let LockId { name, key, server } = lock.id();
+    tracing::warn!(
+        lock = name, key, server, holder, held_for, place, waits_at = %caller, unreported,
+        "a call has waited for a lease, and still waits"
+    );
+}
+
+/// Reports a deadlock of which the waiter is a part, if there is one. `held`: what the same `Owner` holds.
+async fn report_deadlock(lock: &LockRef, held: &[Arc<str>], caller: Caller) -> bool {
+    let engine = &lock.engine;
+    let limit = engine.config.command_timeout() * 2;
+    let Ok(Ok(found)) = timeout(limit, cycle(engine, &lock.keys.lock, held)).await else { return false };
+    let Some(chain) = found else { return false };
+    let LockId { name, key, server } = lock.id();
+    tracing::warn!(
+        lock = name, key, server, chain, waits_at = %caller,
+        "a deadlock: this call waits for an owner that waits for a lock which this one holds"
+    );
+    true
+}
+
+/// The chain from a lock to something that this client holds, as text.
+async fn cycle(engine: &Engine, key: &Arc<str>, held: &[Arc<str>]) -> Result<Option<String>, Fault> {
+    let own: Vec<String> = held.iter().map(|owner| format!("{}:{owner}", engine.id)).collect();
+    let is_own = |chain: &Chain| chain.links.iter().any(|link| own.contains(&link.holding.field));
+    let Some(chain) = chains_from(engine, key).await?.into_iter().find(is_own) else { return Ok(None) };
+    let clients = Clients::ask(engine, [&chain.holders()]).await;
+    let links = chain.links.iter().map(|link| {
+        let (lock, owner) = (&link.lock, &link.holding.field);
+        match &link.waits_for {
+            _ if own.contains(owner) => format!("`{lock}` is held by this client ({owner})"),
+            Some((next, _)) => {
+                format!("`{lock}` is held by {}, which waits for `{next}`", clients.describe(owner))
+            }
+            None => format!("`{lock}` is held by {}", clients.describe(owner)),
+        }
+    });
+    Ok(Some(links.collect::<Vec<_>>().join("; ")))
+}
+
+/// Who holds the lock, and for how long. `None`: nobody knows.
+async fn holder(lock: &LockRef) -> Option<(String, String)> {
+    let listing = list_any(&lock.engine, &lock.keys.lock).await.ok()?;
+    let clients = Clients::ask(&lock.engine, [&listing]).await;
+    let alive = || listing.holders.iter().filter(|holding| holding.lease != LeaseLeft::Ended);
+    let Some(first) = alive().next() else { return Some(("nobody".to_owned(), "none".to_owned())) };
+    let others = match alive().count() - 1 {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
+    let seconds = |age: Duration| humantime::format_duration(Duration::from_secs(age.as_secs())).to_string();
+    let held_for = clients.held_for(&first.field).map_or_else(|| UNKNOWN.to_owned(), seconds);
+    Some((clients.describe(&first.field) + &others, held_for))
+}
+
+async fn place_in_queue(lock: &LockRef, call: &Call) -> Option<String> {
+    match lock.run(&lock.connection().await.ok()?, call).await {
+        Ok(Reply::Int(place)) => Some(place.to_string()),
+        _ => None,
+    }
+}

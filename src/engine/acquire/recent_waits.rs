@@ -1,0 +1,70 @@
+//! The last calls that waited.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use crate::base::sync::lock;
+use crate::engine::grant::Caller;
+use crate::engine::shared::Engine;
+
+/// The most waits that are kept.
+const MOST: usize = 1_000;
+
+/// The last calls that waited.
+#[derive(Default)]
+pub(crate) struct RecentWaits(Mutex<VecDeque<RecentWait>>);
+
+/// A call that waited.
+#[derive(Clone)]
+pub(crate) struct RecentWait {
+    pub(crate) lock: Arc<str>,
+    pub(crate) caller: Caller,
+    pub(crate) from: SystemTime,
+    pub(crate) to: SystemTime,
+    pub(crate) outcome: Outcome,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy)]
+pub(crate) enum Outcome {
+    Granted,
+    TimedOut,
+    /// The call failed, or its future was dropped.
+    GivenUp,
+}
+
+impl RecentWaits {
+    /// The oldest first.
+    pub(crate) fn all(&self) -> Vec<RecentWait> {
+        lock(&self.0).iter().cloned().collect()
+    }
+}
+
+/// A call that waits. It is kept when this is dropped.
+pub(crate) struct OpenWait<'a> {
+    engine: &'a Engine,
+    wait: RecentWait,
+}
+
+impl<'a> OpenWait<'a> {
+    pub(crate) fn begin(engine: &'a Engine, lock: &Arc<str>, caller: Caller) -> Self {
+        let (lock, from) = (Arc::clone(lock), SystemTime::now());
+        Self { engine, wait: RecentWait { lock, caller, from, to: from, outcome: Outcome::GivenUp } }
+    }
+
+    pub(crate) const fn ends(&mut self, outcome: Outcome) {
+        self.wait.outcome = outcome;
+    }
+}
+
+impl Drop for OpenWait<'_> {
+    fn drop(&mut self) {
+        let wait = RecentWait { to: SystemTime::now(), ..self.wait.clone() };
+        let mut waits = lock(&self.engine.recent_waits.0);
+        if waits.len() == MOST {
+            waits.pop_front();
+        }
+        waits.push_back(wait);
+    }
+}

@@ -1,0 +1,197 @@
+//! Who waits for whom, as clients recorded it.
+//!
+//! A chain goes from a lock to its holder, to the lock for which the same `Owner` waits, to the holder of that, and so on. Nothing is
+//! guessed: without an `Owner`, nobody knows that the one who holds is the one who waits, and the chain ends there.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::error::Result;
+use crate::base::fault::{Fault, FaultKind};
+use crate::engine::lock_ref::check_name;
+use crate::engine::query::list::Scan;
+use crate::engine::query::list_any;
+use crate::engine::shared::Engine;
+use crate::protocol::{Holding, LeaseLeft, Listing, Reply, record_list, waits_key};
+
+/// The most links of a chain, and the most chains that begin with one lock.
+const LONGEST: usize = 32;
+const MOST: usize = 100;
+
+/// A lock, one of its holders, and so on.
+#[derive(Clone, Default)]
+pub(crate) struct Chain {
+    pub(crate) links: Vec<Link>,
+    /// The last holder waits for a lock of this chain.
+    pub(crate) is_cycle: bool,
+}
+
+#[derive(Clone)]
+pub(crate) struct Link {
+    /// The key of the lock.
+    pub(crate) lock: Arc<str>,
+    pub(crate) holding: Holding,
+    /// For how long this holder has waited for the lock of the next link; after the last link of a cycle, for one of the others.
+    pub(crate) waits_for: Option<(Arc<str>, Duration)>,
+}
+
+/// A call that waits.
+#[derive(Clone)]
+struct Wait {
+    /// The owners of what the same `Owner` holds.
+    held: Vec<String>,
+    is_writer: bool,
+    lock: Arc<str>,
+    age: Duration,
+}
+
+/// The chains that begin with the lock that has this name.
+pub(crate) async fn chains(engine: &Engine, name: &str) -> Result<Vec<Chain>> {
+    check_name(name)?;
+    engine.check_runtime()?;
+    Ok(chains_from(engine, &engine.key(name)).await?)
+}
+
+/// The chains that begin with the lock that has this key.
+pub(crate) async fn chains_from(engine: &Engine, key: &Arc<str>) -> Result<Vec<Chain>, Fault> {
+    Explorer::new(engine).chains(key).await
+}
+
+/// All chains of more than one link. One that is a part of another is left out.
+pub(crate) async fn all_chains(engine: &Engine) -> Result<Vec<Chain>> {
+    let mut explorer = Explorer::new(engine);
+    let (mut scan, mut keys) = (Scan::new("*"), Vec::new());
+    while let Some((listed, _)) = scan.next(engine).await? {
+        keys.extend(listed.iter().map(|(found, _)| Arc::clone(&found.key)));
+        explorer.locks.extend(listed.into_iter().map(|(found, listing)| (found.key, listing)));
+    }
+    let mut all = Vec::new();
+    for key in &keys {
+        all.extend(explorer.chains(key).await?.into_iter().filter(|chain| chain.links.len() > 1));
+    }
+    all.sort_by_key(|chain: &Chain| std::cmp::Reverse(chain.links.len()));
+    let mut whole: Vec<Chain> = Vec::new();
+    for chain in all {
+        let is_part =
+            |other: &Chain| chain.links.iter().all(|link| other.links.iter().any(|same| same.is(link)));
+        if !whole.iter().any(is_part) {
+            whole.push(chain);
+        }
+    }
+    Ok(whole)
+}
+
+impl Chain {
+    /// The holders of all its locks.
+    pub(crate) fn holders(&self) -> Listing {
+        let holders = self.links.iter().map(|link| link.holding.clone()).collect();
+        Listing { holders, ..Listing::default() }
+    }
+}
+
+impl Link {
+    fn is(&self, other: &Self) -> bool {
+        self.lock == other.lock && self.holding.field == other.holding.field
+    }
+}
+
+/// Asks about each lock and each client once.
+struct Explorer<'a> {
+    engine: &'a Engine,
+    locks: HashMap<Arc<str>, Listing>,
+    waits: HashMap<String, Vec<Wait>>,
+}
+
+impl<'a> Explorer<'a> {
+    fn new(engine: &'a Engine) -> Self {
+        Self { engine, locks: HashMap::new(), waits: HashMap::new() }
+    }
+
+    async fn chains(&mut self, key: &Arc<str>) -> Result<Vec<Chain>, Fault> {
+        let (mut found, mut open) = (Vec::new(), vec![(Vec::<Link>::new(), Arc::clone(key))]);
+        while let Some((path, lock)) = open.pop() {
+            let listing = self.listing(&lock).await?;
+            let alive = listing.holders.iter().filter(|holding| holding.lease != LeaseLeft::Ended);
+            for holding in alive {
+                let mut is_end = true;
+                for wait in self.waits_of(&holding.field).await? {
+                    let mut links = path.clone();
+                    let waits_for = Some((Arc::clone(&wait.lock), wait.age));
+                    links.push(Link { lock: Arc::clone(&lock), holding: holding.clone(), waits_for });
+                    let is_cycle = links.iter().any(|link| link.lock == wait.lock);
+                    if !self.blocks(&wait).await? {
+                        continue;
+                    }
+                    is_end = false;
+                    if is_cycle || links.len() == LONGEST {
+                        found.push(Chain { links, is_cycle });
+                    } else {
+                        open.push((links, wait.lock));
+                    }
+                }
+                if is_end {
+                    let mut links = path.clone();
+                    links.push(Link { lock: Arc::clone(&lock), holding: holding.clone(), waits_for: None });
+                    found.push(Chain { links, is_cycle: false });
+                }
+            }
+            if found.len() + open.len() > MOST {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether somebody holds the lock in a way that excludes the waiter.
+    async fn blocks(&mut self, wait: &Wait) -> Result<bool, Fault> {
+        let listing = self.listing(&wait.lock).await?;
+        let excludes =
+            |holding: &Holding| wait.is_writer || !listing.is_read_write || holding.field.ends_with(":write");
+        Ok(listing.holders.iter().any(|holding| holding.lease != LeaseLeft::Ended && excludes(holding)))
+    }
+
+    /// The holders of a lock. None: it is free, or the key has other data.
+    async fn listing(&mut self, key: &Arc<str>) -> Result<Listing, Fault> {
+        if let Some(known) = self.locks.get(key) {
+            return Ok(known.clone());
+        }
+        let listing = match list_any(self.engine, key).await {
+            Ok(listing) if listing.has_other_data => Listing::default(),
+            Err(fault) if fault.kind == FaultKind::WrongType => Listing::default(),
+            listing => listing?,
+        };
+        self.locks.insert(Arc::clone(key), listing.clone());
+        Ok(listing)
+    }
+
+    /// The waits of the `Owner` that holds something as this owner.
+    async fn waits_of(&mut self, owner: &str) -> Result<Vec<Wait>, Fault> {
+        let Some((client, _)) = owner.split_once(':') else { return Ok(Vec::new()) };
+        if !self.waits.contains_key(client) {
+            let waits = waits(self.engine, client).await?;
+            self.waits.insert(client.to_owned(), waits);
+        }
+        let waits = self.waits[client].iter();
+        Ok(waits.filter(|wait| wait.held.iter().any(|held| held == owner)).cloned().collect())
+    }
+}
+
+/// What a client waits for, as it recorded. Without the right to look, nothing is known.
+async fn waits(engine: &Engine, client: &str) -> Result<Vec<Wait>, Fault> {
+    let (store, key) = (&engine.store, waits_key(client));
+    let connection = store.connection(store.route(&key)).await?;
+    let reply = match store.run(&connection, &record_list(&key)).await {
+        Err(fault) if fault.kind == FaultKind::Permission => return Ok(Vec::new()),
+        reply => reply?,
+    };
+    let Reply::List(rows) = &reply else { return Err(Fault::unexpected(&reply)) };
+    let wait = |row: &[Reply]| {
+        let [Reply::Text(owner), Reply::Text(age), Reply::Text(what)] = row else { return None };
+        let (held, lock) = what.split_once(' ')?;
+        let held = held.split(',').map(|owner| format!("{client}:{owner}")).collect();
+        let age = Duration::from_millis(age.parse().ok()?);
+        Some(Wait { held, is_writer: owner.ends_with(":write"), lock: lock.into(), age })
+    };
+    Ok(rows.chunks(3).filter_map(wait).collect())
+}

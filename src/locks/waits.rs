@@ -1,0 +1,117 @@
+//! What the client and the server know of waits.
+
+use std::panic::Location;
+use std::time::{Duration, SystemTime};
+
+use crate::engine::{self, Clients, Outcome};
+use crate::locks::info::Holder;
+
+/// Why a lock is not free: who holds it, for what the holder waits, who holds that, and so on.
+///
+/// A link is certain: the one who holds and the one who waits are one [`Owner`](crate::Owner). For other handles, nobody can know
+/// that, so the chain ends there.
+///
+/// ```no_run
+/// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+/// for chain in locks.why("lock:orders:42").await? {
+///     for link in &chain.links {
+///         println!("{} is held by {}, which waits for {:?}", link.lock, link.holder.owner, link.waits_for);
+///     }
+///     println!("a deadlock: {}", chain.is_deadlock);
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WaitChain {
+    /// The locks and their holders. Each holder waits for the lock of the next link.
+    pub links: Vec<ChainLink>,
+    /// The last holder waits for a lock of this chain, so these owners wait for each other.
+    pub is_deadlock: bool,
+}
+
+/// A link of a [`WaitChain`].
+///
+/// ```no_run
+/// # fn demo(link: lockkeeper::ChainLink) {
+/// println!("{} is held by {}", link.lock, link.holder.owner);
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChainLink {
+    /// The name of the lock: its key, without the `name_prefix` of the configuration.
+    pub lock: String,
+    /// One of its holders.
+    pub holder: Holder,
+    /// The lock for which the holder waits, and for how long it has waited. `None`: it does not wait, or that is not known.
+    pub waits_for: Option<(String, Duration)>,
+}
+
+/// A call of this client that waited for another owner, see [`LockClient::recent_waits`](crate::LockClient::recent_waits).
+///
+/// ```no_run
+/// # fn demo(locks: lockkeeper::LockClient) {
+/// for wait in locks.recent_waits() {
+///     println!("{} at {}: {:?}", wait.lock, wait.waited_at, wait.to.duration_since(wait.from));
+/// }
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecentWait {
+    /// The name of the lock.
+    pub lock: String,
+    /// Where in the program the call is.
+    pub waited_at: &'static Location<'static>,
+    /// When the wait began.
+    pub from: SystemTime,
+    /// When the wait ended.
+    pub to: SystemTime,
+    /// How the wait ended.
+    pub outcome: WaitOutcome,
+}
+
+/// How a [`RecentWait`] ended.
+///
+/// ```no_run
+/// # fn demo(locks: lockkeeper::LockClient) {
+/// use lockkeeper::WaitOutcome;
+///
+/// let in_vain = locks.recent_waits().iter().filter(|wait| wait.outcome != WaitOutcome::Granted).count();
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitOutcome {
+    /// The lock was acquired.
+    Granted,
+    /// The time limit of the call was up.
+    TimedOut,
+    /// The call failed, or its future was dropped.
+    GivenUp,
+}
+
+impl WaitChain {
+    /// `prefix`: the `name_prefix` of the configuration.
+    pub(crate) fn from_server(chain: &engine::Chain, clients: &Clients, prefix: &str) -> Self {
+        let name = |key: &str| key.strip_prefix(prefix).unwrap_or(key).to_owned();
+        let links = chain.links.iter().map(|link| ChainLink {
+            lock: name(&link.lock),
+            holder: Holder::from_server(link.holding.clone(), clients),
+            waits_for: link.waits_for.as_ref().map(|(lock, age)| (name(lock), *age)),
+        });
+        Self { links: links.collect(), is_deadlock: chain.is_cycle }
+    }
+}
+
+impl From<engine::RecentWait> for RecentWait {
+    fn from(wait: engine::RecentWait) -> Self {
+        let outcome = match wait.outcome {
+            Outcome::Granted => WaitOutcome::Granted,
+            Outcome::TimedOut => WaitOutcome::TimedOut,
+            Outcome::GivenUp => WaitOutcome::GivenUp,
+        };
+        Self { lock: wait.lock.to_string(), waited_at: wait.caller, from: wait.from, to: wait.to, outcome }
+    }
+}

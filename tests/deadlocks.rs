@@ -1,0 +1,190 @@
+//! Who waits for whom: chains, deadlocks, and the last waits of a client.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::support::events::Events;
+use crate::support::{MS, SECOND, Scene, eventually, patient, soon, throughout, waiter};
+use lockkeeper::{LockClient, Owner, WaitChain, WaitOutcome};
+use tokio::time::sleep;
+
+const DEADLOCK: &str = "a deadlock: this call waits for an owner that waits";
+
+/// The names of the locks of each chain, and whether it is a deadlock.
+fn shape(chains: &[WaitChain]) -> Vec<(Vec<&str>, bool)> {
+    let shape =
+        chains.iter().map(|chain| (chain.links.iter().map(|link| &*link.lock).collect(), chain.is_deadlock));
+    shape.collect()
+}
+
+/// Waits until the chains of a lock have this shape.
+async fn explained(locks: &LockClient, name: &str, expected: &[(&[&str], bool)]) -> Vec<WaitChain> {
+    let start = Instant::now();
+    loop {
+        let chains = soon(locks.why(name)).await.unwrap();
+        let found = shape(&chains);
+        let found: Vec<(&[&str], bool)> =
+            found.iter().map(|(names, is_deadlock)| (&names[..], *is_deadlock)).collect();
+        if found == expected {
+            return chains;
+        }
+        assert!(start.elapsed() < crate::support::LIMIT, "{chains:#?}");
+        sleep(10 * MS).await;
+    }
+}
+
+/// Acquires two locks one after the other, as one owner, and returns whether the second one was acquired in time.
+async fn both(mut me: Owner, first: &str, second: &str, limit: Duration) -> bool {
+    let outer = me.rlock(first).lock().await.unwrap();
+    sleep(100 * MS).await; // the other one acquires its first lock
+    let inner = me.rlock(second).try_lock_for(limit).await.unwrap();
+    let is_acquired = inner.is_some();
+    drop((inner, outer));
+    is_acquired
+}
+
+#[tokio::test]
+async fn a_deadlock_of_two_clients_is_named_by_both_within_two_leases() {
+    let lease = 2 * SECOND;
+    let scene = Scene::start();
+    let client = |name: &str| scene.client_with(patient().watchdog_lease(lease).identity(name));
+    let (one, two, looking) = (client("one").await, client("two").await, scene.client().await);
+    let events = Events::default();
+    let _collecting = events.collect();
+    let limit = 3 * lease;
+    let [first, second] = [(one.owner(), "a", "b"), (two.owner(), "b", "a")]
+        .map(|(owner, first, second)| tokio::spawn(both(owner, first, second, limit)));
+    eventually("both sides name it", || events.text(), |text| text.matches(DEADLOCK).count() == 2).await;
+    let text = events.text();
+    for (lock, other, held) in [("b", "two", "a"), ("a", "one", "b")] {
+        let chain = format!("chain=\"`{lock}` is held by {other} (");
+        let line = text.lines().find(|line| line.contains(&chain)).unwrap_or_else(|| panic!("{text}"));
+        assert!(
+            line.contains(&format!("which waits for `{held}`; `{held}` is held by this client")),
+            "{line}"
+        );
+        assert!(line.contains(DEADLOCK) && line.contains("deadlocks.rs:"), "{line}");
+    }
+    let chains = explained(&looking, "a", &[(&["a", "b"], true)]).await;
+    let [a, b] = &chains[0].links[..] else { unreachable!() };
+    assert_eq!([a, b].map(|link| link.holder.identity.name()), [Some("one"), Some("two")]);
+    let waits = [a, b].map(|link| link.waits_for.clone().unwrap());
+    assert_eq!([&*waits[0].0, &*waits[1].0], ["b", "a"]);
+    assert!(waits.iter().all(|(_, age)| *age >= SECOND && *age < limit), "{waits:?}");
+    let all = soon(looking.wait_chains()).await.unwrap();
+    assert!(all.len() == 1 && all[0].is_deadlock, "it is listed once: {all:#?}");
+
+    let acquired = [soon(first).await.unwrap(), soon(second).await.unwrap()];
+    assert_ne!(acquired, [true, true], "one of them gave up");
+    assert_eq!(events.text().matches(DEADLOCK).count(), 2, "once for each call");
+    drop((one, two, looking));
+    scene.end().await;
+}
+
+/// Two handles are two owners: perhaps other tasks release what they hold.
+#[tokio::test]
+async fn what_is_not_certain_is_no_link() {
+    let scene = Scene::start();
+    let locks = scene.client_with(patient().watchdog_lease(SECOND)).await;
+    let events = Events::default();
+    let _collecting = events.collect();
+    let [a, b] = [locks.rlock("a").lock().await.unwrap(), locks.rlock("b").lock().await.unwrap()];
+    let waiting = [waiter(locks.rlock("a")), waiter(locks.rlock("b"))];
+    let waits = || scene.server.run::<usize>(&["HLEN", &format!("lockkeeper_waits:{}", locks.id())]);
+    eventually("the waits are recorded", waits, |&waits| waits == 2).await;
+    throughout(2 * SECOND, async || {
+        assert_eq!(shape(&locks.why("a").await.unwrap()), [(vec!["a"], false)]);
+    })
+    .await;
+    assert!(!events.text().contains(DEADLOCK), "{}", events.text());
+    assert!(locks.wait_chains().await.unwrap().is_empty());
+    for guard in [a, b] {
+        guard.unlock().await.unwrap();
+    }
+    for waiting in waiting {
+        soon(waiting).await.unwrap().unlock().await.unwrap();
+    }
+    assert!(locks.why("a").await.unwrap().is_empty(), "it is free");
+    drop(locks);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_chain_ends_with_its_wait_and_a_hold_that_it_names_is_not_handed_over() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client_with(patient().sharing(SECOND)).await, scene.client().await);
+    let blocking = beside.rlock("b").lock().await.unwrap();
+    let mut me = locks.owner();
+    let outer = me.rlock("a").lock().await.unwrap();
+    let named = outer.owner_id();
+    let waiting = tokio::spawn(async move { me.rlock("b").lock().await.unwrap().unlock().await });
+    explained(&beside, "a", &[(&["a", "b"], false)]).await;
+    // Another task releases the lock that the owner holds.
+    let next = waiter(locks.rlock("a"));
+    crate::support::listens(&scene.server).await;
+    outer.unlock().await.unwrap();
+    let next = soon(next).await.unwrap();
+    assert_ne!(next.owner_id(), named);
+    assert_eq!(
+        shape(&beside.why("a").await.unwrap()),
+        [(vec!["a"], false)],
+        "the next holder waits for nothing"
+    );
+    next.unlock().await.unwrap();
+    blocking.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unwrap();
+    drop((locks, beside));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_wait_of_less_than_a_second_writes_nothing() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client().await, scene.client().await);
+    let guard = beside.rlock("a").lock().await.unwrap();
+    assert!(locks.owner().rlock("a").try_lock_for(500 * MS).await.unwrap().is_none());
+    assert_eq!(scene.server.calls("hset"), 1, "the hold");
+    guard.unlock().await.unwrap();
+    drop((locks, beside));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn the_last_thousand_waits_are_kept() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client().await, scene.client().await);
+    locks.rlock("free").lock().await.unwrap().unlock().await.unwrap();
+    assert!(locks.recent_waits().is_empty(), "nobody waited");
+    let guard = beside.rlock("a").lock().await.unwrap();
+    let before = SystemTime::now();
+    assert!(locks.rlock("a").try_lock_for(20 * MS).await.unwrap().is_none());
+    eventually("nobody listens", || scene.server.channels(), Vec::is_empty).await;
+    let waiting = waiter(locks.rlock("a"));
+    crate::support::listens(&scene.server).await;
+    waiting.abort();
+    assert!(waiting.await.is_err());
+    eventually("nobody listens", || scene.server.channels(), Vec::is_empty).await;
+    let waiting = waiter(locks.rlock("a"));
+    crate::support::listens(&scene.server).await;
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unlock().await.unwrap();
+    let waits = locks.recent_waits();
+    let outcomes: Vec<_> = waits.iter().map(|wait| wait.outcome).collect();
+    assert_eq!(outcomes, [WaitOutcome::TimedOut, WaitOutcome::GivenUp, WaitOutcome::Granted]);
+    for wait in &waits {
+        assert!(
+            wait.lock == "a" && before <= wait.from && wait.from <= wait.to && wait.to <= SystemTime::now()
+        );
+    }
+    assert!(waits[0].waited_at.file().ends_with("deadlocks.rs"), "{:?}", waits[0]);
+    assert!(waits[0].to.duration_since(waits[0].from).unwrap() <= SECOND);
+
+    let guard = beside.rlock("a").lock().await.unwrap();
+    for _ in 0..1_000 {
+        assert!(locks.rlock("a").try_lock_for(Duration::from_micros(1)).await.unwrap().is_none());
+    }
+    let waits = locks.recent_waits();
+    assert!(waits.len() == 1_000 && waits.iter().all(|wait| wait.outcome == WaitOutcome::TimedOut));
+    guard.unlock().await.unwrap();
+    drop((locks, beside));
+    scene.end().await;
+}
