@@ -1,7 +1,7 @@
 #!lua
 --[[
-  Acquires permits of a semaphore: all that the call names, or none. Removes permits whose leases have ended. The only script that
-  creates a permit.
+  Acquires permits of a semaphore: all that the call names, or none. If no others are left, removes permits whose leases have ended.
+  The only script that creates a permit.
 
   KEYS[1]  semaphore  string: how many permits are available
   KEYS[2]  permits    sorted set: id of a permit -> end of its lease, ms of the server's time or Java's
@@ -20,7 +20,7 @@
     NO_KNOWN_END  refused, and no lease ends: only permits of Java without a lease are in use
     NOT_A_LOCK    the key holds text that is no number
     TOO_MANY      the call wants more permits than the total
-  Publishes  the number of available permits on channel, if leases had ended and the number is > 0
+  Publishes  the number of available permits on channel, if permits were removed and the number is > 0
   Repeating  a copy that finds its own permits answers "granted". If it finds only some of them, it acquires the others, or releases
              all. A copy that runs after the permits were released creates orphans. The sender releases these orphans until no copy
              can arrive
@@ -49,71 +49,75 @@ local function add(count)
 end
 
 local now_ms, wanted = server_time(), #ids / 16
-local first = redis.call('zrange', permits, '0', '0', 'withscores')
-if expired_among(first, now_ms - slack_ms) == 1 then
-  local oldest = redis.call('zrange', permits, '0', math.max(MANY, wanted), 'withscores')
-  local expired = math.min(expired_among(oldest, now_ms - slack_ms), math.max(MANY, wanted))
-  for i = 1, expired do
-    redis.call('zrem', permits, oldest[2 * i - 1])
+-- Otherwise some permits are left, and whoever wants them looks at those whose leases ended.
+if is_new or available <= wanted then
+  local first = redis.call('zrange', permits, '0', '0', 'withscores')
+  if expired_among(first, now_ms - slack_ms) == 1 then
+    local oldest = redis.call('zrange', permits, '0', math.max(MANY, wanted), 'withscores')
+    local expired = math.min(expired_among(oldest, now_ms - slack_ms), math.max(MANY, wanted))
+    for i = 1, expired do
+      redis.call('zrem', permits, oldest[2 * i - 1])
+    end
+    first = { oldest[2 * expired + 1], oldest[2 * expired + 2] }
+    add(expired)
   end
-  first = { oldest[2 * expired + 1], oldest[2 * expired + 2] }
-  add(expired)
-end
-local in_use = redis.call('zcard', permits)
-if is_new then
-  available = total - in_use
-end
-
-local found, missing, ends_ms = {}, {}, now_ms + lease_ms + slack_ms
-for i = 1, wanted do
-  local id = permit_of(ids, i)
-  local before_ms = redis.call('zscore', permits, id)
-  if not before_ms then
-    missing[#missing + 1] = id
-  else
-    found[#found + 1] = id
-    ends_ms = math.max(ends_ms, tonumber(before_ms))
+  if is_new then
+    available = total - redis.call('zcard', permits)
   end
-end
-local sum = available + in_use
--- After the total was made smaller, the number is negative, and a copy of a granted call still finds its permits.
-if #missing > math.max(available, 0) then
-  -- Java can have removed some permits of an earlier copy, because its clock is ahead.
-  for _, id in ipairs(found) do
-    redis.call('zrem', permits, id)
+  if available < wanted then
+    local found = {}
+    for i = 1, wanted do
+      local id = permit_of(ids, i)
+      if redis.call('zscore', permits, id) then
+        found[#found + 1] = id
+      end
+    end
+    -- After the total was made smaller, the number is negative, and a copy of a granted call still finds its permits.
+    if wanted - #found > math.max(available, 0) then
+      local sum = available + redis.call('zcard', permits)
+      -- Java can have removed some permits of an earlier copy, because its clock is ahead.
+      for _, id in ipairs(found) do
+        redis.call('zrem', permits, id)
+      end
+      if #found > 0 then
+        add(#found)
+      end
+      if wanted > sum then
+        return { TOO_MANY, sum }
+      end
+      local first_ms = first[2] and tonumber(first[2])
+      return first_ms and first_ms < ENDLESS and math.max(first_ms + slack_ms - now_ms, 0) or NO_KNOWN_END
+    end
   end
-  if #found > 0 then
-    add(#found)
-  end
-  if wanted > sum then
-    return { TOO_MANY, sum }
-  end
-  local first_ms = first[2] and tonumber(first[2])
-  return first_ms and first_ms < ENDLESS and math.max(first_ms + slack_ms - now_ms, 0) or NO_KNOWN_END
 end
 
 -- Java parses the ends as integers.
+local ends_ms, added = now_ms + lease_ms + slack_ms, 0
 local ends = string.format('%.0f', ends_ms)
-for _, id in ipairs(found) do
-  redis.call('zadd', permits, 'xx', ends, id)
+for i = 1, wanted do
+  local id = permit_of(ids, i)
+  if redis.call('zadd', permits, 'nx', ends, id) == 1 then
+    added = added + 1
+  elseif tonumber(redis.call('zscore', permits, id)) < ends_ms then
+    -- This is a copy.
+    redis.call('zadd', permits, 'xx', ends, id)
+  end
 end
-for _, id in ipairs(missing) do
-  redis.call('zadd', permits, ends, id)
-end
-if #missing > 0 then
-  available = available - #missing
+if added > 0 then
+  available = available - added
   if is_new then
     redis.call('set', semaphore, available)
   else
     -- The command that also adds permits: a user who may not run it has acquired nothing once the permits are removed.
-    redis.call('incrby', semaphore, -#missing)
-  end
-  if in_use == 0 then
-    -- Somebody can have given the semaphore an expiry.
-    local left_ms = redis.call('pttl', semaphore)
-    if left_ms > 0 then
-      redis.call('pexpire', permits, left_ms)
-    end
+    redis.call('incrby', semaphore, -added)
   end
 end
-return { available, sum }
+local in_use = redis.call('zcard', permits)
+if in_use == added then
+  -- Somebody can have given the semaphore an expiry.
+  local left_ms = redis.call('pttl', semaphore)
+  if left_ms > 0 then
+    redis.call('pexpire', permits, left_ms)
+  end
+end
+return { available, available + in_use }

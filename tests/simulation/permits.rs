@@ -17,10 +17,12 @@ pub struct Permits {
     ends: Vec<Duration>,
     /// Since when one permit is available, two, and so on.
     since: [Option<Duration>; MOST_PERMITS as usize],
-    /// The total from each time on.
+    /// The total from each time on. 0: there is no key, and each handle gives the number that it knows.
     totals: Vec<(Duration, i64)>,
-    /// The total, if the key exists and the server has lost no data since.
-    known: Option<i64>,
+    /// The total, while there was a key.
+    last: i64,
+    /// The key existed at the last look, and the server has lost no data since.
+    is_known: bool,
 }
 
 impl Permits {
@@ -31,7 +33,8 @@ impl Permits {
             ends: Vec::new(),
             since: std::array::from_fn(|i| (i < total as usize).then_some(Duration::ZERO)),
             totals: vec![(Duration::ZERO, total.into())],
-            known: None,
+            last: total.into(),
+            is_known: false,
         }
     }
 
@@ -57,17 +60,18 @@ impl Permits {
         self.ends = in_use.chunks(2).map(|permit| end(&permit[1])).collect();
         let count = i64::try_from(self.ends.len()).expect("few");
         let available = texts(&ask(&["GET", NAMES[name]])).first().map(|text| number(text));
-        let last = self.totals.last().expect("one").1;
-        self.available = available.unwrap_or(last - count);
-        let total = available.map(|available| available + count);
-        let mut problem = None;
-        if let Some(total) = total.filter(|total| *total != last) {
-            if !sets_total && self.known.is_some() {
-                problem = Some(format!("the total of {} was {last}, and is {total}", NAMES[name]));
-            }
+        self.available = available.unwrap_or(self.last - count);
+        let (last, is_known) = (self.last, available.is_some());
+        let total = available.map_or(0, |available| available + count);
+        let is_wrong = is_known && self.is_known && !sets_total && total != last;
+        let problem = is_wrong.then(|| format!("the total of {} was {last}, and is {total}", NAMES[name]));
+        if self.totals.last().is_none_or(|(_, before)| *before != total) {
             self.totals.push((now, total));
         }
-        self.known = total;
+        self.is_known = is_known;
+        if is_known {
+            self.last = total;
+        }
         let ended = i64::try_from(self.ends.iter().filter(|end| **end < now).count()).expect("few");
         for (i, since) in self.since.iter_mut().enumerate() {
             let is_free = self.available + ended > i as i64;
@@ -78,7 +82,7 @@ impl Permits {
 
     /// The server lost data.
     pub fn forget(&mut self) {
-        self.known = None;
+        self.is_known = false;
     }
 
     /// When the last permit in use can be removed. `None`: none is in use.
