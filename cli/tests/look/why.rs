@@ -1,10 +1,10 @@
 //! `lockkeeper why`.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use lockkeeper::{LockClient, LockConfig};
 use lockkeeper_testkit::Server;
-use tokio::time::sleep;
+use tokio::sync::Barrier;
 
 use super::support::{at, json, shown, wait_until};
 
@@ -18,16 +18,17 @@ async fn a_deadlock_is_shown_with_both_sides() {
     let server = Server::start();
     assert_eq!(shown(&mut at(&server.url(), &["why", "a"])), "a: free\n");
     assert_eq!(shown(&mut at(&server.url(), &["why"])), "");
-    let both = async |identity: &'static str, first: &'static str, second: &'static str| {
-        let locks = client(&server, identity).await;
+    let has_one = Arc::new(Barrier::new(2));
+    let both = |locks: LockClient, first: &'static str, second: &'static str| {
+        let has_one = Arc::clone(&has_one);
         tokio::spawn(async move {
             let mut me = locks.owner();
             let _outer = me.rlock(first).lock().await.expect("the lock");
-            sleep(Duration::from_millis(300)).await; // the other one acquires its first lock
+            has_one.wait().await;
             let _ = me.rlock(second).lock().await;
         })
     };
-    let tasks = [both("one", "a", "b").await, both("two", "b", "a").await];
+    let tasks = [both(client(&server, "one").await, "a", "b"), both(client(&server, "two").await, "b", "a")];
     let chains = || json(&shown(&mut at(&server.url(), &["why", "--json"])));
     wait_until("the deadlock is known", || chains()[0]["is_deadlock"] == true);
     let all = chains();

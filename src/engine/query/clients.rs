@@ -44,10 +44,15 @@ impl Clients {
         listings: impl IntoIterator<Item = &'a Listing>,
     ) {
         let mut owners = BTreeMap::<&str, Vec<&str>>::new();
+        let mut is_held = false;
         for holding in listings.into_iter().flat_map(|listing| &listing.holders) {
+            is_held = true;
             if let Some((client, owner)) = holding.field.split_once(':') {
                 owners.entry(client).or_default().push(owner);
             }
+        }
+        if !is_held {
+            return;
         }
         let parts = owners.iter().flat_map(|(client, owners)| {
             owners.chunks(TOGETHER).map(move |owners| ages(engine, client, owners))
