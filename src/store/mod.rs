@@ -303,8 +303,8 @@ impl Store {
         };
         match server.run_together(TimeLimit::from_now(limit), connection, calls).await {
             Ok(mut results) => {
-                let is_refused =
-                    |result: &Result<_, Fault>| matches!(result, Err(fault) if fault.sent == Sent::Refused);
+                // Several slots stay several slots.
+                let is_refused = |result: &Result<_, Fault>| matches!(result, Err(fault) if fault.sent == Sent::Refused && fault.kind != FaultKind::SeveralSlots);
                 let refused = calls.iter().zip(&mut results).filter(|(_, result)| is_refused(result));
                 join_all(refused.map(async |(call, result)| *result = one(call).await)).await;
                 results

@@ -60,11 +60,25 @@ impl Commands {
         }
     }
 
-    /// All keys, except the token counters of fenced locks, which no release removes.
+    /// All keys, except the token counters of fenced locks, which no release removes, and the records of clients.
     pub fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.run(&["KEYS", "*"]);
-        keys.retain(|key| !key.starts_with("redisson_lock_token:"));
+        keys.retain(|key| !key.starts_with("redisson_lock_token:") && !is_record(key));
         keys
+    }
+
+    /// The keys of what clients recorded of their holds and waits.
+    pub fn records(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.run(&["KEYS", "lockkeeper_*"]);
+        keys.retain(|key| is_record(key));
+        keys
+    }
+
+    /// Removes what killed processes recorded.
+    pub fn remove_records(&self) {
+        for record in self.records() {
+            self.run::<()>(&["DEL", &record]);
+        }
     }
 
     /// All channels that have a subscriber, except that of sentinels. On a server of a cluster, those of the shard, too.
@@ -131,4 +145,8 @@ impl fmt::Debug for Commands {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Commands").finish_non_exhaustive()
     }
+}
+
+fn is_record(key: &str) -> bool {
+    key.starts_with("lockkeeper_holds:") || key.starts_with("lockkeeper_waits:")
 }

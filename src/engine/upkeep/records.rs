@@ -29,9 +29,11 @@ pub(crate) const RECORD_LASTS: Duration = Duration::from_secs(12 * 3_600);
 /// How many records are written or removed with one command.
 const TOGETHER: usize = 500;
 
-/// How often changes are sent in vain, and the pause after each try. What is left is sent with the next changes.
+/// How often changes are sent in vain. What is left is sent with the next changes.
 const TRIES: u32 = 3;
-const PAUSE: Duration = Duration::from_millis(300);
+
+/// The pause after each time that changes are sent: waits that end one after the other must not cost a command each.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// The records of a client under one key.
 pub(crate) struct Records {
@@ -181,9 +183,9 @@ impl Records {
                 Err(_) => {
                     self.put_back(changes);
                     tries += 1;
-                    sleep(PAUSE).await;
                 }
             }
+            sleep(PAUSE).await;
         }
     }
 

@@ -98,13 +98,8 @@ impl Scene {
         command
     }
 
-    /// The keys of the server, without what clients record of their holds and waits.
     pub(crate) fn keys(&self) -> Vec<String> {
-        let is_record =
-            |key: &String| key.starts_with("lockkeeper_holds:") || key.starts_with("lockkeeper_waits:");
-        let mut keys = self.server.keys();
-        keys.retain(|key| !is_record(key));
-        keys
+        self.server.keys()
     }
 
     /// Runs the command to its end.
