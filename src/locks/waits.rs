@@ -60,7 +60,7 @@ pub struct ChainLink {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecentWait {
-    /// The name of the lock.
+    /// The name of the lock. Of a name with more than 1,000 bytes, the beginning.
     pub lock: String,
     /// Where in the program the call is.
     pub waited_at: &'static Location<'static>,

@@ -233,7 +233,7 @@ impl Dice {
 
     fn argument(&mut self, name: &str) -> String {
         match name {
-            "owner" => self.owner(),
+            "owner" | "waiter" => self.owner(),
             "writer" => self.owner() + ":write",
             "owners" => {
                 let count = self.rng.usize(1..4);
@@ -251,11 +251,15 @@ impl Dice {
             "pattern" => self.pick(&[LOCK, LOCK, "no key"]).to_owned(),
             "count" => "1000000".to_owned(),
             "queue" | "counter" | "rw_channel" => name.to_owned(),
+            "of_type" => self.pick(&["hash", "string"]).to_owned(),
             "channel" => "channel".to_owned(),
             "turn_ms" => self.pick(&["0", "1", "100", "6000"]).to_owned(),
             "allowance_ms" => self.pick(&["0", "1", "100", "6000"]).to_owned(),
             "java_wait_ms" => self.pick(&["1000", "300000"]).to_owned(),
             "lease_ms" | "usual_ms" | "keep_ms" => self.lease(),
+            "age_ms" => self.pick(&["0", "1", "5000"]).to_owned(),
+            "expiry_hours" => self.pick(&["1", "24"]).to_owned(),
+            "what" => self.pick(&[LOCK, "- a b", "1,2:write a"]).to_owned(),
             "key" | "name" => self.key(),
             "commands" => self.pick(&["hset", "publish subscribe", "pexpire hdel", "nothing"]).to_owned(),
             _ => panic!("what is {name}?"),

@@ -11,6 +11,9 @@ use crate::engine::shared::Engine;
 /// The most waits that are kept.
 const MOST: usize = 1_000;
 
+/// Of a longer name, only so many bytes are kept: the names must not cost much memory.
+const LONGEST_NAME: usize = 1_000;
+
 /// The last calls that waited.
 #[derive(Default)]
 pub(crate) struct RecentWaits(Mutex<VecDeque<RecentWait>>);
@@ -60,7 +63,11 @@ impl<'a> OpenWait<'a> {
 
 impl Drop for OpenWait<'_> {
     fn drop(&mut self) {
-        let wait = RecentWait { to: SystemTime::now(), ..self.wait.clone() };
+        let mut wait = RecentWait { to: SystemTime::now(), ..self.wait.clone() };
+        if wait.lock.len() > LONGEST_NAME {
+            let end = (0..=LONGEST_NAME).rfind(|end| wait.lock.is_char_boundary(*end)).unwrap_or(0);
+            wait.lock = wait.lock[..end].into();
+        }
         let mut waits = lock(&self.engine.recent_waits.0);
         if waits.len() == MOST {
             waits.pop_front();
