@@ -118,6 +118,7 @@ async fn releases_during_renewals_are_not_losses() {
         });
     }
     soon(working.join_all()).await;
+    soon(locks.shutdown()).await.unwrap(); // the records of the last holds are removed in the background
     drop((locks, proxy));
     scene.end().await;
 }

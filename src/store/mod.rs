@@ -303,9 +303,11 @@ impl Store {
         };
         match server.run_together(TimeLimit::from_now(limit), connection, calls).await {
             Ok(mut results) => {
-                // Several slots stay several slots.
-                let is_refused = |result: &Result<_, Fault>| matches!(result, Err(fault) if fault.sent == Sent::Refused && fault.kind != FaultKind::SeveralSlots);
-                let refused = calls.iter().zip(&mut results).filter(|(_, result)| is_refused(result));
+                // The server does not run a script whose keys have several slots, however it is sent.
+                let is_again =
+                    |fault: &Fault| fault.sent == Sent::Refused && fault.kind != FaultKind::SeveralSlots;
+                let refused =
+                    calls.iter().zip(&mut results).filter(|(_, result)| result.as_ref().is_err_and(is_again));
                 join_all(refused.map(async |(call, result)| *result = one(call).await)).await;
                 results
             }
