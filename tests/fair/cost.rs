@@ -5,7 +5,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::fair::{QUEUE, SCORES, config, waits};
-use crate::support::{Faults, LIMIT, SECOND, Scene, connect, eventually, patient, soon, timed, within};
+use crate::support::{
+    Faults, LIMIT, SECOND, Scene, connect, eventually, patient, quiet, soon, timed, within,
+};
 
 /// Guarantee 10. Without a single message, the heartbeat tells the first waiter.
 #[tokio::test]
@@ -69,6 +71,8 @@ async fn ten_thousand_waiters_cost_two_scripts_each() {
     let attempts = || scene.server.calls("hexists") / HEXISTS;
     within(limit, "all waiters have attempted again", attempts, |&made| made >= (2 * LOCKS * EACH) as u64)
         .await;
+    // On a busy machine, some attempt more often.
+    quiet(|| scene.server.calls("hexists")).await;
     let (evalsha, usec) = (scene.server.calls("evalsha"), scene.server.micros("evalsha"));
     let beats = || scene.server.calls("evalsha") - evalsha;
     let (start, period) = (Instant::now(), allowance / 3);

@@ -1312,6 +1312,7 @@ end
 end
 
 local now_ms, wanted = server_time(), #ids / 16
+if is_new or available <= wanted then
 local first = redis.call('zrange', permits, '0', '0', 'withscores')
 if expired_among(first, now_ms - slack_ms) == 1 then
 local oldest = redis.call('zrange', permits, '0', math.max(MANY, wanted), 'withscores')
@@ -1322,24 +1323,19 @@ end
 first = { oldest[2 * expired + 1], oldest[2 * expired + 2] }
 add(expired)
 end
-local in_use = redis.call('zcard', permits)
 if is_new then
-available = total - in_use
+available = total - redis.call('zcard', permits)
 end
-
-local found, missing, ends_ms = {}, {}, now_ms + lease_ms + slack_ms
+if available < wanted then
+local found = {}
 for i = 1, wanted do
 local id = permit_of(ids, i)
-local before_ms = redis.call('zscore', permits, id)
-if not before_ms then
-missing[#missing + 1] = id
-else
+if redis.call('zscore', permits, id) then
 found[#found + 1] = id
-ends_ms = math.max(ends_ms, tonumber(before_ms))
 end
 end
-local sum = available + in_use
-if #missing > math.max(available, 0) then
+if wanted - #found > math.max(available, 0) then
+local sum = available + redis.call('zcard', permits)
 for _, id in ipairs(found) do
 redis.call('zrem', permits, id)
 end
@@ -1352,29 +1348,35 @@ end
 local first_ms = first[2] and tonumber(first[2])
 return first_ms and first_ms < ENDLESS and math.max(first_ms + slack_ms - now_ms, 0) or NO_KNOWN_END
 end
+end
+end
 
+local ends_ms, added = now_ms + lease_ms + slack_ms, 0
 local ends = string.format('%.0f', ends_ms)
-for _, id in ipairs(found) do
+for i = 1, wanted do
+local id = permit_of(ids, i)
+if redis.call('zadd', permits, 'nx', ends, id) == 1 then
+added = added + 1
+elseif tonumber(redis.call('zscore', permits, id)) < ends_ms then
 redis.call('zadd', permits, 'xx', ends, id)
 end
-for _, id in ipairs(missing) do
-redis.call('zadd', permits, ends, id)
 end
-if #missing > 0 then
-available = available - #missing
+if added > 0 then
+available = available - added
 if is_new then
 redis.call('set', semaphore, available)
 else
-redis.call('incrby', semaphore, -#missing)
+redis.call('incrby', semaphore, -added)
 end
-if in_use == 0 then
+end
+local in_use = redis.call('zcard', permits)
+if in_use == added then
 local left_ms = redis.call('pttl', semaphore)
 if left_ms > 0 then
 redis.call('pexpire', permits, left_ms)
 end
 end
-end
-return { available, sum }
+return { available, available + in_use }
 === semaphore/release.lua
 #!lua flags=allow-oom
 local NO_KNOWN_END, FREE, OTHER_KIND, QUEUED, NOT_A_LOCK = -1, -2, -3, -4, -5
