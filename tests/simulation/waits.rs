@@ -41,7 +41,7 @@ const FOR_EVER: Duration = Duration::from_secs(1 << 40);
 /// Where the calls of a process for a semaphore stand: the process, the server and the name.
 type Line = (usize, usize, usize);
 
-struct Wait {
+pub struct Wait {
     process: usize,
     claims: Vec<Claim>,
     /// Of the waits of a process for a semaphore, the one that began first is served first.
@@ -202,17 +202,28 @@ impl Waits {
         self.waits.remove(&worker).is_some_and(|wait| wait.was_behind)
     }
 
-    /// Notes which waits are the first of their processes.
+    /// Nobody polls the call.
+    pub fn parks(&mut self, worker: usize) -> Option<Wait> {
+        self.waits.remove(&worker)
+    }
+
+    /// The call is polled again. If it is for permits, those behind it wait for it.
+    pub fn continues(&mut self, worker: usize, wait: Option<Wait>) {
+        if let Some(wait) = wait.filter(|wait| wait.claims[0].permits > 0) {
+            self.waits.insert(worker, Wait { first_since: None, ..wait });
+        }
+    }
+
+    /// Notes which waits for permits are the first of their processes.
     fn find_first(&mut self, now: Duration) {
         let mut first = BTreeMap::<Line, u64>::new();
         for wait in self.waits.values() {
             let number = first.entry(wait.line()).or_insert(wait.number);
             *number = wait.number.min(*number);
         }
-        for wait in self.waits.values_mut() {
-            if wait.number == first[&wait.line()] {
-                wait.first_since.get_or_insert(now);
-            }
+        for wait in self.waits.values_mut().filter(|wait| wait.claims[0].permits > 0) {
+            let is_first = wait.number == first[&wait.line()];
+            wait.first_since = is_first.then(|| wait.first_since.unwrap_or(now));
         }
     }
 

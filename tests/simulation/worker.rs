@@ -154,13 +154,18 @@ impl Worker {
         let result = match timeout(polled, &mut call).await {
             Ok(result) => Some(result),
             Err(_) => {
-                world.oracle().waits.end(number);
+                let wait = world.oracle().waits.parks(number);
                 let now = world.now();
                 let fault = world.oracle().begin_fault(now, None, Some(process), None);
                 sleep(unpolled).await;
                 let now = world.now();
                 world.oracle().end_fault(now, fault);
-                if continues { Some(call.as_mut().await) } else { None }
+                if continues {
+                    world.oracle().waits.continues(number, wait);
+                    Some(call.as_mut().await)
+                } else {
+                    None
+                }
             }
         };
         drop(call);
