@@ -250,7 +250,7 @@ impl Dice {
             // At most one key: a server lists keys in an order of its own.
             "pattern" => self.pick(&[LOCK, LOCK, "no key"]).to_owned(),
             "count" => "1000000".to_owned(),
-            "queue" | "counter" | "rw_channel" => name.to_owned(),
+            "queue" | "counter" | "rw_channel" | "sc_channel" => name.to_owned(),
             "of_type" => self.pick(&["hash", "string"]).to_owned(),
             "channel" => "channel".to_owned(),
             "turn_ms" => self.pick(&["0", "1", "100", "6000"]).to_owned(),
