@@ -1,10 +1,12 @@
 //! Who waits for whom: chains, deadlocks, and the last waits of a client.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::support::events::Events;
 use crate::support::{MS, SECOND, Scene, eventually, patient, soon, throughout, waiter};
-use lockkeeper::{LockClient, Owner, WaitChain, WaitOutcome};
+use lockkeeper::{LockClient, LockConfig, Owner, WaitChain, WaitOutcome};
+use tokio::sync::Barrier;
 use tokio::time::sleep;
 
 const DEADLOCK: &str = "a deadlock: this call waits for an owner that waits";
@@ -32,10 +34,11 @@ async fn explained(locks: &LockClient, name: &str, expected: &[(&[&str], bool)])
     }
 }
 
-/// Acquires two locks one after the other, as one owner, and returns whether the second one was acquired in time.
-async fn both(mut me: Owner, first: &str, second: &str, limit: Duration) -> bool {
+/// Acquires two locks one after the other, as one owner, and returns whether the second one was acquired in time. Before that, it
+/// waits until the other one has its first lock.
+async fn both(mut me: Owner, [first, second]: [&str; 2], limit: Duration, have_one: Arc<Barrier>) -> bool {
     let outer = me.rlock(first).lock().await.unwrap();
-    sleep(100 * MS).await; // the other one acquires its first lock
+    have_one.wait().await;
     let inner = me.rlock(second).try_lock_for(limit).await.unwrap();
     let is_acquired = inner.is_some();
     drop((inner, outer));
@@ -51,8 +54,9 @@ async fn a_deadlock_of_two_clients_is_named_by_both_within_two_leases() {
     let events = Events::default();
     let _collecting = events.collect();
     let limit = 3 * lease;
-    let [first, second] = [(one.owner(), "a", "b"), (two.owner(), "b", "a")]
-        .map(|(owner, first, second)| tokio::spawn(both(owner, first, second, limit)));
+    let have_one = Arc::new(Barrier::new(2));
+    let [first, second] = [(one.owner(), ["a", "b"]), (two.owner(), ["b", "a"])]
+        .map(|(owner, names)| tokio::spawn(both(owner, names, limit, Arc::clone(&have_one))));
     eventually("both sides name it", || events.text(), |text| text.matches(DEADLOCK).count() == 2).await;
     let text = events.text();
     for (lock, other, held) in [("b", "two", "a"), ("a", "one", "b")] {
@@ -77,6 +81,61 @@ async fn a_deadlock_of_two_clients_is_named_by_both_within_two_leases() {
     assert_ne!(acquired, [true, true], "one of them gave up");
     assert_eq!(events.text().matches(DEADLOCK).count(), 2, "once for each call");
     drop((one, two, looking));
+    scene.end().await;
+}
+
+/// A record outlives its wait for a moment, and links are asked for one after the other.
+#[tokio::test]
+async fn what_ends_between_two_looks_is_no_deadlock() {
+    let scene = Scene::start();
+    let (one, two, looking) = (scene.client().await, scene.client().await, scene.client().await);
+    let (mut first, mut second) = (one.owner(), two.owner());
+    let (a, b) = (first.rlock("a").lock().await.unwrap(), second.rlock("b").lock().await.unwrap());
+    // What they would record if each waited for the lock of the other.
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() - 5_000;
+    let wait = |owner: &str, lock: &str| {
+        let (client, number) = owner.split_once(':').unwrap();
+        let key = format!("lockkeeper_waits:{client}");
+        scene.server.run::<()>(&["HSET", &key, "999", &format!("{since} {number} {lock}")]);
+    };
+    wait(&a.owner_id(), "b");
+    wait(&b.owner_id(), "a");
+    explained(&looking, "a", &[(&["a", "b"], true)]).await;
+    let looks = scene.server.calls("hgetall");
+    let explaining = {
+        let looking = looking.clone();
+        tokio::spawn(async move { looking.why("a").await.unwrap() })
+    };
+    eventually("it looked once", || scene.server.calls("hgetall"), |&calls| calls >= looks + 2).await;
+    scene.server.run::<()>(&["DEL", &format!("lockkeeper_waits:{}", two.id())]);
+    assert_eq!(shape(&soon(explaining).await.unwrap()), [(vec!["a", "b"], false)]);
+    scene.server.remove_records();
+    a.unlock().await.unwrap();
+    b.unlock().await.unwrap();
+    drop((first, second));
+    drop((one, two, looking));
+    scene.end().await;
+}
+
+/// The call ends while the server answers nothing.
+#[tokio::test]
+async fn the_record_of_a_wait_is_removed_also_after_seconds_without_a_server() {
+    let scene = Scene::start();
+    let impatient = LockConfig::builder().command_timeout(100 * MS);
+    let (locks, beside) = (scene.client_with(impatient).await, scene.client().await);
+    let guard = beside.rlock("a").lock().await.unwrap();
+    let waiting = waiter(locks.rlock("a"));
+    let waits = format!("lockkeeper_waits:{}", locks.id());
+    let is_recorded = || scene.server.records().contains(&waits);
+    eventually("it is recorded", is_recorded, |is| *is).await;
+    scene.server.freeze();
+    waiting.abort();
+    assert!(waiting.await.is_err());
+    sleep(3 * SECOND).await; // the server is away
+    scene.server.thaw();
+    eventually("the record is gone", is_recorded, |is| !is).await;
+    guard.unlock().await.unwrap();
+    drop((locks, beside));
     scene.end().await;
 }
 

@@ -1,6 +1,9 @@
 //! What `LockClient::list` finds, and what `LockClient::servers` tells.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 
 use crate::support::{SECOND, Scene, address, connect, eventually, patient, soon, waiter};
 use lockkeeper::{Error, ListedLock, LockClient, LockConfig, LockInfo, LockKind, LockList, RemainingLease};
@@ -245,6 +248,20 @@ async fn a_pattern_is_about_names_and_the_prefix_stands_for_itself() {
     scene.end().await;
 }
 
+/// Returns what a future returns, or drops it after so many polls.
+async fn after_polls<F: Future>(future: F, most: u32) -> Option<F::Output> {
+    let (mut future, mut polls) = (pin!(future), 0);
+    poll_fn(|context| {
+        polls += 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(value) => Poll::Ready(Some(value)),
+            Poll::Pending if polls == most => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
 /// More keys than one command looks at. Each lock is found once.
 #[tokio::test]
 async fn locks_among_many_other_keys_are_found() {
@@ -266,6 +283,19 @@ async fn locks_among_many_other_keys_are_found() {
     assert!(sizes.len() > 10 && sizes.iter().all(|size| *size < 1_000), "{sizes:?}");
     assert_eq!(scene.server.calls("hscan"), before, "no lock is asked for by itself");
     assert!(matches!(locks.list_parts("").next().await, Err(Error::InvalidName { .. })));
+    drop(parts);
+
+    // A call that is dropped anywhere loses no lock.
+    let (mut parts, mut count, mut polls) = (locks.list_parts("lock:*"), 0, 0);
+    loop {
+        polls = polls % 200 + 1;
+        match soon(after_polls(parts.next(), polls)).await {
+            None => {}
+            Some(Ok(Some(part))) => count += part.locks.len(),
+            Some(end) => break assert_eq!(end.unwrap(), None),
+        }
+    }
+    assert_eq!(count, 1_500);
     drop(parts);
     let empty = "for i = 1, 20000 do redis.call('del', 'other:' .. i, 'lock:' .. i) end";
     let _: Option<String> = scene.server.run(&["EVAL", empty, "0"]);

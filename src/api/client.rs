@@ -243,13 +243,15 @@ impl LockClient {
             engine: Arc::clone(&self.0),
             scan: Scan::new(pattern.as_ref()),
             clients: Clients::default(),
+            part: None,
         }
     }
 
     /// Returns why this lock is not free: who holds it, for what the holder waits, who holds that, and so on. A chain for each holder. Empty:
     /// the lock is free. Asks the server several times.
     ///
-    /// A wait is known after a second, and a link only through an [`Owner`], see [`WaitChain`].
+    /// A wait is known after a second, and a link only through an [`Owner`], see [`WaitChain`]. A deadlock is looked at twice, with a second
+    /// in between: then the call takes longer.
     ///
     /// # Errors
     ///

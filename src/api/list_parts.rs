@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::engine::{Clients, Engine, Scan};
+use crate::engine::{Clients, Engine, Part, Scan};
 use crate::locks::info::{ListedLock, LockList};
 
 /// The locks that [`LockClient::list_parts`](crate::LockClient::list_parts) finds, a part at a time.
@@ -23,6 +23,8 @@ pub struct ListParts {
     pub(super) engine: Arc<Engine>,
     pub(super) scan: Scan,
     pub(super) clients: Clients,
+    /// What was found and not yet returned.
+    pub(super) part: Option<Part>,
 }
 
 impl ListParts {
@@ -44,8 +46,13 @@ impl ListParts {
     /// # Ok(()) }
     /// ```
     pub async fn next(&mut self) -> Result<Option<LockList>> {
-        let Some((found, skipped)) = self.scan.next(&self.engine).await? else { return Ok(None) };
-        self.clients.ask_more(&self.engine, found.iter().map(|(_, list)| list)).await;
+        if self.part.is_none() {
+            self.part = self.scan.next(&self.engine).await?;
+        }
+        if let Some((found, _)) = &self.part {
+            self.clients.ask_more(&self.engine, found.iter().map(|(_, list)| list)).await;
+        }
+        let Some((found, skipped)) = self.part.take() else { return Ok(None) };
         let (prefix, clients) = (self.engine.name_prefix(), &self.clients);
         let locks = found
             .into_iter()

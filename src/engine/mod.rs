@@ -30,7 +30,7 @@ pub(crate) use handle::{Handle, Quorum};
 pub(crate) use hold::held::{HeldLock, HoldTimes};
 pub(crate) use lock_ref::LockRef;
 pub(crate) use query::clients::Clients;
-pub(crate) use query::list::{Scan, info};
+pub(crate) use query::list::{Part, Scan, info};
 pub(crate) use query::permits;
 pub(crate) use query::why::{Chain, all_chains, chains};
 pub(crate) use query::{check_rights, force_unlock, inspect, is_locked, remaining_lease};

@@ -202,7 +202,7 @@ fn client_of(permit: PermitId) -> Option<String> {
 /// use lockkeeper::HolderIdentity;
 ///
 /// for lock in locks.list("*").await? {
-///     if lock.info.holders.iter().any(|holder| holder.identity == HolderIdentity::NotConnected) {
+/// for lock in locks.list("*").await?.locks {
 ///         println!("{}: its process has perhaps ended", lock.name);
 ///     }
 /// }

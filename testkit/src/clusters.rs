@@ -374,6 +374,11 @@ impl Cluster {
         self.of_masters(Commands::keys)
     }
 
+    /// The keys of what clients recorded of their holds and waits.
+    pub fn records(&self) -> Vec<String> {
+        self.of_masters(Commands::records)
+    }
+
     /// All channels that have a subscriber on a master.
     pub fn channels(&self) -> Vec<String> {
         self.of_masters(Commands::channels)

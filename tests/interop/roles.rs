@@ -220,6 +220,7 @@ pub async fn java_gets_the_lock_of_a_killed_rust_process<R: Row>() {
     waiter.unlock("a").await.unwrap();
     drop(holder);
     java.end(&scene).await;
+    scene.server.remove_records();
     scene.end().await;
 }
 

@@ -16,6 +16,7 @@ pub mod fixture;
 pub mod late;
 pub mod load;
 pub mod options;
+pub mod panics;
 pub mod sentinel;
 pub mod sources;
 pub mod store;
@@ -82,6 +83,7 @@ impl Scene {
     }
 
     pub fn with(server: Server) -> Self {
+        panics::notice();
         Self { _sentinel: Sentinel::if_wanted(&server), server, tasks: tasks() }
     }
 
@@ -116,13 +118,16 @@ impl Scene {
         nothing_is_left(|| self.server.keys(), || self.server.channels()).await;
     }
 
-    /// Waits until no key, channel, connection or task is left. The test must have dropped its clients.
+    /// Waits until no key, channel, connection or task is left. The test must have dropped its clients. If it killed one, it has to
+    /// remove the records of that.
     pub async fn end(self) {
         self.quiet().await;
+        eventually("no record is left", || self.server.records(), Vec::is_empty).await;
         // On a busy machine a command can time out. Then the client undoes the attempt in the background, for longer
         // than `LIMIT`.
         within(2 * LIMIT, "no connection is left", || self.server.clients(), Vec::is_empty).await;
         within(2 * LIMIT, "no task is left", tasks, |&left| left <= self.tasks).await;
+        panics::none();
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::base::clock;
 use crate::base::error::LockId;
@@ -15,7 +15,7 @@ use crate::engine::handle::Handle;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::query::clients::Clients;
 use crate::engine::query::list_any;
-use crate::engine::query::why::{Chain, chains_from};
+use crate::engine::query::why::{Chain, LATER, chains_from};
 use crate::engine::shared::Engine;
 use crate::protocol::{Call, LeaseLeft, Reply};
 
@@ -130,7 +130,7 @@ async fn report(lock: &LockRef, place: Option<Call>, caller: Caller, unreported:
 /// Reports a deadlock of which the waiter is a part, if there is one. `held`: what the same `Owner` holds.
 async fn report_deadlock(lock: &LockRef, held: &[Arc<str>], caller: Caller) -> bool {
     let engine = &lock.engine;
-    let limit = engine.config.command_timeout() * 2;
+    let limit = engine.config.command_timeout() * 2 + LATER;
     let Ok(Ok(found)) = timeout(limit, cycle(engine, &lock.keys.lock, held)).await else { return false };
     let Some(chain) = found else { return false };
     let LockId { name, key, server } = lock.id();
@@ -146,6 +146,10 @@ async fn cycle(engine: &Engine, key: &Arc<str>, held: &[Arc<str>]) -> Result<Opt
     let own: Vec<String> = held.iter().map(|owner| format!("{}:{owner}", engine.id)).collect();
     let is_own = |chain: &Chain| chain.links.iter().any(|link| own.contains(&link.holding.field));
     let Some(chain) = chains_from(engine, key).await?.into_iter().find(is_own) else { return Ok(None) };
+    sleep(LATER).await;
+    if !chains_from(engine, key).await?.iter().any(|later| later.confirms(&chain)) {
+        return Ok(None);
+    }
     let clients = Clients::ask(engine, [&chain.holders()]).await;
     let links = chain.links.iter().map(|link| {
         let (lock, owner) = (&link.lock, &link.holding.field);

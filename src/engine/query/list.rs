@@ -33,7 +33,7 @@ pub(crate) struct Scan {
 }
 
 /// Locks, and the keys of those that were skipped.
-type Part = (Vec<(Found, Listing)>, Vec<Arc<str>>);
+pub(crate) type Part = (Vec<(Found, Listing)>, Vec<Arc<str>>);
 
 /// The next part of the keys of one type at one master.
 #[derive(Clone, Debug)]

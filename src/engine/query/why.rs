@@ -7,6 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::sleep;
+
 use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind};
 use crate::engine::lock_ref::check_name;
@@ -18,6 +20,9 @@ use crate::protocol::{Holding, LeaseLeft, Listing, Reply, record_list, waits_key
 /// The most links of a chain, and the most chains that begin with one lock.
 const LONGEST: usize = 32;
 const MOST: usize = 100;
+
+/// The time between two looks at a cycle. A record is removed sooner than that after its wait.
+pub(crate) const LATER: Duration = Duration::from_secs(1);
 
 /// A lock, one of its holders, and so on.
 #[derive(Clone, Default)]
@@ -50,7 +55,26 @@ struct Wait {
 pub(crate) async fn chains(engine: &Engine, name: &str) -> Result<Vec<Chain>> {
     check_name(name)?;
     engine.check_runtime()?;
-    Ok(chains_from(engine, &engine.key(name)).await?)
+    let mut found = chains_from(engine, &engine.key(name)).await?;
+    confirm(engine, &mut found).await?;
+    Ok(found)
+}
+
+/// Looks once more at the cycles, and takes those back that are not there any more.
+///
+/// The links are asked for one after the other, and a record can outlive its wait by a moment. So one look can see a cycle that never was.
+/// What two looks see was there from the first to shortly before the second: no owner is used again, and a wait that began anew is younger.
+async fn confirm(engine: &Engine, found: &mut [Chain]) -> Result<(), Fault> {
+    if !found.iter().any(|chain| chain.is_cycle) {
+        return Ok(());
+    }
+    sleep(LATER).await;
+    let mut explorer = Explorer::new(engine);
+    for chain in found.iter_mut().filter(|chain| chain.is_cycle) {
+        let again = explorer.chains(&chain.links[0].lock).await?;
+        chain.is_cycle = again.iter().any(|later| later.confirms(chain));
+    }
+    Ok(())
 }
 
 /// The chains that begin with the lock that has this key.
@@ -79,6 +103,7 @@ pub(crate) async fn all_chains(engine: &Engine) -> Result<Vec<Chain>> {
             whole.push(chain);
         }
     }
+    confirm(engine, &mut whole).await?;
     Ok(whole)
 }
 
@@ -88,11 +113,25 @@ impl Chain {
         let holders = self.links.iter().map(|link| link.holding.clone()).collect();
         Listing { holders, ..Listing::default() }
     }
+
+    /// Whether this chain, which was seen later, shows that all links of the other one were there together.
+    pub(crate) fn confirms(&self, before: &Self) -> bool {
+        self.links.len() == before.links.len()
+            && self.links.iter().zip(&before.links).all(|(link, before)| link.goes_on_from(before))
+    }
 }
 
 impl Link {
     fn is(&self, other: &Self) -> bool {
         self.lock == other.lock && self.holding.field == other.holding.field
+    }
+
+    fn goes_on_from(&self, before: &Self) -> bool {
+        let wait_goes_on = match (&self.waits_for, &before.waits_for) {
+            (Some((lock, age)), Some((same, age_before))) => lock == same && age > age_before,
+            (now, before) => now.is_none() && before.is_none(),
+        };
+        self.is(before) && wait_goes_on
     }
 }
 

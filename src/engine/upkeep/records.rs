@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use smallvec::smallvec;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 
 use crate::base::clock::{self, Moment};
 use crate::base::fault::{Fault, FaultKind};
 use crate::base::sync::lock;
 use crate::engine::grant::Grant;
-use crate::engine::upkeep::background::Background;
+use crate::engine::retry::Pauses;
+use crate::engine::upkeep::background::{Background, Job, Refused};
 use crate::protocol::{Arg, Call, RECORD_WRITE, Reply, Row, millis, record_remove};
 use crate::store::{Route, Store};
 
@@ -29,10 +30,7 @@ pub(crate) const RECORD_LASTS: Duration = Duration::from_secs(12 * 3_600);
 /// How many records are written or removed with one command.
 const TOGETHER: usize = 500;
 
-/// How often changes are sent in vain. What is left is sent with the next changes.
-const TRIES: u32 = 3;
-
-/// The pause after each time that changes are sent: waits that end one after the other must not cost a command each.
+/// The least time between two commands: waits that end one after the other must not cost a command each.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The records of a client under one key.
@@ -45,10 +43,11 @@ pub(crate) struct Records {
 }
 
 /// The changes that are still to be sent.
-#[derive(Default)]
 struct Queue {
     /// By the owners, without the id of the client.
     changes: BTreeMap<Arc<str>, Change>,
+    /// When they can be sent.
+    next_at: Instant,
     is_sending: bool,
 }
 
@@ -76,7 +75,7 @@ impl Records {
             route: store.route(&key),
             store: Arc::clone(store),
             key,
-            queue: Mutex::default(),
+            queue: Mutex::new(Queue { changes: BTreeMap::new(), next_at: Instant::now(), is_sending: false }),
             is_refused: AtomicBool::new(false),
         }
     }
@@ -153,40 +152,41 @@ impl Records {
             _ => _ = queue.changes.insert(owner, change),
         }
         if !queue.changes.is_empty() && !std::mem::replace(&mut queue.is_sending, true) {
-            let records = Arc::clone(self);
             drop(queue);
-            background.run(
-                async move {
-                    records.send_changes().await;
-                    Ok(())
-                }
-                .boxed(),
-            );
+            background.run(self.sending(Pauses::START));
         }
     }
 
     /// Sends the changes, and those that come meanwhile.
-    async fn send_changes(&self) {
-        let mut tries = 0;
-        loop {
-            let changes = {
-                let mut queue = lock(&self.queue);
-                queue.is_sending = !queue.changes.is_empty() && tries < TRIES;
-                if !queue.is_sending {
-                    return;
-                }
-                std::mem::take(&mut queue.changes)
-            };
-            match self.send_all(&changes).await {
-                Ok(()) => tries = 0,
-                Err(fault) if self.takes(&fault) => {}
-                Err(_) => {
-                    self.put_back(changes);
-                    tries += 1;
+    fn sending(self: &Arc<Self>, mut pauses: Pauses) -> Job {
+        let records = Arc::clone(self);
+        async move {
+            while let Some(next_at) = records.next_at() {
+                sleep_until(next_at).await;
+                let changes = std::mem::take(&mut lock(&records.queue).changes);
+                let sent = records.send_all(&changes).await;
+                lock(&records.queue).next_at = Instant::now() + PAUSE;
+                match sent {
+                    Err(fault) if !records.takes(&fault) => {
+                        records.put_back(changes);
+                        let pause = pauses.after(&fault);
+                        // No lock depends on it, so a shutdown does not report the fault.
+                        let ends = Instant::now();
+                        return Err(Refused { fault, ends, pause, again: records.sending(pauses) });
+                    }
+                    _ => pauses = Pauses::START,
                 }
             }
-            sleep(PAUSE).await;
+            Ok(())
         }
+        .boxed()
+    }
+
+    /// When the next changes are to be sent. `None`: there are none.
+    fn next_at(&self) -> Option<Instant> {
+        let mut queue = lock(&self.queue);
+        queue.is_sending = !queue.changes.is_empty();
+        queue.is_sending.then_some(queue.next_at)
     }
 
     async fn send_all(&self, changes: &BTreeMap<Arc<str>, Change>) -> Result<(), Fault> {
