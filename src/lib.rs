@@ -27,7 +27,7 @@ pub use locks::info::{
 };
 pub use locks::waits::{ChainLink, RecentWait, WaitChain, WaitOutcome};
 pub use locks::{
-    BaseLock, FairLock, FencedLock, Lock, Member, MultiLock, Permit, PermitHolder, PermitId, RLock, ReadLock,
+    Announcements, BaseLock, FairLock, FencedLock, Lock, Member, MultiLock, Permit, PermitHolder, PermitId, RLock, ReadLock,
     ReadWriteLock, RedLock, Semaphore, WriteLock,
 };
 pub use store::Source;
