@@ -27,8 +27,8 @@ pub use locks::info::{
 };
 pub use locks::waits::{ChainLink, RecentWait, WaitChain, WaitOutcome};
 pub use locks::{
-    Announcements, BaseLock, FairLock, FencedLock, Lock, Member, MultiLock, Permit, PermitHolder, PermitId, RLock, ReadLock,
-    ReadWriteLock, RedLock, Semaphore, WriteLock,
+    Announcements, BaseLock, FairLock, FencedLock, Lock, Member, MultiLock, Permit, PermitHolder, PermitId,
+    RLock, ReadLock, ReadWriteLock, RedLock, Semaphore, WriteLock,
 };
 pub use store::Source;
 

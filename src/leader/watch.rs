@@ -128,6 +128,8 @@ impl LeaderWatch {
                 none => {
                     sleep_until(self.not_before).await;
                     tokio::select! {
+                        // The first call begins to listen, before the server is asked.
+                        biased;
                         () = self.announcements.changed() => {}
                         () = sleep_until(self.next) => {}
                     }

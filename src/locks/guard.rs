@@ -402,7 +402,8 @@ impl FencedGuard {
 
     /// Refuses an announcement that is too long.
     pub(crate) fn check_announcement(said: &[u8]) -> Result<(), ConfigError> {
-        let too_long = || ConfigError::new("announcement", format!("must be at most {MOST_BYTES} bytes long"));
+        let too_long =
+            || ConfigError::new("announcement", format!("must be at most {MOST_BYTES} bytes long"));
         if said.len() > MOST_BYTES { Err(too_long()) } else { Ok(()) }
     }
 

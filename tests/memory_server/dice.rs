@@ -260,7 +260,7 @@ impl Dice {
             "age_ms" => self.pick(&["0", "1", "5000"]).to_owned(),
             "expiry_hours" => self.pick(&["1", "24"]).to_owned(),
             "text" => self.pick(&["", "here", "there"]).to_owned(),
-            "what" => self.pick(&[LOCK, "- a b", "1,2:write a"]).to_owned(),
+            "what" => self.pick(&[LOCK, "- src/main.rs:7 a b", "1,2:write x:1 a"]).to_owned(),
             "key" | "name" => self.key(),
             "commands" => self.pick(&["hset", "publish subscribe", "pexpire hdel", "nothing"]).to_owned(),
             _ => panic!("what is {name}?"),
