@@ -3,15 +3,11 @@
 //! An announcement names its owner. So it is believed only while that owner holds the lock, and one that is left behind deceives nobody.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use futures_util::FutureExt;
-use tokio::sync::watch;
-
 use crate::base::error::{Error, Result};
-use crate::base::sync::lock;
+use crate::base::sync::{Watched, lock};
 use crate::engine::grant::Grant;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::query::run;
@@ -20,6 +16,7 @@ use crate::protocol::{
     parse_announcing,
 };
 use crate::store::Store;
+use futures_util::FutureExt;
 
 /// What a holder announces. Dropping it removes that from the server, in the background.
 pub(crate) struct Announcer {
@@ -73,40 +70,44 @@ pub(crate) async fn announced(lock: &LockRef, owner: &str) -> Result<Option<Vec<
     reply.and_then(|reply| parse_announced(&reply, owner)).map_err(|fault| lock.error(fault))
 }
 
-/// Those who listen for announcements, by the channel.
+/// Those who listen for announcements, by the channel: how often they were told something, and how many they are.
 #[derive(Default)]
-pub(crate) struct Listeners(Mutex<HashMap<Arc<str>, watch::Sender<()>>>);
+pub(crate) struct Listeners(Mutex<HashMap<Arc<str>, (Arc<Watched<u64>>, usize)>>);
 
 /// Listens for the announcements of one lock.
 pub(crate) struct Listening {
     lock: Arc<LockRef>,
     channel: Arc<str>,
-    told: watch::Receiver<()>,
+    told: Arc<Watched<u64>>,
+    /// How much it was told until the last call.
+    seen: u64,
 }
 
 impl Listeners {
     /// Tells those who listen that perhaps something has changed.
     pub(crate) fn tell(&self, channel: &str) {
-        if let Some(sender) = lock(&self.0).get(channel) {
-            sender.send_replace(());
+        let told = lock(&self.0).get(channel).map(|(told, _)| Arc::clone(told));
+        if let Some(told) = told {
+            told.modify(|count| *count += 1);
         }
     }
 
-    fn listen(&self, channel: &Arc<str>, store: &Store) -> watch::Receiver<()> {
-        match lock(&self.0).entry(Arc::clone(channel)) {
-            Entry::Occupied(others) => others.get().subscribe(),
-            Entry::Vacant(first) => {
-                store.subscribe(channel);
-                first.insert(watch::Sender::new(())).subscribe()
-            }
+    fn listen(&self, channel: &Arc<str>, store: &Store) -> Arc<Watched<u64>> {
+        let mut all = lock(&self.0);
+        let (told, count) = all.entry(Arc::clone(channel)).or_default();
+        if *count == 0 {
+            store.subscribe(channel);
         }
+        *count += 1;
+        Arc::clone(told)
     }
 
     /// With the last one, the subscription ends.
     fn leave(&self, channel: &Arc<str>, store: &Store) {
         let mut all = lock(&self.0);
-        // Its own receiver is still there.
-        if all.get(channel).is_some_and(|sender| sender.receiver_count() == 1) {
+        let Some((_, count)) = all.get_mut(channel) else { return };
+        *count -= 1;
+        if *count == 0 {
             all.remove(channel);
             store.unsubscribe(channel);
         }
@@ -117,13 +118,13 @@ impl Listening {
     pub(crate) fn start(lock: &Arc<LockRef>) -> Self {
         let (engine, channel) = (&lock.engine, announcement_of(&lock.keys.lock));
         let told = engine.wait_queues.listeners.listen(&channel, &engine.store);
-        Self { lock: Arc::clone(lock), channel, told }
+        Self { lock: Arc::clone(lock), channel, seen: told.get(), told }
     }
 
     /// Waits until perhaps something has changed since the last call, or since the start.
     pub(crate) async fn changed(&mut self) {
-        // Fails only without a sender, and that leaves with the last one who listens.
-        let _ = self.told.changed().await;
+        self.told.until(|count| *count != self.seen).await;
+        self.seen = self.told.get();
     }
 }
 
