@@ -70,9 +70,16 @@ pub(crate) async fn announced(lock: &LockRef, owner: &str) -> Result<Option<Vec<
     reply.and_then(|reply| parse_announced(&reply, owner)).map_err(|fault| lock.error(fault))
 }
 
-/// Those who listen for announcements, by the channel: how often they were told something, and how many they are.
+/// Those who listen for announcements, by the channel.
 #[derive(Default)]
-pub(crate) struct Listeners(Mutex<HashMap<Arc<str>, (Arc<Watched<u64>>, usize)>>);
+pub(crate) struct Listeners(Mutex<HashMap<Arc<str>, OfChannel>>);
+
+/// Those who listen on one channel: how many they are, and how often they were told something.
+#[derive(Default)]
+struct OfChannel {
+    count: usize,
+    told: Arc<Watched<u64>>,
+}
 
 /// Listens for the announcements of one lock.
 pub(crate) struct Listening {
@@ -86,7 +93,7 @@ pub(crate) struct Listening {
 impl Listeners {
     /// Tells those who listen that perhaps something has changed.
     pub(crate) fn tell(&self, channel: &str) {
-        let told = lock(&self.0).get(channel).map(|(told, _)| Arc::clone(told));
+        let told = lock(&self.0).get(channel).map(|found| Arc::clone(&found.told));
         if let Some(told) = told {
             told.modify(|count| *count += 1);
         }
@@ -94,20 +101,20 @@ impl Listeners {
 
     fn listen(&self, channel: &Arc<str>, store: &Store) -> Arc<Watched<u64>> {
         let mut all = lock(&self.0);
-        let (told, count) = all.entry(Arc::clone(channel)).or_default();
-        if *count == 0 {
+        let found = all.entry(Arc::clone(channel)).or_default();
+        if found.count == 0 {
             store.subscribe(channel);
         }
-        *count += 1;
-        Arc::clone(told)
+        found.count += 1;
+        Arc::clone(&found.told)
     }
 
     /// With the last one, the subscription ends.
     fn leave(&self, channel: &Arc<str>, store: &Store) {
         let mut all = lock(&self.0);
-        let Some((_, count)) = all.get_mut(channel) else { return };
-        *count -= 1;
-        if *count == 0 {
+        let Some(found) = all.get_mut(channel) else { return };
+        found.count -= 1;
+        if found.count == 0 {
             all.remove(channel);
             store.unsubscribe(channel);
         }

@@ -1,7 +1,8 @@
 //! Leading: one of several processes does the work, and the others stand by.
 //!
 //! A [`Candidate`] campaigns and runs the work, a [`Leadership`] is what the work knows of its term, and a [`LeaderWatch`] tells others
-//! who leads. It is made of a [`FencedLock`](crate::FencedLock), and uses nothing of this crate that a program could not use, too.
+//! who leads. It is made of a [`FencedLock`](crate::FencedLock) and its [`Announcements`](crate::Announcements): a program could build the same on the
+//! public API.
 
 mod candidate;
 mod leadership;
