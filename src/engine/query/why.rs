@@ -81,8 +81,9 @@ async fn confirm(engine: &Engine, found: &mut [Chain]) -> Result<(), Fault> {
     sleep(LATER).await;
     let mut explorer = Explorer::new(engine);
     for chain in found.iter_mut().filter(|chain| chain.is_cycle) {
-        let again = explorer.chains(&chain.links[0].lock).await?;
-        chain.is_cycle = again.iter().any(|later| later.confirms(chain));
+        let ring = chain.ring();
+        let again = explorer.chains(&ring.links[0].lock).await?;
+        chain.is_cycle = again.iter().any(|later| later.confirms(&ring));
     }
     Ok(())
 }
@@ -127,6 +128,13 @@ impl Chain {
     /// Whether the process of a holder has perhaps ended: then its lease ends soon, and with it the chain.
     pub(crate) fn has_ended(&self, clients: &Clients) -> bool {
         self.links.iter().any(|link| clients.is_gone(&link.holding.field))
+    }
+
+    /// The links of a cycle, without those that only lead to it.
+    fn ring(&self) -> Self {
+        let next = self.links.last().and_then(|link| link.waits_for.as_ref()).map(|awaited| &awaited.lock);
+        let start = self.links.iter().position(|link| Some(&link.lock) == next).unwrap_or(0);
+        Self { links: self.links[start..].to_vec(), is_cycle: self.is_cycle }
     }
 
     /// Whether this chain, which was seen later, shows that all links of the other one were there together.
