@@ -150,6 +150,34 @@ async fn a_process_that_has_ended_is_in_no_deadlock() {
     scene.end().await;
 }
 
+/// One that only waits for a lock of the deadlock leaves between the two looks. A simulated world found it.
+#[tokio::test]
+async fn a_deadlock_is_found_although_one_that_waits_for_it_leaves() {
+    let scene = Scene::start();
+    let looking = scene.client().await;
+    // Of older clients, of which nobody knows whether they are connected.
+    let client = |number: u32| format!("8743c9c0-0795-4907-87fd-6c719a6b458{number}");
+    for (number, holds, waits_for) in [(1, "a", "b"), (2, "b", "a"), (3, "c", "a")] {
+        scene.server.run::<()>(&["HSET", holds, &format!("{}:1", client(number)), "1"]);
+        scene.server.run::<()>(&["PEXPIRE", holds, "60000"]);
+        let record = format!("1000 1 src/main.rs:7 {waits_for}");
+        scene.server.run::<()>(&["HSET", &format!("lockkeeper_waits:{}", client(number)), "2", &record]);
+    }
+    let looks = scene.server.calls("hgetall");
+    let explaining = tokio::spawn({
+        let looking = looking.clone();
+        async move { looking.wait_chains().await.unwrap() }
+    });
+    eventually("it looked once", || scene.server.calls("hgetall"), |&calls| calls >= looks + 3).await;
+    scene.server.run::<()>(&["DEL", &format!("lockkeeper_waits:{}", client(3))]);
+    let chains = soon(explaining).await.unwrap();
+    assert!(chains.len() == 1 && chains[0].is_deadlock, "{chains:#?}");
+    scene.server.run::<()>(&["DEL", "a", "b", "c"]);
+    scene.server.remove_records();
+    drop(looking);
+    scene.end().await;
+}
+
 /// The call ends while the server answers nothing.
 #[tokio::test]
 async fn the_record_of_a_wait_is_removed_also_after_seconds_without_a_server() {

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use fastrand::Rng;
-use lockkeeper::{BaseLock, LockClient, LockConfig, LockGuard, Owner, Source, WaitChain};
+use lockkeeper::{BaseLock, LockClient, LockConfig, LockGuard, Owner, Process, Source, WaitChain};
 use lockkeeper_memory::{MemoryServer, Network};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
@@ -463,6 +463,8 @@ async fn live(world: &World) {
     let plan = &world.plan;
     let server = MemoryServer::simulated(Duration::from_secs(1_700_000_000), plan.seed);
     let mut rng = Rng::with_seed(plan.seed ^ 0xc4a1);
+    // In a process, all follows from the seed.
+    let process = Process::new(60 * SECOND, 0);
     let (mut clients, mut networks) = (Vec::new(), Vec::new());
     // The last one only looks.
     for _ in 0..=plan.clients {
@@ -470,14 +472,16 @@ async fn live(world: &World) {
         network.set_network(Network { most_delay: DELAY, ..Network::default() });
         let config = LockConfig::builder().watchdog_lease(plan.lease).build().expect("settings");
         let source = Source::stream(network.connector());
-        clients.push(LockClient::connect_with(source, config).await.expect("no fault yet"));
+        let connected = process.run(LockClient::connect_with(source, config)).await;
+        clients.push(connected.expect("no fault yet"));
         networks.push(network);
     }
     let mut tasks = JoinSet::new();
     for owner in 0..plan.owners {
-        tasks.spawn(world.clone().own(owner, clients[owner % plan.clients].clone(), rng.fork()));
+        let locks = clients[owner % plan.clients].clone();
+        tasks.spawn(process.run(world.clone().own(owner, locks, rng.fork())));
     }
-    tasks.spawn(world.clone().look(clients[plan.clients].clone(), rng.fork()));
+    tasks.spawn(process.run(world.clone().look(clients[plan.clients].clone(), rng.fork())));
     tasks.spawn(world.clone().break_things(server, networks, rng.fork()));
     let all = async { while tasks.join_next().await.is_some() {} };
     timeout(300 * SECOND, all).await.expect("all owners end");
