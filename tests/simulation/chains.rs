@@ -72,7 +72,7 @@ impl Plan {
 struct Deadlock {
     ring: Ring,
     /// The calls that wait in it, by the id that each owner holds.
-    calls: BTreeMap<String, u64>,
+    calls: BTreeMap<String, usize>,
     from: Duration,
     to: Option<Duration>,
 }
@@ -91,8 +91,11 @@ struct Truth {
     /// By the lock: the owner, and the id with which it holds it.
     held: BTreeMap<&'static str, (usize, String)>,
     /// By the owner: the lock, and the number of the call.
-    waits: BTreeMap<usize, (&'static str, u64)>,
-    next_call: u64,
+    waits: BTreeMap<usize, (&'static str, usize)>,
+    /// When each call began.
+    calls: Vec<Duration>,
+    /// The owner of each id that was held.
+    owners: BTreeMap<String, usize>,
     deadlocks: Vec<Deadlock>,
     named: Vec<Named>,
     wrong: Vec<String>,
@@ -145,7 +148,7 @@ impl Truth {
     }
 
     /// The owners that wait for each other now.
-    fn rings(&self) -> BTreeMap<Ring, BTreeMap<String, u64>> {
+    fn rings(&self) -> BTreeMap<Ring, BTreeMap<String, usize>> {
         let mut rings = BTreeMap::new();
         for start in self.held.keys() {
             let (mut ring, mut calls, mut lock) = (Ring::new(), BTreeMap::new(), *start);
@@ -165,8 +168,8 @@ impl Truth {
     }
 
     fn begins(&mut self, owner: usize, lock: &'static str) {
-        self.next_call += 1;
-        self.waits.insert(owner, (lock, self.next_call));
+        self.waits.insert(owner, (lock, self.calls.len()));
+        self.calls.push(self.now());
         self.changes();
     }
 
@@ -174,6 +177,7 @@ impl Truth {
         self.waits.remove(&owner);
         if let Some(id) = id {
             self.counts.acquired += 1;
+            self.owners.insert(id.clone(), owner);
             self.held.insert(lock, (owner, id));
         }
         self.changes();
@@ -366,9 +370,13 @@ impl World {
                 continue;
             }
             truth.counts.lasting += 1;
-            for own in calls.keys() {
-                // A call reports one deadlock, also if it is in several.
-                let is_told = |named: &Named| named.own == *own && named.at <= by;
+            for (own, call) in calls {
+                // A call reports one deadlock, and can be in another one before or after that.
+                let is_told = |named: &Named| {
+                    truth.owners.get(&named.own) == truth.owners.get(own)
+                        && truth.calls[*call] <= named.at
+                        && named.at <= by
+                };
                 if !truth.named.iter().any(is_told) {
                     wrong.push(format!("{from:?}: {own} does not name {ring:?} by {by:?}"));
                 }
@@ -438,7 +446,8 @@ fn run(plan: Plan) -> (Counts, Vec<String>) {
             start: Instant::now(),
             held: BTreeMap::new(),
             waits: BTreeMap::new(),
-            next_call: 0,
+            calls: Vec::new(),
+            owners: BTreeMap::new(),
             deadlocks: Vec::new(),
             named: Vec::new(),
             wrong: Vec::new(),
