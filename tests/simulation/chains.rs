@@ -415,8 +415,10 @@ impl Write for Events {
             let (_, chain) = text.split_once("chain=\"").expect("a chain");
             for link in chain.split('"').next().expect("a text").split("; ") {
                 let lock = link.split('`').nth(1).expect("a lock");
-                let (holder, rest) = link.split_once('(').expect("an owner");
-                let id = rest.split(')').next().expect("an owner");
+                let (_, holder) = link.split_once(" is held by ").expect("a holder");
+                let holder = holder.split(", which").next().expect("a text");
+                // Without the names of connections, the id stands alone.
+                let id = holder.split_once('(').map_or(holder, |(_, id)| id.trim_end_matches(')'));
                 if holder.contains("this client") {
                     id.clone_into(&mut own);
                 }
