@@ -105,6 +105,7 @@ impl Node {
         if next < SLOTS && !self.owners.contains_key(&next) {
             self.owners.insert(next, before);
         }
+        self.owners.retain(|slot, _| *slot <= first || *slot >= next);
         self.owners.insert(first, owner);
     }
 
@@ -267,6 +268,15 @@ impl Node {
     /// It hears what another node says of itself.
     pub(crate) fn hear(&mut self, other: &Self) {
         self.nodes.insert(Arc::clone(&other.id), other.own().clone());
+        // Of two masters with the same number, one takes another.
+        if self.is_master()
+            && other.is_master()
+            && self.own().epoch == other.own().epoch
+            && self.id < other.id
+        {
+            let epoch = self.latest_epoch() + 1;
+            self.nodes.get_mut(&self.id).expect("it knows itself").epoch = epoch;
+        }
         let had_slots = !self.slots_of(self.shard()).is_empty();
         for (first, last) in other.slots_of(&other.id) {
             let inner = self.owners.range(first..=last).map(|(start, _)| *start);

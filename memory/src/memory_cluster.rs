@@ -134,19 +134,18 @@ impl MemoryCluster {
         self.set_slot(from, slot, "MIGRATING", to);
     }
 
-    /// Ends the move of a slot whose keys have moved. The other nodes do not know it yet.
+    /// Ends the move of a slot whose keys have moved. Only its new master knows it yet.
     ///
     /// ```
     /// # use lockkeeper_memory::{MemoryCluster, MemoryServer};
     /// let cluster = MemoryCluster::new(3, 0, |_| MemoryServer::new());
     /// cluster.open_slot(0, 0, 1);
-    /// cluster.close_slot(0, 0, 1);
-    /// assert_eq!((cluster.master_of(0, 0), cluster.master_of(0, 2)), (1, 0));
+    /// cluster.close_slot(0, 1);
+    /// assert_eq!((cluster.master_of(0, 1), cluster.master_of(0, 2)), (1, 0));
     /// ```
     #[doc(hidden)]
-    pub fn close_slot(&self, slot: u16, from: usize, to: usize) {
+    pub fn close_slot(&self, slot: u16, to: usize) {
         self.set_slot(to, slot, "NODE", to);
-        self.set_slot(from, slot, "NODE", to);
     }
 
     fn set_slot(&self, at: usize, slot: u16, what: &str, other: usize) {

@@ -32,28 +32,25 @@ impl Oracle {
         self.say(now, "fault", format_args!("{name} begins, process {process:?}, server {server:?}"));
         self.count(name);
         self.faults.push(Fault { kind, process, server, start: now, end: Duration::MAX });
-        if matches!(kind, Some(FaultKind::RestartLost | FaultKind::RestartOld))
-            && let Some(server) = server
-        {
-            self.losses[server].push(now);
-            self.queues.forget(server);
-            self.waits.forget(server);
-        }
+        self.loses(now, kind, server);
         self.faults.len() - 1
     }
 
     pub fn end_fault(&mut self, now: Duration, number: usize) {
         let fault = &mut self.faults[number];
         fault.end = now;
-        let kind = fault.kind;
-        if matches!(kind, Some(FaultKind::RestartLost | FaultKind::RestartOld))
-            && let Some(server) = fault.server
-        {
+        let Fault { kind, server, .. } = *fault;
+        self.loses(now, kind, server);
+        self.say(now, "fault", format_args!("{} ends", kind.map_or("unpolled", FaultKind::text)));
+    }
+
+    /// The server has lost data, if this fault does that.
+    pub fn loses(&mut self, now: Duration, kind: Option<FaultKind>, server: Option<usize>) {
+        if let (true, Some(server)) = (kind.is_some_and(FaultKind::loses), server) {
             self.losses[server].push(now);
             self.queues.forget(server);
             self.waits.forget(server);
         }
-        self.say(now, "fault", format_args!("{} ends", kind.map_or("unpolled", FaultKind::text)));
     }
 
     /// Since when there has been no fault, and no effect of one.
