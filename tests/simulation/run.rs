@@ -117,7 +117,11 @@ fn simulate() {
         from: variable("FROM", drawn.2),
         count: variable("COUNT", 1_000),
         limit: Duration::from_secs(variable("SECONDS", u64::MAX / 2)),
-        options: Options { kinds, mode, is_cluster: variable("CLUSTER", false) },
+        options: Options {
+            kinds,
+            mode,
+            is_cluster: variable("CLUSTER", mutant.as_ref().is_some_and(|mutant| mutant.is_cluster)),
+        },
         is_printed: variable("TRACE", false),
         mutant,
         threads: variable("THREADS", cores),
