@@ -26,6 +26,9 @@ pub struct Mutant {
     pub kinds: String,
     #[serde(default)]
     pub mode: String,
+    /// The server of its worlds is a cluster.
+    #[serde(default)]
+    pub is_cluster: bool,
     /// The binary and the name of the test that notices it. Empty: worlds do.
     #[serde(default)]
     test: String,
