@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, LockClient, LockConfig};
+use lockkeeper::{BaseLock, LockClient, LockConfig, Semaphore};
 use lockkeeper_testkit::{Faults, Proxy};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -43,10 +43,15 @@ const fn crowd(kind: &'static str, tasks: usize) -> Crowd {
     Crowd { kind, tasks, section_ms: 0, pause_ms: 0 }
 }
 
-const WORKS: [Work; 6] = [
+/// The permits of the semaphore.
+const PERMITS: u32 = 2;
+
+const WORKS: [Work; 8] = [
     work("RLock, 8 tasks", &[crowd("rlock", 8)], 0, Some(15.0)),
     work("write lock, 8 tasks", &[crowd("write", 8)], 0, Some(15.0)),
     work("readers, 128 tasks", &[crowd("read", 128)], 0, Some(20.0)),
+    work("two permits, 8 tasks", &[crowd("permit", 8)], 0, None),
+    work("two permits, two processes of 8", &[crowd("permit", 8); 2], 0, None),
     work("RLock, two processes of 8", &[crowd("rlock", 8); 2], 0, Some(15.0)),
     work(
         "the same, 0.5 ms each way, sections of 1 ms",
@@ -173,6 +178,7 @@ pub fn side([url, sharing, kind, tasks, section_ms, pause_ms, begin, millis]: [&
             match kind {
                 "read" => running.spawn(enter(lock.into_read(), pauses, until)),
                 "write" => running.spawn(enter(lock.into_write(), pauses, until)),
+                "permit" => running.spawn(enter(Permits(locks.semaphore("sharing:permits", PERMITS)), pauses, until)),
                 _ => running.spawn(enter(locks.rlock("sharing"), pauses, until)),
             };
         }
@@ -186,19 +192,49 @@ pub fn side([url, sharing, kind, tasks, section_ms, pause_ms, begin, millis]: [&
 }
 
 /// Returns the wait before each section.
-async fn enter(mut lock: impl BaseLock, [section, pause]: [Duration; 2], until: Instant) -> Vec<Duration> {
+async fn enter(mut entry: impl Entry, [section, pause]: [Duration; 2], until: Instant) -> Vec<Duration> {
     let mut waits = Vec::new();
     while Instant::now() < until {
-        let asked = Instant::now();
-        let guard = lock.lock().await.expect("a guard");
-        waits.push(asked.elapsed());
-        if !section.is_zero() {
-            sleep(section).await;
-        }
-        guard.unlock().await.expect("the lock was held");
+        waits.push(entry.enter(section).await);
         if !pause.is_zero() {
             sleep(pause).await;
         }
     }
     waits
+}
+
+/// What admits a task to a section.
+trait Entry: Send + 'static {
+    /// Runs a section. Returns the wait before it.
+    fn enter(&mut self, section: Duration) -> impl Future<Output = Duration> + Send;
+}
+
+impl<L: BaseLock + Send + 'static> Entry for L {
+    async fn enter(&mut self, section: Duration) -> Duration {
+        let asked = Instant::now();
+        let guard = self.lock().await.expect("a guard");
+        let waited = asked.elapsed();
+        pass(section).await;
+        guard.unlock().await.expect("the lock was held");
+        waited
+    }
+}
+
+struct Permits(Semaphore);
+
+impl Entry for Permits {
+    async fn enter(&mut self, section: Duration) -> Duration {
+        let asked = Instant::now();
+        let permit = self.0.acquire().await.expect("a permit");
+        let waited = asked.elapsed();
+        pass(section).await;
+        permit.release().await.expect("the permit was held");
+        waited
+    }
+}
+
+async fn pass(section: Duration) {
+    if !section.is_zero() {
+        sleep(section).await;
+    }
 }

@@ -228,7 +228,7 @@ impl Handle {
 
     /// Whether a waiter of this handle can take a hold of another owner over. The lease of such a hold is that of the watchdog.
     pub(crate) fn can_take_over(&self) -> bool {
-        matches!(&self.members[..], [only] if only.lock.protocol.can_be_passed_on()) && self.terms.are_usual()
+        matches!(&self.members[..], [only] if only.lock.can_be_passed_on()) && self.terms.are_usual()
     }
 
     pub(crate) fn is_shared(&self) -> bool {
