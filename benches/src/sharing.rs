@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, LockClient, LockConfig, Semaphore};
+use lockkeeper::{LockClient, LockConfig};
 use lockkeeper_testkit::{Faults, Proxy};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::commands;
+use crate::peer::Lock;
 use crate::report::{Report, Table, number, percent};
 use crate::rounds::{Effort, interleave};
 use crate::runtime::{many_threads, now};
@@ -178,7 +179,7 @@ pub fn side([url, sharing, kind, tasks, section_ms, pause_ms, begin, millis]: [&
             match kind {
                 "read" => running.spawn(enter(lock.into_read(), pauses, until)),
                 "write" => running.spawn(enter(lock.into_write(), pauses, until)),
-                "permit" => running.spawn(enter(Permits(locks.semaphore("sharing:permits", PERMITS)), pauses, until)),
+                "permit" => running.spawn(enter(locks.semaphore("sharing:permits", PERMITS), pauses, until)),
                 _ => running.spawn(enter(locks.rlock("sharing"), pauses, until)),
             };
         }
@@ -192,49 +193,19 @@ pub fn side([url, sharing, kind, tasks, section_ms, pause_ms, begin, millis]: [&
 }
 
 /// Returns the wait before each section.
-async fn enter(mut entry: impl Entry, [section, pause]: [Duration; 2], until: Instant) -> Vec<Duration> {
+async fn enter(mut lock: impl Lock, [section, pause]: [Duration; 2], until: Instant) -> Vec<Duration> {
     let mut waits = Vec::new();
     while Instant::now() < until {
-        waits.push(entry.enter(section).await);
+        let asked = Instant::now();
+        let guard = lock.lock().await;
+        waits.push(asked.elapsed());
+        if !section.is_zero() {
+            sleep(section).await;
+        }
+        lock.unlock(guard).await;
         if !pause.is_zero() {
             sleep(pause).await;
         }
     }
     waits
-}
-
-/// What admits a task to a section.
-trait Entry: Send + 'static {
-    /// Runs a section. Returns the wait before it.
-    fn enter(&mut self, section: Duration) -> impl Future<Output = Duration> + Send;
-}
-
-impl<L: BaseLock + Send + 'static> Entry for L {
-    async fn enter(&mut self, section: Duration) -> Duration {
-        let asked = Instant::now();
-        let guard = self.lock().await.expect("a guard");
-        let waited = asked.elapsed();
-        pass(section).await;
-        guard.unlock().await.expect("the lock was held");
-        waited
-    }
-}
-
-struct Permits(Semaphore);
-
-impl Entry for Permits {
-    async fn enter(&mut self, section: Duration) -> Duration {
-        let asked = Instant::now();
-        let permit = self.0.acquire().await.expect("a permit");
-        let waited = asked.elapsed();
-        pass(section).await;
-        permit.release().await.expect("the permit was held");
-        waited
-    }
-}
-
-async fn pass(section: Duration) {
-    if !section.is_zero() {
-        sleep(section).await;
-    }
 }

@@ -489,10 +489,11 @@ impl Permit {
         self.permits().each().map(PermitId)
     }
 
-    /// Releases the permits, and wakes a waiter. Asks the server.
+    /// Releases the permits, and wakes a waiter.
     ///
-    /// A release whose answer was lost is sent again, which does no harm. If another call of the client waits, the permit is perhaps handed
-    /// to it, and the server is not asked.
+    /// Asks the server, except if another call of this client takes over the permit: see
+    /// [guarantee 19](crate::guide::guarantees#19-owners-of-one-client-share-holds). Then `Ok` says that no loss is known. A release whose
+    /// answer was lost is sent again, which does no harm.
     ///
     /// # Errors
     ///

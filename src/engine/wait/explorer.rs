@@ -661,7 +661,7 @@ impl World {
                 });
             assert!(is_known, "nobody releases a hold");
         }
-        // Only time can help.
+        // Only time can help. A front whose own attempt was perhaps granted looks at its next poll.
         if !self.is_free_in_silence && steps.iter().all(|step| is_quiet(step.name)) {
             for client in &self.clients {
                 let Some(front) = client.front() else { continue };
@@ -670,7 +670,12 @@ impl World {
                 let yields = client.machine.yields_until > NOW;
                 let fails = matches!(client.machine.knowledge, Knowledge::Failing { .. });
                 assert!(
-                    self.available() < actor.wants || actor.is_stalled || !gets_messages || yields || fails,
+                    self.available() < actor.wants
+                        || actor.is_stalled
+                        || (actor.is_unsure && self.total > 1)
+                        || !gets_messages
+                        || yields
+                        || fails,
                     "a waiter sleeps beside a free lock"
                 );
             }
@@ -939,7 +944,7 @@ fn every_state_of_the_small_configurations_keeps_the_rules() {
         ("deaths", World::new([2, 1], [0, 0], Budget { deaths: 1, ..NOTHING })),
         ("removals", World::new([2, 0], [0, 1], Budget { removals: 1, ..NOTHING })),
         ("tries", World::new([2, 0], [1, 1], NOTHING).sharing_a_row()),
-        ("permits", World::new([3, 1], [0, 0], NOTHING).of_permits([&[1, 2, 1], &[1]])),
+        ("permits", World::new([3, 0], [0, 1], NOTHING).of_permits([&[1, 2, 1], &[1]])),
         ("permits, delays", permits(Budget { delays: 1, ..NOTHING })),
         ("permits, cancels", permits(Budget { cancels: 1, ..NOTHING }).sharing_a_row()),
         ("permits, stalls", permits(Budget { stalls: 1, ..NOTHING })),
@@ -972,10 +977,7 @@ fn every_state_of_the_large_configurations_keeps_the_rules() {
         ),
         ("a break and a removal", World::new([2, 1], [0, 0], Budget { breaks: 1, removals: 1, ..NOTHING })),
         ("a death and a stall", World::new([2, 1], [0, 0], Budget { deaths: 1, stalls: 1, ..NOTHING })),
-        (
-            "permits, three and one",
-            World::new([3, 1], [0, 0], Budget { cancels: 1, ..NOTHING }).of_permits([&[1, 1, 1], &[1]]),
-        ),
+        ("permits, three and one", World::new([3, 1], [0, 0], NOTHING).of_permits([&[1, 2, 1], &[1]])),
         ("permits, a death and a cancel", permits(Budget { deaths: 1, cancels: 1, ..NOTHING })),
         ("permits, a lost reply and a stall", permits(Budget { lost_replies: 1, stalls: 1, ..NOTHING })),
     ]);
