@@ -944,20 +944,21 @@ fn every_state_of_the_small_configurations_keeps_the_rules() {
         ("deaths", World::new([2, 1], [0, 0], Budget { deaths: 1, ..NOTHING })),
         ("removals", World::new([2, 0], [0, 1], Budget { removals: 1, ..NOTHING })),
         ("tries", World::new([2, 0], [1, 1], NOTHING).sharing_a_row()),
-        ("permits", World::new([3, 0], [0, 1], NOTHING).of_permits([&[1, 2, 1], &[1]])),
-        ("permits, delays", permits(Budget { delays: 1, ..NOTHING })),
-        ("permits, cancels", permits(Budget { cancels: 1, ..NOTHING }).sharing_a_row()),
-        ("permits, stalls", permits(Budget { stalls: 1, ..NOTHING })),
-        ("permits, lost replies", permits(Budget { lost_replies: 1, ..NOTHING }).sharing_a_row()),
-        ("permits, breaks", permits(Budget { breaks: 1, ..NOTHING })),
-        ("permits, deaths", permits(Budget { deaths: 1, ..NOTHING })),
-        ("permits, removals", permits(Budget { removals: 1, ..NOTHING })),
+        ("permits", permits([2, 1], NOTHING)),
+        ("permits, delays", permits([2, 0], Budget { delays: 1, ..NOTHING })),
+        ("permits, cancels", permits([2, 1], Budget { cancels: 1, ..NOTHING }).sharing_a_row()),
+        ("permits, stalls", permits([2, 1], Budget { stalls: 1, ..NOTHING })),
+        ("permits, lost replies", permits([2, 0], Budget { lost_replies: 1, ..NOTHING }).sharing_a_row()),
+        ("permits, breaks", permits([2, 1], Budget { breaks: 1, ..NOTHING })),
+        ("permits, deaths", permits([2, 1], Budget { deaths: 1, ..NOTHING })),
+        ("permits, removals", permits([2, 0], Budget { removals: 1, ..NOTHING })),
     ]);
 }
 
 /// Two permits, and a call that wants both.
-fn permits(budget: Budget) -> World {
-    World::new([2, 1], [0, 0], budget).of_permits([&[2, 1], &[1]])
+fn permits(waiters: [usize; CLIENTS], budget: Budget) -> World {
+    let tries = [0, 1 - waiters[1]];
+    World::new(waiters, tries, budget).of_permits([&[2, 1], &[1]])
 }
 
 /// Those of scripts/nightly.
@@ -978,8 +979,11 @@ fn every_state_of_the_large_configurations_keeps_the_rules() {
         ("a break and a removal", World::new([2, 1], [0, 0], Budget { breaks: 1, removals: 1, ..NOTHING })),
         ("a death and a stall", World::new([2, 1], [0, 0], Budget { deaths: 1, stalls: 1, ..NOTHING })),
         ("permits, three and one", World::new([3, 1], [0, 0], NOTHING).of_permits([&[1, 2, 1], &[1]])),
-        ("permits, a death and a cancel", permits(Budget { deaths: 1, cancels: 1, ..NOTHING })),
-        ("permits, a lost reply and a stall", permits(Budget { lost_replies: 1, stalls: 1, ..NOTHING })),
+        ("permits, a death and a cancel", permits([2, 1], Budget { deaths: 1, cancels: 1, ..NOTHING })),
+        (
+            "permits, a lost reply and a stall",
+            permits([2, 1], Budget { lost_replies: 1, stalls: 1, ..NOTHING }),
+        ),
     ]);
 }
 

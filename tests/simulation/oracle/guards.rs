@@ -222,7 +222,7 @@ impl Oracle {
         entry.leaked_until = Some(until);
         entry.guard = Weak::new();
         let (claims, lasts) = (entry.claims.clone(), until);
-        self.waits.leaked(&claims, lasts + self.plan.lease);
+        self.waits.leaked(&claims, lasts + self.plan.lease + self.plan.slack());
     }
 }
 
