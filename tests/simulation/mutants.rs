@@ -3,7 +3,7 @@
 //! Those in Lua are made by the in-memory server. For those in Rust, and for those in Lua that a test has to notice, `scripts/mutants`
 //! builds a copy of this repository: those in Rust can be switched on there, and the files in Lua are changed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -71,6 +71,19 @@ fn each_mutant_replaces_a_text_that_occurs_once() {
         let is_switched = mutant.replace.contains("MUTANT");
         assert_ne!(mutant.is_lua(), is_switched, "{}", mutant.name);
     }
+    assert!(!with_mutants().is_empty());
+}
+
+/// The source files with all mutants of Rust.
+fn with_mutants() -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    for Mutant { name, file, find, replace, .. } in all().iter().filter(|mutant| !mutant.is_lua()) {
+        let read = || fs::read_to_string(root().join(file)).unwrap();
+        let text: &mut String = files.entry(file.clone()).or_insert_with(read);
+        assert_eq!(text.matches(find).count(), 1, "{name} beside the others");
+        *text = text.replace(find, &replace.replace("MUTANT", &format!("crate::mutant({name:?})")));
+    }
+    files
 }
 
 /// Writes the source files with all mutants of Rust into the folder `SIMULATE_COPY`. `scripts/mutants` runs this.
@@ -78,13 +91,8 @@ fn each_mutant_replaces_a_text_that_occurs_once() {
 #[ignore = "scripts/mutants runs it"]
 fn write_copy() {
     let copy = PathBuf::from(std::env::var_os("SIMULATE_COPY").expect("a folder"));
-    for mutant in all().iter().filter(|mutant| !mutant.is_lua()) {
-        let path = copy.join(&mutant.file);
-        let text = fs::read_to_string(&path).unwrap();
-        let switch = format!("crate::mutant({:?})", mutant.name);
-        assert_eq!(text.matches(&mutant.find).count(), 1, "{} beside the others", mutant.name);
-        let replaced = text.replace(&mutant.find, &mutant.replace.replace("MUTANT", &switch));
-        fs::write(&path, replaced).unwrap();
+    for (file, text) in with_mutants() {
+        fs::write(copy.join(file), text).unwrap();
     }
     let lib = copy.join("src/lib.rs");
     let text = fs::read_to_string(&lib).unwrap();
