@@ -2,7 +2,8 @@
 //!
 //! Three processes are candidates. The leader writes the pages of a report, one after the other. In the middle it is killed, as by
 //! `kill -9`. When its lease has ended, another candidate leads and continues with the next page. Each page has the term of
-//! the leader that wrote it. Observe that every page is there once, that terms grow, and that followers learn who leads.
+//! the leader that wrote it. Observe that every page is there once, that terms grow, and that followers learn who leads: each leader announces its
+//! process.
 //!
 //! ```text
 //! cargo run --example leader      # uses the Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
@@ -54,7 +55,9 @@ async fn main() -> Result<()> {
 
 /// One candidate. It returns when the report is complete, whoever wrote the last page.
 async fn campaign(locks: &LockClient, redis: &Redis) -> Result<()> {
-    Candidate::new(locks, LEADER).run(|leadership| write_report(leadership, redis.clone())).await?
+    // Mostly this is an address.
+    let mut candidate = Candidate::new(locks, LEADER).announce(format!("process {}", std::process::id()))?;
+    candidate.run(|leadership| write_report(leadership, redis.clone())).await?
 }
 
 /// The work of the leader. It is dropped if the leadership is lost, and continues where an earlier leader stopped.
@@ -100,7 +103,10 @@ async fn manage(locks: &LockClient, mut redis: Redis) -> Result<()> {
 async fn follow(mut watch: LeaderWatch) -> Result<()> {
     loop {
         match watch.changed().await? {
-            Some(leader) => println!("{leader} leads"),
+            Some(leader) => match leader.announcement {
+                Some(said) => println!("{} leads", String::from_utf8_lossy(&said)),
+                None => println!("{} leads", leader.holder.owner), // not yet announced
+            },
             None => println!("nobody leads"),
         }
     }

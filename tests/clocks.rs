@@ -86,6 +86,11 @@ async fn no_number_that_a_client_sends_is_a_point_in_time() {
     use_all::<ReadLocks>(&locks, &proxy).await;
     use_all::<WriteLocks>(&locks, &proxy).await;
     use_semaphore(&locks).await;
+    let announcing = locks.fenced_lock("e").lock().await.unwrap();
+    announcing.announce("here").await.unwrap();
+    let announced = locks.fenced_lock("e").announcements().of(&announcing.owner_id()).await;
+    assert_eq!(announced.unwrap(), Some(b"here".to_vec()));
+    announcing.unlock().await.unwrap();
     soon(locks.list("*")).await.unwrap();
     let guard = locks.fair_lock("d").lock().await.unwrap();
     assert_eq!(soon(locks.why("d")).await.unwrap().len(), 1);

@@ -34,11 +34,15 @@ async fn explained(locks: &LockClient, name: &str, expected: &[(&[&str], bool)])
     }
 }
 
+/// Where [`both`] waits for its second lock.
+const WAITS_AT: u32 = line!() + 8;
+
 /// Acquires two locks one after the other, as one owner, and returns whether the second one was acquired in time. Before that, it
 /// waits until the other one has its first lock.
 async fn both(mut me: Owner, [first, second]: [&str; 2], limit: Duration, have_one: Arc<Barrier>) -> bool {
     let outer = me.rlock(first).lock().await.unwrap();
     have_one.wait().await;
+    assert_eq!(WAITS_AT, line!() + 1);
     let inner = me.rlock(second).try_lock_for(limit).await.unwrap();
     let is_acquired = inner.is_some();
     drop((inner, outer));
@@ -63,7 +67,9 @@ async fn a_deadlock_of_two_clients_is_named_by_both_within_two_leases() {
         let chain = format!("chain=\"`{lock}` is held by {other} (");
         let line = text.lines().find(|line| line.contains(&chain)).unwrap_or_else(|| panic!("{text}"));
         assert!(
-            line.contains(&format!("which waits for `{held}`; `{held}` is held by this client")),
+            line.contains(&format!(
+                "which waits for `{held}` at tests/deadlocks.rs:{WAITS_AT}; `{held}` is held by"
+            )),
             "{line}"
         );
         assert!(line.contains(DEADLOCK) && line.contains("deadlocks.rs:"), "{line}");
@@ -71,6 +77,8 @@ async fn a_deadlock_of_two_clients_is_named_by_both_within_two_leases() {
     let chains = explained(&looking, "a", &[(&["a", "b"], true)]).await;
     let [a, b] = &chains[0].links[..] else { unreachable!() };
     assert_eq!([a, b].map(|link| link.holder.identity.name()), [Some("one"), Some("two")]);
+    let at = format!("tests/deadlocks.rs:{WAITS_AT}");
+    assert!(chains[0].links.iter().all(|link| link.waits_at.as_deref() == Some(&at)), "{chains:#?}");
     let waits = [a, b].map(|link| link.waits_for.clone().unwrap());
     assert_eq!([&*waits[0].0, &*waits[1].0], ["b", "a"]);
     assert!(waits.iter().all(|(_, age)| *age >= SECOND && *age < limit), "{waits:?}");
@@ -96,7 +104,7 @@ async fn what_ends_between_two_looks_is_no_deadlock() {
     let wait = |owner: &str, lock: &str| {
         let (client, number) = owner.split_once(':').unwrap();
         let key = format!("lockkeeper_waits:{client}");
-        scene.server.run::<()>(&["HSET", &key, "999", &format!("{since} {number} {lock}")]);
+        scene.server.run::<()>(&["HSET", &key, "999", &format!("{since} {number} src/main.rs:7 {lock}")]);
     };
     wait(&a.owner_id(), "b");
     wait(&b.owner_id(), "a");
@@ -114,6 +122,59 @@ async fn what_ends_between_two_looks_is_no_deadlock() {
     b.unlock().await.unwrap();
     drop((first, second));
     drop((one, two, looking));
+    scene.end().await;
+}
+
+/// What it recorded stays until its lease ends.
+#[tokio::test]
+async fn a_process_that_has_ended_is_in_no_deadlock() {
+    let scene = Scene::start();
+    let locks = scene.client_with(patient().watchdog_lease(SECOND)).await;
+    let events = Events::default();
+    let _collecting = events.collect();
+    let dead = "0f5b3c8e-7d3a-8c1e-9f00-1a2b3c4d5e6f";
+    scene.server.run::<()>(&["HSET", "a", &format!("{dead}:1"), "1"]);
+    scene.server.run::<()>(&["PEXPIRE", "a", "60000"]);
+    scene.server.run::<()>(&["HSET", &format!("lockkeeper_waits:{dead}"), "2", "1000 1 src/main.rs:7 b"]);
+    let mut me = locks.owner();
+    let outer = me.rlock("b").lock().await.unwrap();
+    let waiting = tokio::spawn(async move { me.rlock("a").lock().await.unwrap().unlock().await });
+    explained(&locks, "a", &[(&["a", "b"], false)]).await;
+    throughout(3 * SECOND, async || assert!(!events.text().contains(DEADLOCK), "{}", events.text())).await;
+    assert_eq!(shape(&soon(locks.why("a")).await.unwrap()), [(vec!["a", "b"], false)]);
+    assert!(locks.rlock("a").force_unlock().await.unwrap());
+    soon(waiting).await.unwrap().unwrap();
+    outer.unlock().await.unwrap();
+    scene.server.remove_records();
+    drop(locks);
+    scene.end().await;
+}
+
+/// One that only waits for a lock of the deadlock leaves between the two looks. A simulated world found it.
+#[tokio::test]
+async fn a_deadlock_is_found_although_one_that_waits_for_it_leaves() {
+    let scene = Scene::start();
+    let looking = scene.client().await;
+    // Of older clients, of which nobody knows whether they are connected.
+    let client = |number: u32| format!("8743c9c0-0795-4907-87fd-6c719a6b458{number}");
+    for (number, holds, waits_for) in [(1, "a", "b"), (2, "b", "a"), (3, "c", "a")] {
+        scene.server.run::<()>(&["HSET", holds, &format!("{}:1", client(number)), "1"]);
+        scene.server.run::<()>(&["PEXPIRE", holds, "60000"]);
+        let record = format!("1000 1 src/main.rs:7 {waits_for}");
+        scene.server.run::<()>(&["HSET", &format!("lockkeeper_waits:{}", client(number)), "2", &record]);
+    }
+    let looks = scene.server.calls("hgetall");
+    let explaining = tokio::spawn({
+        let looking = looking.clone();
+        async move { looking.wait_chains().await.unwrap() }
+    });
+    eventually("it looked once", || scene.server.calls("hgetall"), |&calls| calls >= looks + 3).await;
+    scene.server.run::<()>(&["DEL", &format!("lockkeeper_waits:{}", client(3))]);
+    let chains = soon(explaining).await.unwrap();
+    assert!(chains.len() == 1 && chains[0].is_deadlock, "{chains:#?}");
+    scene.server.run::<()>(&["DEL", "a", "b", "c"]);
+    scene.server.remove_records();
+    drop(looking);
     scene.end().await;
 }
 
@@ -203,6 +264,29 @@ async fn a_wait_of_less_than_a_second_writes_nothing() {
     assert!(locks.owner().rlock("a").try_lock_for(500 * MS).await.unwrap().is_none());
     assert_eq!(scene.server.calls("hset"), 1, "the hold");
     guard.unlock().await.unwrap();
+    drop((locks, beside));
+    scene.end().await;
+}
+
+/// Guarantee 18.
+#[tokio::test]
+async fn a_wait_of_a_lease_knows_whom_it_waited_for() {
+    let scene = Scene::start();
+    let beside = scene.client_with(patient().identity("billing-7")).await;
+    let locks = scene.client_with(patient().watchdog_lease(300 * MS)).await;
+    let guard = beside.rlock("a").lock().await.unwrap();
+    let holder = format!("billing-7 ({})", guard.owner_id());
+    assert!(locks.rlock("a").try_lock_for(50 * MS).await.unwrap().is_none());
+    let waiting = waiter(locks.rlock("a"));
+    let events = Events::default();
+    let collecting = events.collect();
+    events.tell("a call has waited for a lease").await;
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unlock().await.unwrap();
+    drop(collecting);
+    let seen = || locks.recent_waits().into_iter().map(|wait| wait.holders_seen).collect::<Vec<_>>();
+    let expected = [Vec::new(), vec![holder]];
+    eventually("the holder is kept", seen, |seen| seen[..] == expected).await;
     drop((locks, beside));
     scene.end().await;
 }

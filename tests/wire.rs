@@ -256,10 +256,10 @@ async fn the_documented_rights_are_enough() {
     // `tests/cluster/rights.rs` has the last one.
     assert_eq!(
         rules.len(),
-        6,
-        "a rule for all locks, one for each type with other keys, and one for clusters"
+        7,
+        "a rule for all locks, one for each type with other keys, one for leaders, and one for clusters"
     );
-    for rule in &rules[..5] {
+    for rule in &rules[..6] {
         let words: Vec<&str> = rule.split("```").next().unwrap().split_whitespace().collect();
         scene.server.run::<()>(&words);
     }
@@ -304,7 +304,14 @@ async fn the_documented_rights_are_enough() {
     read_and_write(&scene, &locks).await;
     let fenced = locks.fenced_lock("shop:d").lock().await.unwrap();
     assert!(fenced.token().get() > 0);
+    let mut announcements = locks.fenced_lock("shop:d").announcements();
+    announcements.changed().await;
+    eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
+    fenced.announce("here").await.unwrap();
+    soon(announcements.changed()).await;
+    assert_eq!(announcements.of(&fenced.owner_id()).await.unwrap(), Some(b"here".to_vec()));
     fenced.unlock().await.unwrap();
+    drop(announcements);
     use_semaphore(&scene, &locks).await;
     drop((lock, locks));
     let refused: Vec<redis::Value> = scene.server.run(&["ACL", "LOG"]);

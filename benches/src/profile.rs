@@ -29,7 +29,7 @@ const COMMANDS: f64 = 2.0;
 
 const MOST_ALLOCATIONS: f64 = 8.0;
 
-/// What runs so many pairs, by so many tasks together.
+/// Runs pairs against the server with this URL: how many in all, and by how many tasks together.
 type Run = fn(&str, usize, usize);
 
 /// A quick run has only the first two.

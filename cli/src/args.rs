@@ -44,7 +44,7 @@ pub(crate) enum Command {
     Top(Top),
     /// Shows who holds a lock
     Show(Show),
-    /// Shows for what the holder of a lock waits, and finds deadlocks
+    /// Shows why a lock is not free, and finds deadlocks
     Why(Why),
     /// Prints a line for each change of locks, until Ctrl-C
     Watch(Watch),
@@ -95,8 +95,8 @@ const ALL_EXIT_CODES: &str = "Exit codes:
 #[derive(Args, Clone, Debug, Serialize, Deserialize)]
 #[command(override_usage = "lockkeeper run [OPTIONS] <NAME> -- <COMMAND>...", after_help = EXIT_CODES, after_long_help = ALL_EXIT_CODES)]
 pub(crate) struct Run {
-    /// The type of the lock
-    #[arg(long, value_enum, default_value_t = Kind::Rlock)]
+    /// rlock, fair, read, write or fenced
+    #[arg(long, value_enum, default_value_t = Kind::Rlock, hide_possible_values = true)]
     pub(crate) kind: Kind,
     /// Runs at most N commands at a time, by a semaphore
     ///
@@ -136,6 +136,12 @@ pub(crate) struct Run {
     /// the lease, and 5s at most]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
+    /// Adds the wait for the lock to this file
+    ///
+    /// If the lock was busy, adds a line of JSON to this file when the wait has ended: how long it took, how it ended, and who held the lock.
+    /// The holder is known if the wait took longer than the lease
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
     /// The name of the lock, which is its key in Redis
     ///
     /// The name of the lock. Its key in Redis is the `name_prefix` of the file, if there is one, and the name

@@ -24,6 +24,7 @@ struct Link {
     /// `null`: the holder does not wait, or that is not known.
     waits_for: Option<String>,
     waits_for_ms: Option<u64>,
+    waits_at: Option<String>,
 }
 
 pub(crate) async fn why(connection: &Connection, Why { name, json }: &Why) -> Result<ExitCode, Failure> {
@@ -52,19 +53,27 @@ impl From<&WaitChain> for Chain {
                 holder: Holder::from(&link.holder),
                 waits_for,
                 waits_for_ms: age.and_then(|age| age.as_millis().try_into().ok()),
+                waits_at: link.waits_at.clone(),
             }
         });
         Self { is_deadlock: chain.is_deadlock, links: links.collect() }
     }
 }
 
+/// The chains of more than one lock, as people read them. Empty: there are none.
+pub(crate) fn explain(chains: &[WaitChain]) -> String {
+    let longer = chains.iter().filter(|chain| chain.links.len() > 1);
+    longer.map(|chain| describe(&chain.into())).collect::<Vec<_>>().join("\n")
+}
+
 /// A line for each link.
 fn describe(chain: &Chain) -> String {
     let mut text = String::new();
-    for Link { lock, holder, waits_for, waits_for_ms } in &chain.links {
+    for Link { lock, holder, waits_for, waits_for_ms, waits_at } in &chain.links {
         text += &format!("{}: held by {}", visible(lock), holder.who());
         if let Some((next, age)) = waits_for.as_ref().zip(*waits_for_ms) {
             text += &format!(", which has waited for {} for {} s", visible(next), age / 1_000);
+            text += &waits_at.as_ref().map_or_else(String::new, |at| format!(", at {}", visible(at)));
         }
         text += "\n";
     }

@@ -27,12 +27,17 @@ impl History {
         }
     }
 
+    /// The last state that is at least this old, or none.
+    pub(crate) fn as_of(&self, age: Duration, keyspace: &Keyspace) -> HashMap<Bytes, Entry> {
+        let time = keyspace.now().saturating_sub(age);
+        let last = self.0.iter().rfind(|(at, _)| *at <= time);
+        last.map(|(_, entries)| entries.clone()).unwrap_or_default()
+    }
+
     /// Returns to the last state that is at least this old, or to none.
     pub(crate) fn return_to(&mut self, age: Duration, keyspace: &mut Keyspace) {
+        keyspace.restore(self.as_of(age, keyspace));
         let time = keyspace.now().saturating_sub(age);
-        while self.0.back().is_some_and(|(at, _)| *at > time) {
-            self.0.pop_back();
-        }
-        keyspace.restore(self.0.back().map(|(_, entries)| entries.clone()).unwrap_or_default());
+        self.0.retain(|(at, _)| *at <= time);
     }
 }

@@ -72,6 +72,17 @@ impl Keyspace {
         self.live(key).is_some() && self.entries.remove(key).is_some()
     }
 
+    /// Takes a key out.
+    pub(crate) fn take(&mut self, key: &[u8]) -> Option<Entry> {
+        self.live(key)?;
+        self.entries.remove(key)
+    }
+
+    /// Adds a key that was taken out elsewhere.
+    pub(crate) fn put(&mut self, key: Bytes, entry: Entry) {
+        self.entries.insert(key, entry);
+    }
+
     /// A copy of all keys.
     pub(crate) fn copy(&self) -> HashMap<Bytes, Entry> {
         self.entries.clone()

@@ -2,6 +2,7 @@
 
 mod channels;
 mod clock;
+mod cluster;
 mod commands;
 mod glob;
 mod history;
@@ -9,6 +10,7 @@ mod keyspace;
 mod link;
 mod look;
 mod lua;
+mod memory_cluster;
 mod net;
 mod number;
 mod scripts;
@@ -21,5 +23,7 @@ mod wire;
 
 #[doc(hidden)]
 pub use link::Network;
+#[doc(hidden)]
+pub use memory_cluster::MemoryCluster;
 pub use net::Stream;
 pub use server::{Connecting, Data, MemoryServer};

@@ -16,7 +16,7 @@ pub(crate) fn look(data: &Data, words: &[Bytes]) -> Option<Reply> {
             Some(Reply::bulk(lines.collect::<String>()))
         }
         ["keys", "*"] => Some(Reply::list(data.keyspace.keys())),
-        ["pubsub", "channels"] => Some(Reply::list(data.channels.all())),
+        ["pubsub", "channels"] => Some(Reply::list(data.channels.all().chain(data.shard_channels.all()))),
         _ => None,
     }
 }

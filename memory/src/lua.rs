@@ -15,6 +15,11 @@ use crate::wire::Reply;
 
 /// What a script can call.
 pub(crate) trait Host {
+    /// A script begins. An error if it may not.
+    fn begin(&mut self, _source: &[u8]) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Runs a command.
     fn call(&mut self, words: &[Bytes]) -> Reply;
 
@@ -155,13 +160,24 @@ impl Machine {
 
 const OOM: &[u8] = b"allow-oom";
 
-/// What the first line of a script may say. The second flag is about clusters, which this server is not.
+/// What the first line of a script may say.
 const FLAGS: [&str; 2] = ["flags=allow-oom", "flags=allow-oom,allow-cross-slot-keys"];
+
+const CROSS_SLOTS: &[u8] = b"allow-cross-slot-keys";
 
 /// Whether the first line of a script lets it run without memory.
 pub(crate) fn allows_oom(source: &[u8]) -> bool {
+    has_flag(source, OOM)
+}
+
+/// Whether a script can use keys of several slots: its first line lets it do so, or has no flags.
+pub(crate) fn crosses_slots(source: &[u8]) -> bool {
+    !source.starts_with(b"#!") || has_flag(source, CROSS_SLOTS)
+}
+
+fn has_flag(source: &[u8], flag: &[u8]) -> bool {
     let line = source.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    line.windows(OOM.len()).any(|part| part == OOM)
+    line.windows(flag.len()).any(|part| part == flag)
 }
 
 /// The script without its first line, such as `#!lua flags=allow-oom`. The line stays as an empty one, so that lines keep their
@@ -212,7 +228,7 @@ fn to_lua(lua: &Lua, reply: &Reply) -> mlua::Result<Value> {
         Reply::Bulk(bytes) => lua.create_string(bytes).map(Value::String),
         Reply::Error(text) => named("err", text),
         Reply::Int(number) => Ok(Value::Integer(*number)),
-        Reply::List(items) => {
+        Reply::List(items) | Reply::Map(items) | Reply::Push(items) => {
             let items = items.iter().map(|item| to_lua(lua, item));
             lua.create_sequence_from(items.collect::<mlua::Result<Vec<_>>>()?).map(Value::Table)
         }

@@ -66,12 +66,13 @@ impl Scripts {
         if self.is_full && source.starts_with(b"#!") && !lua::allows_oom(source) {
             return Err("OOM the script has no flag allow-oom, and used memory > 'maxmemory'.".to_owned());
         }
+        host.begin(source)?;
         Ok(lua::run(hash, source, keys, args, host))
     }
 }
 
 /// The keys and the arguments of a script.
-fn parameters(words: &[Bytes]) -> Result<(&[Bytes], &[Bytes]), String> {
+pub(crate) fn parameters(words: &[Bytes]) -> Result<(&[Bytes], &[Bytes]), String> {
     let keys = std::str::from_utf8(&words[2]).ok().and_then(|text| text.parse::<i64>().ok());
     let keys = keys.ok_or_else(|| "ERR value is not an integer or out of range".to_owned())?;
     let keys = usize::try_from(keys).map_err(|_| "ERR Number of keys can't be negative".to_owned())?;

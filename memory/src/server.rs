@@ -335,7 +335,7 @@ impl MemoryServer {
         let replies =
             look::look(&state.data, &words).map_or_else(|| state.replies(None, &words), |reply| vec![reply]);
         let mut bytes = Vec::new();
-        replies.iter().for_each(|reply| reply.write(&mut bytes));
+        replies.iter().for_each(|reply| reply.write(false, &mut bytes));
         bytes
     }
 

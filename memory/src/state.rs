@@ -1,17 +1,19 @@
 //! The state of a server, and the commands that need more than its keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::channels::{Channels, ClientId};
 use crate::clock::WallClock;
+use crate::cluster::{Asked, Node, slot};
 use crate::commands::{find, takes, wrong_number};
 use crate::history::History;
-use crate::keyspace::Keyspace;
-use crate::lua::Host;
-use crate::scripts::Scripts;
+use crate::keyspace::{Entry, Keyspace};
+use crate::lua::{Host, crosses_slots};
+use crate::scripts::{Scripts, parameters};
 use crate::value::Bytes;
 use crate::wire::{Outcome, Reply};
 
@@ -19,8 +21,10 @@ use crate::wire::{Outcome, Reply};
 const VERSION: &str = "7.0.15";
 
 /// The commands that are not about keys, and the number of their words. A negative number: at least so many.
-pub(crate) const COMMANDS: [(&str, isize); 12] = [
+pub(crate) const COMMANDS: [(&str, isize); 17] = [
+    ("asking", 1),
     ("client", -2),
+    ("cluster", -2),
     ("eval", -3),
     ("evalsha", -3),
     ("hello", -1),
@@ -30,12 +34,18 @@ pub(crate) const COMMANDS: [(&str, isize); 12] = [
     ("pubsub", -2),
     ("script", -2),
     ("select", 2),
+    ("spublish", 3),
+    ("ssubscribe", -2),
     ("subscribe", -2),
+    ("sunsubscribe", -1),
     ("unsubscribe", -1),
 ];
 
 /// The commands that a connection with a subscription is allowed to send.
-const OF_SUBSCRIBERS: [&str; 3] = ["ping", "subscribe", "unsubscribe"];
+const OF_SUBSCRIBERS: [&str; 5] = ["ping", "ssubscribe", "subscribe", "sunsubscribe", "unsubscribe"];
+
+/// What a connection can also send that uses version 3 of the protocol.
+const TO_CONNECT: [&str; 3] = ["client", "hello", "select"];
 
 /// Everything that the process of a server has.
 pub(crate) struct State {
@@ -56,13 +66,32 @@ pub(crate) type Observer =
 /// What scripts can use.
 pub(crate) struct Data {
     pub(crate) keyspace: Keyspace,
+    /// `None`: the server is in no cluster.
+    pub(crate) node: Option<Node>,
     pub(crate) channels: Channels,
+    /// Those that stay in their slot of a cluster.
+    pub(crate) shard_channels: Channels,
+    /// Another node sent these connections here, for their next command.
+    asking: BTreeSet<ClientId>,
+    /// The connections that use version 3 of the protocol.
+    new_protocol: BTreeSet<ClientId>,
+    /// What the cluster allows the script that runs. `None`: everything.
+    script: Option<InCluster>,
     /// The connections, and the bytes that go to them.
     pub(crate) clients: BTreeMap<ClientId, UnboundedSender<Vec<u8>>>,
     /// The names of those that have one.
     pub(crate) names: BTreeMap<ClientId, Bytes>,
     /// How often each command was called.
     pub(crate) calls: BTreeMap<&'static str, u64>,
+}
+
+/// What a cluster allows a script.
+#[derive(Clone, Copy, Default)]
+struct InCluster {
+    is_asking: bool,
+    /// The slot of its keys so far.
+    slot: Option<u16>,
+    crosses_slots: bool,
 }
 
 fn new_run_id() -> String {
@@ -73,7 +102,12 @@ impl State {
     pub(crate) fn new(clock: WallClock, seed: u64) -> Self {
         let data = Data {
             keyspace: Keyspace::new(seed),
+            node: None,
             channels: Channels::default(),
+            shard_channels: Channels::default(),
+            asking: BTreeSet::new(),
+            new_protocol: BTreeSet::new(),
+            script: None,
             clients: BTreeMap::new(),
             names: BTreeMap::new(),
             calls: BTreeMap::new(),
@@ -99,8 +133,11 @@ impl State {
 
     pub(crate) fn disconnect(&mut self, client: ClientId) {
         self.data.channels.unsubscribe_all(client);
+        self.data.shard_channels.unsubscribe_all(client);
         self.data.clients.remove(&client);
         self.data.names.remove(&client);
+        self.data.asking.remove(&client);
+        self.data.new_protocol.remove(&client);
     }
 
     /// Starts the server's process again. The keys stay.
@@ -128,6 +165,15 @@ impl State {
         self.data.keyspace.set_now(self.clock.now());
     }
 
+    /// The keys that there were a while ago.
+    pub(crate) fn entries_as_of(&mut self, age: Duration) -> HashMap<Bytes, Entry> {
+        self.update_time();
+        match &self.history {
+            Some(history) if !age.is_zero() => history.as_of(age, &self.data.keyspace),
+            _ => self.data.keyspace.copy(),
+        }
+    }
+
     /// Runs a command of a connection, and sends the reply.
     pub(crate) fn serve(&mut self, client: ClientId, words: &[Bytes]) {
         let replies = self.replies(Some(client), words);
@@ -137,9 +183,9 @@ impl State {
         if let Some(mut observer) = self.observer.take() {
             let mut ask = |question: &[&str]| {
                 let question: Vec<Bytes> = question.iter().map(|word| word.as_bytes().into()).collect();
-                bytes(&self.replies(None, &question))
+                bytes(&self.replies(None, &question), false)
             };
-            observer(client, words, &bytes(&replies), &mut ask);
+            observer(client, words, &bytes(&replies, false), &mut ask);
             self.observer = Some(observer);
         }
         self.data.send(client, &replies);
@@ -155,33 +201,45 @@ impl State {
         self.update_time();
         let Some(name) = words.first() else { return Vec::new() };
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();
-        if let Some(client) = client
-            && self.data.channels.count(client) > 0
-            && !OF_SUBSCRIBERS.contains(&&*name)
-        {
-            return vec![Reply::Error(format!(
-                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
-                 allowed in this context"
-            ))];
+        let is_asking = client.is_some_and(|client| self.data.asking.remove(&client));
+        if let Some(refusal) = client.and_then(|client| self.data.refuses(client, &name)) {
+            return vec![Reply::Error(refusal)];
         }
-        let Some((name, arity)) = COMMANDS.into_iter().find(|(other, _)| *other == name) else {
-            return vec![self.data.run_on_keys(&name, words).unwrap_or_else(|| Reply::Error(unknown(words)))];
-        };
-        if !takes(arity, words.len()) {
+        let found = COMMANDS.into_iter().find(|(other, _)| *other == name);
+        if let Some((name, arity)) = found
+            && !takes(arity, words.len())
+        {
             return vec![Reply::Error(wrong_number(name))];
         }
+        let slot = match client.map(|_| self.data.slot_of(&name, words, is_asking)) {
+            Some(Err(refusal)) => return vec![Reply::Error(refusal)],
+            Some(Ok(slot)) => slot,
+            None => None,
+        };
+        let Some((name, _)) = found else {
+            return vec![self.data.run_on_keys(&name, words).unwrap_or_else(|| Reply::Error(unknown(words)))];
+        };
+        self.data.script = client.map(|_| InCluster { is_asking, slot, crosses_slots: false });
         self.data.count_call(name);
         let outcome = match (name, client) {
-            ("subscribe", Some(client)) => return self.subscribe(client, &words[1..]),
-            ("unsubscribe", Some(client)) => return self.unsubscribe(client, &words[1..]),
-            ("subscribe" | "unsubscribe", None) => Err("ERR only a connection subscribes".to_owned()),
+            ("subscribe" | "ssubscribe", Some(client)) => {
+                return self.data.subscribe(name, client, &words[1..]);
+            }
+            ("unsubscribe" | "sunsubscribe", Some(client)) => {
+                return self.data.unsubscribe(name, client, &words[1..]);
+            }
+            ("asking" | "ssubscribe" | "subscribe" | "sunsubscribe" | "unsubscribe", None) => {
+                Err("ERR only for a connection".to_owned())
+            }
+            ("asking", Some(client)) => self.data.asks(client),
             ("client", _) => self.data.client(words, client),
+            ("cluster", _) => self.data.cluster(words),
             ("eval", _) => self.scripts.eval(words, self.data.ticked()),
             ("evalsha", _) => self.scripts.eval_hash(words, self.data.ticked()),
             ("hello", _) => self.hello(words, client),
             ("info", _) => self.info(words),
             ("ping", _) => self.ping(words, client),
-            ("publish", _) => Ok(self.data.publish(&words[1], &words[2])),
+            ("publish" | "spublish", _) => Ok(self.data.publish(name, &words[1], &words[2])),
             ("pubsub", _) => self.data.pubsub(words),
             ("script", _) => self.script(words),
             _ => select(words),
@@ -189,34 +247,8 @@ impl State {
         vec![outcome.into()]
     }
 
-    fn subscribe(&mut self, client: ClientId, channels: &[Bytes]) -> Vec<Reply> {
-        let subscribe = |channel: &Bytes| {
-            self.data.channels.subscribe(client, channel);
-            self.confirmation("subscribe", client, Some(channel))
-        };
-        channels.iter().map(subscribe).collect()
-    }
-
-    fn unsubscribe(&mut self, client: ClientId, channels: &[Bytes]) -> Vec<Reply> {
-        let all = self.data.channels.of(client);
-        let channels = if channels.is_empty() { &all } else { channels };
-        if channels.is_empty() {
-            return vec![self.confirmation("unsubscribe", client, None)];
-        }
-        let unsubscribe = |channel: &Bytes| {
-            self.data.channels.unsubscribe(client, channel);
-            self.confirmation("unsubscribe", client, Some(channel))
-        };
-        channels.iter().map(unsubscribe).collect()
-    }
-
-    fn confirmation(&self, what: &str, client: ClientId, channel: Option<&Bytes>) -> Reply {
-        let count = Reply::count(self.data.channels.count(client));
-        Reply::List(vec![Reply::bulk(what), Reply::found(channel), count])
-    }
-
     fn ping(&self, words: &[Bytes], client: Option<ClientId>) -> Outcome {
-        let is_subscriber = client.is_some_and(|client| self.data.channels.count(client) > 0);
+        let is_subscriber = client.is_some_and(|client| self.data.is_only_subscriber(client));
         match &words[1..] {
             text @ ([] | [_]) if is_subscriber => {
                 let text = text.first().map_or_else(|| Reply::bulk(""), |text| Reply::found(Some(text)));
@@ -228,35 +260,45 @@ impl State {
         }
     }
 
-    fn hello(&self, words: &[Bytes], client: Option<ClientId>) -> Outcome {
-        match &words[1..] {
-            [] => {}
-            [version] if **version == *b"2" => {}
+    fn hello(&mut self, words: &[Bytes], client: Option<ClientId>) -> Outcome {
+        match (words.get(1).map(|version| &**version), client) {
+            (None | Some(b"2"), None) | (None, Some(_)) => {}
+            (Some(b"2"), Some(client)) => _ = self.data.new_protocol.remove(&client),
+            (Some(b"3"), Some(client)) => _ = self.data.new_protocol.insert(client),
             _ => return Err("NOPROTO unsupported protocol version".to_owned()),
         }
-        // Pairs in a list, as version 2 of the protocol has no maps.
-        Ok(Reply::List(vec![
+        if words.len() > 2 {
+            return Err("ERR this server takes no option of HELLO".to_owned());
+        }
+        let is_new = client.is_some_and(|client| self.data.new_protocol.contains(&client));
+        let node = self.data.node.as_ref();
+        Ok(Reply::Map(vec![
             Reply::bulk("server"),
             Reply::bulk("redis"),
             Reply::bulk("version"),
             Reply::bulk(VERSION),
             Reply::bulk("proto"),
-            Reply::Int(2),
+            Reply::Int(if is_new { 3 } else { 2 }),
             Reply::bulk("id"),
             Reply::Int(client.and_then(|client| client.try_into().ok()).unwrap_or(0)),
             Reply::bulk("mode"),
-            Reply::bulk("standalone"),
+            Reply::bulk(self.mode()),
             Reply::bulk("role"),
-            Reply::bulk("master"),
+            Reply::bulk(if node.is_some_and(|node| !node.is_master()) { "replica" } else { "master" }),
             Reply::bulk("modules"),
             Reply::List(Vec::new()),
         ]))
     }
 
+    fn mode(&self) -> &'static str {
+        if self.data.node.is_some() { "cluster" } else { "standalone" }
+    }
+
     fn info(&self, words: &[Bytes]) -> Outcome {
         match &words[1..] {
             [section] if section.eq_ignore_ascii_case(b"server") => Ok(Reply::bulk(format!(
-                "# Server\r\nredis_version:{VERSION}\r\nredis_mode:standalone\r\nrun_id:{}\r\n",
+                "# Server\r\nredis_version:{VERSION}\r\nredis_mode:{}\r\nrun_id:{}\r\n",
+                self.mode(),
                 self.run_id
             ))),
             _ => Err("ERR this server takes INFO server only".to_owned()),
@@ -294,13 +336,151 @@ impl Data {
         Some(command.run(&mut self.keyspace, words).into())
     }
 
-    fn publish(&mut self, channel: &Bytes, message: &Bytes) -> Reply {
-        let frame = Reply::List(vec![
-            Reply::bulk("message"),
+    /// Why a connection cannot send this command.
+    fn refuses(&self, client: ClientId, name: &str) -> Option<String> {
+        if self.is_only_subscriber(client) && !OF_SUBSCRIBERS.contains(&name) {
+            return Some(format!(
+                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
+                 allowed in this context"
+            ));
+        }
+        let is_new = self.new_protocol.contains(&client);
+        (is_new && !OF_SUBSCRIBERS.contains(&name) && !TO_CONNECT.contains(&name))
+            .then(|| "ERR over version 3 of the protocol, this server only sends messages".to_owned())
+    }
+
+    /// The slot of the keys of a command. An error if another node of the cluster has to run the command, or none can.
+    fn slot_of(&mut self, name: &str, words: &[Bytes], is_asking: bool) -> Result<Option<u16>, String> {
+        let Some(node) = &self.node else { return Ok(None) };
+        let is_channel = matches!(name, "spublish" | "ssubscribe" | "sunsubscribe");
+        let keys = match name {
+            "eval" | "evalsha" => parameters(words).map_or(&[][..], |(keys, _)| keys),
+            _ if is_channel => {
+                words.get(1..if name == "spublish" { 2 } else { words.len() }).unwrap_or_default()
+            }
+            _ => find(name)
+                .filter(|command| command.takes(words.len()))
+                .map_or(&[][..], |command| command.keys(words)),
+        };
+        let asked = Asked { is_asking, is_channel };
+        node.check(keys, asked, &mut self.keyspace).map_err(|refusal| refusal.of_command())
+    }
+
+    /// Why the cluster does not let a script run this command.
+    fn problem_in_script(&mut self, keys: &[Bytes], is_channel: bool) -> Option<String> {
+        let (node, script) = (self.node.as_ref()?, self.script.as_mut()?);
+        let asked = Asked { is_asking: script.is_asking, is_channel };
+        match node.check(keys, asked, &mut self.keyspace) {
+            Err(refusal) => Some(refusal.in_script()),
+            Ok(slot) => {
+                let before = script.slot;
+                script.slot = before.or(slot);
+                (!script.crosses_slots && slot.is_some() && before.is_some_and(|before| Some(before) != slot))
+                    .then(|| {
+                        "ERR Script attempted to access keys that do not hash to the same slot".to_owned()
+                    })
+            }
+        }
+    }
+
+    fn asks(&mut self, client: ClientId) -> Outcome {
+        if self.node.is_none() {
+            return Err(NO_CLUSTER.to_owned());
+        }
+        self.asking.insert(client);
+        Ok(Reply::ok())
+    }
+
+    fn cluster(&mut self, words: &[Bytes]) -> Outcome {
+        let Some(node) = &mut self.node else { return Err(NO_CLUSTER.to_owned()) };
+        let outcome = node.command(words, &self.keyspace);
+        self.leave_slots();
+        outcome.unwrap_or_else(|| Err(unknown_subcommand(words)))
+    }
+
+    /// Ends the subscriptions to channels of slots that another node has now, and removes their keys.
+    pub(crate) fn leave_slots(&mut self) {
+        let Some(node) = &mut self.node else { return };
+        let (lost, is_master) = (node.take_lost(), node.is_master());
+        let is_lost = |key: &Bytes| lost.iter().any(|slots| slots.contains(&slot(key)));
+        if lost.is_empty() {
+            return;
+        }
+        let channels: Vec<Bytes> =
+            self.shard_channels.all().filter(|channel| is_lost(channel)).cloned().collect();
+        for channel in channels {
+            for client in self.shard_channels.subscribers(&channel).collect::<Vec<_>>() {
+                let notice = self.unsubscribe("sunsubscribe", client, std::slice::from_ref(&channel));
+                self.send(client, &notice);
+            }
+        }
+        let keys: Vec<Bytes> =
+            self.keyspace.keys().filter(|key| !is_master || is_lost(key)).cloned().collect();
+        for key in keys {
+            self.keyspace.remove(&key);
+        }
+    }
+
+    /// Has these keys from now on, of those that are in its slots.
+    pub(crate) fn take_data(&mut self, mut entries: HashMap<Bytes, Entry>) {
+        if let Some(node) = &self.node {
+            entries.retain(|key, _| node.has(slot(key)));
+        }
+        self.keyspace.restore(entries);
+    }
+
+    /// Whether a connection can only subscribe, because replies and messages look alike.
+    fn is_only_subscriber(&self, client: ClientId) -> bool {
+        !self.new_protocol.contains(&client)
+            && self.channels.count(client) + self.shard_channels.count(client) > 0
+    }
+
+    fn channels(&mut self, command: &str) -> &mut Channels {
+        if matches!(command, "ssubscribe" | "sunsubscribe") {
+            &mut self.shard_channels
+        } else {
+            &mut self.channels
+        }
+    }
+
+    fn subscribe(&mut self, name: &str, client: ClientId, channels: &[Bytes]) -> Vec<Reply> {
+        let subscribe = |channel: &Bytes| {
+            self.channels(name).subscribe(client, channel);
+            self.confirmation(name, client, Some(channel))
+        };
+        channels.iter().map(subscribe).collect()
+    }
+
+    fn unsubscribe(&mut self, name: &str, client: ClientId, channels: &[Bytes]) -> Vec<Reply> {
+        let all = self.channels(name).of(client);
+        let channels = if channels.is_empty() { &all } else { channels };
+        if channels.is_empty() {
+            return vec![self.confirmation(name, client, None)];
+        }
+        let unsubscribe = |channel: &Bytes| {
+            self.channels(name).unsubscribe(client, channel);
+            self.confirmation(name, client, Some(channel))
+        };
+        channels.iter().map(unsubscribe).collect()
+    }
+
+    fn confirmation(&mut self, name: &str, client: ClientId, channel: Option<&Bytes>) -> Reply {
+        let count = Reply::count(self.channels(name).count(client));
+        Reply::Push(vec![Reply::bulk(name), Reply::found(channel), count])
+    }
+
+    fn publish(&mut self, name: &str, channel: &Bytes, message: &Bytes) -> Reply {
+        let is_sharded = name == "spublish";
+        if self.node.is_some() && !is_sharded {
+            return Reply::Error("ERR in a cluster, this server takes SPUBLISH only".to_owned());
+        }
+        let frame = Reply::Push(vec![
+            Reply::bulk(if is_sharded { "smessage" } else { "message" }),
             Reply::Bulk(Arc::clone(channel)),
             Reply::Bulk(Arc::clone(message)),
         ]);
-        let subscribers: Vec<_> = self.channels.subscribers(channel).collect();
+        let channels = if is_sharded { &self.shard_channels } else { &self.channels };
+        let subscribers: Vec<_> = channels.subscribers(channel).collect();
         for subscriber in &subscribers {
             self.send(*subscriber, std::slice::from_ref(&frame));
         }
@@ -331,19 +511,21 @@ impl Data {
     pub(crate) fn client_list(&self) -> Reply {
         let line = |client: &ClientId| {
             let name = self.names.get(client).map(|name| String::from_utf8_lossy(name));
-            format!("id={client} name={} sub={}\n", name.unwrap_or_default(), self.channels.count(*client))
+            let [sub, ssub] = [&self.channels, &self.shard_channels].map(|channels| channels.count(*client));
+            format!("id={client} name={} sub={sub} ssub={ssub}\n", name.unwrap_or_default())
         };
         Reply::bulk(self.clients.keys().map(line).collect::<String>())
     }
 
-    /// Counts the subscribers of channels. There are no channels of slots, as in a cluster.
+    /// Counts the subscribers of channels.
     fn pubsub(&self, words: &[Bytes]) -> Outcome {
         let is_sharded = match words.get(1) {
             Some(word) if word.eq_ignore_ascii_case(b"numsub") => false,
             Some(word) if word.eq_ignore_ascii_case(b"shardnumsub") => true,
             _ => return Err("ERR unknown subcommand of PUBSUB".to_owned()),
         };
-        let count = |channel| if is_sharded { 0 } else { self.channels.subscribers(channel).count() };
+        let channels = if is_sharded { &self.shard_channels } else { &self.channels };
+        let count = |channel| channels.subscribers(channel).count();
         let pairs = words[2..]
             .iter()
             .flat_map(|channel| [Reply::Bulk(Arc::clone(channel)), Reply::count(count(channel))]);
@@ -352,16 +534,25 @@ impl Data {
 
     pub(crate) fn send(&self, client: ClientId, replies: &[Reply]) {
         // Fails if the connection is about to be removed.
-        if let Some(client) = self.clients.get(&client) {
-            let _ = client.send(bytes(replies));
+        if let Some(sender) = self.clients.get(&client) {
+            let _ = sender.send(bytes(replies, self.new_protocol.contains(&client)));
         }
     }
 }
 
 impl Host for Data {
+    fn begin(&mut self, source: &[u8]) -> Result<(), String> {
+        let (Some(node), Some(script)) = (&self.node, &mut self.script) else { return Ok(()) };
+        script.crosses_slots = crosses_slots(source);
+        if source.starts_with(b"#!") && !node.is_master() {
+            return Err("READONLY You can't write against a read only replica.".to_owned());
+        }
+        Ok(())
+    }
+
     fn call(&mut self, words: &[Bytes]) -> Reply {
         let name = String::from_utf8_lossy(&words[0]).to_ascii_lowercase();
-        let is_publish = name == "publish";
+        let is_publish = name == "publish" || name == "spublish";
         if name == "pubsub" {
             self.count_call("pubsub");
             return self.pubsub(words).into();
@@ -369,13 +560,22 @@ impl Host for Data {
         if !is_publish && COMMANDS.iter().any(|(other, _)| *other == name) {
             return Reply::Error("ERR This Redis command is not allowed from script".to_owned());
         }
-        if (is_publish && words.len() != 3) || find(&name).is_some_and(|command| !command.takes(words.len()))
-        {
+        let command = find(&name);
+        if (is_publish && words.len() != 3) || command.is_some_and(|command| !command.takes(words.len())) {
             return Reply::Error("ERR Wrong number of args calling Redis command from script".to_owned());
         }
+        let keys = match command {
+            Some(command) => command.keys(words),
+            None if name == "spublish" => &words[1..2],
+            None => &[],
+        };
+        if let Some(problem) = self.problem_in_script(keys, is_publish) {
+            return Reply::Error(problem);
+        }
         if is_publish {
-            self.count_call("publish");
-            return self.publish(&words[1], &words[2]);
+            let name = if name == "publish" { "publish" } else { "spublish" };
+            self.count_call(name);
+            return self.publish(name, &words[1], &words[2]);
         }
         let reply = self.run_on_keys(&name, words);
         reply.unwrap_or_else(|| Reply::Error("ERR Unknown Redis command called from script".to_owned()))
@@ -387,9 +587,11 @@ impl Host for Data {
     }
 }
 
-fn bytes(replies: &[Reply]) -> Vec<u8> {
+const NO_CLUSTER: &str = "ERR This instance has cluster support disabled";
+
+fn bytes(replies: &[Reply], is_new_protocol: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
-    replies.iter().for_each(|reply| reply.write(&mut bytes));
+    replies.iter().for_each(|reply| reply.write(is_new_protocol, &mut bytes));
     bytes
 }
 

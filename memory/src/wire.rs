@@ -1,4 +1,4 @@
-//! Version 2 of the Redis protocol.
+//! Versions 2 and 3 of the Redis protocol.
 
 use std::sync::Arc;
 
@@ -12,9 +12,13 @@ pub(crate) enum Reply {
     Error(String),
     Int(i64),
     List(Vec<Self>),
+    /// Keys and values. In version 2 of the protocol, a list.
+    Map(Vec<Self>),
     Nil,
     /// Nothing, in place of a list.
     NilList,
+    /// What belongs to a subscription. In version 2 of the protocol, a list.
+    Push(Vec<Self>),
     Status(String),
 }
 
@@ -44,7 +48,11 @@ impl Reply {
         Self::List(items.into_iter().map(|item| Self::Bulk(Arc::clone(item))).collect())
     }
 
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, is_version_3: bool, out: &mut Vec<u8>) {
+        let mut list = |first: u8, len: usize, items: &[Self]| {
+            line(out, first, len);
+            items.iter().for_each(|item| item.write(is_version_3, out));
+        };
         match self {
             Self::Bulk(bytes) => {
                 line(out, b'$', bytes.len());
@@ -54,10 +62,10 @@ impl Reply {
             // A reply is one line, whatever the text quotes.
             Self::Error(text) => line(out, b'-', text.replace(['\r', '\n'], " ")),
             Self::Int(number) => line(out, b':', number),
-            Self::List(items) => {
-                line(out, b'*', items.len());
-                items.iter().for_each(|item| item.write(out));
-            }
+            Self::Map(items) if is_version_3 => list(b'%', items.len() / 2, items),
+            Self::Push(items) if is_version_3 => list(b'>', items.len(), items),
+            Self::List(items) | Self::Map(items) | Self::Push(items) => list(b'*', items.len(), items),
+            Self::Nil if is_version_3 => out.extend_from_slice(b"_\r\n"),
             Self::Nil => line(out, b'$', -1),
             Self::NilList => line(out, b'*', -1),
             Self::Status(text) => line(out, b'+', text),
@@ -138,7 +146,7 @@ mod tests {
             Reply::Error("ERR two\nlines".to_owned()),
         ]);
         let mut out = Vec::new();
-        reply.write(&mut out);
+        reply.write(false, &mut out);
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text, "*6\r\n$1\r\na\r\n:-2\r\n$-1\r\n*-1\r\n+OK\r\n-ERR two lines\r\n");
     }

@@ -2,10 +2,15 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::base::clock::ProcessClock;
 use crate::base::sync::lock;
@@ -28,7 +33,17 @@ pub struct Process(Arc<Shared>);
 struct Shared {
     clock: ProcessClock,
     state: Mutex<State>,
+    network: OnceLock<Network>,
 }
+
+/// An open connection.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// Connects to a host and a port.
+pub(crate) type Network =
+    Arc<dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Box<dyn Stream>>> + Send + Sync>;
 
 #[derive(Default)]
 struct State {
@@ -62,7 +77,38 @@ impl Process {
     /// ```
     #[doc(hidden)]
     pub fn new(uptime: Duration, drift: i32) -> Self {
-        Self(Arc::new(Shared { clock: ProcessClock::start(uptime, drift), state: Mutex::default() }))
+        let (clock, state) = (ProcessClock::start(uptime, drift), Mutex::default());
+        Self(Arc::new(Shared { clock, state, network: OnceLock::new() }))
+    }
+
+    /// From now on, the process connects to servers that have an address by this function.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper::Process;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let process = Process::new(Duration::ZERO, 0);
+    /// process.connect_by(|_host, _port| async { Ok(tokio::io::duplex(64).0) });
+    /// # }
+    /// ```
+    #[doc(hidden)]
+    pub fn connect_by<C, F, S>(&self, connector: C)
+    where
+        C: Fn(String, u16) -> F + Send + Sync + 'static,
+        F: Future<Output = io::Result<S>> + Send + 'static,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let network = move |host, port| {
+            let opening = connector(host, port);
+            async move { opening.await.map(|stream| Box::new(stream) as Box<dyn Stream>) }.boxed()
+        };
+        let _ = self.0.network.set(Arc::new(network));
+    }
+
+    /// How the process connects to servers that have an address, if it does not use the network of the host.
+    pub(crate) fn network(&self) -> Option<Network> {
+        self.0.network.get().cloned()
     }
 
     /// Runs a future in this process.

@@ -8,6 +8,7 @@
 //! released in the background. Questions about locks change nothing ([`query`]).
 
 mod acquire;
+mod announce;
 mod gather;
 mod grant;
 mod handle;
@@ -24,6 +25,7 @@ mod wait;
 pub(crate) use acquire::recent_waits::{Outcome, RecentWait};
 pub(crate) use acquire::span::AcquireSpan;
 pub(crate) use acquire::{WaitLimit, acquire};
+pub(crate) use announce::{Announcer, Listening, announced};
 pub(crate) use grant::owner_grants::{OwnerGrants, OwnerNames};
 pub(crate) use grant::{Caller, Grant};
 pub(crate) use handle::{Handle, Quorum};

@@ -48,6 +48,7 @@ pub struct Candidate {
     lock: FencedLock,
     step_down: StepDown,
     max_term: Option<Duration>,
+    announcement: Vec<u8>,
 }
 
 /// Asks a [`Candidate`] to step down. It is cheap to clone.
@@ -88,6 +89,7 @@ impl Candidate {
             lock: locks.fenced_lock(name),
             step_down: StepDown(Arc::default()),
             max_term: None,
+            announcement: Vec::new(),
         }
     }
 
@@ -189,6 +191,28 @@ impl Candidate {
         Ok(Self { lock: self.lock.with(&options), max_term: Some(most), ..self })
     }
 
+    /// Sets what this candidate announces while it leads, such as its address: at most 4,096 bytes. Asks no server.
+    ///
+    /// A [`LeaderWatch`](super::LeaderWatch) returns it, together with who leads. Each term announces it anew, and what an earlier leader
+    /// announced is never returned for a later one. The server has it a moment after the election, while the work already begins. It ends
+    /// with the term, or, if the process dies, with the lease.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`]: it is longer.
+    ///
+    /// ```no_run
+    /// # use lockkeeper::leader::Candidate;
+    /// # fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let candidate = Candidate::new(&locks, "lock:leader:reports").announce("10.0.0.7:9000")?;
+    /// # Ok(()) }
+    /// ```
+    pub fn announce(self, said: impl Into<Vec<u8>>) -> Result<Self, ConfigError> {
+        let announcement = said.into();
+        FencedGuard::check_announcement(&announcement)?;
+        Ok(Self { announcement, ..self })
+    }
+
     /// Runs the work for one term.
     async fn lead<T, W>(&self, guard: FencedGuard, work: &mut impl FnMut(Leadership) -> W) -> End<T>
     where
@@ -206,6 +230,7 @@ impl Candidate {
             biased;
             () = asked => Err(STEPPED_DOWN),
             () = self.time_is_up() => Err(TIME_IS_UP),
+            () = self.keep_announced(&guard) => unreachable!("it never ends"),
             done = guard.run(work(leadership)) => Ok(done),
         };
         // The work was dropped with the end of the `select!`. What it started learns the end before the server does.
@@ -234,6 +259,34 @@ impl Candidate {
                 End::SteppedDown
             }
         }
+    }
+
+    /// Tells those who watch that this candidate leads, and keeps what it announces on the server. Never ends.
+    async fn keep_announced(&self, guard: &FencedGuard) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let next = match guard.announce(&self.announcement).await {
+                Ok(()) if self.announcement.is_empty() => break,
+                Ok(()) => {
+                    pause = FIRST_PAUSE;
+                    // Half of the time until it would expire.
+                    FIRST_PAUSE.max(guard.remaining() / 2)
+                }
+                Err(error) if error.is_transient() => {
+                    tracing::warn!(%error, ?pause, "a leader could not announce itself, and tries again");
+                    let next = LAST_PAUSE.min(2 * pause);
+                    std::mem::replace(&mut pause, next)
+                }
+                // If the hold is gone, the term ends by itself.
+                Err(Error::NotHeld(_)) => break,
+                Err(error) => {
+                    tracing::info!(%error, "a leader cannot announce itself: others learn late that it leads");
+                    break;
+                }
+            };
+            sleep(next).await;
+        }
+        pending().await
     }
 
     /// Waits until the longest term is almost over, if there is one.

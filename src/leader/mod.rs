@@ -1,7 +1,8 @@
 //! Leading: one of several processes does the work, and the others stand by.
 //!
 //! A [`Candidate`] campaigns and runs the work, a [`Leadership`] is what the work knows of its term, and a [`LeaderWatch`] tells others
-//! who leads. It is made of a [`FencedLock`](crate::FencedLock), adds no keys, and uses nothing of this crate that is not public.
+//! who leads. It is made of a [`FencedLock`](crate::FencedLock) and its [`Announcements`](crate::Announcements): a program could build the same on the
+//! public API.
 
 mod candidate;
 mod leadership;
@@ -9,4 +10,4 @@ mod watch;
 
 pub use candidate::{Candidate, StepDown};
 pub use leadership::Leadership;
-pub use watch::LeaderWatch;
+pub use watch::{Leader, LeaderWatch};

@@ -7,10 +7,29 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep_until};
 
-use crate::{Error, LockClient, Result};
+use crate::{Announcements, Error, Holder, LockClient, Result};
 
-/// How often the server is asked.
-const PACE: Duration = Duration::from_secs(1);
+/// How often the server is asked if no message comes.
+const PACE: Duration = Duration::from_secs(10);
+
+/// If a lease ends, the server is asked then, but not more often than this.
+const FASTEST: Duration = Duration::from_secs(1);
+
+/// Who leads, see [`LeaderWatch`].
+///
+/// ```no_run
+/// # fn demo(leader: lockkeeper::leader::Leader) {
+/// println!("{} leads, at {:?}", leader.holder.identity.name().unwrap_or("somebody"), leader.announcement);
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// The owner of the leadership, and its process.
+    pub holder: Holder,
+    /// What it announces, see [`Candidate::announce`](super::Candidate::announce). `None`: nothing, or not yet.
+    pub announcement: Option<Vec<u8>>,
+}
 
 /// Tells who leads, for followers of a [`Candidate`](super::Candidate).
 ///
@@ -20,8 +39,7 @@ const PACE: Duration = Duration::from_secs(1);
 /// let mut watch = LeaderWatch::new(&locks, "lock:leader:reports");
 /// loop {
 ///     match watch.changed().await? {
-///         Some(leader) if leader.starts_with(&locks.id()) => println!("this client leads"),
-///         Some(leader) => println!("{leader} leads"),
+///         Some(leader) => println!("{} leads, and announces {:?}", leader.holder.owner, leader.announcement),
 ///         None => println!("nobody leads"),
 ///     }
 /// }
@@ -31,16 +49,20 @@ const PACE: Duration = Duration::from_secs(1);
 pub struct LeaderWatch {
     locks: LockClient,
     name: Arc<str>,
+    announcements: Announcements,
     /// `None`: the server was not asked yet.
-    last: Option<Option<String>>,
+    last: Option<Option<Leader>>,
+    /// When the server is asked, if no message comes before.
     next: Instant,
+    /// It is not asked before this time: it failed to answer.
+    not_before: Instant,
     /// The question under way. If a call is dropped, the next call waits for its answer: otherwise a server that answers later than the
     /// calls are dropped would never be heard.
     question: Option<Question>,
 }
 
 /// Never locked: the mutex lets threads share what holds a question.
-type Question = Mutex<BoxFuture<'static, Result<Option<String>>>>;
+type Question = Mutex<BoxFuture<'static, Result<Option<Leader>>>>;
 
 impl LeaderWatch {
     /// Watches the leadership with this name. Asks no server.
@@ -52,20 +74,31 @@ impl LeaderWatch {
     /// # Ok(()) }
     /// ```
     pub fn new(locks: &LockClient, name: impl AsRef<str>) -> Self {
-        let (locks, name) = (locks.clone(), name.as_ref().into());
-        Self { locks, name, last: None, next: Instant::now(), question: None }
+        let (name, now) = (name.as_ref(), Instant::now());
+        Self {
+            locks: locks.clone(),
+            name: name.into(),
+            announcements: locks.fenced_lock(name).announcements(),
+            last: None,
+            next: now,
+            not_before: now,
+            question: None,
+        }
     }
 
-    /// Waits until another owner leads than the last call returned, and returns it. `None`: nobody leads. Asks the server about once
-    /// each second.
+    /// Waits until another owner leads than the last call returned, or the leader announces something else. Returns who leads. `None`:
+    /// nobody leads.
     ///
-    /// The first call returns who leads now. An owner is the [id of its client](crate::LockClient::id), a colon and a number. A
-    /// leader can be over by the time its id arrives: use this to find the leader, and its [term](super::Leadership::term) to refuse
-    /// an earlier one.
+    /// The first call returns who leads now. A leader that was just elected can be returned without its announcement first, and then with
+    /// it. The term of a leader can be over by the time this returns: use it to find the leader, and the
+    /// [term](super::Leadership::term) to refuse an earlier one.
+    ///
+    /// A message wakes the call when a candidate is elected, announces something, or steps down. There is no message when a process dies: then
+    /// the call asks when the lease ends. Without messages, it asks the server about each ten seconds.
     ///
     /// # Errors
     ///
-    /// As for [`inspect`](crate::LockClient::inspect): the next call asks again, about a second later. Or [`Closed`](Error::Closed)
+    /// As for [`inspect`](crate::LockClient::inspect): the next call asks again, a second later. Or [`Closed`](Error::Closed)
     /// after a shutdown of the client: then each call fails at once.
     ///
     /// # Cancel safety
@@ -79,7 +112,7 @@ impl LeaderWatch {
     /// let leader = LeaderWatch::new(&locks, "lock:leader:reports").changed().await?;
     /// # Ok(()) }
     /// ```
-    pub async fn changed(&mut self) -> Result<Option<String>> {
+    pub async fn changed(&mut self) -> Result<Option<Leader>> {
         let locks = self.locks.clone();
         tokio::select! {
             biased;
@@ -88,20 +121,28 @@ impl LeaderWatch {
         }
     }
 
-    async fn other_leader(&mut self) -> Result<Option<String>> {
+    async fn other_leader(&mut self) -> Result<Option<Leader>> {
         loop {
             let question = match &mut self.question {
                 Some(question) => question,
                 none => {
-                    sleep_until(self.next).await;
-                    self.next = Instant::now() + PACE.mul_f64(0.9 + 0.2 * fastrand::f64());
+                    sleep_until(self.not_before).await;
+                    tokio::select! {
+                        // The first call begins to listen, before the server is asked.
+                        biased;
+                        () = self.announcements.changed() => {}
+                        () = sleep_until(self.next) => {}
+                    }
                     none.insert(Mutex::new(Box::pin(leader(self.locks.clone(), Arc::clone(&self.name)))))
                 }
             };
             let answer = question.get_mut().unwrap_or_else(PoisonError::into_inner).await;
             self.question = None;
-            let leader = answer?;
-            if self.last.as_ref() != Some(&leader) {
+            let now = Instant::now();
+            let leader = answer.inspect_err(|_| self.not_before = now + FASTEST)?;
+            self.next = now + until_next(leader.as_ref());
+            let is_same = |last: &Option<Leader>| seen(last.as_ref()) == seen(leader.as_ref());
+            if !self.last.as_ref().is_some_and(is_same) {
                 self.last = Some(leader.clone());
                 return Ok(leader);
             }
@@ -110,9 +151,27 @@ impl LeaderWatch {
 }
 
 /// Asks who leads now.
-async fn leader(locks: LockClient, name: Arc<str>) -> Result<Option<String>> {
+async fn leader(locks: LockClient, name: Arc<str>) -> Result<Option<Leader>> {
     let info = locks.inspect(&*name).await?;
-    Ok(info.and_then(|info| info.holders.into_iter().next()).map(|holder| holder.owner))
+    let Some(holder) = info.and_then(|info| info.holders.into_iter().next()) else { return Ok(None) };
+    let announcement = match locks.fenced_lock(&*name).announcements().of(&holder.owner).await {
+        // Who leads does not depend on the right to announcements.
+        Err(Error::Permission(_)) => None,
+        said => said?,
+    };
+    Ok(Some(Leader { holder, announcement }))
+}
+
+/// How long to wait for a message. There is none when a lease ends.
+fn until_next(leader: Option<&Leader>) -> Duration {
+    let lease = leader.and_then(|leader| leader.holder.remaining_lease.duration());
+    let time = lease.map_or(PACE, |lease| lease.clamp(FASTEST, PACE));
+    time.mul_f64(1.0 + 0.1 * fastrand::f64())
+}
+
+/// What makes a difference for those who watch.
+fn seen(leader: Option<&Leader>) -> Option<(&str, Option<&[u8]>)> {
+    leader.map(|leader| (&*leader.holder.owner, leader.announcement.as_deref()))
 }
 
 impl fmt::Debug for LeaderWatch {

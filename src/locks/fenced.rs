@@ -1,5 +1,6 @@
 //! The fenced lock.
 
+use super::announcements::Announcements;
 use super::base::{Kind, Single};
 use super::lock::Lock;
 use crate::locks::guard::FencedGuard;
@@ -31,6 +32,19 @@ pub type FencedLock = Lock<'static, Fenced>;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Fenced {}
+
+impl FencedLock {
+    /// Returns what holders of this lock announce with [`FencedGuard::announce`](crate::FencedGuard::announce). Asks no server.
+    ///
+    /// ```no_run
+    /// # fn demo(locks: lockkeeper::LockClient) {
+    /// let announcements = locks.fenced_lock("lock:primary").announcements();
+    /// # }
+    /// ```
+    pub fn announcements(&self) -> Announcements {
+        Announcements::new(&self.handle.members[0].lock)
+    }
+}
 
 impl Kind for Fenced {
     type Guard = FencedGuard;

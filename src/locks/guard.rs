@@ -4,13 +4,14 @@ use std::fmt;
 use std::future::poll_fn;
 use std::ops::Deref;
 use std::pin::pin;
+use std::sync::OnceLock;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::base::error::{Lost, Result};
+use crate::base::error::{ConfigError, Error, Lost, Result};
 use crate::base::token::FencingToken;
-use crate::engine::{HeldLock, HoldTimes};
-use crate::protocol::PermitIds;
+use crate::engine::{Announcer, HeldLock, HoldTimes};
+use crate::protocol::{MOST_BYTES, PermitIds};
 
 /// One hold on a lock.
 ///
@@ -349,8 +350,10 @@ impl fmt::Debug for LockGuard {
 #[must_use = "if unused, the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct FencedGuard {
+    // Dropped first: those who listen are told when the lock is free.
     guard: LockGuard,
     token: FencingToken,
+    announcer: OnceLock<Box<Announcer>>,
 }
 
 impl FencedGuard {
@@ -364,6 +367,44 @@ impl FencedGuard {
     /// ```
     pub const fn token(&self) -> FencingToken {
         self.token
+    }
+
+    /// Announces something to all who listen, such as an address, and replaces what this guard announced before. Asks the server.
+    ///
+    /// [`FencedLock::announcements`](crate::FencedLock::announcements) returns it, for whoever asks. It ends with this guard: it is removed in
+    /// the background. If the process dies, it expires with the lease that the lock has now. So announce again when half of the
+    /// [`remaining`](LockGuard::remaining) time has passed, as a [`Candidate`](crate::leader::Candidate) does.
+    ///
+    /// # Errors
+    ///
+    /// - [`Config`](crate::Error::Config): it is longer than 4,096 bytes. Nothing was sent.
+    /// - [`NotHeld`](crate::Error::NotHeld): the hold is gone, and nothing was announced.
+    /// - A [fault of server or network](crate::Error#faults-of-server-and-network), such as [`Permission`](crate::Error::Permission): it needs
+    ///   a [right](crate::guide::deploy#users-and-rights) that locking does not need.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, it is unknown whether the announcement was replaced.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let guard = locks.fenced_lock("lock:primary").lock().await?;
+    /// guard.announce("10.0.0.7:9000").await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn announce(&self, said: impl AsRef<[u8]> + Send) -> Result<()> {
+        let said = said.as_ref();
+        Self::check_announcement(said)?;
+        let grant = self.guard.0.grants().next();
+        let grant = grant.ok_or_else(|| Error::NotHeld(self.guard.0.lock()))?;
+        self.announcer.get_or_init(|| Box::new(Announcer::new(grant))).announce(said).await
+    }
+
+    /// Refuses an announcement that is too long.
+    pub(crate) fn check_announcement(said: &[u8]) -> Result<(), ConfigError> {
+        let too_long =
+            || ConfigError::new("announcement", format!("must be at most {MOST_BYTES} bytes long"));
+        if said.len() > MOST_BYTES { Err(too_long()) } else { Ok(()) }
     }
 
     /// Releases the hold, see [`LockGuard::unlock`]. Asks the server.
@@ -414,7 +455,7 @@ impl OfHeld for FencedGuard {
     fn of(held: HeldLock) -> Self {
         // An attempt that was granted without a token has failed.
         let token = held.token().expect("BUG: an acquire of a fenced lock ended without a token");
-        Self { guard: LockGuard(held), token: token.into() }
+        Self { guard: LockGuard(held), token: token.into(), announcer: OnceLock::new() }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The types of locks: API and documentation. [`lock`] has the methods that all share, [`base`] what they run on.
 
+mod announcements;
 pub(crate) mod base;
 mod fair;
 mod fenced;
@@ -13,6 +14,7 @@ mod rlock;
 mod semaphore;
 pub(crate) mod waits;
 
+pub use announcements::Announcements;
 pub use base::{BaseLock, Kind};
 pub use fair::{Fair, FairLock};
 pub use fenced::{Fenced, FencedLock};

@@ -26,7 +26,8 @@ use crate::locks::info::Holder;
 pub struct WaitChain {
     /// The locks and their holders. Each holder waits for the lock of the next link.
     pub links: Vec<ChainLink>,
-    /// The last holder waits for a lock of this chain, so these owners wait for each other.
+    /// The last holder waits for a lock of this chain, so these owners wait for each other. False if one of them is
+    /// [not connected](crate::HolderIdentity::NotConnected): its process has perhaps ended, and then its lease ends soon.
     pub is_deadlock: bool,
 }
 
@@ -46,6 +47,8 @@ pub struct ChainLink {
     pub holder: Holder,
     /// The lock for which the holder waits, and for how long it has waited. `None`: it does not wait, or that is not known.
     pub waits_for: Option<(String, Duration)>,
+    /// Where in its program the holder waits: file and line. `None`: it does not wait, or that is not known.
+    pub waits_at: Option<String>,
 }
 
 /// A call of this client that waited for another owner, see [`LockClient::recent_waits`](crate::LockClient::recent_waits).
@@ -70,6 +73,9 @@ pub struct RecentWait {
     pub to: SystemTime,
     /// How the wait ended.
     pub outcome: WaitOutcome,
+    /// Who held the lock: their identities and owners, eight at most. Empty: the wait ended before the client looked. It looks after a lease,
+    /// when it reports the wait.
+    pub holders_seen: Vec<String>,
 }
 
 /// How a [`RecentWait`] ended.
@@ -99,9 +105,10 @@ impl WaitChain {
         let links = chain.links.iter().map(|link| ChainLink {
             lock: name(&link.lock),
             holder: Holder::from_server(link.holding.clone(), clients),
-            waits_for: link.waits_for.as_ref().map(|(lock, age)| (name(lock), *age)),
+            waits_for: link.waits_for.as_ref().map(|awaited| (name(&awaited.lock), awaited.age)),
+            waits_at: link.waits_for.as_ref().map(|awaited| awaited.at.to_string()),
         });
-        Self { links: links.collect(), is_deadlock: chain.is_cycle }
+        Self { links: links.collect(), is_deadlock: chain.is_cycle && !chain.has_ended(clients) }
     }
 }
 
@@ -112,6 +119,8 @@ impl From<engine::RecentWait> for RecentWait {
             Outcome::TimedOut => WaitOutcome::TimedOut,
             Outcome::GivenUp => WaitOutcome::GivenUp,
         };
-        Self { lock: wait.lock.to_string(), waited_at: wait.caller, from: wait.from, to: wait.to, outcome }
+        let engine::RecentWait { lock, caller: waited_at, from, to, holders, .. } = wait;
+        let holders_seen = holders.get().cloned().unwrap_or_default();
+        Self { lock: lock.to_string(), waited_at, from, to, outcome, holders_seen }
     }
 }

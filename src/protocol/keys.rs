@@ -99,6 +99,11 @@ pub(super) fn fencing_counter(name: &str) -> Arc<str> {
     prefixed(COUNTER, name)
 }
 
+/// What the holder of a lock announces, and the channel with that name: a string that Redisson does not know.
+pub(super) fn announcement_key(name: &str) -> Arc<str> {
+    prefixed("lockkeeper_announcement", name)
+}
+
 /// A key of one hold of a reader: a string.
 pub(super) fn read_hold(name: &str, owner: &str, number: u32) -> Arc<str> {
     suffixed(name, &format!("{owner}:rwlock_timeout:{number}"))
@@ -161,7 +166,7 @@ mod tests {
         const OWNER: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:77";
         let protocols: [&dyn Protocol; 6] = [&Reentrant, &Fair, &Fenced, &Read, &Write, &Semaphore];
         let channel = format!("{}:{OWNER}", lock_channel(name)).into();
-        let mut all = vec![read_hold(name, OWNER, 1), writer_intent(name), channel];
+        let mut all = vec![read_hold(name, OWNER, 1), writer_intent(name), announcement_key(name), channel];
         for keys in protocols.map(|protocol| protocol.keys(name.into())) {
             all.push(keys.channel);
             all.extend(keys.more);

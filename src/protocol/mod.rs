@@ -16,6 +16,7 @@
 //!   a failed round, the call releases what it acquired, and waits for a member that refused. The hold is lost when fewer deadlines than the
 //!   quorum are still in the future.
 
+mod announcement;
 mod exclusive;
 mod fair;
 mod fenced;
@@ -31,6 +32,10 @@ mod semaphore;
 mod slot;
 mod traits;
 
+pub(crate) use announcement::{
+    MOST_BYTES, announcement_of, announcement_read, announcement_remove, announcement_write, parse_announced,
+    parse_announcing,
+};
 pub(crate) use exclusive::Reentrant;
 pub(crate) use fair::Fair;
 pub(crate) use fenced::Fenced;

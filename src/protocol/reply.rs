@@ -7,10 +7,10 @@ use super::script::Reply;
 use crate::base::fault::Fault;
 
 /// The replies that are no amounts, as `lua/includes/replies.lua` numbers them.
-mod number {
+pub(super) mod number {
     macro_rules! replies {
         ($($name:ident = $number:literal,)*) => {
-            $( pub(super) const $name: i64 = $number; )*
+            $( pub(in crate::protocol) const $name: i64 = $number; )*
 
             #[cfg(test)]
             pub(super) const ALL: &[(&str, i64)] = &[$((stringify!($name), $number)),*];

@@ -53,6 +53,9 @@ macro_rules! scripts {
 
 scripts! {
     calls {
+        announcement_read("announcements/read.lua"; announcement; );
+        announcement_remove("announcements/remove.lua"; announcement; owner, channel);
+        announcement_write("announcements/write.lua"; lock, announcement; owner, text, channel);
         check("check.lua"; ; name, commands);
         fair_acquire("fair/acquire.lua"; lock, queue, scores, records, tickets, channel; owner, lease_ms, allowance_ms, java_wait_ms);
         fair_heartbeat("fair/heartbeat.lua"; lock, queue, scores, records, tickets, channel; allowance_ms, java_wait_ms, owners);

@@ -48,6 +48,15 @@ async fn the_documented_rights_are_enough_in_a_cluster() {
     is_handed_over::<ReadLocks>(&group, both, "shop:read").await;
     is_handed_over::<RLocks>(&group, both, "shop:rlock").await;
     is_handed_over::<WriteLocks>(&group, both, "shop:write").await;
+    let leader = ours.fenced_lock("shop:leader").lock().await.unwrap();
+    let mut announcements = theirs.fenced_lock("shop:leader").announcements();
+    announcements.changed().await;
+    listens(&group.servers[group.master_of_key("shop:leader")]).await;
+    leader.announce("here").await.unwrap();
+    soon(announcements.changed()).await;
+    assert_eq!(announcements.of(&leader.owner_id()).await.unwrap(), Some(b"here".to_vec()));
+    leader.unlock().await.unwrap();
+    drop(announcements);
 
     let slot = group.slot_of("shop:a");
     let to = (group.master_of(slot) + 1) % 3;

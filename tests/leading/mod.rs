@@ -1,5 +1,6 @@
-//! Leading: at most one candidate leads, its work ends before another one's begins, and terms grow.
+//! Leading: at most one candidate leads, its work ends before another one's begins, terms grow, and followers learn who leads.
 
+mod announcing;
 mod processes;
 mod shutdown;
 mod stepping_down;
@@ -25,7 +26,7 @@ const LEASE: Duration = Duration::from_secs(2);
 /// A candidate in a process of its own. In a normal test run it does nothing.
 #[tokio::test]
 async fn child() {
-    let Some((_, url)) = child::role() else { return };
+    let Some((role, url)) = child::role() else { return };
     let locks = connect(url, patient().watchdog_lease(LEASE)).await;
     let work = async |leadership: Leadership| {
         loop {
@@ -37,7 +38,8 @@ async fn child() {
             sleep(2 * MS).await;
         }
     };
-    let result: lockkeeper::Result<()> = Candidate::new(&locks, "a").run(work).await;
+    let said = if role == "announcing" { "child" } else { "" };
+    let result: lockkeeper::Result<()> = Candidate::new(&locks, "a").announce(said).unwrap().run(work).await;
     println!("unexpected: {result:?}");
 }
 

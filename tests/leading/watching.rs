@@ -1,13 +1,13 @@
 //! Followers learn who leads.
 
 use lockkeeper::Error;
-use lockkeeper::leader::{Candidate, LeaderWatch};
+use lockkeeper::leader::{Candidate, Leader, LeaderWatch};
 use tokio::time::{Instant, timeout};
 
 use super::{forget_counter, run};
 use crate::support::{Faults, LIMIT, MS, SECOND, Scene, connect, patient, poll_until, soon};
 
-async fn change(watch: &mut LeaderWatch) -> Option<String> {
+async fn change(watch: &mut LeaderWatch) -> Option<Leader> {
     soon(watch.changed()).await.unwrap()
 }
 
@@ -20,7 +20,7 @@ async fn followers_learn_who_leads() {
     let mut running = run(Candidate::new(&locks, "a"));
     running.begins().await;
     let leader = change(&mut watch).await.unwrap();
-    assert!(leader.starts_with(&locks.id()), "{leader}");
+    assert_eq!((leader.holder.client(), leader.announcement), (Some(locks.id()), None));
     running.end().await;
     assert_eq!(change(&mut watch).await, None);
     // Nothing changes: the call waits, and asks seldom.
@@ -52,7 +52,7 @@ async fn a_watch_whose_calls_are_dropped_still_learns_who_leads() {
         }
         assert!(start.elapsed() < LIMIT, "it learns nothing");
     };
-    assert_eq!(leader, Some(guard.owner_id()));
+    assert_eq!(leader.map(|leader| leader.holder.owner), Some(guard.owner_id()));
     guard.unlock().await.unwrap();
     drop((watch, locks, beside, proxy));
     forget_counter(&scene);

@@ -5,9 +5,9 @@ use lockkeeper_testkit::lua;
 
 pub const LOCK: &str = "a";
 
-/// The keys of a fair and of a fenced lock, and of a semaphore.
-const KEYS: [&str; 8] =
-    ["queue", "scores", "records", "tickets", "counter", "channel", "semaphore", "permits"];
+/// The keys of a fair and of a fenced lock, of a semaphore, and of what a holder announces.
+const KEYS: [&str; 9] =
+    ["queue", "scores", "records", "tickets", "counter", "channel", "semaphore", "permits", "announcement"];
 
 /// Ids of permits have 16 bytes.
 const IDS: [&str; 4] = ["permit........01", "permit........02", "permit........03", "permit........04"];
@@ -259,7 +259,8 @@ impl Dice {
             "lease_ms" | "usual_ms" | "keep_ms" => self.lease(),
             "age_ms" => self.pick(&["0", "1", "5000"]).to_owned(),
             "expiry_hours" => self.pick(&["1", "24"]).to_owned(),
-            "what" => self.pick(&[LOCK, "- a b", "1,2:write a"]).to_owned(),
+            "text" => self.pick(&["", "here", "there"]).to_owned(),
+            "what" => self.pick(&[LOCK, "- src/main.rs:7 a b", "1,2:write x:1 a"]).to_owned(),
             "key" | "name" => self.key(),
             "commands" => self.pick(&["hset", "publish subscribe", "pexpire hdel", "nothing"]).to_owned(),
             _ => panic!("what is {name}?"),

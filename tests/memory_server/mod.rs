@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
+mod cluster;
 mod dice;
 mod differential;
 mod resp;

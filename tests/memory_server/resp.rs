@@ -9,6 +9,10 @@ pub enum Reply {
     Error(String),
     Int(i64),
     List(Option<Vec<Self>>),
+    /// Keys and values.
+    Map(Vec<Self>),
+    /// A message, or what belongs to a subscription.
+    Push(Vec<Self>),
     Status(String),
     Text(Option<Vec<u8>>),
 }
@@ -18,6 +22,7 @@ impl Reply {
         let mut line = String::new();
         from.read_line(&mut line).unwrap();
         let (first, rest) = line.trim_end_matches("\r\n").split_at(1);
+        let mut items = |count: usize| (0..count).map(|_| Self::read(from)).collect();
         let len = || rest.parse::<i64>().ok().and_then(|len| usize::try_from(len).ok());
         match first {
             "-" => Self::Error(rest.to_owned()),
@@ -29,7 +34,10 @@ impl Reply {
                 text.truncate(len);
                 text
             })),
-            "*" => Self::List(len().map(|len| (0..len).map(|_| Self::read(from)).collect())),
+            "*" => Self::List(len().map(items)),
+            ">" => Self::Push(items(len().unwrap())),
+            "%" => Self::Map(items(2 * len().unwrap())),
+            "_" => Self::Text(None),
             _ => panic!("{line:?}"),
         }
     }
@@ -39,6 +47,12 @@ impl Reply {
             Self::List(Some(items)) => items,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// The value of a key of a map.
+    pub fn fact(&self, key: &str) -> String {
+        let Self::Map(facts) = self else { panic!("{self:?}") };
+        facts.chunks(2).find(|fact| fact[0].text() == key).expect("it is there")[1].text()
     }
 
     pub fn text(&self) -> String {
@@ -55,6 +69,8 @@ impl fmt::Debug for Reply {
             Self::Error(text) => write!(f, "-{text}"),
             Self::Int(number) => number.fmt(f),
             Self::List(Some(items)) => items.fmt(f),
+            Self::Map(items) => write!(f, "map {items:?}"),
+            Self::Push(items) => write!(f, "push {items:?}"),
             Self::List(None) => f.write_str("no list"),
             Self::Status(text) => write!(f, "+{text}"),
             Self::Text(Some(text)) => write!(f, "{:?}", String::from_utf8_lossy(text)),

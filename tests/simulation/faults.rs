@@ -29,7 +29,8 @@ pub async fn run(world: Arc<World>) {
             break;
         }
         let kind = one(&mut rng, &plan.faults);
-        let (server, process) = (rng.usize(..plan.servers), rng.usize(..plan.processes));
+        let servers = world.servers.len();
+        let (server, process) = (rng.usize(..servers), rng.usize(..plan.processes));
         let left = plan.faults_end - world.now();
         let time = (2 * MS).max(up_to(&mut rng, plan.longest_fault)).min(left);
         let age = up_to(&mut rng, 2 * SECOND);
@@ -55,6 +56,16 @@ async fn make(
         matches!(kind, Hold | HoldRequests | HoldReplies | HoldExisting | Cut | CutLate | Refuse);
     let is_process = matches!(kind, StopProcess | KillProcess);
     // One at a time for each target, as each ends what it began.
+    let change = FaultKind::CLUSTER.contains(&kind).then(|| Rng::with_seed(age.as_nanos() as u64));
+    let name = server % world.plan.names;
+    let server = match &world.cluster {
+        Some(cluster) if change.is_some() => cluster.master_of(name),
+        _ => server,
+    };
+    // A cluster changes in one way at a time.
+    if change.is_some() && !world.is_free((3, 0, 0)) {
+        return;
+    }
     let target = if is_network {
         (0, process, server)
     } else if is_process {
@@ -63,13 +74,16 @@ async fn make(
         (2, 0, server)
     };
     if !world.is_free(target) || (is_process && !world.oracle().waits.is_running(process)) {
+        if change.is_some() {
+            world.frees((3, 0, 0));
+        }
         return;
     }
     if kind == KillProcess && world.alive() == 1 {
         return world.frees(target);
     }
     let of_process = (is_network || is_process).then_some(process);
-    let of_server = (!is_process).then_some(server);
+    let of_server = (!is_process).then_some(if world.cluster.is_some() { 0 } else { server });
     let now = world.now();
     let number = world.oracle().begin_fault(now, Some(kind), of_process, of_server);
     let (node, network) = (&world.servers[server], &world.networks[process][server]);
@@ -135,6 +149,15 @@ async fn make(
             world.oracle().waits.runs(process, Some(now));
         }
         KillProcess => world.kill(process),
+        MoveSlot | FailOver | TakeOver | TakeOverOld => {
+            let (cluster, mut rng) = (world.cluster.as_ref().expect("one"), change.expect("it is one"));
+            if kind == MoveSlot {
+                cluster.move_slot(&world, name, time, &mut rng).await;
+            } else {
+                cluster.replace(&world, kind, server, time, age, &mut rng).await;
+            }
+            world.frees((3, 0, 0));
+        }
     }
     let now = world.now();
     world.oracle().end_fault(now, number);

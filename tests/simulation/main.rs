@@ -2,6 +2,8 @@
 
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
+mod chains;
+mod cluster;
 mod faults;
 mod locks;
 mod mutants;
@@ -13,6 +15,7 @@ mod process_stream;
 mod queue;
 mod run;
 mod seeds;
+mod threads;
 mod trace;
 mod waits;
 mod worker;

@@ -58,7 +58,21 @@ named! {
         Freeze = "freeze", Hold = "hold", HoldRequests = "hold-requests", HoldReplies = "hold-replies",
         HoldExisting = "hold-existing", Cut = "cut", CutLate = "cut-late", Refuse = "refuse", Restart = "restart",
         RestartLost = "restart-lost", RestartOld = "restart-old", Full = "full", Slow = "slow", StopProcess = "stop",
-        KillProcess = "kill",
+        KillProcess = "kill", MoveSlot = "move-slot", FailOver = "fail-over", TakeOver = "take-over",
+        TakeOverOld = "take-over-old",
+    }
+}
+
+impl FaultKind {
+    /// Those of a single server.
+    const SINGLE: &[Self] = Self::ALL.split_at(15).0;
+
+    /// Those that change a cluster.
+    pub const CLUSTER: &[Self] = Self::ALL.split_at(15).1;
+
+    /// Whether a server can lose what it was told.
+    pub const fn loses(self) -> bool {
+        matches!(self, Self::RestartLost | Self::RestartOld | Self::TakeOverOld)
     }
 }
 
@@ -73,16 +87,21 @@ const GENTLE: &[FaultKind] = &[
     FaultKind::Restart,
 ];
 
+/// The changes of a cluster that cost no hold.
+const GENTLE_IN_CLUSTER: &[FaultKind] = &[FaultKind::MoveSlot, FaultKind::FailOver, FaultKind::TakeOver];
+
 /// Limits what seeds stand for.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub kinds: Vec<Kind>,
     pub mode: Option<Mode>,
+    /// The server is a cluster.
+    pub is_cluster: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { kinds: Kind::ALL.to_vec(), mode: None }
+        Self { kinds: Kind::ALL.to_vec(), mode: None, is_cluster: false }
     }
 }
 
@@ -91,7 +110,9 @@ pub struct Plan {
     pub seed: u64,
     pub kind: Kind,
     pub mode: Mode,
+    /// How many servers there are, of which a cluster is one.
     pub servers: usize,
+    pub is_cluster: bool,
     pub processes: usize,
     pub workers: usize,
     pub names: usize,
@@ -146,7 +167,7 @@ impl Plan {
             _ => 1,
         };
         let count = rng.usize(1..=6);
-        let faults: Vec<_> = (0..count).map(|_| one(rng, FaultKind::ALL)).collect();
+        let faults: Vec<_> = (0..count).map(|_| one(rng, FaultKind::SINGLE)).collect();
         let mut longest_fault = one(rng, &[300, 1_000, 3_000, 8_000]) * MS;
         let faults = match mode {
             Mode::Chaos => faults,
@@ -156,11 +177,13 @@ impl Plan {
             }
             Mode::Hung => Vec::new(),
         };
+        let faults = if options.is_cluster { in_cluster(seed, mode, faults) } else { faults };
         Self {
             seed,
             kind,
             mode,
-            servers,
+            servers: if options.is_cluster { 1 } else { servers },
+            is_cluster: options.is_cluster,
             processes: rng.usize(1..=3),
             workers: rng.usize(3..=7),
             names: rng.usize(1..=2),
@@ -181,11 +204,12 @@ impl Plan {
             most_delay: one(rng, &[500, 1_000, 2_000]) * MS / 1_000,
             drifts: (0..3).map(|_| rng.i32(-800..=800)).collect(),
             faults,
-            fault_pause: one(rng, &[500, 2_000, 6_000]) * MS,
+            fault_pause: one(rng, &[500, 2_000, 6_000]) * MS * if options.is_cluster { 2 } else { 1 },
             longest_fault,
             parks: mode == Mode::Hung || (mode == Mode::Chaos && rng.u32(..100) < 20),
             pause: one(rng, &[5, 50, 400]) * MS,
-            faults_end: 45 * SECOND,
+            // A client asks a cluster a lot while something is wrong, and that takes time here.
+            faults_end: if options.is_cluster { 20 } else { 45 } * SECOND,
             permits: rng.u32(1..=MOST_PERMITS),
         }
     }
@@ -265,6 +289,19 @@ impl Plan {
         let place = if self.is_fair() { 2 * self.fair_allowance } else { Duration::ZERO };
         5 * self.safety_poll + SECOND + place
     }
+}
+
+/// In place of some faults, slots move and masters are replaced.
+fn in_cluster(seed: u64, mode: Mode, mut faults: Vec<FaultKind>) -> Vec<FaultKind> {
+    let mut rng = Rng::with_seed(seed.wrapping_mul(733) ^ 0xc105);
+    let changes = if mode == Mode::Gentle { GENTLE_IN_CLUSTER } else { FaultKind::CLUSTER };
+    for fault in &mut faults {
+        // Its nodes keep their data, so only a master that is replaced loses some.
+        if rng.u32(..3) < 2 || fault.loses() {
+            *fault = one(&mut rng, changes);
+        }
+    }
+    faults
 }
 
 pub fn one<T: Copy>(rng: &mut Rng, of: &[T]) -> T {

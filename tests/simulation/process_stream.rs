@@ -10,9 +10,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A process that is stopped receives and sends nothing. redis-rs spawns the tasks of its connections for messages itself, so they do not
 /// belong to the process.
-struct ProcessStream {
+pub struct ProcessStream {
     stream: Stream,
     process: Process,
+}
+
+impl ProcessStream {
+    pub const fn new(stream: Stream, process: Process) -> Self {
+        Self { stream, process }
+    }
 }
 
 /// The server, for a client in this process.

@@ -76,8 +76,9 @@ impl Sum {
         if !oracle.violations.is_empty() {
             let kinds: Vec<_> = options.kinds.iter().map(|kind| kind.text()).collect();
             let mode = options.mode.map_or_else(String::new, |mode| format!(" --mode {}", mode.text()));
+            let cluster = if options.is_cluster { " --cluster" } else { "" };
             println!(
-                "seed {} ({}, {}) fails: scripts/simulate --from {} --count 1 --kinds {}{mode} --trace",
+                "seed {} ({}, {}) fails: scripts/simulate{cluster} --from {} --count 1 --kinds {}{mode} --trace",
                 plan.seed,
                 plan.kind.text(),
                 plan.mode.text(),
@@ -116,7 +117,11 @@ fn simulate() {
         from: variable("FROM", drawn.2),
         count: variable("COUNT", 1_000),
         limit: Duration::from_secs(variable("SECONDS", u64::MAX / 2)),
-        options: Options { kinds, mode },
+        options: Options {
+            kinds,
+            mode,
+            is_cluster: variable("CLUSTER", mutant.as_ref().is_some_and(|mutant| mutant.is_cluster)),
+        },
         is_printed: variable("TRACE", false),
         mutant,
         threads: variable("THREADS", cores),

@@ -1,6 +1,8 @@
 //! Seeds that every test run tries: that they repeat, and those that found something in the engine.
 
-use crate::plan::{Kind, Mode, Options, Plan};
+use std::collections::BTreeMap;
+
+use crate::plan::{FaultKind, Kind, Mode, Options, Plan};
 use crate::world;
 
 fn run_drawn(seed: u64, options: &Options) -> world::Report {
@@ -8,7 +10,11 @@ fn run_drawn(seed: u64, options: &Options) -> world::Report {
 }
 
 fn run(seed: u64, kind: Kind, mode: Option<Mode>) -> world::Report {
-    run_drawn(seed, &Options { kinds: vec![kind], mode })
+    run_drawn(seed, &Options { kinds: vec![kind], mode, is_cluster: false })
+}
+
+fn run_in_cluster(seed: u64, kind: Kind, mode: Mode) -> world::Report {
+    run_drawn(seed, &Options { kinds: vec![kind], mode: Some(mode), is_cluster: true })
 }
 
 fn assert_holds(seed: u64, kind: Kind, mode: Option<Mode>) {
@@ -39,6 +45,31 @@ fn worlds_of_each_kind_and_mode_keep_the_rules() {
             assert_holds(7, *kind, Some(*mode));
         }
     }
+}
+
+/// Slots move, masters are replaced, and nodes are silent.
+#[test]
+fn worlds_with_a_cluster_keep_the_rules() {
+    let mut counts = BTreeMap::<&str, u64>::new();
+    let kinds = Kind::ALL.iter().filter(|kind| **kind != Kind::Red);
+    for (seed, kind) in (0..).zip(kinds) {
+        let mode = if seed % 3 == 2 { Mode::Gentle } else { Mode::Chaos };
+        let oracle = run_in_cluster(seed, *kind, mode).oracle;
+        assert!(oracle.violations.is_empty(), "seed {seed}, {kind:?}, {mode:?}: {:#?}", oracle.violations);
+        for (what, count) in oracle.counts {
+            *counts.entry(what).or_default() += count;
+        }
+    }
+    for fault in FaultKind::CLUSTER {
+        assert!(counts.contains_key(fault.text()), "no {}: {counts:?}", fault.text());
+    }
+}
+
+#[test]
+fn the_same_seed_with_a_cluster_has_the_same_trace() {
+    let run = |seed| run_in_cluster(seed, Kind::RLock, Mode::Chaos).hash;
+    let first = [0, 1].map(run);
+    assert_eq!([1, 0].map(run), [first[1], first[0]]);
 }
 
 /// A timed `MultiLock` whose member was refused reported that no server had answered. And waiters of several processes kept

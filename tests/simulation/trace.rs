@@ -35,8 +35,10 @@ const FILES: [&str; 23] = [
     "write/state.lua",
 ];
 
-static SCRIPTS: LazyLock<HashMap<String, &'static str>> =
-    LazyLock::new(|| FILES.iter().map(|file| (lua::hash(file), *file)).collect());
+static SCRIPTS: LazyLock<HashMap<String, &'static str>> = LazyLock::new(|| {
+    let forms = [lua::hash, lua::sharded_hash, lua::of_slots_hash];
+    FILES.iter().flat_map(|file| forms.map(|hash| (hash(file), *file))).collect()
+});
 
 /// A call of a script, as the server saw it.
 pub struct Script<'a> {

@@ -13,11 +13,13 @@ use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use crate::cluster::WorldCluster;
 use crate::faults;
 use crate::locks::{Claim, NAMES};
 use crate::oracle::Oracle;
 use crate::plan::{Kind, Plan, SECOND};
 use crate::process_stream;
+use crate::trace::Script;
 use crate::worker::Worker;
 
 /// Workers end what they do within this time.
@@ -26,7 +28,9 @@ const FINISH: Duration = Duration::from_secs(120);
 pub struct World {
     pub plan: Plan,
     start: Instant,
+    /// Those of a cluster are its nodes.
     pub servers: Vec<MemoryServer>,
+    pub cluster: Option<Arc<WorldCluster>>,
     pub processes: Vec<Process>,
     /// The network between each process and each server.
     pub networks: Vec<Vec<MemoryServer>>,
@@ -91,6 +95,10 @@ async fn live(plan: &Plan, oracle: &Arc<Mutex<Oracle>>, prepare: &Prepare<'_>) {
         let worker = Worker::new(number, process, &world, &clients[process]);
         workers.push(tokio::spawn(world.processes[process].run(worker.run())));
     }
+    let gossip = world.cluster.clone().map(|cluster| {
+        let world = Arc::clone(&world);
+        tokio::spawn(async move { cluster.gossip(&world).await })
+    });
     let faults = tokio::spawn(faults::run(Arc::clone(&world)));
     while world.now() < plan.end() {
         sleep(SECOND).await;
@@ -112,6 +120,7 @@ async fn live(plan: &Plan, oracle: &Arc<Mutex<Oracle>>, prepare: &Prepare<'_>) {
             return;
         }
     }
+    let _ = gossip.inspect(JoinHandle::abort);
     world.check_end(clients).await;
 }
 
@@ -119,19 +128,37 @@ impl World {
     fn new(plan: &Plan, oracle: &Arc<Mutex<Oracle>>, prepare: &Prepare<'_>) -> Self {
         let start = Instant::now();
         let since_1970 = Duration::from_secs(1_700_000_000 + plan.seed % 1_000);
-        let servers: Vec<_> = (0..plan.servers)
-            .map(|number| {
-                let server = MemoryServer::simulated(since_1970, plan.seed ^ number as u64);
-                prepare(&server);
-                server.keep_history();
-                let oracle = Arc::clone(oracle);
-                server.observe(move |client, words, reply, ask| {
-                    let mut oracle = oracle.lock().unwrap_or_else(PoisonError::into_inner);
-                    oracle.command(start.elapsed(), number, client, words, reply, ask);
-                });
-                server
-            })
-            .collect();
+        let server = |number: usize| {
+            let server = MemoryServer::simulated(since_1970, plan.seed ^ number as u64);
+            prepare(&server);
+            server.keep_history();
+            server
+        };
+        let cluster = plan.is_cluster.then(|| Arc::new(WorldCluster::new(server)));
+        let servers = match &cluster {
+            Some(cluster) => cluster.cluster.nodes().to_vec(),
+            None => (0..plan.servers).map(server).collect(),
+        };
+        for (number, server) in servers.iter().enumerate() {
+            // The servers keep their observers, so these must not keep the cluster.
+            let (oracle, cluster) = (Arc::clone(oracle), cluster.as_ref().map(Arc::downgrade));
+            server.observe(move |client, words, reply, ask| {
+                let (now, mut oracle) =
+                    (start.elapsed(), oracle.lock().unwrap_or_else(PoisonError::into_inner));
+                let Some(cluster) = &cluster else {
+                    return oracle.command(now, number, client, words, reply, ask);
+                };
+                let Some(cluster) = cluster.upgrade() else { return };
+                let client = client + 1_000 * number as u64;
+                let counts = |script: Script<'_>| script.keys.iter().all(|key| cluster.counts(number, key));
+                if Script::of(words).is_some_and(counts) {
+                    let ask = &mut |words: &[&str]| cluster.ask(words, Some((number, &mut *ask)));
+                    oracle.command(now, 0, client, words, reply, ask);
+                } else {
+                    oracle.trace.command(now, number, client, words, Script::of(words).as_ref(), reply);
+                }
+            });
+        }
         let uptime = |number: usize| Duration::from_millis(60_000 + 7_919 * number as u64);
         let processes: Vec<_> =
             (0..plan.processes).map(|number| Process::new(uptime(number), plan.drifts[number])).collect();
@@ -142,7 +169,7 @@ impl World {
             network
         };
         let networks = (0..plan.processes)
-            .map(|process| (0..plan.servers).map(|server| network(process, server)).collect())
+            .map(|process| (0..servers.len()).map(|server| network(process, server)).collect())
             .collect();
         oracle.lock().unwrap_or_else(PoisonError::into_inner).processes.clone_from(&processes);
         Self {
@@ -150,6 +177,7 @@ impl World {
             start,
             networks,
             servers,
+            cluster,
             processes,
             oracle: Arc::clone(oracle),
             targets: Mutex::default(),
@@ -163,8 +191,11 @@ impl World {
         let (process, networks) = (&self.processes[process], &self.networks[process]);
         let connecting = async {
             let mut clients = Vec::new();
-            for network in networks {
-                let source = process_stream::source(network, process);
+            let sources = match &self.cluster {
+                Some(cluster) => vec![cluster.source(networks, process)],
+                None => networks.iter().map(|network| process_stream::source(network, process)).collect(),
+            };
+            for source in sources {
                 clients.push(LockClient::connect_with(source, config.clone()).await.expect("no fault yet"));
             }
             clients
@@ -221,10 +252,18 @@ impl World {
     }
 
     fn has(&self, server: usize, key: &str, owner: &str) -> bool {
-        let server = &self.servers[server];
         if self.plan.kind != Kind::Semaphore {
-            return server.execute(&["HEXISTS", key, owner]) == b":1\r\n";
+            let words = ["HEXISTS", key, owner];
+            let answer = match &self.cluster {
+                Some(cluster) => cluster.ask(&words, None),
+                None => self.servers[server].execute(&words),
+            };
+            return answer == b":1\r\n";
         }
+        let server = match &self.cluster {
+            Some(cluster) => &self.servers[cluster.holder_of(key)],
+            None => &self.servers[server],
+        };
         let id = u128::from_str_radix(owner, 16).expect("an id").to_be_bytes();
         let permits = format!("{{{key}}}:timeout");
         server.execute(&[&b"ZSCORE"[..], permits.as_bytes(), &id]) != b"$-1\r\n"

@@ -44,7 +44,7 @@ fn judge(kind: Examined, result: Result<()>, id: &str) -> Vec<Finding> {
     }
 }
 
-/// What this user lacks, one text for each right. The names of the probes differ only in what begins with `id`.
+/// Returns what this user lacks: a text for each right. The ids of the probes are replaced by `*`, so no right is named twice.
 fn missing(text: &str, id: &str) -> Vec<String> {
     const MARK: &str = "this user may not run ";
     let Some((_, pairs)) = text.split_once(MARK) else { return vec![text.to_owned()] };

@@ -14,6 +14,7 @@ use super::clock::Moment;
 use super::group::Group;
 use super::lines::{Reader, Writer};
 use super::message::{Hold, Order, Release, Report};
+use super::record::Record;
 use super::signals::Signals;
 use super::times::Times;
 use crate::args::{Connection, Run};
@@ -55,16 +56,27 @@ impl Keeper {
     async fn keep(&mut self, connection: &Connection, run: &Run) -> Result<(), Failure> {
         let settings = Settings::read(connection)?;
         let times = Times::of(run, settings.watchdog_lease()?)?;
+        let mut record = run.record.as_deref().map(Record::open).transpose()?;
         let Some(locks) = self.unless_given_up(settings.connect()).await else { return Ok(()) };
         let locks = locks?;
-        let result = self.keep_with(&locks, run, &times).await;
+        let result = self.keep_with(&locks, run, &times, record.as_mut()).await;
         // What cannot be released by then has ended with its lease.
         let _ = timeout(times.lease.max(SECOND), locks.shutdown()).await;
         result
     }
 
-    async fn keep_with(&mut self, locks: &LockClient, run: &Run, times: &Times) -> Result<(), Failure> {
-        let Some(held) = self.unless_given_up(acquire(locks, run)).await else { return Ok(()) };
+    async fn keep_with(
+        &mut self,
+        locks: &LockClient,
+        run: &Run,
+        times: &Times,
+        record: Option<&mut Record>,
+    ) -> Result<(), Failure> {
+        let acquired = self.unless_given_up(acquire(locks, run)).await;
+        if let Some(record) = record {
+            record.add(locks);
+        }
+        let Some(held) = acquired else { return Ok(()) };
         let Some(held) = held? else {
             return Err(Failure { problem: format!("`{}` is busy", run.name), code: BUSY });
         };

@@ -22,6 +22,7 @@ mod keeper_handle;
 mod lines;
 mod loss;
 mod message;
+mod record;
 mod signals;
 mod stop;
 mod suspension;

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, try_join_all};
+use futures_util::future::{BoxFuture, join, try_join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use lockkeeper::{Error, LockClient};
 use tokio::signal::unix::{SignalKind, signal};
@@ -23,6 +23,7 @@ use crate::look;
 use crate::ls::ls;
 use crate::row::{Holder, Row, expires_in_ms};
 use crate::table::Output;
+use crate::why::explain;
 use screen::Screen;
 use state::{Action, Event, Look, State};
 
@@ -139,9 +140,14 @@ async fn look(locks: &LockClient, names: Vec<String>) -> Event {
 }
 
 async fn show(locks: &LockClient, name: String) -> Event {
-    let text = match locks.inspect(&name).await {
-        Ok(info) => look::describe(&name, info.as_ref()),
-        Err(error) => error.to_string(),
+    // A chain can need a second look, so both are asked for at once.
+    let text = match join(locks.inspect(&name), locks.why(&name)).await {
+        (Ok(info), chains) => {
+            let chains = explain(&chains.unwrap_or_default());
+            let why = if chains.is_empty() { chains } else { format!("\n{chains}") };
+            look::describe(&name, info.as_ref()) + &why
+        }
+        (Err(error), _) => error.to_string(),
     };
     Event::Shown { name, text }
 }

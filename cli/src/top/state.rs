@@ -273,7 +273,7 @@ impl State {
         Some(lock.row.holders.iter().find(|holder| holder.owner == owner)?.who())
     }
 
-    /// What is wrong with the server, if something is.
+    /// Why the server does not answer. `None`: it does.
     pub(super) fn problem(&self) -> Option<String> {
         let silence = self.now.saturating_sub(self.answered.unwrap_or_default());
         if self.problem.is_none() && silence < SILENCE {

@@ -44,6 +44,8 @@ async fn a_deadlock_is_shown_with_both_sides() {
         lines[1].starts_with("b: held by two (") && lines[1].contains("which has waited for a for "),
         "{text}"
     );
+    assert!(lines[..2].iter().all(|line| line.contains(", at ") && line.contains("why.rs:")), "{text}");
+    assert!(all[0]["links"][0]["waits_at"].as_str().is_some_and(|at| at.contains("why.rs:")), "{all}");
     assert_eq!(lines[2..], ["a deadlock: these owners wait for each other"], "{text}");
     tasks.iter().for_each(|task| task.abort());
 }

@@ -54,6 +54,33 @@ fn a_waiter_runs_after_the_holder() {
 }
 
 #[test]
+fn waits_are_added_to_a_file() {
+    let scene = Scene::new();
+    let record = ["--record", "waits.jsonl"];
+    assert_eq!(scene.run(&record, ":"), 0);
+    let first = Contender::plain(&scene, "first").enters();
+    assert_eq!(scene.run(&[&record[..], &["--try"]].concat(), ":"), 75);
+    assert_eq!(scene.run(&[&record[..], &["--wait", "100ms"]].concat(), ":"), 75);
+    let second = Contender::start(&scene, "second", &record, ALONE, None).waits(&scene);
+    let start = Instant::now();
+    wait_until("a lease is over", || start.elapsed() > LEASE + Duration::from_secs(1));
+    assert_eq!(first.finish(), Some(0));
+    assert_eq!(second.enters().finish(), Some(0));
+    let lines = scene.read("waits.jsonl");
+    let waits: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let outcomes: Vec<_> = waits.iter().map(|wait| wait["outcome"].as_str().expect("text")).collect();
+    assert_eq!(outcomes, ["timed_out", "granted"], "only calls that waited: {lines}");
+    for wait in &waits {
+        let time = |field: &str| wait[field].as_str().expect("text").to_owned();
+        assert!(wait["lock"] == "lock" && time("from") < time("to"), "{wait}");
+    }
+    let seen = waits[1]["holders_seen"].as_array().expect("a list");
+    assert!(seen.len() == 1 && seen[0].as_str().expect("text").contains('@'), "{lines}");
+    assert_eq!(scene.run(&["--record", "no/such/folder"], ":"), 64);
+}
+
+#[test]
 fn the_lock_is_renewed_while_the_command_runs() {
     let scene = Scene::new();
     let first = Contender::plain(&scene, "first").enters();

@@ -111,6 +111,26 @@ fn a_lock_is_shown_and_released_at_80_and_200_columns() {
 }
 
 #[test]
+fn details_say_for_what_the_holder_waits() {
+    let scene = Scene::new();
+    java_lock(&scene, "b");
+    let holder = "0f5b3c8e-7d3a-8c1e-9f00-1a2b3c4d5e6f";
+    let _: u64 = scene.server.run(&["HSET", "a", &format!("{holder}:1"), "1"]);
+    let _: u64 = scene.server.run(&["PEXPIRE", "a", "60000"]);
+    let _: u64 =
+        scene.server.run(&["HSET", &format!("lockkeeper_waits:{holder}"), "2", "1000 1 src/main.rs:7 b"]);
+    let mut top = Top::runs(&scene, (120, 24), "'[ab]'");
+    top.shows("lockkeeper top: 2 locks");
+    top.types("\r");
+    top.shows("which has waited for b for ");
+    top.shows("src/main.rs:7"); // on the next line
+    top.types("q");
+    top.shows("NAME");
+    top.types("q");
+    assert_eq!(top.code(), Some(0));
+}
+
+#[test]
 fn a_server_that_goes_away_is_told_and_comes_back() {
     let mut scene = Scene::new();
     java_lock(&scene, "before");
@@ -118,7 +138,7 @@ fn a_server_that_goes_away_is_told_and_comes_back() {
     top.shows("before");
     scene.server.kill();
     top.shows("no answer for ");
-    // What was known stays, and keys work.
+    // The locks stay on the screen as they were last seen, and the keys still work.
     top.types("\r");
     top.shows("┌ before ");
     top.types("\u{1b}");

@@ -83,6 +83,15 @@ impl Command {
         takes(self.arity, words)
     }
 
+    /// The keys among the words of the command, which [takes](Self::takes) them.
+    pub(crate) fn keys<'a>(&self, words: &'a [Bytes]) -> &'a [Bytes] {
+        match self.name {
+            "scan" | "time" => &[],
+            "del" | "exists" => &words[1..],
+            _ => &words[1..2],
+        }
+    }
+
     /// Runs the command, which [takes](Self::takes) these words. The first is its name.
     pub(crate) fn run(&self, keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
         (self.run)(keyspace, words)

@@ -10,12 +10,13 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::base::clock;
 use crate::base::error::LockId;
 use crate::base::fault::Fault;
+use crate::engine::acquire::recent_waits::HoldersSeen;
 use crate::engine::grant::{Caller, Grant};
 use crate::engine::handle::Handle;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::query::clients::Clients;
 use crate::engine::query::list_any;
-use crate::engine::query::why::{Chain, LATER, chains_from};
+use crate::engine::query::why::{Awaited, Chain, LATER, chains_from};
 use crate::engine::shared::Engine;
 use crate::protocol::{Call, LeaseLeft, Reply};
 
@@ -23,6 +24,9 @@ use crate::protocol::{Call, LeaseLeft, Reply};
 const LONG: Duration = Duration::from_secs(1);
 
 const UNKNOWN: &str = "unknown";
+
+/// The most holders that are kept of one wait.
+const NAMED: usize = 8;
 
 /// What is still to be done for a call, if it waits for long.
 pub(crate) struct LongWait {
@@ -58,13 +62,20 @@ impl LongWait {
     }
 
     /// Does what is due. The call waits for this member, as `waiter`.
-    pub(crate) fn act(&mut self, handle: &Handle, member: usize, waiter: &Grant, caller: Caller) {
+    pub(crate) fn act(
+        &mut self,
+        handle: &Handle,
+        member: usize,
+        waiter: &Grant,
+        caller: Caller,
+        seen: Option<HoldersSeen>,
+    ) {
         let now = Instant::now();
         // Of several members, nobody knows whether the call needs this one.
         let owner = (handle.members.len() == 1).then(|| &handle.members[member].owner);
         let held = owner.and_then(|owner| owner.held_by_owner()).unwrap_or_default();
         if self.record_at.take_if(|at| *at <= now).is_some() {
-            self.recorded = RecordedWait::begin(waiter, &held);
+            self.recorded = RecordedWait::begin(waiter, &held, caller);
         }
         if self.report_at.is_none_or(|at| at > now) {
             return;
@@ -81,7 +92,7 @@ impl LongWait {
         let background = &waiter.lock.engine.background;
         let job = async move {
             if let Some(unreported) = unreported {
-                report(&lock, place, caller, unreported).await;
+                report(&lock, place, caller, unreported, seen).await;
             }
             if !held.is_empty() && !is_deadlock_reported.load(Ordering::Relaxed) {
                 let is_found = report_deadlock(&lock, &held, caller).await;
@@ -94,11 +105,12 @@ impl LongWait {
 }
 
 impl RecordedWait {
-    fn begin(waiter: &Grant, held: &[Arc<str>]) -> Option<Self> {
+    fn begin(waiter: &Grant, held: &[Arc<str>], caller: Caller) -> Option<Self> {
         let (lock, owner) = (&waiter.lock, waiter.short_owner()?);
         let engine = Arc::clone(&lock.engine);
         let held = if held.is_empty() { "-".to_owned() } else { held.join(",") };
-        let what = format!("{held} {}", lock.keys.lock).into();
+        let place = format!("{}:{}", caller.file().replace(' ', "_"), caller.line());
+        let what = format!("{held} {place} {}", lock.keys.lock).into();
         engine.waits.write(Arc::clone(&owner), clock::now().minus(LONG), what, &engine.background);
         Some(Self { engine, owner })
     }
@@ -111,10 +123,23 @@ impl Drop for RecordedWait {
 }
 
 /// Reports who holds the lock.
-async fn report(lock: &LockRef, place: Option<Call>, caller: Caller, unreported: u64) {
+async fn report(
+    lock: &LockRef,
+    place: Option<Call>,
+    caller: Caller,
+    unreported: u64,
+    seen: Option<HoldersSeen>,
+) {
     let limit = lock.engine.config.command_timeout();
-    let seen = timeout(limit, holder(lock)).await.ok().flatten();
-    let (holder, held_for) = seen.unwrap_or_else(|| (UNKNOWN.to_owned(), UNKNOWN.to_owned()));
+    let found = timeout(limit, holders(lock)).await.ok().flatten();
+    let (holder, held_for) = match &found {
+        Some((names, held_for)) => (named(names), held_for.clone()),
+        None => (UNKNOWN.to_owned(), UNKNOWN.to_owned()),
+    };
+    if let Some((seen, (mut names, _))) = seen.zip(found) {
+        names.truncate(NAMED);
+        let _ = seen.set(names);
+    }
     let place = match place {
         Some(call) => timeout(limit, place_in_queue(lock, &call)).await.ok().flatten(),
         None => Some("none".to_owned()),
@@ -151,12 +176,16 @@ async fn cycle(engine: &Engine, key: &Arc<str>, held: &[Arc<str>]) -> Result<Opt
         return Ok(None);
     }
     let clients = Clients::ask(engine, [&chain.holders()]).await;
+    if chain.has_ended(&clients) {
+        return Ok(None);
+    }
     let links = chain.links.iter().map(|link| {
         let (lock, owner) = (&link.lock, &link.holding.field);
         match &link.waits_for {
             _ if own.contains(owner) => format!("`{lock}` is held by this client ({owner})"),
-            Some((next, _)) => {
-                format!("`{lock}` is held by {}, which waits for `{next}`", clients.describe(owner))
+            Some(Awaited { lock: next, at, .. }) => {
+                let holder = clients.describe(owner);
+                format!("`{lock}` is held by {holder}, which waits for `{next}` at {at}")
             }
             None => format!("`{lock}` is held by {}", clients.describe(owner)),
         }
@@ -164,19 +193,24 @@ async fn cycle(engine: &Engine, key: &Arc<str>, held: &[Arc<str>]) -> Result<Opt
     Ok(Some(links.collect::<Vec<_>>().join("; ")))
 }
 
-/// Who holds the lock, and for how long. `None`: nobody knows.
-async fn holder(lock: &LockRef) -> Option<(String, String)> {
+/// Who holds the lock, and for how long the first of them does. `None`: nobody knows.
+async fn holders(lock: &LockRef) -> Option<(Vec<String>, String)> {
     let listing = list_any(&lock.engine, &lock.keys.lock).await.ok()?;
     let clients = Clients::ask(&lock.engine, [&listing]).await;
-    let alive = || listing.holders.iter().filter(|holding| holding.lease != LeaseLeft::Ended);
-    let Some(first) = alive().next() else { return Some(("nobody".to_owned(), "none".to_owned())) };
-    let others = match alive().count() - 1 {
-        0 => String::new(),
-        others => format!(" and {others} more"),
-    };
+    let alive = listing.holders.iter().filter(|holding| holding.lease != LeaseLeft::Ended);
+    let fields: Vec<&str> = alive.map(|holding| &*holding.field).collect();
+    let Some(first) = fields.first() else { return Some((Vec::new(), "none".to_owned())) };
     let seconds = |age: Duration| humantime::format_duration(Duration::from_secs(age.as_secs())).to_string();
-    let held_for = clients.held_for(&first.field).map_or_else(|| UNKNOWN.to_owned(), seconds);
-    Some((clients.describe(&first.field) + &others, held_for))
+    let held_for = clients.held_for(first).map_or_else(|| UNKNOWN.to_owned(), seconds);
+    Some((fields.into_iter().map(|field| clients.describe(field)).collect(), held_for))
+}
+
+fn named(holders: &[String]) -> String {
+    match holders {
+        [] => "nobody".to_owned(),
+        [only] => only.clone(),
+        [first, others @ ..] => format!("{first} and {} more", others.len()),
+    }
 }
 
 async fn place_in_queue(lock: &LockRef, call: &Call) -> Option<String> {

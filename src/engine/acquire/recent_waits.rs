@@ -1,7 +1,7 @@
 //! The last calls that waited.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
 use crate::base::sync::lock;
@@ -26,7 +26,11 @@ pub(crate) struct RecentWait {
     pub(crate) from: SystemTime,
     pub(crate) to: SystemTime,
     pub(crate) outcome: Outcome,
+    pub(crate) holders: HoldersSeen,
 }
+
+/// Who held the lock when the client looked. It looks once, after a lease.
+pub(crate) type HoldersSeen = Arc<OnceLock<Vec<String>>>;
 
 /// How a wait ended.
 #[derive(Clone, Copy)]
@@ -53,7 +57,12 @@ pub(crate) struct OpenWait<'a> {
 impl<'a> OpenWait<'a> {
     pub(crate) fn begin(engine: &'a Engine, lock: &Arc<str>, caller: Caller) -> Self {
         let (lock, from) = (Arc::clone(lock), SystemTime::now());
-        Self { engine, wait: RecentWait { lock, caller, from, to: from, outcome: Outcome::GivenUp } }
+        let (outcome, holders) = (Outcome::GivenUp, HoldersSeen::default());
+        Self { engine, wait: RecentWait { lock, caller, from, to: from, outcome, holders } }
+    }
+
+    pub(crate) fn holders(&self) -> HoldersSeen {
+        Arc::clone(&self.wait.holders)
     }
 
     pub(crate) const fn ends(&mut self, outcome: Outcome) {

@@ -92,6 +92,11 @@ impl Clients {
         }
     }
 
+    /// Whether the client of an owner has no connection: its process has perhaps ended, so that it waits for nothing.
+    pub(crate) fn is_gone(&self, owner: &str) -> bool {
+        owner.split_once(':').is_some_and(|(client, _)| self.of(client) == Some(None))
+    }
+
     /// For how long an owner has held its lock, if its client recorded that.
     pub(crate) fn held_for(&self, owner: &str) -> Option<Duration> {
         self.ages.get(owner).copied()

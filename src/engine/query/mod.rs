@@ -223,7 +223,8 @@ async fn in_parts<T: Default>(
     }
 }
 
-async fn run(engine: &Engine, key: &str, call: &Call) -> Result<Reply, Fault> {
+/// Retries after faults.
+pub(crate) async fn run(engine: &Engine, key: &str, call: &Call) -> Result<Reply, Fault> {
     run_at(engine, || engine.store.route(key), call).await.map(|(reply, _)| reply)
 }
 

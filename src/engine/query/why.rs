@@ -12,6 +12,7 @@ use tokio::time::sleep;
 use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind};
 use crate::engine::lock_ref::check_name;
+use crate::engine::query::clients::Clients;
 use crate::engine::query::list::Scan;
 use crate::engine::query::list_any;
 use crate::engine::shared::Engine;
@@ -37,8 +38,18 @@ pub(crate) struct Link {
     /// The key of the lock.
     pub(crate) lock: Arc<str>,
     pub(crate) holding: Holding,
-    /// For how long this holder has waited for the lock of the next link; after the last link of a cycle, for one of the others.
-    pub(crate) waits_for: Option<(Arc<str>, Duration)>,
+    /// The wait of this holder for the lock of the next link; after the last link of a cycle, for one of the others.
+    pub(crate) waits_for: Option<Awaited>,
+}
+
+/// For what an owner waits.
+#[derive(Clone)]
+pub(crate) struct Awaited {
+    pub(crate) lock: Arc<str>,
+    /// For how long it has waited.
+    pub(crate) age: Duration,
+    /// Where in its program: file and line.
+    pub(crate) at: Arc<str>,
 }
 
 /// A call that waits.
@@ -47,8 +58,7 @@ struct Wait {
     /// The owners of what the same `Owner` holds.
     held: Vec<String>,
     is_writer: bool,
-    lock: Arc<str>,
-    age: Duration,
+    awaited: Awaited,
 }
 
 /// The chains that begin with the lock that has this name.
@@ -71,8 +81,9 @@ async fn confirm(engine: &Engine, found: &mut [Chain]) -> Result<(), Fault> {
     sleep(LATER).await;
     let mut explorer = Explorer::new(engine);
     for chain in found.iter_mut().filter(|chain| chain.is_cycle) {
-        let again = explorer.chains(&chain.links[0].lock).await?;
-        chain.is_cycle = again.iter().any(|later| later.confirms(chain));
+        let ring = chain.ring();
+        let again = explorer.chains(&ring.links[0].lock).await?;
+        chain.is_cycle = again.iter().any(|later| later.confirms(&ring));
     }
     Ok(())
 }
@@ -114,6 +125,18 @@ impl Chain {
         Listing { holders, ..Listing::default() }
     }
 
+    /// Whether the process of a holder has perhaps ended: then its lease ends soon, and with it the chain.
+    pub(crate) fn has_ended(&self, clients: &Clients) -> bool {
+        self.links.iter().any(|link| clients.is_gone(&link.holding.field))
+    }
+
+    /// The links of a cycle, without those that only lead to it.
+    fn ring(&self) -> Self {
+        let next = self.links.last().and_then(|link| link.waits_for.as_ref()).map(|awaited| &awaited.lock);
+        let start = self.links.iter().position(|link| Some(&link.lock) == next).unwrap_or(0);
+        Self { links: self.links[start..].to_vec(), is_cycle: self.is_cycle }
+    }
+
     /// Whether this chain, which was seen later, shows that all links of the other one were there together.
     pub(crate) fn confirms(&self, before: &Self) -> bool {
         self.links.len() == before.links.len()
@@ -128,7 +151,7 @@ impl Link {
 
     fn goes_on_from(&self, before: &Self) -> bool {
         let wait_goes_on = match (&self.waits_for, &before.waits_for) {
-            (Some((lock, age)), Some((same, age_before))) => lock == same && age > age_before,
+            (Some(now), Some(before)) => now.lock == before.lock && now.age > before.age,
             (now, before) => now.is_none() && before.is_none(),
         };
         self.is(before) && wait_goes_on
@@ -156,9 +179,10 @@ impl<'a> Explorer<'a> {
                 let mut is_end = true;
                 for wait in self.waits_of(&holding.field).await? {
                     let mut links = path.clone();
-                    let waits_for = Some((Arc::clone(&wait.lock), wait.age));
+                    let next = Arc::clone(&wait.awaited.lock);
+                    let waits_for = Some(wait.awaited.clone());
                     links.push(Link { lock: Arc::clone(&lock), holding: holding.clone(), waits_for });
-                    let is_cycle = links.iter().any(|link| link.lock == wait.lock);
+                    let is_cycle = links.iter().any(|link| link.lock == next);
                     if !self.blocks(&wait).await? {
                         continue;
                     }
@@ -166,7 +190,7 @@ impl<'a> Explorer<'a> {
                     if is_cycle || links.len() == LONGEST {
                         found.push(Chain { links, is_cycle });
                     } else {
-                        open.push((links, wait.lock));
+                        open.push((links, next));
                     }
                 }
                 if is_end {
@@ -184,7 +208,7 @@ impl<'a> Explorer<'a> {
 
     /// Whether somebody holds the lock in a way that excludes the waiter.
     async fn blocks(&mut self, wait: &Wait) -> Result<bool, Fault> {
-        let listing = self.listing(&wait.lock).await?;
+        let listing = self.listing(&wait.awaited.lock).await?;
         let excludes =
             |holding: &Holding| wait.is_writer || !listing.is_read_write || holding.field.ends_with(":write");
         Ok(listing.holders.iter().any(|holding| holding.lease != LeaseLeft::Ended && excludes(holding)))
@@ -227,10 +251,12 @@ async fn waits(engine: &Engine, client: &str) -> Result<Vec<Wait>, Fault> {
     let Reply::List(rows) = &reply else { return Err(Fault::unexpected(&reply)) };
     let wait = |row: &[Reply]| {
         let [Reply::Text(owner), Reply::Text(age), Reply::Text(what)] = row else { return None };
-        let (held, lock) = what.split_once(' ')?;
+        let (held, rest) = what.split_once(' ')?;
+        let (at, lock) = rest.split_once(' ')?;
         let held = held.split(',').map(|owner| format!("{client}:{owner}")).collect();
         let age = Duration::from_millis(age.parse().ok()?);
-        Some(Wait { held, is_writer: owner.ends_with(":write"), lock: lock.into(), age })
+        let awaited = Awaited { lock: lock.into(), age, at: at.into() };
+        Some(Wait { held, is_writer: owner.ends_with(":write"), awaited })
     };
     Ok(rows.chunks(3).filter_map(wait).collect())
 }

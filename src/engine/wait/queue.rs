@@ -22,6 +22,7 @@ use crate::base::config::LockConfig;
 use crate::base::fault::Fault;
 use crate::base::jitter;
 use crate::base::sync::lock;
+use crate::engine::announce::Listeners;
 use crate::engine::grant::offer::Offer;
 use crate::engine::upkeep::background::Background;
 use crate::protocol::LockKeys;
@@ -33,6 +34,8 @@ type Machine = machine::Machine<Offer, Fault>;
 pub(crate) struct WaitQueues {
     queues: Mutex<HashMap<Arc<str>, OnChannel>>,
     rows: Box<[Row; ROWS]>,
+    /// Those who do not wait for a lock, and listen for what its holder announces.
+    pub(crate) listeners: Listeners,
 }
 
 const ROWS: usize = 1_024; // 12 KiB for each client
@@ -123,7 +126,8 @@ pub(crate) enum Receivers {
 
 impl Default for WaitQueues {
     fn default() -> Self {
-        Self { queues: Mutex::default(), rows: Box::new(std::array::from_fn(|_| Row::default())) }
+        let rows = Box::new(std::array::from_fn(|_| Row::default()));
+        Self { queues: Mutex::default(), rows, listeners: Listeners::default() }
     }
 }
 
@@ -252,14 +256,24 @@ impl WaitQueues {
 impl Listener for WaitQueues {
     /// Wakes: perhaps the lock became free before the subscription was active.
     fn subscribed(&self, channel: &str) {
-        for queue in self.on(channel) {
+        let queues = self.on(channel);
+        if queues.is_empty() {
+            self.listeners.tell(channel);
+        }
+        for queue in queues {
             queue.change(|machine, now| machine.has_messages(true, now));
         }
     }
 
     /// Every message wakes. Redisson sends `0` for one waiter and `1` for all; here the waiter in front attempts for all.
     fn message(&self, channel: &str) {
-        self.wake(channel);
+        let queues = self.on(channel);
+        if queues.is_empty() {
+            self.listeners.tell(channel);
+        }
+        for queue in queues {
+            queue.change(Machine::wakes);
+        }
     }
 
     fn disconnected(&self, channels: &BTreeSet<Arc<str>>) {

@@ -1,5 +1,7 @@
 //! The address of one server, and how this client connects to it.
 
+#[cfg(feature = "__simulation")]
+use std::io;
 use std::time::Duration;
 
 use redis::aio::{MultiplexedConnection, PubSub};
@@ -11,7 +13,11 @@ use redis::{
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 
+#[cfg(feature = "__simulation")]
+use super::stream::over;
 use crate::base::credentials::{Credentials, Login};
+#[cfg(feature = "__simulation")]
+use crate::base::process;
 
 /// This long after a connection was given up, the host gives up what it still had to deliver.
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -77,12 +83,17 @@ impl Endpoint {
         // `server.rs` sets the time limit of every command, for all kinds of sources.
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(Some(self.limit)).set_response_timeout(None);
-        self.client()?.get_multiplexed_async_connection_with_config(&config).await
+        open(&self.client()?, config).await
     }
 
     /// Opens a connection for messages.
     pub(crate) async fn messages(&self) -> Result<PubSub, RedisError> {
-        self.client()?.get_async_pubsub().await
+        let client = self.client()?;
+        #[cfg(feature = "__simulation")]
+        if let Some(stream) = simulated_stream(&client).await {
+            return PubSub::new(client.get_connection_info().redis_settings(), stream?).await;
+        }
+        client.get_async_pubsub().await
     }
 
     /// Opens a connection for messages in single slots of a cluster, and returns it with what the server sends unasked.
@@ -97,8 +108,7 @@ impl Endpoint {
         let client = self.client()?.get_connection_info().clone();
         let settings = client.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let client = Client::open(client.set_redis_settings(settings))?;
-        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        Ok((connection, received))
+        Ok((open(&client, config).await?, received))
     }
 
     /// Host and port.
@@ -119,6 +129,24 @@ impl Endpoint {
     fn client(&self) -> Result<Client, RedisError> {
         let settings = logged_in(self.info.redis_settings().clone(), self.credentials.as_ref());
         Client::open(self.info.clone().set_redis_settings(settings))
+    }
+}
+
+async fn open(client: &Client, config: AsyncConnectionConfig) -> Result<MultiplexedConnection, RedisError> {
+    #[cfg(feature = "__simulation")]
+    if let Some(stream) = simulated_stream(client).await {
+        return over(stream?, client.get_connection_info().redis_settings(), config).await;
+    }
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// The stream of a simulated process that has a network of its own.
+#[cfg(feature = "__simulation")]
+async fn simulated_stream(client: &Client) -> Option<io::Result<Box<dyn process::Stream>>> {
+    let network = process::current()?.network()?;
+    match client.get_connection_info().addr().clone() {
+        ConnectionAddr::Tcp(host, port) => Some(network(host, port).await),
+        _ => None,
     }
 }
 

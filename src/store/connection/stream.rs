@@ -46,11 +46,7 @@ impl StreamDial {
     pub(crate) async fn commands(&self) -> RedisResult<MultiplexedConnection> {
         // `server.rs` sets the time limit of every command, for all kinds of sources.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let stream = self.open().await?;
-        let (connection, driver) =
-            MultiplexedConnection::new_with_config(&self.settings(), stream, config).await?;
-        task::spawn(driver);
-        Ok(connection)
+        over(self.open().await?, &self.settings(), config).await
     }
 
     /// Opens a connection for messages.
@@ -73,4 +69,15 @@ impl StreamDial {
     fn settings(&self) -> RedisConnectionInfo {
         logged_in(RedisConnectionInfo::default(), self.credentials.as_ref())
     }
+}
+
+/// Makes a connection from a stream.
+pub(super) async fn over(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    settings: &RedisConnectionInfo,
+    config: AsyncConnectionConfig,
+) -> RedisResult<MultiplexedConnection> {
+    let (connection, driver) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
+    task::spawn(driver);
+    Ok(connection)
 }

@@ -42,6 +42,10 @@ impl Oracle {
         } else if self.waits.update(now, server, ask) {
             self.violate(now, "d", "a lock is held without expiry");
         }
+        // It did not run.
+        if reply.starts_with(b"-") {
+            return;
+        }
         let is_semaphore = script.file.starts_with("semaphore/");
         let keep = if script.file.starts_with("read/") { 2 } else { 1 };
         for owner in script.owners() {

@@ -19,6 +19,9 @@ pub struct Fault {
     pub end: Duration,
 }
 
+/// A client of a cluster asks a node each half second who the masters are, and renews within 100 ms after an answer that is news.
+const TOLD: Duration = Duration::from_millis(1_500);
+
 impl Oracle {
     /// Returns a number for [`Self::end_fault`].
     pub fn begin_fault(
@@ -32,28 +35,25 @@ impl Oracle {
         self.say(now, "fault", format_args!("{name} begins, process {process:?}, server {server:?}"));
         self.count(name);
         self.faults.push(Fault { kind, process, server, start: now, end: Duration::MAX });
-        if matches!(kind, Some(FaultKind::RestartLost | FaultKind::RestartOld))
-            && let Some(server) = server
-        {
-            self.losses[server].push(now);
-            self.queues.forget(server);
-            self.waits.forget(server);
-        }
+        self.loses(now, kind, server);
         self.faults.len() - 1
     }
 
     pub fn end_fault(&mut self, now: Duration, number: usize) {
         let fault = &mut self.faults[number];
         fault.end = now;
-        let kind = fault.kind;
-        if matches!(kind, Some(FaultKind::RestartLost | FaultKind::RestartOld))
-            && let Some(server) = fault.server
-        {
+        let Fault { kind, server, .. } = *fault;
+        self.loses(now, kind, server);
+        self.say(now, "fault", format_args!("{} ends", kind.map_or("unpolled", FaultKind::text)));
+    }
+
+    /// The server has lost data, if this fault does that.
+    pub fn loses(&mut self, now: Duration, kind: Option<FaultKind>, server: Option<usize>) {
+        if let (true, Some(server)) = (kind.is_some_and(FaultKind::loses), server) {
             self.losses[server].push(now);
             self.queues.forget(server);
             self.waits.forget(server);
         }
-        self.say(now, "fault", format_args!("{} ends", kind.map_or("unpolled", FaultKind::text)));
     }
 
     /// Since when there has been no fault, and no effect of one.
@@ -87,11 +87,28 @@ impl Oracle {
     }
 
     pub(super) fn lost_data_since(&self, claims: &[Claim], since: Duration) -> bool {
-        claims.iter().any(|claim| self.losses[claim.server].iter().any(|at| *at >= since))
+        // An old master that goes on for a while can grant what will be lost.
+        let loses = |fault: &Fault, server| {
+            fault.kind.is_some_and(FaultKind::loses) && fault.server == Some(server) && fault.end > since
+        };
+        claims.iter().any(|claim| {
+            self.losses[claim.server].iter().any(|at| *at >= since)
+                || self.faults.iter().any(|fault| loses(fault, claim.server))
+        })
     }
 
     /// Whether a hold may not have noticed yet that its server lost data. It notices with its next renewal, or its lease ends.
+    ///
+    /// After a master of a cluster was replaced, the client of a hold that is renewed asks the new one soon.
     pub(super) fn may_be_void(&self, entry: &Entry, now: Duration) -> bool {
+        let of_process = |fault: &&Fault| fault.process.is_none_or(|process| process == entry.process);
+        let quiet_since = self.faults.iter().filter(of_process).map(|fault| fault.end).max();
+        if self.plan.is_cluster
+            && entry.ends.is_none()
+            && quiet_since.is_some_and(|since| now > since.saturating_add(TOLD))
+        {
+            return false;
+        }
         let latest = match entry.ends {
             Some(ends) => now.saturating_sub(ends.saturating_sub(entry.granted_at)),
             None if entry.was_extended => {

@@ -1,0 +1,55 @@
+//! The record of the wait for the lock: a line of JSON for each.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use lockkeeper::{LockClient, RecentWait, WaitOutcome};
+use serde::Serialize;
+
+use crate::exit::Failure;
+
+/// A wait, as JSON has it.
+#[derive(Serialize)]
+struct Wait {
+    lock: String,
+    /// UTC.
+    from: String,
+    to: String,
+    /// `granted`, `timed_out` or `given_up`.
+    outcome: &'static str,
+    holders_seen: Vec<String>,
+}
+
+/// Where the waits are added.
+pub(super) struct Record(File);
+
+impl Record {
+    /// A file that cannot be written is found before anything is acquired.
+    pub(super) fn open(file: &Path) -> Result<Self, Failure> {
+        let opened = OpenOptions::new().create(true).append(true).open(file);
+        opened.map(Self).map_err(|error| Failure::usage(format!("--record {}: {error}", file.display())))
+    }
+
+    /// Adds what the client has waited for, in one write: other processes can add to the same file. The lock matters more than a record, so a
+    /// fault is no failure.
+    pub(super) fn add(&mut self, locks: &LockClient) {
+        let lines = locks.recent_waits().into_iter().map(Wait::from);
+        let lines: String =
+            lines.filter_map(|wait| Some(serde_json::to_string(&wait).ok()? + "\n")).collect();
+        let _ = self.0.write_all(lines.as_bytes());
+    }
+}
+
+impl From<RecentWait> for Wait {
+    fn from(wait: RecentWait) -> Self {
+        let utc = |time| humantime::format_rfc3339_millis(time).to_string();
+        let outcome = match wait.outcome {
+            WaitOutcome::Granted => "granted",
+            WaitOutcome::TimedOut => "timed_out",
+            _ => "given_up",
+        };
+        let RecentWait { lock, from, to, holders_seen, .. } = wait;
+        Self { lock, from: utc(from), to: utc(to), outcome, holders_seen }
+    }
+}

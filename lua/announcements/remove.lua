@@ -1,0 +1,22 @@
+#!lua flags=allow-oom
+--[[
+  Removes what an owner announced, and tells those who listen that its hold has ended.
+
+  KEYS[1]  announcement  string: "<owner> <text>"
+
+  ARGV[1]  owner    text: the owner
+  ARGV[2]  channel  where the clients listen that want to know
+
+  Returns
+    nil
+  Publishes  "0" on channel
+  Repeating  leaves what a later holder announces
+]]
+local announcement = KEYS[1]
+local owner, channel = ARGV[1], ARGV[2]
+
+local said = redis.call('get', announcement)
+if said and string.sub(said, 1, #owner + 1) == owner .. ' ' then
+  redis.call('del', announcement)
+end
+redis.pcall('publish', channel, '0')

@@ -1,0 +1,33 @@
+#!lua flags=allow-oom
+--[[
+  Writes what the holder of a lock announces. It expires with the present lease of the lock.
+
+  KEYS[1]  lock          hash: owner -> hold count
+  KEYS[2]  announcement  string: "<owner> <text>"
+
+  ARGV[1]  owner    text: the holder
+  ARGV[2]  text     what it announces; empty: only that it holds the lock
+  ARGV[3]  channel  where the clients listen that want to know
+
+  With  replies
+
+  Returns
+    nil   written
+    LOST  this owner holds nothing: nothing was written
+  Publishes  "0" on channel, if the announcement changed
+  Repeating  writes the same again. A copy that runs after the hold ended writes nothing
+]]
+local lock, announcement = KEYS[1], KEYS[2]
+local owner, text, channel = ARGV[1], ARGV[2], ARGV[3]
+
+if redis.call('hexists', lock, owner) == 0 then
+  return LOST
+end
+local said = owner .. ' ' .. text
+local before = redis.call('get', announcement)
+-- A lock without an expiry, which only another program can make, gets one with its next renewal.
+redis.call('set', announcement, said, 'px', math.max(redis.call('pttl', lock), 1000))
+if said ~= before then
+  -- pcall: those who listen also ask by themselves.
+  redis.pcall('publish', channel, '0')
+end

@@ -1,0 +1,222 @@
+//! Several servers as the nodes of a cluster. For simulations.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cluster::{Known, Node, NodeId, SLOTS, slot};
+use crate::server::MemoryServer;
+use crate::sync::lock;
+use crate::value::Bytes;
+
+/// The port of the first node.
+const FIRST_PORT: u16 = 7_000;
+
+/// A cluster. Nothing happens in it by itself: no node hears of another one, and none takes the place of its master, unless it is told
+/// to. Slots are moved as in Redis, by `CLUSTER SETSLOT`.
+///
+/// ```
+/// # use lockkeeper_memory::{MemoryCluster, MemoryServer};
+/// let cluster = MemoryCluster::new(3, 1, |_| MemoryServer::new());
+/// assert_eq!(cluster.nodes().len(), 6);
+/// ```
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct MemoryCluster {
+    nodes: Vec<MemoryServer>,
+}
+
+impl MemoryCluster {
+    /// Makes these servers the nodes of a cluster: at first the masters, then their replicas in the same order. Their ports begin
+    /// with 7000.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::{MemoryCluster, MemoryServer};
+    /// let cluster = MemoryCluster::new(1, 0, |_| MemoryServer::new());
+    /// assert_eq!(cluster.nodes()[0].execute(&["CLUSTER", "KEYSLOT", "a"]), b":15495\r\n");
+    /// ```
+    #[doc(hidden)]
+    pub fn new(masters: usize, replicas_of_each: usize, server: impl FnMut(usize) -> MemoryServer) -> Self {
+        let count = masters * (1 + replicas_of_each);
+        let id = || -> NodeId { format!("{:032x}{:08x}", fastrand::u128(..), fastrand::u32(..)).into() };
+        let ids: Vec<NodeId> = (0..count).map(|_| id()).collect();
+        let known = |index: usize| Known {
+            port: FIRST_PORT + u16::try_from(index).expect("few nodes"),
+            epoch: if index < masters { index as u64 + 1 } else { 0 },
+            master: (index >= masters).then(|| Arc::clone(&ids[index % masters])),
+        };
+        let all: BTreeMap<_, _> = ids.iter().cloned().zip((0..count).map(known)).collect();
+        let first = |index: usize| u16::try_from(usize::from(SLOTS) * index / masters).expect("a slot");
+        let owners: BTreeMap<_, _> =
+            (0..masters).map(|index| (first(index), Arc::clone(&ids[index]))).collect();
+        let nodes: Vec<_> = (0..count).map(server).collect();
+        for (node, id) in nodes.iter().zip(ids) {
+            lock(&node.shared.state).data.node = Some(Node::new(id, all.clone(), owners.clone()));
+        }
+        Self { nodes }
+    }
+
+    /// The nodes, in the order of their ports.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::{MemoryCluster, MemoryServer};
+    /// assert_eq!(MemoryCluster::new(3, 0, |_| MemoryServer::new()).nodes().len(), 3);
+    /// ```
+    #[doc(hidden)]
+    pub fn nodes(&self) -> &[MemoryServer] {
+        &self.nodes
+    }
+
+    /// The node with this port.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::{MemoryCluster, MemoryServer};
+    /// assert_eq!(MemoryCluster::new(3, 0, |_| MemoryServer::new()).index_of(7_001), 1);
+    /// ```
+    #[doc(hidden)]
+    pub fn index_of(&self, port: u16) -> usize {
+        usize::from(port - FIRST_PORT)
+    }
+
+    /// The slot of a key.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::MemoryCluster;
+    /// assert_eq!(MemoryCluster::slot_of("a"), 15_495);
+    /// ```
+    #[doc(hidden)]
+    pub fn slot_of(key: &str) -> u16 {
+        slot(key.as_bytes())
+    }
+
+    /// The master of a slot, as this node knows it.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::{MemoryCluster, MemoryServer};
+    /// assert_eq!(MemoryCluster::new(2, 0, |_| MemoryServer::new()).master_of(15_495, 0), 1);
+    /// ```
+    #[doc(hidden)]
+    pub fn master_of(&self, slot: u16, asked: usize) -> usize {
+        self.index_of(self.with(asked, |node| node.port_of(slot)))
+    }
+
+    /// Whether a node calls itself a master.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::{MemoryCluster, MemoryServer};
+    /// assert!(!MemoryCluster::new(1, 1, |_| MemoryServer::new()).is_master(1));
+    /// ```
+    #[doc(hidden)]
+    pub fn is_master(&self, index: usize) -> bool {
+        self.with(index, |node| node.is_master())
+    }
+
+    /// The id of a node.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::{MemoryCluster, MemoryServer};
+    /// assert_eq!(MemoryCluster::new(1, 0, |_| MemoryServer::new()).id(0).len(), 40);
+    /// ```
+    #[doc(hidden)]
+    pub fn id(&self, index: usize) -> Arc<str> {
+        self.with(index, |node| Arc::clone(&node.id))
+    }
+
+    /// Begins to move a slot, and moves no key.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::{MemoryCluster, MemoryServer};
+    /// MemoryCluster::new(3, 0, |_| MemoryServer::new()).open_slot(0, 0, 1);
+    /// ```
+    #[doc(hidden)]
+    pub fn open_slot(&self, slot: u16, from: usize, to: usize) {
+        self.set_slot(to, slot, "IMPORTING", from);
+        self.set_slot(from, slot, "MIGRATING", to);
+    }
+
+    /// Ends the move of a slot whose keys have moved. Only its new master knows it yet.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::{MemoryCluster, MemoryServer};
+    /// let cluster = MemoryCluster::new(3, 0, |_| MemoryServer::new());
+    /// cluster.open_slot(0, 0, 1);
+    /// cluster.close_slot(0, 1);
+    /// assert_eq!((cluster.master_of(0, 1), cluster.master_of(0, 2)), (1, 0));
+    /// ```
+    #[doc(hidden)]
+    pub fn close_slot(&self, slot: u16, to: usize) {
+        self.set_slot(to, slot, "NODE", to);
+    }
+
+    fn set_slot(&self, at: usize, slot: u16, what: &str, other: usize) {
+        let words = ["CLUSTER", "SETSLOT", &slot.to_string(), what, &self.id(other)];
+        let reply = self.nodes[at].execute(&words);
+        assert_eq!(reply, b"+OK\r\n", "{words:?} {}", String::from_utf8_lossy(&reply));
+    }
+
+    /// One node hears what another one says of itself.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::{MemoryCluster, MemoryServer};
+    /// MemoryCluster::new(3, 0, |_| MemoryServer::new()).tell(0, 1);
+    /// ```
+    #[doc(hidden)]
+    pub fn tell(&self, from: usize, to: usize) {
+        let said = self.with(from, |node| node.clone());
+        self.with(to, |node| node.hear(&said));
+        lock(&self.nodes[to].shared.state).data.leave_slots();
+    }
+
+    /// Moves one key, as `MIGRATE` does. Returns whether there was such a key.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::{MemoryCluster, MemoryServer};
+    /// assert!(!MemoryCluster::new(3, 0, |_| MemoryServer::new()).move_key("a", 0, 1));
+    /// ```
+    #[doc(hidden)]
+    pub fn move_key(&self, key: &str, from: usize, to: usize) -> bool {
+        let key: Bytes = key.as_bytes().into();
+        let taken = lock(&self.nodes[from].shared.state).data.keyspace.take(&key);
+        let is_there = taken.is_some();
+        if let Some(entry) = taken {
+            lock(&self.nodes[to].shared.state).data.keyspace.put(key, entry);
+        }
+        is_there
+    }
+
+    /// A replica takes the place of its master, with the data that this had a while ago. The others do not know it yet.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper_memory::{MemoryCluster, MemoryServer};
+    /// let cluster = MemoryCluster::new(1, 1, |_| MemoryServer::new());
+    /// cluster.take_over(0, 1, Duration::ZERO);
+    /// assert!(cluster.is_master(0) && cluster.is_master(1));
+    /// ```
+    #[doc(hidden)]
+    pub fn take_over(&self, master: usize, replica: usize, age: Duration) {
+        let entries = lock(&self.nodes[master].shared.state).entries_as_of(age);
+        let epochs = (0..self.nodes.len()).map(|index| self.with(index, |node| node.latest_epoch()));
+        let epoch = epochs.max().unwrap_or_default() + 1;
+        self.with(replica, |node| node.take_over(epoch));
+        let mut state = lock(&self.nodes[replica].shared.state);
+        state.data.leave_slots();
+        state.data.take_data(entries);
+    }
+
+    /// A node knows that too few others are there, or that a slot has no master, and runs nothing. Or it knows that all is well.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::{MemoryCluster, MemoryServer};
+    /// MemoryCluster::new(3, 0, |_| MemoryServer::new()).set_down(0, true);
+    /// ```
+    #[doc(hidden)]
+    pub fn set_down(&self, index: usize, is_down: bool) {
+        self.with(index, |node| node.is_down = is_down);
+    }
+
+    fn with<R>(&self, index: usize, see: impl FnOnce(&mut Node) -> R) -> R {
+        let mut state = lock(&self.nodes[index].shared.state);
+        see(state.data.node.as_mut().expect("it is a node"))
+    }
+}

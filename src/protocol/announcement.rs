@@ -1,0 +1,113 @@
+//! What the holder of a lock announces: its keys, and how it is written.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use super::keys::announcement_key;
+use super::reply::number;
+use super::script::{Arg, Call, Reply};
+use super::scripts;
+use crate::base::fault::Fault;
+
+/// How many bytes a holder can announce.
+pub(crate) const MOST_BYTES: usize = 4_096;
+
+/// The key of what the holder of a lock announces, and the channel with the same name.
+pub(crate) fn announcement_of(lock: &str) -> Arc<str> {
+    announcement_key(lock)
+}
+
+pub(crate) fn announcement_write(lock: &Arc<str>, owner: &str, said: &[u8]) -> Call {
+    let key = announcement_key(lock);
+    scripts::announcement_write(lock, &key, owner.to_owned(), escape(said), Arg::Text(Arc::clone(&key)))
+}
+
+pub(crate) fn announcement_read(lock: &str) -> Call {
+    scripts::announcement_read(&announcement_key(lock))
+}
+
+pub(crate) fn announcement_remove(lock: &str, owner: &str) -> Call {
+    let key = announcement_key(lock);
+    scripts::announcement_remove(&key, owner.to_owned(), Arg::Text(Arc::clone(&key)))
+}
+
+/// Returns whether the owner holds the lock, so that its announcement was written.
+pub(crate) fn parse_announcing(reply: &Reply) -> Result<bool, Fault> {
+    match reply {
+        Reply::Nil => Ok(true),
+        Reply::Int(number::LOST) => Ok(false),
+        other => Err(Fault::unexpected(other)),
+    }
+}
+
+/// Returns what this owner announced. `None`: nothing, or what is there is of another owner.
+pub(crate) fn parse_announced(reply: &Reply, owner: &str) -> Result<Option<Vec<u8>>, Fault> {
+    match reply {
+        Reply::Nil => Ok(None),
+        Reply::Text(found) => {
+            let said = found.strip_prefix(owner).and_then(|rest| rest.strip_prefix(' '));
+            Ok(said.filter(|said| !said.is_empty()).map(unescape))
+        }
+        other => Err(Fault::unexpected(other)),
+    }
+}
+
+/// Bytes as text that people can read on the server: an address stays as it is.
+fn escape(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for &byte in bytes {
+        if byte != b'%' && (byte == b' ' || byte.is_ascii_graphic()) {
+            text.push(byte.into());
+        } else {
+            let _ = write!(text, "%{byte:02x}");
+        }
+    }
+    text
+}
+
+fn unescape(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let code = (*first == b'%').then(|| after.get(..2)).flatten();
+        let code = code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &after[2..] } else { after };
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn an_address_is_written_as_it_is() {
+        assert_eq!(escape(b"http://10.0.0.7:9000/a b"), "http://10.0.0.7:9000/a b");
+        assert_eq!(escape("ü%\n".as_bytes()), "%c3%bc%25%0a");
+    }
+
+    #[test]
+    fn only_the_announcement_of_the_holder_counts() {
+        let found = |text: &str| parse_announced(&Reply::Text(text.to_owned()), "x:1").unwrap();
+        assert_eq!(found("x:1 here"), Some(b"here".to_vec()));
+        for other in ["x:2 here", "x:11 here", "x:1here", "x:1", "x:1 ", ""] {
+            assert_eq!(found(other), None, "{other:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn all_bytes_come_back(bytes: Vec<u8>) {
+            prop_assert_eq!(unescape(&escape(&bytes)), bytes);
+        }
+
+        /// Another program can write anything.
+        #[test]
+        fn any_text_can_be_read(text: String) {
+            unescape(&text);
+        }
+    }
+}

@@ -1,0 +1,526 @@
+//! Owners that acquire several locks one after the other. An oracle knows who holds and who waits, and so each deadlock that there is:
+//!
+//! - No event and no chain names a deadlock that was not there.
+//! - A deadlock that lasts is named by each of its owners within two leases, and found by `wait_chains`.
+//!
+//! A third of the worlds have faults. There, a report can be about a deadlock that ended a moment before, and can come late: a process
+//! that is cut off tells the server nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write, sink};
+use std::ops::AddAssign;
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use fastrand::Rng;
+use lockkeeper::{BaseLock, LockClient, LockConfig, LockGuard, Owner, Process, Source, WaitChain};
+use lockkeeper_memory::{MemoryServer, Network};
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tracing_subscriber::filter::LevelFilter;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+
+/// Owners begin nothing new after this time.
+const END: Duration = Duration::from_secs(40);
+
+/// What is sent arrives up to this much later, each way.
+const DELAY: Duration = Duration::from_millis(5);
+
+/// A report needs so much longer than the two looks, which are a second apart.
+const SLACK: Duration = Duration::from_millis(400);
+
+/// A fault lasts no longer than this.
+const LONGEST_FAULT: Duration = Duration::from_secs(3);
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+/// Each lock and the id that holds it.
+type Ring = BTreeSet<(String, String)>;
+
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    seed: u64,
+    clients: usize,
+    owners: usize,
+    locks: usize,
+    lease: Duration,
+    /// All owners acquire the locks in the same order: there is no deadlock.
+    is_ordered: bool,
+    has_faults: bool,
+}
+
+impl Plan {
+    fn draw(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        Self {
+            seed,
+            clients: rng.usize(1..=3),
+            owners: rng.usize(2..=5),
+            locks: rng.usize(2..=4),
+            lease: SECOND * rng.u32(2..=4),
+            is_ordered: seed % 3 == 0,
+            has_faults: rng.u8(..3) == 0,
+        }
+    }
+}
+
+/// A deadlock that there was.
+struct Deadlock {
+    ring: Ring,
+    /// The calls that wait in it, by the id that each owner holds.
+    calls: BTreeMap<String, u64>,
+    from: Duration,
+    to: Option<Duration>,
+}
+
+/// An event that names a deadlock.
+struct Named {
+    at: Duration,
+    ring: Ring,
+    /// What the owner holds that reports it.
+    own: String,
+}
+
+/// Who holds and who waits.
+struct Truth {
+    start: Instant,
+    /// By the lock: the owner, and the id with which it holds it.
+    held: BTreeMap<&'static str, (usize, String)>,
+    /// By the owner: the lock, and the number of the call.
+    waits: BTreeMap<usize, (&'static str, u64)>,
+    next_call: u64,
+    deadlocks: Vec<Deadlock>,
+    named: Vec<Named>,
+    wrong: Vec<String>,
+    counts: Counts,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    worlds: u64,
+    acquired: u64,
+    deadlocks: u64,
+    lasting: u64,
+    events: u64,
+    chains: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.worlds += other.worlds;
+        self.acquired += other.acquired;
+        self.deadlocks += other.deadlocks;
+        self.lasting += other.lasting;
+        self.events += other.events;
+        self.chains += other.chains;
+    }
+}
+
+impl Truth {
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Compares the deadlocks with what is held and waited for now.
+    fn changes(&mut self) {
+        let (now, mut open) = (self.now(), self.rings());
+        for deadlock in self.deadlocks.iter_mut().filter(|deadlock| deadlock.to.is_none()) {
+            if open.remove(&deadlock.ring) != Some(deadlock.calls.clone()) {
+                deadlock.to = Some(now);
+            }
+        }
+        // One whose calls are others is a new one.
+        for (ring, calls) in self.rings() {
+            let is_known =
+                |known: &Deadlock| known.to.is_none() && known.ring == ring && known.calls == calls;
+            if !self.deadlocks.iter().any(is_known) {
+                self.counts.deadlocks += 1;
+                self.deadlocks.push(Deadlock { ring, calls, from: now, to: None });
+            }
+        }
+    }
+
+    /// The owners that wait for each other now.
+    fn rings(&self) -> BTreeMap<Ring, BTreeMap<String, u64>> {
+        let mut rings = BTreeMap::new();
+        for start in self.held.keys() {
+            let (mut ring, mut calls, mut lock) = (Ring::new(), BTreeMap::new(), *start);
+            while let Some((owner, id)) = self.held.get(lock)
+                && let Some((next, call)) = self.waits.get(owner)
+                && ring.insert((lock.to_owned(), id.clone()))
+            {
+                calls.insert(id.clone(), *call);
+                lock = next;
+                if lock == *start {
+                    rings.insert(ring, calls);
+                    break;
+                }
+            }
+        }
+        rings
+    }
+
+    fn begins(&mut self, owner: usize, lock: &'static str) {
+        self.next_call += 1;
+        self.waits.insert(owner, (lock, self.next_call));
+        self.changes();
+    }
+
+    fn ends(&mut self, owner: usize, lock: &'static str, id: Option<String>) {
+        self.waits.remove(&owner);
+        if let Some(id) = id {
+            self.counts.acquired += 1;
+            self.held.insert(lock, (owner, id));
+        }
+        self.changes();
+    }
+
+    fn releases(&mut self, owner: usize, lock: &'static str) {
+        // After a lost hold, another owner can hold it.
+        if self.held.get(lock).is_some_and(|(holder, _)| *holder == owner) {
+            self.held.remove(lock);
+        }
+        self.changes();
+    }
+
+    /// Whether there was such a deadlock from one time to the other; with faults, at any time between them.
+    fn was_there(&self, ring: &Ring, from: Duration, to: Duration, has_faults: bool) -> bool {
+        self.deadlocks.iter().filter(|deadlock| deadlock.ring == *ring).any(|deadlock| {
+            let end = deadlock.to.unwrap_or(Duration::MAX);
+            if has_faults { deadlock.from <= to && end >= from } else { deadlock.from <= from && end >= to }
+        })
+    }
+}
+
+#[derive(Clone)]
+struct World {
+    plan: Plan,
+    truth: Arc<Mutex<Truth>>,
+}
+
+impl World {
+    fn truth(&self) -> MutexGuard<'_, Truth> {
+        self.truth.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_over(&self) -> bool {
+        self.truth().now() >= END
+    }
+
+    /// How long ago the first look at what is reported now can be.
+    fn oldest(&self) -> Duration {
+        // With faults: the time limits of both looks.
+        if self.plan.has_faults { 10 * SECOND } else { SECOND }
+    }
+
+    async fn own(self, owner: usize, locks: LockClient, mut rng: Rng) {
+        let mut me = locks.owner();
+        while !self.is_over() {
+            sleep(up_to(&mut rng, 3_000)).await;
+            self.turn(owner, &mut me, &mut rng).await;
+        }
+    }
+
+    /// Acquires some locks, one after the other, and releases them.
+    async fn turn(&self, owner: usize, me: &mut Owner, rng: &mut Rng) {
+        let mut wanted = NAMES[..self.plan.locks].to_vec();
+        rng.shuffle(&mut wanted);
+        wanted.truncate(rng.usize(1..=3));
+        if self.plan.is_ordered {
+            wanted.sort_unstable();
+        }
+        let mut guards = Vec::new();
+        for lock in wanted {
+            let limit = if rng.u8(..3) == 0 { SECOND * 3 } else { self.plan.lease * 8 };
+            self.truth().begins(owner, lock);
+            let guard = acquire(me, lock, limit.mul_f64(rng.f64()) + MS).await;
+            self.truth().ends(owner, lock, guard.as_ref().map(LockGuard::owner_id));
+            let Some(guard) = guard else { break };
+            guards.push((lock, guard));
+            sleep(if rng.bool() { up_to(rng, 50) } else { up_to(rng, 4_000) }).await;
+        }
+        if rng.bool() {
+            guards.reverse();
+        }
+        for (lock, guard) in guards {
+            self.truth().releases(owner, lock);
+            if rng.bool() {
+                let _ = guard.unlock().await;
+            }
+        }
+    }
+
+    /// Looks for deadlocks from outside.
+    async fn look(self, locks: LockClient, mut rng: Rng) {
+        while !self.is_over() {
+            sleep(up_to(&mut rng, 5_000)).await;
+            let (from, looks_at_all) = (self.truth().now(), rng.bool());
+            let chains = if looks_at_all {
+                locks.wait_chains().await
+            } else {
+                locks.why(NAMES[rng.usize(..self.plan.locks)]).await
+            };
+            let Ok(chains) = chains else { continue };
+            self.check_chains(&chains, from);
+            if looks_at_all && !self.plan.has_faults {
+                self.check_found(&chains, from);
+            }
+        }
+    }
+
+    fn check_chains(&self, chains: &[WaitChain], from: Duration) {
+        let mut truth = self.truth();
+        let to = truth.now();
+        for chain in chains.iter().filter(|chain| chain.is_deadlock) {
+            truth.counts.chains += 1;
+            let ring: Ring =
+                chain.links.iter().map(|link| (link.lock.clone(), link.holder.owner.clone())).collect();
+            // A process that is cut off cannot tell the server that its part has ended.
+            let earliest =
+                if self.plan.has_faults { from.saturating_sub(LONGEST_FAULT + SECOND) } else { from };
+            // A chain can lead to a deadlock of which its first links are no part.
+            let is_there = truth.deadlocks.iter().any(|deadlock| {
+                deadlock.ring.is_subset(&ring)
+                    && truth.was_there(
+                        &deadlock.ring,
+                        earliest,
+                        to.saturating_sub(SLACK).max(from),
+                        self.plan.has_faults,
+                    )
+            });
+            if !is_there {
+                truth.wrong.push(format!("{from:?} to {to:?}: no such deadlock: {chain:#?}"));
+            }
+        }
+    }
+
+    /// What was there for long enough before the look, and until its end, was found.
+    fn check_found(&self, chains: &[WaitChain], from: Duration) {
+        let mut truth = self.truth();
+        let is_found = |ring: &Ring| {
+            chains.iter().filter(|chain| chain.is_deadlock).any(|chain| {
+                let is_in = |(lock, id): &(String, String)| {
+                    chain.links.iter().any(|link| link.lock == *lock && link.holder.owner == *id)
+                };
+                ring.iter().all(is_in)
+            })
+        };
+        let lasts = |deadlock: &&Deadlock| deadlock.to.is_none() && deadlock.from + SECOND + SLACK < from;
+        let missing = truth.deadlocks.iter().filter(lasts).find(|deadlock| !is_found(&deadlock.ring));
+        if let Some(Deadlock { ring, .. }) = missing {
+            let text = format!("from {from:?}: {ring:?} was not found: {chains:#?}");
+            truth.wrong.push(text);
+        }
+    }
+
+    /// Breaks something for a while.
+    async fn break_things(self, server: MemoryServer, networks: Vec<MemoryServer>, mut rng: Rng) {
+        while self.plan.has_faults && !self.is_over() {
+            sleep(SECOND + up_to(&mut rng, 9_000)).await;
+            let time = LONGEST_FAULT.mul_f64(rng.f64());
+            let network = &networks[rng.usize(..networks.len())];
+            let calm = Network { most_delay: DELAY, ..Network::default() };
+            match rng.u8(..4) {
+                0 => {
+                    server.freeze(true);
+                    sleep(time).await;
+                    server.freeze(false);
+                }
+                1 => network.cut(),
+                2 => {
+                    network.set_network(Network { holds_requests: true, ..calm });
+                    sleep(time).await;
+                    network.set_network(calm);
+                }
+                _ => {
+                    network.set_network(Network { most_delay: 500 * MS, ..calm });
+                    sleep(time).await;
+                    network.set_network(calm);
+                }
+            }
+        }
+    }
+
+    /// What events say, after the end.
+    fn check_events(&self) {
+        let mut truth = self.truth();
+        let truth = &mut *truth;
+        let mut wrong = Vec::new();
+        for Named { at, ring, own } in &truth.named {
+            truth.counts.events += 1;
+            let to = at.saturating_sub(SLACK);
+            if !truth.was_there(ring, at.saturating_sub(self.oldest()), to, self.plan.has_faults) {
+                wrong.push(format!("{at:?}: no such deadlock: {ring:?}, says the owner of {own}"));
+            }
+        }
+        if self.plan.is_ordered && !truth.deadlocks.is_empty() {
+            wrong.push("a deadlock among owners that acquire in the same order".to_owned());
+        }
+        for Deadlock { ring, calls, from, to } in &truth.deadlocks {
+            let by = *from + 2 * self.plan.lease + SECOND + SLACK;
+            if self.plan.has_faults || to.is_none_or(|to| to < by) {
+                continue;
+            }
+            truth.counts.lasting += 1;
+            for own in calls.keys() {
+                // A call reports one deadlock, also if it is in several.
+                let is_told = |named: &Named| named.own == *own && named.at <= by;
+                if !truth.named.iter().any(is_told) {
+                    wrong.push(format!("{from:?}: {own} does not name {ring:?} by {by:?}"));
+                }
+            }
+        }
+        truth.wrong.append(&mut wrong);
+    }
+}
+
+fn up_to(rng: &mut Rng, ms: u64) -> Duration {
+    Duration::from_millis(rng.u64(..ms))
+}
+
+/// `None`: another owner held it until the time was up, or nobody answered.
+async fn acquire(me: &mut Owner, name: &str, limit: Duration) -> Option<LockGuard> {
+    match name {
+        "b" => BaseLock::try_lock_for(&mut me.fair_lock(name), limit).await,
+        "c" => BaseLock::try_lock_for(&mut me.fenced_lock(name), limit).await,
+        "d" => BaseLock::try_lock_for(&mut me.read_write_lock(name).into_write(), limit).await,
+        _ => BaseLock::try_lock_for(&mut me.rlock(name), limit).await,
+    }
+    .ok()
+    .flatten()
+}
+
+/// Reads the events of a world.
+struct Events(World);
+
+impl Write for Events {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        if text.contains("a deadlock: this call waits") {
+            let mut truth = self.0.truth();
+            let at = truth.now();
+            let (mut ring, mut own) = (Ring::new(), String::new());
+            let (_, chain) = text.split_once("chain=\"").expect("a chain");
+            for link in chain.split('"').next().expect("a text").split("; ") {
+                let lock = link.split('`').nth(1).expect("a lock");
+                let (holder, rest) = link.split_once('(').expect("an owner");
+                let id = rest.split(')').next().expect("an owner");
+                if holder.contains("this client") {
+                    id.clone_into(&mut own);
+                }
+                ring.insert((lock.to_owned(), id.to_owned()));
+            }
+            truth.named.push(Named { at, ring, own });
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Returns what was wrong.
+fn run(plan: Plan) -> (Counts, Vec<String>) {
+    // Otherwise a thread that is the first to reach an event can turn it off for all threads.
+    static OTHER_THREADS: Once = Once::new();
+    OTHER_THREADS.call_once(|| {
+        let _ = tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).with_writer(sink).try_init();
+    });
+    fastrand::seed(plan.seed);
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
+    runtime.block_on(async {
+        let truth = Truth {
+            start: Instant::now(),
+            held: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            next_call: 0,
+            deadlocks: Vec::new(),
+            named: Vec::new(),
+            wrong: Vec::new(),
+            counts: Counts { worlds: 1, ..Counts::default() },
+        };
+        let world = World { plan, truth: Arc::new(Mutex::new(truth)) };
+        let events = world.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_max_level(LevelFilter::WARN)
+            .with_writer(move || Events(events.clone()))
+            .finish();
+        let _collecting = tracing::subscriber::set_default(subscriber);
+        live(&world).await;
+        world.check_events();
+        let truth = world.truth();
+        (truth.counts, truth.wrong.clone())
+    })
+}
+
+async fn live(world: &World) {
+    let plan = &world.plan;
+    let server = MemoryServer::simulated(Duration::from_secs(1_700_000_000), plan.seed);
+    let mut rng = Rng::with_seed(plan.seed ^ 0xc4a1);
+    // In a process, all follows from the seed.
+    let process = Process::new(60 * SECOND, 0);
+    let (mut clients, mut networks) = (Vec::new(), Vec::new());
+    // The last one only looks.
+    for _ in 0..=plan.clients {
+        let network = server.over_network(rng.u64(..));
+        network.set_network(Network { most_delay: DELAY, ..Network::default() });
+        let config = LockConfig::builder().watchdog_lease(plan.lease).build().expect("settings");
+        let source = Source::stream(network.connector());
+        let connected = process.run(LockClient::connect_with(source, config)).await;
+        clients.push(connected.expect("no fault yet"));
+        networks.push(network);
+    }
+    let mut tasks = JoinSet::new();
+    for owner in 0..plan.owners {
+        let locks = clients[owner % plan.clients].clone();
+        tasks.spawn(process.run(world.clone().own(owner, locks, rng.fork())));
+    }
+    tasks.spawn(process.run(world.clone().look(clients[plan.clients].clone(), rng.fork())));
+    tasks.spawn(world.clone().break_things(server, networks, rng.fork()));
+    let all = async { while tasks.join_next().await.is_some() {} };
+    timeout(300 * SECOND, all).await.expect("all owners end");
+}
+
+/// Runs so many worlds on these threads.
+fn run_all(from: u64, count: u64, threads: u64) -> Counts {
+    let sum = Mutex::new(Counts::default());
+    thread::scope(|scope| {
+        for number in 0..threads {
+            let sum = &sum;
+            scope.spawn(move || {
+                for seed in (from..from + count).filter(|seed| seed % threads == number) {
+                    let plan = Plan::draw(seed);
+                    let (counts, wrong) = run(plan);
+                    assert!(wrong.is_empty(), "{plan:?}: {wrong:#?}");
+                    *sum.lock().expect("no thread panics") += counts;
+                }
+            });
+        }
+    });
+    sum.into_inner().expect("no thread panics")
+}
+
+#[test]
+fn a_deadlock_is_named_if_and_only_if_it_is_there() {
+    let counts = run_all(0, 60, 1);
+    println!("{counts:?}");
+    // Otherwise the worlds show nothing.
+    assert!(counts.lasting >= 10 && counts.events >= 40 && counts.chains >= 20, "{counts:?}");
+}
+
+/// `CHAINS_FROM` and `CHAINS_COUNT` say which.
+#[test]
+#[ignore = "takes minutes"]
+fn ten_thousand_worlds_name_no_false_deadlock() {
+    let variable = |name: &str, default: u64| {
+        std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+    };
+    let counts = run_all(variable("CHAINS_FROM", 1_000), variable("CHAINS_COUNT", 10_000), 2);
+    println!("{counts:?}");
+}
