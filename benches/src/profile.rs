@@ -11,7 +11,7 @@ use lockkeeper::LockClient;
 use tokio::task::JoinSet;
 
 use crate::bare::Bare;
-use crate::peer::{AsyncRedisLock, Lock, Peer, Rlock, Rslock};
+use crate::peer::{AsyncRedisLock, Lock, Peer, Permits, Rlock, Rslock};
 use crate::report::{Report, Table, number};
 use crate::rounds::Effort;
 use crate::runtime::one_thread;
@@ -33,9 +33,10 @@ const MOST_ALLOCATIONS: f64 = 8.0;
 type Run = fn(&str, usize, usize);
 
 /// A quick run has only the first two.
-const CANDIDATES: [(&str, Run); 5] = [
+const CANDIDATES: [(&str, Run); 6] = [
     ("bare", run::<Bare>),
     ("lockkeeper", run::<LockClient>),
+    ("lockkeeper permit", run::<Permits>),
     ("rslock", run::<Rslock>),
     ("rlock", run::<Rlock>),
     ("async-redis-lock", run::<AsyncRedisLock>),

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, LockClient, LockConfig};
+use lockkeeper::{LockClient, LockConfig};
 use lockkeeper_testkit::{Faults, Proxy};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::commands;
+use crate::peer::Lock;
 use crate::report::{Report, Table, number, percent};
 use crate::rounds::{Effort, interleave};
 use crate::runtime::{many_threads, now};
@@ -43,10 +44,15 @@ const fn crowd(kind: &'static str, tasks: usize) -> Crowd {
     Crowd { kind, tasks, section_ms: 0, pause_ms: 0 }
 }
 
-const WORKS: [Work; 6] = [
+/// The permits of the semaphore.
+const PERMITS: u32 = 2;
+
+const WORKS: [Work; 8] = [
     work("RLock, 8 tasks", &[crowd("rlock", 8)], 0, Some(15.0)),
     work("write lock, 8 tasks", &[crowd("write", 8)], 0, Some(15.0)),
     work("readers, 128 tasks", &[crowd("read", 128)], 0, Some(20.0)),
+    work("two permits, 8 tasks", &[crowd("permit", 8)], 0, None),
+    work("two permits, two processes of 8", &[crowd("permit", 8); 2], 0, None),
     work("RLock, two processes of 8", &[crowd("rlock", 8); 2], 0, Some(15.0)),
     work(
         "the same, 0.5 ms each way, sections of 1 ms",
@@ -173,6 +179,7 @@ pub fn side([url, sharing, kind, tasks, section_ms, pause_ms, begin, millis]: [&
             match kind {
                 "read" => running.spawn(enter(lock.into_read(), pauses, until)),
                 "write" => running.spawn(enter(lock.into_write(), pauses, until)),
+                "permit" => running.spawn(enter(locks.semaphore("sharing:permits", PERMITS), pauses, until)),
                 _ => running.spawn(enter(locks.rlock("sharing"), pauses, until)),
             };
         }
@@ -186,16 +193,16 @@ pub fn side([url, sharing, kind, tasks, section_ms, pause_ms, begin, millis]: [&
 }
 
 /// Returns the wait before each section.
-async fn enter(mut lock: impl BaseLock, [section, pause]: [Duration; 2], until: Instant) -> Vec<Duration> {
+async fn enter(mut lock: impl Lock, [section, pause]: [Duration; 2], until: Instant) -> Vec<Duration> {
     let mut waits = Vec::new();
     while Instant::now() < until {
         let asked = Instant::now();
-        let guard = lock.lock().await.expect("a guard");
+        let guard = lock.lock().await;
         waits.push(asked.elapsed());
         if !section.is_zero() {
             sleep(section).await;
         }
-        guard.unlock().await.expect("the lock was held");
+        lock.unlock(guard).await;
         if !pause.is_zero() {
             sleep(pause).await;
         }

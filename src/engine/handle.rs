@@ -57,29 +57,24 @@ impl Handle {
         name: &str,
         owner: Arc<OwnerGrants>,
     ) -> Self {
-        let lock = Arc::new(LockRef::new(engine, protocol, name));
-        let lock_type = protocol.lock_type();
-        Self {
-            joined_name: None,
-            members: smallvec![Member { lock, owner }],
-            quorum: 1,
-            terms: Terms::default(),
-            lock_type,
-            metrics: engine.metrics.of(lock_type, None),
-        }
+        Self::of(LockRef::new(engine, protocol, name), owner)
     }
 
     /// Makes the handle of a semaphore, which never acquires itself.
     pub(crate) fn semaphore(engine: &Arc<Engine>, name: &str, total: u32) -> Self {
-        let lock = Arc::new(LockRef::semaphore(engine, name, total));
-        let lock_type = LockType::Semaphore;
+        Self::of(LockRef::semaphore(engine, name, total), Arc::default())
+    }
+
+    fn of(lock: LockRef, owner: Arc<OwnerGrants>) -> Self {
+        let lock_type = lock.protocol.lock_type();
+        let metrics = lock.engine.metrics.of(lock_type, None);
         Self {
             joined_name: None,
-            members: smallvec![Member { lock, owner: Arc::default() }],
+            members: smallvec![Member { lock: Arc::new(lock), owner }],
             quorum: 1,
             terms: Terms::default(),
             lock_type,
-            metrics: engine.metrics.of(lock_type, None),
+            metrics,
         }
     }
 
@@ -228,7 +223,7 @@ impl Handle {
 
     /// Whether a waiter of this handle can take a hold of another owner over. The lease of such a hold is that of the watchdog.
     pub(crate) fn can_take_over(&self) -> bool {
-        matches!(&self.members[..], [only] if only.lock.protocol.can_be_passed_on()) && self.terms.are_usual()
+        matches!(&self.members[..], [only] if only.lock.can_be_passed_on()) && self.terms.are_usual()
     }
 
     pub(crate) fn is_shared(&self) -> bool {

@@ -128,6 +128,11 @@ impl LockRef {
         }
     }
 
+    /// Whether a hold can be given to another owner of this client. Several permits are not: the next waiter perhaps wants fewer.
+    pub(crate) fn can_be_passed_on(&self) -> bool {
+        self.protocol.can_be_passed_on() && self.permits.count() == 1
+    }
+
     /// The server has so many permits. If the user gave another number, reports that once.
     pub(crate) fn has_total(&self, found: u32) {
         let Some(Total { wanted, reported }) = self.permits.total.as_deref() else { return };

@@ -6,6 +6,7 @@
 //! | `FairLock` | a message on the waiter's own channel, or the heartbeat of its place in `redisson_lock_queue:{name}` | the same |
 //! | `ReadLock` | a message on `redisson_rwlock:{name}`: READ_UNLOCK or UNLOCK, both mean "perhaps free" | the same with `read/renew.lua`, which also renews the key `{name}:OWNER:rwlock_timeout:N` of each hold |
 //! | `WriteLock` | the same | the same as an `RLock` |
+//! | `Semaphore` | a message on `redisson_sc:{name}`, or the end of the first lease | the watchdog: an `EVALSHA` of `semaphore/renew.lua` for a hundred holds |
 //! | `MultiLock`, `RedLock` | what wakes the member that refused | what watches each member |
 //!
 //! The keys and channels of a kind are in its [`Protocol`](crate::protocol::Protocol).

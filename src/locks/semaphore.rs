@@ -465,6 +465,8 @@ impl Permit {
 
     /// Returns the id of the permit; of several, that of the first. Java's `release(permitId)` takes it. Asks no server.
     ///
+    /// A permit keeps its id when the client hands it to the next of its waiters, within 5 ms of the grant.
+    ///
     /// ```no_run
     /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
     /// let permit = api.acquire().await?;
@@ -487,9 +489,11 @@ impl Permit {
         self.permits().each().map(PermitId)
     }
 
-    /// Releases the permits, and wakes a waiter. Asks the server.
+    /// Releases the permits, and wakes a waiter.
     ///
-    /// A release whose answer was lost is sent again, which does no harm.
+    /// Asks the server, except if another call of this client takes over the permit: see
+    /// [guarantee 19](crate::guide::guarantees#19-owners-of-one-client-share-holds). Then `Ok` says that no loss is known. A release whose
+    /// answer was lost is sent again, which does no harm.
     ///
     /// # Errors
     ///

@@ -37,7 +37,11 @@ fn slack(config: &LockConfig) -> u64 {
 
 impl Protocol for Semaphore {
     fn traits(&self) -> Traits {
-        Traits { has_permits: true, ..Traits::new(LockType::Semaphore, "a semaphore") }
+        Traits {
+            can_be_passed_on: true,
+            has_permits: true,
+            ..Traits::new(LockType::Semaphore, "a semaphore")
+        }
     }
 
     fn keys(&self, lock: Arc<str>) -> LockKeys {

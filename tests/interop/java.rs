@@ -1,9 +1,10 @@
 //! Redisson in a process of its own, which runs the commands that it is sent. The other end is `src/main/java`.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::str::FromStr;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use lockkeeper_testkit::Commands;
@@ -65,9 +66,18 @@ impl Java {
 
     /// At this address. Several addresses, with commas, are those of a cluster.
     pub async fn at(address: &str, settings: &[&str]) -> Self {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"];
-        let mut process = Command::from(jvm::command(root, &options, address))
+        Self::run(program(address), settings).await
+    }
+
+    /// In a JVM whose clock is ahead of the server's by whole milliseconds.
+    pub async fn ahead(scene: &Scene, by: Duration) -> Self {
+        let mut program = program(&scene.server.url());
+        program.env("LD_PRELOAD", fast_clock()).env("AHEAD_MS", by.as_millis().to_string());
+        Self::run(program, &[]).await
+    }
+
+    async fn run(program: std::process::Command, settings: &[&str]) -> Self {
+        let mut process = Command::from(program)
             .arg("small")
             .args(settings)
             .stdin(Stdio::piped())
@@ -117,6 +127,44 @@ impl Java {
             }
         }
     }
+}
+
+fn program(address: &str) -> std::process::Command {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    jvm::command(root, &["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"], address)
+}
+
+/// Compiles a library that a process loads before the C library, with a clock that is ahead. Returns its path. Linux only.
+fn fast_clock() -> PathBuf {
+    const SOURCE: &str = r#"
+        #include <stdlib.h>
+        #include <sys/syscall.h>
+        #include <time.h>
+        #include <unistd.h>
+
+        int clock_gettime(clockid_t clock, struct timespec *now) {
+            int code = syscall(SYS_clock_gettime, clock, now);
+            const char *ahead = getenv("AHEAD_MS");
+            if (code == 0 && clock == CLOCK_REALTIME && ahead) {
+                long long nanos = now->tv_nsec + atoll(ahead) % 1000 * 1000000;
+                now->tv_sec += atoll(ahead) / 1000 + nanos / 1000000000;
+                now->tv_nsec = nanos % 1000000000;
+            }
+            return code;
+        }
+    "#;
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let (source, library) = (folder.join("fast_clock.c"), folder.join("fast_clock.so"));
+        std::fs::write(&source, SOURCE).unwrap();
+        let compiler = ["-shared", "-fPIC", "-o"];
+        let status =
+            std::process::Command::new("cc").args(compiler).args([&library, &source]).status().expect("cc");
+        assert!(status.success(), "{status}");
+        library
+    };
+    BUILT.get_or_init(build).clone()
 }
 
 impl Actor {

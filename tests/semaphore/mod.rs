@@ -7,6 +7,7 @@ mod faults;
 mod holders;
 mod model;
 mod options;
+mod passing_on;
 mod waiting;
 
 use lockkeeper::{LockClient, Semaphore};

@@ -16,7 +16,7 @@ fn without_polls() -> LockConfigBuilder {
 }
 
 /// Starts a task that acquires permits. Returns when it waits.
-async fn queued(scene: &Scene, semaphore: &Semaphore, permits: u32) -> JoinHandle<Permit> {
+pub(super) async fn queued(scene: &Scene, semaphore: &Semaphore, permits: u32) -> JoinHandle<Permit> {
     let (semaphore, before) = (semaphore.clone(), scene.server.scripts());
     let asks = scene.server.channels().is_empty();
     let task = tokio::spawn(async move { semaphore.acquire_many(permits).await.unwrap() });

@@ -1,7 +1,10 @@
 //! This crate.
 
 use futures_util::future::join_all;
-use lockkeeper::{FairLock, LockClient, LockConfig, LockGuard, RLock, ReadLock, RedLock, Source};
+use lockkeeper::{
+    FairLock, LockClient, LockConfig, LockGuard, Permit, RLock, ReadLock, RedLock, Semaphore, Source,
+    WriteLock,
+};
 
 use super::{Lock, Peer};
 
@@ -31,6 +34,8 @@ peers! {
     Fair(LockClient) by client: FairLock = |client, name| client.fair_lock(name);
     /// The read lock.
     Read(LockClient) by client: ReadLock = |client, name| client.read_write_lock(name).into_read();
+    /// The semaphore, with one permit.
+    Permits(LockClient) by client: Semaphore = |client, name| client.semaphore(name, 1);
     /// An `RLock`, of which a replica must have a hold before it is granted.
     Synced(LockClient) by synced: RLock = |client, name| client.rlock(name);
     /// An `RLock` on a cluster.
@@ -71,7 +76,19 @@ macro_rules! locks {
     )* };
 }
 
-locks!(RLock, FairLock, ReadLock, RedLock);
+locks!(RLock, FairLock, ReadLock, RedLock, WriteLock);
+
+impl Lock for Semaphore {
+    type Guard = Permit;
+
+    async fn lock(&mut self) -> Permit {
+        self.acquire().await.expect("a permit")
+    }
+
+    async fn unlock(&mut self, permit: Permit) {
+        permit.release().await.expect("the permit was held");
+    }
+}
 
 impl Lock for Vec<RLock> {
     type Guard = Vec<LockGuard>;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 pub use self::async_redis_lock::AsyncRedisLock;
 pub use self::distkit::Distkit;
-pub use self::lockkeeper::{Clustered, Fair, Read, Red, Synced, Together};
+pub use self::lockkeeper::{Clustered, Fair, Permits, Read, Red, Synced, Together};
 pub use self::relock::Relock;
 pub use self::rlock::Rlock;
 pub use self::rslock::Rslock;

@@ -594,8 +594,8 @@ impl Grant {
 
     /// The waiters of this client to which a hold of this grant can be handed over.
     fn waiters(&self) -> Option<(Arc<WaitQueue>, bool)> {
-        let LockRef { engine, protocol, keys, row, .. } = &*self.lock;
-        let can_be = protocol.can_be_passed_on() && !engine.config.sharing().is_zero();
+        let LockRef { engine, keys, row, .. } = &*self.lock;
+        let can_be = self.lock.can_be_passed_on() && !engine.config.sharing().is_zero();
         can_be.then(|| engine.wait_queues.exclusive_queue_of(keys, *row)).flatten()
     }
 

@@ -1,7 +1,7 @@
 //! Visits every state that the machine, a model of the server and a model of the futures can reach, and checks rules in each.
 //!
-//! Two clients have up to three waiters each, and one of them an attempt outside of the queue. The steps of all of them come in every
-//! order, and time passes between any two steps. A configuration says how often something goes wrong: a waiter is cancelled, or not
+//! Two clients have up to three waiters each, and one of them an attempt outside of the queue. They want one lock, or one or two of the two
+//! permits of a semaphore. The steps of all of them come in every order, and time passes between any two steps. A configuration says how often something goes wrong: a waiter is cancelled, or not
 //! polled any more, a reply is lost before or after the server ran the attempt, a message connection breaks, a holder dies, or somebody
 //! deletes the lock's key. Times are counted in ticks, and kept relative to now.
 //!
@@ -10,6 +10,8 @@
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use super::{Effects, Knowledge, Machine, Next, Rules, State, Ticket, Wakes};
 use crate::base::clock::Moment;
@@ -40,8 +42,10 @@ struct Budget {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct World {
-    /// The owner on the server, and how many ticks its lease lasts without renewal.
-    holder: Option<(Id, u8)>,
+    /// The owners on the server, and how many ticks their leases last without renewal.
+    holders: Holders,
+    /// How many permits there are. A lock is like one permit.
+    total: u8,
     clients: [Client; CLIENTS],
     budget: Budget,
     /// A lease ended, so no message told anybody.
@@ -74,6 +78,8 @@ struct Client {
 struct Actor {
     does: Does,
     ticket: Option<Ticket>,
+    /// How many permits it wants.
+    wants: u8,
     /// It attempts outside of the queue, and does not wait.
     is_try: bool,
     /// Nobody polls it any more.
@@ -95,8 +101,8 @@ enum Does {
         is_woken: bool,
     },
     Asks,
-    /// The server has granted the lock, or told how long the holder's lease lasts.
-    Answered(Result<(), u8>),
+    /// The server has granted the lock and told whether permits are left, or told how long the first lease lasts.
+    Answered(Result<bool, u8>),
     /// It holds the lock with the id of this actor of its client. `is_removed`: the server does not have the hold any more.
     Holds {
         id: usize,
@@ -114,6 +120,8 @@ enum Does {
     Died,
     Done,
 }
+
+type Holders = SmallVec<[(Id, u8); 2]>;
 
 #[derive(Debug)]
 struct Step {
@@ -147,6 +155,7 @@ impl World {
             let actor = |is_try| Actor {
                 does: Does::Nothing,
                 ticket: None,
+                wants: 1,
                 is_try,
                 is_stalled: false,
                 is_unsure: false,
@@ -168,7 +177,20 @@ impl World {
                 late: Vec::new(),
             }
         });
-        Self { holder: None, clients, budget, is_free_in_silence: false, shares_row: false }
+        let holders = Holders::new();
+        Self { holders, total: 1, clients, budget, is_free_in_silence: false, shares_row: false }
+    }
+
+    /// Two permits, of which the actors of each client want so many.
+    fn of_permits(mut self, wants: [&[u8]; CLIENTS]) -> Self {
+        self.total = 2;
+        for (client, wants) in self.clients.iter_mut().zip(wants) {
+            client.machine = Machine::new(client.machine.rules.clone().with_permits(true));
+            for (actor, wants) in client.actors.iter_mut().zip(wants) {
+                actor.wants = *wants;
+            }
+        }
+        self
     }
 
     fn sharing_a_row(self) -> Self {
@@ -304,8 +326,8 @@ impl World {
                     w.clients[c].message = false;
                     w.clients[c].is_told |= w.has_removed_hold(c);
                     for a in 0..w.clients[c].actors.len() {
-                        let is_granted = matches!(w.clients[c].actors[a].does, Does::Answered(Ok(())));
-                        let is_removed = w.holder.is_none_or(|(holder, _)| holder != (c, a));
+                        let is_granted = matches!(w.clients[c].actors[a].does, Does::Answered(Ok(_)));
+                        let is_removed = !w.has((c, a));
                         w.clients[c].actors[a].is_told |= is_granted && is_removed;
                     }
                     w.clients[c].tells(|machine| machine.wakes(NOW));
@@ -330,10 +352,10 @@ impl World {
                 });
             }
         }
-        if self.budget.removals > 0 && self.holder.is_some() {
+        if self.budget.removals > 0 && !self.holders.is_empty() {
             add(Name("the key is deleted", 0, 0), &mut |w| {
                 w.budget.removals -= 1;
-                w.ends_hold();
+                w.ends_holds();
                 w.publishes();
             });
         }
@@ -351,23 +373,41 @@ impl World {
 
     // --- the server ----------------------------------------------------------------------------------------------------
 
-    fn acquires(&mut self, id: Id) -> Result<(), u8> {
-        match self.holder {
-            Some((holder, left)) if holder != id => Err(left),
-            _ => {
-                self.holder = Some((id, LEASE));
-                self.is_free_in_silence = false;
-                Ok(())
+    fn has(&self, id: Id) -> bool {
+        self.holders.iter().any(|(holder, _)| *holder == id)
+    }
+
+    /// How many permits this owner wants, or has.
+    fn wants(&self, (c, a): Id) -> u8 {
+        self.clients[c].actors[a].wants
+    }
+
+    fn available(&self) -> u8 {
+        self.total - self.holders.iter().map(|(holder, _)| self.wants(*holder)).sum::<u8>()
+    }
+
+    /// Returns whether permits are left, or how long the first lease lasts.
+    fn acquires(&mut self, id: Id) -> Result<bool, u8> {
+        if !self.has(id) {
+            if self.available() < self.wants(id) {
+                return Err(self.holders.iter().map(|(_, left)| *left).min().expect("somebody has them"));
             }
+            // The script removes permits whose leases ended, and tells the others.
+            if self.is_free_in_silence && self.total > 1 {
+                self.publishes();
+            }
+            self.is_free_in_silence = false;
+            self.holders.push((id, LEASE));
         }
+        Ok(self.available() > 0)
     }
 
     /// Returns which clients get the message. `None`: the server does not have the hold.
     fn releases(&mut self, id: Id) -> Option<[bool; CLIENTS]> {
-        if self.holder?.0 != id {
+        if !self.has(id) {
             return None;
         }
-        self.holder = None;
+        self.holders.retain(|(holder, _)| *holder != id);
         Some(self.publishes())
     }
 
@@ -379,20 +419,20 @@ impl World {
         receivers
     }
 
-    /// The hold ends without a release.
-    fn ends_hold(&mut self) {
-        let Some(((c, id), _)) = self.holder.take() else { return };
-        for actor in &mut self.clients[c].actors {
-            if let Does::Holds { id: held, is_removed, .. } = &mut actor.does {
-                *is_removed |= *held == id;
+    /// The holds end without a release.
+    fn ends_holds(&mut self) {
+        for ((c, id), _) in std::mem::take(&mut self.holders) {
+            for actor in &mut self.clients[c].actors {
+                if let Does::Holds { id: held, is_removed, .. } = &mut actor.does {
+                    *is_removed |= *held == id;
+                }
             }
         }
     }
 
     fn has_removed_hold(&self, c: usize) -> bool {
-        let is_removed = |id: Id| self.holder.is_none_or(|(holder, _)| holder != id);
         let client = &self.clients[c];
-        client.machine.offered.is_some_and(is_removed)
+        client.machine.offered.iter().any(|id| !self.has(*id))
             || client.actors.iter().any(|actor| matches!(actor.does, Does::Holds { is_removed: true, .. }))
     }
 
@@ -400,7 +440,8 @@ impl World {
 
     fn joins(&mut self, c: usize, a: usize, comes_first: bool) {
         let client = &mut self.clients[c];
-        client.actors[a].ticket = Some(client.machine.join(true, comes_first, NOW));
+        let can_take_handoff = client.actors[a].wants == 1;
+        client.actors[a].ticket = Some(client.machine.join(can_take_handoff, comes_first, NOW));
         for other in client.actors.iter_mut().filter(|other| other.ticket.is_none()) {
             other.has_followers |= matches!(other.does, Does::Asks | Does::Answered(_));
         }
@@ -424,15 +465,15 @@ impl World {
                 let (offer, effects) = client.machine.takes_offer(ticket);
                 client.performs(effects);
                 if let Some((_, id)) = offer {
-                    let is_removed = self.holder.is_none_or(|(holder, _)| holder != (c, id));
+                    let is_removed = !self.has((c, id));
                     assert!(
-                        !is_removed || !self.clients[c].is_told,
+                        !is_removed || !self.clients[c].is_told || self.total > 1,
                         "a removed hold was taken after a message"
                     );
                     let since = NOW;
                     // Its own attempts are undone.
                     self.clients[c].undo.push(a);
-                    self.holds(c, a, Does::Holds { id, since, is_removed });
+                    self.holds(c, a, Does::Holds { id, since, is_removed }, false);
                 } else {
                     let actor = &client.actors[a];
                     let overlooked = client.machine.rules.overlooked;
@@ -449,20 +490,25 @@ impl World {
         }
     }
 
-    fn holds(&mut self, c: usize, a: usize, does: Does) {
+    fn holds(&mut self, c: usize, a: usize, does: Does, leaves_permits: bool) {
         let client = &mut self.clients[c];
         let ticket = client.actors[a].ticket.take();
         client.actors[a].does = does;
         if let Some(ticket) = ticket {
-            client.tells(|machine| machine.leaves_with_lock(ticket, ticks(LEASE.into()), false, NOW));
+            client
+                .tells(|machine| machine.leaves_with_lock(ticket, ticks(LEASE.into()), leaves_permits, NOW));
             client.ends_queue();
         }
     }
 
-    fn sees_answer(&mut self, c: usize, a: usize, answer: Result<(), u8>) {
+    fn sees_answer(&mut self, c: usize, a: usize, answer: Result<bool, u8>) {
         let client = &mut self.clients[c];
         match (answer, client.actors[a].ticket) {
-            (Ok(()), _) => {
+            (Ok(leaves_permits), _) if self.total > 1 => {
+                let is_removed = !self.has((c, a));
+                self.holds(c, a, Does::Holds { id: a, since: NOW, is_removed }, leaves_permits);
+            }
+            (Ok(_), _) => {
                 let is_disturbed = client.machine.granted_anew(client.actors[a].ticket, NOW);
                 let is_perhaps_gone = match client.actors[a].ticket {
                     Some(_) => is_disturbed,
@@ -470,8 +516,8 @@ impl World {
                 };
                 let since = if is_perhaps_gone { Moment::PAST } else { NOW };
                 client.is_told = std::mem::take(&mut client.actors[a].is_told);
-                let is_removed = self.holder.is_none_or(|(holder, _)| holder != (c, a));
-                self.holds(c, a, Does::Holds { id: a, since, is_removed });
+                let is_removed = !self.has((c, a));
+                self.holds(c, a, Does::Holds { id: a, since, is_removed }, false);
             }
             (Err(_), None) if client.actors[a].is_try => client.actors[a].does = Does::Done,
             (Err(_), None) => {
@@ -516,10 +562,12 @@ impl World {
     }
 
     fn gives_back(&mut self, c: usize, a: usize, id: usize, since: Moment, is_removed: bool) {
+        let (has_permits, is_one) = (self.total > 1, self.wants((c, id)) == 1);
         let client = &mut self.clients[c];
-        let is_offered = client.machine.offers(HAND_OVER, NOW, |time, granted_at| {
-            (NOW.since(since) < time && since >= granted_at).then_some((c, id))
-        });
+        let is_offered = is_one
+            && client.machine.offers(HAND_OVER, NOW, |time, granted_at| {
+                (NOW.since(since) < time && since >= granted_at).then_some((c, id))
+            });
         if !is_offered {
             client.machine.release_begins(NOW);
             client.actors[a].does = Does::Releases { id };
@@ -527,8 +575,11 @@ impl World {
         }
         let attempts =
             |actor: &Actor| actor.ticket.is_some() && matches!(actor.does, Does::Asks | Does::Answered(_));
-        assert!(!is_removed || !client.is_told, "a removed hold is offered after a message");
-        assert!(!client.actors.iter().any(attempts), "a hold is offered while a waiter attempts");
+        assert!(has_permits || !is_removed || !client.is_told, "a removed hold is offered after a message");
+        assert!(
+            has_permits || !client.actors.iter().any(attempts),
+            "a hold is offered while a waiter attempts"
+        );
         client.actors[a].does = Does::Done;
         client.performs(Effects::wakes(Wakes::Front));
     }
@@ -540,25 +591,25 @@ impl World {
             client.shift();
         }
         // A holder renews, and so does a client for a hold that it offers.
-        let Some(((c, id), left)) = self.holder else { return };
-        let client = &self.clients[c];
-        let is_renewed = client.machine.offered.is_some()
-            || client.actors.iter().any(|actor| match actor.does {
-                Does::Holds { id: held, .. } | Does::Releases { id: held } => held == id,
-                _ => false,
-            })
-            || matches!(client.actors[id].does, Does::Answered(Ok(())));
-        if is_renewed {
-            self.holder = Some(((c, id), LEASE));
-        } else if left > 1 {
-            self.holder = Some(((c, id), left - 1));
-        } else {
-            self.holder = None;
-            self.is_free_in_silence = true;
+        let is_renewed = |clients: &[Client; CLIENTS], (c, id): Id| {
+            let client = &clients[c];
+            client.machine.offered.contains(&(c, id))
+                || client.actors.iter().any(|actor| match actor.does {
+                    Does::Holds { id: held, .. } | Does::Releases { id: held } => held == id,
+                    _ => false,
+                })
+                || matches!(client.actors[id].does, Does::Answered(Ok(_)))
+        };
+        let count = self.holders.len();
+        for (id, left) in &mut self.holders {
+            *left = if is_renewed(&self.clients, *id) { LEASE } else { *left - 1 };
         }
+        self.holders.retain(|(_, left)| *left > 0);
+        self.is_free_in_silence |= self.holders.len() < count;
     }
 
     fn normalize(&mut self) {
+        self.holders.sort_unstable();
         for client in &mut self.clients {
             client.undo.sort_unstable();
             client.undo.dedup();
@@ -571,10 +622,10 @@ impl World {
                     (actor.is_told, actor.has_followers) = (false, false);
                 }
             }
-            if client.machine.offered.is_none() {
+            if client.machine.offered.is_empty() {
                 client.machine.offered_at = Moment::PAST; // the job looks only at offers
             }
-            if client.machine.is_empty() && client.machine.offered.is_none() {
+            if client.machine.is_empty() && client.machine.offered.is_empty() {
                 client.machine.next = 0;
             }
         }
@@ -583,25 +634,25 @@ impl World {
     // --- rules ---------------------------------------------------------------------------------------------------------
 
     fn check(&self, steps: &[Step]) {
-        let mut owners = 0;
-        for client in &self.clients {
-            owners += client
-                .actors
-                .iter()
-                .filter(|a| matches!(a.does, Does::Holds { is_removed: false, .. }))
-                .count();
+        let mut in_use = 0;
+        for (c, client) in self.clients.iter().enumerate() {
+            for actor in &client.actors {
+                if let Does::Holds { id, is_removed: false, .. } = actor.does {
+                    in_use += self.wants((c, id));
+                }
+            }
         }
-        assert!(owners <= 1, "two owners");
+        assert!(in_use <= self.total, "two owners");
         for client in &self.clients {
             assert!(
                 client.wants_messages || !client.machine.gets_messages(),
                 "a queue waits for messages to which nobody subscribed"
             );
         }
-        if let Some(((c, id), _)) = self.holder {
+        for ((c, id), _) in self.holders.iter().copied() {
             let client = &self.clients[c];
             let is_known = client.undo.contains(&id)
-                || client.machine.offered.is_some()
+                || client.machine.offered.contains(&(c, id))
                 || client.actors.iter().enumerate().any(|(a, actor)| match actor.does {
                     Does::Holds { id: held, .. } | Does::Releases { id: held } => held == id,
                     Does::Died => true,
@@ -610,8 +661,8 @@ impl World {
                 });
             assert!(is_known, "nobody releases a hold");
         }
-        // Only time can help.
-        if self.holder.is_none() && !self.is_free_in_silence && steps.iter().all(|step| is_quiet(step.name)) {
+        // Only time can help. A front whose own attempt was perhaps granted looks at its next poll.
+        if !self.is_free_in_silence && steps.iter().all(|step| is_quiet(step.name)) {
             for client in &self.clients {
                 let Some(front) = client.front() else { continue };
                 let actor = &client.actors[front];
@@ -619,7 +670,12 @@ impl World {
                 let yields = client.machine.yields_until > NOW;
                 let fails = matches!(client.machine.knowledge, Knowledge::Failing { .. });
                 assert!(
-                    actor.is_stalled || !gets_messages || yields || fails,
+                    self.available() < actor.wants
+                        || actor.is_stalled
+                        || (actor.is_unsure && self.total > 1)
+                        || !gets_messages
+                        || yields
+                        || fails,
                     "a waiter sleeps beside a free lock"
                 );
             }
@@ -627,7 +683,7 @@ impl World {
     }
 
     fn is_over(&self) -> bool {
-        self.holder.is_none()
+        self.holders.is_empty()
             && self.clients.iter().all(|client| {
                 client.undo.is_empty()
                     && client.actors.iter().all(|actor| matches!(actor.does, Does::Done | Does::Died))
@@ -685,7 +741,7 @@ impl Client {
                 *is_woken |= is_it;
             }
         }
-        self.undo.extend(dropped.map(|(_, id)| id));
+        self.undo.extend(dropped.into_iter().map(|(_, id)| id));
     }
 
     /// With the last waiter, the queue and its subscription end.
@@ -888,7 +944,21 @@ fn every_state_of_the_small_configurations_keeps_the_rules() {
         ("deaths", World::new([2, 1], [0, 0], Budget { deaths: 1, ..NOTHING })),
         ("removals", World::new([2, 0], [0, 1], Budget { removals: 1, ..NOTHING })),
         ("tries", World::new([2, 0], [1, 1], NOTHING).sharing_a_row()),
+        ("permits", permits([2, 1], NOTHING)),
+        ("permits, delays", permits([2, 0], Budget { delays: 1, ..NOTHING })),
+        ("permits, cancels", permits([2, 1], Budget { cancels: 1, ..NOTHING }).sharing_a_row()),
+        ("permits, stalls", permits([2, 1], Budget { stalls: 1, ..NOTHING })),
+        ("permits, lost replies", permits([2, 0], Budget { lost_replies: 1, ..NOTHING }).sharing_a_row()),
+        ("permits, breaks", permits([2, 1], Budget { breaks: 1, ..NOTHING })),
+        ("permits, deaths", permits([2, 1], Budget { deaths: 1, ..NOTHING })),
+        ("permits, removals", permits([2, 0], Budget { removals: 1, ..NOTHING })),
     ]);
+}
+
+/// Two permits, and a call that wants both.
+fn permits(waiters: [usize; CLIENTS], budget: Budget) -> World {
+    let tries = [0, 1 - waiters[1]];
+    World::new(waiters, tries, budget).of_permits([&[2, 1], &[1]])
 }
 
 /// Those of scripts/nightly.
@@ -908,6 +978,12 @@ fn every_state_of_the_large_configurations_keeps_the_rules() {
         ),
         ("a break and a removal", World::new([2, 1], [0, 0], Budget { breaks: 1, removals: 1, ..NOTHING })),
         ("a death and a stall", World::new([2, 1], [0, 0], Budget { deaths: 1, stalls: 1, ..NOTHING })),
+        ("permits, three and one", World::new([3, 1], [0, 0], NOTHING).of_permits([&[1, 2, 1], &[1]])),
+        ("permits, a death and a cancel", permits([2, 1], Budget { deaths: 1, cancels: 1, ..NOTHING })),
+        (
+            "permits, a lost reply and a stall",
+            permits([2, 1], Budget { lost_replies: 1, stalls: 1, ..NOTHING }),
+        ),
     ]);
 }
 

@@ -13,10 +13,13 @@
 //! What the client knows about the lock is [`Knowledge`], and what a waiter does is [`State`]. A wake-up belongs to the queue and not to
 //! a waiter: an attempt that begins after it covers it, and if that attempt ends without an answer, the wake-up is there again.
 //!
-//! A hold that another owner of the client gives is an *offer*. The front takes it instead of attempting.
+//! A hold that another owner of the client gives is an *offer*. The front takes it instead of attempting. There is one at a time, or of a
+//! semaphore as many as waiters.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+use smallvec::{SmallVec, smallvec};
 
 use crate::base::clock::Moment;
 
@@ -199,12 +202,19 @@ pub(crate) enum Wakes {
 #[derive(Debug)]
 pub(crate) struct Effects<O> {
     pub(crate) wakes: Wakes,
-    pub(crate) dropped: Option<O>,
+    pub(crate) dropped: Offers<O>,
 }
 
+/// Holds of this client.
+type Offers<O> = SmallVec<[O; 1]>;
+
 impl<O> Effects<O> {
-    const fn wakes(wakes: Wakes) -> Self {
-        Self { wakes, dropped: None }
+    pub(crate) fn wakes(wakes: Wakes) -> Self {
+        Self { wakes, dropped: Offers::new() }
+    }
+
+    fn drops(dropped: Offers<O>) -> Self {
+        Self { wakes: Wakes::Nobody, dropped }
     }
 }
 
@@ -230,8 +240,8 @@ pub(crate) struct Machine<O, F> {
     calls: u64,
     /// Counts the refusals.
     answers: u64,
-    /// A hold of this client: for the front to take, or for the readers here to join.
-    offered: Option<O>,
+    /// Holds of this client: for the front to take, or for the readers here to join.
+    offered: Offers<O>,
     /// When a hold was last offered.
     offered_at: Moment,
     /// When the server last granted the lock to this client. Holds of an earlier grant are gone.
@@ -250,7 +260,7 @@ pub(crate) struct Machine<O, F> {
 const NEVER: Moment = Moment::from_nanos(u64::MAX);
 
 impl<O, F: Clone> Machine<O, F> {
-    pub(crate) const fn new(rules: Rules) -> Self {
+    pub(crate) fn new(rules: Rules) -> Self {
         Self {
             rules,
             waiters: Waiters { front: None, behind: BTreeMap::new() },
@@ -264,7 +274,7 @@ impl<O, F: Clone> Machine<O, F> {
             attempted_at: None,
             calls: 0,
             answers: 0,
-            offered: None,
+            offered: Offers::new(),
             offered_at: Moment::PAST,
             granted_at: Moment::PAST,
             is_disturbed: false,
@@ -390,9 +400,9 @@ impl<O, F: Clone> Machine<O, F> {
 
     /// A waiter begins an attempt.
     pub(crate) fn attempts(&mut self, ticket: Ticket, now: Moment) -> Effects<O> {
-        // It could not take this offer, or join this hold.
-        let is_for_it = self.rules.is_shared || self.is_front(ticket);
-        let dropped = if is_for_it { self.offered.take() } else { None };
+        // It could not take this offer, or join this hold. What it is granted says nothing about other permits that are offered.
+        let is_for_it = self.rules.is_shared || (self.is_front(ticket) && !self.rules.has_permits);
+        let dropped = if is_for_it { std::mem::take(&mut self.offered) } else { Offers::new() };
         let (calls, disturbances) = (self.calls, self.disturbances);
         if let Some(waiter) = self.waiters.get_mut(ticket) {
             waiter.state = State::Attempting;
@@ -403,7 +413,7 @@ impl<O, F: Clone> Machine<O, F> {
         }
         (self.is_woken, self.woken_at) = (false, None);
         self.attempted_at = (self.waiters.len() > 1).then_some(now);
-        Effects { wakes: Wakes::Nobody, dropped }
+        Effects::drops(dropped)
     }
 
     /// An attempt was refused: another owner holds the lock. Its lease lasts at most for the time `left`, if that is known.
@@ -488,7 +498,7 @@ impl<O, F: Clone> Machine<O, F> {
         }
         self.is_held(Some(lease), now);
         // The server granted the lock anew, so it does not have the hold any more that is offered here.
-        let dropped = if was_attempting { self.offered.take() } else { None };
+        let dropped = if was_attempting { std::mem::take(&mut self.offered) } else { Offers::new() };
         Effects { wakes: Wakes::Front, dropped }
     }
 
@@ -511,7 +521,7 @@ impl<O, F: Clone> Machine<O, F> {
     }
 
     fn ends(&mut self) -> Effects<O> {
-        Effects { wakes: Wakes::Nobody, dropped: self.offered.take() }
+        Effects::drops(std::mem::take(&mut self.offered))
     }
 
     fn is_front(&self, ticket: Ticket) -> bool {
@@ -596,14 +606,18 @@ impl<O, F: Clone> Machine<O, F> {
         hold: impl FnOnce(Duration, Moment) -> Option<O>,
     ) -> bool {
         let is_polled = self.woken_at.is_none_or(|at| now.since(at) < self.rules.stalled);
-        // While somebody attempts, or after a message, the server has perhaps granted the lock anew.
-        let is_certain = self.attempting == 0 && !self.is_disturbed;
-        if self.is_empty() || self.unable > 0 || self.offered.is_some() || !is_polled || !is_certain {
+        // While somebody attempts, or after a message, the server has perhaps granted the lock anew. Permits are granted beside others.
+        let (is_certain, most) = match self.rules.has_permits {
+            true => (true, self.waiters.len()),
+            false => (self.attempting == 0 && !self.is_disturbed, 1),
+        };
+        if self.is_empty() || self.unable > 0 || self.offered.len() >= most || !is_polled || !is_certain {
             return false;
         }
         let hand_over_time = if self.others_wait { hand_over_time * 2 / 5 } else { hand_over_time };
         let Some(offer) = hold(hand_over_time, self.granted_at) else { return false };
-        (self.offered, self.offered_at) = (Some(offer), now);
+        self.offered.push(offer);
+        self.offered_at = now;
         self.woken_at.get_or_insert(now);
         true
     }
@@ -611,14 +625,14 @@ impl<O, F: Clone> Machine<O, F> {
     /// Keeps a hold for the readers that wait here, so that they can join it. They cannot join before they are polled, and perhaps the
     /// reader that has it releases at once.
     pub(crate) fn keeps(&mut self, offer: O, now: Moment) -> Effects<O> {
-        let dropped = self.offered.replace(offer);
+        let dropped = std::mem::replace(&mut self.offered, smallvec![offer]);
         self.offered_at = now;
-        Effects { wakes: Wakes::Nobody, dropped }
+        Effects::drops(dropped)
     }
 
     /// Whether a hold is offered to the front.
-    pub(crate) const fn has_offer(&self) -> bool {
-        !self.rules.is_shared && self.offered.is_some()
+    pub(crate) fn has_offer(&self) -> bool {
+        !self.rules.is_shared && !self.offered.is_empty()
     }
 
     /// The front takes the hold that is offered to it. Otherwise the hold is dropped: the waiter that it was meant for has left, or
@@ -627,13 +641,12 @@ impl<O, F: Clone> Machine<O, F> {
         if !self.is_front(ticket) || !self.has_offer() {
             return (None, Effects::wakes(Wakes::Nobody));
         }
-        let offer = self.offered.take();
         let can_take_handoff = self.waiters.get(ticket).is_some_and(|waiter| waiter.can_take_handoff);
-        if can_take_handoff && !self.is_disturbed {
-            self.woken_at = None;
-            return (offer, Effects::wakes(Wakes::Nobody));
+        if can_take_handoff && (self.rules.has_permits || !self.is_disturbed) {
+            self.woken_at = self.woken_at.filter(|_| self.is_woken);
+            return (self.offered.pop(), Effects::wakes(Wakes::Nobody));
         }
-        (None, Effects { wakes: Wakes::Nobody, dropped: offer })
+        (None, self.ends())
     }
 
     /// Takes back an offer that nobody took, if no hold was offered for a while. Otherwise returns when to look again.

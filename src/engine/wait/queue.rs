@@ -355,7 +355,7 @@ impl WaitQueue {
         let is_offered = state.machine.offers(hand_over_time, now, hold);
         if is_offered {
             self.watch(&mut state, background);
-            self.perform(state, Effects { wakes: Wakes::Front, dropped: None });
+            self.perform(state, Effects::wakes(Wakes::Front));
         }
         is_offered
     }

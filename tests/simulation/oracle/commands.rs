@@ -59,6 +59,9 @@ impl Oracle {
                     let is_late = self.commands.get(&numbers).is_some_and(|(_, released)| *released > 0);
                     self.late.push(Late { server, key, owner: numbers.1.clone(), at: now, is_late });
                 }
+                if is_semaphore && is_granted {
+                    self.first_grants.entry(numbers.clone()).or_insert(now);
+                }
                 self.grants.insert(numbers.clone(), now);
                 self.commands.entry(numbers).or_default().0 = self.trace.events;
             } else if script.file.ends_with("/release.lua") && (is_semaphore || script.arg(keep) == "0") {

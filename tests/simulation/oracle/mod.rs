@@ -42,6 +42,8 @@ pub struct Oracle {
     commands: BTreeMap<(usize, String), (u64, u64)>,
     /// When an owner was last granted a lock by a server, as that saw it.
     grants: BTreeMap<(usize, String), Duration>,
+    /// When a server granted each permit for the first time.
+    first_grants: BTreeMap<(usize, String), Duration>,
     pub violations: Vec<String>,
     pub excused: BTreeMap<&'static str, u64>,
     pub counts: BTreeMap<&'static str, u64>,
@@ -64,6 +66,7 @@ impl Oracle {
             owners: BTreeSet::new(),
             commands: BTreeMap::new(),
             grants: BTreeMap::new(),
+            first_grants: BTreeMap::new(),
             violations: Vec::new(),
             excused: BTreeMap::new(),
             counts: BTreeMap::new(),
