@@ -17,10 +17,10 @@ pub use base::config::{LockConfig, LockConfigBuilder, RedissonSettings, ShardedM
 pub use base::credentials::Credentials;
 pub use base::error::{Cause, ConfigError, Error, LockId, Lost, Result};
 pub use base::options::{LockOptions, LockOptionsBuilder};
+pub use base::token::FencingToken;
 #[cfg(feature = "__simulation")]
 #[doc(hidden)]
-pub use base::process::Process;
-pub use base::token::FencingToken;
+pub use base::{pauses::pause_this_thread, process::Process};
 pub use locks::guard::{FencedGuard, HoldWatch, LockGuard};
 pub use locks::info::{
     Holder, HolderIdentity, ListedLock, LockInfo, LockKind, LockList, RemainingLease, ServerInfo,

@@ -12,6 +12,7 @@ mod cluster;
 mod conformance;
 mod credentials;
 mod deadlocks;
+mod deployments;
 mod endings;
 mod fair;
 mod fenced;

@@ -9,6 +9,8 @@ pub(crate) mod fault;
 pub(crate) mod jitter;
 pub(crate) mod options;
 #[cfg(feature = "__simulation")]
+pub(crate) mod pauses;
+#[cfg(feature = "__simulation")]
 pub(crate) mod process;
 pub(crate) mod sync;
 pub(crate) mod task;

@@ -5,9 +5,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+#[cfg(feature = "__simulation")]
+use crate::base::pauses;
+
 /// Locks data that is consistent after every statement. So a panic of another thread cannot make it unusable.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    #[cfg(feature = "__simulation")]
+    pauses::perhaps();
+    let data = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+    #[cfg(feature = "__simulation")]
+    pauses::perhaps();
+    data
 }
 
 /// A value whose changes wake those who wait for them, in the order in which they began to wait. Tokio's `watch` wakes them in a

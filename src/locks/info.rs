@@ -201,8 +201,8 @@ fn client_of(permit: PermitId) -> Option<String> {
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
 /// use lockkeeper::HolderIdentity;
 ///
-/// for lock in locks.list("*").await? {
 /// for lock in locks.list("*").await?.locks {
+///     if lock.info.holders.iter().any(|holder| holder.identity == HolderIdentity::NotConnected) {
 ///         println!("{}: its process has perhaps ended", lock.name);
 ///     }
 /// }

@@ -65,7 +65,7 @@ pub fn lease_left(scene: &Scene) -> (Instant, Duration) {
 }
 
 fn keys(scene: &Scene) -> BTreeSet<String> {
-    scene.server.run(&["KEYS", "*"])
+    scene.server.keys().into_iter().collect()
 }
 
 fn not_the_owner(result: &Result<(), String>) -> bool {

@@ -14,6 +14,7 @@ mod process_stream;
 mod queue;
 mod run;
 mod seeds;
+mod threads;
 mod trace;
 mod waits;
 mod worker;

@@ -1,0 +1,203 @@
+//! Locks whose members are in different deployments, and questions while masters change.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use lockkeeper::{BaseLock, LockClient, LockGuard, Member, MultiLock, RedLock, Source};
+use lockkeeper_testkit::{Cluster, MASTER, Sentinels, Server};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::support::{
+    LIMIT, SECOND, Scene, eventually, nothing_is_left, patient, replicated, soon, waiter, woken_by_message,
+};
+
+const HOLDERS: usize = 2_000;
+
+/// One server, a cluster, and servers with sentinels.
+struct Three {
+    scene: Scene,
+    cluster: Cluster,
+    sentinels: Sentinels,
+}
+
+impl Three {
+    fn start() -> Self {
+        Self { scene: Scene::start(), cluster: Cluster::start(3, 0), sentinels: Sentinels::start(SECOND) }
+    }
+
+    /// A process with a client of each.
+    async fn clients(&self) -> [LockClient; 3] {
+        let config = patient().retry_timeout(60 * SECOND).build().unwrap();
+        let url = Source::from(self.scene.server.url());
+        let cluster = Source::cluster(self.cluster.urls());
+        let sentinels = Source::sentinel(MASTER, self.sentinels.urls(), "redis://servers/");
+        let [one, two, three] =
+            [url, cluster, sentinels].map(|source| LockClient::connect_with(source, config.clone()));
+        [one.await.unwrap(), two.await.unwrap(), three.await.unwrap()]
+    }
+
+    fn channels(&self) -> Vec<String> {
+        let master = &self.sentinels.servers[self.sentinels.master()];
+        [self.scene.server.channels(), self.cluster.channels(), master.channels()].concat()
+    }
+
+    async fn end(self, clients: [[LockClient; 3]; 2]) {
+        for locks in clients.as_flattened() {
+            locks.shutdown().await.unwrap();
+        }
+        drop(clients);
+        let master = &self.sentinels.servers[self.sentinels.master()];
+        nothing_is_left(|| [self.cluster.keys(), master.keys()].concat(), || self.channels()).await;
+        self.scene.end().await;
+    }
+}
+
+fn members(clients: &[LockClient; 3]) -> [Member; 3] {
+    clients.each_ref().map(|locks| locks.rlock("a").into())
+}
+
+/// Sections of both processes until the end. Two at once fail the test.
+async fn contend<L: BaseLock + 'static>(made: Vec<L>, during: impl AsyncFnOnce(&AtomicU32)) {
+    let (is_over, inside, sections) =
+        (Arc::<AtomicBool>::default(), Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
+    let mut tasks = JoinSet::new();
+    for mut lock in made {
+        let (is_over, inside, sections) = (Arc::clone(&is_over), Arc::clone(&inside), Arc::clone(&sections));
+        tasks.spawn(async move {
+            while !is_over.load(Ordering::SeqCst) {
+                let guard: LockGuard = lock.lock().await.unwrap();
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                sections.fetch_add(1, Ordering::SeqCst);
+                drop(guard);
+            }
+        });
+    }
+    during(&sections).await;
+    is_over.store(true, Ordering::SeqCst);
+    timeout(3 * LIMIT, tasks.join_all()).await.expect("each call ends");
+}
+
+async fn goes_on(sections: &AtomicU32) {
+    let before = sections.load(Ordering::SeqCst);
+    let count = || sections.load(Ordering::SeqCst);
+    crate::support::within(3 * LIMIT, "work goes on", count, |&now| now > before + 20).await;
+}
+
+/// Guarantees 1 and 8.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_multi_lock_spans_deployments_and_follows_a_failover() {
+    let three = Three::start();
+    let clients = [three.clients().await, three.clients().await];
+    let of = |clients| MultiLock::new(members(clients)).unwrap();
+
+    let guard = soon(of(&clients[0]).lock()).await.unwrap();
+    for locks in &clients[1] {
+        assert!(locks.rlock("a").try_lock().await.unwrap().is_none(), "each member is held");
+    }
+    let waiting = waiter(of(&clients[1]));
+    // To the messages of the member that refused it.
+    eventually("it subscribes", || three.channels(), |channels| !channels.is_empty()).await;
+    guard.unlock().await.unwrap();
+    woken_by_message(waiting).await.unlock().await.unwrap();
+
+    contend(clients.iter().map(of).collect(), async |sections| {
+        goes_on(sections).await;
+        let before = three.sentinels.master();
+        three.sentinels.fail_over();
+        three.sentinels.switched(before);
+        goes_on(sections).await;
+        let slot = three.cluster.slot_of("a");
+        three.cluster.move_slot(slot, (three.cluster.master_of(slot) + 1) % 3);
+        goes_on(sections).await;
+    })
+    .await;
+    three.end(clients).await;
+}
+
+/// Guarantee 1.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_red_lock_spans_deployments_and_survives_one() {
+    let three = Three::start();
+    let clients = [three.clients().await, three.clients().await];
+    let of = |clients| RedLock::new(members(clients)).unwrap();
+    contend(clients.iter().map(of).collect(), async |sections| {
+        goes_on(sections).await;
+        three.scene.server.freeze();
+        goes_on(sections).await;
+        three.scene.server.thaw();
+        goes_on(sections).await;
+    })
+    .await;
+    three.end(clients).await;
+}
+
+/// Writes a lock that many hold.
+fn write_holders(server: &Server) {
+    let mut command = redis::cmd("HSET");
+    command.arg("a").arg("mode").arg("write");
+    for number in 0..HOLDERS {
+        command.arg(format!("00000000-0000-4000-8000-000000000000:{number}:write")).arg(1);
+    }
+    let mut connection = server.connect().unwrap();
+    command.exec(&mut connection).unwrap();
+    redis::cmd("PEXPIRE").arg("a").arg(120_000).exec(&mut connection).unwrap();
+}
+
+/// Asks who holds the lock, until the work of the thread ends.
+async fn sees_all<T>(locks: &LockClient, work: std::thread::JoinHandle<T>) -> T {
+    let mut looked = 0;
+    while !work.is_finished() || looked == 0 {
+        let found = timeout(3 * LIMIT, locks.inspect("a")).await.expect("it ends").unwrap();
+        assert_eq!(found.expect("it is held").holders.len(), HOLDERS);
+        looked += 1;
+    }
+    println!("looked {looked} times");
+    work.join().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_holder_is_missed_during_a_failover_of_a_cluster() {
+    let group = Cluster::start(3, 1);
+    let source = Source::cluster(group.urls());
+    let config = patient().retry_timeout(60 * SECOND).build().unwrap();
+    let locks = LockClient::connect_with(source, config).await.unwrap();
+    let slot = group.slot_of("a");
+    let master = group.master_of(slot);
+    write_holders(&group.servers[master]);
+    replicated(&group.servers[master], 1).await;
+    let failovers = std::thread::spawn(move || {
+        for _ in 0..3 {
+            group.fail_over(slot);
+        }
+        group
+    });
+    let group = sees_all(&locks, failovers).await;
+    drop(locks);
+    group.servers[group.master_of(slot)].run::<()>(&["DEL", "a"]);
+    nothing_is_left(|| group.keys(), || group.channels()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_holder_is_missed_during_a_failover_of_sentinels() {
+    let group = Sentinels::start(SECOND);
+    let source = Source::sentinel(MASTER, group.urls(), "redis://servers/");
+    let config = patient().retry_timeout(60 * SECOND).build().unwrap();
+    let locks = LockClient::connect_with(source, config).await.unwrap();
+    let before = group.master();
+    write_holders(&group.servers[before]);
+    replicated(&group.servers[before], 2).await;
+    let failover = std::thread::spawn(move || {
+        group.fail_over();
+        let after = group.switched(before);
+        // The old master is a replica by then, and has loaded its data.
+        std::thread::sleep(Duration::from_secs(2));
+        (group, after)
+    });
+    let (group, after) = sees_all(&locks, failover).await;
+    drop(locks);
+    group.servers[after].run::<()>(&["DEL", "a"]);
+}
