@@ -134,7 +134,7 @@ impl WorldCluster {
         world.say("cluster", format_args!("slot {slot} moves from {from} to {to}"));
         self.cluster.open_slot(slot, from, to);
         self.state().slots.get_mut(&slot).expect("it is known").target = Some(to);
-        sleep(up_to(rng, time)).await;
+        sleep(time).await;
         let keys = || {
             let keys =
                 String::from_utf8_lossy(&self.cluster.nodes()[from].execute(&["KEYS", "*"])).into_owned();

@@ -21,7 +21,7 @@ pub async fn run(world: Arc<World>) {
     }
     loop {
         let pause = match plan.mode {
-            Mode::Gentle => plan.lease + up_to(&mut rng, plan.lease),
+            Mode::Gentle if !plan.only_moves() => plan.lease + up_to(&mut rng, plan.lease),
             _ => up_to(&mut rng, 2 * plan.fault_pause),
         };
         sleep(pause).await;

@@ -272,9 +272,21 @@ impl Plan {
         self.calm_from() + 15 * SECOND
     }
 
+    /// Whether slots move and nothing else happens.
+    pub fn only_moves(&self) -> bool {
+        self.faults == [FaultKind::MoveSlot]
+    }
+
+    /// Whether nobody notices that a slot moves: the script needs no other key than that which it finds at one of two nodes.
+    pub fn hides_moves(&self) -> bool {
+        self.only_moves() && matches!(self.kind, Kind::RLock)
+    }
+
     /// How long a lock may stay free although somebody waits, or held although nobody has it, without any fault.
     pub fn handover(&self) -> Duration {
-        let once = 14 * self.most_delay.max(MS) + 60 * MS;
+        // Redirects take further round trips.
+        let moves = if self.hides_moves() { 150 * MS } else { Duration::ZERO };
+        let once = 14 * self.most_delay.max(MS) + 60 * MS + moves;
         match self.kind {
             // After several rounds that were refused, it pauses.
             Kind::Multi => 3 * once + SECOND / 2,
@@ -294,6 +306,9 @@ impl Plan {
 /// In place of some faults, slots move and masters are replaced.
 fn in_cluster(seed: u64, mode: Mode, mut faults: Vec<FaultKind>) -> Vec<FaultKind> {
     let mut rng = Rng::with_seed(seed.wrapping_mul(733) ^ 0xc105);
+    if mode == Mode::Gentle && rng.bool() {
+        return vec![FaultKind::MoveSlot];
+    }
     let changes = if mode == Mode::Gentle { GENTLE_IN_CLUSTER } else { FaultKind::CLUSTER };
     for fault in &mut faults {
         // Its nodes keep their data, so only a master that is replaced loses some.

@@ -58,6 +58,9 @@ impl Oracle {
 
     /// Since when there has been no fault, and no effect of one.
     pub fn calm_from(&self, now: Duration) -> Duration {
+        if self.plan.hides_moves() {
+            return Duration::ZERO;
+        }
         match self.faults.iter().map(|fault| fault.end).max() {
             Some(end) if end > now => Duration::MAX,
             Some(end) => end + self.plan.settle(),
