@@ -10,6 +10,7 @@ use crate::exit::Failure;
 
 /// From the front to the keeper.
 #[derive(Debug, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "there is one for each run")]
 pub(super) enum Order {
     /// Acquire a lock. This is the first order.
     Acquire { connection: Connection, run: Run },
