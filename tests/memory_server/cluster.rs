@@ -19,9 +19,9 @@ const REPLICA: usize = FROM + 3;
 /// A connection to a node of one of the clusters.
 struct Connection(Box<dyn Stream>);
 
-trait Stream: AsyncRead + AsyncWrite + Unpin {}
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// The reply of the last command.
 const END: &[u8] = b"$3\r\nend\r\n";

@@ -62,7 +62,7 @@ impl Plan {
             owners: rng.usize(2..=5),
             locks: rng.usize(2..=4),
             lease: SECOND * rng.u32(2..=4),
-            is_ordered: seed % 3 == 0,
+            is_ordered: seed.is_multiple_of(3),
             has_faults: rng.u8(..3) == 0,
         }
     }

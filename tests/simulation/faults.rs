@@ -56,7 +56,9 @@ async fn make(
         matches!(kind, Hold | HoldRequests | HoldReplies | HoldExisting | Cut | CutLate | Refuse);
     let is_process = matches!(kind, StopProcess | KillProcess);
     // One at a time for each target, as each ends what it began.
-    let change = FaultKind::CLUSTER.contains(&kind).then(|| Rng::with_seed(age.as_nanos() as u64));
+    let change = FaultKind::CLUSTER
+        .contains(&kind)
+        .then(|| Rng::with_seed(u64::try_from(age.as_nanos()).expect("years")));
     let name = server % world.plan.names;
     let server = match &world.cluster {
         Some(cluster) if change.is_some() => cluster.master_of(name),

@@ -153,10 +153,10 @@ async fn with_permits(locks: &LockClient, book: &Book) -> Result<()> {
     let section = Section::enter(book, "semaphore", As::Permits(count));
     work().await;
     drop(section);
-    match fastrand::bool() {
-        true => permit.release().await,
-        false => Ok(drop(permit)),
+    if fastrand::bool() {
+        permit.release().await?;
     }
+    Ok(())
 }
 
 /// What one task does until the end, or until its client is shut down. Returns the number of sections.
