@@ -14,7 +14,7 @@ use crate::support::{Child, MS, SECOND, Scene, connect, eventually, listens, pat
 const KEY: &str = "lockkeeper_announcement:{a}";
 
 /// Waits until followers learn of such a leader.
-async fn leader(watch: &mut LeaderWatch, is_it: impl Fn(&Leader) -> bool + Send) -> Leader {
+async fn leader(watch: &mut LeaderWatch, is_it: impl Fn(&Leader) -> bool + Send + Sync) -> Leader {
     let found = async {
         loop {
             if let Some(leader) = watch.changed().await.unwrap().filter(&is_it) {

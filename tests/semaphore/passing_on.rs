@@ -79,7 +79,8 @@ async fn permits_that_come_back_together_are_handed_over_together() {
     let next = soon(join_all(tasks)).await.into_iter().map(Result::unwrap);
     let next: Vec<_> = next.collect();
     let mut now_held = [next[0].id(), next[1].id()];
-    (ids.sort_unstable(), now_held.sort_unstable());
+    ids.sort_unstable();
+    now_held.sort_unstable();
     assert_eq!((now_held, scene.server.scripts()), (ids, before));
     drop(next);
     is_whole(&scene, &semaphore, 2).await;
