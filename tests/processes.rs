@@ -61,7 +61,6 @@ async fn a_killed_holder_frees_the_lock_after_its_lease() {
     guard.unwrap().unlock().await.unwrap();
     drop(child);
     drop(locks);
-    scene.server.remove_records();
     scene.end().await;
 }
 

@@ -127,7 +127,6 @@ async fn a_dead_rust_process_is_passed_over() {
     soon(java).await.unwrap(); // Java alone would take a minute
     soon(rust).await.unwrap();
     assert_eq!(*served.lock().unwrap(), [1, 2]);
-    mixed.scene.server.remove_records();
     mixed.end().await;
 }
 
@@ -140,7 +139,6 @@ async fn a_dead_rust_process_is_passed_over_by_java_alone() {
     let waiting = mixed.queues(1, true, &served).await;
     dead.kill().await;
     timeout(90 * SECOND, waiting).await.expect("Java acquires after a minute and one of its sleeps").unwrap();
-    mixed.scene.server.remove_records();
     mixed.end().await;
 }
 

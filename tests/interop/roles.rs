@@ -220,7 +220,6 @@ pub async fn java_gets_the_lock_of_a_killed_rust_process<R: Row>() {
     waiter.unlock("a").await.unwrap();
     drop(holder);
     java.end(&scene).await;
-    scene.server.remove_records();
     scene.end().await;
 }
 

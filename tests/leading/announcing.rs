@@ -139,7 +139,6 @@ async fn what_a_killed_leader_announced_is_never_that_of_the_next_one() {
     let _: u64 = scene.server.run(&["DEL", KEY]);
     drop((watch, announcements, locks, beside));
     forget_counter(&scene);
-    scene.server.remove_records();
     scene.end().await;
 }
 
@@ -157,7 +156,6 @@ async fn what_a_killed_leader_announced_expires_with_its_lease() {
     assert!(start.elapsed() < LEASE + SECOND, "{:?}", start.elapsed());
     eventually("the lease ends", || scene.server.run::<u64>(&["EXISTS", "a"]), |&held| held == 0).await;
     forget_counter(&scene);
-    scene.server.remove_records();
     scene.end().await;
 }
 

@@ -109,7 +109,6 @@ async fn disturb_candidates_for(time: Duration) {
     soon(locks.rlock("a").lock()).await.unwrap().unlock().await.unwrap();
     drop(locks);
     forget_counter(&scene);
-    scene.server.remove_records();
     scene.end().await;
 }
 

@@ -1,8 +1,10 @@
 //! A second process, which runs one test of this program again. Most of these tests read from the environment what to do.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::io::{BufRead, BufReader, Read, stdin};
 use std::process::{Command, Stdio, exit};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -14,6 +16,14 @@ use super::LIMIT;
 const ROLE: &str = "LOCKKEEPER_CHILD";
 const URL: &str = "LOCKKEEPER_CHILD_URL";
 const ALONE: &str = "LOCKKEEPER_ALONE";
+
+/// The servers that child processes of this process were started for.
+static SERVERS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// Whether a child process was started for this server. One that ends without a shutdown leaves records, for a day.
+pub fn was_at(url: &str) -> bool {
+    SERVERS.lock().unwrap().contains(url)
+}
 
 /// Runs this test again, in a process of its own. True: this is that process, so the caller does its work.
 pub fn is_alone(test: &str) -> bool {
@@ -51,6 +61,7 @@ pub struct Child {
 impl Child {
     /// Starts a process that runs this test, in this role.
     pub fn start(test: &str, role: &str, url: &str) -> Self {
+        SERVERS.lock().unwrap().insert(url.to_owned());
         let mut process = Command::new(env::current_exe().unwrap())
             // With one thread, the test harness prints the name of the test before the first line of output.
             .args(["--exact", test, "--nocapture", "--test-threads=2"])
