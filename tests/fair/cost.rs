@@ -42,7 +42,7 @@ async fn ten_thousand_waiters_cost_two_scripts_each() {
     /// How often a refused attempt calls it. No other script does.
     const HEXISTS: u64 = 1;
     let scene = Scene::start();
-    let allowance = 15 * SECOND;
+    let allowance = 30 * SECOND;
     // With ten thousand commands in flight, a busy machine must not cause a repeated command.
     let config = LockConfig::builder()
         .fair_allowance(allowance)

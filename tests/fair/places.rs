@@ -49,6 +49,7 @@ async fn a_live_waiter_keeps_its_place() {
     guard.unlock().await.unwrap();
     let times = [soon(first).await.unwrap(), soon(second).await.unwrap(), soon(third).await.unwrap()];
     assert!(times.is_sorted());
+    ours.shutdown().await.unwrap(); // through the proxy
     drop((ours, theirs, proxy));
     scene.end().await;
 }
