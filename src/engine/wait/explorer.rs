@@ -944,12 +944,9 @@ fn every_state_of_the_small_configurations_keeps_the_rules() {
         ("deaths", World::new([2, 1], [0, 0], Budget { deaths: 1, ..NOTHING })),
         ("removals", World::new([2, 0], [0, 1], Budget { removals: 1, ..NOTHING })),
         ("tries", World::new([2, 0], [1, 1], NOTHING).sharing_a_row()),
-        ("permits", permits([2, 1], NOTHING)),
         ("permits, delays", permits([2, 0], Budget { delays: 1, ..NOTHING })),
         ("permits, cancels", permits([2, 1], Budget { cancels: 1, ..NOTHING }).sharing_a_row()),
         ("permits, stalls", permits([2, 1], Budget { stalls: 1, ..NOTHING })),
-        ("permits, lost replies", permits([2, 0], Budget { lost_replies: 1, ..NOTHING }).sharing_a_row()),
-        ("permits, breaks", permits([2, 1], Budget { breaks: 1, ..NOTHING })),
         ("permits, deaths", permits([2, 1], Budget { deaths: 1, ..NOTHING })),
         ("permits, removals", permits([2, 0], Budget { removals: 1, ..NOTHING })),
     ]);
@@ -978,6 +975,8 @@ fn every_state_of_the_large_configurations_keeps_the_rules() {
         ),
         ("a break and a removal", World::new([2, 1], [0, 0], Budget { breaks: 1, removals: 1, ..NOTHING })),
         ("a death and a stall", World::new([2, 1], [0, 0], Budget { deaths: 1, stalls: 1, ..NOTHING })),
+        ("permits, breaks", permits([2, 1], Budget { breaks: 1, ..NOTHING })),
+        ("permits, lost replies", permits([2, 0], Budget { lost_replies: 1, ..NOTHING }).sharing_a_row()),
         ("permits, three and one", World::new([3, 1], [0, 0], NOTHING).of_permits([&[1, 2, 1], &[1]])),
         ("permits, a death and a cancel", permits([2, 1], Budget { deaths: 1, cancels: 1, ..NOTHING })),
         (

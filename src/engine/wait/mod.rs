@@ -22,8 +22,8 @@
 //!
 //! `explorer.rs` runs two clients with one or two waiters each, and attempts outside of the queue, against a model of the server. In each
 //! run one thing goes wrong: a waiter is cancelled or not polled any more, a reply is lost, a message connection breaks, a holder dies,
-//! somebody deletes the key, or a step is late. The waiters want one lock, or one or two of two permits. It visits sixteen configurations as a
-//! whole, and `scripts/nightly` twelve larger ones. It checks:
+//! somebody deletes the key, or a step is late. The waiters want one lock, or one or two of two permits. It visits thirteen configurations as a
+//! whole, and `scripts/nightly` fourteen larger ones. It checks:
 //!
 //! - No two owners have holds that the server did not lose, nor more owners than permits, and no hold is left that nobody releases.
 //! - No waiter sleeps beside a lock that was released, while messages arrive.
