@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::Instant;
 
 use lockkeeper::{BaseLock, LockClient, LockGuard, Member, MultiLock, RedLock, Source};
 use lockkeeper_testkit::{Cluster, MASTER, Sentinels, Server};
@@ -10,7 +10,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::support::{
-    LIMIT, SECOND, Scene, eventually, nothing_is_left, patient, replicated, soon, waiter, woken_by_message,
+    LIMIT, MS, SECOND, Scene, eventually, nothing_is_left, patient, replicated, soon, waiter,
+    woken_by_message,
 };
 
 const HOLDERS: usize = 2_000;
@@ -193,8 +194,11 @@ async fn no_holder_is_missed_during_a_failover_of_sentinels() {
     let failover = std::thread::spawn(move || {
         group.fail_over();
         let after = group.switched(before);
-        // The old master is a replica by then, and has loaded its data.
-        std::thread::sleep(Duration::from_secs(2));
+        let start = Instant::now();
+        while group.is_master(before) {
+            assert!(start.elapsed() < 3 * LIMIT, "the old master becomes a replica");
+            std::thread::sleep(10 * MS);
+        }
         (group, after)
     });
     let (group, after) = sees_all(&locks, failover).await;

@@ -247,7 +247,7 @@ impl LockClient {
         }
     }
 
-    /// Returns why this lock is not free: who holds it, for what the holder waits, who holds that, and so on. A chain for each holder. Empty:
+    /// Returns why this lock is not free: who holds it, what the holder waits for, who holds that, and so on. A chain for each holder. Empty:
     /// the lock is free. Asks the server several times.
     ///
     /// A wait is known after a second, and a link only through an [`Owner`], see [`WaitChain`]. A deadlock is looked at twice, with a second

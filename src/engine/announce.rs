@@ -12,7 +12,7 @@ use crate::engine::grant::Grant;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::query::run;
 use crate::protocol::{
-    announcement_of, announcement_read, announcement_remove, announcement_write, parse_announced,
+    announcement_key, announcement_read, announcement_remove, announcement_write, parse_announced,
     parse_announcing,
 };
 use crate::store::Store;
@@ -123,7 +123,7 @@ impl Listeners {
 
 impl Listening {
     pub(crate) fn start(lock: &Arc<LockRef>) -> Self {
-        let (engine, channel) = (&lock.engine, announcement_of(&lock.keys.lock));
+        let (engine, channel) = (&lock.engine, announcement_key(&lock.keys.lock));
         let told = engine.wait_queues.listeners.listen(&channel, &engine.store);
         Self { lock: Arc::clone(lock), channel, seen: told.get(), told }
     }

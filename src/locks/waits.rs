@@ -120,7 +120,7 @@ impl From<engine::RecentWait> for RecentWait {
             Outcome::GivenUp => WaitOutcome::GivenUp,
         };
         let engine::RecentWait { lock, caller: waited_at, from, to, holders, .. } = wait;
-        let holders_seen = holders.get().cloned().unwrap_or_default();
+        let holders_seen = holders.and_then(|seen| seen.get().cloned()).unwrap_or_default();
         Self { lock: lock.to_string(), waited_at, from, to, outcome, holders_seen }
     }
 }

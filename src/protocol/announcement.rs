@@ -12,11 +12,6 @@ use crate::base::fault::Fault;
 /// How many bytes a holder can announce.
 pub(crate) const MOST_BYTES: usize = 4_096;
 
-/// The key of what the holder of a lock announces, and the channel with the same name.
-pub(crate) fn announcement_of(lock: &str) -> Arc<str> {
-    announcement_key(lock)
-}
-
 pub(crate) fn announcement_write(lock: &Arc<str>, owner: &str, said: &[u8]) -> Call {
     let key = announcement_key(lock);
     scripts::announcement_write(lock, &key, owner.to_owned(), escape(said), Arg::Text(Arc::clone(&key)))

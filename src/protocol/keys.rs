@@ -100,7 +100,7 @@ pub(super) fn fencing_counter(name: &str) -> Arc<str> {
 }
 
 /// What the holder of a lock announces, and the channel with that name: a string that Redisson does not know.
-pub(super) fn announcement_key(name: &str) -> Arc<str> {
+pub(crate) fn announcement_key(name: &str) -> Arc<str> {
     prefixed("lockkeeper_announcement", name)
 }
 

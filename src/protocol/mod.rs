@@ -33,14 +33,13 @@ mod slot;
 mod traits;
 
 pub(crate) use announcement::{
-    MOST_BYTES, announcement_of, announcement_read, announcement_remove, announcement_write, parse_announced,
-    parse_announcing,
+    MOST_BYTES, announcement_read, announcement_remove, announcement_write, parse_announced, parse_announcing,
 };
 pub(crate) use exclusive::Reentrant;
 pub(crate) use fair::Fair;
 pub(crate) use fenced::Fenced;
 pub(crate) use found::{Found, FoundKind, TYPES, find};
-pub(crate) use keys::{LockKeys, RELEASED, holds_key, waits_key};
+pub(crate) use keys::{LockKeys, RELEASED, announcement_key, holds_key, waits_key};
 pub(crate) use listing::{Holding, LeaseLeft, Listing};
 pub(crate) use read_write::{Read, Write};
 pub(crate) use reply::{

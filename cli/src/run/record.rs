@@ -31,8 +31,8 @@ impl Record {
         opened.map(Self).map_err(|error| Failure::usage(format!("--record {}: {error}", file.display())))
     }
 
-    /// Adds what the client has waited for, in one write: other processes can add to the same file. The lock matters more than a record, so a
-    /// fault is no failure.
+    /// Adds the waits of the client, in one write, because other processes can add to the same file. A fault is ignored: the lock matters
+    /// more than the record.
     pub(super) fn add(&mut self, locks: &LockClient) {
         let lines = locks.recent_waits().into_iter().map(Wait::from);
         let lines: String =

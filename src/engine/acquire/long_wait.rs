@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use crate::base::clock;
 use crate::base::error::LockId;
@@ -16,7 +16,7 @@ use crate::engine::handle::Handle;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::query::clients::Clients;
 use crate::engine::query::list_any;
-use crate::engine::query::why::{Awaited, Chain, LATER, chains_from};
+use crate::engine::query::why::{Awaited, Chain, LATER, chains_from, confirm};
 use crate::engine::shared::Engine;
 use crate::protocol::{Call, LeaseLeft, Reply};
 
@@ -170,9 +170,9 @@ async fn report_deadlock(lock: &LockRef, held: &[Arc<str>], caller: Caller) -> b
 async fn cycle(engine: &Engine, key: &Arc<str>, held: &[Arc<str>]) -> Result<Option<String>, Fault> {
     let own: Vec<String> = held.iter().map(|owner| format!("{}:{owner}", engine.id)).collect();
     let is_own = |chain: &Chain| chain.links.iter().any(|link| own.contains(&link.holding.field));
-    let Some(chain) = chains_from(engine, key).await?.into_iter().find(is_own) else { return Ok(None) };
-    sleep(LATER).await;
-    if !chains_from(engine, key).await?.iter().any(|later| later.confirms(&chain)) {
+    let Some(mut chain) = chains_from(engine, key).await?.into_iter().find(is_own) else { return Ok(None) };
+    confirm(engine, std::slice::from_mut(&mut chain)).await?;
+    if !chain.is_cycle {
         return Ok(None);
     }
     let clients = Clients::ask(engine, [&chain.holders()]).await;

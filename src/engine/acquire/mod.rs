@@ -252,7 +252,7 @@ impl<'a> AcquireCall<'a> {
         };
         let answers = self.limits.map(|_| waiter.answers());
         let (long_wait, caller) = (&mut self.long_wait, self.members.caller);
-        let seen = || self.recent.as_ref().map(OpenWait::holders);
+        let mut seen = || self.recent.as_mut().map(OpenWait::holders);
         let waiting = &self.members.pending[member].hold.grant;
         let next = pin!(async {
             let mut next = pin!(waiter.next(poll));

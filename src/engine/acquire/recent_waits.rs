@@ -26,7 +26,7 @@ pub(crate) struct RecentWait {
     pub(crate) from: SystemTime,
     pub(crate) to: SystemTime,
     pub(crate) outcome: Outcome,
-    pub(crate) holders: HoldersSeen,
+    pub(crate) holders: Option<HoldersSeen>,
 }
 
 /// Who held the lock when the client looked. It looks once, after a lease.
@@ -57,12 +57,12 @@ pub(crate) struct OpenWait<'a> {
 impl<'a> OpenWait<'a> {
     pub(crate) fn begin(engine: &'a Engine, lock: &Arc<str>, caller: Caller) -> Self {
         let (lock, from) = (Arc::clone(lock), SystemTime::now());
-        let (outcome, holders) = (Outcome::GivenUp, HoldersSeen::default());
-        Self { engine, wait: RecentWait { lock, caller, from, to: from, outcome, holders } }
+        let outcome = Outcome::GivenUp;
+        Self { engine, wait: RecentWait { lock, caller, from, to: from, outcome, holders: None } }
     }
 
-    pub(crate) fn holders(&self) -> HoldersSeen {
-        Arc::clone(&self.wait.holders)
+    pub(crate) fn holders(&mut self) -> HoldersSeen {
+        Arc::clone(self.wait.holders.get_or_insert_default())
     }
 
     pub(crate) const fn ends(&mut self, outcome: Outcome) {

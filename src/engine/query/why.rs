@@ -74,7 +74,7 @@ pub(crate) async fn chains(engine: &Engine, name: &str) -> Result<Vec<Chain>> {
 ///
 /// The links are asked for one after the other, and a record can outlive its wait by a moment. So one look can see a cycle that never was.
 /// What two looks see was there from the first to shortly before the second: no owner is used again, and a wait that began anew is younger.
-async fn confirm(engine: &Engine, found: &mut [Chain]) -> Result<(), Fault> {
+pub(crate) async fn confirm(engine: &Engine, found: &mut [Chain]) -> Result<(), Fault> {
     if !found.iter().any(|chain| chain.is_cycle) {
         return Ok(());
     }
@@ -138,7 +138,7 @@ impl Chain {
     }
 
     /// Whether this chain, which was seen later, shows that all links of the other one were there together.
-    pub(crate) fn confirms(&self, before: &Self) -> bool {
+    fn confirms(&self, before: &Self) -> bool {
         self.links.len() == before.links.len()
             && self.links.iter().zip(&before.links).all(|(link, before)| link.goes_on_from(before))
     }

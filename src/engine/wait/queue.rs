@@ -245,6 +245,15 @@ impl WaitQueues {
         lock(&self.queues).get(channel).cloned().unwrap_or_default()
     }
 
+    /// The queues on a channel. It has none if it is one of announcements: then those who listen are told.
+    fn reached(&self, channel: &str) -> OnChannel {
+        let queues = self.on(channel);
+        if queues.is_empty() {
+            self.listeners.tell(channel);
+        }
+        queues
+    }
+
     /// All queues, in an order that is always the same.
     fn all(&self) -> Vec<Arc<WaitQueue>> {
         let mut queues: Vec<_> = lock(&self.queues).values().flatten().map(Arc::clone).collect();
@@ -256,22 +265,14 @@ impl WaitQueues {
 impl Listener for WaitQueues {
     /// Wakes: perhaps the lock became free before the subscription was active.
     fn subscribed(&self, channel: &str) {
-        let queues = self.on(channel);
-        if queues.is_empty() {
-            self.listeners.tell(channel);
-        }
-        for queue in queues {
+        for queue in self.reached(channel) {
             queue.change(|machine, now| machine.has_messages(true, now));
         }
     }
 
     /// Every message wakes. Redisson sends `0` for one waiter and `1` for all; here the waiter in front attempts for all.
     fn message(&self, channel: &str) {
-        let queues = self.on(channel);
-        if queues.is_empty() {
-            self.listeners.tell(channel);
-        }
-        for queue in queues {
+        for queue in self.reached(channel) {
             queue.change(Machine::wakes);
         }
     }
