@@ -92,6 +92,14 @@ async fn a_deadlock_of_two_clients_is_named_by_both_within_two_leases() {
     scene.end().await;
 }
 
+/// What the server has of a call that has waited for five seconds.
+fn write_wait(scene: &Scene, owner: &str, lock: &str) {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() - 5_000;
+    let (client, number) = owner.split_once(':').unwrap();
+    let key = format!("lockkeeper_waits:{client}");
+    scene.server.run::<()>(&["HSET", &key, "999", &format!("{since} {number} src/main.rs:7 {lock}")]);
+}
+
 /// A record outlives its wait for a moment, and links are asked for one after the other.
 #[tokio::test]
 async fn what_ends_between_two_looks_is_no_deadlock() {
@@ -100,14 +108,8 @@ async fn what_ends_between_two_looks_is_no_deadlock() {
     let (mut first, mut second) = (one.owner(), two.owner());
     let (a, b) = (first.rlock("a").lock().await.unwrap(), second.rlock("b").lock().await.unwrap());
     // What they would record if each waited for the lock of the other.
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() - 5_000;
-    let wait = |owner: &str, lock: &str| {
-        let (client, number) = owner.split_once(':').unwrap();
-        let key = format!("lockkeeper_waits:{client}");
-        scene.server.run::<()>(&["HSET", &key, "999", &format!("{since} {number} src/main.rs:7 {lock}")]);
-    };
-    wait(&a.owner_id(), "b");
-    wait(&b.owner_id(), "a");
+    write_wait(&scene, &a.owner_id(), "b");
+    write_wait(&scene, &b.owner_id(), "a");
     explained(&looking, "a", &[(&["a", "b"], true)]).await;
     let looks = scene.server.calls("hgetall");
     let explaining = {
@@ -175,6 +177,33 @@ async fn a_deadlock_is_found_although_one_that_waits_for_it_leaves() {
     scene.server.run::<()>(&["DEL", "a", "b", "c"]);
     scene.server.remove_records();
     drop(looking);
+    scene.end().await;
+}
+
+/// The same for the event.
+#[tokio::test]
+async fn the_event_of_a_deadlock_needs_two_looks() {
+    let scene = Scene::start();
+    let events = Events::default();
+    let _collecting = events.collect();
+    let (one, two) = (scene.client_with(patient().watchdog_lease(2 * SECOND)).await, scene.client().await);
+    let (mut first, mut second) = (one.owner(), two.owner());
+    let (a, b) = (first.rlock("a").lock().await.unwrap(), second.rlock("b").lock().await.unwrap());
+    write_wait(&scene, &b.owner_id(), "a");
+    let waiting = tokio::spawn(async move { first.rlock("b").lock().await.unwrap().unlock().await.unwrap() });
+    let looks = || scene.server.calls("hgetall");
+    // One for each of the two clients.
+    eventually("it sees a cycle", looks, |&looks| looks >= 2).await;
+    scene.server.run::<()>(&["DEL", &format!("lockkeeper_waits:{}", two.id())]);
+    eventually("it looks twice more", looks, |&looks| looks >= 4).await;
+    assert_eq!(events.text().matches(DEADLOCK).count(), 0, "{}", events.text());
+    write_wait(&scene, &b.owner_id(), "a");
+    events.tell(DEADLOCK).await;
+    scene.server.remove_records();
+    b.unlock().await.unwrap();
+    soon(waiting).await.unwrap();
+    a.unlock().await.unwrap();
+    drop((second, one, two));
     scene.end().await;
 }
 
