@@ -105,6 +105,11 @@ need_rust() {
         fail "a C compiler is missing; Rust needs it to link (on Debian: apt-get install gcc libc6-dev)"
 }
 
+need_toolchain() {
+    rustup run "$1" rustc --version >/dev/null 2>&1 || rustup toolchain install "$1" --profile minimal ||
+        fail "Rust $1 is missing, and rustup cannot install it"
+}
+
 need_java() {
     has_java || { can_install && update_packages && install_packages default-jdk-headless maven && has_java; } ||
         fail "a JDK 17 or newer and Maven are missing (on Debian: apt-get install default-jdk-headless maven)"
