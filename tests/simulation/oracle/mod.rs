@@ -4,6 +4,7 @@
 mod commands;
 mod faults;
 mod guards;
+mod holds;
 mod results;
 
 use std::collections::{BTreeMap, BTreeSet};
