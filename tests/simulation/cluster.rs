@@ -120,7 +120,7 @@ impl WorldCluster {
         let key = String::from_utf8_lossy(script.keys.first()?);
         let (slot, place) = (MemoryCluster::slot_of(&key), self.place(&key)?);
         let is_refused = reply.starts_with(b"-");
-        lock(&self.masters).asked(now, (node, client), slot, place.master == node, is_refused)
+        lock(&self.masters).asked(now, (node, client), script, (slot, place.master == node), is_refused)
     }
 
     /// Looks again and again whether holds that new masters lack are lost, until the world is over.
@@ -282,8 +282,9 @@ impl WorldCluster {
                 }
                 promote(age);
                 if hangs {
-                    // Commands that it got before run now.
-                    sleep(up_to(&mut more, time)).await;
+                    self.reached(world, replica, time).await;
+                    sleep(up_to(&mut more, 200 * MS)).await;
+                    // What it was sent before runs now.
                     node.freeze(false);
                 }
                 join(sleep(up_to(rng, time)), self.leave_with(world, master, time, &mut more)).await;
@@ -322,6 +323,16 @@ impl WorldCluster {
 }
 
 impl WorldCluster {
+    /// Waits until a process has reached this new master, for a while.
+    async fn reached(&self, world: &World, master: usize, most: Duration) {
+        let slots = self.state().slots.clone().into_iter().filter(|(_, place)| place.master == master);
+        let slots: Vec<u16> = slots.map(|(slot, _)| slot).collect();
+        let end = world.now() + most;
+        while world.now() < end && !lock(&self.masters).is_reached(&slots) {
+            sleep(10 * MS).await;
+        }
+    }
+
     /// A process reaches no other node than an old master, for a while.
     async fn leave_with(&self, world: &World, master: usize, time: Duration, rng: &mut Rng) {
         sleep(up_to(rng, time)).await;

@@ -6,13 +6,14 @@ use std::time::Duration;
 use lockkeeper_memory::MemoryCluster;
 
 use crate::locks::NAMES;
-use crate::plan::{MS, SECOND};
+use crate::plan::SECOND;
+use crate::trace::Script;
 use crate::world::World;
 
 /// After a process reached the new master of a slot, it learns within this time which of its holds that master lacks.
 const TOLD: Duration = Duration::from_millis(500);
 
-/// Commands that a process has sent to an old master can take connections that it is making at this moment.
+/// A connection to the old master that was being made at that moment is no new one.
 const LEAVES: Duration = Duration::from_millis(100);
 
 /// A node and the number of a connection there.
@@ -26,6 +27,8 @@ pub struct Masters {
     former: BTreeMap<u16, BTreeSet<usize>>,
     /// When a process was first answered by the new master of a slot.
     reached: BTreeMap<(usize, u16), Duration>,
+    /// The owners whose acquires an old master answered although their process had reached the new one.
+    late: BTreeSet<String>,
     /// Since when the new master lacks a hold, as far as somebody looked.
     lacking: BTreeMap<String, Duration>,
 }
@@ -43,6 +46,7 @@ impl Masters {
             self.former.entry(*slot).or_default().insert(old);
             self.reached.retain(|(_, other), _| other != slot);
         }
+        self.late.clear();
     }
 
     /// A node ran a script about a key, or refused it. `is_master`: it is the master of the slot. Returns what is wrong.
@@ -52,8 +56,8 @@ impl Masters {
         &mut self,
         now: Duration,
         connection: Connection,
-        slot: u16,
-        is_master: bool,
+        script: &Script<'_>,
+        (slot, is_master): (u16, bool),
         is_refused: bool,
     ) -> Option<String> {
         let (process, made_at) = *self.connections.get(&connection)?;
@@ -65,6 +69,9 @@ impl Masters {
             return None;
         }
         let reached = *self.reached.get(&(process, slot))?;
+        if former.contains(&connection.0) && now > reached + LEAVES && script.file.ends_with("/acquire.lua") {
+            self.late.extend(script.owners());
+        }
         let is_back = former.contains(&connection.0) && made_at > reached + LEAVES;
         is_back.then(|| {
             format!(
@@ -74,7 +81,12 @@ impl Masters {
         })
     }
 
-    /// Rule m: a hold that the new master lacks is lost soon after the process reached that one.
+    /// Whether a process has reached the new master of one of these slots.
+    pub fn is_reached(&self, slots: &[u16]) -> bool {
+        self.reached.keys().any(|(_, slot)| slots.contains(slot))
+    }
+
+    /// Rule m: the answers of an old master do not count any more, and a hold that the new master lacks is lost soon after the process reached that one.
     pub fn check_told(&mut self, world: &World, is_settled: impl Fn(usize) -> bool) {
         let now = world.now();
         let holds = world.oracle().renewed_holds(now);
@@ -94,9 +106,13 @@ impl Masters {
                 world.oracle().count("holds that a new master lacks");
                 now
             });
-            if now > since + TOLD {
-                let text = format!("worker {} was not told that the new master lacks its hold", hold.worker);
-                world.oracle().violate(now, "m", text);
+            let problem = if self.late.contains(&hold.owner) {
+                Some("holds what an old master granted after its process had reached the new one")
+            } else {
+                (now > since + TOLD).then_some("was not told that the new master lacks its hold")
+            };
+            if let Some(problem) = problem {
+                world.oracle().violate(now, "m", format!("worker {} {problem}", hold.worker));
             }
             lacking.insert(hold.owner, since);
         }
@@ -104,5 +120,5 @@ impl Masters {
     }
 
     /// How long nobody looks at the holds.
-    pub const LOOKS: Duration = MS.saturating_mul(50);
+    pub const LOOKS: Duration = Duration::from_millis(50);
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lockkeeper::{LockClient, Process};
-use lockkeeper_memory::{MemoryServer, Network};
+use lockkeeper_memory::{MemoryCluster, MemoryServer, Network};
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -132,11 +132,20 @@ impl World {
             let server = MemoryServer::simulated(since_1970, plan.seed ^ number as u64);
             prepare(&server);
             server.keep_history();
+            if plan.is_cluster && plan.separates_slots {
+                server.lack_flag("allow-cross-slot-keys");
+            }
             server
+        };
+        let behind_proxy = |number: usize| {
+            let cluster = MemoryCluster::new(1, 0, |_| server(number));
+            cluster.hide(0);
+            cluster.nodes()[0].clone()
         };
         let cluster = plan.is_cluster.then(|| Arc::new(WorldCluster::new(server)));
         let servers = match &cluster {
             Some(cluster) => cluster.cluster.nodes().to_vec(),
+            None if plan.separates_slots => (0..plan.servers).map(behind_proxy).collect(),
             None => (0..plan.servers).map(server).collect(),
         };
         for (number, server) in servers.iter().enumerate() {
@@ -145,6 +154,7 @@ impl World {
             server.observe(move |client, words, reply, ask| {
                 let (now, mut oracle) =
                     (start.elapsed(), oracle.lock().unwrap_or_else(PoisonError::into_inner));
+                oracle.refuses_slots(now, (number, client), reply);
                 let Some(cluster) = &cluster else {
                     return oracle.command(now, number, client, words, reply, ask);
                 };

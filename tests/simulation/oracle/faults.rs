@@ -20,7 +20,7 @@ pub struct Fault {
 }
 
 /// A client of a cluster asks a node each half second who the masters are, and renews within 100 ms after an answer that is news.
-const TOLD: Duration = Duration::from_millis(1_500);
+const TOLD: Duration = SECOND;
 
 impl Oracle {
     /// Returns a number for [`Self::end_fault`].
