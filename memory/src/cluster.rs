@@ -25,6 +25,8 @@ pub(crate) struct Node {
     importing: BTreeMap<u16, NodeId>,
     /// It knows too few other nodes, or a slot has no master.
     pub(crate) is_down: bool,
+    /// Clients see a single server, as behind a proxy.
+    pub(crate) is_hidden: bool,
     /// The slots that it, or its master, had until now.
     lost: Vec<RangeInclusive<u16>>,
 }
@@ -63,7 +65,7 @@ impl Node {
     /// The node with this id, of a cluster in which these nodes have these slots.
     pub(crate) fn new(id: NodeId, nodes: BTreeMap<NodeId, Known>, owners: BTreeMap<u16, NodeId>) -> Self {
         let (migrating, importing) = (BTreeMap::new(), BTreeMap::new());
-        Self { id, nodes, owners, migrating, importing, is_down: false, lost: Vec::new() }
+        Self { id, nodes, owners, migrating, importing, is_down: false, is_hidden: false, lost: Vec::new() }
     }
 
     pub(crate) fn is_master(&self) -> bool {

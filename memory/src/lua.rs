@@ -175,7 +175,8 @@ pub(crate) fn crosses_slots(source: &[u8]) -> bool {
     !source.starts_with(b"#!") || has_flag(source, CROSS_SLOTS)
 }
 
-fn has_flag(source: &[u8], flag: &[u8]) -> bool {
+/// Whether the first line of a script has this flag.
+pub(crate) fn has_flag(source: &[u8], flag: &[u8]) -> bool {
     let line = source.split(|byte| *byte == b'\n').next().unwrap_or_default();
     line.windows(flag.len()).any(|part| part == flag)
 }

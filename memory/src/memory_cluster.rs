@@ -167,6 +167,20 @@ impl MemoryCluster {
         lock(&self.nodes[to].shared.state).data.leave_slots();
     }
 
+    /// A node says that it is a single server, as a proxy in front of a cluster does.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::{MemoryCluster, MemoryServer};
+    /// let cluster = MemoryCluster::new(1, 0, |_| MemoryServer::new());
+    /// cluster.hide(0);
+    /// let reply = cluster.nodes()[0].execute(&["HELLO", "2"]);
+    /// assert!(String::from_utf8_lossy(&reply).contains("standalone"));
+    /// ```
+    #[doc(hidden)]
+    pub fn hide(&self, index: usize) {
+        self.with(index, |node| node.is_hidden = true);
+    }
+
     /// Moves one key, as `MIGRATE` does. Returns whether there was such a key.
     ///
     /// ```

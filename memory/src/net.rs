@@ -54,6 +54,7 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub struct Stream {
     bytes: DuplexStream,
+    client: ClientId,
     /// Ends with the stream. So the server learns that the client has left.
     _left: watch::Sender<()>,
 }
@@ -83,7 +84,25 @@ pub(crate) fn connect(shared: &Arc<Shared>, link: &Arc<Link>) -> io::Result<Stre
         has_left,
     };
     tokio::spawn(connection.serve(server_end, outbox));
-    Ok(Stream { bytes, _left: left })
+    Ok(Stream { bytes, client, _left: left })
+}
+
+impl Stream {
+    /// The number of the connection, with which its commands are observed.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::MemoryServer;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let server = MemoryServer::new();
+    /// assert_ne!(server.connect().await.unwrap().number(), server.connect().await.unwrap().number());
+    /// # }
+    /// ```
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.client
+    }
 }
 
 /// The server's end of a connection.

@@ -291,7 +291,7 @@ impl State {
     }
 
     fn mode(&self) -> &'static str {
-        if self.data.node.is_some() { "cluster" } else { "standalone" }
+        if self.data.is_in_cluster() { "cluster" } else { "standalone" }
     }
 
     fn info(&self, words: &[Bytes]) -> Outcome {
@@ -334,6 +334,11 @@ impl Data {
         }
         self.count_call(command.name);
         Some(command.run(&mut self.keyspace, words).into())
+    }
+
+    /// Whether its clients see that it is in a cluster.
+    fn is_in_cluster(&self) -> bool {
+        self.node.as_ref().is_some_and(|node| !node.is_hidden)
     }
 
     /// Why a connection cannot send this command.
@@ -471,7 +476,7 @@ impl Data {
 
     fn publish(&mut self, name: &str, channel: &Bytes, message: &Bytes) -> Reply {
         let is_sharded = name == "spublish";
-        if self.node.is_some() && !is_sharded {
+        if self.is_in_cluster() && !is_sharded {
             return Reply::Error("ERR in a cluster, this server takes SPUBLISH only".to_owned());
         }
         let frame = Reply::Push(vec![

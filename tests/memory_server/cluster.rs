@@ -280,6 +280,26 @@ async fn a_slot_that_moves_looks_the_same_in_both() {
     assert!(both.different.is_empty(), "{} differ: {}", both.different.len(), both.different.join("\n"));
 }
 
+/// A proxy says that there is a single server.
+#[tokio::test]
+async fn what_a_proxy_in_front_of_a_cluster_passes_on_looks_the_same_in_both() {
+    let mut both = Both::start();
+    both.memory.hide(FROM);
+    let publish = "return redis.call('publish', ARGV[1], 'x')";
+    let commands: [&[&str]; 6] = [
+        &["PUBLISH", "{a}channel", "x"],
+        &["EVAL", publish, "1", "a", "{a}channel"],
+        &["EVAL", publish, "1", "a", "b"],
+        &["EXISTS", "a", "b"],
+        &["EVAL", "return redis.call('exists', unpack(KEYS))", "2", "a", "b"],
+        &["EVAL", "#!lua\nreturn redis.call('exists', unpack(KEYS))", "2", "a", "b"],
+    ];
+    for command in commands {
+        both.ask("behind a proxy", FROM, &[command.to_vec()]).await;
+    }
+    assert!(both.different.is_empty(), "{}", both.different.join("\n"));
+}
+
 /// Most masters are gone.
 #[tokio::test]
 async fn a_cluster_without_a_majority_looks_the_same_in_both() {

@@ -2,17 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
+use futures_util::future::join;
 use lockkeeper::{Process, Source};
-use lockkeeper_memory::{Data, MemoryCluster, MemoryServer};
-use tokio::time::sleep;
+use lockkeeper_memory::{Data, MemoryCluster, MemoryServer, Network};
+use tokio::time::{Instant, sleep};
 
 use crate::locks::NAMES;
+use crate::masters::Masters;
 use crate::plan::{FaultKind, MS, SECOND, up_to};
 use crate::process_stream::ProcessStream;
+use crate::trace::Script;
 use crate::world::World;
 
 const MASTERS: usize = 3;
@@ -23,6 +26,7 @@ pub const NODES: usize = 2 * MASTERS;
 pub struct WorldCluster {
     pub cluster: MemoryCluster,
     state: Mutex<State>,
+    masters: Arc<Mutex<Masters>>,
 }
 
 struct State {
@@ -51,11 +55,11 @@ impl WorldCluster {
             (slot, Place { master: cluster.master_of(slot, 0), target: None })
         };
         let slots = NAMES.iter().map(place).collect();
-        Self { cluster, state: Mutex::new(State { slots, silent: BTreeSet::new() }) }
+        Self { cluster, state: Mutex::new(State { slots, silent: BTreeSet::new() }), masters: Arc::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn place(&self, key: &str) -> Option<Place> {
@@ -84,14 +88,49 @@ impl WorldCluster {
     }
 
     /// The cluster, for a client in this process.
-    pub fn source(&self, networks: &[MemoryServer], process: &Process) -> Source {
-        let (networks, of_stream) = (networks.to_vec(), process.clone());
+    pub fn source(
+        &self,
+        networks: &[MemoryServer],
+        process: &Process,
+        number: usize,
+        start: Instant,
+    ) -> Source {
+        let (networks, of_stream, masters) = (networks.to_vec(), process.clone(), Arc::clone(&self.masters));
         process.connect_by(move |_host, port| {
             let node = usize::from(port - 7_000);
-            let (connect, process) = (networks[node].connector(), of_stream.clone());
-            async move { io::Result::Ok(ProcessStream::new(connect().await?, process)) }
+            let (connect, process, masters) =
+                (networks[node].connector(), of_stream.clone(), Arc::clone(&masters));
+            async move {
+                let stream = connect().await?;
+                lock(&masters).connects(start.elapsed(), number, (node, stream.number()));
+                io::Result::Ok(ProcessStream::new(stream, process))
+            }
         });
         Source::cluster((0..MASTERS).map(|node| format!("redis://127.0.0.1:{}", 7_000 + node)))
+    }
+
+    /// A node answered a script. Returns what is wrong about its being asked.
+    pub fn asked(
+        &self,
+        now: Duration,
+        (node, client): (usize, u64),
+        script: &Script<'_>,
+        reply: &[u8],
+    ) -> Option<String> {
+        let key = String::from_utf8_lossy(script.keys.first()?);
+        let (slot, place) = (MemoryCluster::slot_of(&key), self.place(&key)?);
+        let is_refused = reply.starts_with(b"-");
+        lock(&self.masters).asked(now, (node, client), script, (slot, place.master == node), is_refused)
+    }
+
+    /// Looks again and again whether holds that new masters lack are lost, until the world is over.
+    pub async fn look_at_holds(&self, world: &World) {
+        loop {
+            sleep(Masters::LOOKS).await;
+            let is_settled =
+                |name: usize| self.place(NAMES[name]).is_some_and(|place| place.target.is_none());
+            lock(&self.masters).check_told(world, is_settled);
+        }
     }
 
     /// Nodes hear of each other, until the world is over.
@@ -132,6 +171,26 @@ impl WorldCluster {
             (0..NODES).filter(|node| *node != from && self.cluster.is_master(*node)).collect();
         let to = others[rng.usize(..others.len())];
         world.say("cluster", format_args!("slot {slot} moves from {from} to {to}"));
+        self.move_keys(world, slot, from, to, time, rng).await;
+        // Sometimes back at once: those who ask now and then see nothing of it.
+        let mut more = Rng::with_seed(u64::try_from(time.as_nanos()).expect("years") ^ 0xbac);
+        if more.u32(..3) == 0 {
+            sleep(up_to(&mut more, 20 * MS)).await;
+            self.cluster.tell(to, from);
+            self.move_keys(world, slot, to, from, up_to(&mut more, 20 * MS), &mut more).await;
+        }
+        self.agreed(world).await;
+    }
+
+    async fn move_keys(
+        &self,
+        world: &World,
+        slot: u16,
+        from: usize,
+        to: usize,
+        time: Duration,
+        rng: &mut Rng,
+    ) {
         self.cluster.open_slot(slot, from, to);
         self.state().slots.get_mut(&slot).expect("it is known").target = Some(to);
         sleep(time).await;
@@ -159,7 +218,6 @@ impl WorldCluster {
         self.cluster.close_slot(slot, to);
         world.say("cluster", format_args!("slot {slot} is at {to}"));
         self.state().slots.insert(slot, Place { master: to, target: None });
-        self.agreed(world).await;
     }
 
     /// The node that has the permits of a semaphore.
@@ -191,11 +249,19 @@ impl WorldCluster {
             self.cluster.take_over(master, replica, age);
             world.say("cluster", format_args!("{replica} takes the place of {master}"));
             let mut state = self.state();
-            let places = state.slots.values_mut().filter(|place| place.master == master);
-            places.for_each(|place| place.master = replica);
+            let places = state.slots.iter_mut().filter(|(_, place)| place.master == master);
+            let moved: Vec<u16> = places
+                .map(|(slot, place)| {
+                    place.master = replica;
+                    *slot
+                })
+                .collect();
+            drop(state);
+            lock(&self.masters).replaces(replica, master, &moved);
             world.oracle().loses(world.now(), Some(kind), Some(0));
         };
         let others = || (0..NODES).filter(|node| *node != master);
+        let mut more = Rng::with_seed(u64::try_from(time.as_nanos()).expect("years") ^ 0x01d);
         match kind {
             FaultKind::FailOver => {
                 // The master waits until the replica has everything, and runs nothing meanwhile.
@@ -207,10 +273,21 @@ impl WorldCluster {
             }
             // The old master goes on for a while, and only some clients see it.
             FaultKind::TakeOverOld if rng.bool() => {
+                let hangs = more.bool();
                 self.state().silent.insert(master);
                 sleep(up_to(rng, time)).await;
+                node.freeze(hangs);
+                if hangs {
+                    sleep(up_to(&mut more, 300 * MS)).await;
+                }
                 promote(age);
-                sleep(up_to(rng, time)).await;
+                if hangs {
+                    self.reached(world, replica, time).await;
+                    sleep(up_to(&mut more, 200 * MS)).await;
+                    // What it was sent before runs now.
+                    node.freeze(false);
+                }
+                join(sleep(up_to(rng, time)), self.leave_with(world, master, time, &mut more)).await;
                 self.cluster.tell(replica, master);
                 self.state().silent.remove(&master);
             }
@@ -226,11 +303,67 @@ impl WorldCluster {
                     self.cluster.tell(replica, node);
                 }
                 sleep(up_to(rng, time)).await;
+                let claims = more.bool();
+                if claims {
+                    // It still claims its slots, and runs nothing while it hears of nobody.
+                    self.cluster.set_down(master, true);
+                    node.start(Data::Kept);
+                    sleep(up_to(&mut more, time)).await;
+                    self.cluster.set_down(master, false);
+                }
                 self.cluster.tell(replica, master);
                 self.state().silent.remove(&master);
-                node.start(Data::Kept);
+                if !claims {
+                    node.start(Data::Kept);
+                }
             }
         }
         self.agreed(world).await;
     }
+}
+
+impl WorldCluster {
+    /// Waits until a process has reached this new master, for a while.
+    async fn reached(&self, world: &World, master: usize, most: Duration) {
+        let slots = self.state().slots.clone().into_iter().filter(|(_, place)| place.master == master);
+        let slots: Vec<u16> = slots.map(|(slot, _)| slot).collect();
+        let end = world.now() + most;
+        while world.now() < end && !lock(&self.masters).is_reached(&slots) {
+            sleep(10 * MS).await;
+        }
+    }
+
+    /// A process reaches no other node than an old master, for a while.
+    async fn leave_with(&self, world: &World, master: usize, time: Duration, rng: &mut Rng) {
+        sleep(up_to(rng, time)).await;
+        let (process, time) = (rng.usize(..world.plan.processes), up_to(rng, time));
+        let targets: Vec<_> =
+            (0..NODES).filter(|node| *node != master).map(|node| (0, process, node)).collect();
+        let taken: Vec<_> = targets.iter().copied().filter(|target| world.is_free(*target)).collect();
+        if taken == targets {
+            let begun = world.now();
+            let number = world.oracle().begin_fault(begun, Some(FaultKind::Hold), Some(process), Some(0));
+            self.set_network(world, process, master, true);
+            sleep(time).await;
+            self.set_network(world, process, master, false);
+            let now = world.now();
+            world.oracle().end_fault(now, number);
+        }
+        taken.into_iter().for_each(|target| world.frees(target));
+    }
+
+    fn set_network(&self, world: &World, process: usize, but: usize, is_held: bool) {
+        let network = Network {
+            most_delay: world.plan.most_delay,
+            holds_requests: is_held,
+            holds_replies: is_held,
+            ..Network::default()
+        };
+        let networks = world.networks[process].iter().enumerate().filter(|(node, _)| *node != but);
+        networks.for_each(|(_, other)| other.set_network(network));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

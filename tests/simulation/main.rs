@@ -6,6 +6,7 @@ mod chains;
 mod cluster;
 mod faults;
 mod locks;
+mod masters;
 mod mutants;
 mod oracle;
 mod out_of_turn;

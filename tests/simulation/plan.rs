@@ -113,6 +113,8 @@ pub struct Plan {
     /// How many servers there are, of which a cluster is one.
     pub servers: usize,
     pub is_cluster: bool,
+    /// A command about several slots is refused: by a proxy in front of a cluster, or because the nodes know no flag for it.
+    pub separates_slots: bool,
     pub processes: usize,
     pub workers: usize,
     pub names: usize,
@@ -177,6 +179,9 @@ impl Plan {
             }
             Mode::Hung => Vec::new(),
         };
+        // Not drawn, and not in the worlds with which mutants and tests begin.
+        let separates_slots =
+            if options.is_cluster { seed % 8 == 4 } else { seed >= 10_000 && seed % 8 == 3 };
         let faults = if options.is_cluster { in_cluster(seed, mode, faults) } else { faults };
         Self {
             seed,
@@ -184,12 +189,13 @@ impl Plan {
             mode,
             servers: if options.is_cluster { 1 } else { servers },
             is_cluster: options.is_cluster,
+            separates_slots,
             processes: rng.usize(1..=3),
             workers: rng.usize(3..=7),
-            names: rng.usize(1..=2),
+            names: rng.usize(1..=2).max(if separates_slots { 2 } else { 1 }),
             lease,
             margin: 10 * MS,
-            safety_poll: one(rng, &[500, 1_000, 3_000]) * MS,
+            safety_poll: rare_polls(seed, options).unwrap_or(one(rng, &[500, 1_000, 3_000]) * MS),
             fair_allowance: one(rng, &[1_500, 3_000, 6_000]) * MS,
             // Not drawn, so that other types of locks have the worlds that they had without it.
             sharing: match seed % 4 {
@@ -279,7 +285,7 @@ impl Plan {
 
     /// Whether nobody notices that a slot moves: the script needs no other key than that which it finds at one of two nodes.
     pub fn hides_moves(&self) -> bool {
-        self.only_moves() && matches!(self.kind, Kind::RLock)
+        self.only_moves() && !self.parks && matches!(self.kind, Kind::RLock)
     }
 
     /// How long a lock may stay free although somebody waits, or held although nobody has it, without any fault.
@@ -301,6 +307,11 @@ impl Plan {
         let place = if self.is_fair() { 2 * self.fair_allowance } else { Duration::ZERO };
         5 * self.safety_poll + SECOND + place
     }
+}
+
+/// In some worlds, who is woken by nobody sleeps on for long.
+fn rare_polls(seed: u64, options: &Options) -> Option<Duration> {
+    (options.is_cluster && seed % 4 == 2).then_some(60 * SECOND)
 }
 
 /// In place of some faults, slots move and masters are replaced.

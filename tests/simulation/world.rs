@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lockkeeper::{LockClient, Process};
-use lockkeeper_memory::{MemoryServer, Network};
+use lockkeeper_memory::{MemoryCluster, MemoryServer, Network};
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -97,7 +97,7 @@ async fn live(plan: &Plan, oracle: &Arc<Mutex<Oracle>>, prepare: &Prepare<'_>) {
     }
     let gossip = world.cluster.clone().map(|cluster| {
         let world = Arc::clone(&world);
-        tokio::spawn(async move { cluster.gossip(&world).await })
+        tokio::spawn(async move { tokio::join!(cluster.gossip(&world), cluster.look_at_holds(&world)) })
     });
     let faults = tokio::spawn(faults::run(Arc::clone(&world)));
     while world.now() < plan.end() {
@@ -132,11 +132,20 @@ impl World {
             let server = MemoryServer::simulated(since_1970, plan.seed ^ number as u64);
             prepare(&server);
             server.keep_history();
+            if plan.is_cluster && plan.separates_slots {
+                server.lack_flag("allow-cross-slot-keys");
+            }
             server
+        };
+        let behind_proxy = |number: usize| {
+            let cluster = MemoryCluster::new(1, 0, |_| server(number));
+            cluster.hide(0);
+            cluster.nodes()[0].clone()
         };
         let cluster = plan.is_cluster.then(|| Arc::new(WorldCluster::new(server)));
         let servers = match &cluster {
             Some(cluster) => cluster.cluster.nodes().to_vec(),
+            None if plan.separates_slots => (0..plan.servers).map(behind_proxy).collect(),
             None => (0..plan.servers).map(server).collect(),
         };
         for (number, server) in servers.iter().enumerate() {
@@ -145,10 +154,17 @@ impl World {
             server.observe(move |client, words, reply, ask| {
                 let (now, mut oracle) =
                     (start.elapsed(), oracle.lock().unwrap_or_else(PoisonError::into_inner));
+                oracle.refuses_slots(now, (number, client), reply);
                 let Some(cluster) = &cluster else {
                     return oracle.command(now, number, client, words, reply, ask);
                 };
                 let Some(cluster) = cluster.upgrade() else { return };
+                let script = Script::of(words);
+                if let Some(problem) =
+                    script.as_ref().and_then(|script| cluster.asked(now, (number, client), script, reply))
+                {
+                    oracle.violate(now, "m", problem);
+                }
                 let client = client + 1_000 * number as u64;
                 let counts = |script: Script<'_>| script.keys.iter().all(|key| cluster.counts(number, key));
                 if Script::of(words).is_some_and(counts) {
@@ -188,11 +204,12 @@ impl World {
 
     async fn connect(&self, process: usize) -> Vec<LockClient> {
         let config = self.plan.config().build().expect("valid");
-        let (process, networks) = (&self.processes[process], &self.networks[process]);
+        let number = process;
+        let (process, networks) = (&self.processes[number], &self.networks[number]);
         let connecting = async {
             let mut clients = Vec::new();
             let sources = match &self.cluster {
-                Some(cluster) => vec![cluster.source(networks, process)],
+                Some(cluster) => vec![cluster.source(networks, process, number, self.start)],
                 None => networks.iter().map(|network| process_stream::source(network, process)).collect(),
             };
             for source in sources {
@@ -233,7 +250,7 @@ impl World {
         self.plan.processes - self.killed.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    fn is_killed(&self, process: usize) -> bool {
+    pub fn is_killed(&self, process: usize) -> bool {
         self.killed.lock().unwrap_or_else(PoisonError::into_inner).contains(&process)
     }
 

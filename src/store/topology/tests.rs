@@ -64,3 +64,16 @@ async fn a_new_server_stays_while_only_a_redirect_names_it() {
     hear(&topology, halves(1, 4));
     assert_eq!((topology.switches(), knows(&topology, &at(3))), (2, false));
 }
+
+/// Without the second change, those who listen would stay where they are if the nodes say the same afterwards.
+#[tokio::test]
+async fn a_redirect_changes_the_map_unless_it_is_for_once() {
+    let topology = topology(halves(1, 2));
+    let facts = || (topology.map().master(100).cloned(), topology.changes());
+    topology.record_redirect(100, at(2), true);
+    assert_eq!(facts(), (Some(at(1)), 0));
+    for _ in 0..2 {
+        topology.record_redirect(100, at(2), false);
+        assert_eq!(facts(), (Some(at(2)), 1));
+    }
+}

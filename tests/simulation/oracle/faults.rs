@@ -20,7 +20,7 @@ pub struct Fault {
 }
 
 /// A client of a cluster asks a node each half second who the masters are, and renews within 100 ms after an answer that is news.
-const TOLD: Duration = Duration::from_millis(1_500);
+const TOLD: Duration = SECOND;
 
 impl Oracle {
     /// Returns a number for [`Self::end_fault`].
@@ -102,12 +102,13 @@ impl Oracle {
 
     /// Whether a hold may not have noticed yet that its server lost data. It notices with its next renewal, or its lease ends.
     ///
-    /// After a master of a cluster was replaced, the client of a hold that is renewed asks the new one soon.
+    /// After a master of a cluster was replaced, the client of a hold that is renewed asks the new one soon. Nobody renews a leaked one.
     pub(super) fn may_be_void(&self, entry: &Entry, now: Duration) -> bool {
         let of_process = |fault: &&Fault| fault.process.is_none_or(|process| process == entry.process);
         let quiet_since = self.faults.iter().filter(of_process).map(|fault| fault.end).max();
         if self.plan.is_cluster
             && entry.ends.is_none()
+            && entry.leaked_until.is_none()
             && quiet_since.is_some_and(|since| now > since.saturating_add(TOLD))
         {
             return false;

@@ -4,7 +4,9 @@
 mod commands;
 mod faults;
 mod guards;
+mod holds;
 mod results;
+mod slots;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Arguments, Display};
@@ -44,6 +46,8 @@ pub struct Oracle {
     grants: BTreeMap<(usize, String), Duration>,
     /// When a server granted each permit for the first time.
     first_grants: BTreeMap<(usize, String), Duration>,
+    /// When a server refused a command about several slots on a connection for the first time.
+    refused_slots: BTreeMap<(usize, u64), Duration>,
     pub violations: Vec<String>,
     pub excused: BTreeMap<&'static str, u64>,
     pub counts: BTreeMap<&'static str, u64>,
@@ -67,6 +71,7 @@ impl Oracle {
             commands: BTreeMap::new(),
             grants: BTreeMap::new(),
             first_grants: BTreeMap::new(),
+            refused_slots: BTreeMap::new(),
             violations: Vec::new(),
             excused: BTreeMap::new(),
             counts: BTreeMap::new(),

@@ -1,0 +1,42 @@
+//! What the oracle knows of the holds at this moment.
+
+use std::time::Duration;
+
+use super::Oracle;
+use crate::locks::Claim;
+use crate::plan::FaultKind;
+
+/// A hold that is renewed for as long as it is wanted.
+pub struct RenewedHold {
+    pub worker: usize,
+    pub process: usize,
+    pub claim: Claim,
+    pub owner: String,
+}
+
+impl Oracle {
+    /// The holds whose guards say that they are valid.
+    pub fn renewed_holds(&self, now: Duration) -> Vec<RenewedHold> {
+        let is_guarded = |entry: &&super::Entry| entry.ends.is_none() && entry.guard.strong_count() > 0;
+        let valid = self.entries.iter().filter(is_guarded).filter(|entry| self.is_valid(entry, now));
+        let holds = valid.flat_map(|entry| {
+            entry.owner.split(", ").zip(entry.claims.iter().cycle()).map(|(owner, claim)| RenewedHold {
+                worker: entry.worker,
+                process: entry.process,
+                claim: *claim,
+                owner: owner.to_owned(),
+            })
+        });
+        holds.collect()
+    }
+
+    /// Whether anything but a change of the cluster disturbed this process between two times.
+    pub fn is_troubled(&self, process: usize, from: Duration, to: Duration) -> bool {
+        self.faults.iter().any(|fault| {
+            fault.kind.is_some_and(|kind| !FaultKind::CLUSTER.contains(&kind))
+                && fault.process.is_none_or(|one| one == process)
+                && fault.start <= to
+                && from <= fault.end
+        })
+    }
+}

@@ -1,0 +1,23 @@
+//! What the oracle knows of servers that refuse commands about several slots.
+
+use std::time::Duration;
+
+use super::Oracle;
+
+/// What was sent before the first refusal arrived has come after this.
+const UNDER_WAY: Duration = Duration::from_millis(100);
+
+impl Oracle {
+    /// Rule o: a server that refused a command about several slots gets none on this connection any more.
+    pub fn refuses_slots(&mut self, now: Duration, connection: (usize, u64), reply: &[u8]) {
+        if !reply.starts_with(b"-CROSSSLOT") && !reply.starts_with(b"-ERR Unexpected flag") {
+            return;
+        }
+        self.count("refused slots");
+        let first = *self.refused_slots.entry(connection).or_insert(now);
+        let is_quiet = self.faults.iter().all(|fault| fault.end < first || now < fault.start);
+        if is_quiet && now > first + UNDER_WAY {
+            self.violate(now, "o", "a server was asked again about several slots, which it refuses");
+        }
+    }
+}
