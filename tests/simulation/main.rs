@@ -4,9 +4,11 @@
 
 mod chains;
 mod cluster;
+mod extras;
 mod faults;
 mod locks;
 mod mutants;
+mod onlooker;
 mod oracle;
 mod out_of_turn;
 mod permits;
@@ -14,6 +16,7 @@ mod plan;
 mod process_stream;
 mod queue;
 mod run;
+mod sections;
 mod seeds;
 mod threads;
 mod trace;

@@ -4,7 +4,9 @@
 mod commands;
 mod faults;
 mod guards;
+mod looks;
 mod results;
+mod shutdowns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Arguments, Display};
@@ -15,7 +17,9 @@ use lockkeeper::Process;
 use commands::Late;
 use faults::Fault;
 use guards::Entry;
+use looks::{Force, Seen};
 pub use results::{Passed, Releasing};
+use shutdowns::Closing;
 
 use crate::plan::Plan;
 use crate::queue::Queues;
@@ -44,6 +48,10 @@ pub struct Oracle {
     grants: BTreeMap<(usize, String), Duration>,
     /// When a server granted each permit for the first time.
     first_grants: BTreeMap<(usize, String), Duration>,
+    seen: Seen,
+    forced: Vec<Force>,
+    /// The processes whose clients are shut down.
+    closing: BTreeMap<usize, Closing>,
     pub violations: Vec<String>,
     pub excused: BTreeMap<&'static str, u64>,
     pub counts: BTreeMap<&'static str, u64>,
@@ -67,6 +75,9 @@ impl Oracle {
             commands: BTreeMap::new(),
             grants: BTreeMap::new(),
             first_grants: BTreeMap::new(),
+            seen: Seen::default(),
+            forced: Vec::new(),
+            closing: BTreeMap::new(),
             violations: Vec::new(),
             excused: BTreeMap::new(),
             counts: BTreeMap::new(),
