@@ -42,6 +42,11 @@ impl Oracle {
         } else if self.waits.update(now, server, ask) {
             self.violate(now, "d", "a lock is held without expiry");
         }
+        if self.plan.extras.looks || self.plan.extras.forces {
+            for name in 0..self.waits.names() {
+                self.seen.update(now, server, name, ask);
+            }
+        }
         // It did not run.
         if reply.starts_with(b"-") {
             return;

@@ -189,7 +189,10 @@ impl Oracle {
         if entry.ends.is_some_and(|ends| ends <= now + slack) {
             return None;
         }
-        if self.lost_data_since(&entry.claims, entry.granted_at) {
+        let granted_at = entry.granted_at;
+        let is_forced = self.was_forced(&entry.claims, granted_at, now);
+        if is_forced || self.lost_data_since(&entry.claims, granted_at) || self.is_closing(entry.process, now)
+        {
             return None;
         }
         // The deadline counts from before the attempt was sent. If that was delayed, little of the lease may be left to renew it.
@@ -213,6 +216,23 @@ impl Oracle {
         if let Some(before) = &mut entry.ends {
             *before = ends.max(*before);
         }
+    }
+
+    /// The guard is given back, and its hold is kept until `until`.
+    pub fn keeps(&mut self, guard: &Arc<LockGuard>, until: Duration) {
+        self.count("kept");
+        let index = self.entries.iter().position(|entry| entry.guard.as_ptr() == Arc::as_ptr(guard));
+        let entry = &mut self.entries[index.expect("each guard is recorded")];
+        entry.leaked_until = Some(until);
+        entry.guard = Weak::new();
+        let (claims, process) = (entry.claims.clone(), entry.process);
+        // A shutdown leaves it to its lease.
+        let lease = if self.closing.contains_key(&process) {
+            2 * self.plan.longest_lease()
+        } else {
+            self.plan.lease / 10
+        };
+        self.waits.leaked(&claims, until + lease);
     }
 
     /// The guard is leaked: the lock stays held until `until`.
