@@ -198,7 +198,7 @@ impl Plan {
             names: rng.usize(1..=2).max(if separates_slots { 2 } else { 1 }),
             lease,
             margin: 10 * MS,
-            safety_poll: rare_polls(seed, options).unwrap_or(one(rng, &[500, 1_000, 3_000]) * MS),
+            safety_poll: rare_polls(seed, options, one(rng, &[500, 1_000, 3_000]) * MS),
             fair_allowance: one(rng, &[1_500, 3_000, 6_000]) * MS,
             // Not drawn, so that other types of locks have the worlds that they had without it.
             sharing: match seed % 4 {
@@ -325,8 +325,8 @@ impl Plan {
 }
 
 /// In some worlds, who is woken by nobody sleeps on for long.
-fn rare_polls(seed: u64, options: &Options) -> Option<Duration> {
-    (options.is_cluster && seed % 4 == 2).then_some(60 * SECOND)
+const fn rare_polls(seed: u64, options: &Options, drawn: Duration) -> Duration {
+    if options.is_cluster && seed % 4 == 2 { Duration::from_secs(60) } else { drawn }
 }
 
 /// In place of some faults, slots move and masters are replaced.

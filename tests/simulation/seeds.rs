@@ -72,6 +72,15 @@ fn the_same_seed_with_a_cluster_has_the_same_trace() {
     assert_eq!([1, 0].map(run), [first[1], first[0]]);
 }
 
+/// A node that took the place of its master between two questions gave its slots the number of an earlier claim. A client that
+/// reached only the old master afterwards turned back to it.
+#[test]
+fn a_master_that_is_asked_while_it_is_promoted_claims_its_slots_anew() {
+    let options = Options { is_cluster: true, ..Options::default() };
+    let violations = run_drawn(30_499, &options).oracle.violations;
+    assert!(violations.is_empty(), "{violations:#?}");
+}
+
 /// A timed `MultiLock` whose member was refused reported that no server had answered. And waiters of several processes kept
 /// acquiring and releasing the free members, without a pause.
 #[test]

@@ -34,19 +34,21 @@ impl ClientName {
         self.is_refused.load(Ordering::Relaxed)
     }
 
-    /// Sends the command that names the connection, in one write with another one. Returns the reply to that.
+    /// Sends the command that names the connection, in one write with others. Returns the replies to those.
     pub(crate) async fn set_with(
         &self,
-        command: &Cmd,
+        commands: &[&Cmd],
         connection: &mut MultiplexedConnection,
         server: &str,
-    ) -> RedisResult<Value> {
-        let mut both = redis::pipe();
-        both.add_command(cmd("CLIENT").arg("SETNAME").arg(&self.name).clone()).add_command(command.clone());
-        let mut replies = connection.send_packed_commands(&both, 0, 2).await?;
-        let reply = replies.pop().unwrap_or(Value::Nil).extract_error()?;
-        self.look_at(replies.pop().unwrap_or(Value::Nil), server)?;
-        Ok(reply)
+    ) -> RedisResult<Vec<Value>> {
+        let mut all = redis::pipe();
+        all.add_command(cmd("CLIENT").arg("SETNAME").arg(&self.name).clone());
+        commands.iter().for_each(|command| _ = all.add_command((*command).clone()));
+        let mut replies = connection.send_packed_commands(&all, 0, all.len()).await?.into_iter();
+        let named = replies.next().unwrap_or(Value::Nil);
+        let replies = replies.map(Value::extract_error).collect::<RedisResult<_>>()?;
+        self.look_at(named, server)?;
+        Ok(replies)
     }
 
     /// Names the connection.

@@ -93,11 +93,11 @@ pub(crate) async fn connect_to_master(
     name: &ClientName,
 ) -> Result<MultiplexedConnection, Fault> {
     let mut connection = connect(endpoint).await?;
-    match name.set_with(&cmd("HELLO"), &mut connection, &endpoint.address()).await {
+    match name.set_with(&[&cmd("HELLO")], &mut connection, &endpoint.address()).await {
         // Redis 5 and older do not know the command. The self-test refuses them.
         Err(error) if wire::was_rejected(&wire::fault(error.clone())) => Ok(connection),
         Err(error) => Err(wire::connect_fault(error)),
-        Ok(reply) => match wire::hello_fact(&reply, "role") {
+        Ok(replies) => match replies.first().and_then(|reply| wire::hello_fact(reply, "role")) {
             Some(role) if role != "master" => Err(wire::not_a_master(&role)),
             _ => Ok(connection),
         },

@@ -100,6 +100,17 @@ pub(crate) async fn send(connection: &mut MultiplexedConnection, command: &Cmd) 
     connection.send_packed_command(command).await?.extract_error()
 }
 
+/// Sends commands in one write: the server runs nothing of others between them.
+pub(crate) async fn send_together(
+    connection: &mut MultiplexedConnection,
+    commands: &[&Cmd],
+) -> RedisResult<Vec<Value>> {
+    let mut all = redis::Pipeline::with_capacity(commands.len());
+    commands.iter().for_each(|command| _ = all.add_command((*command).clone()));
+    let replies = connection.send_packed_commands(&all, 0, commands.len()).await?;
+    replies.into_iter().map(Value::extract_error).collect()
+}
+
 /// A fact in the reply of `HELLO`.
 pub(crate) fn hello_fact(reply: &Value, fact: &str) -> Option<String> {
     let facts: HashMap<String, Value> = FromRedisValue::from_redis_value_ref(reply).ok()?;

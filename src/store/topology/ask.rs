@@ -119,9 +119,10 @@ impl Pollee {
     }
 
     async fn ask_cluster(&mut self, name: &ClientName) -> Result<Vote, Fault> {
-        let nodes = self.send(cmd("CLUSTER").arg("NODES"), name).await?;
+        // Together: if the node that is asked became a master between them, its slots would get the number of an earlier claim.
+        let [nodes, slots] =
+            self.send([cmd("CLUSTER").arg("NODES"), cmd("CLUSTER").arg("SLOTS")], name).await?;
         let nodes = String::from_redis_value(nodes).map_err(|error| Fault::unexpected(&error))?;
-        let slots = self.send(cmd("CLUSTER").arg("SLOTS"), name).await?;
         vote_of_node(&nodes, &slots, &self.address).ok_or_else(|| Fault::unexpected(&slots))
     }
 
@@ -131,12 +132,15 @@ impl Pollee {
         server: &Endpoint,
         name: &ClientName,
     ) -> Result<Vote, Fault> {
-        let facts = match self.send(cmd("SENTINEL").arg("MASTER").arg(master), name).await {
+        let facts = match self.send([cmd("SENTINEL").arg("MASTER").arg(master)], name).await {
             Err(fault) if fault.to_string().contains("No such master") => {
                 let problem = format!("the sentinels know no master `{master}`");
                 return Err(Fault::new(FaultKind::Configuration, Sent::Refused, problem));
             }
-            reply => Facts::of(reply?)?,
+            replies => {
+                let [facts] = replies?;
+                Facts::of(facts)?
+            }
         };
         let failover = facts.text("config-epoch").parse().unwrap_or_default();
         if facts.has_flag("failover_in_progress")
@@ -156,7 +160,7 @@ impl Pollee {
         server: &Endpoint,
         name: &ClientName,
     ) -> Result<Option<Address>, Fault> {
-        let replicas = self.send(cmd("SENTINEL").arg("REPLICAS").arg(master), name).await?;
+        let [replicas] = self.send([cmd("SENTINEL").arg("REPLICAS").arg(master)], name).await?;
         let replicas: Vec<Value> =
             FromRedisValue::from_redis_value_ref(&replicas).map_err(|_| Fault::unexpected(&replicas))?;
         for replica in replicas {
@@ -171,22 +175,27 @@ impl Pollee {
         Ok(None)
     }
 
-    async fn send(&mut self, command: &Cmd, name: &ClientName) -> Result<Value, Fault> {
+    /// Sends commands in one write.
+    async fn send<const N: usize>(
+        &mut self,
+        commands: [&Cmd; N],
+        name: &ClientName,
+    ) -> Result<[Value; N], Fault> {
         // Taken out: if the question fails or is dropped, the connection is not used again.
         let (connection, sent) = match self.connection.take() {
             Some(mut connection) => {
-                let sent = wire::send(&mut connection, command).await;
+                let sent = wire::send_together(&mut connection, &commands).await;
                 (connection, sent)
             }
             None => {
                 let mut connection = connect(&self.endpoint).await?;
-                let sent = name.set_with(command, &mut connection, &self.endpoint.address()).await;
+                let sent = name.set_with(&commands, &mut connection, &self.endpoint.address()).await;
                 (connection, sent)
             }
         };
-        let value = sent.map_err(wire::fault)?;
+        let values = sent.map_err(wire::fault)?;
         self.connection = Some(connection);
-        Ok(value)
+        values.try_into().map_err(|values: Vec<Value>| Fault::unexpected(&values))
     }
 }
 
