@@ -265,8 +265,7 @@ impl Worker {
     }
 
     async fn hold(&mut self, handle: &mut Handle, guard: Arc<LockGuard>) {
-        // The clock of the process drifts.
-        let kept_until = handle.least.map(|least| self.world.now() + least.mul_f64(0.998));
+        let kept_until = handle.least.map(|least| self.world.oracle().kept_until(&guard, least));
         let mut guards = vec![guard];
         let again = if self.percent(25) { self.rng.usize(1..=2) } else { 0 };
         let again = if handle.least.is_some() { 0 } else { again };

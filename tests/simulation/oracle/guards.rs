@@ -218,6 +218,12 @@ impl Oracle {
         }
     }
 
+    /// Until when a hold is kept, whatever becomes of its process.
+    pub fn kept_until(&self, guard: &Arc<LockGuard>, least: Duration) -> Duration {
+        // The clock of the process drifts.
+        self.entry(guard).granted_at + least.mul_f64(0.998)
+    }
+
     /// The guard is given back, and its hold is kept until `until`.
     pub fn keeps(&mut self, guard: &Arc<LockGuard>, until: Duration) {
         self.count("kept");
