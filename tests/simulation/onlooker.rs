@@ -121,7 +121,8 @@ pub async fn shut_down(world: Arc<World>, process: usize, clients: Vec<LockClien
         Handle::new(&world.plan, &clients, wanted)
     };
     let [mut one, mut two, mut three] = [handle(), handle(), handle()];
-    let calls = async { tokio::join!(one.acquire(How::Lock), two.acquire(How::Lock), three.acquire(How::Try)) };
+    let calls =
+        async { tokio::join!(one.acquire(How::Lock), two.acquire(How::Lock), three.acquire(How::Try)) };
     let _ = timeout(up_to(&mut rng, 8 * MS), calls).await;
     let begun = world.now();
     world.oracle().closes(begun, process);
