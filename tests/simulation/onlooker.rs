@@ -7,8 +7,8 @@ use fastrand::Rng;
 use lockkeeper::{LockClient, LockKind};
 use tokio::time::{sleep, timeout};
 
-use crate::locks::{Claim, NAMES, server_of};
-use crate::plan::{Kind, SECOND, up_to};
+use crate::locks::{Claim, Handle, How, NAMES, Term, Wanted, server_of};
+use crate::plan::{Kind, MS, SECOND, up_to};
 use crate::world::World;
 
 /// In front of this number stand those of the workers.
@@ -110,6 +110,20 @@ impl Onlooker {
 /// Shuts down the clients of a process in the middle of its work.
 pub async fn shut_down(world: Arc<World>, process: usize, clients: Vec<LockClient>, at: Duration) {
     sleep(at).await;
+    // What these calls leave when they are dropped is released before the shutdown returns.
+    let mut rng = Rng::with_seed(world.plan.seed.wrapping_mul(61));
+    let names = world.oracle().waits.names();
+    let mut handle = || {
+        let name = rng.usize(..names);
+        let reads = world.plan.kind == Kind::ReadWrite && rng.bool();
+        let wanted =
+            Wanted { name, members: vec![name], reads, permits: 0, term: Term::Renewed, least: None };
+        Handle::new(&world.plan, &clients, wanted)
+    };
+    let [mut one, mut two, mut three] = [handle(), handle(), handle()];
+    let calls =
+        async { tokio::join!(one.acquire(How::Lock), two.acquire(How::Lock), three.acquire(How::Try)) };
+    let _ = timeout(up_to(&mut rng, 8 * MS), calls).await;
     let begun = world.now();
     world.oracle().closes(begun, process);
     let all: Vec<Claim> =

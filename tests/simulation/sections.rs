@@ -31,7 +31,8 @@ impl Worker {
             handle.turn(true);
             let time = self.world.plan.lease.mul_f64(1.5 * self.more.f64() * self.more.f64());
             self.work(&read, time).await;
-            if self.more_percent(30) {
+            // A leaked hold would be one to write.
+            if handle.leaked.is_empty() && self.more_percent(30) {
                 self.upgrade(handle, &read).await;
             }
             self.end_hold(handle, read).await;

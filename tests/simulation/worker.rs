@@ -265,8 +265,8 @@ impl Worker {
     }
 
     async fn hold(&mut self, handle: &mut Handle, guard: Arc<LockGuard>) {
-        // The clock of the process drifts.
-        let kept_until = handle.least.map(|least| self.world.now() + least.mul_f64(0.998));
+        let kept_until =
+            handle.least.map(|least| self.world.oracle().kept_until(self.world.now(), &guard, least));
         let mut guards = vec![guard];
         let again = if self.percent(25) { self.rng.usize(1..=2) } else { 0 };
         let again = if handle.least.is_some() { 0 } else { again };
@@ -380,13 +380,13 @@ impl Worker {
         }
     }
 
-    /// Gives a guard back in one of all ways. `kept_until`: the hold has a shortest time, and stays until then.
+    /// Gives a guard back in one of all ways. `kept_until`: the hold has a shortest time, which ends between these times.
     async fn give_back(
         &mut self,
         handle: &mut Handle,
         guard: Arc<LockGuard>,
         is_last: bool,
-        kept_until: Option<Duration>,
+        kept_until: Option<(Duration, Duration)>,
     ) {
         let begun = self.world.now();
         let mut release = self.release_of(&guard);
@@ -399,13 +399,13 @@ impl Worker {
             self.world.oracle().leaks(&guard, now + remaining.mul_f64(0.98));
             handle.leaked.push(now + remaining.mul_f64(1.02));
         }
-        let kept_until = kept_until.filter(|until| begun < *until && !leaks && !guard.is_lost());
-        if let Some(until) = kept_until {
-            self.world.oracle().keeps(&guard, until);
+        let kept_until = kept_until.filter(|(_, most)| begun < *most && !leaks && !guard.is_lost());
+        if let Some((until, most)) = kept_until {
+            self.world.oracle().keeps(&guard, until, most);
             release.is_kept = true;
             // Beside another hold, it stays one of its owner.
             if handle.leaked.iter().any(|leaked| begun < *leaked) {
-                handle.leaked.push(until + self.world.plan.lease / 10);
+                handle.leaked.push(most + self.world.plan.lease / 10);
             }
         }
         let guard = Arc::try_unwrap(guard).expect("nobody else has it");
@@ -416,7 +416,7 @@ impl Worker {
                 let is_ok = result.is_ok();
                 self.released(&release, begun, result);
                 let has_leaked = handle.leaked.iter().any(|until| begun < *until);
-                if let Some(until) = kept_until {
+                if let Some((until, _)) = kept_until {
                     if is_ok && self.world.now() < until {
                         self.check_kept(&release);
                     }

@@ -89,7 +89,10 @@ impl Oracle {
                 fault.end <= late.at && fault.kind != Some(FaultKind::KillProcess) || fault.start > now
             })
         };
-        let is_unknown = |late: &Late| late.is_late || !self.owners.contains(&late.owner);
+        // An owner that writes can read, stop, and read again.
+        let is_unknown = |late: &Late| {
+            late.is_late && !self.somebody_has(&late.owner) || !self.owners.contains(&late.owner)
+        };
         let old: Vec<Late> = old;
         old.into_iter().filter(is_quiet).filter(is_unknown).collect()
     }

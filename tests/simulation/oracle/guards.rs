@@ -143,6 +143,9 @@ impl Oracle {
         if self.lost_data_since(claims, self.entry(guard).granted_at) {
             return self.excuse("a token that came after data was lost");
         }
+        if self.was_forced(claims, self.entry(guard).granted_at, now) {
+            return self.excuse("a token that came after a release by force");
+        }
         let before = self.tokens.insert(claims[0].name, token);
         if before.is_some_and(|before| if is_first { token <= before } else { token < before }) {
             self.violate(now, "f", format!("token {token} after {before:?}"));
@@ -218,8 +221,14 @@ impl Oracle {
         }
     }
 
-    /// The guard is given back, and its hold is kept until `until`.
-    pub fn keeps(&mut self, guard: &Arc<LockGuard>, until: Duration) {
+    /// Until when a hold is kept at least, whatever becomes of its process, and until when at most.
+    pub fn kept_until(&self, now: Duration, guard: &Arc<LockGuard>, least: Duration) -> (Duration, Duration) {
+        // The clock of the process drifts.
+        (self.entry(guard).granted_at + least.mul_f64(0.998), now + least.mul_f64(1.002) + MS)
+    }
+
+    /// The guard is given back, and its hold is kept until `until` at least, and until `most` at most.
+    pub fn keeps(&mut self, guard: &Arc<LockGuard>, until: Duration, most: Duration) {
         self.count("kept");
         let index = self.entries.iter().position(|entry| entry.guard.as_ptr() == Arc::as_ptr(guard));
         let entry = &mut self.entries[index.expect("each guard is recorded")];
@@ -232,7 +241,7 @@ impl Oracle {
         } else {
             self.plan.lease / 10
         };
-        self.waits.leaked(&claims, until + lease);
+        self.waits.leaked(&claims, most + lease);
     }
 
     /// The guard is leaked: the lock stays held until `until`.

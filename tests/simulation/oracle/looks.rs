@@ -107,6 +107,11 @@ impl Oracle {
         let held = self.entries.iter().filter(is_held);
         held.flat_map(|entry| entry.owner.split(", ").zip(&entry.claims))
             .filter(|(_, claim)| here(claim))
+            // Each member of a lock is granted at a time of its own.
+            .filter(|(owner, claim)| {
+                let granted_at = self.grants.get(&(claim.server, (*owner).to_owned()));
+                granted_at.is_some_and(|at| *at < begun)
+            })
             .map(|(owner, _)| owner.to_owned())
             .collect()
     }
