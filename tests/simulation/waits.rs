@@ -332,7 +332,9 @@ impl Waits {
             let is_guardless = is_held && key.users > 0 && key.users == waiting;
             key.guardless_since = is_guardless.then(|| key.guardless_since.unwrap_or(now));
             let is_unused = is_held && key.users == 0;
-            let Some(since) = key.guardless_since.or(is_unused.then_some(Duration::ZERO)) else { continue };
+            let Some(since) = key.guardless_since.or_else(|| is_unused.then_some(Duration::ZERO)) else {
+                continue;
+            };
             let since = since.max(key.unused_since).max(from);
             if now > since + limit {
                 found.push(format!(

@@ -79,7 +79,7 @@ impl Seen {
                 window.some.extend(state.owners.iter().map(|(owner, count)| (&**owner, &**count)));
                 window.leases.push(state.until);
                 let owners: BTreeSet<_> = state.owners.keys().map(String::as_str).collect();
-                all = Some(all.map_or(owners.clone(), |all| &all & &owners));
+                all = Some(all.map_or_else(|| owners.clone(), |all| &all & &owners));
             }
             if state.from < begun {
                 window.all = all.unwrap_or_default();
@@ -192,7 +192,7 @@ impl Oracle {
         let was_there = window.some.iter().any(|(owner, _)| is_of_side(owner));
         let problem = (was_held && !was_there).then(|| "nobody held it".to_owned());
         let all = if claim.is_shared { Vec::new() } else { left.clone() };
-        let problem = problem.or((!was_held && !all.is_empty()).then(|| "it was held".to_owned()));
+        let problem = problem.or_else(|| (!was_held && !all.is_empty()).then(|| "it was held".to_owned()));
         left.retain(|owner| !claim.is_shared || self.somebody_holds(owner, begun, now));
         let problem = problem.or_else(|| left.first().map(|owner| format!("{owner} still holds it")));
         if let Some(problem) = problem {
