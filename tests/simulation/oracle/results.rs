@@ -85,14 +85,15 @@ impl Oracle {
         let server = claim.server;
         let (acquired, released) =
             self.commands.get(&(server, owner.to_owned())).copied().unwrap_or_default();
+        // A server that returns to earlier data has the hold again. So has one that takes the place of the master that released it.
+        let recently = now.saturating_sub(self.plan.command_timeout + SECOND);
+        if self.lost_data_since(std::slice::from_ref(claim), recently) {
+            return self.excuse("a released hold is back after data was lost");
+        }
         if released == 0 && !self.plan.sharing.is_zero() && self.plan.passes_on() {
             return self.is_passed_on(now, claim, owner);
         }
-        // A server that returns to earlier data has the hold again.
-        let recently = now.saturating_sub(self.plan.command_timeout + SECOND);
-        if self.losses[server].iter().any(|at| *at >= recently) {
-            self.excuse("a released hold is back after data was lost");
-        } else if acquired > released {
+        if acquired > released {
             self.excuse("a late copy acquired after the release");
         } else {
             self.violate(now, "c", format!("the server has {owner} after its release"));
@@ -176,7 +177,9 @@ impl Oracle {
         self.count("failed");
         self.say(now, format_args!("worker {worker}"), format_args!("failed: {error}"));
         if let Error::InvalidPermits { wanted, .. } = error
-            && self.waits.totals_since(&claims[0], begun).0 < i64::from(*wanted)
+            && (self.waits.totals_since(&claims[0], begun).0 < i64::from(*wanted)
+                // Perhaps an old master that goes on has another total.
+                || self.lost_data_since(claims, begun))
         {
             return self.count("too many");
         }
