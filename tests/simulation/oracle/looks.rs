@@ -220,7 +220,9 @@ impl Oracle {
         }
         let told = self.plan.lease / 3 + self.plan.command_timeout + SECOND / 2;
         let since = |force: &Force| {
+            // After a shutdown, nothing is renewed.
             let is_told = entry.ends.is_none()
+                && !self.is_closing(entry.process, now)
                 && !self.is_disturbed(
                     entry.process,
                     claims,
