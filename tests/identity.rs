@@ -197,6 +197,10 @@ async fn a_hold_is_recorded_with_its_first_renewal_until_it_ends() {
     soon(writing.lost()).await;
     eventually("what was lost is no longer recorded", records, Vec::is_empty).await;
     drop((writing, both));
+    let leaked = locks.rlock("leaked").lock().await.unwrap();
+    recorded(&looking, "leaked").await;
+    leaked.leak();
+    eventually("what was leaked is no longer recorded", records, Vec::is_empty).await;
     fixed.unlock().await.unwrap();
     drop((locks, looking));
     scene.end().await;

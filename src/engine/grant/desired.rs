@@ -129,6 +129,12 @@ impl Desired {
         self.owners.iter().map(wanted).fold(u32::from(self.offers > 0), u32::max)
     }
 
+    /// Whether somebody here still holds the lock, or is to be handed it. Nobody has a leaked hold.
+    pub(crate) fn is_in_use(&self) -> bool {
+        let has_some = |part: &OwnerPart| !part.holds.is_empty() || part.pending > 0;
+        (self.offers > 0 || self.owners.iter().any(has_some)) && self.target_count() > 0
+    }
+
     /// Whether this hold is all that there is.
     pub(crate) fn has_only(&self, hold: &Arc<Hold>) -> bool {
         let is_only = match &self.owners[..] {

@@ -194,6 +194,9 @@ impl Grant {
         let now = clock::now();
         let mut desired = lock(&self.desired);
         desired.leak(hold, now);
+        if !desired.is_in_use() {
+            self.forget_record(&mut desired);
+        }
         self.schedule_renewal(&mut desired, now);
     }
 
@@ -737,7 +740,7 @@ impl Grant {
         let owner = self.short_owner()?;
         let mut desired = lock(&self.desired);
         let is_due = desired.lease.recorded_at.is_none_or(|at| now.since(at) > RECORD_LASTS);
-        if !is_due || !desired.was_held() || desired.target_count() == 0 {
+        if !is_due || !desired.was_held() || !desired.is_in_use() {
             return None;
         }
         desired.lease.may_be_recorded = true;
@@ -762,13 +765,13 @@ impl Grant {
     pub(crate) fn is_recorded(&self, at: Moment) {
         let mut desired = lock(&self.desired);
         desired.lease.recorded_at = Some(at);
-        if desired.target_count() == 0 {
+        if !desired.is_in_use() {
             desired.lease.may_be_recorded = true; // also if it was removed already: perhaps before it was written
             self.forget_record(&mut desired);
         }
     }
 
-    /// The hold has ended.
+    /// The hold has ended, or nobody knows it any more.
     fn forget_record(&self, desired: &mut Desired) {
         if std::mem::take(&mut desired.lease.may_be_recorded)
             && let Some(owner) = self.short_owner()
