@@ -27,7 +27,7 @@ async fn a_stalled_waiter_does_not_hide_a_free_lock<F: Fixture>() {
     assert!(F::lock(&locks, "a").try_lock_for(20 * MS).await.unwrap().is_none(), "the lock is held");
     guard.unlock().await.unwrap();
     for _ in 0..5 {
-        let guard = F::lock(&locks, "a").try_lock_for(100 * MS).await.unwrap();
+        let guard = F::lock(&locks, "a").try_lock_for(SECOND).await.unwrap();
         guard.expect("the lock is free").unlock().await.unwrap();
     }
     drop(waiting);
