@@ -105,6 +105,11 @@ need_rust() {
         fail "a C compiler is missing; Rust needs it to link (on Debian: apt-get install gcc libc6-dev)"
 }
 
+need_toolchain() {
+    rustup run "$1" rustc --version >/dev/null 2>&1 || rustup toolchain install "$1" --profile minimal ||
+        fail "Rust $1 is missing, and rustup cannot install it"
+}
+
 need_java() {
     has_java || { can_install && update_packages && install_packages default-jdk-headless maven && has_java; } ||
         fail "a JDK 17 or newer and Maven are missing (on Debian: apt-get install default-jdk-headless maven)"
@@ -292,6 +297,17 @@ build_redisson() {
         tail -n 30 "$temp/maven" >&2
         fail "Maven failed, see above"
     fi
+    archive_classes "$root/tests/interop/target"
+}
+
+# Loading its classes is most of what a JVM does at its start. They are loaded once, into a file that each test uses.
+archive_classes() {
+    jar --create --file "$1/interop.jar" -C "$1/classes" .
+    start_server
+    in_group java "-XX:ArchiveClassesAtExit=$1/classes.jsa" -cp "$1/interop.jar:$1/lib/*" lockkeeper.Main "$REDIS_URL" \
+        >"$temp/java" 2>&1 || { cat "$temp/java" >&2 && fail "Redisson does not start, see above"; }
+    end_group "$server_pid"
+    server_pid=
 }
 
 # --- the server --------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use mlua::state::{GcIncParams, GcMode};
 use mlua::{Function, Lua, LuaOptions, StdLib, Table, Value, Variadic};
 
 use crate::number;
@@ -34,7 +35,7 @@ struct Machine {
 }
 
 /// The text of a script, and what it was compiled to.
-type Compiled = (Box<[u8]>, Function);
+type Compiled = (Bytes, Function);
 
 thread_local! {
     static MACHINE: Machine = Machine::new().expect("Lua starts");
@@ -71,12 +72,12 @@ impl std::error::Error for Raised {}
 /// # Errors
 ///
 /// The error of the server.
-pub(crate) fn check(hash: &str, source: &[u8]) -> Result<(), String> {
+pub(crate) fn check(hash: &str, source: &Bytes) -> Result<(), String> {
     MACHINE.with(|machine| machine.compile(hash, source).map(drop))
 }
 
 /// Runs a script that was [checked](check).
-pub(crate) fn run(hash: &str, source: &[u8], keys: &[Bytes], args: &[Bytes], host: &mut dyn Host) -> Reply {
+pub(crate) fn run(hash: &str, source: &Bytes, keys: &[Bytes], args: &[Bytes], host: &mut dyn Host) -> Reply {
     MACHINE.with(|machine| {
         let function = match machine.compile(hash, source) {
             Ok(function) => function,
@@ -91,12 +92,14 @@ impl Machine {
         let lua = Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH, LuaOptions::default())?;
         lua.globals().set("redis", lua.create_table()?)?;
         lua.load(PROTECT).exec()?;
+        // Scripts leave little behind, and to look for it costs more than to keep it for a while.
+        lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(1_000)));
         Ok(Self { lua, compiled: RefCell::default() })
     }
 
-    fn compile(&self, hash: &str, source: &[u8]) -> Result<Function, String> {
+    fn compile(&self, hash: &str, source: &Bytes) -> Result<Function, String> {
         if let Some((text, function)) = self.compiled.borrow().get(hash)
-            && **text == *source
+            && (Arc::ptr_eq(text, source) || *text == *source)
         {
             return Ok(function.clone());
         }
@@ -106,7 +109,7 @@ impl Machine {
             let text = text.split_once("user_script:").map_or(&*text, |(_, text)| text);
             format!("ERR Error compiling script (new function): user_script:{text}")
         })?;
-        self.compiled.borrow_mut().insert(hash.to_owned(), (source.into(), function.clone()));
+        self.compiled.borrow_mut().insert(hash.to_owned(), (Arc::clone(source), function.clone()));
         Ok(function)
     }
 
@@ -302,7 +305,7 @@ mod tests {
 
     fn eval(source: &str) -> Reply {
         let keys: [Bytes; 1] = [b"key".as_slice().into()];
-        run(&format!("hash of {source}"), source.as_bytes(), &keys, &[], &mut Echo)
+        run(&format!("hash of {source}"), &source.as_bytes().into(), &keys, &[], &mut Echo)
     }
 
     #[test]

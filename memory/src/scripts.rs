@@ -42,12 +42,12 @@ impl Scripts {
     }
 
     fn replaced(&self, source: &Bytes) -> Bytes {
-        let text = String::from_utf8_lossy(source);
-        let is_here = |(find, _): &&(String, String)| text.contains(&**find);
-        match self.replacements.iter().find(is_here) {
-            Some((find, replace)) => text.replace(&**find, replace).as_bytes().into(),
-            None => Arc::clone(source),
+        if self.replacements.is_empty() {
+            return Arc::clone(source);
         }
+        let replace = |text: String, (find, replace): &(String, String)| text.replace(&**find, replace);
+        let text = String::from_utf8_lossy(source).into_owned();
+        self.replacements.iter().fold(text, replace).as_bytes().into()
     }
 
     pub(crate) fn eval(&mut self, words: &[Bytes], host: &mut dyn Host) -> Outcome {

@@ -177,6 +177,7 @@ impl State {
     /// Runs a command of a connection, and sends the reply.
     pub(crate) fn serve(&mut self, client: ClientId, words: &[Bytes]) {
         let replies = self.replies(Some(client), words);
+        let reply = bytes(&replies, false);
         if let Some(history) = &mut self.history {
             history.keep(&self.data.keyspace);
         }
@@ -185,10 +186,14 @@ impl State {
                 let question: Vec<Bytes> = question.iter().map(|word| word.as_bytes().into()).collect();
                 bytes(&self.replies(None, &question), false)
             };
-            observer(client, words, &bytes(&replies, false), &mut ask);
+            observer(client, words, &reply, &mut ask);
             self.observer = Some(observer);
         }
-        self.data.send(client, &replies);
+        if self.data.new_protocol.contains(&client) {
+            self.data.send(client, &replies);
+        } else {
+            self.data.send_bytes(client, reply);
+        }
     }
 
     /// The number of the last connection.
@@ -538,9 +543,13 @@ impl Data {
     }
 
     pub(crate) fn send(&self, client: ClientId, replies: &[Reply]) {
+        self.send_bytes(client, bytes(replies, self.new_protocol.contains(&client)));
+    }
+
+    fn send_bytes(&self, client: ClientId, bytes: Vec<u8>) {
         // Fails if the connection is about to be removed.
         if let Some(sender) = self.clients.get(&client) {
-            let _ = sender.send(bytes(replies, self.new_protocol.contains(&client)));
+            let _ = sender.send(bytes);
         }
     }
 }

@@ -34,6 +34,10 @@ impl<T: Copy> Watched<T> {
 
     /// Waits until the value is such.
     pub(crate) async fn until(&self, is: impl Fn(&T) -> bool) {
+        // Without the cost of enlisting.
+        if is(&self.get()) {
+            return;
+        }
         loop {
             let mut changed = pin!(self.changed.notified());
             // Enlist first, then look: a change in between is not missed.

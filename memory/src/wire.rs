@@ -1,5 +1,7 @@
 //! Versions 2 and 3 of the Redis protocol.
 
+use std::fmt::Display;
+use std::io::Write;
 use std::sync::Arc;
 
 use crate::value::Bytes;
@@ -79,10 +81,9 @@ impl From<Outcome> for Reply {
     }
 }
 
-fn line(out: &mut Vec<u8>, first: u8, text: impl ToString) {
-    out.push(first);
-    out.extend_from_slice(text.to_string().as_bytes());
-    out.extend_from_slice(b"\r\n");
+fn line(out: &mut Vec<u8>, first: u8, text: impl Display) {
+    // Nothing that is written to a `Vec` fails.
+    let _ = write!(out, "{}{text}\r\n", char::from(first));
 }
 
 /// Takes the first command off `bytes`, as its words. `None`: the command is not complete yet.

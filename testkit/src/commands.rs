@@ -42,11 +42,10 @@ impl Commands {
         self.run(&[&["EVAL", &text, &count], keys, args].concat())
     }
 
-    /// Loads all scripts of lockkeeper. If the server asks for a password, or the command has another name, no script
-    /// is loaded.
+    /// Loads all scripts of lockkeeper.
     pub fn load_scripts(&self) {
         for script in lua::sources() {
-            let _: Result<String, _> = self.try_run(&["SCRIPT", "LOAD", &script]);
+            let _: Result<String, _> = self.try_run(&["SCRIPT", "LOAD", script]);
         }
     }
 

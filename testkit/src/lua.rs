@@ -1,4 +1,4 @@
-//! The Lua scripts of lockkeeper, read from `lua/` when they are asked for.
+//! The Lua scripts of lockkeeper, read from `lua/`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -36,8 +36,10 @@ pub fn files() -> Vec<String> {
 }
 
 /// The texts of all scripts.
-pub fn sources() -> Vec<String> {
-    files().iter().map(|file| source(file)).collect()
+pub fn sources() -> &'static [String] {
+    static SOURCES: LazyLock<Vec<String>> =
+        LazyLock::new(|| files().iter().map(|file| source(file)).collect());
+    &SOURCES
 }
 
 /// The names of the replies that are no amounts, and their numbers.

@@ -149,13 +149,18 @@ impl Server {
         self.load_all_scripts();
     }
 
+    /// Loads all scripts of lockkeeper. If the server asks for a password, or the command has another name, no script
+    /// is loaded.
     fn load_all_scripts(&self) {
-        self.load_scripts();
-        if self.bus.is_some() {
-            for script in lua::sources() {
-                let _: Result<String, _> = self.try_run(&["SCRIPT", "LOAD", &lua::sharded(&script)]);
+        let mut loading = redis::pipe();
+        for script in lua::sources() {
+            loading.cmd("SCRIPT").arg("LOAD").arg(script).ignore();
+            if self.bus.is_some() {
+                loading.cmd("SCRIPT").arg("LOAD").arg(lua::sharded(script)).ignore();
             }
         }
+        // On one connection, as nearly every test starts a server.
+        let _ = self.connect().and_then(|mut connection| loading.exec(&mut connection));
     }
 
     /// Stops the server's process without ending it. The connections stay open, and no client gets an answer.

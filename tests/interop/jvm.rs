@@ -8,7 +8,7 @@ pub fn command(root: &Path, options: &[&str], address: &str) -> Command {
     let built = |part: &str| {
         let path = root.join("tests/interop/target").join(part);
         assert!(
-            path.is_dir(),
+            path.exists(),
             "{} is missing: scripts/test interop and scripts/bench build it",
             path.display()
         );
@@ -17,9 +17,10 @@ pub fn command(root: &Path, options: &[&str], address: &str) -> Command {
     let mut command = Command::new("java");
     command
         .args(options)
+        .arg(format!("-XX:SharedArchiveFile={}", built("classes.jsa")))
         // Nothing is written to /tmp, and only the program writes to the output.
         .args(["-XX:-UsePerfData", "-XX:+DisplayVMOutputToStderr"])
         .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
-        .args(["-cp", &format!("{}:{}/*", built("classes"), built("lib")), "lockkeeper.Main", address]);
+        .args(["-cp", &format!("{}:{}/*", built("interop.jar"), built("lib")), "lockkeeper.Main", address]);
     command
 }

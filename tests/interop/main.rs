@@ -7,7 +7,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod cluster;
+mod deployments;
 mod java;
 mod jvm;
 mod kinds;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::support::Server;
+use crate::support::{Commands, Server};
 use fastrand::Rng;
 use lockkeeper_testkit::lua;
 use redis::Value;
@@ -73,7 +73,7 @@ struct Hold {
 }
 
 struct World {
-    server: Server,
+    server: Commands,
     rng: Rng,
     next: u64,
     /// The time, by which leases pass, beyond that of the server.
@@ -118,7 +118,8 @@ fn with_hex(script: &str, from: usize, join: bool) -> String {
 }
 
 impl World {
-    fn new(server: Server, seed: u64) -> Self {
+    fn new(server: &Server, seed: u64) -> Self {
+        let server = server.on_one_connection();
         server.run::<()>(&["FLUSHALL"]);
         Self {
             server,
@@ -384,9 +385,9 @@ impl World {
 
 #[test]
 fn the_scripts_agree_with_the_model() {
-    let (mut grants, mut copies) = (0, 0);
+    let (server, mut grants, mut copies) = (Server::start(), 0, 0);
     for seed in 0..40 {
-        let mut world = World::new(Server::start(), seed);
+        let mut world = World::new(&server, seed);
         for _ in 0..STEPS {
             world.step();
         }
@@ -400,7 +401,8 @@ fn the_scripts_agree_with_the_model() {
 /// A Java clock that is further ahead than the slack ends permits early. Renewal and release say so.
 #[test]
 fn a_java_clock_beyond_the_slack_ends_permits_and_their_renewal_says_so() {
-    let mut world = World::new(Server::start(), 2);
+    let server = Server::start();
+    let mut world = World::new(&server, 2);
     let ids = world.ids(3);
     assert_eq!(world.acquire(&ids), Some(true));
     let clock = world.server.now_ms() as i64 + LEASE_MS + SLACK_MS;
@@ -428,7 +430,8 @@ fn a_java_clock_beyond_the_slack_ends_permits_and_their_renewal_says_so() {
 /// What the scripts publish: the number of available permits, and never less than one, because Java's client fails on those.
 #[test]
 fn the_number_of_available_permits_is_published_if_there_are_any() {
-    let world = World::new(Server::start(), 1);
+    let server = Server::start();
+    let world = World::new(&server, 1);
     let server = &world.server;
     let id = "0123456789abcdef";
     let published = |file: &str, args: &[&str]| {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lockkeeper::{
-    BaseLock, FairLock, FencedLock, LockClient, LockGuard, LockOptions, MultiLock, Owner, RLock,
-    ReadWriteLock, RedLock, Result, Semaphore,
+    BaseLock, FairLock, FencedLock, LockClient, LockGuard, LockOptions, LockOptionsBuilder, MultiLock, Owner,
+    RLock, ReadWriteLock, RedLock, Result, Semaphore,
 };
 
 use crate::plan::{Kind, Plan};
@@ -41,10 +41,24 @@ pub struct Handle {
     lock: AnyLock,
     pub claims: Vec<Claim>,
     pub term: Term,
+    /// The shortest hold.
+    pub least: Option<Duration>,
     /// A majority of the claims is enough.
     pub is_majority: bool,
     /// Holds of this owner that were leaked, until when each may count.
     pub leaked: Vec<Duration>,
+}
+
+/// How a handle is to lock.
+pub struct Wanted {
+    pub name: usize,
+    /// The names of a `MultiLock`, in their order.
+    pub members: Vec<usize>,
+    pub reads: bool,
+    /// How many of a semaphore.
+    pub permits: u32,
+    pub term: Term,
+    pub least: Option<Duration>,
 }
 
 enum AnyLock {
@@ -54,30 +68,21 @@ enum AnyLock {
     ReadWrite(Box<ReadWriteLock>),
     Multi(MultiLock),
     Red(RedLock),
-    Owner(Owner, Kind, Term),
+    Owner(Owner, Kind, LockOptions),
     Semaphore(Semaphore),
 }
 
 impl Handle {
-    /// Makes a handle. `clients`: one for each server. `permits`: how many of a semaphore.
-    pub fn new(
-        plan: &Plan,
-        clients: &[LockClient],
-        name: usize,
-        reads: bool,
-        permits: u32,
-        term: Term,
-    ) -> Self {
+    /// Makes a handle. `clients`: one for each server.
+    pub fn new(plan: &Plan, clients: &[LockClient], wanted: Wanted) -> Self {
+        let Wanted { name, members, reads, permits, term, least } = wanted;
         let client = &clients[0];
         let claim = |server| Claim { server, name, is_shared: reads, permits };
         let mut claims = vec![claim(0)];
+        let options = options(term, least);
         macro_rules! with_term {
             ($lock:expr) => {
-                match term {
-                    Term::Renewed => $lock,
-                    Term::Fixed(lease) => $lock.with(&fixed(lease)),
-                    Term::AtMost(most) => $lock.with(&at_most(most)),
-                }
+                $lock.with(&options)
             };
         }
         let lock = match plan.kind {
@@ -86,25 +91,33 @@ impl Handle {
             Kind::Fenced => AnyLock::Fenced(with_term!(client.fenced_lock(NAMES[name]))),
             Kind::ReadWrite => AnyLock::ReadWrite(Box::new(with_term!(client.read_write_lock(NAMES[name])))),
             Kind::Multi => {
-                // Sets that overlap: a and b, b and c, or one alone.
-                let other = clients.len() - 1;
-                claims = match name {
-                    0 => vec![Claim { name: 0, ..claim(0) }, Claim { name: 1, ..claim(other) }],
-                    1 => vec![Claim { name: 1, ..claim(other) }, Claim { name: 2, ..claim(0) }],
-                    _ => vec![Claim { name: 0, ..claim(0) }],
-                };
+                let member = |name: &usize| Claim { name: *name, ..claim(server_of(*name, clients.len())) };
+                claims = members.iter().map(member).collect();
                 let members = claims.iter().map(|claim| clients[claim.server].rlock(NAMES[claim.name]));
-                AnyLock::Multi(with_term!(MultiLock::new(members).expect("different locks")))
+                let lock = MultiLock::new(members).expect("different locks");
+                // The lock sorts its members, and so does its guard.
+                claims.sort_by_key(|claim| claim.name);
+                AnyLock::Multi(with_term!(lock))
             }
             Kind::Red => {
                 claims = (0..clients.len()).map(claim).collect();
                 let members = clients.iter().map(|client| client.rlock(NAMES[name]));
                 AnyLock::Red(with_term!(RedLock::new(members).expect("different servers")))
             }
-            Kind::Owner => AnyLock::Owner(client.owner(), plan.inner(), term),
+            Kind::Owner => AnyLock::Owner(client.owner(), plan.inner(), options),
             Kind::Semaphore => AnyLock::Semaphore(with_term!(client.semaphore(NAMES[name], plan.permits))),
         };
-        Self { lock, claims, term, is_majority: plan.kind == Kind::Red, leaked: Vec::new() }
+        Self { lock, claims, term, least, is_majority: plan.kind == Kind::Red, leaked: Vec::new() }
+    }
+
+    /// Turns to the side to read of a read-write lock, or to the side to write.
+    pub fn turn(&mut self, reads: bool) {
+        self.claims[0].is_shared = reads;
+    }
+
+    /// Whether it is an owner, which can lock other names, too.
+    pub const fn is_owner(&self) -> bool {
+        matches!(self.lock, AnyLock::Owner(..))
     }
 
     /// Sets how many permits a semaphore has.
@@ -145,22 +158,11 @@ impl Handle {
             }
             AnyLock::Multi(lock) => plain(lock, how).await,
             AnyLock::Red(lock) => plain(lock, how).await,
-            AnyLock::Owner(owner, kind, term) => {
-                macro_rules! of_owner {
-                    ($lock:expr) => {
-                        match term {
-                            Term::Renewed => plain(&mut $lock, how).await,
-                            Term::Fixed(lease) => plain(&mut $lock.with(&fixed(*lease)), how).await,
-                            Term::AtMost(most) => plain(&mut $lock.with(&at_most(*most)), how).await,
-                        }
-                    };
-                }
-                match kind {
-                    Kind::Fair => of_owner!(owner.fair_lock(name)),
-                    Kind::Fenced => of_owner!(owner.fenced_lock(name)),
-                    _ => of_owner!(owner.rlock(name)),
-                }
-            }
+            AnyLock::Owner(owner, kind, options) => match kind {
+                Kind::Fair => plain(&mut owner.fair_lock(name).with(options), how).await,
+                Kind::Fenced => plain(&mut owner.fenced_lock(name).with(options), how).await,
+                _ => plain(&mut owner.rlock(name).with(options), how).await,
+            },
         }
     }
 }
@@ -174,10 +176,17 @@ async fn plain<L: BaseLock>(lock: &mut L, how: How) -> Result<Option<(LockGuard,
     Ok(guard.map(|guard| (guard, None)))
 }
 
-fn fixed(lease: Duration) -> LockOptions {
-    LockOptions::builder().fixed(lease).build().expect("a valid lease")
+fn options(term: Term, least: Option<Duration>) -> LockOptions {
+    let options = match term {
+        Term::Renewed => LockOptions::builder(),
+        Term::Fixed(lease) => LockOptions::builder().fixed(lease),
+        Term::AtMost(most) => LockOptions::builder().max_hold(most),
+    };
+    let options = least.into_iter().fold(options, LockOptionsBuilder::min_hold);
+    options.build().expect("valid options")
 }
 
-fn at_most(most: Duration) -> LockOptions {
-    LockOptions::builder().max_hold(most).build().expect("a valid time")
+/// The server of a member of a `MultiLock`.
+pub const fn server_of(name: usize, servers: usize) -> usize {
+    if name == 1 { servers - 1 } else { 0 }
 }

@@ -4,10 +4,12 @@
 
 mod chains;
 mod cluster;
+mod extras;
 mod faults;
 mod locks;
 mod masters;
 mod mutants;
+mod onlooker;
 mod oracle;
 mod out_of_turn;
 mod permits;
@@ -15,6 +17,7 @@ mod plan;
 mod process_stream;
 mod queue;
 mod run;
+mod sections;
 mod seeds;
 mod threads;
 mod trace;

@@ -47,8 +47,11 @@ fn all() -> Vec<Mutant> {
 }
 
 impl Mutant {
-    pub fn find(name: &str) -> Self {
-        all().into_iter().find(|mutant| mutant.name == name).unwrap_or_else(|| panic!("no mutant `{name}`"))
+    /// Finds a mutant, or several whose names are joined by `+`.
+    pub fn find(names: &str) -> Vec<Self> {
+        let all = all();
+        let find = |name| all.iter().find(|mutant| mutant.name == name).cloned();
+        names.split('+').map(|name| find(name).unwrap_or_else(|| panic!("no mutant `{name}`"))).collect()
     }
 
     fn is_lua(&self) -> bool {
@@ -109,8 +112,10 @@ fn write_copy() {
 #[test]
 #[ignore = "scripts/mutants runs it"]
 fn break_script() {
-    let mutant = Mutant::find(&std::env::var("SIMULATE_MUTANT").expect("a name"));
-    if mutant.is_lua() {
+    for mutant in Mutant::find(&std::env::var("SIMULATE_MUTANT").expect("a name")) {
+        if !mutant.is_lua() {
+            continue;
+        }
         let path = PathBuf::from(std::env::var_os("SIMULATE_COPY").expect("a folder")).join(&mutant.file);
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, text.replace(&mutant.find, &mutant.replace)).unwrap();
@@ -119,10 +124,10 @@ fn break_script() {
 
 /// What the copy has in addition.
 const SWITCH: &str = "
-/// Whether this mutant is switched on.
+/// Whether this mutant is switched on, perhaps beside others.
 pub(crate) fn mutant(name: &str) -> bool {
     static ON: std::sync::LazyLock<Option<String>> = std::sync::LazyLock::new(|| std::env::var(\"SIMULATE_MUTANT\").ok());
-    ON.as_deref() == Some(name)
+    ON.as_deref().is_some_and(|on| on.split('+').any(|one| one == name))
 }
 ";
 

@@ -109,7 +109,7 @@ impl Permits {
 }
 
 /// The texts of a reply, one or a list. Those that are no text are not needed.
-fn texts(reply: &[u8]) -> Vec<String> {
+pub fn texts(reply: &[u8]) -> Vec<String> {
     let mut texts = Vec::new();
     let mut rest = reply;
     while let Some(end) = rest.windows(2).position(|two| two == b"\r\n") {

@@ -5,6 +5,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use lockkeeper::{LockConfig, LockConfigBuilder};
 
+use crate::extras::Extras;
+
 pub const MS: Duration = Duration::from_millis(1);
 pub const SECOND: Duration = Duration::from_secs(1);
 
@@ -139,6 +141,7 @@ pub struct Plan {
     pub faults_end: Duration,
     /// How many permits a semaphore has at first.
     pub permits: u32,
+    pub extras: Extras,
 }
 
 impl Plan {
@@ -217,7 +220,19 @@ impl Plan {
             // A client asks a cluster a lot while something is wrong, and that takes time here.
             faults_end: if options.is_cluster { 20 } else { 45 } * SECOND,
             permits: rng.u32(1..=MOST_PERMITS),
+            extras: Extras::default(),
         }
+        .with_extras()
+    }
+
+    fn with_extras(mut self) -> Self {
+        if !self.is_cluster {
+            self.extras = Extras::draw(self.seed, self.kind);
+        }
+        if self.extras.nests {
+            self.names = 3;
+        }
+        self
     }
 
     /// The type of lock of an `Owner`.

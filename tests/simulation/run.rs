@@ -28,7 +28,7 @@ struct Task {
     /// Begins no seed after this.
     limit: Duration,
     options: Options,
-    mutant: Option<Mutant>,
+    mutants: Vec<Mutant>,
     is_printed: bool,
     threads: usize,
 }
@@ -46,12 +46,12 @@ fn run(task: &Task) -> Sum {
                         break;
                     }
                     let prepare = |server: &MemoryServer| {
-                        task.mutant.iter().for_each(|mutant| mutant.prepare(server));
+                        task.mutants.iter().for_each(|mutant| mutant.prepare(server));
                     };
                     let report = world::run(&Plan::draw(seed, &task.options), task.is_printed, &prepare);
                     let mut sum = sum.lock().expect("no thread panics");
                     sum.add(report, &task.options);
-                    if task.mutant.is_some() && !sum.failed.is_empty() {
+                    if !task.mutants.is_empty() && !sum.failed.is_empty() {
                         is_over.store(true, Ordering::Relaxed);
                     }
                 }
@@ -105,8 +105,9 @@ fn variable<T: std::str::FromStr>(name: &str, default: T) -> T {
 #[ignore = "scripts/simulate runs it"]
 fn simulate() {
     world::count_panics();
-    let mutant: Option<Mutant> = std::env::var("SIMULATE_MUTANT").ok().map(|name| Mutant::find(&name));
-    let drawn = mutant.as_ref().map_or(("", "", 0), |mutant| (&*mutant.kinds, &*mutant.mode, mutant.seed));
+    let mutants = std::env::var("SIMULATE_MUTANT").map_or_else(|_| Vec::new(), |names| Mutant::find(&names));
+    // Of several, the worlds of the last one.
+    let drawn = mutants.last().map_or(("", "", 0), |mutant| (&*mutant.kinds, &*mutant.mode, mutant.seed));
     let kinds: String = variable("KINDS", drawn.0.to_owned());
     let kinds =
         if kinds.is_empty() { Kind::ALL.to_vec() } else { kinds.split(',').map(Kind::parse).collect() };
@@ -120,10 +121,10 @@ fn simulate() {
         options: Options {
             kinds,
             mode,
-            is_cluster: variable("CLUSTER", mutant.as_ref().is_some_and(|mutant| mutant.is_cluster)),
+            is_cluster: variable("CLUSTER", mutants.last().is_some_and(|mutant| mutant.is_cluster)),
         },
         is_printed: variable("TRACE", false),
-        mutant,
+        mutants,
         threads: variable("THREADS", cores),
     };
     let start = Instant::now();
@@ -135,7 +136,7 @@ fn simulate() {
         sum.seeds as f64 / took,
         sum.events
     );
-    if task.mutant.is_some() {
+    if !task.mutants.is_empty() {
         let (seed, rules) = sum.failed.first_key_value().expect("no seed notices the mutant");
         let rule = rules[0].split(": ").nth(1).unwrap_or_default();
         println!("noticed: | seed {seed}, {rule} |");

@@ -118,7 +118,13 @@ impl Trace {
             }
             None => words,
         };
-        words.hash(&mut self.hash);
+        // The name of a connection also says which process of which host it is.
+        let hashed = if matches!(words, [client, set, _] if **client == *b"CLIENT" && **set == *b"SETNAME") {
+            &words[..2]
+        } else {
+            words
+        };
+        hashed.hash(&mut self.hash);
         reply.hash(&mut self.hash);
         if self.is_printed {
             let texts: Vec<_> = words.iter().map(|word| word.escape_ascii().to_string()).collect();

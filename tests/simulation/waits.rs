@@ -32,6 +32,8 @@ struct Key {
     told_until: Duration,
     /// Since when nobody uses it, and nobody left anything behind.
     unused_since: Duration,
+    /// Since when it is held although all who use it wait for it.
+    guardless_since: Option<Duration>,
     permits: Permits,
 }
 
@@ -84,6 +86,7 @@ impl Waits {
             stopped_until: Duration::ZERO,
             told_until: Duration::ZERO,
             unused_since: Duration::ZERO,
+            guardless_since: None,
             permits: Permits::new(plan.permits),
         };
         let names = if plan.kind == Kind::Multi { 3 } else { plan.names };
@@ -169,6 +172,11 @@ impl Waits {
         problem
     }
 
+    /// How many names there are.
+    pub fn names(&self) -> usize {
+        self.keys.keys().map(|(_, name)| name + 1).max().unwrap_or(0)
+    }
+
     /// A server lost data.
     pub fn forget(&mut self, server: usize) {
         for ((at, _), key) in &mut self.keys {
@@ -199,7 +207,14 @@ impl Waits {
 
     /// Returns whether the call was behind another one of its process.
     pub fn end(&mut self, worker: usize) -> bool {
-        self.waits.remove(&worker).is_some_and(|wait| wait.was_behind)
+        let Some(wait) = self.waits.remove(&worker) else { return false };
+        // Perhaps it has a guard now.
+        for claim in &wait.claims {
+            if let Some(key) = self.keys.get_mut(&(claim.server, claim.name)) {
+                key.guardless_since = None;
+            }
+        }
+        wait.was_behind
     }
 
     /// Nobody polls the call.
@@ -309,10 +324,19 @@ impl Waits {
             return Vec::new();
         }
         let mut found = Vec::new();
-        for ((server, name), key) in &self.keys {
+        for ((server, name), key) in &mut self.keys {
             let is_held = key.held_until.is_some_and(|until| now < until);
-            let since = key.unused_since.max(from);
-            if key.users == 0 && is_held && now > since + limit {
+            let is_here =
+                |claim: &Claim| (claim.server, claim.name) == (*server, *name) && claim.permits == 0;
+            let waiting = self.waits.values().filter(|wait| wait.claims.iter().any(is_here)).count();
+            let is_guardless = is_held && key.users > 0 && key.users == waiting;
+            key.guardless_since = is_guardless.then(|| key.guardless_since.unwrap_or(now));
+            let is_unused = is_held && key.users == 0;
+            let Some(since) = key.guardless_since.or_else(|| is_unused.then_some(Duration::ZERO)) else {
+                continue;
+            };
+            let since = since.max(key.unused_since).max(from);
+            if now > since + limit {
                 found.push(format!(
                     "nobody has {} on server {server} since {since:?}, and it is held",
                     NAMES[*name]

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use lockkeeper::{Error, LockClient, LockGuard};
 use tokio::time::{sleep, timeout};
 
-use crate::locks::{Handle, How, Term};
+use crate::locks::{Handle, How, Term, Wanted};
 use crate::oracle::Releasing;
 use crate::plan::{Kind, MOST_PERMITS, MS, SECOND, one, up_to};
 use crate::world::World;
@@ -18,10 +18,12 @@ pub struct Worker {
     pub world: Arc<World>,
     pub clients: Vec<LockClient>,
     rng: Rng,
+    /// What only some worlds draw, so that the others stay the same.
+    pub more: Rng,
 }
 
 /// What a call came to.
-enum Outcome {
+pub enum Outcome {
     Held(Arc<LockGuard>),
     Nothing,
 }
@@ -35,12 +37,13 @@ impl Worker {
             world: Arc::clone(world),
             clients: clients.to_vec(),
             rng: Rng::with_seed(seed),
+            more: Rng::with_seed(!seed),
         }
     }
 
     pub async fn run(mut self) {
         let mut handle = self.handle();
-        while !self.world.is_over() {
+        while !self.world.is_over() && !self.is_shut() {
             let most = if self.percent(10) { 2 * SECOND } else { self.world.plan.pause };
             self.pause(most).await;
             if self.percent(30) {
@@ -56,6 +59,14 @@ impl Worker {
 
     fn percent(&mut self, percent: u32) -> bool {
         self.rng.u32(..100) < percent
+    }
+
+    pub fn more_percent(&mut self, percent: u32) -> bool {
+        self.more.u32(..100) < percent
+    }
+
+    fn is_shut(&self) -> bool {
+        self.world.oracle().is_closing(self.process, self.world.now())
     }
 
     async fn pause(&mut self, most: Duration) {
@@ -78,7 +89,24 @@ impl Worker {
             _ => 0,
         };
         let name = self.rng.usize(..names);
-        Handle::new(&self.world.plan, &self.clients, name, reads, permits, term)
+        let extras = &self.world.plan.extras;
+        let (keeps, reorders) = (extras.keeps, extras.reorders);
+        let least = (keeps && self.more_percent(30)).then(|| {
+            let longest = match term {
+                Term::Renewed => lease,
+                Term::Fixed(time) | Term::AtMost(time) => time,
+            };
+            (10 * MS).max(up_to(&mut self.more, longest))
+        });
+        // Sets that overlap: a and b, b and c, or one alone.
+        let mut members = [vec![0, 1], vec![1, 2], vec![0]].get(name).cloned().unwrap_or_default();
+        if reorders {
+            members = vec![0, 1, 2];
+            self.more.shuffle(&mut members);
+            members.truncate(self.more.usize(2..=3));
+        }
+        let wanted = Wanted { name, members, reads, permits, term, least };
+        Handle::new(&self.world.plan, &self.clients, wanted)
     }
 
     async fn resize(&mut self, handle: &Handle) {
@@ -103,14 +131,25 @@ impl Worker {
         };
         self.world.oracle().waits.uses(&handle.claims);
         let outcome = if self.percent(15) {
-            self.cancelled(handle, how).await
+            match self.cancelled(handle, how).await {
+                Outcome::Nothing if self.world.plan.extras.hurries && self.more_percent(70) => {
+                    let how = if self.more_percent(50) { How::Lock } else { How::Try };
+                    self.acquire(handle, how, true).await
+                }
+                outcome => outcome,
+            }
         } else if self.parks() {
             self.unpolled(handle, how).await
         } else {
             self.acquire(handle, how, true).await
         };
         if let Outcome::Held(guard) = outcome {
-            self.hold(handle, guard).await;
+            let downgrades = self.world.plan.extras.downgrades && handle.least.is_none();
+            if downgrades && !handle.claims[0].is_shared && self.more_percent(50) {
+                self.read_within(handle, guard).await;
+            } else {
+                self.hold(handle, guard).await;
+            }
         }
         let now = self.world.now();
         self.world.oracle().waits.used(now, &handle.claims);
@@ -122,7 +161,7 @@ impl Worker {
         plan.parks && self.world.now() < plan.faults_end && self.percent(8)
     }
 
-    async fn acquire(&mut self, handle: &mut Handle, how: How, is_first: bool) -> Outcome {
+    pub async fn acquire(&mut self, handle: &mut Handle, how: How, is_first: bool) -> Outcome {
         let asked_at = self.begin(handle);
         let result = handle.acquire(how).await;
         self.end(handle, asked_at, result, is_first)
@@ -175,7 +214,7 @@ impl Worker {
         }
     }
 
-    fn begin(&self, handle: &Handle) -> Duration {
+    pub fn begin(&self, handle: &Handle) -> Duration {
         let now = self.world.now();
         let mut oracle = self.world.oracle();
         oracle.waits.begin(now, self.number, self.process, &handle.claims);
@@ -183,7 +222,7 @@ impl Worker {
         now
     }
 
-    fn end(
+    pub fn end(
         &self,
         handle: &Handle,
         asked_at: Duration,
@@ -226,8 +265,14 @@ impl Worker {
     }
 
     async fn hold(&mut self, handle: &mut Handle, guard: Arc<LockGuard>) {
+        let kept_until =
+            handle.least.map(|least| self.world.oracle().kept_until(self.world.now(), &guard, least));
         let mut guards = vec![guard];
         let again = if self.percent(25) { self.rng.usize(1..=2) } else { 0 };
+        let again = if handle.least.is_some() { 0 } else { again };
+        if self.world.plan.extras.nests && handle.least.is_none() && self.more_percent(40) {
+            self.nested(handle).await;
+        }
         for _ in 0..again {
             let time = up_to(&mut self.rng, 20 * MS);
             self.work(guards.last().expect("one"), time).await;
@@ -267,14 +312,15 @@ impl Worker {
             }
         };
         self.work(guards.last().expect("one"), time).await;
-        if self.percent(12) {
+        let extends = self.world.plan.extras.extends && self.more_percent(30);
+        if self.percent(12) || extends {
             self.extend(guards.last().expect("one"), handle.term).await;
             self.work(guards.last().expect("one"), time).await;
         }
         self.check_count(handle, &guards);
         while let Some(guard) = guards.pop() {
             let is_last = guards.is_empty();
-            self.give_back(handle, guard, is_last).await;
+            self.give_back(handle, guard, is_last, kept_until).await;
         }
     }
 
@@ -298,7 +344,7 @@ impl Worker {
         }
     }
 
-    async fn work(&mut self, guard: &Arc<LockGuard>, time: Duration) {
+    pub async fn work(&mut self, guard: &Arc<LockGuard>, time: Duration) {
         let is_lost = if self.percent(50) {
             guard.run(sleep(time)).await.is_err()
         } else {
@@ -316,6 +362,7 @@ impl Worker {
     async fn extend(&mut self, guard: &Arc<LockGuard>, term: Term) {
         let (begun, lease) = (self.world.now(), self.world.plan.lease);
         let lease = lease / 2 + up_to(&mut self.rng, lease);
+        let lease = if self.world.plan.extras.extends { self.world.plan.longest_lease() } else { lease };
         let was_lost = guard.is_lost();
         let result = guard.extend(lease).await;
         let now = self.world.now();
@@ -333,9 +380,16 @@ impl Worker {
         }
     }
 
-    async fn give_back(&mut self, handle: &mut Handle, guard: Arc<LockGuard>, is_last: bool) {
+    /// Gives a guard back in one of all ways. `kept_until`: the hold has a shortest time, which ends between these times.
+    async fn give_back(
+        &mut self,
+        handle: &mut Handle,
+        guard: Arc<LockGuard>,
+        is_last: bool,
+        kept_until: Option<(Duration, Duration)>,
+    ) {
         let begun = self.world.now();
-        let release = self.release_of(&guard);
+        let mut release = self.release_of(&guard);
         let way = self.rng.u32(..100);
         // Other holds of the owner would keep a leaked one company.
         let leaks = is_last && (93..98).contains(&way) && !handle.is_majority;
@@ -345,6 +399,15 @@ impl Worker {
             self.world.oracle().leaks(&guard, now + remaining.mul_f64(0.98));
             handle.leaked.push(now + remaining.mul_f64(1.02));
         }
+        let kept_until = kept_until.filter(|(_, most)| begun < *most && !leaks && !guard.is_lost());
+        if let Some((until, most)) = kept_until {
+            self.world.oracle().keeps(&guard, until, most);
+            release.is_kept = true;
+            // Beside another hold, it stays one of its owner.
+            if handle.leaked.iter().any(|leaked| begun < *leaked) {
+                handle.leaked.push(most + self.world.plan.lease / 10);
+            }
+        }
         let guard = Arc::try_unwrap(guard).expect("nobody else has it");
         match way {
             _ if leaks => guard.leak(),
@@ -353,7 +416,11 @@ impl Worker {
                 let is_ok = result.is_ok();
                 self.released(&release, begun, result);
                 let has_leaked = handle.leaked.iter().any(|until| begun < *until);
-                if is_last && is_ok && !handle.is_majority && !has_leaked {
+                if let Some((until, _)) = kept_until {
+                    if is_ok && self.world.now() < until {
+                        self.check_kept(&release);
+                    }
+                } else if is_last && is_ok && !handle.is_majority && !has_leaked {
                     self.check_nothing_left(&release.owner, &release.claims);
                 }
             }
@@ -362,7 +429,7 @@ impl Worker {
         }
     }
 
-    fn release_of(&self, guard: &Arc<LockGuard>) -> Releasing {
+    pub fn release_of(&self, guard: &Arc<LockGuard>) -> Releasing {
         let now = self.world.now();
         let mut oracle = self.world.oracle();
         oracle.say(
@@ -376,12 +443,21 @@ impl Worker {
         oracle.before_release(guard)
     }
 
-    fn released(&self, release: &Releasing, begun: Duration, result: Result<(), Error>) {
+    pub fn released(&self, release: &Releasing, begun: Duration, result: Result<(), Error>) {
         let now = self.world.now();
         self.world.oracle().released(now, begun, release, &result);
     }
 
-    fn check_nothing_left(&self, owners: &str, claims: &[crate::locks::Claim]) {
+    fn check_kept(&self, release: &Releasing) {
+        for (owner, claim) in release.owner.split(", ").zip(&release.claims) {
+            if !self.world.has_field(claim, owner) {
+                let now = self.world.now();
+                self.world.oracle().is_not_kept(now, claim, owner);
+            }
+        }
+    }
+
+    pub fn check_nothing_left(&self, owners: &str, claims: &[crate::locks::Claim]) {
         // A claim on a semaphore has several ids.
         for (owner, claim) in owners.split(", ").zip(claims.iter().cycle()) {
             if self.world.has_field(claim, owner) {

@@ -16,8 +16,10 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::cluster::WorldCluster;
 use crate::faults;
 use crate::locks::{Claim, NAMES};
+use crate::onlooker::{self, Onlooker};
 use crate::oracle::Oracle;
-use crate::plan::{Kind, Plan, SECOND};
+use crate::permits::texts;
+use crate::plan::{FaultKind, Kind, Plan, SECOND};
 use crate::process_stream;
 use crate::trace::Script;
 use crate::worker::Worker;
@@ -99,6 +101,17 @@ async fn live(plan: &Plan, oracle: &Arc<Mutex<Oracle>>, prepare: &Prepare<'_>) {
         let world = Arc::clone(&world);
         tokio::spawn(async move { tokio::join!(cluster.gossip(&world), cluster.look_at_holds(&world)) })
     });
+    let extras = &plan.extras;
+    let mut others: Vec<(usize, JoinHandle<()>)> = Vec::new();
+    for (process, clients) in clients.iter().enumerate().filter(|_| extras.looks || extras.forces) {
+        let onlooker = Onlooker::new(process, &world, clients);
+        others.push((process, tokio::spawn(world.processes[process].run(onlooker.run()))));
+    }
+    if let Some(at) = extras.shuts_down {
+        let clients = clients[0].clone();
+        let shutdown = onlooker::shut_down(Arc::clone(&world), 0, clients, at);
+        others.push((0, tokio::spawn(world.processes[0].run(shutdown))));
+    }
     let faults = tokio::spawn(faults::run(Arc::clone(&world)));
     while world.now() < plan.end() {
         sleep(SECOND).await;
@@ -110,11 +123,9 @@ async fn live(plan: &Plan, oracle: &Arc<Mutex<Oracle>>, prepare: &Prepare<'_>) {
     }
     world.is_over.store(true, Ordering::Relaxed);
     let _ = faults.await;
-    for (number, worker) in workers.into_iter().enumerate() {
-        if world.is_killed(number % plan.processes) {
-            continue;
-        }
-        if timeout(FINISH, worker).await.is_err() {
+    let workers = workers.into_iter().enumerate().map(|(number, worker)| (number % plan.processes, worker));
+    for (number, (process, worker)) in workers.chain(others).enumerate() {
+        if !world.is_killed(process) && timeout(FINISH, worker).await.is_err() {
             let now = world.now();
             world.oracle().violate(now, "h", format!("worker {number} does not end"));
             return;
@@ -131,9 +142,12 @@ impl World {
         let server = |number: usize| {
             let server = MemoryServer::simulated(since_1970, plan.seed ^ number as u64);
             prepare(&server);
-            server.keep_history();
             if plan.is_cluster && plan.separates_slots {
                 server.lack_flag("allow-cross-slot-keys");
+            }
+            if plan.faults.iter().any(|fault| matches!(fault, FaultKind::RestartOld | FaultKind::TakeOverOld))
+            {
+                server.keep_history();
             }
             server
         };
@@ -284,6 +298,24 @@ impl World {
         let id = u128::from_str_radix(owner, 16).expect("an id").to_be_bytes();
         let permits = format!("{{{key}}}:timeout");
         server.execute(&[&b"ZSCORE"[..], permits.as_bytes(), &id]) != b"$-1\r\n"
+    }
+
+    /// What the servers have of a client: its holds, its places in queues, and its intents.
+    pub fn left_of(&self, client: &str) -> Vec<String> {
+        let mut left = Vec::new();
+        for (server, name) in self.servers.iter().flat_map(|server| NAMES.map(|name| (server, name))) {
+            left.extend(texts(&server.execute(&["HKEYS", name])));
+            left.extend(texts(&server.execute(&[
+                "LRANGE",
+                &format!("redisson_lock_queue:{{{name}}}"),
+                "0",
+                "-1",
+            ])));
+            let intent = texts(&server.execute(&["GET", &format!("{{{name}}}:lockkeeper_intent")]));
+            left.extend(intent.iter().filter_map(|intent| intent.split(' ').nth(1)).map(str::to_owned));
+        }
+        left.retain(|owner| owner.starts_with(client));
+        left
     }
 
     fn check_late(&self, now: Duration) {

@@ -202,8 +202,10 @@ pub async fn within<T: Debug>(
         if is_right(&found) {
             return found;
         }
-        assert!(start.elapsed() < limit, "not within {limit:?}: {what}; found {found:?}");
-        sleep(2 * MS).await;
+        let waited = start.elapsed();
+        assert!(waited < limit, "not within {limit:?}: {what}; found {found:?}");
+        // Each look can be a connection and a command. What takes longer is looked at less often.
+        sleep((waited / 20).clamp(2 * MS, 25 * MS)).await;
     }
 }
 

@@ -82,6 +82,22 @@ impl Server {
         if is_memory() && args.is_empty() { Self::start() } else { Self::Real(RealServer::with(args)) }
     }
 
+    /// For a test that sends many commands, and breaks no connection.
+    pub fn on_one_connection(&self) -> Commands {
+        match self {
+            Self::Memory { server, .. } => {
+                let server = server.clone();
+                Commands::new(move |words| run(&server, words))
+            }
+            Self::Real(server) => {
+                let connection = Mutex::new(server.connect().expect("the server is up"));
+                Commands::new(move |words| {
+                    redis::cmd(words[0]).arg(&words[1..]).query(&mut *connection.lock().unwrap())
+                })
+            }
+        }
+    }
+
     fn real(&self) -> &RealServer {
         match self {
             Self::Memory { .. } => panic!("{REAL_ONLY}"),

@@ -97,14 +97,14 @@ fn the_lock_is_renewed_while_the_command_runs() {
 fn the_lock_stays_held_for_the_least_time() {
     let scene = Scene::new();
     let start = Instant::now();
-    assert_eq!(scene.run(&["--at-least", "1500ms"], "exit 4"), 4);
+    assert_eq!(scene.run(&["--at-least", "5s"], "exit 4"), 4);
     // The front does not wait for the least time.
-    assert!(start.elapsed() < Duration::from_secs(1));
+    assert!(start.elapsed() < Duration::from_secs(4));
     assert_eq!(scene.run(&["--try"], ":"), 75);
     assert_eq!(scene.run(&[], ":"), 0);
     let held = start.elapsed();
     // Released in time, not left to the lease.
-    assert!(held > Duration::from_millis(1500), "{held:?}");
+    assert!(held > Duration::from_secs(5), "{held:?}");
 }
 
 #[test]

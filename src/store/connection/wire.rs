@@ -100,7 +100,7 @@ pub(crate) async fn send(connection: &mut MultiplexedConnection, command: &Cmd) 
     connection.send_packed_command(command).await?.extract_error()
 }
 
-/// Sends commands in one write: the server runs nothing of others between them.
+/// Sends commands in one write. What a server has read at once, it runs before it turns to others.
 pub(crate) async fn send_together(
     connection: &mut MultiplexedConnection,
     commands: &[&Cmd],

@@ -42,6 +42,11 @@ impl Oracle {
         } else if self.waits.update(now, server, ask) {
             self.violate(now, "d", "a lock is held without expiry");
         }
+        if self.plan.extras.looks || self.plan.extras.forces {
+            for name in 0..self.waits.names() {
+                self.seen.update(now, server, name, ask);
+            }
+        }
         // It did not run.
         if reply.starts_with(b"-") {
             return;
@@ -84,7 +89,10 @@ impl Oracle {
                 fault.end <= late.at && fault.kind != Some(FaultKind::KillProcess) || fault.start > now
             })
         };
-        let is_unknown = |late: &Late| late.is_late || !self.owners.contains(&late.owner);
+        // An owner that writes can read, stop, and read again.
+        let is_unknown = |late: &Late| {
+            late.is_late && !self.somebody_has(&late.owner) || !self.owners.contains(&late.owner)
+        };
         let old: Vec<Late> = old;
         old.into_iter().filter(is_quiet).filter(is_unknown).collect()
     }

@@ -121,5 +121,6 @@ impl Oracle {
             None => now.saturating_sub(self.plan.lease + self.plan.command_timeout),
         };
         self.lost_data_since(&entry.claims, entry.granted_at.max(latest))
+            || self.may_be_forced(entry, now, latest)
     }
 }

@@ -143,6 +143,9 @@ impl Oracle {
         if self.lost_data_since(claims, self.entry(guard).granted_at) {
             return self.excuse("a token that came after data was lost");
         }
+        if self.was_forced(claims, self.entry(guard).granted_at, now) {
+            return self.excuse("a token that came after a release by force");
+        }
         let before = self.tokens.insert(claims[0].name, token);
         if before.is_some_and(|before| if is_first { token <= before } else { token < before }) {
             self.violate(now, "f", format!("token {token} after {before:?}"));
@@ -189,7 +192,10 @@ impl Oracle {
         if entry.ends.is_some_and(|ends| ends <= now + slack) {
             return None;
         }
-        if self.lost_data_since(&entry.claims, entry.granted_at) {
+        let granted_at = entry.granted_at;
+        let is_forced = self.was_forced(&entry.claims, granted_at, now);
+        if is_forced || self.lost_data_since(&entry.claims, granted_at) || self.is_closing(entry.process, now)
+        {
             return None;
         }
         // The deadline counts from before the attempt was sent. If that was delayed, little of the lease may be left to renew it.
@@ -213,6 +219,29 @@ impl Oracle {
         if let Some(before) = &mut entry.ends {
             *before = ends.max(*before);
         }
+    }
+
+    /// Until when a hold is kept at least, whatever becomes of its process, and until when at most.
+    pub fn kept_until(&self, now: Duration, guard: &Arc<LockGuard>, least: Duration) -> (Duration, Duration) {
+        // The clock of the process drifts.
+        (self.entry(guard).granted_at + least.mul_f64(0.998), now + least.mul_f64(1.002) + MS)
+    }
+
+    /// The guard is given back, and its hold is kept until `until` at least, and until `most` at most.
+    pub fn keeps(&mut self, guard: &Arc<LockGuard>, until: Duration, most: Duration) {
+        self.count("kept");
+        let index = self.entries.iter().position(|entry| entry.guard.as_ptr() == Arc::as_ptr(guard));
+        let entry = &mut self.entries[index.expect("each guard is recorded")];
+        entry.leaked_until = Some(until);
+        entry.guard = Weak::new();
+        let (claims, process) = (entry.claims.clone(), entry.process);
+        // A shutdown leaves it to its lease.
+        let lease = if self.closing.contains_key(&process) {
+            2 * self.plan.longest_lease()
+        } else {
+            self.plan.lease / 10
+        };
+        self.waits.leaked(&claims, most + lease);
     }
 
     /// The guard is leaked: the lock stays held until `until`.

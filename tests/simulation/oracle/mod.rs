@@ -5,7 +5,9 @@ mod commands;
 mod faults;
 mod guards;
 mod holds;
+mod looks;
 mod results;
+mod shutdowns;
 mod slots;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +19,9 @@ use lockkeeper::Process;
 use commands::Late;
 use faults::Fault;
 use guards::Entry;
+use looks::{Force, Seen};
 pub use results::{Passed, Releasing};
+use shutdowns::Closing;
 
 use crate::plan::Plan;
 use crate::queue::Queues;
@@ -48,6 +52,10 @@ pub struct Oracle {
     first_grants: BTreeMap<(usize, String), Duration>,
     /// When a server refused a command about several slots on a connection for the first time.
     refused_slots: BTreeMap<(usize, u64), Duration>,
+    seen: Seen,
+    forced: Vec<Force>,
+    /// The processes whose clients are shut down.
+    closing: BTreeMap<usize, Closing>,
     pub violations: Vec<String>,
     pub excused: BTreeMap<&'static str, u64>,
     pub counts: BTreeMap<&'static str, u64>,
@@ -72,6 +80,9 @@ impl Oracle {
             grants: BTreeMap::new(),
             first_grants: BTreeMap::new(),
             refused_slots: BTreeMap::new(),
+            seen: Seen::default(),
+            forced: Vec::new(),
+            closing: BTreeMap::new(),
             violations: Vec::new(),
             excused: BTreeMap::new(),
             counts: BTreeMap::new(),

@@ -19,6 +19,8 @@ pub struct Releasing {
     pub owner: String,
     pub was_lost: bool,
     pub remaining: Duration,
+    /// It has a shortest time, and is released after that.
+    pub is_kept: bool,
 }
 
 /// A hold that its owner gave back without a release.
@@ -40,6 +42,7 @@ impl Oracle {
             owner: entry.owner.clone(),
             was_lost: self.processes[entry.process].enter(|| guard.is_lost()),
             remaining: self.processes[entry.process].enter(|| guard.remaining()),
+            is_kept: false,
         }
     }
 
@@ -47,6 +50,16 @@ impl Oracle {
     pub fn released(&mut self, now: Duration, begun: Duration, of: &Releasing, result: &Result<(), Error>) {
         match result {
             Ok(()) if of.was_lost => self.violate(now, "c", "a lost hold was released"),
+            Ok(())
+                if !of.is_kept
+                    && self.plan.sharing.is_zero()
+                    && of.claims.len() == 1
+                    && self.is_forced(&of.claims, of.granted_at, begun)
+                    // If the reply of a release was lost, nobody knows which of its copies found the hold.
+                    && !self.is_disturbed(of.process, &of.claims, begun, now, true) =>
+            {
+                self.violate(now, "u", "a hold that was released by force was released");
+            }
             Ok(()) => self.count("released"),
             Err(Error::NotHeld(_)) => {
                 self.count("not held");
@@ -57,6 +70,9 @@ impl Oracle {
                 }
                 if self.lost_data_since(&of.claims, of.granted_at) {
                     return self.excuse("not held after data was lost");
+                }
+                if self.was_forced(&of.claims, of.granted_at, now) {
+                    return self.excuse("not held after a release by force");
                 }
                 self.violate(now, "c", format!("worker {} did not hold what it released", of.worker));
             }
@@ -81,6 +97,23 @@ impl Oracle {
             self.excuse("a late copy acquired after the release");
         } else {
             self.violate(now, "c", format!("the server has {owner} after its release"));
+        }
+    }
+
+    /// Rule n: a hold stays for its shortest time, also if its guard is gone.
+    pub fn is_not_kept(&mut self, now: Duration, claim: &Claim, owner: &str) {
+        let entry = self.entries.iter().find(|entry| entry.owner.split(", ").any(|one| one == owner));
+        if entry.is_none_or(|entry| self.may_be_void(entry, now)) {
+            return self.excuse("a hold that was not kept after data was lost");
+        }
+        self.violate(now, "n", format!("{owner} is not kept on server {}", claim.server));
+    }
+
+    /// Rule b: whoever writes can read, unless its hold is lost.
+    pub fn is_stopped_by_itself(&mut self, now: Duration, write: &Arc<LockGuard>) {
+        let entry = self.entry(write);
+        if !self.may_be_void(entry, now) {
+            self.violate(now, "b", format!("worker {} writes, and was refused to read", entry.worker));
         }
     }
 
@@ -118,7 +151,7 @@ impl Oracle {
         old.into_iter().filter(|passed| is_calm(passed) && !is_taken(passed)).collect()
     }
 
-    fn somebody_has(&self, owner: &str) -> bool {
+    pub(super) fn somebody_has(&self, owner: &str) -> bool {
         let is_there = |entry: &Entry| entry.guard.strong_count() > 0 || entry.leaked_until.is_some();
         self.entries.iter().any(|entry| entry.owner == owner && is_there(entry))
     }
@@ -149,6 +182,9 @@ impl Oracle {
                 || self.lost_data_since(claims, begun))
         {
             return self.count("too many");
+        }
+        if matches!(error, Error::Closed) && self.is_closing(process, now) {
+            return self.count("closed");
         }
         if !error.is_transient() {
             return self.violate(now, "errors", format!("worker {worker}: {error:?}"));

@@ -24,7 +24,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < LIMIT, "in vain: {what}");
-        sleep(Duration::from_millis(2));
+        let waited = start.elapsed();
+        assert!(waited < LIMIT, "in vain: {what}");
+        // What takes longer is looked at less often.
+        sleep((waited / 20).clamp(Duration::from_millis(2), Duration::from_millis(25)));
     }
 }

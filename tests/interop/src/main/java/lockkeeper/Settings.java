@@ -6,6 +6,7 @@ import java.lang.reflect.Proxy;
 import java.util.Arrays;
 import org.redisson.client.codec.StringCodec;
 import org.redisson.config.BaseConfig;
+import org.redisson.config.BaseMasterSlaveServersConfig;
 import org.redisson.config.ClusterServersConfig;
 import org.redisson.config.Config;
 import org.redisson.config.SingleServerConfig;
@@ -14,13 +15,13 @@ import org.redisson.config.SingleServerConfig;
 final class Settings {
     private Settings() {}
 
-    /** The first argument is the address. Several addresses, with commas, are those of a cluster. */
+    /**
+     * The first argument is the address. Several addresses, with commas, are those of a cluster, or of sentinels that know the
+     * master by the name before an @.
+     */
     static Config of(String[] arguments) {
         Config config = new Config();
-        String[] addresses = arguments[0].split(",");
-        BaseConfig<?> server = addresses.length == 1
-                ? config.useSingleServer().setAddress(arguments[0])
-                : config.useClusterServers().addNodeAddress(addresses);
+        BaseConfig<?> server = server(config, arguments[0]);
         for (String argument : Arrays.asList(arguments).subList(1, arguments.length)) {
             String[] setting = argument.split("=", 2);
             switch (setting[0]) {
@@ -35,6 +36,17 @@ final class Settings {
         return config;
     }
 
+    private static BaseConfig<?> server(Config config, String address) {
+        int at = address.indexOf('@');
+        String[] addresses = address.substring(at + 1).split(",");
+        if (at >= 0) {
+            return config.useSentinelServers().setMasterName(address.substring(0, at)).addSentinelAddress(addresses);
+        }
+        return addresses.length == 1
+                ? config.useSingleServer().setAddress(address)
+                : config.useClusterServers().addNodeAddress(addresses);
+    }
+
     /** For many of these programs side by side on one machine. */
     private static void small(Config config, BaseConfig<?> server) {
         config.setThreads(4).setNettyThreads(2);
@@ -42,9 +54,9 @@ final class Settings {
         server.setTimeout(20_000);
         if (server instanceof SingleServerConfig single) {
             single.setConnectionMinimumIdleSize(1).setSubscriptionConnectionMinimumIdleSize(1);
-        } else if (server instanceof ClusterServersConfig cluster) {
-            cluster.setMasterConnectionMinimumIdleSize(1).setSlaveConnectionMinimumIdleSize(1);
-            cluster.setSubscriptionConnectionMinimumIdleSize(1);
+        } else if (server instanceof BaseMasterSlaveServersConfig<?> group) {
+            group.setMasterConnectionMinimumIdleSize(1).setSlaveConnectionMinimumIdleSize(1);
+            group.setSubscriptionConnectionMinimumIdleSize(1);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Both languages on the same locks of a cluster. A message stays in the slot of its lock.
+//! Both languages on the same locks of a cluster, and of a master that sentinels watch.
 
 use std::mem;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lockkeeper::{BaseLock, LockClient, LockGuard, RedissonSettings, ShardedMessages, Source};
-use lockkeeper_testkit::{Cluster, Commands};
+use lockkeeper_testkit::{Cluster, Commands, MASTER, Sentinels};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -36,71 +36,104 @@ macro_rules! of_each_type {
     };
 }
 
-/// A cluster of three masters with one client of each language.
+enum Group {
+    /// Of three masters.
+    Cluster(Cluster),
+    Sentinels(Sentinels),
+}
+
+impl Group {
+    fn cluster(&self) -> &Cluster {
+        let Self::Cluster(cluster) = self else { panic!("no cluster") };
+        cluster
+    }
+
+    /// The server that has this name.
+    fn server(&self, name: &str) -> &Commands {
+        match self {
+            Self::Cluster(cluster) => &cluster.servers[cluster.master_of_key(name)],
+            Self::Sentinels(group) => &group.servers[group.master()],
+        }
+    }
+
+    fn masters(&self) -> Vec<&Commands> {
+        match self {
+            Self::Cluster(cluster) => {
+                cluster.masters().into_iter().map(|index| &*cluster.servers[index]).collect()
+            }
+            Self::Sentinels(_) => vec![self.server("")],
+        }
+    }
+
+    fn source(&self) -> Source {
+        match self {
+            Self::Cluster(cluster) => Source::cluster(cluster.urls()),
+            Self::Sentinels(group) => Source::sentinel(MASTER, group.urls(), "redis://master/"),
+        }
+    }
+
+    async fn redisson(&self, lease: Duration, settings: &[&str]) -> Java {
+        let address = match self {
+            Self::Cluster(cluster) => cluster.urls().join(","),
+            Self::Sentinels(group) => format!("{MASTER}@{}", group.urls().join(",")),
+        };
+        let watchdog = format!("watchdog={}", lease.as_millis());
+        Java::at(&address, &[&[&*watchdog], settings].concat()).await
+    }
+}
+
+/// Servers with one client of each language.
 struct Ground {
-    group: Cluster,
+    group: Group,
     java: Java,
     locks: LockClient,
 }
 
 impl Ground {
-    async fn start(replicas_of_each: usize, lease: Duration) -> Self {
-        Self::with(replicas_of_each, lease, &[], ShardedMessages::default()).await
+    async fn cluster(replicas_of_each: usize, lease: Duration) -> Self {
+        let group = Group::Cluster(Cluster::start(3, replicas_of_each));
+        Self::with(group, lease, &[], ShardedMessages::default()).await
     }
 
     async fn with(
-        replicas_of_each: usize,
+        group: Group,
         lease: Duration,
         settings: &[&str],
         sharded_messages: ShardedMessages,
     ) -> Self {
-        let group = Cluster::start(3, replicas_of_each);
-        let java = redisson(&group, lease, settings).await;
+        let java = group.redisson(lease, settings).await;
         let config = patient()
             .redisson(RedissonSettings::default().sharded_subscription_mode(sharded_messages))
             .watchdog_lease(lease)
             .retry_timeout(60 * SECOND)
             .safety_poll(3_600 * SECOND) // a message wakes a waiter, or it sleeps on
             .build();
-        let locks = LockClient::connect_with(Source::cluster(group.urls()), config.unwrap()).await.unwrap();
+        let locks = LockClient::connect_with(group.source(), config.unwrap()).await.unwrap();
         Self { group, java, locks }
-    }
-
-    /// The master that has the slot of this name.
-    fn server(&self, name: &str) -> &Commands {
-        &self.group.servers[self.group.master_of_key(name)]
     }
 
     /// A new process takes the place of the Java client.
     async fn restart_java(&mut self, lease: Duration) {
-        let java = redisson(&self.group, lease, &[]).await;
-        mem::replace(&mut self.java, java).end_on(&masters(&self.group)).await;
+        let java = self.group.redisson(lease, &[]).await;
+        mem::replace(&mut self.java, java).end_on(&self.group.masters()).await;
     }
 
     async fn end(self) {
         self.locks.shutdown().await.unwrap();
-        self.java.end_on(&masters(&self.group)).await;
-        nothing_is_left(|| self.group.keys(), || self.group.channels()).await;
+        self.java.end_on(&self.group.masters()).await;
+        let all = |of: fn(&Commands) -> Vec<String>| self.group.masters().into_iter().flat_map(of).collect();
+        nothing_is_left(|| all(Commands::keys), || all(Commands::channels)).await;
     }
-}
-
-fn masters(group: &Cluster) -> Vec<&Commands> {
-    group.masters().into_iter().map(|index| &*group.servers[index]).collect()
-}
-
-async fn redisson(group: &Cluster, lease: Duration, settings: &[&str]) -> Java {
-    let watchdog = format!("watchdog={}", lease.as_millis());
-    Java::at(&group.urls().join(","), &[&[&*watchdog], settings].concat()).await
 }
 
 /// Guarantees 1 and 8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_excludes_and_wakes_the_other_on_every_master() {
-    let ground = Ground::start(0, 30 * SECOND).await;
+    let ground = Ground::cluster(0, 30 * SECOND).await;
     for index in 0..3 {
-        let tag = format!("{{{}}}", ground.group.name_on(index, "tag"));
+        let tag = format!("{{{}}}", ground.group.cluster().name_on(index, "tag"));
         of_each_type!(excludes_and_wakes(&ground, &tag));
-        let server = &ground.group.servers[index];
+        let server = &ground.group.cluster().servers[index];
         assert!(server.calls("spublish") > 0 && server.calls("publish") == 0);
     }
     ground.end().await;
@@ -109,11 +142,12 @@ async fn each_excludes_and_wakes_the_other_on_every_master() {
 /// Guarantees 1 and 8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_wakes_the_other_by_messages_that_do_not_stay_in_their_slots() {
-    let ground = Ground::with(0, 30 * SECOND, &["sharded=OFF"], ShardedMessages::Off).await;
+    let group = Group::Cluster(Cluster::start(3, 0));
+    let ground = Ground::with(group, 30 * SECOND, &["sharded=OFF"], ShardedMessages::Off).await;
     for index in 0..3 {
-        let tag = format!("{{{}}}", ground.group.name_on(index, "tag"));
+        let tag = format!("{{{}}}", ground.group.cluster().name_on(index, "tag"));
         of_each_type!(excludes_and_wakes(&ground, &tag));
-        let server = &ground.group.servers[index];
+        let server = &ground.group.cluster().servers[index];
         assert!(server.calls("publish") > 0 && server.calls("spublish") == 0);
     }
     ground.end().await;
@@ -121,7 +155,7 @@ async fn each_wakes_the_other_by_messages_that_do_not_stay_in_their_slots() {
 
 async fn excludes_and_wakes<R: Row>(ground: &Ground, tag: &str) {
     let Ground { java, locks, .. } = ground;
-    let (name, server) = (format!("{}{tag}", R::NAME), ground.server(tag));
+    let (name, server) = (format!("{}{tag}", R::NAME), ground.group.server(tag));
     let guard = R::Rust::lock(locks, &name).lock().await.unwrap();
     let waiter = rival::<R>(java, "waiter");
     assert!(!waiter.try_lock(&name).await.unwrap());
@@ -136,12 +170,13 @@ async fn excludes_and_wakes<R: Row>(ground: &Ground, tag: &str) {
 /// Guarantees 1, 7 and 8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holders_and_waiters_of_both_sides_follow_their_slot() {
-    let mut ground = Ground::start(0, LEASE).await;
+    let mut ground = Ground::cluster(0, LEASE).await;
     let held = of_each_type!(hold(&ground));
-    let slot = ground.group.slot_of(TAG);
-    let from = ground.group.master_of(slot);
-    ground.group.move_slot(slot, (from + 1) % 3);
-    assert!(ground.group.servers[from].keys().is_empty());
+    let cluster = ground.group.cluster();
+    let slot = cluster.slot_of(TAG);
+    let from = cluster.master_of(slot);
+    cluster.move_slot(slot, (from + 1) % 3);
+    assert!(cluster.servers[from].keys().is_empty());
     // The server ends the subscriptions in a slot that moves, and Redisson 4.7.0 does not subscribe again. So the Java waiters
     // attempt at the end of the lease that they know of.
     release_all(&ground, held, LEASE + HAND_OFF).await;
@@ -154,11 +189,26 @@ async fn holders_and_waiters_of_both_sides_follow_their_slot() {
 /// Guarantees 1, 7 and 8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holders_and_waiters_of_both_sides_follow_a_failover() {
-    let ground = Ground::start(1, LEASE).await;
+    let ground = Ground::cluster(1, LEASE).await;
     let held = of_each_type!(hold(&ground));
-    let slot = ground.group.slot_of(TAG);
-    let before = ground.group.master_of(slot);
-    assert_ne!(ground.group.fail_over(slot), before);
+    let cluster = ground.group.cluster();
+    let slot = cluster.slot_of(TAG);
+    let before = cluster.master_of(slot);
+    assert_ne!(cluster.fail_over(slot), before);
+    release_all(&ground, held, HAND_OFF).await;
+    goes_on(ground).await;
+}
+
+/// Guarantees 1, 7 and 8.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holders_and_waiters_of_both_sides_follow_a_failover_of_sentinels() {
+    let group = Group::Sentinels(Sentinels::start(SECOND));
+    let ground = Ground::with(group, LEASE, &[], ShardedMessages::default()).await;
+    let held = of_each_type!(hold(&ground));
+    let Group::Sentinels(sentinels) = &ground.group else { unreachable!() };
+    let before = sentinels.master();
+    sentinels.fail_over();
+    sentinels.switched(before);
     release_all(&ground, held, HAND_OFF).await;
     goes_on(ground).await;
 }
@@ -195,7 +245,7 @@ async fn hold<R: Row>(ground: &Ground) -> Held {
     let [ours, theirs] = ["rust", "java"].map(|holder| format!("{}:{holder}{TAG}", R::NAME));
     let [waits_as, holds_as, tries_as] =
         ["waiter", "holder", "other"].map(|role| format!("{}-{role}", R::NAME));
-    let server = ground.server(TAG);
+    let server = ground.group.server(TAG);
 
     let guard = R::Rust::lock(locks, &ours).lock().await.unwrap();
     let java_waiter = rival::<R>(java, &waits_as);
@@ -235,7 +285,7 @@ impl Held {
     /// Waits until both are renewed where they are now, and releases them.
     async fn release(self, ground: &Ground, java_acquires_within: Duration) {
         renewed(&self.guard).await;
-        raised(ground.server(TAG), &self.theirs).await;
+        raised(ground.group.server(TAG), &self.theirs).await;
         assert!(!self.java_waits.is_finished() && !self.rust_waits.is_finished() && !self.guard.is_lost());
         self.is_over.store(true, Ordering::SeqCst);
         for tries in self.tries {

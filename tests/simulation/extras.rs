@@ -1,0 +1,54 @@
+//! What some worlds have beside plain sections.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::plan::{Kind, SECOND, up_to};
+
+/// Drawn from numbers of its own, so that a world without it stays the same.
+#[derive(Clone, Debug, Default)]
+pub struct Extras {
+    /// Owners that write also read, and go on when they have released the write lock.
+    pub downgrades: bool,
+    /// Some handles have a shortest hold.
+    pub keeps: bool,
+    /// The clients of one process are shut down then.
+    pub shuts_down: Option<Duration>,
+    /// Somebody looks at locks.
+    pub looks: bool,
+    /// Somebody releases locks by force.
+    pub forces: bool,
+    /// Sections within sections of other names, in any order.
+    pub nests: bool,
+    /// The members of a lock come in any order.
+    pub reorders: bool,
+    /// A handle is used again at once after a call that was dropped.
+    pub hurries: bool,
+    /// Leases are extended often, and by much.
+    pub extends: bool,
+}
+
+impl Extras {
+    pub fn draw(seed: u64, kind: Kind) -> Self {
+        if kind == Kind::Semaphore || ![3, 10, 11, 12].contains(&(seed % 16)) {
+            return Self::default();
+        }
+        let mut rng = Rng::with_seed(seed.wrapping_mul(577) ^ 0xe27a);
+        let single = !matches!(kind, Kind::Multi | Kind::Red);
+        let mut has = |is_possible: bool| rng.bool() && is_possible;
+        let mut extras = Self {
+            downgrades: has(kind == Kind::ReadWrite),
+            keeps: has(kind != Kind::Red),
+            shuts_down: has(true).then_some(Duration::ZERO),
+            looks: has(kind != Kind::Red),
+            forces: has(kind != Kind::Red),
+            nests: has(single),
+            reorders: has(kind == Kind::Multi),
+            hurries: has(true),
+            extends: has(true),
+        };
+        extras.shuts_down = extras.shuts_down.map(|_| 5 * SECOND + up_to(&mut rng, 60 * SECOND));
+        extras
+    }
+}
