@@ -1,6 +1,7 @@
 use std::slice;
 
 use super::*;
+use crate::store::connection::ConnectionIndex;
 use slots::Range;
 
 fn at(port: u16) -> Address {
@@ -63,6 +64,16 @@ async fn a_new_server_stays_while_only_a_redirect_names_it() {
     assert_eq!((topology.switches(), knows(&topology, &at(2))), (1, false));
     hear(&topology, halves(1, 4));
     assert_eq!((topology.switches(), knows(&topology, &at(3))), (2, false));
+}
+
+/// What was sent to it fails at once, and nothing more is sent.
+#[tokio::test]
+async fn a_server_that_is_no_master_any_more_is_left() {
+    let topology = topology(halves(1, 2));
+    let old = topology.server(16_383).unwrap();
+    hear(&topology, halves(1, 3));
+    let fault = old.connection(ConnectionIndex::FIRST).await.err().unwrap();
+    assert!(fault.to_string().contains("another server is the master"), "{fault}");
 }
 
 /// Without the second change, those who listen would stay where they are if the nodes say the same afterwards.
