@@ -121,9 +121,12 @@ pub async fn shut_down(world: Arc<World>, process: usize, clients: Vec<LockClien
         Handle::new(&world.plan, &clients, wanted)
     };
     let [mut one, mut two, mut three] = [handle(), handle(), handle()];
+    let used = [&one, &two, &three].map(|handle| handle.claims.clone()).concat();
     let calls =
         async { tokio::join!(one.acquire(How::Lock), two.acquire(How::Lock), three.acquire(How::Try)) };
+    world.oracle().waits.uses(&used);
     let _ = timeout(up_to(&mut rng, 8 * MS), calls).await;
+    world.oracle().waits.used(world.now(), &used);
     let begun = world.now();
     world.oracle().closes(begun, process);
     let all: Vec<Claim> =
