@@ -1,5 +1,6 @@
 //! Servers in cluster mode: masters that share the slots, and their replicas.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::server::RELEASE;
@@ -32,6 +33,8 @@ struct Known {
     is_master: bool,
     /// The id of its master, or `-`.
     master: String,
+    /// Of several masters that claim a slot, the one with the greatest has it.
+    epoch: u64,
     /// The first and the last slot of each range.
     slots: Vec<(u16, u16)>,
     is_well: bool,
@@ -52,6 +55,7 @@ impl Known {
             port: port.and_then(|port| port.parse().ok()).expect("a port"),
             is_master: has("master"),
             master: words[3].to_owned(),
+            epoch: words[6].parse().expect("an epoch"),
             slots: words[8..].iter().filter_map(range).collect(),
             is_well: !["fail", "fail?", "handshake", "noaddr"].into_iter().any(has),
             is_self: has("myself"),
@@ -234,8 +238,13 @@ impl Cluster {
 
     fn do_all_masters_know(&self, slot: u16, owner: usize) -> bool {
         let port = self.servers[owner].port();
-        let knows = |view: Vec<Known>| view.iter().any(|known| known.port == port && known.has(slot));
-        self.masters().into_iter().all(|index| self.view(index).is_some_and(knows))
+        let views: Option<Vec<_>> = self.masters().into_iter().map(|index| self.view(index)).collect();
+        let epochs = |view: &[Known]| -> BTreeMap<String, u64> {
+            let masters = view.iter().filter(|known| known.is_master);
+            masters.map(|known| (known.id.clone(), known.epoch)).collect()
+        };
+        let knows = |view: &[Known]| view.iter().any(|known| known.port == port && known.has(slot));
+        views.is_some_and(|views| views.iter().all(|view| knows(view) && epochs(view) == epochs(&views[0])))
     }
 
     /// Whether all that run know the same, and everything is well.
@@ -344,7 +353,8 @@ impl Cluster {
             // A master that heard of it, and that this was the last slot of, is a replica by now, and refuses.
             let _ = self.servers[index].try_run::<()>(&words);
         }
-        // If the next slot moved while masters disagree, the disagreement could stay, and Redis itself would lose keys.
+        // If the next slot moved while masters disagree, the disagreement could stay, and Redis itself would lose keys. The same if two
+        // masters had one epoch: one of them takes the next, perhaps just before it hears that its slot is another's.
         let number = slot.parse().expect("a number");
         wait_until("all masters know", || self.do_all_masters_know(number, to));
     }

@@ -174,6 +174,8 @@ impl Both {
         ];
         for node in [FROM, TO, 1, REPLICA] {
             let state = format!("{state}, node {node}");
+            // A real node learns of a change from others, sooner or later.
+            self.agree(&state, node).await;
             for command in &commands {
                 self.ask(&state, node, std::slice::from_ref(command)).await;
                 let asking = vec![vec!["ASKING"], command.clone(), command.clone()];
@@ -192,12 +194,11 @@ impl Both {
                     self.ask_on(&state, &mut both, &[command.to_vec()]).await;
                 }
             }
-            self.compare_nodes(&state, node);
         }
     }
 
-    /// What a node says of all nodes, without times.
-    fn compare_nodes(&mut self, state: &str, node: usize) {
+    /// Waits until a node of the real cluster says of all nodes what the same node of the other says. The times do not count.
+    async fn agree(&mut self, state: &str, node: usize) {
         let lines = |text: String| {
             let words = |line: &str| {
                 let words: Vec<_> = line.split(' ').map(|word| word.split('@').next().unwrap()).collect();
@@ -207,13 +208,10 @@ impl Both {
             lines.sort();
             lines.join("\n")
         };
-        let real: String = self.real.servers[node].run(&["CLUSTER", "NODES"]);
         let memory = Reply::read(&mut &*self.memory.nodes()[node].execute(&["CLUSTER", "NODES"])).text();
-        let [real, memory] =
-            [(0, real), (1, memory)].map(|(which, text)| lines(self.without_names(which, text)));
-        if real != memory {
-            self.different.push(format!("{state}, CLUSTER NODES\nreal:\n{real}\nmemory:\n{memory}\n"));
-        }
+        let memory = lines(self.without_names(1, memory));
+        let real = || lines(self.without_names(0, self.real.servers[node].run(&["CLUSTER", "NODES"])));
+        eventually(&format!("{state}, both say\n{memory}\n"), real, |real| *real == memory).await;
     }
 
     fn gossip(&self) {
