@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -53,8 +53,10 @@ pub(crate) struct Engine {
     pub(crate) releases: RecentReleases,
     pub(crate) read_grants: ReadGrants,
     pub(crate) metrics: OfClient,
-    /// True from the shutdown on.
-    closing: watch::Sender<bool>,
+    /// From the shutdown on.
+    is_closing: AtomicBool,
+    /// Wakes those who wait for the shutdown in their order, and not at random as a `watch` does: a simulation repeats it.
+    closes: Notify,
 }
 
 impl Engine {
@@ -83,7 +85,8 @@ impl Engine {
             releases: RecentReleases::new(&store),
             read_grants: ReadGrants::default(),
             metrics: OfClient::new(),
-            closing: watch::Sender::new(false),
+            is_closing: AtomicBool::new(false),
+            closes: Notify::new(),
             store,
             config,
         }))
@@ -133,13 +136,16 @@ impl Engine {
     }
 
     pub(crate) fn is_closing(&self) -> bool {
-        *self.closing.borrow()
+        self.is_closing.load(Ordering::SeqCst)
     }
 
     /// Waits for the shutdown.
     pub(crate) async fn closing(&self) {
-        // Fails only without a sender, and `self` has it.
-        let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
+        // Before the look, so that a shutdown in between wakes it.
+        let closes = self.closes.notified();
+        if !self.is_closing() {
+            closes.await;
+        }
     }
 
     /// Waits until calls cannot continue: the client is shut down, or its runtime has ended.
@@ -152,7 +158,8 @@ impl Engine {
     }
 
     pub(crate) async fn shutdown(&self) -> Result<()> {
-        self.closing.send_replace(true);
+        self.is_closing.store(true, Ordering::SeqCst);
+        self.closes.notify_waiters();
         // Even if `retry_timeout` is zero, there is time for an answer.
         let limit = self.config.retry_timeout().max(2 * self.config.command_timeout());
         let drained = timeout(limit, async {
