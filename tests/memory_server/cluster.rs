@@ -17,7 +17,11 @@ const TO: usize = 0;
 const REPLICA: usize = FROM + 3;
 
 /// A connection to a node of one of the clusters.
-struct Connection(Box<dyn Stream>);
+struct Connection {
+    stream: Box<dyn Stream>,
+    /// What came after the last reply that was waited for, such as a message.
+    unread: Vec<u8>,
+}
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -27,6 +31,10 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 const END: &[u8] = b"$3\r\nend\r\n";
 
 impl Connection {
+    fn new(stream: impl Stream + 'static) -> Self {
+        Self { stream: Box::new(stream), unread: Vec::new() }
+    }
+
     /// Sends commands together. Returns the replies, and the messages that arrived before them.
     async fn run(&mut self, commands: &[Vec<&str>]) -> Vec<Reply> {
         let mut text = String::new();
@@ -34,11 +42,15 @@ impl Connection {
             write!(text, "*{}\r\n", words.len()).unwrap();
             words.iter().for_each(|word| write!(text, "${}\r\n{word}\r\n", word.len()).unwrap());
         }
-        self.0.write_all(text.as_bytes()).await.unwrap();
-        let mut bytes = Vec::new();
-        while !bytes.ends_with(END) {
-            assert_ne!(self.0.read_buf(&mut bytes).await.unwrap(), 0, "it ended");
-        }
+        self.stream.write_all(text.as_bytes()).await.unwrap();
+        let end = |bytes: &[u8]| bytes.windows(END.len()).position(|part| part == END);
+        let end = loop {
+            if let Some(end) = end(&self.unread) {
+                break end + END.len();
+            }
+            assert_ne!(self.stream.read_buf(&mut self.unread).await.unwrap(), 0, "it ended");
+        };
+        let bytes: Vec<_> = self.unread.drain(..end).collect();
         let mut rest = &bytes[..];
         let mut replies = Vec::new();
         while !rest.is_empty() {
@@ -73,7 +85,7 @@ impl Both {
     async fn connect(&self, node: usize) -> [Connection; 2] {
         let real = TcpStream::connect(("127.0.0.1", self.real.servers[node].port())).await.unwrap();
         let memory = self.memory.nodes()[node].connect().await.unwrap();
-        [Connection(Box::new(real)), Connection(Box::new(memory))]
+        [Connection::new(real), Connection::new(memory)]
     }
 
     /// Asks this node of both clusters, and notes where they differ.
