@@ -1,7 +1,7 @@
 //! Work that nobody awaits: releases of dropped guards, and undos of attempts that were given up.
 //!
 //! A `drop` hands over a job and returns. One task for each client runs all jobs side by side. A job that the server refuses is run
-//! again after a pause, and at once when the client shuts down.
+//! again after a pause, and at once when the client shuts down or is dropped.
 
 use std::collections::BTreeMap;
 use std::future::{pending, poll_fn};
@@ -132,7 +132,10 @@ async fn run(mut orders: UnboundedReceiver<Order>) {
                     running.extend(resting.take_all());
                     draining.push(done);
                 }
-                None => open = false,
+                None => {
+                    open = false;
+                    running.extend(resting.take_all());
+                }
             },
             Some(result) = running.next() => {
                 if let Err(refused) = result {
@@ -157,4 +160,40 @@ async fn given_up(draining: &mut [oneshot::Sender<Result<(), Fault>>]) {
         if is_any { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::FutureExt;
+    use tokio::sync::Notify;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::base::fault::{FaultKind, Sent};
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// Counts its runs, and is refused each time.
+    fn refused(runs: Arc<(AtomicUsize, Notify)>) -> Job {
+        async move {
+            runs.0.fetch_add(1, Ordering::SeqCst);
+            runs.1.notify_one();
+            let fault = Fault::new(FaultKind::Unavailable, Sent::Refused, "not now");
+            Err(Refused { fault, ends: Instant::now(), pause: HOUR, again: refused(runs) })
+        }
+        .boxed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_rests_is_run_once_more_when_the_client_is_dropped() {
+        let (background, runs) = (Background::start(), Arc::new((AtomicUsize::new(0), Notify::new())));
+        assert!(background.run(refused(Arc::clone(&runs))));
+        runs.1.notified().await;
+        drop(background);
+        timeout(HOUR / 2, runs.1.notified()).await.expect("it is run again at once");
+        assert_eq!(runs.0.load(Ordering::SeqCst), 2);
+    }
 }
