@@ -5,5 +5,6 @@
 mod cluster;
 mod dice;
 mod differential;
+mod faults;
 mod resp;
 mod users;

@@ -3,10 +3,12 @@
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
 mod chains;
+mod classes;
 mod cluster;
 mod extras;
 mod faults;
 mod locks;
+mod losses;
 mod masters;
 mod mutants;
 mod onlooker;

@@ -13,10 +13,10 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep_until};
 
 use crate::base::fault::Fault;
 use crate::base::task;
+use crate::base::timer::{Instant, sleep_until};
 
 /// The task that runs jobs.
 pub(crate) struct Background(UnboundedSender<Order>);

@@ -218,9 +218,9 @@ impl Oracle {
 
     /// A call for several locks waits for one of them for long, so nobody notices that the connection for another one broke.
     fn had_an_idle_connection(&self, process: usize, claims: &[Claim], now: Duration, error: &Error) -> bool {
-        use FaultKind::{Cut, CutLate, Refuse, Restart, RestartLost, RestartOld};
-        let breaks = [Cut, CutLate, Refuse, Restart, RestartLost, RestartOld];
-        self.plan.kind == Kind::Multi
+        use FaultKind::{Cut, CutLate, MaxClients, Refuse, Restart, RestartLost, RestartOld};
+        let breaks = [Cut, CutLate, MaxClients, Refuse, Restart, RestartLost, RestartOld];
+        (self.plan.kind == Kind::Multi || self.plan.classes.only_limits)
             && matches!(error, Error::Unreachable(_))
             && self.faults.iter().any(|fault| {
                 fault.kind.is_some_and(|kind| breaks.contains(&kind))
