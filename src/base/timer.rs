@@ -178,7 +178,8 @@ mod of_process {
                 ready!(self.timer.as_mut().poll(context));
                 let (tick, now) = (self.next, Instant::now());
                 self.next = if now > tick + LATE { now + self.period } else { tick + self.period };
-                self.timer.as_mut().reset(self.next);
+                // As in tokio, the timer counts from the next poll on.
+                self.timer.until = self.next;
                 Poll::Ready(tick)
             })
             .await
