@@ -67,9 +67,9 @@ impl Plan {
         }
         match rng.u32(..10) {
             0..3 => self.crowds(rng),
-            3..6 => self.suspends(rng),
-            6..8 => self.fails_only_in_messages(rng),
-            8 => self.has_faults_of(FaultKind::MESSAGES, rng),
+            3..5 => self.suspends(rng),
+            5..7 => self.fails_only_in_messages(rng),
+            7 => self.has_faults_of(FaultKind::MESSAGES, rng),
             _ => self.has_too_few_places(rng),
         }
         let is_alone = self.classes.only_messages || self.classes.only_limits;
@@ -111,7 +111,7 @@ impl Plan {
 
     fn has_too_few_places(&mut self, rng: &mut Rng) {
         self.has_faults_of(&[FaultKind::MaxClients], rng);
-        if rng.bool() {
+        if rng.u32(..3) > 0 {
             self.faults.fill(FaultKind::MaxClients);
             // It is open from the beginning. Others would be made when they are needed.
             self.connections = 1;

@@ -98,7 +98,11 @@ async fn make(
     };
     // A host can be suspended for long, and messages can fail for long.
     let left = world.plan.faults_end.saturating_sub(now);
-    let longer = if world.plan.mode == Mode::Gentle { time } else { left.min(time * 4) };
+    let longer = match world.plan.mode {
+        _ if world.plan.classes.only_messages => left.min(time * 4 + 8 * SECOND),
+        Mode::Gentle => time,
+        _ => left.min(time * 4),
+    };
     match kind {
         Freeze => {
             node.freeze(true);
