@@ -149,6 +149,10 @@ async fn make(
             }
             sleep(longer).await;
             set(|_| {});
+            if kind == DenyMessages {
+                // A client asks for what it was denied when it connects anew, or when others wait.
+                network.cut_messages();
+            }
         }
         CutMessages => network.cut_messages(),
         MaxClients => {

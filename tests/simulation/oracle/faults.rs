@@ -90,6 +90,18 @@ impl Oracle {
         })
     }
 
+    /// How much longer than otherwise nobody in a process is told that a lock is free: connections for messages fail.
+    pub(super) fn untold(&self, process: usize, from: Duration, to: Duration) -> Duration {
+        let (untold, tail) = (self.plan.untold(), 2 * self.plan.command_timeout + 2 * SECOND);
+        let is_one = |fault: &Fault| {
+            fault.kind.is_some_and(|kind| FaultKind::MESSAGES.contains(&kind))
+                && fault.process == Some(process)
+                && fault.start <= to
+                && from <= fault.end.saturating_add(tail + untold)
+        };
+        if self.faults.iter().any(is_one) { untold } else { Duration::ZERO }
+    }
+
     pub(super) fn lost_data_since(&self, claims: &[Claim], since: Duration) -> bool {
         // An old master that goes on for a while can grant what will be lost.
         let loses = |fault: &Fault, server| {

@@ -242,7 +242,7 @@ impl Oracle {
     ) {
         self.count("refused");
         // A call behind another waiter of its process takes that waiter's answer.
-        let since = begun.saturating_sub(self.plan.handover());
+        let since = begun.saturating_sub(self.plan.handover() + self.untold(process, begun, now));
         let was_held = self.waits.was_held(now, claims, since, was_behind);
         let has_queue = claims.iter().any(|claim| self.queues.is_used(claim.server));
         if !was_held && !has_queue && !self.is_disturbed(process, claims, begun, now, true) {
