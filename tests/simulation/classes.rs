@@ -103,7 +103,13 @@ impl Plan {
         if self.mode == Mode::Hung {
             return;
         }
-        self.faults.fill_with(|| one(rng, FaultKind::MESSAGES));
+        if rng.u32(..4) == 0 {
+            // The connection for commands is open from the beginning. There is none for messages yet.
+            self.faults.fill(FaultKind::NoPlace);
+            self.connections = 1;
+        } else {
+            self.faults.fill_with(|| one(rng, FaultKind::MESSAGES));
+        }
         self.parks = false;
         self.safety_poll = RARE_POLL;
         self.classes.only_messages = true;
@@ -147,8 +153,8 @@ impl Plan {
     pub fn untold(&self) -> Duration {
         let ms = Duration::from_millis;
         let told = if self.is_fair() {
-            // Its next heartbeat tells a waiter that it is in front.
-            self.fair_allowance * 2 / 5 + ms(100)
+            // Its next heartbeat tells a waiter that it is in front. After one that was early, that is one and a half periods later.
+            self.fair_allowance * 11 / 20 + ms(100)
         } else {
             // A `PING` without an answer tells that a connection is silent. From then on, waiters poll.
             ms(1_000) + self.command_timeout + ms(300)

@@ -19,6 +19,9 @@ pub async fn run(world: Arc<World>) {
     if plan.faults.is_empty() {
         return;
     }
+    if plan.faults[0] == FaultKind::NoPlace {
+        return lack_places(&world, plan.faults_end.mul_f64(rng.f64())).await;
+    }
     loop {
         let pause = match plan.mode {
             Mode::Gentle if !plan.only_moves() => plan.lease + up_to(&mut rng, plan.lease),
@@ -41,6 +44,17 @@ pub async fn run(world: Arc<World>) {
         }
     }
     while running.join_next().await.is_some() {}
+}
+
+/// From the beginning on, the servers have no place for another connection.
+async fn lack_places(world: &World, time: Duration) {
+    let now = world.now();
+    let number = world.oracle().begin_fault(now, Some(FaultKind::NoPlace), None, None);
+    world.servers.iter().for_each(|server| server.limit_clients(Some(server.clients())));
+    sleep(time).await;
+    world.servers.iter().for_each(|server| server.limit_clients(None));
+    let now = world.now();
+    world.oracle().end_fault(now, number);
 }
 
 async fn make(
@@ -201,6 +215,7 @@ async fn make(
             world.oracle().waits.runs(process, Some(now));
         }
         KillProcess => world.kill(process),
+        NoPlace => unreachable!("it is from the beginning on"),
         MoveSlot | FailOver | TakeOver | TakeOverOld => {
             let cluster = world.cluster.as_ref().expect("one");
             if kind == MoveSlot {

@@ -64,7 +64,7 @@ named! {
         KillProcess = "kill", MoveSlot = "move-slot", FailOver = "fail-over", TakeOver = "take-over",
         TakeOverOld = "take-over-old", Suspend = "suspend", HoldMessages = "hold-messages",
         CutMessages = "cut-messages", RefuseMessages = "refuse-messages", DenyMessages = "deny-messages",
-        MaxClients = "max-clients",
+        MaxClients = "max-clients", NoPlace = "no-place",
     }
 }
 
@@ -78,6 +78,11 @@ impl FaultKind {
     /// Those of connections that subscribe to channels.
     pub const MESSAGES: &[Self] =
         &[Self::HoldMessages, Self::CutMessages, Self::RefuseMessages, Self::DenyMessages];
+
+    /// Whether it only keeps messages away. So it explains no error: waiters poll.
+    pub fn is_of_messages(self) -> bool {
+        Self::MESSAGES.contains(&self) || self == Self::NoPlace
+    }
 
     /// Whether a server can lose what it was told.
     pub const fn loses(self) -> bool {

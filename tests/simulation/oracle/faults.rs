@@ -82,7 +82,7 @@ impl Oracle {
         let tail = 2 * self.plan.command_timeout + 2 * SECOND;
         self.faults.iter().any(|fault| {
             (by_full || fault.kind != Some(FaultKind::Full))
-                && !fault.kind.is_some_and(|kind| FaultKind::MESSAGES.contains(&kind))
+                && !fault.kind.is_some_and(FaultKind::is_of_messages)
                 && fault.start <= to
                 && from <= fault.end.saturating_add(tail)
                 && fault.process.is_none_or(|one| one == process)
@@ -94,8 +94,8 @@ impl Oracle {
     pub(super) fn untold(&self, process: usize, from: Duration, to: Duration) -> Duration {
         let (untold, tail) = (self.plan.untold(), 2 * self.plan.command_timeout + 2 * SECOND);
         let is_one = |fault: &Fault| {
-            fault.kind.is_some_and(|kind| FaultKind::MESSAGES.contains(&kind))
-                && fault.process == Some(process)
+            fault.kind.is_some_and(FaultKind::is_of_messages)
+                && fault.process.is_none_or(|one| one == process)
                 && fault.start <= to
                 && from <= fault.end.saturating_add(tail + untold)
         };
