@@ -1,5 +1,6 @@
 //! The network between one process and a server.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::channels::ClientId;
@@ -141,13 +142,11 @@ impl Link {
     }
 
     /// Waits for a cut after so many. Returns whether what was sent still arrives.
-    pub(crate) async fn cut_after(
-        &self,
-        (cuts, message_cuts): (u64, u64),
-        subscribes: impl Fn() -> bool,
-    ) -> bool {
-        self.changed(|state| state.cuts != cuts || (state.message_cuts != message_cuts && subscribes()))
-            .await;
+    pub(crate) async fn cut_after(&self, (cuts, message_cuts): (u64, u64), subscribes: &AtomicBool) -> bool {
+        self.changed(|state| {
+            state.cuts != cuts || (state.message_cuts != message_cuts && subscribes.load(Ordering::Relaxed))
+        })
+        .await;
         self.state.get().delivers
     }
 

@@ -151,7 +151,7 @@ impl Connection {
         let is_delivered = tokio::select! {
             biased;
             () = &mut is_over => false,
-            is_delivered = self.link.cut_after(self.cuts, || self.subscribes()) => is_delivered,
+            is_delivered = self.link.cut_after(self.cuts, &self.subscribes) => is_delivered,
             () = &mut read => false,
             () = self.write(&mut to_client, outbox) => false,
         };

@@ -5,6 +5,5 @@
 mod cluster;
 mod dice;
 mod differential;
-mod faults;
 mod resp;
 mod users;

@@ -21,6 +21,7 @@ mod queue;
 mod run;
 mod sections;
 mod seeds;
+mod server_faults;
 mod threads;
 mod trace;
 mod waits;
