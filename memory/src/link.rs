@@ -1,5 +1,6 @@
 //! The network between one process and a server.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::channels::ClientId;
@@ -26,6 +27,10 @@ pub struct Network {
     pub holds_existing: bool,
     /// New connections are refused.
     pub refuses: bool,
+    /// It holds and refuses only what subscribes to channels. A connection is refused when it subscribes.
+    pub only_messages: bool,
+    /// The server refuses each subscription, and the connection stays.
+    pub denies_messages: bool,
 }
 
 /// The network between one process and a server.
@@ -35,6 +40,15 @@ pub(crate) struct Link {
     seed: u64,
 }
 
+/// What becomes of a connection that subscribes to a channel.
+pub(crate) enum Subscription {
+    Served,
+    /// The connection is closed.
+    Refused,
+    /// The server says that the user may not do this.
+    Denied,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkState {
     network: Network,
@@ -42,24 +56,37 @@ pub(crate) struct LinkState {
     last_held: ClientId,
     /// How often the connections were cut.
     cuts: u64,
+    /// How often those were cut that subscribe to channels.
+    message_cuts: u64,
     /// After a cut, what the clients had sent still arrives.
     delivers: bool,
 }
 
 impl LinkState {
-    pub(crate) const fn holds_requests(&self, client: ClientId) -> bool {
-        self.network.holds_requests && client <= self.last_held
+    /// `subscribes`: the connection does, or did.
+    pub(crate) const fn holds_requests(&self, client: ClientId, subscribes: bool) -> bool {
+        self.network.holds_requests && self.reaches(client, subscribes)
     }
 
-    pub(crate) const fn holds_replies(&self, client: ClientId) -> bool {
-        self.network.holds_replies && client <= self.last_held
+    pub(crate) const fn holds_replies(&self, client: ClientId, subscribes: bool) -> bool {
+        self.network.holds_replies && self.reaches(client, subscribes)
+    }
+
+    /// Whether what holds reaches this connection.
+    const fn reaches(&self, client: ClientId, subscribes: bool) -> bool {
+        client <= self.last_held && (subscribes || !self.network.only_messages)
     }
 }
 
 impl Link {
     pub(crate) fn new(seed: u64) -> Self {
-        let state =
-            LinkState { network: Network::default(), last_held: ClientId::MAX, cuts: 0, delivers: false };
+        let state = LinkState {
+            network: Network::default(),
+            last_held: ClientId::MAX,
+            cuts: 0,
+            message_cuts: 0,
+            delivers: false,
+        };
         Self { state: Watched::new(state), seed }
     }
 
@@ -86,22 +113,45 @@ impl Link {
         });
     }
 
-    pub(crate) fn refuses(&self) -> bool {
-        self.state.get().network.refuses
+    /// Closes the connections that subscribe to channels.
+    pub(crate) fn cut_messages(&self) {
+        self.state.modify(|state| {
+            state.message_cuts += 1;
+            state.delivers = false;
+        });
     }
 
-    pub(crate) fn cuts(&self) -> u64 {
-        self.state.get().cuts
+    pub(crate) fn refuses(&self) -> bool {
+        let network = self.state.get().network;
+        network.refuses && !network.only_messages
+    }
+
+    /// What becomes of a connection that subscribes.
+    pub(crate) fn subscription(&self) -> Subscription {
+        match self.state.get().network {
+            Network { refuses: true, only_messages: true, .. } => Subscription::Refused,
+            Network { denies_messages: true, .. } => Subscription::Denied,
+            _ => Subscription::Served,
+        }
+    }
+
+    /// How often all connections were cut, and how often those that subscribe.
+    pub(crate) fn cuts(&self) -> (u64, u64) {
+        let state = self.state.get();
+        (state.cuts, state.message_cuts)
     }
 
     /// Waits for a cut after so many. Returns whether what was sent still arrives.
-    pub(crate) async fn cut_after(&self, cuts: u64) -> bool {
-        self.changed(|state| state.cuts != cuts).await;
+    pub(crate) async fn cut_after(&self, (cuts, message_cuts): (u64, u64), subscribes: &AtomicBool) -> bool {
+        self.changed(|state| {
+            state.cuts != cuts || (state.message_cuts != message_cuts && subscribes.load(Ordering::Relaxed))
+        })
+        .await;
         self.state.get().delivers
     }
 
-    pub(crate) fn holds_requests(&self, client: ClientId) -> bool {
-        self.state.get().holds_requests(client)
+    pub(crate) fn holds_requests(&self, client: ClientId, subscribes: bool) -> bool {
+        self.state.get().holds_requests(client, subscribes)
     }
 
     /// Waits until the state of the network is such.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,9 +15,10 @@ use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use crate::channels::ClientId;
-use crate::link::Link;
+use crate::link::{Link, Subscription};
 use crate::state::State;
 use crate::sync::{Watched, lock};
+use crate::value::Bytes;
 use crate::wire::{Reply, take_command};
 
 /// How many bytes can be under way in one direction. A sender of more bytes waits.
@@ -74,7 +76,16 @@ pub(crate) fn connect(shared: &Arc<Shared>, link: &Arc<Link>) -> io::Result<Stre
     }
     let (bytes, server_end) = duplex(BUFFER);
     let (left, has_left) = watch::channel(());
-    let (client, outbox) = lock(&shared.state).connect();
+    let (client, outbox) = {
+        let mut state = lock(&shared.state);
+        if state.has_no_place() {
+            let client = state.next_client();
+            drop(state);
+            tokio::spawn(turn_away(Arc::clone(link), client, server_end));
+            return Ok(Stream { bytes, client, _left: left });
+        }
+        state.connect()
+    };
     let connection = Connection {
         shared: Arc::clone(shared),
         client,
@@ -82,9 +93,21 @@ pub(crate) fn connect(shared: &Arc<Shared>, link: &Arc<Link>) -> io::Result<Stre
         cuts: link.cuts(),
         link: Arc::clone(link),
         has_left,
+        subscribes: AtomicBool::new(false),
     };
     tokio::spawn(connection.serve(server_end, outbox));
     Ok(Stream { bytes, client, _left: left })
+}
+
+/// Closes a connection for which the server has no place. The words in which the server says so are lost if the client has sent a
+/// command before they arrive.
+async fn turn_away(link: Arc<Link>, client: ClientId, mut stream: DuplexStream) {
+    let mut random = Rng::with_seed(link.seed(client));
+    pass(link.delay(&mut random)).await;
+    link.changed(|link| !link.holds_replies(client, false)).await;
+    if random.bool() {
+        let _ = stream.write_all(b"-ERR max number of clients reached\r\n").await;
+    }
 }
 
 impl Stream {
@@ -113,8 +136,10 @@ struct Connection {
     starts: u64,
     link: Arc<Link>,
     /// The number of cuts before this connection was made.
-    cuts: u64,
+    cuts: (u64, u64),
     has_left: watch::Receiver<()>,
+    /// It has subscribed to a channel.
+    subscribes: AtomicBool,
 }
 
 impl Connection {
@@ -126,7 +151,7 @@ impl Connection {
         let is_delivered = tokio::select! {
             biased;
             () = &mut is_over => false,
-            is_delivered = self.link.cut_after(self.cuts) => is_delivered,
+            is_delivered = self.link.cut_after(self.cuts, &self.subscribes) => is_delivered,
             () = &mut read => false,
             () = self.write(&mut to_client, outbox) => false,
         };
@@ -139,6 +164,10 @@ impl Connection {
                 () = sleep(UNDELIVERED) => {}
             }
         }
+    }
+
+    fn subscribes(&self) -> bool {
+        self.subscribes.load(Ordering::Relaxed)
     }
 
     /// Runs commands until the client has left.
@@ -157,9 +186,23 @@ impl Connection {
                 if matches!(command, Ok(None)) {
                     break;
                 }
+                if matches!(&command, Ok(Some(words)) if is_subscription(words)) {
+                    self.subscribes.store(true, Ordering::Relaxed);
+                }
                 // Before each command: the conditions can have changed since the last one.
                 if !self.may_run().await {
                     return;
+                }
+                if matches!(&command, Ok(Some(words)) if is_subscription(words)) {
+                    match self.link.subscription() {
+                        Subscription::Served => {}
+                        Subscription::Refused => return,
+                        Subscription::Denied => {
+                            let error = "NOPERM No permissions to access a channel".to_owned();
+                            lock(&self.shared.state).data.send(self.client, &[Reply::Error(error)]);
+                            continue;
+                        }
+                    }
                 }
                 let slowness = self.shared.conditions.get().slowness;
                 pass(slowness.mul_f64(random.f64())).await;
@@ -178,10 +221,10 @@ impl Connection {
     /// Waits until a command that was sent can run. False: it was given up before it arrived.
     async fn may_run(&self) -> bool {
         loop {
-            if self.link.holds_requests(self.client) {
+            if self.link.holds_requests(self.client, self.subscribes()) {
                 tokio::select! {
                     biased;
-                    () = self.link.changed(|link| !link.holds_requests(self.client)) => {}
+                    () = self.link.changed(|link| !link.holds_requests(self.client, self.subscribes())) => {}
                     () = self.undeliverable() => return false,
                 }
             }
@@ -191,7 +234,7 @@ impl Connection {
             tokio::select! {
                 biased;
                 () = self.shared.conditions.until(|now| !now.is_frozen) => {}
-                () = self.link.changed(|link| link.holds_requests(self.client)) => {}
+                () = self.link.changed(|link| link.holds_requests(self.client, self.subscribes())) => {}
             }
         }
     }
@@ -210,13 +253,18 @@ impl Connection {
             while let Ok(more) = outbox.try_recv() {
                 bytes.extend(more);
             }
-            self.link.changed(|link| !link.holds_replies(self.client)).await;
+            self.link.changed(|link| !link.holds_replies(self.client, self.subscribes())).await;
             if to.write_all(&bytes).await.is_err() {
                 break;
             }
         }
         std::future::pending().await
     }
+}
+
+fn is_subscription(words: &[Bytes]) -> bool {
+    let is = |name: &str| words.first().is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()));
+    is("subscribe") || is("ssubscribe")
 }
 
 async fn pass(time: Duration) {

@@ -44,6 +44,40 @@ impl MemoryServer {
         self.link.cut(true);
     }
 
+    /// Closes all connections that have subscribed to channels.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::MemoryServer;
+    /// MemoryServer::new().cut_messages();
+    /// ```
+    #[doc(hidden)]
+    pub fn cut_messages(&self) {
+        self.link.cut_messages();
+    }
+
+    /// Has so many connections at most from now on, as with the setting `maxclients`. Those that exist stay.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::MemoryServer;
+    /// MemoryServer::new().limit_clients(Some(0));
+    /// ```
+    #[doc(hidden)]
+    pub fn limit_clients(&self, most: Option<usize>) {
+        lock(&self.shared.state).most_clients = most;
+    }
+
+    /// The number of connections.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::MemoryServer;
+    /// assert_eq!(MemoryServer::new().clients(), 0);
+    /// ```
+    #[doc(hidden)]
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        lock(&self.shared.state).data.clients.len()
+    }
+
     /// Lets each command take up to this long.
     ///
     /// ```

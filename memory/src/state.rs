@@ -55,6 +55,8 @@ pub(crate) struct State {
     pub(crate) history: Option<History>,
     pub(crate) observer: Option<Observer>,
     next_client: ClientId,
+    /// The most connections that there can be. `None`: any number.
+    pub(crate) most_clients: Option<usize>,
     run_id: String,
     clock: WallClock,
 }
@@ -118,6 +120,7 @@ impl State {
             history: None,
             observer: None,
             next_client: 0,
+            most_clients: None,
             run_id: new_run_id(),
             clock,
         }
@@ -126,9 +129,20 @@ impl State {
     /// Adds a connection. Returns its number and what the server sends to it.
     pub(crate) fn connect(&mut self) -> (ClientId, UnboundedReceiver<Vec<u8>>) {
         let (sender, receiver) = unbounded_channel();
+        let client = self.next_client();
+        self.data.clients.insert(client, sender);
+        (client, receiver)
+    }
+
+    /// Returns the number of a new connection.
+    pub(crate) const fn next_client(&mut self) -> ClientId {
         self.next_client += 1;
-        self.data.clients.insert(self.next_client, sender);
-        (self.next_client, receiver)
+        self.next_client
+    }
+
+    /// Whether there can be no other connection.
+    pub(crate) fn has_no_place(&self) -> bool {
+        self.most_clients.is_some_and(|most| self.data.clients.len() >= most)
     }
 
     pub(crate) fn disconnect(&mut self, client: ClientId) {

@@ -14,4 +14,5 @@ pub(crate) mod pauses;
 pub(crate) mod process;
 pub(crate) mod sync;
 pub(crate) mod task;
+pub(crate) mod timer;
 pub(crate) mod token;

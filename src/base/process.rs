@@ -1,9 +1,10 @@
-//! Simulated processes: several of them run on one thread, each with its own clock, and can be stopped or killed.
+//! Simulated processes: several of them run on one thread, each with its own clock, and can be stopped, suspended or killed.
 
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -11,9 +12,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 
 use crate::base::clock::ProcessClock;
 use crate::base::sync::lock;
+use crate::base::timer::{self, Suspended};
 
 /// A process of a simulation. For lockkeeper's own tests.
 ///
@@ -34,6 +37,10 @@ struct Shared {
     clock: ProcessClock,
     state: Mutex<State>,
     network: OnceLock<Network>,
+    /// For how many nanoseconds its host was suspended.
+    suspended: AtomicU64,
+    /// How many holds one command renews at most. 0: as many as outside of a simulation.
+    batch_size: AtomicUsize,
 }
 
 /// An open connection.
@@ -49,6 +56,8 @@ pub(crate) type Network =
 struct State {
     is_stopped: bool,
     is_killed: bool,
+    /// Since when its host is suspended.
+    suspended_at: Option<Instant>,
     /// Those who would have been polled while the process was stopped.
     wakers: Vec<Waker>,
 }
@@ -78,7 +87,8 @@ impl Process {
     #[doc(hidden)]
     pub fn new(uptime: Duration, drift: i32) -> Self {
         let (clock, state) = (ProcessClock::start(uptime, drift), Mutex::default());
-        Self(Arc::new(Shared { clock, state, network: OnceLock::new() }))
+        let (suspended, batch_size) = (AtomicU64::new(0), AtomicUsize::new(0));
+        Self(Arc::new(Shared { clock, state, network: OnceLock::new(), suspended, batch_size }))
     }
 
     /// From now on, the process connects to servers that have an address by this function.
@@ -111,6 +121,26 @@ impl Process {
         self.0.network.get().cloned()
     }
 
+    /// From now on, clients of this process renew so many holds with one command at most, and keep as many places.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper::Process;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// Process::new(Duration::ZERO, 0).limit_batches(2);
+    /// # }
+    /// ```
+    #[doc(hidden)]
+    pub fn limit_batches(&self, size: usize) {
+        self.0.batch_size.store(size, Ordering::Relaxed);
+    }
+
+    /// How many holds one command renews at most, if that is limited.
+    pub(crate) fn batch_size(&self) -> Option<usize> {
+        Some(self.0.batch_size.load(Ordering::Relaxed)).filter(|size| *size > 0)
+    }
+
     /// Runs a future in this process.
     ///
     /// ```
@@ -139,7 +169,12 @@ impl Process {
     /// ```
     #[doc(hidden)]
     pub fn enter<R>(&self, function: impl FnOnce() -> R) -> R {
-        let _left = Entered { before: CURRENT.replace(Some(self.clone())), clock: self.0.clock.enter() };
+        let suspended = Duration::from_nanos(self.0.suspended.load(Ordering::Relaxed));
+        let _left = Entered {
+            before: CURRENT.replace(Some(self.clone())),
+            clock: self.0.clock.enter(),
+            suspended: Suspended::replace(suspended),
+        };
         function()
     }
 
@@ -158,7 +193,26 @@ impl Process {
         lock(&self.0.state).is_stopped = true;
     }
 
-    /// Lets a stopped process continue.
+    /// Suspends the host of the process: nothing in it is polled, and its timers stand still. Its clock goes on.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper::Process;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// let process = Process::new(Duration::ZERO, 0);
+    /// process.suspend();
+    /// process.go_on();
+    /// # }
+    /// ```
+    #[doc(hidden)]
+    pub fn suspend(&self) {
+        let mut state = lock(&self.0.state);
+        state.is_stopped = true;
+        state.suspended_at = Some(Instant::now());
+    }
+
+    /// Lets a process continue that is stopped, or whose host is suspended.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -172,9 +226,29 @@ impl Process {
     pub fn go_on(&self) {
         let mut state = lock(&self.0.state);
         state.is_stopped = false;
+        if let Some(at) = state.suspended_at.take() {
+            let nanos = u64::try_from(at.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.0.suspended.fetch_add(nanos, Ordering::Relaxed);
+        }
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Sleeps by a timer of this process, which stands still while its host is suspended.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use lockkeeper::Process;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() {
+    /// Process::new(Duration::ZERO, 0).sleep(Duration::from_secs(1)).await;
+    /// # }
+    /// ```
+    #[doc(hidden)]
+    pub fn sleep(&self, time: Duration) -> impl Future<Output = ()> + use<> {
+        let sleeping = self.enter(|| timer::sleep(time));
+        self.run(sleeping)
     }
 
     /// Kills the process: nothing in it is polled again. Its connections stay open until its network is cut.
@@ -217,12 +291,14 @@ impl Process {
 struct Entered {
     before: Option<Process>,
     clock: Option<ProcessClock>,
+    suspended: Duration,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
         CURRENT.set(self.before.take());
         ProcessClock::leave(self.clock);
+        Suspended::replace(self.suspended);
     }
 }
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::time::{Instant, sleep_until};
+
+use crate::base::timer::{Instant, sleep_until};
 
 /// When the answers so far decide, the late servers get as much time again, within these two limits. A server that is only a
 /// little slower must not be left out.

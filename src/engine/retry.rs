@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
-
 use crate::base::fault::{Fault, FaultKind};
 use crate::base::jitter::Backoff;
+use crate::base::timer::{Instant, sleep};
 
 /// The pauses between tries.
 #[derive(Clone, Debug)]

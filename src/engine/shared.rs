@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::Notify;
-use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::queue_names::QueueNames;
@@ -14,6 +13,7 @@ use crate::base::client_id;
 use crate::base::config::LockConfig;
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::timer::timeout;
 use crate::engine::acquire::recent_waits::RecentWaits;
 use crate::engine::acquire::under_way::UnderWay;
 use crate::engine::grant::offer::ReadGrants;

@@ -6,14 +6,13 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use tokio::time::Instant;
-
 use super::instruments::{Counter, Gauge, Histogram, counter, describe, gauge, histogram};
 use super::kinds::{Acquired, Answered, ConnectionUse, LossCause, Renewed};
 use super::table::{self, Labelled, Metric};
 use crate::base::clock::{self, Moment};
 use crate::base::fault::Sent;
 use crate::base::sync::lock;
+use crate::base::timer::Instant;
 use crate::protocol::LockType;
 
 /// Whether anything is recorded.

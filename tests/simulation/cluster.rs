@@ -11,7 +11,7 @@ use lockkeeper::{Process, Source};
 use lockkeeper_memory::{Data, MemoryCluster, MemoryServer, Network};
 use tokio::time::{Instant, sleep};
 
-use crate::locks::NAMES;
+use crate::locks::{NAMES, NAMES_IN_CLUSTER};
 use crate::masters::Masters;
 use crate::plan::{FaultKind, MS, SECOND, up_to};
 use crate::process_stream::ProcessStream;
@@ -54,7 +54,7 @@ impl WorldCluster {
             let slot = MemoryCluster::slot_of(name);
             (slot, Place { master: cluster.master_of(slot, 0), target: None })
         };
-        let slots = NAMES.iter().map(place).collect();
+        let slots = NAMES[..NAMES_IN_CLUSTER].iter().map(place).collect();
         Self { cluster, state: Mutex::new(State { slots, silent: BTreeSet::new() }), masters: Arc::default() }
     }
 

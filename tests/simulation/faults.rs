@@ -19,6 +19,9 @@ pub async fn run(world: Arc<World>) {
     if plan.faults.is_empty() {
         return;
     }
+    if plan.faults[0] == FaultKind::NoPlace {
+        return lack_places(&world, plan.faults_end.mul_f64(rng.f64())).await;
+    }
     loop {
         let pause = match plan.mode {
             Mode::Gentle if !plan.only_moves() => plan.lease + up_to(&mut rng, plan.lease),
@@ -43,6 +46,17 @@ pub async fn run(world: Arc<World>) {
     while running.join_next().await.is_some() {}
 }
 
+/// From the beginning on, the servers have no place for another connection.
+async fn lack_places(world: &World, time: Duration) {
+    let now = world.now();
+    let number = world.oracle().begin_fault(now, Some(FaultKind::NoPlace), None, None);
+    world.servers.iter().for_each(|server| server.limit_clients(Some(server.clients())));
+    sleep(time).await;
+    world.servers.iter().for_each(|server| server.limit_clients(None));
+    let now = world.now();
+    world.oracle().end_fault(now, number);
+}
+
 async fn make(
     world: Arc<World>,
     kind: FaultKind,
@@ -52,20 +66,19 @@ async fn make(
     age: Duration,
 ) {
     use FaultKind::*;
-    let is_network =
-        matches!(kind, Hold | HoldRequests | HoldReplies | HoldExisting | Cut | CutLate | Refuse);
-    let is_process = matches!(kind, StopProcess | KillProcess);
+    let is_network = FaultKind::MESSAGES.contains(&kind)
+        || matches!(kind, Hold | HoldRequests | HoldReplies | HoldExisting | Cut | CutLate | Refuse);
+    let is_process = matches!(kind, StopProcess | KillProcess | Suspend);
     // One at a time for each target, as each ends what it began.
-    let change = FaultKind::CLUSTER
-        .contains(&kind)
-        .then(|| Rng::with_seed(u64::try_from(age.as_nanos()).expect("years")));
+    let is_change = FaultKind::CLUSTER.contains(&kind);
+    let mut rng = Rng::with_seed(u64::try_from(age.as_nanos()).expect("years"));
     let name = server % world.plan.names;
     let server = match &world.cluster {
-        Some(cluster) if change.is_some() => cluster.master_of(name),
+        Some(cluster) if is_change => cluster.master_of(name),
         _ => server,
     };
     // A cluster changes in one way at a time.
-    if change.is_some() && !world.is_free((3, 0, 0)) {
+    if is_change && !world.is_free((3, 0, 0)) {
         return;
     }
     let target = if is_network {
@@ -76,7 +89,7 @@ async fn make(
         (2, 0, server)
     };
     if !world.is_free(target) || (is_process && !world.oracle().waits.is_running(process)) {
-        if change.is_some() {
+        if is_change {
             world.frees((3, 0, 0));
         }
         return;
@@ -84,7 +97,10 @@ async fn make(
     if kind == KillProcess && world.alive() == 1 {
         return world.frees(target);
     }
-    let of_process = (is_network || is_process).then_some(process);
+    // Those whose connections are not cut need no others, if nothing else cuts them.
+    let cuts_one = kind == MaxClients && rng.bool();
+    let is_of_one = cuts_one && world.plan.classes.only_limits;
+    let of_process = (is_network || is_process || is_of_one).then_some(process);
     let of_server = (!is_process).then_some(if world.cluster.is_some() { 0 } else { server });
     let now = world.now();
     let number = world.oracle().begin_fault(now, Some(kind), of_process, of_server);
@@ -93,6 +109,13 @@ async fn make(
         let mut state = Network { most_delay: world.plan.most_delay, ..Network::default() };
         change(&mut state);
         network.set_network(state);
+    };
+    // A host can be suspended for long, and messages can fail for long.
+    let left = world.plan.faults_end.saturating_sub(now);
+    let longer = match world.plan.mode {
+        _ if world.plan.classes.only_messages => left.min(time * 4 + 8 * SECOND),
+        Mode::Gentle => time,
+        _ => left.min(time * 4),
     };
     match kind {
         Freeze => {
@@ -119,6 +142,43 @@ async fn make(
             sleep(if kind == HoldExisting { left.min(time * 4) } else { time }).await;
             set(|_| {});
         }
+        HoldMessages | RefuseMessages | DenyMessages => {
+            match kind {
+                RefuseMessages => {
+                    set(|network| (network.refuses, network.only_messages) = (true, true));
+                    network.cut_messages();
+                }
+                DenyMessages => {
+                    set(|network| network.denies_messages = true);
+                    network.cut_messages();
+                }
+                _ => match rng.u32(..3) {
+                    0 => set(|network| (network.holds_requests, network.only_messages) = (true, true)),
+                    1 => set(|network| (network.holds_replies, network.only_messages) = (true, true)),
+                    _ => set(|network| {
+                        (network.holds_requests, network.holds_replies) = (true, true);
+                        network.only_messages = true;
+                    }),
+                },
+            }
+            sleep(longer).await;
+            set(|_| {});
+            if kind == DenyMessages {
+                // A client asks for what it was denied when it connects anew, or when others wait.
+                network.cut_messages();
+            }
+        }
+        CutMessages => network.cut_messages(),
+        MaxClients => {
+            node.limit_clients(Some(rng.usize(..=node.clients())));
+            if cuts_one {
+                network.cut();
+            } else {
+                world.networks.iter().for_each(|networks| networks[server].cut());
+            }
+            sleep(time).await;
+            node.limit_clients(None);
+        }
         Cut => network.cut(),
         CutLate => network.cut_after_delivery(),
         Restart | RestartLost | RestartOld => {
@@ -140,19 +200,24 @@ async fn make(
             sleep(time).await;
             node.slow_down(Duration::ZERO);
         }
-        StopProcess => {
+        StopProcess | Suspend => {
             let now = world.now();
             world.oracle().waits.runs(process, None);
-            world.processes[process].stop();
+            if kind == Suspend {
+                world.processes[process].suspend()
+            } else {
+                world.processes[process].stop()
+            }
             world.say("process", format_args!("{process} is stopped at {now:?}"));
-            sleep(time).await;
+            sleep(if kind == Suspend { longer } else { time }).await;
             world.processes[process].go_on();
             let now = world.now();
             world.oracle().waits.runs(process, Some(now));
         }
         KillProcess => world.kill(process),
+        NoPlace => unreachable!("it is from the beginning on"),
         MoveSlot | FailOver | TakeOver | TakeOverOld => {
-            let (cluster, mut rng) = (world.cluster.as_ref().expect("one"), change.expect("it is one"));
+            let cluster = world.cluster.as_ref().expect("one");
             if kind == MoveSlot {
                 cluster.move_slot(&world, name, time, &mut rng).await;
             } else {

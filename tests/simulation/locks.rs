@@ -34,7 +34,10 @@ pub struct Claim {
     pub permits: u32,
 }
 
-pub const NAMES: [&str; 3] = ["lock:a", "lock:b", "lock:c"];
+pub const NAMES: [&str; 6] = ["lock:a", "lock:b", "lock:c", "lock:d", "lock:e", "lock:f"];
+
+/// How many of them a cluster has.
+pub const NAMES_IN_CLUSTER: usize = 3;
 
 /// What a worker locks with. `name` and the rest say the same as the handle.
 pub struct Handle {

@@ -3,10 +3,12 @@
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
 mod chains;
+mod classes;
 mod cluster;
 mod extras;
 mod faults;
 mod locks;
+mod losses;
 mod masters;
 mod mutants;
 mod onlooker;
@@ -19,6 +21,7 @@ mod queue;
 mod run;
 mod sections;
 mod seeds;
+mod server_faults;
 mod threads;
 mod trace;
 mod waits;

@@ -26,6 +26,8 @@ const NETWORK: Network = Network {
     holds_replies: false,
     holds_existing: false,
     refuses: false,
+    only_messages: false,
+    denies_messages: false,
 };
 
 async fn hold_for_a_moment(mut lock: RLock) {

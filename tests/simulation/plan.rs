@@ -5,6 +5,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use lockkeeper::{LockConfig, LockConfigBuilder};
 
+use crate::classes::Classes;
 use crate::extras::Extras;
 
 pub const MS: Duration = Duration::from_millis(1);
@@ -61,7 +62,9 @@ named! {
         HoldExisting = "hold-existing", Cut = "cut", CutLate = "cut-late", Refuse = "refuse", Restart = "restart",
         RestartLost = "restart-lost", RestartOld = "restart-old", Full = "full", Slow = "slow", StopProcess = "stop",
         KillProcess = "kill", MoveSlot = "move-slot", FailOver = "fail-over", TakeOver = "take-over",
-        TakeOverOld = "take-over-old",
+        TakeOverOld = "take-over-old", Suspend = "suspend", HoldMessages = "hold-messages",
+        CutMessages = "cut-messages", RefuseMessages = "refuse-messages", DenyMessages = "deny-messages",
+        MaxClients = "max-clients", NoPlace = "no-place",
     }
 }
 
@@ -70,7 +73,16 @@ impl FaultKind {
     const SINGLE: &[Self] = Self::ALL.split_at(15).0;
 
     /// Those that change a cluster.
-    pub const CLUSTER: &[Self] = Self::ALL.split_at(15).1;
+    pub const CLUSTER: &[Self] = Self::ALL.split_at(19).0.split_at(15).1;
+
+    /// Those of connections that subscribe to channels.
+    pub const MESSAGES: &[Self] =
+        &[Self::HoldMessages, Self::CutMessages, Self::RefuseMessages, Self::DenyMessages];
+
+    /// Whether it only keeps messages away. So it explains no error: waiters poll.
+    pub fn is_of_messages(self) -> bool {
+        Self::MESSAGES.contains(&self) || self == Self::NoPlace
+    }
 
     /// Whether a server can lose what it was told.
     pub const fn loses(self) -> bool {
@@ -142,6 +154,7 @@ pub struct Plan {
     /// How many permits a semaphore has at first.
     pub permits: u32,
     pub extras: Extras,
+    pub classes: Classes,
 }
 
 impl Plan {
@@ -221,8 +234,10 @@ impl Plan {
             faults_end: if options.is_cluster { 20 } else { 45 } * SECOND,
             permits: rng.u32(1..=MOST_PERMITS),
             extras: Extras::default(),
+            classes: Classes::default(),
         }
         .with_extras()
+        .with_classes()
     }
 
     fn with_extras(mut self) -> Self {
@@ -242,6 +257,11 @@ impl Plan {
             1 => Kind::Fair,
             _ => Kind::Fenced,
         }
+    }
+
+    /// How many servers or locks a call waits for, one after the other.
+    pub const fn members(&self) -> usize {
+        if matches!(self.kind, Kind::Multi | Kind::Red) { 3 } else { 1 }
     }
 
     pub fn is_fair(&self) -> bool {
@@ -308,12 +328,14 @@ impl Plan {
         // Redirects take further round trips.
         let moves = if self.hides_moves() { 150 * MS } else { Duration::ZERO };
         let once = 14 * self.most_delay.max(MS) + 60 * MS + moves;
-        match self.kind {
+        let untold = if self.classes.only_messages { self.untold() } else { Duration::ZERO };
+        let told = match self.kind {
             // After several rounds that were refused, it pauses.
             Kind::Multi => 3 * once + SECOND / 2,
             Kind::Red => 6 * once + SECOND,
             _ => once,
-        }
+        };
+        untold + told
     }
 
     /// The same beside futures that nobody polls.

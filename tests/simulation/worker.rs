@@ -8,6 +8,7 @@ use lockkeeper::{Error, LockClient, LockGuard};
 use tokio::time::{sleep, timeout};
 
 use crate::locks::{Handle, How, Term, Wanted};
+use crate::losses;
 use crate::oracle::Releasing;
 use crate::plan::{Kind, MOST_PERMITS, MS, SECOND, one, up_to};
 use crate::world::World;
@@ -247,6 +248,11 @@ impl Worker {
                     format_args!("holds {claims:?} as {}", guard.owner_id()),
                 );
                 oracle.granted(now, self.number, self.process, claims, is_majority, asked_at, ends, &guard);
+                if oracle.plan.classes.suspends {
+                    let is_fixed = matches!(handle.term, Term::Fixed(_));
+                    let told = losses::told(Arc::clone(&self.world), self.number, is_fixed, &guard);
+                    tokio::spawn(self.world.processes[self.process].run(told));
+                }
                 if let Some(token) = token
                     && !guard.is_lost()
                 {
@@ -302,10 +308,10 @@ impl Worker {
                 self.check_count(handle, &guards);
             }
         }
-        let lease = self.world.plan.lease;
+        let (lease, long) = (self.world.plan.lease, self.world.plan.classes.long);
         let time = match handle.term {
             Term::Fixed(time) | Term::AtMost(time) if self.percent(25) => time.mul_f64(1.1),
-            _ if self.percent(35) => lease.mul_f64(0.1 + 1.7 * self.rng.f64()),
+            _ if self.percent(long) => lease.mul_f64(0.1 + 1.7 * self.rng.f64()),
             _ => {
                 let most = one(&mut self.rng, &[1, 10, 100]) * MS;
                 up_to(&mut self.rng, most)
@@ -347,16 +353,25 @@ impl Worker {
 
     pub async fn work(&mut self, guard: &Arc<LockGuard>, time: Duration) {
         let is_lost = if self.percent(50) {
-            guard.run(sleep(time)).await.is_err()
+            guard.run(losses::steps(&self.world, guard, sleep(time))).await.is_err()
         } else {
-            sleep(time / 2).await;
+            self.sleep(time / 2).await;
             let was_lost = guard.is_lost();
-            sleep(time / 2).await;
+            self.sleep(time / 2).await;
             was_lost || guard.is_lost()
         };
         let now = self.world.now();
         if is_lost || guard.is_lost() {
             self.world.oracle().lost(now, guard);
+        }
+    }
+
+    /// Sleeps by a timer of this process, if its host can be suspended.
+    async fn sleep(&self, time: Duration) {
+        if self.world.plan.classes.suspends {
+            self.world.processes[self.process].sleep(time).await;
+        } else {
+            sleep(time).await;
         }
     }
 

@@ -192,6 +192,9 @@ impl World {
         let uptime = |number: usize| Duration::from_millis(60_000 + 7_919 * number as u64);
         let processes: Vec<_> =
             (0..plan.processes).map(|number| Process::new(uptime(number), plan.drifts[number])).collect();
+        if let Some(size) = plan.classes.batch {
+            processes.iter().for_each(|process| process.limit_batches(size));
+        }
         let network = |process: usize, server: usize| {
             let seed = plan.seed.wrapping_mul(1_000).wrapping_add((process * 10 + server) as u64);
             let network = servers[server].over_network(seed);

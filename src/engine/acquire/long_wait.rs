@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::time::{Instant, timeout};
 
 use crate::base::clock;
 use crate::base::error::LockId;
 use crate::base::fault::Fault;
+use crate::base::timer::{Instant, timeout};
 use crate::engine::acquire::recent_waits::HoldersSeen;
 use crate::engine::grant::{Caller, Grant};
 use crate::engine::handle::Handle;

@@ -17,7 +17,6 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use tokio::task::consume_budget;
-use tokio::time::{Instant, timeout, timeout_at};
 
 use decision::{CallKind, Next, Reason, Waiting, next};
 use long_wait::LongWait;
@@ -31,6 +30,7 @@ use crate::base::clock;
 use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter;
+use crate::base::timer::{Instant, timeout, timeout_at};
 use crate::engine::hold::held::HeldLock;
 use crate::engine::hold::release::PendingRelease;
 use crate::engine::lock_ref::LockRef;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::smallvec;
-use tokio::time::{sleep, timeout};
 
 use crate::base::clock::{self, Moment};
 use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter::{self, Backoff};
+use crate::base::timer::{sleep, timeout};
 use crate::engine::acquire::decision::CallKind;
 use crate::engine::acquire::writer_intent::WriterIntent;
 use crate::engine::gather::{gather, is_decided};

@@ -29,7 +29,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
-use tokio::time::timeout;
 
 use desired::Desired;
 use observed::Observed;
@@ -45,6 +44,7 @@ use crate::base::error::LockId;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter;
 use crate::base::sync::lock;
+use crate::base::timer::timeout;
 use crate::engine::upkeep::records::RECORD_LASTS;
 use crate::engine::upkeep::scheduler::Key;
 use crate::engine::wait::queue::{Receivers, WaitQueue};

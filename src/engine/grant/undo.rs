@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
 
 use super::Grant;
 use crate::base::error::LockId;
 use crate::base::fault::{Fault, Sent};
 use crate::base::jitter::Backoff;
 use crate::base::sync::lock;
+use crate::base::timer::{Instant, sleep};
 use crate::engine::upkeep::background::{Job, Refused};
 use crate::telemetry::Undoing;
 

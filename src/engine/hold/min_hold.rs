@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::time::sleep;
 
 use crate::base::clock::{self, Moment};
+use crate::base::timer::sleep;
 use crate::engine::grant::owner_grants::OwnerGrants;
 use crate::engine::hold::Hold;
 use crate::engine::hold::release::{MemberHold, PendingRelease};

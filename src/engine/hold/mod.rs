@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::sleep;
 use tracing::Span;
 
 use super::lock_ref::Subject;
 use super::per_member::PerMember;
 use crate::base::clock::{self, Moment};
 use crate::base::error::LockId;
+use crate::base::timer::sleep;
 use crate::engine::hold::lease::quorum_deadline;
 use crate::telemetry::{self, LossCause};
 

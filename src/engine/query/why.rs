@@ -7,10 +7,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
-
 use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind};
+use crate::base::timer::sleep;
 use crate::engine::lock_ref::check_name;
 use crate::engine::query::clients::Clients;
 use crate::engine::query::list::Scan;

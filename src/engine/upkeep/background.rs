@@ -13,10 +13,10 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep_until};
 
 use crate::base::fault::Fault;
 use crate::base::task;
+use crate::base::timer::{Instant, sleep_until};
 
 /// The task that runs jobs.
 pub(crate) struct Background(UnboundedSender<Order>);
@@ -169,10 +169,10 @@ mod tests {
 
     use futures_util::FutureExt;
     use tokio::sync::Notify;
-    use tokio::time::timeout;
 
     use super::*;
     use crate::base::fault::{FaultKind, Sent};
+    use crate::base::timer::timeout;
 
     const HOUR: Duration = Duration::from_secs(3_600);
 

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use smallvec::smallvec;
-use tokio::time::{Instant, sleep_until};
 
 use crate::base::clock::{self, Moment};
 use crate::base::fault::{Fault, FaultKind};
 use crate::base::sync::lock;
+use crate::base::timer::{Instant, sleep_until};
 use crate::engine::grant::Grant;
 use crate::engine::retry::Pauses;
 use crate::engine::upkeep::background::{Background, Job, Refused};

@@ -11,15 +11,24 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::base::clock::{self, Moment};
 use crate::base::jitter;
 use crate::base::sync::lock;
 use crate::base::task;
+use crate::base::timer::{Instant, sleep, sleep_until};
 
 /// Items for each command.
 const BATCH_SIZE: usize = 100;
+
+/// The same for the clients of this process.
+fn batch_size() -> usize {
+    #[cfg(feature = "__simulation")]
+    if let Some(size) = crate::base::process::current().and_then(|process| process.batch_size()) {
+        return size;
+    }
+    BATCH_SIZE
+}
 
 /// When everything is to be run at once, it is spread over this time.
 const RUSH: Duration = Duration::from_millis(100);
@@ -47,6 +56,7 @@ pub(crate) struct Scheduler<D: Duty>(Arc<Shared<D>>);
 
 struct Shared<D: Duty> {
     duty: D,
+    batch_size: usize,
     list: Mutex<List<D::Item>>,
     /// Wakes the task when it rests, and when it is to end.
     stir: Notify,
@@ -109,7 +119,8 @@ impl<D: Duty> Scheduler<D> {
             is_rushed: false,
             is_closed: false,
         };
-        let shared = Arc::new(Shared { duty, list: Mutex::new(list), stir: Notify::new() });
+        let shared =
+            Arc::new(Shared { duty, batch_size: batch_size(), list: Mutex::new(list), stir: Notify::new() });
         task::spawn(run(Arc::clone(&shared)));
         Self(shared)
     }
@@ -184,7 +195,7 @@ impl<D: Duty> Shared<D> {
             let Some(group) = self.duty.begin(&item, key) else { continue };
             let batch = groups.entry(group.clone()).or_default();
             batch.push(item);
-            if batch.len() == BATCH_SIZE {
+            if batch.len() == self.batch_size {
                 batches.push((group, std::mem::take(batch)));
             }
         }
@@ -198,7 +209,7 @@ impl<D: Duty> Shared<D> {
         let before = |list: &List<D::Item>, time: Moment| list.due.range(..(time, 0)).count();
         let soon = now.plus(self.duty.tick());
         let due = before(&list, soon);
-        let take = due.next_multiple_of(BATCH_SIZE).min(before(&list, soon.plus(self.duty.ahead())));
+        let take = due.next_multiple_of(self.batch_size).min(before(&list, soon.plus(self.duty.ahead())));
         (0..take).filter_map(|_| list.due.pop_first()).collect()
     }
 

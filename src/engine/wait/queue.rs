@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use smallvec::SmallVec;
-use tokio::time::sleep;
 
 use super::machine::{self, Effects, Next, Rules, Ticket, Wakes};
 use super::waiter::WakeUps;
@@ -22,6 +21,7 @@ use crate::base::config::LockConfig;
 use crate::base::fault::Fault;
 use crate::base::jitter;
 use crate::base::sync::lock;
+use crate::base::timer::sleep;
 use crate::engine::announce::Listeners;
 use crate::engine::grant::offer::Offer;
 use crate::engine::upkeep::background::Background;

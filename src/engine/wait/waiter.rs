@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until};
-
 use super::machine::Ticket;
 use super::queue::{QueueKey, WaitQueue, WaitQueues};
 use crate::base::clock::{self, Moment};
 use crate::base::config::LockConfig;
 use crate::base::fault::Fault;
+use crate::base::timer::{Instant, sleep, sleep_until};
 use crate::engine::grant::offer::Offer;
 use crate::engine::upkeep::background::Background;
 use crate::store::Store;

@@ -20,7 +20,6 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value, cmd};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, oneshot, watch};
-use tokio::time::{Instant, timeout, timeout_at};
 
 use super::connection_index::{ConnectionCount, ConnectionIndex};
 use super::dial::CommandDial;
@@ -32,6 +31,7 @@ use crate::base::credentials::Login;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::sync::{Watched, lock};
 use crate::base::task;
+use crate::base::timer::{Instant, timeout, timeout_at};
 use crate::protocol::{Call, Reply};
 use crate::store::task::Task;
 use crate::telemetry::report::Limit;

@@ -13,7 +13,6 @@ use futures_util::future::{BoxFuture, FutureExt};
 use redis::RedisError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, error::Elapsed, interval_at, sleep, timeout};
 
 use super::Listener;
 use super::pubsub::{Messages, Received, Sink, Stream, Subscribed, Unsubscribed};
@@ -21,6 +20,7 @@ use crate::base::config::LockConfig;
 use crate::base::credentials::Login;
 use crate::base::jitter::Backoff;
 use crate::base::task;
+use crate::base::timer::{Elapsed, Instant, MissedTickBehavior, interval_at, sleep, timeout};
 use crate::store::connection::{MessageDial, TopologyLink, wire};
 use crate::telemetry::report::Limit;
 use crate::telemetry::{ConnectionUse, Reconnects};

@@ -8,13 +8,13 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Value, cmd};
-use tokio::time::timeout;
 
 use super::address::Address;
 use super::group::{Discovery, Group};
 use super::map::{Rank, Vote, is_decided};
 use super::slots::{Map, Range};
 use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::timer::timeout;
 use crate::store::connection::{ClientName, Endpoint, connect, connect_to_master, wire};
 
 /// When more than half agree, the others have this long. Then a server that is silent delays nothing, and the connection to a

@@ -46,9 +46,9 @@ mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::time::{Duration, Instant, timeout};
 
 use super::connection::{
     ClientName, Connection, ConnectionCount, Endpoint, MessageDial, Route, Server, TimeLimit, TopologyLink,
@@ -58,6 +58,7 @@ use super::task::Task;
 use crate::base::config::{LockConfig, Replication};
 use crate::base::fault::{Fault, FaultKind, Redirect, Sent};
 use crate::base::sync::{Watched, lock};
+use crate::base::timer::{Instant, timeout};
 use crate::protocol::{self, Call, Reply};
 use ask::Pollees;
 use group::Discovery;

@@ -7,7 +7,6 @@ use futures_util::future::{join, join_all};
 use futures_util::{FutureExt, StreamExt};
 use redis::RedisError;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
 
 use super::address::Address;
 use super::ask::Pollees;
@@ -15,6 +14,7 @@ use super::group::{Discovery, Group};
 use super::map::Vote;
 use crate::base::credentials::Login;
 use crate::base::jitter::around;
+use crate::base::timer::{Instant, sleep, timeout};
 use crate::store::connection::{Endpoint, TopologyLink};
 
 /// The time limit of a question.

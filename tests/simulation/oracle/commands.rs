@@ -35,6 +35,9 @@ impl Oracle {
         self.trace.command(now, server, client, words, script.as_ref(), reply);
         self.check_waits(now);
         let Some(script) = script else { return };
+        if let Some(batch) = self.plan.batch_of(&script) {
+            self.count(batch);
+        }
         if self.plan.kind == Kind::Semaphore {
             if let Some(problem) = self.waits.update_permits(now, server, &script, ask) {
                 self.violate(now, "p", problem);

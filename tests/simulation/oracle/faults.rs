@@ -58,7 +58,7 @@ impl Oracle {
 
     /// Since when there has been no fault, and no effect of one.
     pub fn calm_from(&self, now: Duration) -> Duration {
-        if self.plan.hides_moves() {
+        if self.plan.hides_moves() || self.plan.classes.only_messages {
             return Duration::ZERO;
         }
         match self.faults.iter().map(|fault| fault.end).max() {
@@ -70,7 +70,7 @@ impl Oracle {
 
     /// Whether a fault of this process or of these servers explains what happened between two times.
     ///
-    /// A server without memory explains a refused lock, and nothing else.
+    /// A server without memory explains a refused lock, and nothing else. Connections for messages explain nothing: waiters poll.
     pub(super) fn is_disturbed(
         &self,
         process: usize,
@@ -82,11 +82,24 @@ impl Oracle {
         let tail = 2 * self.plan.command_timeout + 2 * SECOND;
         self.faults.iter().any(|fault| {
             (by_full || fault.kind != Some(FaultKind::Full))
+                && !fault.kind.is_some_and(FaultKind::is_of_messages)
                 && fault.start <= to
                 && from <= fault.end.saturating_add(tail)
                 && fault.process.is_none_or(|one| one == process)
                 && fault.server.is_none_or(|one| claims.iter().any(|claim| claim.server == one))
         })
+    }
+
+    /// How much longer than otherwise nobody in a process is told that a lock is free: connections for messages fail.
+    pub(super) fn untold(&self, process: usize, from: Duration, to: Duration) -> Duration {
+        let (untold, tail) = (self.plan.untold(), 2 * self.plan.command_timeout + 2 * SECOND);
+        let is_one = |fault: &Fault| {
+            fault.kind.is_some_and(FaultKind::is_of_messages)
+                && fault.process.is_none_or(|one| one == process)
+                && fault.start <= to
+                && from <= fault.end.saturating_add(tail + untold)
+        };
+        if self.faults.iter().any(is_one) { untold } else { Duration::ZERO }
     }
 
     pub(super) fn lost_data_since(&self, claims: &[Claim], since: Duration) -> bool {

@@ -33,9 +33,18 @@ impl Oracle {
     pub(super) fn is_valid(&self, entry: &Entry, now: Duration) -> bool {
         match (entry.leaked_until, entry.guard.upgrade()) {
             (Some(until), _) => now < until,
-            (None, Some(guard)) => self.processes[entry.process].enter(|| !guard.is_lost()),
+            (None, Some(guard)) => !self.is_lost(entry, &guard),
             (None, None) => false,
         }
+    }
+
+    /// Whether a guard is lost by the clock of its process.
+    fn is_lost(&self, entry: &Entry, guard: &LockGuard) -> bool {
+        // `is_lost` ends the waits for the loss. After a suspend, nobody else must look.
+        let is_lost = || {
+            if self.plan.classes.suspends { guard.remaining().is_zero() } else { guard.is_lost() }
+        };
+        self.processes[entry.process].enter(is_lost)
     }
 
     /// A worker got a guard. Returns its number.
@@ -158,7 +167,7 @@ impl Oracle {
         for index in 0..self.entries.len() {
             let entry = &self.entries[index];
             let Some(guard) = entry.guard.upgrade() else { continue };
-            let is_lost = self.processes[entry.process].enter(|| guard.is_lost());
+            let is_lost = self.is_lost(entry, &guard);
             if entry.was_lost && !is_lost {
                 revived.push(entry.worker);
             }

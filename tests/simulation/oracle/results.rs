@@ -218,9 +218,9 @@ impl Oracle {
 
     /// A call for several locks waits for one of them for long, so nobody notices that the connection for another one broke.
     fn had_an_idle_connection(&self, process: usize, claims: &[Claim], now: Duration, error: &Error) -> bool {
-        use FaultKind::{Cut, CutLate, Refuse, Restart, RestartLost, RestartOld};
-        let breaks = [Cut, CutLate, Refuse, Restart, RestartLost, RestartOld];
-        self.plan.kind == Kind::Multi
+        use FaultKind::{Cut, CutLate, MaxClients, Refuse, Restart, RestartLost, RestartOld};
+        let breaks = [Cut, CutLate, MaxClients, Refuse, Restart, RestartLost, RestartOld];
+        (self.plan.kind == Kind::Multi || self.plan.classes.only_limits)
             && matches!(error, Error::Unreachable(_))
             && self.faults.iter().any(|fault| {
                 fault.kind.is_some_and(|kind| breaks.contains(&kind))
@@ -242,7 +242,7 @@ impl Oracle {
     ) {
         self.count("refused");
         // A call behind another waiter of its process takes that waiter's answer.
-        let since = begun.saturating_sub(self.plan.handover());
+        let since = begun.saturating_sub(self.plan.handover() + self.untold(process, begun, now));
         let was_held = self.waits.was_held(now, claims, since, was_behind);
         let has_queue = claims.iter().any(|claim| self.queues.is_used(claim.server));
         if !was_held && !has_queue && !self.is_disturbed(process, claims, begun, now, true) {

@@ -1,0 +1,220 @@
+//! Timers, and the time that they count. They stand still while the host is suspended, other than [`clock`](super::clock).
+//!
+//! In a simulation, one process can be suspended while others go on. So it has timers of its own there.
+
+#[cfg(feature = "__simulation")]
+pub(crate) use of_process::{
+    Elapsed, Instant, Suspended, interval_at, sleep, sleep_until, timeout, timeout_at,
+};
+pub(crate) use tokio::time::MissedTickBehavior;
+#[cfg(not(feature = "__simulation"))]
+pub(crate) use tokio::time::{Instant, error::Elapsed, interval_at, sleep, sleep_until, timeout, timeout_at};
+
+/// Timers that are late by the time for which their process was suspended.
+#[cfg(feature = "__simulation")]
+mod of_process {
+    use std::cell::Cell;
+    use std::fmt;
+    use std::future::poll_fn;
+    use std::ops::Add;
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll, ready};
+    use std::time::Duration;
+
+    use tokio::task::coop;
+    use tokio::time;
+
+    use super::MissedTickBehavior;
+
+    thread_local! {
+        /// For how long the process that runs was suspended so far.
+        static SUSPENDED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    }
+
+    /// For how long a process was suspended.
+    pub(crate) struct Suspended;
+
+    impl Suspended {
+        /// Sets it for this thread. Returns what it was before.
+        pub(crate) fn replace(time: Duration) -> Duration {
+            SUSPENDED.replace(time)
+        }
+    }
+
+    /// Longer than any wait.
+    const FAR: Duration = Duration::from_secs(1 << 30);
+
+    /// What a timer that runs later than this has missed is no small delay.
+    const LATE: Duration = Duration::from_millis(5);
+
+    /// A point of the time that counts while the process is not suspended.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub(crate) struct Instant(time::Instant);
+
+    impl Instant {
+        pub(crate) fn now() -> Self {
+            Self(time::Instant::now() - SUSPENDED.get())
+        }
+
+        pub(crate) fn elapsed(&self) -> Duration {
+            Self::now().saturating_duration_since(*self)
+        }
+
+        pub(crate) fn saturating_duration_since(&self, earlier: Self) -> Duration {
+            self.0.saturating_duration_since(earlier.0)
+        }
+
+        pub(crate) fn checked_add(self, time: Duration) -> Option<Self> {
+            self.0.checked_add(time).map(Self)
+        }
+
+        /// This point by tokio's time, if the process is not suspended any more until then.
+        fn by_tokio(self) -> time::Instant {
+            self.0 + SUSPENDED.get()
+        }
+    }
+
+    impl Add<Duration> for Instant {
+        type Output = Self;
+
+        fn add(self, time: Duration) -> Self {
+            self.checked_add(time).unwrap_or(Self(self.0 + FAR))
+        }
+    }
+
+    pub(crate) struct Sleep {
+        until: Instant,
+        timer: Pin<Box<time::Sleep>>,
+    }
+
+    impl Sleep {
+        pub(crate) fn reset(mut self: Pin<&mut Self>, until: Instant) {
+            self.until = until;
+            self.timer.as_mut().reset(until.by_tokio());
+        }
+    }
+
+    impl Future for Sleep {
+        type Output = ();
+
+        fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+            let at = self.until.by_tokio();
+            if self.timer.deadline() != at {
+                self.timer.as_mut().reset(at);
+            }
+            self.timer.as_mut().poll(context)
+        }
+    }
+
+    pub(crate) fn sleep(time: Duration) -> Sleep {
+        sleep_until(Instant::now() + time)
+    }
+
+    pub(crate) fn sleep_until(until: Instant) -> Sleep {
+        Sleep { until, timer: Box::pin(time::sleep_until(until.by_tokio())) }
+    }
+
+    /// The time was up first.
+    #[derive(Debug)]
+    pub(crate) struct Elapsed;
+
+    impl fmt::Display for Elapsed {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("deadline has elapsed")
+        }
+    }
+
+    impl std::error::Error for Elapsed {}
+
+    pub(crate) fn timeout<F: IntoFuture>(
+        limit: Duration,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, Elapsed>> {
+        timeout_at(Instant::now() + limit, future)
+    }
+
+    pub(crate) fn timeout_at<F: IntoFuture>(
+        at: Instant,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, Elapsed>> {
+        let (future, timer) = (future.into_future(), sleep_until(at));
+        async move {
+            let (mut future, mut timer) = (pin!(future), pin!(timer));
+            poll_fn(|context| {
+                let had_budget = coop::has_budget_remaining();
+                if let Poll::Ready(output) = future.as_mut().poll(context) {
+                    return Poll::Ready(Ok(output));
+                }
+                // As in tokio: the timer counts although the future has used up the budget of the task.
+                let elapsed = if had_budget && !coop::has_budget_remaining() {
+                    pin!(coop::unconstrained(timer.as_mut())).poll(context)
+                } else {
+                    timer.as_mut().poll(context)
+                };
+                elapsed.map(|()| Err(Elapsed))
+            })
+            .await
+        }
+    }
+
+    pub(crate) struct Interval {
+        next: Instant,
+        period: Duration,
+        timer: Pin<Box<Sleep>>,
+    }
+
+    pub(crate) fn interval_at(start: Instant, period: Duration) -> Interval {
+        Interval { next: start, period, timer: Box::pin(sleep_until(start)) }
+    }
+
+    impl Interval {
+        /// It delays the next tick after one that was missed, and does nothing else.
+        pub(crate) fn set_missed_tick_behavior(&mut self, behavior: MissedTickBehavior) {
+            assert_eq!(behavior, MissedTickBehavior::Delay, "it has no other");
+        }
+
+        pub(crate) async fn tick(&mut self) -> Instant {
+            poll_fn(|context| {
+                ready!(self.timer.as_mut().poll(context));
+                let (tick, now) = (self.next, Instant::now());
+                self.next = if now > tick + LATE { now + self.period } else { tick + self.period };
+                // As in tokio, the timer counts from the next poll on.
+                self.timer.until = self.next;
+                Poll::Ready(tick)
+            })
+            .await
+        }
+    }
+}
+
+#[cfg(all(test, feature = "__simulation"))]
+mod tests {
+    use std::future::pending;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::base::clock;
+    use crate::base::process::Process;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn the_timers_of_a_suspended_process_stand_still_and_its_clock_goes_on() {
+        let process = Process::new(SECOND, 0);
+        let waiting = tokio::spawn(process.run(async {
+            let (start, by_clock) = (Instant::now(), clock::now());
+            timeout(2 * SECOND, pending::<()>()).await.unwrap_err();
+            let mut ticks = interval_at(start + 4 * SECOND, SECOND);
+            ticks.tick().await;
+            ticks.tick().await;
+            (start.elapsed(), clock::now().since(by_clock))
+        }));
+        for _ in 0..2 {
+            sleep(SECOND).await;
+            process.suspend();
+            sleep(10 * SECOND).await;
+            process.go_on();
+        }
+        assert_eq!(waiting.await.unwrap(), (5 * SECOND, 25 * SECOND));
+    }
+}
