@@ -27,10 +27,17 @@ pub struct Extras {
     pub hurries: bool,
     /// Leases are extended often, and by much.
     pub extends: bool,
+    /// Calls are dropped often: several in a row, those of owners that hold the lock, and releases. The handle is used again at once.
+    /// And leases are extended as soon as they begin.
+    pub drops: bool,
 }
 
 impl Extras {
     pub fn draw(seed: u64, kind: Kind) -> Self {
+        // Not in the worlds with which mutants and tests begin.
+        if seed >= 10_000 && [4, 7, 9].contains(&(seed % 16)) {
+            return Self { drops: kind != Kind::Semaphore, ..Self::default() };
+        }
         if kind == Kind::Semaphore || ![3, 10, 11, 12].contains(&(seed % 16)) {
             return Self::default();
         }
@@ -47,6 +54,7 @@ impl Extras {
             reorders: has(kind == Kind::Multi),
             hurries: has(true),
             extends: has(true),
+            drops: false,
         };
         extras.shuts_down = extras.shuts_down.map(|_| 5 * SECOND + up_to(&mut rng, 60 * SECOND));
         extras

@@ -115,6 +115,14 @@ impl Handle {
         self.claims[0].is_shared = reads;
     }
 
+    /// The longest lease that it asks for.
+    pub fn lease(&self, plan: &Plan) -> Duration {
+        match self.term {
+            Term::Renewed => plan.lease,
+            Term::Fixed(time) | Term::AtMost(time) => time.max(plan.lease),
+        }
+    }
+
     /// Whether it is an owner, which can lock other names, too.
     pub const fn is_owner(&self) -> bool {
         matches!(self.lock, AnyLock::Owner(..))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Oracle;
 use super::guards::Entry;
 use crate::locks::Claim;
-use crate::plan::{FaultKind, SECOND};
+use crate::plan::{FaultKind, Mode, SECOND};
 
 /// Something that went wrong outside of the engine.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +53,7 @@ impl Oracle {
             self.losses[server].push(now);
             self.queues.forget(server);
             self.waits.forget(server);
+            self.leases.forget(server);
         }
     }
 
@@ -64,6 +65,20 @@ impl Oracle {
         match self.faults.iter().map(|fault| fault.end).max() {
             Some(end) if end > now => Duration::MAX,
             Some(end) => end + self.plan.settle(),
+            None => Duration::ZERO,
+        }
+    }
+
+    /// The same where faults are short and come one by one. Holds and places that one left behind are not over then, and a lock that they
+    /// keep is not free.
+    pub fn calm_from_here(&self, now: Duration) -> Duration {
+        if self.plan.mode != Mode::Gentle || self.plan.is_cluster {
+            return self.calm_from(now);
+        }
+        let places = if self.plan.is_fair() { 2 * self.plan.fair_allowance } else { Duration::ZERO };
+        match self.faults.iter().map(|fault| fault.end).max() {
+            Some(end) if end > now => Duration::MAX,
+            Some(end) => end + 2 * self.plan.command_timeout + 2 * SECOND + places,
             None => Duration::ZERO,
         }
     }
