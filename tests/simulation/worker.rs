@@ -44,7 +44,9 @@ impl Worker {
     pub async fn run(mut self) {
         let mut handle = self.handle();
         while !self.world.is_over() && !self.is_shut() {
-            let most = if self.percent(10) { 2 * SECOND } else { self.world.plan.pause };
+            let competes = self.world.plan.extras.competes;
+            let most = if self.percent(10) && !competes { 2 * SECOND } else { self.world.plan.pause };
+            let most = if competes { 5 * MS } else { most };
             self.pause(most).await;
             if self.percent(30) {
                 handle = self.handle();
@@ -90,9 +92,12 @@ impl Worker {
         };
         let name = self.rng.usize(..names);
         let extras = &self.world.plan.extras;
-        let (keeps, reorders) = (extras.keeps, extras.reorders);
+        let (keeps, reorders, keeps_long) = (extras.keeps, extras.reorders, extras.keeps_long);
+        let competes = extras.competes && self.more_percent(90);
+        let (name, term) = if competes { (0, Term::Renewed) } else { (name, term) };
         let least = (keeps && self.more_percent(30)).then(|| {
             let longest = match term {
+                Term::Renewed if keeps_long => longest,
                 Term::Renewed => lease,
                 Term::Fixed(time) | Term::AtMost(time) => time,
             };
@@ -129,6 +134,8 @@ impl Worker {
             62..75 => How::Try,
             _ => How::For(up_to(&mut self.rng, 3 * SECOND)),
         };
+        let competes = self.world.plan.extras.competes;
+        let how = if competes && self.more_percent(80) { How::Lock } else { how };
         self.world.oracle().waits.uses(&handle.claims);
         let drops = self.world.plan.extras.drops && self.more_percent(30);
         let outcome = if self.percent(15) || drops {
@@ -328,7 +335,8 @@ impl Worker {
         }
         let mut guards = vec![guard];
         let again = if self.percent(25) { self.rng.usize(1..=2) } else { 0 };
-        let again = if handle.least.is_some() { 0 } else { again };
+        let competes = self.world.plan.extras.competes;
+        let again = if handle.least.is_some() || competes { 0 } else { again };
         if self.world.plan.extras.nests && handle.least.is_none() && self.more_percent(40) {
             self.nested(handle).await;
         }
@@ -379,6 +387,7 @@ impl Worker {
                 up_to(&mut self.rng, most)
             }
         };
+        let time = if competes && self.more_percent(95) { up_to(&mut self.more, 60 * MS) } else { time };
         self.work(guards.last().expect("one"), time).await;
         let extends = self.world.plan.extras.extends && self.more_percent(30);
         if self.percent(12) || extends {

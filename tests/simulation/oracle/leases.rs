@@ -18,7 +18,7 @@ use crate::trace::Script;
 /// the margin of a short lease.
 const MARGIN: Duration = Duration::from_millis(8);
 
-/// An extension asks for what is left when it is sent, and the server counts from when it comes.
+/// A command asks for a lease when it is sent, and the server counts from when it comes.
 const UNDER_WAY: Duration = Duration::from_millis(5);
 
 /// How long ago the end of a hold still counts.
@@ -333,7 +333,7 @@ impl Oracle {
             .map(|entry| entry.owner.clone())
             .collect();
         for owner in owners.iter().flat_map(|owner| owner.split(", ")) {
-            self.leases.asks(owner, Duration::ZERO, now + lease);
+            self.leases.asks(owner, Duration::ZERO, now + lease + UNDER_WAY);
         }
     }
 
