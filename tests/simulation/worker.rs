@@ -141,7 +141,7 @@ impl Worker {
         let outcome = if self.percent(15) || drops {
             let begun = self.world.now();
             match self.cancelled(handle, how).await {
-                Outcome::Nothing if drops => self.use_again(handle, begun).await,
+                Outcome::Nothing if drops => self.use_again(handle, begun, None).await,
                 Outcome::Nothing if self.world.plan.extras.hurries && self.more_percent(70) => {
                     let how = if self.more_percent(50) { How::Lock } else { How::Try };
                     self.acquire(handle, how, true).await
@@ -153,6 +153,17 @@ impl Worker {
         } else {
             self.acquire(handle, how, true).await
         };
+        self.use_guard(handle, outcome).await;
+        if let Some((begun, owner)) = handle.unreleased.take().filter(|_| !self.is_shut()) {
+            let outcome = self.use_again(handle, begun, Some(owner)).await;
+            self.use_guard(handle, outcome).await;
+        }
+        let now = self.world.now();
+        self.world.oracle().waits.used(now, &handle.claims);
+    }
+
+    /// Works with what a call came to, and releases it.
+    async fn use_guard(&mut self, handle: &mut Handle, outcome: Outcome) {
         if let Outcome::Held(guard) = outcome {
             let downgrades = self.world.plan.extras.downgrades && handle.least.is_none();
             if downgrades && !handle.claims[0].is_shared && self.more_percent(50) {
@@ -161,8 +172,6 @@ impl Worker {
                 self.hold(handle, guard).await;
             }
         }
-        let now = self.world.now();
-        self.world.oracle().waits.used(now, &handle.claims);
     }
 
     /// Whether this call is not polled for a while.
@@ -191,8 +200,9 @@ impl Worker {
         }
     }
 
-    /// Uses a handle at once after a call of it was dropped, which began at `begun`. Perhaps drops that, too.
-    async fn use_again(&mut self, handle: &mut Handle, begun: Duration) -> Outcome {
+    /// Uses a handle at once after a call of it was dropped, which began at `begun`. Perhaps drops that, too. `former`: it was to release
+    /// this hold.
+    async fn use_again(&mut self, handle: &mut Handle, begun: Duration, former: Option<String>) -> Outcome {
         for _ in 0..self.more.usize(0..=2) {
             let how = if self.more_percent(50) { How::Lock } else { How::Try };
             if let outcome @ Outcome::Held(_) = self.cancelled(handle, how).await {
@@ -203,8 +213,8 @@ impl Worker {
         let asked_at = self.begin(handle, how);
         let result = handle.acquire(how).await;
         if matches!((&result, how), (Ok(None), How::Try)) {
-            let now = self.world.now();
-            self.world.oracle().refused_in_a_hurry(now, begun, self.number, self.process, &handle.claims);
+            let (now, claims) = (self.world.now(), &handle.claims);
+            self.world.oracle().refused_in_a_hurry(now, begun, self.number, self.process, claims, former);
         }
         self.end(handle, asked_at, result, true)
     }
@@ -494,7 +504,15 @@ impl Worker {
         let drops = self.world.plan.extras.drops && self.more_percent(15);
         match way {
             _ if leaks => guard.leak(),
-            _ if drops => drop(timeout(up_to(&mut self.more, 4 * MS), guard.unlock()).await),
+            _ if drops => {
+                // Another owner perhaps gets a hold that is passed on.
+                let plan = &self.world.plan;
+                let is_released = plan.sharing.is_zero() || !plan.passes_on();
+                if is_last && kept_until.is_none() && is_released && !handle.is_majority {
+                    handle.unreleased = Some((begun, release.owner.clone()));
+                }
+                drop(timeout(up_to(&mut self.more, 4 * MS), guard.unlock()).await);
+            }
             0..80 => {
                 let result = guard.unlock().await;
                 let is_ok = result.is_ok();

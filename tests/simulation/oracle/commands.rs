@@ -103,7 +103,8 @@ impl Oracle {
             let Some(process) = self.turns.process_of(&waiter) else { continue };
             let is_calm = self.waits.is_running(process)
                 && !self.is_closing(process, now)
-                && !self.is_disturbed(process, &on_server, from, now, true);
+                && (!self.is_disturbed(process, &on_server, from, now, true)
+                    || self.was_short(process, from, now));
             if is_calm && self.dead.insert(waiter.clone()) {
                 self.violate(now, "q", format!("{waiter} of process {process} got no heartbeat"));
             }

@@ -83,6 +83,19 @@ impl Oracle {
         }
     }
 
+    /// Whether all that went wrong was a single fault that is too short to cost a place in a queue: a place outlives a heartbeat that fails.
+    pub(super) fn was_short(&self, process: usize, from: Duration, to: Duration) -> bool {
+        let plan = &self.plan;
+        let tail = 2 * plan.command_timeout + 2 * SECOND;
+        let costs_more = |fault: &&Fault| {
+            fault.start <= to
+                && from <= fault.end.saturating_add(tail)
+                && fault.process.is_none_or(|one| one == process)
+                && fault.end.saturating_sub(fault.start) + plan.command_timeout > plan.fair_allowance / 2
+        };
+        plan.mode == Mode::Gentle && !plan.is_cluster && !self.faults.iter().any(|fault| costs_more(&fault))
+    }
+
     /// Whether a fault of this process or of these servers explains what happened between two times.
     ///
     /// A server without memory explains a refused lock, and nothing else.

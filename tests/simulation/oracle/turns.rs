@@ -50,6 +50,8 @@ struct Suspect {
     /// When the earlier call began.
     since: Duration,
     holders: BTreeSet<String>,
+    /// What the earlier call was to release.
+    former: Option<String>,
 }
 
 fn client_of(owner: &str) -> String {
@@ -209,6 +211,7 @@ impl Oracle {
     }
 
     /// A call was refused right after another call of the same handle was dropped. That began at `since`.
+    /// `former`: the hold that the earlier call was to release.
     pub fn refused_in_a_hurry(
         &mut self,
         now: Duration,
@@ -216,17 +219,12 @@ impl Oracle {
         worker: usize,
         process: usize,
         claims: &[Claim],
+        former: Option<String>,
     ) {
         let holders: BTreeSet<_> = claims.iter().flat_map(|claim| self.holders(claim, since, now)).collect();
         self.count("refused in a hurry");
-        self.turns.suspects.push(Suspect {
-            at: now,
-            worker,
-            process,
-            claims: claims.to_vec(),
-            since,
-            holders,
-        });
+        let claims = claims.to_vec();
+        self.turns.suspects.push(Suspect { at: now, worker, process, claims, since, holders, former });
     }
 
     /// Rule r: a call is not refused by what an earlier call of the same handle left. Asked again and again.
@@ -236,9 +234,11 @@ impl Oracle {
             .partition(|suspect| suspect.at + SECOND < now);
         self.turns.suspects = suspects;
         let old: Vec<Suspect> = old;
-        for Suspect { at, worker, process, claims, since, holders } in old {
+        for Suspect { at, worker, process, claims, since, holders, former } in old {
             let is_own = |owner: &String| {
-                self.turns.process_of(owner) == Some(process) && !self.owners.contains(owner)
+                self.turns.process_of(owner) == Some(process)
+                    && (!self.owners.contains(owner)
+                        || former.as_ref().is_some_and(|former| former.split(", ").any(|one| one == owner)))
             };
             // What the call of another handle left is removed by its client, at about the same time.
             let from = since.saturating_sub(SECOND / 2);
@@ -266,7 +266,7 @@ impl Oracle {
     /// Most of those who know that others wait let them go first. A few were under way.
     pub fn check_yields(&mut self, now: Duration) {
         let (all, early) = self.turns.yields;
-        if early >= 4 && 4 * early > all {
+        if early >= 2 && 4 * early > all {
             self.violate(
                 now,
                 "t",
