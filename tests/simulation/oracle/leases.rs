@@ -18,8 +18,9 @@ use crate::trace::Script;
 /// the margin of a short lease.
 const MARGIN: Duration = Duration::from_millis(8);
 
-/// A command asks for a lease when it is sent, and the server counts from when it comes.
-const UNDER_WAY: Duration = Duration::from_millis(5);
+/// A command asks for a lease when it is sent, and the server counts from when it comes. Perhaps its script is loaded in between,
+/// or a connection is made.
+const UNDER_WAY: Duration = Duration::from_millis(50);
 
 /// How long ago the end of a hold still counts.
 const PAST: Duration = Duration::from_secs(5);
