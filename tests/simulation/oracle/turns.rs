@@ -112,7 +112,8 @@ impl Oracle {
         let Entry { owner, worker, process, .. } = new;
         self.count("given");
         let granted_at = self.server_granted_at(&new.claims, owner).unwrap_or_default();
-        let can_be = self.plan.passes_on() || self.plan.kind == Kind::Semaphore;
+        // A RedLock of one member is one of its members.
+        let can_be = self.plan.passes_on() || matches!(self.plan.kind, Kind::Semaphore | Kind::Red);
         if !can_be || self.plan.sharing.is_zero() || new.ends.is_some() {
             return self.violate(
                 now,
