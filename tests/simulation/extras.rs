@@ -27,10 +27,24 @@ pub struct Extras {
     pub hurries: bool,
     /// Leases are extended often, and by much.
     pub extends: bool,
+    /// Calls are dropped often: several in a row, those of owners that hold the lock, and releases. The handle is used again at once.
+    /// And leases are extended as soon as they begin.
+    pub drops: bool,
+    /// All want one lock all the time, and hold it for a short time.
+    pub competes: bool,
+    /// A shortest hold can be longer than a lease.
+    pub keeps_long: bool,
 }
 
 impl Extras {
     pub fn draw(seed: u64, kind: Kind) -> Self {
+        // Not in the worlds with which mutants and tests begin.
+        let is_later = seed >= 10_000 && kind != Kind::Semaphore;
+        match seed % 16 {
+            4 | 7 | 9 if is_later => return Self { drops: true, ..Self::default() },
+            1 | 15 if is_later => return Self { competes: true, ..Self::default() },
+            _ => {}
+        }
         if kind == Kind::Semaphore || ![3, 10, 11, 12].contains(&(seed % 16)) {
             return Self::default();
         }
@@ -47,6 +61,9 @@ impl Extras {
             reorders: has(kind == Kind::Multi),
             hurries: has(true),
             extends: has(true),
+            drops: false,
+            competes: false,
+            keeps_long: is_later,
         };
         extras.shuts_down = extras.shuts_down.map(|_| 5 * SECOND + up_to(&mut rng, 60 * SECOND));
         extras

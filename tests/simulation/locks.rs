@@ -50,6 +50,8 @@ pub struct Handle {
     pub is_majority: bool,
     /// Holds of this owner that were leaked, until when each may count.
     pub leaked: Vec<Duration>,
+    /// A release was dropped: when it began, and whose hold it was to release.
+    pub unreleased: Option<(Duration, String)>,
 }
 
 /// How a handle is to lock.
@@ -110,12 +112,28 @@ impl Handle {
             Kind::Owner => AnyLock::Owner(client.owner(), plan.inner(), options),
             Kind::Semaphore => AnyLock::Semaphore(with_term!(client.semaphore(NAMES[name], plan.permits))),
         };
-        Self { lock, claims, term, least, is_majority: plan.kind == Kind::Red, leaked: Vec::new() }
+        Self {
+            lock,
+            claims,
+            term,
+            least,
+            is_majority: plan.kind == Kind::Red,
+            leaked: Vec::new(),
+            unreleased: None,
+        }
     }
 
     /// Turns to the side to read of a read-write lock, or to the side to write.
     pub fn turn(&mut self, reads: bool) {
         self.claims[0].is_shared = reads;
+    }
+
+    /// The longest lease that it asks for.
+    pub fn lease(&self, plan: &Plan) -> Duration {
+        match self.term {
+            Term::Renewed => plan.lease,
+            Term::Fixed(time) | Term::AtMost(time) => time.max(plan.lease),
+        }
     }
 
     /// Whether it is an owner, which can lock other names, too.

@@ -7,7 +7,7 @@ use crate::plan::{MOST_PERMITS, MS};
 
 /// The setting `redisson.clock_slack`: a permit is removed so long after the end that the server has for it, and that end is so much
 /// later than that of the lease.
-const SLACK: Duration = Duration::from_millis(500);
+pub const SLACK_MS: u64 = 500;
 
 #[derive(Clone, Debug)]
 pub struct Permits {
@@ -51,7 +51,7 @@ impl Permits {
         let now_ms = number(&time[0]) * 1_000 + number(&time[1]) / 1_000;
         let in_use =
             texts(&ask(&["ZRANGE", &format!("{{{}}}:timeout", NAMES[name]), "0", "-1", "WITHSCORES"]));
-        let slack_ms = i64::try_from(SLACK.as_millis()).expect("a short time");
+        let slack_ms = i64::try_from(SLACK_MS).expect("a short time");
         let end = |score: &String| {
             let left_ms = number(score) + slack_ms + 1 - now_ms;
             let left = Duration::from_millis(left_ms.unsigned_abs());
@@ -110,7 +110,12 @@ impl Permits {
 
 /// The texts of a reply, one or a list. Those that are no text are not needed.
 pub fn texts(reply: &[u8]) -> Vec<String> {
-    let mut texts = Vec::new();
+    bulks(reply).iter().map(|bulk| String::from_utf8_lossy(bulk).into_owned()).collect()
+}
+
+/// The same, as bytes.
+pub fn bulks(reply: &[u8]) -> Vec<Vec<u8>> {
+    let mut bulks = Vec::new();
     let mut rest = reply;
     while let Some(end) = rest.windows(2).position(|two| two == b"\r\n") {
         let (line, after) = (&rest[..end], &rest[end + 2..]);
@@ -118,11 +123,11 @@ pub fn texts(reply: &[u8]) -> Vec<String> {
         if let Some(length) = line.strip_prefix(b"$").and_then(|text| std::str::from_utf8(text).ok())
             && let Ok(length) = length.parse::<usize>()
         {
-            texts.push(String::from_utf8_lossy(&after[..length]).into_owned());
+            bulks.push(after[..length].to_vec());
             rest = &after[length + 2..];
         }
     }
-    texts
+    bulks
 }
 
 fn number(text: &str) -> i64 {

@@ -49,7 +49,7 @@ impl Worker {
         let was_lost = self.is_lost(write);
         let how = if self.more_percent(50) { How::Lock } else { How::Try };
         handle.turn(true);
-        let asked_at = self.begin(handle);
+        let asked_at = self.begin(handle, how);
         let result = handle.acquire(how).await;
         if matches!(result, Ok(None)) && !was_lost && !self.is_lost(write) {
             let now = self.world.now();

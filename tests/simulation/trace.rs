@@ -69,6 +69,21 @@ impl<'a> Script<'a> {
         self.args.first().map(|ids| ids.chunks(16).map(hexadecimal).collect()).unwrap_or_default()
     }
 
+    /// Whether a release is to leave nothing.
+    pub fn keeps_nothing(&self) -> bool {
+        let keep = if self.file.starts_with("read/") { 2 } else { 1 };
+        self.file.starts_with("semaphore/") || self.arg(keep) == "0"
+    }
+
+    /// Whether it can change a lock or a semaphore.
+    pub fn is_about(&self, name: &str) -> bool {
+        let is_it = |key: &[u8]| {
+            let rest = key.strip_prefix(b"{").and_then(|key| key.strip_prefix(name.as_bytes()));
+            key == name.as_bytes() || rest.is_some_and(|rest| rest == b"}:timeout")
+        };
+        self.keys.iter().any(|key| is_it(key))
+    }
+
     pub fn arg(&self, index: usize) -> &str {
         self.args.get(index).and_then(|arg| std::str::from_utf8(arg).ok()).unwrap_or("")
     }

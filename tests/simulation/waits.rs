@@ -46,6 +46,9 @@ type Line = (usize, usize, usize);
 pub struct Wait {
     process: usize,
     claims: Vec<Claim>,
+    begun_at: Duration,
+    /// It waits for others.
+    queues: bool,
     /// Of the waits of a process for a semaphore, the one that began first is served first.
     number: u64,
     /// Since when it is the first, or waits for a lock. `None`: it is not, as far as somebody looked.
@@ -57,6 +60,8 @@ pub struct Wait {
 pub struct Waits {
     keys: BTreeMap<(usize, usize), Key>,
     waits: BTreeMap<usize, Wait>,
+    /// The last wait of each worker, after its end.
+    ended: BTreeMap<usize, Wait>,
     /// How many have begun.
     begun: u64,
     /// When a call in each line was last granted permits. Behind a call that nobody polls, those behind it are served one after the
@@ -94,6 +99,7 @@ impl Waits {
         Self {
             keys: all.map(|one| (one, key.clone())).collect(),
             waits: BTreeMap::new(),
+            ended: BTreeMap::new(),
             begun: 0,
             granted_at: BTreeMap::new(),
             running: vec![Some(Duration::ZERO); plan.processes],
@@ -191,12 +197,16 @@ impl Waits {
         self.keys[&(claim.server, claim.name)].permits.totals_since(since)
     }
 
-    pub fn begin(&mut self, now: Duration, worker: usize, process: usize, claims: &[Claim]) {
+    /// `queues`: the call waits for others.
+    pub fn begin(&mut self, now: Duration, worker: usize, process: usize, claims: &[Claim], queues: bool) {
         self.begun += 1;
+        self.ended.remove(&worker);
         let was_behind = self.waits.values().any(|other| other.process == process && other.is_for(claims));
         let wait = Wait {
             process,
             claims: claims.to_vec(),
+            begun_at: now,
+            queues,
             number: self.begun,
             first_since: (claims[0].permits == 0 || !was_behind).then_some(now),
             was_behind,
@@ -214,7 +224,26 @@ impl Waits {
                 key.guardless_since = None;
             }
         }
-        wait.was_behind
+        let was_behind = wait.was_behind;
+        self.ended.insert(worker, wait);
+        was_behind
+    }
+
+    /// Whether a call of the worker is under way, or is not polled.
+    pub fn is_waiting(&self, worker: usize) -> bool {
+        self.waits.contains_key(&worker)
+    }
+
+    /// Since when the call that ended last had waited, if it stood in the queue of a lock that one owner holds alone.
+    pub fn queued_since(&self, worker: usize) -> Option<Duration> {
+        self.ended.get(&worker).filter(|wait| wait.is_queued()).map(|wait| wait.begun_at)
+    }
+
+    /// Of the calls of a process that stand in the queue for a lock to have it alone: the one that began first.
+    pub fn first_queued(&self, process: usize, claim: &Claim) -> Option<(usize, Duration)> {
+        let is_it = |wait: &Wait| wait.is_queued() && wait.process == process && wait.is_for(&[*claim]);
+        let queued = self.waits.iter().filter(|(_, wait)| is_it(wait));
+        queued.map(|(worker, wait)| (*worker, wait.begun_at)).min_by_key(|(_, begun_at)| *begun_at)
     }
 
     /// Nobody polls the call.
@@ -285,8 +314,16 @@ impl Waits {
         self.granted_at.insert((process, claim.server, claim.name), now);
     }
 
-    /// Waiters that wait for longer than `limit` for a lock that is free. `is_hung`: there are futures that nobody polls.
-    pub fn overdue(&mut self, now: Duration, from: Duration, limit: Duration, is_hung: bool) -> Vec<String> {
+    /// Waiters that wait for longer than `limit` for a lock that is free. `is_hung`: there are futures that nobody polls. `is_told`: the next
+    /// waiter knew that the lease of this lock ends at this time.
+    pub fn overdue(
+        &mut self,
+        now: Duration,
+        from: Duration,
+        limit: Duration,
+        is_hung: bool,
+        is_told: &dyn Fn(&Claim, Duration) -> bool,
+    ) -> Vec<String> {
         let mut found = Vec::new();
         for key in self.keys.values_mut() {
             key.stopped(now, self.writer_turn);
@@ -308,7 +345,11 @@ impl Waits {
                     .get(&(claim.server, claim.name))
                     .is_some_and(|key| key.is_expired || key.held_until.is_some())
             });
-            let is_told = !is_expired || wait.claims.iter().all(|claim| claim.is_shared);
+            let knows = |claim: &Claim| {
+                let key = self.keys.get(&(claim.server, claim.name));
+                key.is_some_and(|key| is_told(claim, key.held_until.unwrap_or(key.free_since)))
+            };
+            let is_told = !is_expired || wait.claims.iter().all(|claim| claim.is_shared || knows(claim));
             let limit = if is_told { limit } else { limit + self.unnoticed };
             if !wait.was_reported && now > since + limit {
                 wait.was_reported = true;
@@ -368,6 +409,11 @@ impl Waits {
 impl Wait {
     fn is_for(&self, claims: &[Claim]) -> bool {
         (self.claims[0].server, self.claims[0].name) == (claims[0].server, claims[0].name)
+    }
+
+    /// Whether it stands in the queue of one lock that one owner holds alone.
+    fn is_queued(&self) -> bool {
+        matches!(self.claims[..], [Claim { is_shared: false, permits: 0, .. }]) && self.queues
     }
 
     fn line(&self) -> Line {

@@ -45,7 +45,9 @@ impl Worker {
     pub async fn run(mut self) {
         let mut handle = self.handle();
         while !self.world.is_over() && !self.is_shut() {
-            let most = if self.percent(10) { 2 * SECOND } else { self.world.plan.pause };
+            let competes = self.world.plan.extras.competes;
+            let most = if self.percent(10) && !competes { 2 * SECOND } else { self.world.plan.pause };
+            let most = if competes { 5 * MS } else { most };
             self.pause(most).await;
             if self.percent(30) {
                 handle = self.handle();
@@ -91,9 +93,12 @@ impl Worker {
         };
         let name = self.rng.usize(..names);
         let extras = &self.world.plan.extras;
-        let (keeps, reorders) = (extras.keeps, extras.reorders);
+        let (keeps, reorders, keeps_long) = (extras.keeps, extras.reorders, extras.keeps_long);
+        let competes = extras.competes && self.more_percent(90);
+        let (name, term) = if competes { (0, Term::Renewed) } else { (name, term) };
         let least = (keeps && self.more_percent(30)).then(|| {
             let longest = match term {
+                Term::Renewed if keeps_long => longest,
                 Term::Renewed => lease,
                 Term::Fixed(time) | Term::AtMost(time) => time,
             };
@@ -130,9 +135,14 @@ impl Worker {
             62..75 => How::Try,
             _ => How::For(up_to(&mut self.rng, 3 * SECOND)),
         };
+        let competes = self.world.plan.extras.competes;
+        let how = if competes && self.more_percent(80) { How::Lock } else { how };
         self.world.oracle().waits.uses(&handle.claims);
-        let outcome = if self.percent(15) {
+        let drops = self.world.plan.extras.drops && self.more_percent(30);
+        let outcome = if self.percent(15) || drops {
+            let begun = self.world.now();
             match self.cancelled(handle, how).await {
+                Outcome::Nothing if drops => self.use_again(handle, begun, None).await,
                 Outcome::Nothing if self.world.plan.extras.hurries && self.more_percent(70) => {
                     let how = if self.more_percent(50) { How::Lock } else { How::Try };
                     self.acquire(handle, how, true).await
@@ -144,6 +154,17 @@ impl Worker {
         } else {
             self.acquire(handle, how, true).await
         };
+        self.use_guard(handle, outcome).await;
+        if let Some((begun, owner)) = handle.unreleased.take().filter(|_| !self.is_shut()) {
+            let outcome = self.use_again(handle, begun, Some(owner)).await;
+            self.use_guard(handle, outcome).await;
+        }
+        let now = self.world.now();
+        self.world.oracle().waits.used(now, &handle.claims);
+    }
+
+    /// Works with what a call came to, and releases it.
+    async fn use_guard(&mut self, handle: &mut Handle, outcome: Outcome) {
         if let Outcome::Held(guard) = outcome {
             let downgrades = self.world.plan.extras.downgrades && handle.least.is_none();
             if downgrades && !handle.claims[0].is_shared && self.more_percent(50) {
@@ -152,8 +173,6 @@ impl Worker {
                 self.hold(handle, guard).await;
             }
         }
-        let now = self.world.now();
-        self.world.oracle().waits.used(now, &handle.claims);
     }
 
     /// Whether this call is not polled for a while.
@@ -163,7 +182,7 @@ impl Worker {
     }
 
     pub async fn acquire(&mut self, handle: &mut Handle, how: How, is_first: bool) -> Outcome {
-        let asked_at = self.begin(handle);
+        let asked_at = self.begin(handle, how);
         let result = handle.acquire(how).await;
         self.end(handle, asked_at, result, is_first)
     }
@@ -172,20 +191,64 @@ impl Worker {
     async fn cancelled(&mut self, handle: &mut Handle, how: How) -> Outcome {
         let most = one(&mut self.rng, &[3, 20, 500, 3_000]) * MS;
         let limit = up_to(&mut self.rng, most);
-        let asked_at = self.begin(handle);
+        let asked_at = self.begin(handle, how);
         match timeout(limit, handle.acquire(how)).await {
             Ok(result) => self.end(handle, asked_at, result, true),
             Err(_) => {
-                self.world.oracle().count("cancelled");
-                self.world.oracle().waits.end(self.number);
+                self.dropped(handle);
                 Outcome::Nothing
             }
         }
     }
 
+    /// Uses a handle at once after a call of it was dropped, which began at `begun`. Perhaps drops that, too. `former`: it was to release
+    /// this hold.
+    async fn use_again(&mut self, handle: &mut Handle, begun: Duration, former: Option<String>) -> Outcome {
+        for _ in 0..self.more.usize(0..=2) {
+            let how = if self.more_percent(50) { How::Lock } else { How::Try };
+            if let outcome @ Outcome::Held(_) = self.cancelled(handle, how).await {
+                return outcome;
+            }
+        }
+        let how = if self.more_percent(40) { How::Lock } else { How::Try };
+        let asked_at = self.begin(handle, how);
+        let result = handle.acquire(how).await;
+        if matches!((&result, how), (Ok(None), How::Try)) {
+            let (now, claims) = (self.world.now(), &handle.claims);
+            self.world.oracle().refused_in_a_hurry(now, begun, self.number, self.process, claims, former);
+        }
+        self.end(handle, asked_at, result, true)
+    }
+
+    /// Drops a call of an owner that has the lock. It keeps what it has.
+    async fn drop_reentry(&mut self, handle: &mut Handle, guards: &mut Vec<Arc<LockGuard>>) {
+        let limit = up_to(&mut self.more, 4 * MS);
+        let how = if self.more_percent(50) { How::Lock } else { How::Try };
+        let asked_at = self.begin(handle, how);
+        match timeout(limit, handle.acquire(how)).await {
+            Err(_) => self.dropped(handle),
+            Ok(result) => {
+                if let Outcome::Held(guard) = self.end(handle, asked_at, result, false) {
+                    guards.push(guard);
+                }
+            }
+        }
+        self.check_count(handle, guards);
+    }
+
+    /// A call of a handle was dropped.
+    fn dropped(&self, handle: &Handle) {
+        let now = self.world.now();
+        let mut oracle = self.world.oracle();
+        oracle.count("cancelled");
+        oracle.waits.end(self.number);
+        oracle.ends_in_vain(now, self.number, self.process, &handle.claims);
+        oracle.may_have_asked(now, self.number, handle.lease(&self.world.plan));
+    }
+
     /// A call whose future is polled for a while, and then not.
     async fn unpolled(&mut self, handle: &mut Handle, how: How) -> Outcome {
-        let asked_at = self.begin(handle);
+        let asked_at = self.begin(handle, how);
         let (polled, unpolled) = (up_to(&mut self.rng, 50 * MS), up_to(&mut self.rng, 12 * SECOND));
         let unpolled = unpolled.min(self.world.plan.faults_end - asked_at);
         let continues = self.percent(50);
@@ -211,14 +274,19 @@ impl Worker {
         drop(call);
         match result {
             Some(result) => self.end(handle, asked_at, result, true),
-            None => Outcome::Nothing,
+            None => {
+                let now = self.world.now();
+                self.world.oracle().ends_in_vain(now, self.number, self.process, &handle.claims);
+                Outcome::Nothing
+            }
         }
     }
 
-    pub fn begin(&self, handle: &Handle) -> Duration {
+    pub fn begin(&self, handle: &Handle, how: How) -> Duration {
         let now = self.world.now();
         let mut oracle = self.world.oracle();
-        oracle.waits.begin(now, self.number, self.process, &handle.claims);
+        let queues = !matches!(how, How::Try);
+        oracle.waits.begin(now, self.number, self.process, &handle.claims, queues);
         oracle.say(now, format_args!("worker {}", self.number), format_args!("asks for {:?}", handle.claims));
         now
     }
@@ -247,6 +315,7 @@ impl Worker {
                     format_args!("worker {}", self.number),
                     format_args!("holds {claims:?} as {}", guard.owner_id()),
                 );
+                oracle.asks(now, &guard.owner_id(), handle.term, handle.least);
                 oracle.granted(now, self.number, self.process, claims, is_majority, asked_at, ends, &guard);
                 if oracle.plan.classes.suspends {
                     let is_fixed = matches!(handle.term, Term::Fixed(_));
@@ -261,9 +330,13 @@ impl Worker {
                 return Outcome::Held(guard);
             }
             Ok(None) => {
+                oracle.ends_in_vain(now, self.number, self.process, &handle.claims);
+                oracle.may_have_asked(now, self.number, handle.lease(&self.world.plan));
                 oracle.refused(now, asked_at, self.number, self.process, &handle.claims, was_behind);
             }
             Err(error) => {
+                oracle.ends_in_vain(now, self.number, self.process, &handle.claims);
+                oracle.may_have_asked(now, self.number, handle.lease(&self.world.plan));
                 oracle.failed(now, asked_at, self.number, self.process, &handle.claims, &error);
             }
         }
@@ -273,9 +346,13 @@ impl Worker {
     async fn hold(&mut self, handle: &mut Handle, guard: Arc<LockGuard>) {
         let kept_until =
             handle.least.map(|least| self.world.oracle().kept_until(self.world.now(), &guard, least));
+        if let Some(least) = handle.least {
+            self.world.oracle().check_first_lease(self.world.now(), &guard, least);
+        }
         let mut guards = vec![guard];
         let again = if self.percent(25) { self.rng.usize(1..=2) } else { 0 };
-        let again = if handle.least.is_some() { 0 } else { again };
+        let competes = self.world.plan.extras.competes;
+        let again = if handle.least.is_some() || competes { 0 } else { again };
         if self.world.plan.extras.nests && handle.least.is_none() && self.more_percent(40) {
             self.nested(handle).await;
         }
@@ -288,7 +365,7 @@ impl Worker {
             if guards.len() == 1 && self.percent(25) {
                 // A release beside a re-entry.
                 let guard = guards.pop().expect("one");
-                let asked_at = self.begin(handle);
+                let asked_at = self.begin(handle, how);
                 let release = self.release_of(&guard);
                 let guard = Arc::try_unwrap(guard).expect("nobody else has it");
                 let (released, acquired) = if self.percent(50) {
@@ -308,6 +385,15 @@ impl Worker {
                 self.check_count(handle, &guards);
             }
         }
+        let is_lock = self.world.plan.kind != Kind::Semaphore;
+        if self.world.plan.extras.drops && is_lock && handle.least.is_none() {
+            if self.more_percent(30) {
+                self.extend(guards.last().expect("one"), handle.term).await;
+            }
+            if self.more_percent(30) {
+                self.drop_reentry(handle, &mut guards).await;
+            }
+        }
         let (lease, long) = (self.world.plan.lease, self.world.plan.classes.long);
         let time = match handle.term {
             Term::Fixed(time) | Term::AtMost(time) if self.percent(25) => time.mul_f64(1.1),
@@ -317,6 +403,7 @@ impl Worker {
                 up_to(&mut self.rng, most)
             }
         };
+        let time = if competes && self.more_percent(95) { up_to(&mut self.more, 60 * MS) } else { time };
         self.work(guards.last().expect("one"), time).await;
         let extends = self.world.plan.extras.extends && self.more_percent(30);
         if self.percent(12) || extends {
@@ -378,14 +465,18 @@ impl Worker {
     async fn extend(&mut self, guard: &Arc<LockGuard>, term: Term) {
         let (begun, lease) = (self.world.now(), self.world.plan.lease);
         let lease = lease / 2 + up_to(&mut self.rng, lease);
-        let lease = if self.world.plan.extras.extends { self.world.plan.longest_lease() } else { lease };
+        let extras = &self.world.plan.extras;
+        let lease = if extras.extends || extras.drops { self.world.plan.longest_lease() } else { lease };
         let was_lost = guard.is_lost();
+        self.world.oracle().extends(self.number);
         let result = guard.extend(lease).await;
         let now = self.world.now();
         let mut oracle = self.world.oracle();
+        // A longest hold stays what it is.
+        let asked = if matches!(term, Term::AtMost(_)) { Duration::ZERO } else { lease };
+        oracle.may_have_asked(now, self.number, asked);
         match result {
             Ok(()) if was_lost => oracle.violate(now, "b", "a lost hold was extended"),
-            // A longest hold stays what it is.
             Ok(()) if !matches!(term, Term::AtMost(_)) => oracle.extended(guard, begun + lease),
             Ok(()) => {}
             Err(Error::Lost(_)) => oracle.lost(now, guard),
@@ -425,8 +516,18 @@ impl Worker {
             }
         }
         let guard = Arc::try_unwrap(guard).expect("nobody else has it");
+        let drops = self.world.plan.extras.drops && self.more_percent(15);
         match way {
             _ if leaks => guard.leak(),
+            _ if drops => {
+                // Another owner perhaps gets a hold that is passed on.
+                let plan = &self.world.plan;
+                let is_released = plan.sharing.is_zero() || !plan.passes_on();
+                if is_last && kept_until.is_none() && is_released && !handle.is_majority {
+                    handle.unreleased = Some((begun, release.owner.clone()));
+                }
+                drop(timeout(up_to(&mut self.more, 4 * MS), guard.unlock()).await);
+            }
             0..80 => {
                 let result = guard.unlock().await;
                 let is_ok = result.is_ok();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Oracle;
+use crate::locks::{Claim, NAMES};
 use crate::plan::{FaultKind, Kind, Mode};
 use crate::trace::Script;
 
@@ -50,12 +51,13 @@ impl Oracle {
                 self.seen.update(now, server, name, ask);
             }
         }
+        self.check_leases(now, server, &script, ask);
+        self.notes_release(now, server, &script, reply);
         // It did not run.
         if reply.starts_with(b"-") {
             return;
         }
         let is_semaphore = script.file.starts_with("semaphore/");
-        let keep = if script.file.starts_with("read/") { 2 } else { 1 };
         for owner in script.owners() {
             let numbers = (server, owner);
             if script.file.ends_with("/acquire.lua") {
@@ -72,18 +74,51 @@ impl Oracle {
                 }
                 self.grants.insert(numbers.clone(), now);
                 self.commands.entry(numbers).or_default().0 = self.trace.events;
-            } else if script.file.ends_with("/release.lua") && (is_semaphore || script.arg(keep) == "0") {
+            } else if script.file.ends_with("/release.lua") && script.keeps_nothing() {
                 self.commands.entry(numbers).or_default().1 = self.trace.events;
             }
         }
         if let Some(problem) = self.queues.command(now, server, &script, reply) {
             self.violate(now, "i", problem);
         }
+        self.check_places(now, server, &script, reply, ask);
+    }
+
+    /// Rule q: a waiter for a fair lock keeps its place until it is granted the lock or leaves, unless it is dead. And nobody dies whose
+    /// process nothing disturbs.
+    fn check_places(
+        &mut self,
+        now: Duration,
+        server: usize,
+        script: &Script<'_>,
+        reply: &[u8],
+        ask: &mut dyn FnMut(&[&str]) -> Vec<u8>,
+    ) {
+        if let Some(problem) = self.queues.check_places(now, server, script, reply, ask) {
+            self.violate(now, "q", problem);
+        }
+        if !script.file.starts_with("fair/") {
+            return;
+        }
+        let from = now.saturating_sub(2 * self.plan.fair_allowance);
+        let on_server = [Claim { server, name: 0, is_shared: false, permits: 0 }];
+        for waiter in self.queues.dead(now, server) {
+            let Some(process) = self.turns.process_of(&waiter) else { continue };
+            let is_calm = self.waits.is_running(process)
+                && !self.is_closing(process, now)
+                && (!self.is_disturbed(process, &on_server, from, now, true)
+                    || self.was_short(process, from, now));
+            if is_calm && self.dead.insert(waiter.clone()) {
+                self.violate(now, "q", format!("{waiter} of process {process} got no heartbeat"));
+            }
+        }
     }
 
     /// Rule j: a hold of which no guard knows, such as that of a late copy, lasts for seconds, and not for a lease. Returns what
     /// lasts too long, if it is still there.
     pub fn late(&mut self, now: Duration) -> Vec<Late> {
+        self.check_refused_in_a_hurry(now);
+        self.check_yields(now);
         let (old, late) =
             std::mem::take(&mut self.late).into_iter().partition(|late| late.at + LONGEST_LATE < now);
         self.late = late;
@@ -102,20 +137,26 @@ impl Oracle {
 
     /// Rules d and g: a free lock is acquired, and a key that nobody has is removed.
     pub fn check_waits(&mut self, now: Duration) {
-        let calm_from = self.calm_from(now);
-        let limit = self.plan.handover();
-        if calm_from.saturating_add(limit) < now {
-            for problem in self.waits.overdue(now, calm_from, limit, false) {
-                self.violate(now, "d", problem);
-            }
-            for problem in self.waits.orphans(now, calm_from, limit) {
-                self.violate(now, "d", problem);
-            }
+        let (limit, queues) = (self.plan.handover(), &self.queues);
+        let is_told = |claim: &Claim, ended| queues.is_told(claim.server, NAMES[claim.name], ended);
+        let mut problems = Vec::new();
+        // A single fault is over sooner, except for what it left behind.
+        let waiters_from = self.calm_from_here(now);
+        if waiters_from.saturating_add(limit) < now {
+            problems = self.waits.overdue(now, waiters_from, limit, false, &is_told);
         }
+        let calm_from = self.calm_from(now);
+        if calm_from.saturating_add(limit) < now {
+            problems.extend(self.waits.orphans(now, calm_from, limit));
+        }
+        let mut hung = Vec::new();
         if self.plan.mode == Mode::Hung {
-            for problem in self.waits.overdue(now, Duration::ZERO, self.plan.hung_handover(), true) {
-                self.violate(now, "g", problem);
-            }
+            hung = self.waits.overdue(now, Duration::ZERO, self.plan.hung_handover(), true, &|_, _| false);
+        }
+        for (rule, problem) in
+            problems.into_iter().map(|one| ("d", one)).chain(hung.into_iter().map(|one| ("g", one)))
+        {
+            self.violate(now, rule, problem);
         }
     }
 }

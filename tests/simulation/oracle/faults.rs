@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Oracle;
 use super::guards::Entry;
 use crate::locks::Claim;
-use crate::plan::{FaultKind, SECOND};
+use crate::plan::{FaultKind, Mode, SECOND};
 
 /// Something that went wrong outside of the engine.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +53,7 @@ impl Oracle {
             self.losses[server].push(now);
             self.queues.forget(server);
             self.waits.forget(server);
+            self.leases.forget(server);
         }
     }
 
@@ -66,6 +67,33 @@ impl Oracle {
             Some(end) => end + self.plan.settle(),
             None => Duration::ZERO,
         }
+    }
+
+    /// The same where faults are short and come one by one. Holds and places that one left behind are not over then, and a lock that they
+    /// keep is not free.
+    pub fn calm_from_here(&self, now: Duration) -> Duration {
+        if self.plan.mode != Mode::Gentle || self.plan.is_cluster {
+            return self.calm_from(now);
+        }
+        let places = if self.plan.is_fair() { 2 * self.plan.fair_allowance } else { Duration::ZERO };
+        match self.faults.iter().map(|fault| fault.end).max() {
+            Some(end) if end > now => Duration::MAX,
+            Some(end) => end + 2 * self.plan.command_timeout + 2 * SECOND + places,
+            None => Duration::ZERO,
+        }
+    }
+
+    /// Whether all that went wrong was a single fault that is too short to cost a place in a queue: a place outlives a heartbeat that fails.
+    pub(super) fn was_short(&self, process: usize, from: Duration, to: Duration) -> bool {
+        let plan = &self.plan;
+        let tail = 2 * plan.command_timeout + 2 * SECOND;
+        let costs_more = |fault: &&Fault| {
+            fault.start <= to
+                && from <= fault.end.saturating_add(tail)
+                && fault.process.is_none_or(|one| one == process)
+                && fault.end.saturating_sub(fault.start) + plan.command_timeout > plan.fair_allowance / 2
+        };
+        plan.mode == Mode::Gentle && !plan.is_cluster && !self.faults.iter().any(|fault| costs_more(&fault))
     }
 
     /// Whether a fault of this process or of these servers explains what happened between two times.

@@ -27,6 +27,8 @@ pub struct Entry {
     pub(super) was_lost: bool,
     /// Once it was extended by a lease of its own.
     pub(super) was_extended: bool,
+    /// Its server was found to keep less than it relies on.
+    pub(super) was_beyond: bool,
 }
 
 impl Oracle {
@@ -75,8 +77,10 @@ impl Oracle {
             leaked_until: None,
             was_lost: false,
             was_extended: false,
+            was_beyond: false,
         };
         self.waits.granted(now, process, &claims[0]);
+        self.check_turn(now, &new);
         self.check_lost_is_final(now);
         self.entries.retain(|entry| {
             entry.leaked_until.is_some_and(|until| now < until) || entry.guard.strong_count() > 0
@@ -161,9 +165,9 @@ impl Oracle {
         }
     }
 
-    /// Rule b: a hold that was lost stays lost.
+    /// Rule b: a hold that was lost stays lost, and one that is not renewed for ever is lost at its end.
     pub fn check_lost_is_final(&mut self, now: Duration) {
-        let mut revived = Vec::new();
+        let (mut revived, mut too_long) = (Vec::new(), Vec::new());
         for index in 0..self.entries.len() {
             let entry = &self.entries[index];
             let Some(guard) = entry.guard.upgrade() else { continue };
@@ -171,10 +175,22 @@ impl Oracle {
             if entry.was_lost && !is_lost {
                 revived.push(entry.worker);
             }
+            // Clocks drift, and an extension is known a moment later.
+            let most =
+                |ends: Duration| ends + (ends.saturating_sub(entry.granted_at)).mul_f64(0.001) + 20 * MS;
+            if !is_lost
+                && entry.ends.is_some_and(|ends| now > most(ends))
+                && !self.is_disturbed(entry.process, &entry.claims, entry.granted_at, now, true)
+            {
+                too_long.push(entry.worker);
+            }
             self.entries[index].was_lost |= is_lost;
         }
         for worker in revived {
             self.violate(now, "b", format!("a lost hold of worker {worker} is held again"));
+        }
+        for worker in too_long {
+            self.violate(now, "b", format!("the hold of worker {worker} goes on after its end"));
         }
     }
 

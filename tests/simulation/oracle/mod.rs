@@ -5,10 +5,12 @@ mod commands;
 mod faults;
 mod guards;
 mod holds;
+mod leases;
 mod looks;
 mod results;
 mod shutdowns;
 mod slots;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Arguments, Display};
@@ -19,9 +21,11 @@ use lockkeeper::Process;
 use commands::Late;
 use faults::Fault;
 use guards::Entry;
+use leases::Leases;
 use looks::{Force, Seen};
 pub use results::{Passed, Releasing};
 use shutdowns::Closing;
+use turns::Turns;
 
 use crate::plan::Plan;
 use crate::queue::Queues;
@@ -52,6 +56,10 @@ pub struct Oracle {
     first_grants: BTreeMap<(usize, String), Duration>,
     /// When a server refused a command about several slots on a connection for the first time.
     refused_slots: BTreeMap<(usize, u64), Duration>,
+    leases: Leases,
+    turns: Turns,
+    /// Waiters for fair locks that got no heartbeat.
+    dead: BTreeSet<String>,
     seen: Seen,
     forced: Vec<Force>,
     /// The processes whose clients are shut down.
@@ -80,6 +88,9 @@ impl Oracle {
             grants: BTreeMap::new(),
             first_grants: BTreeMap::new(),
             refused_slots: BTreeMap::new(),
+            leases: Leases::default(),
+            turns: Turns::default(),
+            dead: BTreeSet::new(),
             seen: Seen::default(),
             forced: Vec::new(),
             closing: BTreeMap::new(),
