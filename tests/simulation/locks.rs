@@ -9,7 +9,7 @@ use lockkeeper::{
 
 use crate::plan::{Kind, Plan};
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     Lock,
     Try,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::locks::{Claim, NAMES};
+use crate::locks::{Claim, How, NAMES};
 use crate::permits::Permits;
 use crate::plan::{Kind, MS, Plan};
 use crate::trace::Script;
@@ -47,8 +47,7 @@ pub struct Wait {
     process: usize,
     claims: Vec<Claim>,
     begun_at: Duration,
-    /// It waits for others.
-    queues: bool,
+    how: How,
     /// Of the waits of a process for a semaphore, the one that began first is served first.
     number: u64,
     /// Since when it is the first, or waits for a lock. `None`: it is not, as far as somebody looked.
@@ -197,8 +196,7 @@ impl Waits {
         self.keys[&(claim.server, claim.name)].permits.totals_since(since)
     }
 
-    /// `queues`: the call waits for others.
-    pub fn begin(&mut self, now: Duration, worker: usize, process: usize, claims: &[Claim], queues: bool) {
+    pub fn begin(&mut self, now: Duration, worker: usize, process: usize, claims: &[Claim], how: How) {
         self.begun += 1;
         self.ended.remove(&worker);
         let was_behind = self.waits.values().any(|other| other.process == process && other.is_for(claims));
@@ -206,7 +204,7 @@ impl Waits {
             process,
             claims: claims.to_vec(),
             begun_at: now,
-            queues,
+            how,
             number: self.begun,
             first_since: (claims[0].permits == 0 || !was_behind).then_some(now),
             was_behind,
@@ -237,6 +235,15 @@ impl Waits {
     /// Since when the call that ended last had waited, if it stood in the queue of a lock that one owner holds alone.
     pub fn queued_since(&self, worker: usize) -> Option<Duration> {
         self.ended.get(&worker).filter(|wait| wait.is_queued()).map(|wait| wait.begun_at)
+    }
+
+    /// Whether the time of the call that ended last was up. Such a call attempts once more, wherever it stands.
+    pub fn was_late(&self, now: Duration, worker: usize) -> bool {
+        let limit = |wait: &Wait| match wait.how {
+            How::For(limit) => Some(wait.begun_at + limit.mul_f64(0.998)), // its clock drifts
+            How::Lock | How::Try => None,
+        };
+        self.ended.get(&worker).and_then(limit).is_some_and(|limit| limit <= now)
     }
 
     /// Of the calls of a process that stand in the queue for a lock to have it alone: the one that began first.
@@ -413,7 +420,7 @@ impl Wait {
 
     /// Whether it stands in the queue of one lock that one owner holds alone.
     fn is_queued(&self) -> bool {
-        matches!(self.claims[..], [Claim { is_shared: false, permits: 0, .. }]) && self.queues
+        matches!(self.claims[..], [Claim { is_shared: false, permits: 0, .. }]) && self.how != How::Try
     }
 
     fn line(&self) -> Line {

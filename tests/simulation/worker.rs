@@ -285,8 +285,7 @@ impl Worker {
     pub fn begin(&self, handle: &Handle, how: How) -> Duration {
         let now = self.world.now();
         let mut oracle = self.world.oracle();
-        let queues = !matches!(how, How::Try);
-        oracle.waits.begin(now, self.number, self.process, &handle.claims, queues);
+        oracle.waits.begin(now, self.number, self.process, &handle.claims, how);
         oracle.say(now, format_args!("worker {}", self.number), format_args!("asks for {:?}", handle.claims));
         now
     }

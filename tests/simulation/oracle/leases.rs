@@ -146,14 +146,14 @@ fn holds_of(
     let fields = permits::texts(&ask(&["HGETALL", NAMES[name]]));
     let is_read_write = fields.chunks(2).any(|pair| pair[0] == "mode");
     let owners = fields.chunks(2).map(|pair| &pair[0]).filter(|field| *field != "mode");
-    let mut hold = |owner: &String| {
+    let hold = |owner: &String| {
         if !is_read_write || owner.ends_with(":write") {
             return Some((owner.clone(), until));
         }
         let key = format!("{{{}}}:{owner}:rwlock_timeout:1", NAMES[name]);
         Some((owner.clone(), expiry(now, &ask(&["PTTL", &key]))?.min(until)))
     };
-    owners.filter_map(|owner| hold(owner)).collect()
+    owners.filter_map(hold).collect()
 }
 
 /// The ids of the permits in use, and when the lease of each ends.

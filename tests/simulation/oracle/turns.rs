@@ -196,6 +196,9 @@ impl Oracle {
         let Some(since) = self.waits.queued_since(new.worker) else { return };
         let Some((worker, earlier)) = self.waits.first_queued(new.process, claim) else { return };
         if earlier + EARLIER < since && self.is_calm(new, earlier, now) {
+            if self.waits.was_late(now, new.worker) {
+                return self.excuse("a call whose time was up came first");
+            }
             let text = format!(
                 "worker {} got the lock before worker {worker}, which has waited since {earlier:?}",
                 new.worker
