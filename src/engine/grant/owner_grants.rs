@@ -60,7 +60,7 @@ struct Grants {
     exclusive: Option<Arc<Grant>>,
     /// Of a read-write lock, the read hold. An owner can have both.
     shared: Option<Arc<Grant>>,
-    /// Dropped attempts, which can block their own owner.
+    /// Dropped attempts, and ended holds that are not released yet: they can block their own owner.
     dropped: Vec<Arc<Grant>>,
 }
 
@@ -86,14 +86,14 @@ impl OwnerGrants {
             return Ok(Start { pending, ended: PerMember::new() });
         }
         let pending = grants.begin(self.key, target, now, caller)?;
-        let same = grants.of(is_shared).take();
-        let other = grants.of(!is_shared).clone().filter(|other| other.live(self.key, now) == 0);
-        let mut ended = PerMember::new();
-        for grant in same.into_iter().chain(other).chain(grants.dropped.drain(..)) {
-            if grant.owes_release() {
-                ended.push(grant);
-            }
+        let owes = |grant: &Arc<Grant>| grant.owes_release();
+        // Kept until they are released: if this call is dropped meanwhile, the next one has to know them, too.
+        if let Some(same) = grants.of(is_shared).take().filter(owes) {
+            grants.dropped.push(same);
         }
+        grants.dropped.retain(owes);
+        let other = grants.of(!is_shared).clone().filter(|other| other.live(self.key, now) == 0 && owes(other));
+        let ended = grants.dropped.iter().cloned().chain(other).collect();
         Ok(Start { pending, ended })
     }
 
