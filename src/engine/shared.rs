@@ -2,9 +2,8 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::Notify;
 use uuid::Uuid;
 
 use super::queue_names::QueueNames;
@@ -13,6 +12,7 @@ use crate::base::client_id;
 use crate::base::config::LockConfig;
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::sync::Watched;
 use crate::base::timer::timeout;
 use crate::engine::acquire::recent_waits::RecentWaits;
 use crate::engine::acquire::under_way::UnderWay;
@@ -53,10 +53,8 @@ pub(crate) struct Engine {
     pub(crate) releases: RecentReleases,
     pub(crate) read_grants: ReadGrants,
     pub(crate) metrics: OfClient,
-    /// From the shutdown on.
-    is_closing: AtomicBool,
-    /// Wakes those who wait for the shutdown in their order, and not at random as a `watch` does: a simulation repeats it.
-    closes: Notify,
+    /// True from the shutdown on.
+    closing: Watched<bool>,
 }
 
 impl Engine {
@@ -85,8 +83,7 @@ impl Engine {
             releases: RecentReleases::new(&store),
             read_grants: ReadGrants::default(),
             metrics: OfClient::new(),
-            is_closing: AtomicBool::new(false),
-            closes: Notify::new(),
+            closing: Watched::default(),
             store,
             config,
         }))
@@ -136,16 +133,12 @@ impl Engine {
     }
 
     pub(crate) fn is_closing(&self) -> bool {
-        self.is_closing.load(Ordering::SeqCst)
+        self.closing.get()
     }
 
     /// Waits for the shutdown.
     pub(crate) async fn closing(&self) {
-        // Before the look, so that a shutdown in between wakes it.
-        let closes = self.closes.notified();
-        if !self.is_closing() {
-            closes.await;
-        }
+        self.closing.until(|closing| *closing).await;
     }
 
     /// Waits until calls cannot continue: the client is shut down, or its runtime has ended.
@@ -158,8 +151,7 @@ impl Engine {
     }
 
     pub(crate) async fn shutdown(&self) -> Result<()> {
-        self.is_closing.store(true, Ordering::SeqCst);
-        self.closes.notify_waiters();
+        self.closing.modify(|closing| *closing = true);
         // Even if `retry_timeout` is zero, there is time for an answer.
         let limit = self.config.retry_timeout().max(2 * self.config.command_timeout());
         let drained = timeout(limit, async {

@@ -92,7 +92,8 @@ impl OwnerGrants {
             grants.dropped.push(same);
         }
         grants.dropped.retain(owes);
-        let other = grants.of(!is_shared).clone().filter(|other| other.live(self.key, now) == 0 && owes(other));
+        let other =
+            grants.of(!is_shared).clone().filter(|other| other.live(self.key, now) == 0 && owes(other));
         let ended = grants.dropped.iter().cloned().chain(other).collect();
         Ok(Start { pending, ended })
     }
