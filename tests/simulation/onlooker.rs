@@ -137,7 +137,9 @@ pub async fn shut_down(world: Arc<World>, process: usize, clients: Vec<LockClien
         match result {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                return world.oracle().failed(now, begun, NUMBER, process, &all, &error);
+                // What an earlier attempt left perhaps still had to be undone.
+                let from = begun.saturating_sub(world.plan.settle());
+                return world.oracle().failed(now, from, NUMBER, process, &all, &error);
             }
             Err(_) => {
                 return world.oracle().violate(now, "s", format!("process {process} does not shut down"));

@@ -8,10 +8,11 @@ use std::time::Duration;
 use lockkeeper::LockGuard;
 
 use super::Oracle;
+use super::faults::Fault;
 use super::guards::Entry;
 use crate::locks::{Claim, NAMES, Term};
 use crate::permits;
-use crate::plan::{Kind, MS, Plan};
+use crate::plan::{FaultKind, Kind, MS, Plan};
 use crate::trace::Script;
 
 /// A guard ends at least so much before its lease. The server counts in whole milliseconds, and clocks drift, so this is a little less than
@@ -268,7 +269,14 @@ impl Oracle {
         entry.ends.is_none()
             && kept.iter().any(|until| until.saturating_sub(now) < lease.mul_f64(0.6))
             && !self.is_closing(entry.process, now)
+            && !self.is_killed(entry.process)
             && !self.is_disturbed(entry.process, &entry.claims, now.saturating_sub(lease), now, true)
+    }
+
+    fn is_killed(&self, process: usize) -> bool {
+        let kills =
+            |fault: &Fault| fault.kind == Some(FaultKind::KillProcess) && fault.process == Some(process);
+        self.faults.iter().any(kills)
     }
 
     /// The server keeps no hold for longer than its guards asked for.

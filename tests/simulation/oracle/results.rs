@@ -6,6 +6,7 @@ use std::time::Duration;
 use lockkeeper::{Error, LockGuard};
 
 use super::Oracle;
+use super::faults::Fault;
 use super::guards::Entry;
 use crate::locks::Claim;
 use crate::plan::{FaultKind, Kind, MS, Mode, SECOND};
@@ -124,7 +125,17 @@ impl Oracle {
         // The client counts from when it learns of the grant; a future that nobody polls learns nothing. A read hold lasts as long as
         // one of those who share it.
         let most = self.plan.sharing + self.plan.command_timeout + 20 * MS;
-        if !claim.is_shared && !self.plan.parks && now > granted_at + most {
+        let is_late = !claim.is_shared && !self.plan.parks && now > granted_at + most;
+        let stands_still = [Some(FaultKind::StopProcess), Some(FaultKind::Suspend)];
+        let stood_still = |fault: &Fault| {
+            stands_still.contains(&fault.kind)
+                && fault.process == self.turns.process_of(owner)
+                && fault.start <= now
+                && granted_at <= fault.end
+        };
+        if is_late && self.faults.iter().any(stood_still) {
+            self.excuse("a hold is passed on late by a process that stood still");
+        } else if is_late {
             self.violate(now, "k", format!("{owner} is passed on {:?} after its grant", now - granted_at));
         }
         self.passed.retain(|passed| passed.owner != owner);
