@@ -317,12 +317,15 @@ impl Oracle {
     /// A worker got a guard, and its handle asks for such leases.
     pub fn asks(&mut self, now: Duration, owner: &str, term: Term, least: Option<Duration>) {
         let lease = self.plan.lease;
+        // A majority is enough: the command to another server perhaps comes later.
+        let late = if self.plan.kind == Kind::Red { self.plan.command_timeout } else { Duration::ZERO };
         let (renewed, until) = match term {
             Term::Renewed => (lease.max(least.unwrap_or_default()), Duration::ZERO),
-            Term::Fixed(time) => (Duration::ZERO, now + time),
-            Term::AtMost(time) => {
-                (Duration::ZERO, now + time.mul_f64(1.001) + UNDER_WAY + renewed_beyond(&self.plan, time))
-            }
+            Term::Fixed(time) => (Duration::ZERO, now + late + time),
+            Term::AtMost(time) => (
+                Duration::ZERO,
+                now + late + time.mul_f64(1.001) + UNDER_WAY + renewed_beyond(&self.plan, time),
+            ),
         };
         for owner in owner.split(", ") {
             self.leases.asks(owner, renewed, until);
