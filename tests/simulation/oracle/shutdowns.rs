@@ -35,9 +35,11 @@ impl Oracle {
 
     /// The owners of what a process has, or leaves behind.
     fn held_by(&self, process: usize, now: Duration) -> BTreeSet<String> {
+        // A re-entry after the leak perhaps made the lease longer.
+        let is_leaked =
+            |entry: &super::Entry| entry.leaked_until.is_some_and(|until| now < until + self.plan.lease);
         let is_held = |entry: &&super::Entry| {
-            entry.process == process
-                && (entry.guard.strong_count() > 0 || entry.leaked_until.is_some_and(|until| now < until))
+            entry.process == process && (entry.guard.strong_count() > 0 || is_leaked(entry))
         };
         let held = self.entries.iter().filter(is_held);
         held.flat_map(|entry| entry.owner.split(", ").map(str::to_owned)).collect()
