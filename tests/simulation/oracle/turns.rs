@@ -147,6 +147,8 @@ impl Oracle {
             && let Some((writer, since)) = self.waits.first_queued(*process, claim)
             && now > since + EARLIER
             && self.is_calm(new, since, now)
+            // With the connection for messages, those for commands are perhaps replaced, too: it does not stand in the queue yet.
+            && self.untold(*process, since, now).is_zero()
         {
             self.violate(
                 now,
