@@ -8,9 +8,9 @@ use std::io;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::timer::timeout;
 use crate::store::connection::{Endpoint, wire};
 
 /// The time limit of the whole look.
