@@ -133,11 +133,12 @@ impl Worker {
         if self.more_percent(25) {
             return drop(guard);
         }
+        self.world.oracle().unlocks(&release.owner);
         let result = guard.unlock().await;
         let is_ok = result.is_ok();
         self.released(&release, begun, result);
         if is_ok && handle.leaked.is_empty() {
-            self.check_nothing_left(&release.owner, &release.claims);
+            self.check_nothing_left(begun, &release.owner, &release.claims);
         }
     }
 }

@@ -163,7 +163,7 @@ impl Worker {
         self.world.oracle().waits.used(now, &handle.claims);
     }
 
-    /// Works with what a call came to, and releases it.
+    /// Works with the hold that a call returned, and releases it.
     async fn use_guard(&mut self, handle: &mut Handle, outcome: Outcome) {
         if let Outcome::Held(guard) = outcome {
             let downgrades = self.world.plan.extras.downgrades && handle.least.is_none();
@@ -528,6 +528,7 @@ impl Worker {
                 drop(timeout(up_to(&mut self.more, 4 * MS), guard.unlock()).await);
             }
             0..80 => {
+                self.world.oracle().unlocks(&release.owner);
                 let result = guard.unlock().await;
                 let is_ok = result.is_ok();
                 self.released(&release, begun, result);
@@ -537,7 +538,7 @@ impl Worker {
                         self.check_kept(&release);
                     }
                 } else if is_last && is_ok && !handle.is_majority && !has_leaked {
-                    self.check_nothing_left(&release.owner, &release.claims);
+                    self.check_nothing_left(begun, &release.owner, &release.claims);
                 }
             }
             80..98 => drop(guard),
@@ -573,12 +574,12 @@ impl Worker {
         }
     }
 
-    pub fn check_nothing_left(&self, owners: &str, claims: &[crate::locks::Claim]) {
+    pub fn check_nothing_left(&self, begun: Duration, owners: &str, claims: &[crate::locks::Claim]) {
         // A claim on a semaphore has several ids.
         for (owner, claim) in owners.split(", ").zip(claims.iter().cycle()) {
             if self.world.has_field(claim, owner) {
                 let now = self.world.now();
-                self.world.oracle().is_left_behind(now, claim, owner);
+                self.world.oracle().is_left_behind(now, begun, claim, owner);
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Until when the servers keep each hold. Rule l: a guard relies on less than what its server keeps, and the server keeps no hold for a
-//! shorter or a longer time than its owner asked for.
+//! How long the servers keep each hold. Rule l: a guard relies on less time than its server keeps the hold. The server keeps it for as
+//! long as its owner asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const PAST: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub struct Leases {
     locks: BTreeMap<(usize, usize), BTreeMap<String, Kept>>,
-    /// Holds that have ended: who held which lock, and from when to when.
+    /// Ended holds: the lock, the owner, the begin and the end.
     ended: Vec<((usize, usize), String, Duration, Duration)>,
     asked: BTreeMap<String, Asked>,
     /// The workers that extend a lease at this moment.
@@ -317,8 +317,13 @@ impl Oracle {
     /// A worker got a guard, and its handle asks for such leases.
     pub fn asks(&mut self, now: Duration, owner: &str, term: Term, least: Option<Duration>) {
         let lease = self.plan.lease;
-        // A majority is enough: the command to another server perhaps comes later.
-        let late = if self.plan.kind == Kind::Red { self.plan.command_timeout } else { Duration::ZERO };
+        let late = match self.plan.kind {
+            // A majority is enough: the command to another server perhaps comes later.
+            Kind::Red => self.plan.command_timeout,
+            // A reader's own lease is restored, for the time that is left when the command is sent.
+            Kind::ReadWrite => UNDER_WAY,
+            _ => Duration::ZERO,
+        };
         let (renewed, until) = match term {
             Term::Renewed => (lease.max(least.unwrap_or_default()), Duration::ZERO),
             Term::Fixed(time) => (Duration::ZERO, now + late + time),

@@ -62,6 +62,8 @@ pub struct Oracle {
     dead: BTreeSet<String>,
     seen: Seen,
     forced: Vec<Force>,
+    /// The owners of the guards that are unlocked at this moment.
+    unlocking: BTreeSet<String>,
     /// The processes whose clients are shut down.
     closing: BTreeMap<usize, Closing>,
     pub violations: Vec<String>,
@@ -93,6 +95,7 @@ impl Oracle {
             dead: BTreeSet::new(),
             seen: Seen::default(),
             forced: Vec::new(),
+            unlocking: BTreeSet::new(),
             closing: BTreeMap::new(),
             violations: Vec::new(),
             excused: BTreeMap::new(),

@@ -32,6 +32,11 @@ pub struct Passed {
 }
 
 impl Oracle {
+    /// A worker begins to await an `unlock`, whose result is told to [`released`](Self::released).
+    pub fn unlocks(&mut self, owners: &str) {
+        self.unlocking.extend(owners.split(", ").map(str::to_owned));
+    }
+
     /// Describes a guard before it is released.
     pub fn before_release(&self, guard: &Arc<LockGuard>) -> Releasing {
         let entry = self.entry(guard);
@@ -49,6 +54,9 @@ impl Oracle {
 
     /// Rule c: what `unlock` says is true. `is_last`: the owner has no other hold.
     pub fn released(&mut self, now: Duration, begun: Duration, of: &Releasing, result: &Result<(), Error>) {
+        for owner in of.owner.split(", ") {
+            self.unlocking.remove(owner);
+        }
         match result {
             Ok(()) if of.was_lost => self.violate(now, "c", "a lost hold was released"),
             Ok(())
@@ -82,12 +90,12 @@ impl Oracle {
     }
 
     /// Rule c: after a release the server has nothing of the owner, except from a late copy, or if the hold was passed on.
-    pub fn is_left_behind(&mut self, now: Duration, claim: &Claim, owner: &str) {
+    pub fn is_left_behind(&mut self, now: Duration, begun: Duration, claim: &Claim, owner: &str) {
         let server = claim.server;
         let (acquired, released) =
             self.commands.get(&(server, owner.to_owned())).copied().unwrap_or_default();
         // A server that returns to earlier data has the hold again. So has one that takes the place of the master that released it.
-        let recently = now.saturating_sub(self.plan.command_timeout + SECOND);
+        let recently = begun.min(now.saturating_sub(self.plan.command_timeout + SECOND));
         if self.lost_data_since(std::slice::from_ref(claim), recently) {
             return self.excuse("a released hold is back after data was lost");
         }

@@ -53,8 +53,13 @@ impl Oracle {
         let now_held = self.held_by(process, now);
         // A guard that came after the shutdown began may be released at this moment.
         let is_new = |owner: &String| !known.contains(owner) && self.owners.contains(owner);
-        let is_excused =
-            |owner: &&String| held.contains(*owner) || now_held.contains(*owner) || is_new(owner);
+        // An `unlock` that is under way tells its own caller what becomes of the hold.
+        let is_excused = |owner: &&String| {
+            held.contains(*owner)
+                || now_held.contains(*owner)
+                || self.unlocking.contains(*owner)
+                || is_new(owner)
+        };
         let left: Vec<_> = left.iter().filter(|owner| !is_excused(owner)).cloned().collect();
         if left.is_empty() {
             return;

@@ -201,6 +201,10 @@ impl Oracle {
             if self.waits.was_late(now, new.worker) {
                 return self.excuse("a call whose time was up came first");
             }
+            // A re-entry does not queue, and attempts at once if its hold is gone.
+            if self.was_forced(&new.claims, since, now) {
+                return self.excuse("a re-entry came first after a release by force");
+            }
             let text = format!(
                 "worker {} got the lock before worker {worker}, which has waited since {earlier:?}",
                 new.worker
@@ -251,7 +255,7 @@ impl Oracle {
                     && (!self.owners.contains(owner)
                         || former.as_ref().is_some_and(|former| former.split(", ").any(|one| one == owner)))
             };
-            // What the call of another handle left is removed by its client, at about the same time.
+            // The client of another handle removes what its call left, at about the same time.
             let from = since.saturating_sub(SECOND / 2);
             let is_here = |vain: &Vain| {
                 vain.claims.iter().any(|claim| {
