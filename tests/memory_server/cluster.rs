@@ -19,7 +19,7 @@ const REPLICA: usize = FROM + 3;
 /// A connection to a node of one of the clusters.
 struct Connection {
     stream: Box<dyn Stream>,
-    /// What came after the last reply that was waited for, such as a message.
+    /// Bytes that arrived after the last awaited reply, such as a message.
     unread: Vec<u8>,
 }
 

@@ -138,7 +138,7 @@ impl Plan {
         }
     }
 
-    /// What a command for several holds or places counts as, if their number is limited.
+    /// Whether a command for several holds or places fills its batch. `None`: batches have no limit here.
     pub fn batch_of(&self, script: &Script<'_>) -> Option<&'static str> {
         let rows = match script.file {
             "read/renew.lua" => script.keys.len() / 2,

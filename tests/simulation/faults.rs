@@ -164,7 +164,7 @@ async fn make(
             sleep(longer).await;
             set(|_| {});
             if kind == DenyMessages {
-                // A client asks for what it was denied when it connects anew, or when others wait.
+                // A client repeats a denied subscription only on a new connection, or when others wait.
                 network.cut_messages();
             }
         }
