@@ -270,7 +270,8 @@ impl Oracle {
             && kept.iter().any(|until| until.saturating_sub(now) < lease.mul_f64(0.6))
             && !self.is_closing(entry.process, now)
             && !self.is_killed(entry.process)
-            && !self.is_disturbed(entry.process, &entry.claims, now.saturating_sub(lease), now, true)
+            // A server without memory renews.
+            && !self.is_disturbed(entry.process, &entry.claims, now.saturating_sub(lease), now, false)
     }
 
     fn is_killed(&self, process: usize) -> bool {
