@@ -107,6 +107,8 @@ impl Oracle {
         } else {
             self.excuse("a guard was lost when it came");
         }
+        // What was passed on has an owner again.
+        self.passed.retain(|passed| new.owner.split(", ").all(|owner| owner != passed.owner));
         self.entries.push(new);
         self.entries.len() - 1
     }
