@@ -244,6 +244,30 @@ async fn all_who_share_lose_together() {
     scene.end().await;
 }
 
+/// A hold that is kept for a reader that waits is not joined any more once it is lost.
+#[tokio::test]
+async fn a_lost_hold_that_is_kept_is_not_joined() {
+    let scene = Scene::start();
+    let (locks, other) = (scene.client_with(shares()).await, scene.client().await);
+    let write = writer(&other).lock().await.unwrap();
+    let (mut one, mut two) = (reader(&locks), reader(&locks));
+    let (mut first, mut second) = (Box::pin(one.lock()), Box::pin(two.lock()));
+    for waits in [&mut first, &mut second] {
+        assert!(timeout(50 * MS, waits).await.is_err(), "a writer has the lock");
+    }
+    write.unlock().await.unwrap();
+    let first = first.await.unwrap();
+    // For 10 ms, the hold is kept for the second reader, which nobody polls.
+    scene.server.keys().iter().for_each(|key| scene.server.run::<()>(&["DEL", key]));
+    assert!(matches!(first.extend(30 * SECOND).await, Err(Error::Lost { .. })));
+    let third = reader(&locks).lock().await.unwrap();
+    assert_ne!(third.owner_id(), first.owner_id());
+    third.unlock().await.unwrap();
+    second.await.unwrap().unlock().await.unwrap();
+    drop((first, one, two, locks, other));
+    scene.end().await;
+}
+
 /// A reader that leaves while others stay is told what this client knows.
 #[tokio::test]
 async fn who_leaves_a_lost_share_learns_it() {

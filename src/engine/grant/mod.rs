@@ -314,8 +314,6 @@ impl Grant {
         let mut desired = lock(&self.desired);
         if desired.joining == Joining::NotYet && self.is_certainly_held_once() {
             desired.joining = Joining::Open;
-            // The others keep the hold on the server, so the end of a leaked hold has to be noticed here.
-            desired.lease.outlasts = true;
             engine.read_grants.set(&keys.lock, self);
         }
     }
