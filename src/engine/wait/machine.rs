@@ -487,13 +487,13 @@ impl<O, F: Clone> Machine<O, F> {
             return Effects::wakes(Wakes::All);
         }
         if self.rules.has_permits {
-            // The lease of another owner perhaps ends before this one.
-            let earlier = match self.knowledge {
-                Knowledge::Held { until: Some(until) } if until > now => Some(until.since(now)),
+            // The lease of another owner perhaps ends before this one. If nobody knows when, the next waiter asks.
+            let left = match self.knowledge {
+                Knowledge::Held { until: Some(until) } if until > now => Some(lease.min(until.since(now))),
                 _ => None,
             };
-            self.is_held(Some(earlier.map_or(lease, |earlier| earlier.min(lease))), now);
-            self.is_woken |= leaves_permits;
+            self.is_held(left, now);
+            self.is_woken |= leaves_permits || left.is_none();
             return Effects::wakes(Wakes::Front);
         }
         self.is_held(Some(lease), now);
@@ -755,6 +755,27 @@ mod tests {
         let _waiter = machine.join(true, false, now);
         assert!(machine.granted_anew(None, now), "nobody knows which messages came during the attempt");
         assert!(!machine.offers(poll, now, |_, _| Some(())));
+    }
+
+    /// The leases of two permits end, and two waiters take these permits. When the next lease ends was not said yet.
+    #[test]
+    fn the_next_waiter_asks_when_the_next_permit_ends() {
+        let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
+        for (is_known, end) in [(false, poll), (true, poll * 2)] {
+            let mut machine = Machine::<(), ()>::new(Rules::new(false, false, poll * 10).with_permits(true));
+            let [first, second, third] = [(); 3].map(|()| machine.join(true, false, now));
+            let _ = machine.attempts(first, now);
+            machine.refused(first, Some(end), false, now);
+            let later = now.plus(poll);
+            for (ticket, leaves_permits) in [(first, true), (second, false)] {
+                let _ = machine.attempts(ticket, later);
+                assert_eq!(
+                    machine.leaves_with_lock(ticket, poll * 10, leaves_permits, later).wakes,
+                    Wakes::Front
+                );
+            }
+            assert_eq!(machine.next(third, None, later, |time| time) == Next::Act, !is_known);
+        }
     }
 
     #[test]
