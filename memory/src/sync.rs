@@ -1,6 +1,5 @@
 //! Locking and watching of plain data.
 
-use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -39,9 +38,8 @@ impl<T: Copy> Watched<T> {
             return;
         }
         loop {
-            let mut changed = pin!(self.changed.notified());
-            // Enlist first, then look: a change in between is not missed.
-            changed.as_mut().enable();
+            // First this, then the look: a change in between is not missed.
+            let changed = self.changed.notified();
             if is(&self.get()) {
                 return;
             }
