@@ -1,28 +1,67 @@
-//! Pauses of threads where they lock data. A test meets orders of events with them that are rare otherwise.
+//! Pauses of threads where they lock data. Tests meet orders of events with them that are rare otherwise.
 
 use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
+use std::sync::{self, Mutex, PoisonError, TryLockError};
 use std::thread;
-use std::time::Duration;
 
 thread_local! {
-    static IS_ON: Cell<bool> = const { Cell::new(false) };
+    static PAUSE: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
-/// Pauses this thread now and then, from now on. For lockkeeper's own tests.
+/// From now on, this thread calls a function before it locks data, while another thread has it, when it has it, and after it unlocks it.
+/// For lockkeeper's own tests.
 ///
 /// ```
-/// lockkeeper::pause_this_thread();
+/// lockkeeper::pause_by(std::thread::yield_now);
 /// ```
-pub fn pause_this_thread() {
-    IS_ON.set(true);
+pub fn pause_by(pause: fn()) {
+    PAUSE.set(Some(pause));
 }
 
-pub(crate) fn perhaps() {
-    if IS_ON.get() {
-        match fastrand::u8(..64) {
-            0 => thread::sleep(Duration::from_micros(fastrand::u64(..300))),
-            1..8 => thread::yield_now(),
-            _ => {}
+/// Data that is locked until this is dropped.
+pub(crate) struct MutexGuard<'a, T> {
+    /// `None` while it is dropped.
+    data: Option<sync::MutexGuard<'a, T>>,
+    pause: Option<fn()>,
+}
+
+/// Locks data. The function that pauses perhaps lets other threads of a simulation run, so nothing may block here.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    let Some(pause) = PAUSE.get() else {
+        return MutexGuard { data: Some(mutex.lock().unwrap_or_else(PoisonError::into_inner)), pause: None };
+    };
+    pause();
+    let data = loop {
+        match mutex.try_lock() {
+            Ok(data) => break data,
+            Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => pause(),
+        }
+    };
+    pause();
+    MutexGuard { data: Some(data), pause: Some(pause) }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.data.as_ref().expect("BUG: used after the drop")
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.data.as_mut().expect("BUG: used after the drop")
+    }
+}
+
+impl<T> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        self.data = None;
+        if let Some(pause) = self.pause.filter(|_| !thread::panicking()) {
+            pause();
         }
     }
 }

@@ -1,21 +1,18 @@
 //! Locking and watching of plain data.
 
-use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
+#[cfg(not(feature = "__simulation"))]
+pub(crate) use std::sync::MutexGuard;
 
 use tokio::sync::Notify;
 
 #[cfg(feature = "__simulation")]
-use crate::base::pauses;
+pub(crate) use crate::base::pauses::{MutexGuard, lock};
 
 /// Locks data that is consistent after every statement. So a panic of another thread cannot make it unusable.
+#[cfg(not(feature = "__simulation"))]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    #[cfg(feature = "__simulation")]
-    pauses::perhaps();
-    let data = mutex.lock().unwrap_or_else(PoisonError::into_inner);
-    #[cfg(feature = "__simulation")]
-    pauses::perhaps();
-    data
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// A value whose changes wake those who wait for them, in the order in which they began to wait. Tokio's `watch` wakes them in a
@@ -39,9 +36,8 @@ impl<T: Copy> Watched<T> {
     /// Waits until the value is such.
     pub(crate) async fn until(&self, is: impl Fn(&T) -> bool) {
         loop {
-            let mut changed = pin!(self.changed.notified());
-            // Enlist first, then look: a change in between is not missed.
-            changed.as_mut().enable();
+            // First this, then the look: a change in between is not missed.
+            let changed = self.changed.notified();
             if is(&self.get()) {
                 return;
             }

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use lockkeeper::{BaseLock, Error, LockClient, LockConfig, LockGuard, Permit, Result, Source};
@@ -223,13 +224,21 @@ async fn round() -> u64 {
     sections
 }
 
+fn pause() {
+    match fastrand::u8(..64) {
+        0 => thread::sleep(up_to(300)),
+        1..8 => thread::yield_now(),
+        _ => {}
+    }
+}
+
 #[test]
 fn no_order_of_threads_breaks_a_lock() {
     let seconds = std::env::var("SIMULATE_STRESS").map_or(3, |seconds| seconds.parse().unwrap());
     let runtime = Builder::new_multi_thread()
         .worker_threads(4)
         .enable_all()
-        .on_thread_start(lockkeeper::pause_this_thread)
+        .on_thread_start(|| lockkeeper::pause_by(pause))
         .build()
         .unwrap();
     let (start, mut rounds, mut sections) = (Instant::now(), 0, 0);

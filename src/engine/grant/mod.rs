@@ -25,7 +25,7 @@ mod undo;
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
@@ -43,7 +43,7 @@ use crate::base::config::Replication;
 use crate::base::error::LockId;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter;
-use crate::base::sync::lock;
+use crate::base::sync::{MutexGuard, lock};
 use crate::base::timer::timeout;
 use crate::engine::upkeep::records::RECORD_LASTS;
 use crate::engine::upkeep::scheduler::Key;

@@ -7,7 +7,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::base::clock::{self, Moment};
 use crate::base::config::LockConfig;
 use crate::base::fault::Fault;
 use crate::base::jitter;
-use crate::base::sync::lock;
+use crate::base::sync::{MutexGuard, lock};
 use crate::base::timer::sleep;
 use crate::engine::announce::Listeners;
 use crate::engine::grant::offer::Offer;

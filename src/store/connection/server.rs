@@ -11,7 +11,7 @@ use std::future::{poll_fn, ready};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ use super::wire::{self, WithCommand};
 use crate::base::config::{LockConfig, Replication};
 use crate::base::credentials::Login;
 use crate::base::fault::{Fault, FaultKind, Sent};
-use crate::base::sync::{Watched, lock};
+use crate::base::sync::{MutexGuard, Watched, lock};
 use crate::base::task;
 use crate::base::timer::{Instant, timeout, timeout_at};
 use crate::protocol::{Call, Reply};

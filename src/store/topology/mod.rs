@@ -45,7 +45,7 @@ mod switches;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -57,7 +57,7 @@ use super::error::OpenError;
 use super::task::Task;
 use crate::base::config::{LockConfig, Replication};
 use crate::base::fault::{Fault, FaultKind, Redirect, Sent};
-use crate::base::sync::{Watched, lock};
+use crate::base::sync::{MutexGuard, Watched, lock};
 use crate::base::timer::{Instant, timeout};
 use crate::protocol::{self, Call, Reply};
 use ask::Pollees;
