@@ -855,7 +855,7 @@ impl Grant {
         if desired.is_wanted() {
             desired.place.is_kept = true;
             if !desired.place.heartbeat.is_set() {
-                let due = heartbeats.duty().due_from(&self.lock.keys.lock, clock::now());
+                let due = heartbeats.duty().due_after(&self.lock.keys.lock, clock::now());
                 heartbeats.set(&mut desired.place.heartbeat, Some(due), || Arc::clone(self));
             }
         }

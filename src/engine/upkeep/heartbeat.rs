@@ -37,14 +37,9 @@ impl Heartbeat {
         Self { store, period: allowance / 3, limit: allowance / 6, failures: Limit::default() }
     }
 
-    /// Returns the first time from `earliest` on at which the places of this lock are due.
-    pub(crate) fn due_from(&self, lock: &str, earliest: Moment) -> Moment {
-        let mut hasher = DefaultHasher::new();
-        lock.hash(&mut hasher);
-        let period = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX).max(1);
-        let phase = hasher.finish() % period;
-        let since = (earliest.as_nanos() + period - phase) % period;
-        earliest.plus(Duration::from_nanos((period - since) % period))
+    /// Returns the next time at which the places of this lock are due. It comes within a period.
+    pub(crate) fn due_after(&self, lock: &str, time: Moment) -> Moment {
+        due_after(self.period, lock, time)
     }
 
     async fn beat(&self, places: &[Arc<Grant>]) -> Result<(Moment, Vec<PlaceReply>), Fault> {
@@ -55,6 +50,15 @@ impl Heartbeat {
         let reply = self.store.run_at_most(self.limit, &connection, &call).await?;
         Ok((sent, parse_heartbeat(&reply, places.len())?))
     }
+}
+
+fn due_after(period: Duration, lock: &str, time: Moment) -> Moment {
+    let mut hasher = DefaultHasher::new();
+    lock.hash(&mut hasher);
+    let period = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).max(1);
+    let phase = hasher.finish() % period;
+    let since = (time.as_nanos() + period - phase) % period;
+    time.plus(Duration::from_nanos(period - since))
 }
 
 impl Duty for Heartbeat {
@@ -79,7 +83,7 @@ impl Duty for Heartbeat {
                 for (place, reply) in places.into_iter().zip(replies) {
                     let next = match reply {
                         PlaceReply::KeptBehindTheDead => sent,
-                        _ => self.due_from(&lock, sent.plus(self.period / 2)),
+                        _ => self.due_after(&lock, sent),
                     };
                     place.heard_of(next, matches!(reply, PlaceReply::Gone | PlaceReply::YourTurn));
                 }
@@ -96,6 +100,24 @@ impl Duty for Heartbeat {
                 for place in places {
                     place.heard_of(clock::now().plus(jitter::around(pause)), false);
                 }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_places_of_a_lock_are_due_together_and_once_in_each_period() {
+        let (period, start) = (Duration::from_secs(2), Moment::from_nanos(1_000_000_000_000));
+        for lock in ["a", "b", "c"] {
+            let first = due_after(period, lock, start);
+            assert_eq!(due_after(period, lock, first), first.plus(period));
+            // A place that was kept early is due at the same time.
+            for early in [1, 500, 1_999].map(Duration::from_millis) {
+                assert_eq!(due_after(period, lock, first.plus(period).minus(early)), first.plus(period));
             }
         }
     }
