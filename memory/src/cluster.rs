@@ -25,11 +25,26 @@ pub(crate) struct Node {
     importing: BTreeMap<u16, NodeId>,
     /// It knows too few other nodes, or a slot has no master.
     pub(crate) is_down: bool,
-    /// Clients see a single server, as behind a proxy.
-    pub(crate) is_hidden: bool,
+    pub(crate) kind: Kind,
+    /// The replica that a sentinel makes the master.
+    pub(crate) promotes: Option<NodeId>,
     /// The slots that it, or its master, had until now.
     lost: Vec<RangeInclusive<u16>>,
 }
+
+/// What clients see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    NodeOfCluster,
+    /// A single server, as a proxy in front of a cluster says.
+    BehindProxy,
+    /// A master or a replica that sentinels watch. It has no slots.
+    Watched,
+    Sentinel,
+}
+
+/// The name by which sentinels know a master.
+const MASTER: &str = "mymaster";
 
 /// What a node knows of another one, or of itself.
 #[derive(Clone, Debug)]
@@ -65,7 +80,17 @@ impl Node {
     /// The node with this id, of a cluster in which these nodes have these slots.
     pub(crate) fn new(id: NodeId, nodes: BTreeMap<NodeId, Known>, owners: BTreeMap<u16, NodeId>) -> Self {
         let (migrating, importing) = (BTreeMap::new(), BTreeMap::new());
-        Self { id, nodes, owners, migrating, importing, is_down: false, is_hidden: false, lost: Vec::new() }
+        Self {
+            id,
+            nodes,
+            owners,
+            migrating,
+            importing,
+            is_down: false,
+            kind: Kind::NodeOfCluster,
+            promotes: None,
+            lost: Vec::new(),
+        }
     }
 
     pub(crate) fn is_master(&self) -> bool {
@@ -137,6 +162,9 @@ impl Node {
         keyspace: &mut Keyspace,
     ) -> Result<Option<u16>, Refusal> {
         let Some(first) = keys.first() else { return Ok(None) };
+        if matches!(self.kind, Kind::Watched | Kind::Sentinel) {
+            return Ok(None);
+        }
         let slot = slot(first);
         if keys.iter().any(|key| self::slot(key) != slot) {
             return Err(Refusal::CrossSlot);
@@ -293,6 +321,9 @@ impl Node {
                 }
             }
         }
+        if self.promotes.as_ref() == Some(self.owner(0)) {
+            self.promotes = None;
+        }
         // A master without slots becomes a replica. A replica of such a one follows its slots.
         if had_slots && self.slots_of(self.shard()).is_empty() {
             let own = self.nodes.get_mut(&self.id).expect("it knows itself");
@@ -322,6 +353,38 @@ impl Node {
             lines.push('\n');
         }
         lines
+    }
+
+    /// Runs a command of sentinels. `None`: it knows none with this name.
+    pub(crate) fn sentinel(&self, words: &[Bytes]) -> Option<Outcome> {
+        let [_, command, name] = words else { return None };
+        let flag = |word: &'static str, is_set: bool| if is_set { word } else { "" };
+        let facts = |known: &Known, flags: String| {
+            let facts = [
+                ("name", MASTER.to_owned()),
+                ("ip", HOST.to_owned()),
+                ("port", known.port.to_string()),
+                ("flags", flags),
+                ("config-epoch", known.epoch.to_string()),
+            ];
+            Reply::List(
+                facts.into_iter().flat_map(|(name, fact)| [name.to_owned(), fact]).map(Reply::bulk).collect(),
+            )
+        };
+        let master = self.owner(0);
+        let replicas = self.nodes.iter().filter(|(_, known)| known.master.as_ref() == Some(master));
+        let replica = |(id, known)| {
+            facts(known, format!("slave{}", flag(",promoted", self.promotes.as_ref() == Some(id))))
+        };
+        Some(match &*command.to_ascii_lowercase() {
+            _ if **name != *MASTER.as_bytes() => Err("ERR No such master with that name".to_owned()),
+            b"master" => {
+                let flags = format!("master{}", flag(",failover_in_progress", self.promotes.is_some()));
+                Ok(facts(&self.nodes[master], flags))
+            }
+            b"replicas" => Ok(Reply::List(replicas.map(replica).collect())),
+            _ => return None,
+        })
     }
 
     fn slots(&self) -> Reply {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cluster::{Known, Node, NodeId, SLOTS, slot};
+use crate::cluster::{Kind, Known, Node, NodeId, SLOTS, slot};
 use crate::server::MemoryServer;
 use crate::sync::lock;
 use crate::value::Bytes;
@@ -37,21 +37,48 @@ impl MemoryCluster {
     /// ```
     #[doc(hidden)]
     pub fn new(masters: usize, replicas_of_each: usize, server: impl FnMut(usize) -> MemoryServer) -> Self {
-        let count = masters * (1 + replicas_of_each);
+        Self::with(masters, masters * replicas_of_each, 0, server)
+    }
+
+    /// Makes these servers a master, its replica, and three sentinels that watch them, in this order. Clients find the master as
+    /// `mymaster`.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::{MemoryCluster, MemoryServer};
+    /// let watched = MemoryCluster::with_sentinels(|_| MemoryServer::new());
+    /// let reply = watched.nodes()[2].execute(&["SENTINEL", "MASTER", "mymaster"]);
+    /// assert!(String::from_utf8_lossy(&reply).contains("7000"));
+    /// ```
+    #[doc(hidden)]
+    pub fn with_sentinels(server: impl FnMut(usize) -> MemoryServer) -> Self {
+        Self::with(1, 1, 3, server)
+    }
+
+    fn with(
+        masters: usize,
+        replicas: usize,
+        sentinels: usize,
+        server: impl FnMut(usize) -> MemoryServer,
+    ) -> Self {
+        let count = masters + replicas + sentinels;
         let id = || -> NodeId { format!("{:032x}{:08x}", fastrand::u128(..), fastrand::u32(..)).into() };
         let ids: Vec<NodeId> = (0..count).map(|_| id()).collect();
         let known = |index: usize| Known {
             port: FIRST_PORT + u16::try_from(index).expect("few nodes"),
             epoch: if index < masters { index as u64 + 1 } else { 0 },
-            master: (index >= masters).then(|| Arc::clone(&ids[index % masters])),
+            master: (masters..masters + replicas).contains(&index).then(|| Arc::clone(&ids[index % masters])),
         };
         let all: BTreeMap<_, _> = ids.iter().cloned().zip((0..count).map(known)).collect();
         let first = |index: usize| u16::try_from(usize::from(SLOTS) * index / masters).expect("a slot");
         let owners: BTreeMap<_, _> =
             (0..masters).map(|index| (first(index), Arc::clone(&ids[index]))).collect();
         let nodes: Vec<_> = (0..count).map(server).collect();
-        for (node, id) in nodes.iter().zip(ids) {
-            lock(&node.shared.state).data.node = Some(Node::new(id, all.clone(), owners.clone()));
+        for (index, (server, id)) in nodes.iter().zip(ids).enumerate() {
+            let mut node = Node::new(id, all.clone(), owners.clone());
+            if sentinels > 0 {
+                node.kind = if index < masters + replicas { Kind::Watched } else { Kind::Sentinel };
+            }
+            lock(&server.shared.state).data.node = Some(node);
         }
         Self { nodes }
     }
@@ -97,7 +124,7 @@ impl MemoryCluster {
     /// ```
     #[doc(hidden)]
     pub fn master_of(&self, slot: u16, asked: usize) -> usize {
-        self.index_of(self.with(asked, |node| node.port_of(slot)))
+        self.index_of(self.see(asked, |node| node.port_of(slot)))
     }
 
     /// Whether a node calls itself a master.
@@ -108,7 +135,7 @@ impl MemoryCluster {
     /// ```
     #[doc(hidden)]
     pub fn is_master(&self, index: usize) -> bool {
-        self.with(index, |node| node.is_master())
+        self.see(index, |node| node.is_master())
     }
 
     /// The id of a node.
@@ -119,7 +146,7 @@ impl MemoryCluster {
     /// ```
     #[doc(hidden)]
     pub fn id(&self, index: usize) -> Arc<str> {
-        self.with(index, |node| Arc::clone(&node.id))
+        self.see(index, |node| Arc::clone(&node.id))
     }
 
     /// Begins to move a slot, and moves no key.
@@ -162,9 +189,33 @@ impl MemoryCluster {
     /// ```
     #[doc(hidden)]
     pub fn tell(&self, from: usize, to: usize) {
-        let said = self.with(from, |node| node.clone());
-        self.with(to, |node| node.hear(&said));
+        let said = self.see(from, |node| node.clone());
+        let (kind, before) = self.see(to, |node| (node.kind, node.port_of(0)));
+        let after = self.see(to, |node| {
+            node.hear(&said);
+            node.port_of(0)
+        });
         lock(&self.nodes[to].shared.state).data.leave_slots();
+        if kind == Kind::Sentinel && before != after {
+            let facts = format!("mymaster 127.0.0.1 {before} 127.0.0.1 {after}");
+            self.nodes[to].execute(&["PUBLISH", "+switch-master", &facts]);
+        }
+    }
+
+    /// A sentinel says that it is about to make this replica the master.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::{MemoryCluster, MemoryServer};
+    /// let watched = MemoryCluster::with_sentinels(|_| MemoryServer::new());
+    /// watched.promotes(2, 1);
+    /// let reply = watched.nodes()[2].execute(&["SENTINEL", "MASTER", "mymaster"]);
+    /// assert!(String::from_utf8_lossy(&reply).contains("failover_in_progress"));
+    /// ```
+    #[doc(hidden)]
+    pub fn promotes(&self, sentinel: usize, replica: usize) {
+        let id = self.id(replica);
+        self.see(sentinel, |node| node.promotes = Some(id));
+        self.nodes[sentinel].execute(&["PUBLISH", "+failover-state-send-slaveof-noone", "mymaster"]);
     }
 
     /// A node says that it is a single server, as a proxy in front of a cluster does.
@@ -178,7 +229,7 @@ impl MemoryCluster {
     /// ```
     #[doc(hidden)]
     pub fn hide(&self, index: usize) {
-        self.with(index, |node| node.is_hidden = true);
+        self.see(index, |node| node.kind = Kind::BehindProxy);
     }
 
     /// Moves one key, as `MIGRATE` does. Returns whether there was such a key.
@@ -210,9 +261,9 @@ impl MemoryCluster {
     #[doc(hidden)]
     pub fn take_over(&self, master: usize, replica: usize, age: Duration) {
         let entries = lock(&self.nodes[master].shared.state).entries_as_of(age);
-        let epochs = (0..self.nodes.len()).map(|index| self.with(index, |node| node.latest_epoch()));
+        let epochs = (0..self.nodes.len()).map(|index| self.see(index, |node| node.latest_epoch()));
         let epoch = epochs.max().unwrap_or_default() + 1;
-        self.with(replica, |node| node.take_over(epoch));
+        self.see(replica, |node| node.take_over(epoch));
         let mut state = lock(&self.nodes[replica].shared.state);
         state.data.leave_slots();
         state.data.take_data(entries);
@@ -226,10 +277,10 @@ impl MemoryCluster {
     /// ```
     #[doc(hidden)]
     pub fn set_down(&self, index: usize, is_down: bool) {
-        self.with(index, |node| node.is_down = is_down);
+        self.see(index, |node| node.is_down = is_down);
     }
 
-    fn with<R>(&self, index: usize, see: impl FnOnce(&mut Node) -> R) -> R {
+    fn see<R>(&self, index: usize, see: impl FnOnce(&mut Node) -> R) -> R {
         let mut state = lock(&self.nodes[index].shared.state);
         see(state.data.node.as_mut().expect("it is a node"))
     }

@@ -8,7 +8,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::channels::{Channels, ClientId};
 use crate::clock::WallClock;
-use crate::cluster::{Asked, Node, slot};
+use crate::cluster::{Asked, Kind, Node, slot};
 use crate::commands::{find, takes, wrong_number};
 use crate::history::History;
 use crate::keyspace::{Entry, Keyspace};
@@ -21,7 +21,7 @@ use crate::wire::{Outcome, Reply};
 const VERSION: &str = "7.0.15";
 
 /// The commands that are not about keys, and the number of their words. A negative number: at least so many.
-pub(crate) const COMMANDS: [(&str, isize); 17] = [
+pub(crate) const COMMANDS: [(&str, isize); 18] = [
     ("asking", 1),
     ("client", -2),
     ("cluster", -2),
@@ -34,6 +34,7 @@ pub(crate) const COMMANDS: [(&str, isize); 17] = [
     ("pubsub", -2),
     ("script", -2),
     ("select", 2),
+    ("sentinel", -2),
     ("spublish", 3),
     ("ssubscribe", -2),
     ("subscribe", -2),
@@ -261,6 +262,7 @@ impl State {
             ("publish" | "spublish", _) => Ok(self.data.publish(name, &words[1], &words[2])),
             ("pubsub", _) => self.data.pubsub(words),
             ("script", _) => self.script(words),
+            ("sentinel", _) => self.data.sentinel(words),
             _ => select(words),
         };
         vec![outcome.into()]
@@ -290,7 +292,6 @@ impl State {
             return Err("ERR this server takes no option of HELLO".to_owned());
         }
         let is_new = client.is_some_and(|client| self.data.new_protocol.contains(&client));
-        let node = self.data.node.as_ref();
         Ok(Reply::Map(vec![
             Reply::bulk("server"),
             Reply::bulk("redis"),
@@ -303,14 +304,26 @@ impl State {
             Reply::bulk("mode"),
             Reply::bulk(self.mode()),
             Reply::bulk("role"),
-            Reply::bulk(if node.is_some_and(|node| !node.is_master()) { "replica" } else { "master" }),
+            Reply::bulk(self.role()),
             Reply::bulk("modules"),
             Reply::List(Vec::new()),
         ]))
     }
 
     fn mode(&self) -> &'static str {
-        if self.data.is_in_cluster() { "cluster" } else { "standalone" }
+        match self.data.kind() {
+            Some(Kind::NodeOfCluster) => "cluster",
+            Some(Kind::Sentinel) => "sentinel",
+            _ => "standalone",
+        }
+    }
+
+    fn role(&self) -> &'static str {
+        match &self.data.node {
+            Some(node) if node.kind == Kind::Sentinel => "sentinel",
+            Some(node) if !node.is_master() => "replica",
+            _ => "master",
+        }
     }
 
     fn info(&self, words: &[Bytes]) -> Outcome {
@@ -355,9 +368,9 @@ impl Data {
         Some(command.run(&mut self.keyspace, words).into())
     }
 
-    /// Whether its clients see that it is in a cluster.
-    fn is_in_cluster(&self) -> bool {
-        self.node.as_ref().is_some_and(|node| !node.is_hidden)
+    /// What its clients see, if it is more than a single server.
+    fn kind(&self) -> Option<Kind> {
+        self.node.as_ref().map(|node| node.kind)
     }
 
     /// Why a connection cannot send this command.
@@ -420,6 +433,15 @@ impl Data {
         let outcome = node.command(words, &self.keyspace);
         self.leave_slots();
         outcome.unwrap_or_else(|| Err(unknown_subcommand(words)))
+    }
+
+    fn sentinel(&self, words: &[Bytes]) -> Outcome {
+        match &self.node {
+            Some(node) if node.kind == Kind::Sentinel => {
+                node.sentinel(words).unwrap_or_else(|| Err(unknown_subcommand(words)))
+            }
+            _ => Err(unknown(words)),
+        }
     }
 
     /// Ends the subscriptions to channels of slots that another node has now, and removes their keys.
@@ -495,7 +517,7 @@ impl Data {
 
     fn publish(&mut self, name: &str, channel: &Bytes, message: &Bytes) -> Reply {
         let is_sharded = name == "spublish";
-        if self.is_in_cluster() && !is_sharded {
+        if self.kind() == Some(Kind::NodeOfCluster) && !is_sharded {
             return Reply::Error("ERR in a cluster, this server takes SPUBLISH only".to_owned());
         }
         let frame = Reply::Push(vec![

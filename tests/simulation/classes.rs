@@ -49,13 +49,13 @@ impl Plan {
     pub fn with_classes(mut self) -> Self {
         let residue = self.seed % 16;
         let has_some =
-            if self.is_cluster { IN_CLUSTER.contains(&residue) } else { !OTHERS.contains(&residue) };
+            if self.can_switch() { IN_CLUSTER.contains(&residue) } else { !OTHERS.contains(&residue) };
         if self.seed < FIRST || !has_some {
             return self;
         }
         let mut rng = Rng::with_seed(self.seed.wrapping_mul(839) ^ 0xc1a5);
         let rng = &mut rng;
-        if self.is_cluster {
+        if self.can_switch() {
             self.classes.batch = one(rng, &[Some(1), Some(2), None]);
             match rng.u32(..4) {
                 0 => self.suspends(rng),

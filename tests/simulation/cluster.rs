@@ -1,7 +1,9 @@
-//! A cluster as the server of a world: who has a lock's slot, and how slots move and masters are replaced.
+//! A cluster as the server of a world: who has a lock's slot, and how slots move and masters are replaced. Or a master with a replica and
+//! sentinels, which is like a cluster with one master whose slots never move.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,18 +15,16 @@ use tokio::time::{Instant, sleep};
 
 use crate::locks::{NAMES, NAMES_IN_CLUSTER};
 use crate::masters::Masters;
-use crate::plan::{FaultKind, MS, SECOND, up_to};
+use crate::plan::{Deployment, FaultKind, MS, SECOND, up_to};
 use crate::process_stream::ProcessStream;
 use crate::trace::Script;
 use crate::world::World;
 
-const MASTERS: usize = 3;
-
-/// Masters, and a replica for each.
-pub const NODES: usize = 2 * MASTERS;
-
 pub struct WorldCluster {
     pub cluster: MemoryCluster,
+    /// How many there are. There are as many replicas, and then come sentinels.
+    masters_count: usize,
+    deployment: Deployment,
     state: Mutex<State>,
     masters: Arc<Mutex<Masters>>,
 }
@@ -48,14 +48,32 @@ struct Place {
 type Ask<'a> = &'a mut dyn FnMut(&[&str]) -> Vec<u8>;
 
 impl WorldCluster {
-    pub fn new(server: impl FnMut(usize) -> MemoryServer) -> Self {
-        let cluster = MemoryCluster::new(MASTERS, 1, server);
+    pub fn new(deployment: Deployment, server: impl FnMut(usize) -> MemoryServer) -> Self {
+        let (cluster, masters_count) = if deployment == Deployment::Sentinels {
+            (MemoryCluster::with_sentinels(server), 1)
+        } else {
+            (MemoryCluster::new(3, 1, server), 3)
+        };
         let place = |name: &&str| {
             let slot = MemoryCluster::slot_of(name);
             (slot, Place { master: cluster.master_of(slot, 0), target: None })
         };
         let slots = NAMES[..NAMES_IN_CLUSTER].iter().map(place).collect();
-        Self { cluster, state: Mutex::new(State { slots, silent: BTreeSet::new() }), masters: Arc::default() }
+        let (state, masters) = (Mutex::new(State { slots, silent: BTreeSet::new() }), Arc::default());
+        Self { cluster, masters_count, deployment, state, masters }
+    }
+
+    fn has_sentinels(&self) -> bool {
+        self.deployment == Deployment::Sentinels
+    }
+
+    /// The masters and their replicas.
+    fn with_data(&self) -> Range<usize> {
+        0..2 * self.masters_count
+    }
+
+    fn all(&self) -> Range<usize> {
+        0..self.cluster.nodes().len()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -106,7 +124,13 @@ impl WorldCluster {
                 io::Result::Ok(ProcessStream::new(stream, process))
             }
         });
-        Source::cluster((0..MASTERS).map(|node| format!("redis://127.0.0.1:{}", 7_000 + node)))
+        let url = |node: usize| format!("redis://127.0.0.1:{}", 7_000 + node);
+        if self.has_sentinels() {
+            let sentinels = self.all().skip(self.with_data().len()).map(url);
+            Source::sentinel("mymaster", sentinels, "redis://mymaster")
+        } else {
+            Source::cluster((0..self.masters_count).map(url))
+        }
     }
 
     /// A node answered a script. Returns what is wrong about its being asked.
@@ -138,7 +162,7 @@ impl WorldCluster {
         let mut rng = Rng::with_seed(world.plan.seed ^ 0x60551b);
         loop {
             sleep(20 * MS + up_to(&mut rng, 200 * MS)).await;
-            let all = (0..NODES).flat_map(|from| (0..NODES).map(move |to| (from, to)));
+            let all = self.with_data().flat_map(|from| self.all().map(move |to| (from, to)));
             for (from, to) in all.filter(|(from, to)| from != to) {
                 let is_silent = |node| self.state().silent.contains(&node);
                 if rng.bool() && !is_silent(from) && !is_silent(to) {
@@ -153,7 +177,7 @@ impl WorldCluster {
         let agree = || {
             let slots = self.state().slots.clone();
             slots.into_iter().all(|(slot, place)| {
-                (0..NODES).all(|node| self.cluster.master_of(slot, node) == place.master)
+                self.all().all(|node| self.cluster.master_of(slot, node) == place.master)
             })
         };
         let begun = world.now();
@@ -168,7 +192,7 @@ impl WorldCluster {
         let slot = MemoryCluster::slot_of(NAMES[name]);
         let from = self.place(NAMES[name]).expect("it is known").master;
         let others: Vec<_> =
-            (0..NODES).filter(|node| *node != from && self.cluster.is_master(*node)).collect();
+            self.all().filter(|node| *node != from && self.cluster.is_master(*node)).collect();
         let to = others[rng.usize(..others.len())];
         world.say("cluster", format_args!("slot {slot} moves from {from} to {to}"));
         self.move_keys(world, slot, from, to, time, rng).await;
@@ -214,7 +238,7 @@ impl WorldCluster {
             sleep(up_to(rng, time / 4)).await;
         }
         // If the new master did not know the latest claims, its own would perhaps never count.
-        (0..NODES).filter(|node| *node != to).for_each(|node| self.cluster.tell(node, to));
+        self.all().filter(|node| *node != to).for_each(|node| self.cluster.tell(node, to));
         self.cluster.close_slot(slot, to);
         world.say("cluster", format_args!("slot {slot} is at {to}"));
         self.state().slots.insert(slot, Place { master: to, target: None });
@@ -243,9 +267,13 @@ impl WorldCluster {
         age: Duration,
         rng: &mut Rng,
     ) {
-        let replica = (master + MASTERS) % NODES;
+        let replica = (master + self.masters_count) % self.with_data().len();
         let node = &self.cluster.nodes()[master];
         let promote = |age: Duration| {
+            if self.has_sentinels() {
+                // One of them leads the failover. The others hear of it when it is over.
+                self.cluster.promotes(self.with_data().end + master, replica);
+            }
             self.cluster.take_over(master, replica, age);
             world.say("cluster", format_args!("{replica} takes the place of {master}"));
             let mut state = self.state();
@@ -260,7 +288,7 @@ impl WorldCluster {
             lock(&self.masters).replaces(replica, master, &moved);
             world.oracle().loses(world.now(), Some(kind), Some(0));
         };
-        let others = || (0..NODES).filter(|node| *node != master);
+        let others = || self.all().filter(|node| *node != master);
         let mut more = Rng::with_seed(u64::try_from(time.as_nanos()).expect("years") ^ 0x01d);
         match kind {
             FaultKind::FailOver => {
@@ -298,14 +326,15 @@ impl WorldCluster {
                 others().for_each(|node| self.cluster.set_down(node, true));
                 sleep(up_to(rng, 300 * MS)).await;
                 promote(if kind == FaultKind::TakeOverOld { age } else { Duration::ZERO });
-                for node in others() {
-                    self.cluster.set_down(node, false);
-                    self.cluster.tell(replica, node);
-                }
+                others().for_each(|node| self.cluster.set_down(node, false));
+                others()
+                    .filter(|node| self.with_data().contains(node))
+                    .for_each(|node| self.cluster.tell(replica, node));
                 sleep(up_to(rng, time)).await;
-                let claims = more.bool();
+                // One that sentinels watched runs what it is sent, so writes can be lost.
+                let claims = more.bool() && (!self.has_sentinels() || kind == FaultKind::TakeOverOld);
                 if claims {
-                    // It still claims its slots, and runs nothing while it hears of nobody.
+                    // It still claims its slots. In a cluster it runs nothing while it hears of nobody.
                     self.cluster.set_down(master, true);
                     node.start(Data::Kept);
                     sleep(up_to(&mut more, time)).await;
@@ -338,7 +367,7 @@ impl WorldCluster {
         sleep(up_to(rng, time)).await;
         let (process, time) = (rng.usize(..world.plan.processes), up_to(rng, time));
         let targets: Vec<_> =
-            (0..NODES).filter(|node| *node != master).map(|node| (0, process, node)).collect();
+            self.all().filter(|node| *node != master).map(|node| (0, process, node)).collect();
         let taken: Vec<_> = targets.iter().copied().filter(|target| world.is_free(*target)).collect();
         if taken == targets {
             let begun = world.now();

@@ -11,6 +11,8 @@ use lockkeeper_memory::MemoryServer;
 use lockkeeper_testkit::lua;
 use serde::Deserialize;
 
+use crate::plan::Deployment;
+
 #[derive(Deserialize)]
 struct File {
     mutant: Vec<Mutant>,
@@ -27,9 +29,8 @@ pub struct Mutant {
     pub kinds: String,
     #[serde(default)]
     pub mode: String,
-    /// The server of its worlds is a cluster.
     #[serde(default)]
-    pub is_cluster: bool,
+    pub deployment: Deployment,
     /// The binary and the name of the test that notices it. Empty: worlds do.
     #[serde(default)]
     test: String,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use lockkeeper::{LockConfig, LockConfigBuilder};
+use serde::Deserialize;
 
 use crate::classes::Classes;
 use crate::extras::Extras;
@@ -104,18 +105,45 @@ const GENTLE: &[FaultKind] = &[
 /// The changes of a cluster that cost no hold.
 const GENTLE_IN_CLUSTER: &[FaultKind] = &[FaultKind::MoveSlot, FaultKind::FailOver, FaultKind::TakeOver];
 
+/// What the server of a world is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Deployment {
+    /// One or several, each for itself.
+    #[default]
+    Servers,
+    Cluster,
+    /// A master and its replica, which sentinels watch.
+    Sentinels,
+}
+
+impl Deployment {
+    /// Whether another server can become the master.
+    pub fn can_switch(self) -> bool {
+        self != Self::Servers
+    }
+
+    /// The option of `scripts/simulate`.
+    pub const fn option(self) -> &'static str {
+        match self {
+            Self::Servers => "",
+            Self::Cluster => " --cluster",
+            Self::Sentinels => " --sentinels",
+        }
+    }
+}
+
 /// Limits what seeds stand for.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub kinds: Vec<Kind>,
     pub mode: Option<Mode>,
-    /// The server is a cluster.
-    pub is_cluster: bool,
+    pub deployment: Deployment,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { kinds: Kind::ALL.to_vec(), mode: None, is_cluster: false }
+        Self { kinds: Kind::ALL.to_vec(), mode: None, deployment: Deployment::default() }
     }
 }
 
@@ -126,7 +154,7 @@ pub struct Plan {
     pub mode: Mode,
     /// How many servers there are, of which a cluster is one.
     pub servers: usize,
-    pub is_cluster: bool,
+    pub deployment: Deployment,
     /// A command about several slots is refused: by a proxy in front of a cluster, or because the nodes know no flag for it.
     pub separates_slots: bool,
     pub processes: usize,
@@ -196,15 +224,18 @@ impl Plan {
             Mode::Hung => Vec::new(),
         };
         // Not drawn, and not in the worlds with which mutants and tests begin.
-        let separates_slots =
-            if options.is_cluster { seed % 8 == 4 } else { seed >= 10_000 && seed % 8 == 3 };
-        let faults = if options.is_cluster { in_cluster(seed, mode, faults) } else { faults };
+        let separates_slots = match options.deployment {
+            Deployment::Servers => seed >= 10_000 && seed % 8 == 3,
+            Deployment::Cluster => seed % 8 == 4,
+            Deployment::Sentinels => false,
+        };
+        let faults = with_changes(options.deployment, seed, mode, faults);
         Self {
             seed,
             kind,
             mode,
-            servers: if options.is_cluster { 1 } else { servers },
-            is_cluster: options.is_cluster,
+            servers: if options.deployment.can_switch() { 1 } else { servers },
+            deployment: options.deployment,
             separates_slots,
             processes: rng.usize(1..=3),
             workers: rng.usize(3..=7),
@@ -226,12 +257,14 @@ impl Plan {
             most_delay: one(rng, &[500, 1_000, 2_000]) * MS / 1_000,
             drifts: (0..3).map(|_| rng.i32(-800..=800)).collect(),
             faults,
-            fault_pause: one(rng, &[500, 2_000, 6_000]) * MS * if options.is_cluster { 2 } else { 1 },
+            fault_pause: one(rng, &[500, 2_000, 6_000])
+                * MS
+                * if options.deployment.can_switch() { 2 } else { 1 },
             longest_fault,
             parks: mode == Mode::Hung || (mode == Mode::Chaos && rng.u32(..100) < 20),
             pause: one(rng, &[5, 50, 400]) * MS,
             // A client asks a cluster a lot while something is wrong, and that takes time here.
-            faults_end: if options.is_cluster { 20 } else { 45 } * SECOND,
+            faults_end: if options.deployment.can_switch() { 20 } else { 45 } * SECOND,
             permits: rng.u32(1..=MOST_PERMITS),
             extras: Extras::default(),
             classes: Classes::default(),
@@ -241,13 +274,18 @@ impl Plan {
     }
 
     fn with_extras(mut self) -> Self {
-        if !self.is_cluster {
+        if !self.can_switch() {
             self.extras = Extras::draw(self.seed, self.kind);
         }
         if self.extras.nests {
             self.names = 3;
         }
         self
+    }
+
+    /// Whether another server can become the master.
+    pub fn can_switch(&self) -> bool {
+        self.deployment.can_switch()
     }
 
     /// The type of lock of an `Owner`.
@@ -347,21 +385,29 @@ impl Plan {
 }
 
 /// In some worlds, who is woken by nobody sleeps on for long.
-const fn rare_polls(seed: u64, options: &Options, drawn: Duration) -> Duration {
-    if options.is_cluster && seed % 4 == 2 { Duration::from_secs(60) } else { drawn }
+fn rare_polls(seed: u64, options: &Options, drawn: Duration) -> Duration {
+    if options.deployment.can_switch() && seed % 4 == 2 { Duration::from_secs(60) } else { drawn }
 }
 
 /// In place of some faults, slots move and masters are replaced.
-fn in_cluster(seed: u64, mode: Mode, mut faults: Vec<FaultKind>) -> Vec<FaultKind> {
+fn with_changes(deployment: Deployment, seed: u64, mode: Mode, mut faults: Vec<FaultKind>) -> Vec<FaultKind> {
+    let moves = match deployment {
+        Deployment::Servers => return faults,
+        Deployment::Cluster => FaultKind::MoveSlot,
+        Deployment::Sentinels => FaultKind::FailOver,
+    };
     let mut rng = Rng::with_seed(seed.wrapping_mul(733) ^ 0xc105);
     if mode == Mode::Gentle && rng.bool() {
-        return vec![FaultKind::MoveSlot];
+        return vec![moves];
     }
     let changes = if mode == Mode::Gentle { GENTLE_IN_CLUSTER } else { FaultKind::CLUSTER };
     for fault in &mut faults {
-        // Its nodes keep their data, so only a master that is replaced loses some.
+        // The servers keep their data, so only a master that is replaced loses some.
         if rng.u32(..3) < 2 || fault.loses() {
             *fault = one(&mut rng, changes);
+        }
+        if *fault == FaultKind::MoveSlot {
+            *fault = moves;
         }
     }
     faults

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use lockkeeper_memory::MemoryServer;
 
 use crate::mutants::Mutant;
-use crate::plan::{Kind, Mode, Options, Plan};
+use crate::plan::{Deployment, Kind, Mode, Options, Plan};
 use crate::world::{self, Report};
 
 #[derive(Default)]
@@ -76,9 +76,9 @@ impl Sum {
         if !oracle.violations.is_empty() {
             let kinds: Vec<_> = options.kinds.iter().map(|kind| kind.text()).collect();
             let mode = options.mode.map_or_else(String::new, |mode| format!(" --mode {}", mode.text()));
-            let cluster = if options.is_cluster { " --cluster" } else { "" };
+            let deployment = options.deployment.option();
             println!(
-                "seed {} ({}, {}) fails: scripts/simulate{cluster} --from {} --count 1 --kinds {}{mode} --trace",
+                "seed {} ({}, {}) fails: scripts/simulate{deployment} --from {} --count 1 --kinds {}{mode} --trace",
                 plan.seed,
                 plan.kind.text(),
                 plan.mode.text(),
@@ -114,15 +114,17 @@ fn simulate() {
     let mode: String = variable("MODE", drawn.1.to_owned());
     let mode = (!mode.is_empty()).then(|| Mode::parse(&mode));
     let cores = thread::available_parallelism().map_or(1, usize::from);
+    let deployment = match &*variable("DEPLOYMENT", String::new()) {
+        "" => mutants.last().map_or_else(Deployment::default, |mutant| mutant.deployment),
+        "cluster" => Deployment::Cluster,
+        "sentinels" => Deployment::Sentinels,
+        other => panic!("SIMULATE_DEPLOYMENT={other} is not understood"),
+    };
     let task = Task {
         from: variable("FROM", drawn.2),
         count: variable("COUNT", 1_000),
         limit: Duration::from_secs(variable("SECONDS", u64::MAX / 2)),
-        options: Options {
-            kinds,
-            mode,
-            is_cluster: variable("CLUSTER", mutants.last().is_some_and(|mutant| mutant.is_cluster)),
-        },
+        options: Options { kinds, mode, deployment },
         is_printed: variable("TRACE", false),
         mutants,
         threads: variable("THREADS", cores),

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::plan::{FaultKind, Kind, Mode, Options, Plan};
+use crate::oracle::Oracle;
+use crate::plan::{Deployment, FaultKind, Kind, Mode, Options, Plan};
 use crate::world;
 
 fn run_drawn(seed: u64, options: &Options) -> world::Report {
@@ -10,11 +11,11 @@ fn run_drawn(seed: u64, options: &Options) -> world::Report {
 }
 
 fn run(seed: u64, kind: Kind, mode: Option<Mode>) -> world::Report {
-    run_drawn(seed, &Options { kinds: vec![kind], mode, is_cluster: false })
+    run_drawn(seed, &Options { kinds: vec![kind], mode, deployment: Deployment::Servers })
 }
 
-fn run_in_cluster(seed: u64, kind: Kind, mode: Mode) -> world::Report {
-    run_drawn(seed, &Options { kinds: vec![kind], mode: Some(mode), is_cluster: true })
+fn run_in(deployment: Deployment, seed: u64, kind: Kind, mode: Mode) -> world::Report {
+    run_drawn(seed, &Options { kinds: vec![kind], mode: Some(mode), deployment })
 }
 
 fn assert_holds(seed: u64, kind: Kind, mode: Option<Mode>) {
@@ -50,36 +51,44 @@ fn worlds_of_each_kind_and_mode_keep_the_rules() {
     }
 }
 
-/// Slots move, masters are replaced, and nodes are silent.
+/// Slots move, masters are replaced, and nodes and sentinels are silent.
 #[test]
-fn worlds_with_a_cluster_keep_the_rules() {
-    let mut counts = BTreeMap::<&str, u64>::new();
-    let kinds = Kind::ALL.iter().filter(|kind| **kind != Kind::Red);
-    for (seed, kind) in (0..).zip(kinds) {
-        let mode = if seed % 3 == 2 { Mode::Gentle } else { Mode::Chaos };
-        let oracle = run_in_cluster(seed, *kind, mode).oracle;
-        assert!(oracle.violations.is_empty(), "seed {seed}, {kind:?}, {mode:?}: {:#?}", oracle.violations);
-        for (what, count) in oracle.counts {
-            *counts.entry(what).or_default() += count;
+fn worlds_in_which_masters_are_replaced_keep_the_rules() {
+    for deployment in [Deployment::Cluster, Deployment::Sentinels] {
+        let mut counts = BTreeMap::<&str, u64>::new();
+        let kinds = Kind::ALL.iter().filter(|kind| **kind != Kind::Red);
+        for (seed, kind) in (0..).zip(kinds) {
+            let mode = if seed % 3 == 2 { Mode::Gentle } else { Mode::Chaos };
+            let Oracle { violations, counts: all, .. } = run_in(deployment, seed, *kind, mode).oracle;
+            assert!(
+                violations.is_empty(),
+                "{deployment:?}, seed {seed}, {kind:?}, {mode:?}: {violations:#?}"
+            );
+            for (what, count) in all {
+                *counts.entry(what).or_default() += count;
+            }
         }
-    }
-    for fault in FaultKind::CLUSTER {
-        assert!(counts.contains_key(fault.text()), "no {}: {counts:?}", fault.text());
+        let no_slots = (deployment == Deployment::Sentinels).then_some(&FaultKind::MoveSlot);
+        for fault in FaultKind::CLUSTER.iter().filter(|fault| Some(*fault) != no_slots) {
+            assert!(counts.contains_key(fault.text()), "no {} in {deployment:?}: {counts:?}", fault.text());
+        }
     }
 }
 
 #[test]
-fn the_same_seed_with_a_cluster_has_the_same_trace() {
-    let run = |seed| run_in_cluster(seed, Kind::RLock, Mode::Chaos).hash;
-    let first = [0, 1].map(run);
-    assert_eq!([1, 0].map(run), [first[1], first[0]]);
+fn the_same_seed_has_the_same_trace_if_masters_are_replaced() {
+    let run = |seed, deployment| run_in(deployment, seed, Kind::RLock, Mode::Chaos).hash;
+    for deployment in [Deployment::Cluster, Deployment::Sentinels] {
+        let first = [0, 1].map(|seed| run(seed, deployment));
+        assert_eq!([1, 0].map(|seed| run(seed, deployment)), [first[1], first[0]]);
+    }
 }
 
 /// A node that took the place of its master between two questions gave its slots the number of an earlier claim. A client that
 /// reached only the old master afterwards turned back to it.
 #[test]
 fn a_master_that_is_asked_while_it_is_promoted_claims_its_slots_anew() {
-    let options = Options { is_cluster: true, ..Options::default() };
+    let options = Options { deployment: Deployment::Cluster, ..Options::default() };
     let violations = run_drawn(30_499, &options).oracle.violations;
     assert!(violations.is_empty(), "{violations:#?}");
 }

@@ -19,7 +19,7 @@ use crate::locks::{Claim, NAMES};
 use crate::onlooker::{self, Onlooker};
 use crate::oracle::Oracle;
 use crate::permits::texts;
-use crate::plan::{FaultKind, Kind, Plan, SECOND};
+use crate::plan::{Deployment, FaultKind, Kind, Plan, SECOND};
 use crate::process_stream;
 use crate::trace::Script;
 use crate::worker::Worker;
@@ -142,7 +142,7 @@ impl World {
         let server = |number: usize| {
             let server = MemoryServer::simulated(since_1970, plan.seed ^ number as u64);
             prepare(&server);
-            if plan.is_cluster && plan.separates_slots {
+            if plan.deployment == Deployment::Cluster && plan.separates_slots {
                 server.lack_flag("allow-cross-slot-keys");
             }
             if plan.faults.iter().any(|fault| matches!(fault, FaultKind::RestartOld | FaultKind::TakeOverOld))
@@ -156,7 +156,7 @@ impl World {
             cluster.hide(0);
             cluster.nodes()[0].clone()
         };
-        let cluster = plan.is_cluster.then(|| Arc::new(WorldCluster::new(server)));
+        let cluster = plan.can_switch().then(|| Arc::new(WorldCluster::new(plan.deployment, server)));
         let servers = match &cluster {
             Some(cluster) => cluster.cluster.nodes().to_vec(),
             None if plan.separates_slots => (0..plan.servers).map(behind_proxy).collect(),

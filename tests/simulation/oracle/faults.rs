@@ -72,7 +72,7 @@ impl Oracle {
     /// The same where faults are short and come one by one. Holds and places that one left behind are not over then, and a lock that they
     /// keep is not free.
     pub fn calm_from_here(&self, now: Duration) -> Duration {
-        if self.plan.mode != Mode::Gentle || self.plan.is_cluster {
+        if self.plan.mode != Mode::Gentle || self.plan.can_switch() {
             return self.calm_from(now);
         }
         let places = if self.plan.is_fair() { 2 * self.plan.fair_allowance } else { Duration::ZERO };
@@ -93,7 +93,7 @@ impl Oracle {
                 && fault.process.is_none_or(|one| one == process)
                 && fault.end.saturating_sub(fault.start) + plan.command_timeout > plan.fair_allowance / 2
         };
-        plan.mode == Mode::Gentle && !plan.is_cluster && !self.faults.iter().any(|fault| costs_more(&fault))
+        plan.mode == Mode::Gentle && !plan.can_switch() && !self.faults.iter().any(|fault| costs_more(&fault))
     }
 
     /// Whether a fault of this process or of these servers explains what happened between two times.
@@ -147,7 +147,7 @@ impl Oracle {
     pub(super) fn may_be_void(&self, entry: &Entry, now: Duration) -> bool {
         let of_process = |fault: &&Fault| fault.process.is_none_or(|process| process == entry.process);
         let quiet_since = self.faults.iter().filter(of_process).map(|fault| fault.end).max();
-        if self.plan.is_cluster
+        if self.plan.can_switch()
             && entry.ends.is_none()
             && entry.leaked_until.is_none()
             && quiet_since.is_some_and(|since| now > since.saturating_add(TOLD))

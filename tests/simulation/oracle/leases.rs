@@ -204,7 +204,7 @@ impl Oracle {
     ) {
         let kind = self.plan.kind;
         // A renewal of several slots names no keys.
-        let is_about = |name| self.plan.is_cluster || script.is_about(name);
+        let is_about = |name| self.plan.can_switch() || script.is_about(name);
         let names: Vec<_> = (0..self.waits.names()).filter(|name| is_about(NAMES[*name])).collect();
         for name in &names {
             for problem in self.leases.update(now, (server, *name), kind, script, ask) {

@@ -160,7 +160,7 @@ impl Oracle {
 
     /// Whether the message of the client's last release reached another client, and its queue still stands that learned this.
     fn knows_of_others(&self, process: usize, claim: &Claim, worker: usize, granted_at: Duration) -> bool {
-        if self.plan.is_cluster {
+        if self.plan.can_switch() {
             return false;
         }
         let is_of_process = |client: &String| self.turns.clients.get(client) == Some(&process);
