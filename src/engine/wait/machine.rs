@@ -505,10 +505,18 @@ impl<O, F: Clone> Machine<O, F> {
     /// A waiter leaves without the lock.
     pub(crate) fn leaves(&mut self, ticket: Ticket) -> Effects<O> {
         // Perhaps it wanted more permits than were available, and the next waiter wants fewer.
-        let wanted_more = self.rules.has_permits && self.is_front(ticket);
-        if self.remove(ticket) == Some(State::Attempting) || wanted_more {
+        let was_front = self.is_front(ticket);
+        let wanted_more = self.rules.has_permits && was_front;
+        let state = self.remove(ticket);
+        if state == Some(State::Attempting) || wanted_more {
             // The wake-up that led to its attempt.
             self.is_woken = true;
+        }
+        // The next waiter attempts when this one would have. If each counted anew, nobody would, as long as one after the other left.
+        if let Some(State::Waiting { poll_at: Some(at) }) = state.filter(|_| was_front)
+            && let Some((_, Waiter { state: State::Waiting { poll_at }, .. })) = &mut self.waiters.front
+        {
+            poll_at.get_or_insert(at);
         }
         if self.is_empty() { self.ends() } else { Effects::wakes(Wakes::Front) }
     }
@@ -746,6 +754,21 @@ mod tests {
             let until = now.plus(if may_run_late { poll } else { poll * 2 });
             assert_eq!(machine.next(behind, None, now, |time| time), Next::Wait { until, subscribes: false });
         }
+    }
+
+    #[test]
+    fn the_next_waiter_polls_when_one_that_left_would_have() {
+        let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
+        let mut machine = Machine::<(), ()>::new(Rules::new(false, false, poll));
+        let [first, next] = [machine.join(true, false, now), machine.join(true, false, now)];
+        let _ = machine.attempts(first, now);
+        machine.refused(first, None, false, now);
+        let Next::Wait { until, .. } = machine.next(first, None, now, |time| time) else {
+            panic!("it waits")
+        };
+        let later = until.minus(poll / 100);
+        assert_eq!(machine.leaves(first).wakes, Wakes::Front);
+        assert_eq!(machine.next(next, None, later, |time| time), Next::Wait { until, subscribes: true });
     }
 
     #[test]

@@ -18,13 +18,16 @@ pub struct Entry {
     pub is_majority: bool,
     /// When the servers granted it.
     pub granted_at: Duration,
+    /// When its worker got it.
+    came_at: Duration,
     /// When it ends, if it is not renewed for as long as it is wanted.
     pub ends: Option<Duration>,
     pub owner: String,
     pub guard: Weak<LockGuard>,
     /// It was leaked: others may acquire the lock from then on.
     pub(super) leaked_until: Option<Duration>,
-    pub(super) was_lost: bool,
+    /// When it was first found lost.
+    lost_at: Option<Duration>,
     /// Once it was extended by a lease of its own.
     pub(super) was_extended: bool,
     /// Its server was found to keep less than it relies on.
@@ -71,11 +74,12 @@ impl Oracle {
             is_majority,
             // From then on, lost data may be that of this hold.
             granted_at: self.server_granted_at(claims, &guard.owner_id()).unwrap_or(asked_at),
+            came_at: now,
             ends,
             owner: guard.owner_id(),
             guard: Arc::downgrade(guard),
             leaked_until: None,
-            was_lost: false,
+            lost_at: None,
             was_extended: false,
             was_beyond: false,
         };
@@ -174,7 +178,7 @@ impl Oracle {
             let entry = &self.entries[index];
             let Some(guard) = entry.guard.upgrade() else { continue };
             let is_lost = self.is_lost(entry, &guard);
-            if entry.was_lost && !is_lost {
+            if entry.lost_at.is_some() && !is_lost {
                 revived.push(entry.worker);
             }
             // Clocks drift, and an extension is known a moment later.
@@ -186,7 +190,9 @@ impl Oracle {
             {
                 too_long.push(entry.worker);
             }
-            self.entries[index].was_lost |= is_lost;
+            if is_lost {
+                self.entries[index].lost_at.get_or_insert(now);
+            }
         }
         for worker in revived {
             self.violate(now, "b", format!("a lost hold of worker {worker} is held again"));
@@ -204,7 +210,9 @@ impl Oracle {
     /// A guard was found lost. Something must explain that.
     pub fn lost(&mut self, now: Duration, guard: &Arc<LockGuard>) {
         self.count("lost");
-        let problem = self.unexplained_loss(self.entry(guard), now);
+        let entry = self.entry(guard);
+        // Perhaps its worker looks at it long after that.
+        let problem = self.unexplained_loss(entry, entry.lost_at.unwrap_or(now));
         self.check_lost_is_final(now);
         if let Some((rule, problem)) = problem {
             self.violate(now, rule, problem);
@@ -227,7 +235,7 @@ impl Oracle {
         }
         // The deadline counts from before the attempt was sent. If that was delayed, little of the lease may be left to renew it.
         let sent = entry.granted_at.saturating_sub(plan.command_timeout);
-        let was_delayed = |fault: &Fault| fault.start <= entry.granted_at && sent <= fault.end + 20 * MS;
+        let was_delayed = |fault: &Fault| fault.start <= entry.came_at && sent <= fault.end + 20 * MS;
         if plan.mode == Mode::Gentle && !self.faults.iter().any(was_delayed) {
             return Some(("e", format!("worker {worker} lost a hold that was renewed")));
         }

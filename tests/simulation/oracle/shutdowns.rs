@@ -53,12 +53,18 @@ impl Oracle {
         let now_held = self.held_by(process, now);
         // A guard that came after the shutdown began may be released at this moment.
         let is_new = |owner: &String| !known.contains(owner) && self.owners.contains(owner);
+        // A copy that the network kept for longer than a shutdown waits acquired it after the release.
+        let is_of_late_copy = |owner: &String| {
+            let mut commands = self.commands.iter().filter(|((_, other), _)| other == owner);
+            commands.any(|(_, (acquired, released))| *released > 0 && acquired > released)
+        };
         // An `unlock` that is under way tells its own caller what becomes of the hold.
         let is_excused = |owner: &&String| {
             held.contains(*owner)
                 || now_held.contains(*owner)
                 || self.unlocking.contains(*owner)
                 || is_new(owner)
+                || is_of_late_copy(owner)
         };
         let left: Vec<_> = left.iter().filter(|owner| !is_excused(owner)).cloned().collect();
         if left.is_empty() {
