@@ -77,6 +77,22 @@ async fn a_leaked_lease_ends_beside_a_renewed_one<F: Lending>() {
     scene.end().await;
 }
 
+/// Another hold of the owner made the server's lease longer. The end of this one comes while the runtime does nothing.
+#[tokio::test]
+async fn a_hold_that_is_leaked_after_its_end_is_released() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client_with(patient()).await, scene.client().await);
+    let mut lock = locks.rlock("a").with(&fixed(SECOND));
+    let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
+    inner.extend(60 * SECOND).await.unwrap();
+    inner.unlock().await.unwrap();
+    std::thread::sleep(outer.remaining());
+    outer.leak();
+    soon(beside.rlock("a").lock()).await.unwrap().unlock().await.unwrap();
+    drop((lock, locks, beside));
+    scene.end().await;
+}
+
 /// Leaked holds do not slow down later acquires, and are forgotten when they end.
 #[tokio::test]
 async fn leaked_holds_do_not_pile_up() {

@@ -100,6 +100,12 @@ impl Permits {
         (*end + MS < now).then_some(*end)
     }
 
+    /// Whether so many are available only because the leases of some have ended. A waiter knows the end of one lease, and perhaps another
+    /// one ends first.
+    pub fn counts_ended(&self, count: u32) -> bool {
+        self.available < i64::from(count)
+    }
+
     /// The least and the greatest total from a time on.
     pub fn totals_since(&self, since: Duration) -> (i64, i64) {
         let first = self.totals.iter().rposition(|(at, _)| *at < since).unwrap_or(0);

@@ -105,7 +105,7 @@ impl Waits {
             is_read_write: plan.kind == Kind::ReadWrite,
             writer_turn: plan.writer_turn,
             unnoticed: match plan.kind {
-                Kind::ReadWrite => plan.safety_poll.mul_f64(1.2),
+                Kind::ReadWrite | Kind::Semaphore => plan.safety_poll.mul_f64(1.2),
                 _ if plan.is_fair() => plan.fair_allowance / 2,
                 _ => Duration::ZERO,
             },
@@ -348,9 +348,10 @@ impl Waits {
             let since =
                 free.into_iter().max().unwrap_or_default().max(first).max(granted).max(*running).max(from);
             let is_expired = wait.claims.iter().any(|claim| {
-                self.keys
-                    .get(&(claim.server, claim.name))
-                    .is_some_and(|key| key.is_expired || key.held_until.is_some())
+                self.keys.get(&(claim.server, claim.name)).is_some_and(|key| match claim.permits {
+                    0 => key.is_expired || key.held_until.is_some(),
+                    count => key.permits.counts_ended(count),
+                })
             });
             let knows = |claim: &Claim| {
                 let key = self.keys.get(&(claim.server, claim.name));

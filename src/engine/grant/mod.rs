@@ -198,6 +198,9 @@ impl Grant {
             self.forget_record(&mut desired);
         }
         self.schedule_renewal(&mut desired, now);
+        drop(desired);
+        // One that has ended is not left to itself: another hold perhaps made the server's lease longer.
+        self.reconcile_later();
     }
 
     /// An acquire of an owner has ended without a hold.

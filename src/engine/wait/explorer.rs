@@ -147,6 +147,7 @@ impl World {
             poll: ticks(5),
             poll_without_messages: ticks(2),
             overlooked: ticks(6),
+            turn: Duration::ZERO,
             answer: ticks(1),
             stalled: ticks(1),
             yield_after_release: ticks(1),

@@ -41,6 +41,8 @@ pub(crate) struct Rules {
     pub(crate) poll_without_messages: Duration,
     /// The waiters behind attempt if nobody did so for this time.
     pub(crate) overlooked: Duration,
+    /// One that stands behind another attempts so much later.
+    pub(crate) turn: Duration,
     /// How long a reader waits for the answer to another reader's attempt.
     pub(crate) answer: Duration,
     /// A front that was woken so long ago and did nothing is perhaps a future that nobody polls.
@@ -61,6 +63,7 @@ impl Rules {
             poll: safety_poll,
             poll_without_messages: Duration::from_millis(250),
             overlooked: safety_poll.saturating_mul(2),
+            turn: Duration::from_millis(2),
             answer: Duration::from_millis(20),
             stalled: Duration::from_millis(10),
             yield_after_release: Duration::from_millis(1),
@@ -256,6 +259,9 @@ pub(crate) struct Machine<O, F> {
     yields_until: Moment,
 }
 
+/// Those behind attempt no later than the last of so many.
+const MOST_TURNS: u32 = 100;
+
 /// Longer than any wait.
 const NEVER: Moment = Moment::from_nanos(u64::MAX);
 
@@ -383,7 +389,9 @@ impl<O, F: Clone> Machine<O, F> {
     fn acts_at(&self, ticket: Ticket) -> Moment {
         let joined_at = self.waiters.get(ticket).map_or(NEVER, |waiter| waiter.joined_at);
         let overlooked = self.attempted_at.unwrap_or(joined_at).plus(self.rules.overlooked);
-        self.own_time(ticket).min(overlooked)
+        // One after the other. Otherwise one that wants many permits could always attempt first, and be refused.
+        let place = self.front().and_then(|front| u32::try_from(ticket - front).ok()).unwrap_or(0);
+        self.own_time(ticket).min(overlooked.plus(self.rules.turn * place.min(MOST_TURNS)))
     }
 
     /// When a waiter attempts wherever it stands.
@@ -751,9 +759,21 @@ mod tests {
             let [_front, behind] = [machine.join(true, false, now), machine.join(true, false, now)];
             let _ = machine.attempts(behind, now);
             machine.refused(behind, Some(poll * 10), may_run_late, now);
-            let until = now.plus(if may_run_late { poll } else { poll * 2 });
+            let until = now.plus(if may_run_late { poll } else { poll * 2 + Duration::from_millis(2) });
             assert_eq!(machine.next(behind, None, now, |time| time), Next::Wait { until, subscribes: false });
         }
+    }
+
+    #[test]
+    fn of_those_behind_a_front_that_nobody_polls_the_earlier_ones_attempt_first() {
+        let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
+        let mut machine = Machine::<(), ()>::new(Rules::new(false, false, poll).with_permits(true));
+        let [front, second, third] = [(); 3].map(|()| machine.join(true, false, now));
+        let _ = machine.attempts(front, now);
+        machine.refused(front, Some(poll * 10), false, now);
+        let later = now.plus(poll * 2 + Duration::from_millis(2));
+        let mut acts = |ticket| machine.next(ticket, None, later, |time| time) == Next::Act;
+        assert_eq!([second, third].map(&mut acts), [true, false]);
     }
 
     #[test]

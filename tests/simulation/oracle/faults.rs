@@ -155,6 +155,8 @@ impl Oracle {
             return false;
         }
         let latest = match entry.ends {
+            // Nobody looks for it any more.
+            _ if entry.leaked_until.is_some() => Duration::ZERO,
             Some(ends) => now.saturating_sub(ends.saturating_sub(entry.granted_at)),
             None if entry.was_extended => {
                 now.saturating_sub(self.plan.longest_lease() + self.plan.command_timeout)
