@@ -239,11 +239,12 @@ impl Waits {
 
     /// Whether the time of the call that ended last was up. Such a call attempts once more, wherever it stands.
     pub fn was_late(&self, now: Duration, worker: usize) -> bool {
-        let limit = |wait: &Wait| match wait.how {
-            How::For(limit) => Some(wait.begun_at + limit.mul_f64(0.998)), // its clock drifts
-            How::Lock | How::Try => None,
-        };
-        self.ended.get(&worker).and_then(limit).is_some_and(|limit| limit <= now)
+        self.ended.get(&worker).is_some_and(|wait| wait.is_late(now))
+    }
+
+    /// Whether the time of a call is up. It leaves the queue, and returns a moment later.
+    pub fn is_late(&self, now: Duration, worker: usize) -> bool {
+        self.waits.get(&worker).is_some_and(|wait| wait.is_late(now))
     }
 
     /// Of the calls of a process that stand in the queue for a lock to have it alone: the one that began first.
@@ -422,6 +423,13 @@ impl Wait {
     /// Whether it stands in the queue of one lock that one owner holds alone.
     fn is_queued(&self) -> bool {
         matches!(self.claims[..], [Claim { is_shared: false, permits: 0, .. }]) && self.how != How::Try
+    }
+
+    fn is_late(&self, now: Duration) -> bool {
+        match self.how {
+            How::For(limit) => self.begun_at + limit.mul_f64(0.998) <= now, // its clock drifts
+            How::Lock | How::Try => false,
+        }
     }
 
     fn line(&self) -> Line {

@@ -502,7 +502,9 @@ impl Worker {
         if leaks {
             let now = self.world.now();
             let remaining = guard.remaining();
-            self.world.oracle().leaks(&guard, now + remaining.mul_f64(0.98));
+            // A guard would report its loss a little earlier.
+            let least = remaining.saturating_sub(self.world.plan.margin).mul_f64(0.98);
+            self.world.oracle().leaks(&guard, now + least);
             handle.leaked.push(now + remaining.mul_f64(1.02));
         }
         let kept_until = kept_until.filter(|(_, most)| begun < *most && !leaks && !guard.is_lost());

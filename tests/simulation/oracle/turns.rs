@@ -146,6 +146,7 @@ impl Oracle {
         if claim.is_shared
             && let Some((writer, since)) = self.waits.first_queued(*process, claim)
             && now > since + EARLIER
+            && !self.waits.is_late(now, writer)
             && self.is_calm(new, since, now)
             // With the connection for messages, those for commands are perhaps replaced, too: it does not stand in the queue yet.
             && self.untold(*process, since, now).is_zero()
