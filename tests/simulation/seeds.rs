@@ -122,3 +122,27 @@ fn the_fault_of_another_member_is_not_reported_by_others() {
 fn the_waiters_for_a_member_that_was_not_granted_wait_for_another() {
     assert_drawn_holds(104_531);
 }
+
+/// The lease of a permit ended while another permit was just granted, and the next waiter knew nothing of that end.
+#[test]
+fn who_waits_for_a_permit_asks_when_the_next_one_ends() {
+    assert_drawn_holds(1_795_686_493);
+}
+
+/// A waiter came to the front, and polled anew from then on. So those behind it attempted before it.
+#[test]
+fn a_waiter_that_comes_to_the_front_keeps_the_order() {
+    assert_drawn_holds(1_795_695_585);
+}
+
+/// A hold had ended when it was leaked, and stayed on the server for the lease of another hold of its owner.
+#[test]
+fn a_hold_that_is_leaked_after_its_end_stays_no_longer() {
+    assert_drawn_holds(1_795_696_491);
+}
+
+/// Nobody polled the front. Of those behind it, one that wanted two permits always attempted first, and was refused.
+#[test]
+fn a_call_for_two_permits_does_not_keep_others_from_attempting() {
+    assert_drawn_holds(1_795_702_413);
+}

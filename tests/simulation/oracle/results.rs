@@ -64,6 +64,8 @@ impl Oracle {
                     && self.plan.sharing.is_zero()
                     && of.claims.len() == 1
                     && self.is_forced(&of.claims, of.granted_at, begun)
+                    // A server that starts with earlier data has the hold again.
+                    && !self.lost_data_since(&of.claims, of.granted_at)
                     // If the reply of a release was lost, nobody knows which of its copies found the hold.
                     && !self.is_disturbed(of.process, &of.claims, begun, now, true) =>
             {
