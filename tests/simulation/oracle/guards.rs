@@ -143,11 +143,17 @@ impl Oracle {
         }
     }
 
+    /// When the servers granted the first of these holds. `None`: an old master granted one, which does not count.
     pub(super) fn server_granted_at(&self, claims: &[Claim], owners: &str) -> Option<Duration> {
-        let grants = owners.split(", ").flat_map(|owner| {
-            claims.iter().filter_map(move |claim| self.grants.get(&(claim.server, owner.to_owned())))
-        });
-        grants.min().copied()
+        let granted_at = |owner: &str| {
+            claims
+                .iter()
+                .filter_map(|claim| self.grants.get(&(claim.server, owner.to_owned())))
+                .min()
+                .copied()
+        };
+        let grants: Option<Vec<_>> = owners.split(", ").map(granted_at).collect();
+        grants?.into_iter().min()
     }
 
     /// Rule f: tokens grow.
