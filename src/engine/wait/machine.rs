@@ -388,10 +388,11 @@ impl<O, F: Clone> Machine<O, F> {
     /// When a waiter behind others attempts.
     fn acts_at(&self, ticket: Ticket) -> Moment {
         let joined_at = self.waiters.get(ticket).map_or(NEVER, |waiter| waiter.joined_at);
-        let overlooked = self.attempted_at.unwrap_or(joined_at).plus(self.rules.overlooked);
         // One after the other. Otherwise one that wants many permits could always attempt first, and be refused.
         let place = self.front().and_then(|front| u32::try_from(ticket - front).ok()).unwrap_or(0);
-        self.own_time(ticket).min(overlooked.plus(self.rules.turn * place.min(MOST_TURNS)))
+        let turn = self.rules.turn * place.min(MOST_TURNS);
+        let overlooked = self.attempted_at.unwrap_or(joined_at).plus(self.rules.overlooked + turn);
+        self.own_time(ticket).min(overlooked)
     }
 
     /// When a waiter attempts wherever it stands.
