@@ -83,7 +83,8 @@ impl Duty for Heartbeat {
                 for (place, reply) in places.into_iter().zip(replies) {
                     let next = match reply {
                         PlaceReply::KeptBehindTheDead => sent,
-                        _ => self.due_after(&lock, sent),
+                        // It was sent up to a tick before it was due.
+                        _ => self.due_after(&lock, sent.plus(self.tick())),
                     };
                     place.heard_of(next, matches!(reply, PlaceReply::Gone | PlaceReply::YourTurn));
                 }
