@@ -26,13 +26,13 @@ pub(crate) struct Node {
     /// It knows too few other nodes, or a slot has no master.
     pub(crate) is_down: bool,
     pub(crate) kind: Kind,
-    /// The replica that a sentinel makes the master.
+    /// The replica that this sentinel makes the master.
     pub(crate) promotes: Option<NodeId>,
     /// The slots that it, or its master, had until now.
     lost: Vec<RangeInclusive<u16>>,
 }
 
-/// What clients see.
+/// What a node is for its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     NodeOfCluster,
@@ -376,15 +376,16 @@ impl Node {
         let replica = |(id, known)| {
             facts(known, format!("slave{}", flag(",promoted", self.promotes.as_ref() == Some(id))))
         };
-        Some(match &*command.to_ascii_lowercase() {
-            _ if **name != *MASTER.as_bytes() => Err("ERR No such master with that name".to_owned()),
+        let reply = match &*command.to_ascii_lowercase() {
             b"master" => {
                 let flags = format!("master{}", flag(",failover_in_progress", self.promotes.is_some()));
-                Ok(facts(&self.nodes[master], flags))
+                facts(&self.nodes[master], flags)
             }
-            b"replicas" => Ok(Reply::List(replicas.map(replica).collect())),
+            b"replicas" => Reply::List(replicas.map(replica).collect()),
             _ => return None,
-        })
+        };
+        let is_known = **name == *MASTER.as_bytes();
+        Some(if is_known { Ok(reply) } else { Err("ERR No such master with that name".to_owned()) })
     }
 
     fn slots(&self) -> Reply {

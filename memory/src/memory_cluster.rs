@@ -190,10 +190,10 @@ impl MemoryCluster {
     #[doc(hidden)]
     pub fn tell(&self, from: usize, to: usize) {
         let said = self.see(from, |node| node.clone());
-        let (kind, before) = self.see(to, |node| (node.kind, node.port_of(0)));
-        let after = self.see(to, |node| {
+        let (kind, before, after) = self.see(to, |node| {
+            let before = node.port_of(0);
             node.hear(&said);
-            node.port_of(0)
+            (node.kind, before, node.port_of(0))
         });
         lock(&self.nodes[to].shared.state).data.leave_slots();
         if kind == Kind::Sentinel && before != after {

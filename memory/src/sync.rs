@@ -38,7 +38,7 @@ impl<T: Copy> Watched<T> {
             return;
         }
         loop {
-            // First this, then the look: a change in between is not missed.
+            // Made before the look, so that a change in between is not missed: `notify_waiters` also reaches futures that nobody polled.
             let changed = self.changed.notified();
             if is(&self.get()) {
                 return;

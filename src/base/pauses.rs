@@ -9,8 +9,8 @@ thread_local! {
     static PAUSE: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
-/// From now on, this thread calls a function before it locks data, while another thread has it, when it has it, and after it unlocks it.
-/// For lockkeeper's own tests.
+/// From now on, this thread calls a function before and after it locks data, after it unlocks data, and as long as another thread has the
+/// data. For lockkeeper's own tests.
 ///
 /// ```
 /// lockkeeper::pause_by(std::thread::yield_now);

@@ -36,7 +36,7 @@ impl<T: Copy> Watched<T> {
     /// Waits until the value is such.
     pub(crate) async fn until(&self, is: impl Fn(&T) -> bool) {
         loop {
-            // First this, then the look: a change in between is not missed.
+            // Made before the look, so that a change in between is not missed: `notify_waiters` also reaches futures that nobody polled.
             let changed = self.changed.notified();
             if is(&self.get()) {
                 return;

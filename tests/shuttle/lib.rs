@@ -1,5 +1,5 @@
-//! Threads of one client in every order. Shuttle runs them one at a time, and draws at each mutex which one goes on: a guard can be
-//! dropped in the middle of another thread's release. Tokio's tasks, among them the server in memory, are one of these threads.
+//! Threads that use one or two clients. Shuttle runs them one at a time, and draws at each mutex which one goes on: a guard can be dropped
+//! in the middle of another thread's release. Tokio's tasks, among them the server in memory, are one of these threads.
 //!
 //! `SHUTTLE_FROM` and `SHUTTLE_COUNT` choose the seeds. A failure names its seed, which repeats it. What happens between two mutexes is
 //! one step here, so this sees no race between atomics, and no weak memory order: `tests/simulation/threads.rs` runs on real threads.
@@ -27,7 +27,7 @@ use tokio::time::{sleep, timeout};
 /// Longer than all executions.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Of threads. A waiter that sleeps on is found by these.
+/// The most steps of all threads together. A waiter that sleeps on needs more.
 const STEPS: usize = 200_000;
 
 /// Runs a scenario with many seeds.
@@ -103,10 +103,6 @@ struct Scene {
 }
 
 impl Scene {
-    fn thread<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
-        thread::spawn(move || block_on(work))
-    }
-
     /// Whether the server has nothing, except how many permits a semaphore has that nobody uses.
     fn is_quiet(&self) -> bool {
         let [keys, free] = [["KEYS", "*"], ["GET", "s"]].map(|words| self.server.execute(&words));
@@ -114,7 +110,7 @@ impl Scene {
     }
 }
 
-/// Who is in the section: readers, or -1 for a writer.
+/// Who is in the section: so many readers, or -1 if a writer is.
 #[derive(Clone, Default)]
 struct Inside(Arc<AtomicI32>);
 
@@ -167,6 +163,10 @@ scenarios!(
     whatever,
 );
 
+fn spawn<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+    thread::spawn(move || block_on(work))
+}
+
 fn join<T>(threads: impl IntoIterator<Item = JoinHandle<T>>) {
     for thread in threads {
         thread.join().unwrap();
@@ -177,12 +177,12 @@ fn up_to(most: u64) -> Duration {
     Duration::from_millis(thread_rng().gen_range(0..most))
 }
 
-/// Beside a call that is cancelled.
+/// Another call is cancelled at the same time.
 fn two_guards_at_once(scene: &Scene) {
     let (mut lock, mut other) = (scene.locks.rlock("a"), scene.locks.rlock("a"));
     let guards = [block_on(lock.lock()).unwrap(), block_on(lock.lock()).unwrap()];
-    let cancelled = scene.thread(async move { drop(timeout(up_to(2), other.lock()).await) });
-    let dropping = guards.map(|guard| scene.thread(async { drop(guard) }));
+    let cancelled = spawn(async move { drop(timeout(up_to(2), other.lock()).await) });
+    let dropping = guards.map(|guard| spawn(async { drop(guard) }));
     join(dropping.into_iter().chain([cancelled]));
     let guard = block_on(lock.lock()).unwrap();
     drop(scene.inside.write());
@@ -192,7 +192,7 @@ fn two_guards_at_once(scene: &Scene) {
 fn reentry_during_release(scene: &Scene) {
     let mut lock = scene.locks.rlock("a");
     let guard = block_on(lock.lock()).unwrap();
-    let releasing = scene.thread(guard.unlock());
+    let releasing = spawn(guard.unlock());
     let again = block_on(lock.lock()).unwrap();
     let entered = scene.inside.write();
     releasing.join().unwrap().unwrap();
@@ -207,7 +207,7 @@ fn handed_to_one_that_leaves(scene: &Scene) {
     let entered = scene.inside.write();
     let waiting = [true, false, true].map(|leaves| {
         let (mut lock, inside) = (scene.locks.rlock("a"), scene.inside.clone());
-        scene.thread(async move {
+        spawn(async move {
             let guard =
                 if leaves { timeout(up_to(3), lock.lock()).await.ok() } else { Some(lock.lock().await) };
             if let Some(guard) = guard {
@@ -227,13 +227,13 @@ fn last_reader_leaves(scene: &Scene) {
     let guards = [block_on(reader().lock()).unwrap(), block_on(reader().lock()).unwrap()];
     let leaving = guards.map(|guard| {
         let entered = scene.inside.read();
-        scene.thread(async move {
+        spawn(async move {
             drop(entered);
             guard.unlock().await.unwrap();
         })
     });
     let (mut writer, inside) = (scene.other.read_write_lock("a").into_write(), scene.inside.clone());
-    let writing = scene.thread(async move {
+    let writing = spawn(async move {
         let guard = writer.lock().await.unwrap();
         drop(inside.write());
         guard.unlock().await.unwrap();
@@ -249,20 +249,20 @@ fn permits_together(scene: &Scene) {
     let permits = [block_on(semaphore().acquire()).unwrap(), block_on(semaphore().acquire()).unwrap()];
     let waiting = [1, 2, 1].map(|count| {
         let semaphore = semaphore();
-        scene.thread(async move { drop(semaphore.acquire_many(count).await.unwrap()) })
+        spawn(async move { drop(semaphore.acquire_many(count).await.unwrap()) })
     });
-    let releasing = permits.map(|permit| scene.thread(async move { drop(permit) }));
+    let releasing = permits.map(|permit| spawn(async move { drop(permit) }));
     join(releasing.into_iter().chain(waiting));
 }
 
 /// Some calls are cancelled.
 fn shutdown_during_hand_over(scene: &Scene) {
     let closes = Arc::new(AtomicBool::new(false));
-    // Whether a guard was dropped so late that the shutdown perhaps did not see it.
+    // Each returns whether it dropped a guard so late that the shutdown perhaps did not see that.
     let threads = [(); 3].map(|()| {
         let mut lock = scene.locks.rlock("a");
         let (inside, closes) = (scene.inside.clone(), Arc::clone(&closes));
-        scene.thread(async move {
+        spawn(async move {
             loop {
                 match timeout(up_to(5), lock.lock()).await {
                     Ok(Ok(guard)) => {
@@ -292,7 +292,7 @@ fn shutdown_while_calls_wait(scene: &Scene) {
     let guard = block_on(scene.other.rlock("a").lock()).unwrap();
     let waiting = [(); 2].map(|()| {
         let mut lock = scene.locks.rlock("a");
-        scene.thread(async move { assert!(matches!(lock.lock().await, Err(Error::Closed))) })
+        spawn(async move { assert!(matches!(lock.lock().await, Err(Error::Closed))) })
     });
     block_on(sleep(up_to(3)));
     block_on(scene.locks.shutdown()).unwrap();
@@ -305,7 +305,7 @@ fn whatever(scene: &Scene) {
         let mut writer = locks.read_write_lock("a").into_write();
         let mut reader = locks.read_write_lock("a").into_read();
         let inside = scene.inside.clone();
-        scene.thread(async move {
+        spawn(async move {
             for _ in 0..4 {
                 if thread_rng().gen_bool(0.5) {
                     section(&mut reader, || inside.read()).await;
@@ -340,7 +340,7 @@ async fn section(lock: &mut impl BaseLock, enter: impl Fn() -> Entered) {
         }
         _ => {
             drop(entered);
-            let releasing = thread::spawn(move || block_on(guard.unlock()));
+            let releasing = spawn(guard.unlock());
             let again = lock.lock().await.unwrap();
             let entered = enter();
             releasing.join().unwrap().unwrap();

@@ -1,5 +1,6 @@
-//! A cluster as the server of a world: who has a lock's slot, and how slots move and masters are replaced. Or a master with a replica and
-//! sentinels, which is like a cluster with one master whose slots never move.
+//! A cluster as the server of a world: who has a lock's slot, and how slots move and masters are replaced.
+//!
+//! A master that sentinels watch is one, too. It has all slots, which never move.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -272,7 +273,9 @@ impl WorldCluster {
         let promote = |age: Duration| {
             if self.has_sentinels() {
                 // One of them leads the failover. The others hear of it when it is over.
-                self.cluster.promotes(self.with_data().end + master, replica);
+                let seed = u64::try_from(world.now().as_nanos()).expect("years");
+                let leader = Rng::with_seed(seed).usize(self.with_data().end..self.all().end);
+                self.cluster.promotes(leader, replica);
             }
             self.cluster.take_over(master, replica, age);
             world.say("cluster", format_args!("{replica} takes the place of {master}"));
@@ -331,7 +334,7 @@ impl WorldCluster {
                     .filter(|node| self.with_data().contains(node))
                     .for_each(|node| self.cluster.tell(replica, node));
                 sleep(up_to(rng, time)).await;
-                // One that sentinels watched runs what it is sent, so writes can be lost.
+                // Without a cluster, an old master that comes back runs what it is sent. Those writes are lost.
                 let claims = more.bool() && (!self.has_sentinels() || kind == FaultKind::TakeOverOld);
                 if claims {
                     // It still claims its slots. In a cluster it runs nothing while it hears of nobody.

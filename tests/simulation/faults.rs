@@ -70,7 +70,7 @@ async fn make(
         || matches!(kind, Hold | HoldRequests | HoldReplies | HoldExisting | Cut | CutLate | Refuse);
     let is_process = matches!(kind, StopProcess | KillProcess | Suspend);
     // One at a time for each target, as each ends what it began.
-    let is_change = FaultKind::CLUSTER.contains(&kind);
+    let is_change = FaultKind::CHANGES.contains(&kind);
     let mut rng = Rng::with_seed(u64::try_from(age.as_nanos()).expect("years"));
     let name = server % world.plan.names;
     let server = match &world.cluster {

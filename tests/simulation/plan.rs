@@ -73,8 +73,8 @@ impl FaultKind {
     /// Those of a single server.
     const SINGLE: &[Self] = Self::ALL.split_at(15).0;
 
-    /// Those that change a cluster.
-    pub const CLUSTER: &[Self] = Self::ALL.split_at(19).0.split_at(15).1;
+    /// Those that change who the master of a lock is.
+    pub const CHANGES: &[Self] = Self::ALL.split_at(19).0.split_at(15).1;
 
     /// Those of connections that subscribe to channels.
     pub const MESSAGES: &[Self] =
@@ -102,8 +102,8 @@ const GENTLE: &[FaultKind] = &[
     FaultKind::Restart,
 ];
 
-/// The changes of a cluster that cost no hold.
-const GENTLE_IN_CLUSTER: &[FaultKind] = &[FaultKind::MoveSlot, FaultKind::FailOver, FaultKind::TakeOver];
+/// Those that cost no hold.
+const GENTLE_CHANGES: &[FaultKind] = &[FaultKind::MoveSlot, FaultKind::FailOver, FaultKind::TakeOver];
 
 /// What the server of a world is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -152,7 +152,7 @@ pub struct Plan {
     pub seed: u64,
     pub kind: Kind,
     pub mode: Mode,
-    /// How many servers there are, of which a cluster is one.
+    /// How many servers there are. A cluster, and a master with sentinels, is one.
     pub servers: usize,
     pub deployment: Deployment,
     /// A command about several slots is refused: by a proxy in front of a cluster, or because the nodes know no flag for it.
@@ -400,7 +400,7 @@ fn with_changes(deployment: Deployment, seed: u64, mode: Mode, mut faults: Vec<F
     if mode == Mode::Gentle && rng.bool() {
         return vec![moves];
     }
-    let changes = if mode == Mode::Gentle { GENTLE_IN_CLUSTER } else { FaultKind::CLUSTER };
+    let changes = if mode == Mode::Gentle { GENTLE_CHANGES } else { FaultKind::CHANGES };
     for fault in &mut faults {
         // The servers keep their data, so only a master that is replaced loses some.
         if rng.u32(..3) < 2 || fault.loses() {

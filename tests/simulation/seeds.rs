@@ -69,7 +69,7 @@ fn worlds_in_which_masters_are_replaced_keep_the_rules() {
             }
         }
         let no_slots = (deployment == Deployment::Sentinels).then_some(&FaultKind::MoveSlot);
-        for fault in FaultKind::CLUSTER.iter().filter(|fault| Some(*fault) != no_slots) {
+        for fault in FaultKind::CHANGES.iter().filter(|fault| Some(*fault) != no_slots) {
             assert!(counts.contains_key(fault.text()), "no {} in {deployment:?}: {counts:?}", fault.text());
         }
     }

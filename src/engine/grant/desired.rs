@@ -171,15 +171,16 @@ impl Desired {
         self.offers == 0 && self.owners.iter().all(|part| part.owner == owner)
     }
 
-    /// Leaves a hold to end by itself. Only its end is kept.
-    pub(crate) fn leak(&mut self, hold: &Arc<Hold>, now: Moment) {
-        if let Some((member, part)) = self.take(hold)
-            && hold.relies_on(member, now)
-        {
+    /// Leaves a hold to end by itself. Only its end is kept. False: it has ended.
+    pub(crate) fn leak(&mut self, hold: &Arc<Hold>, now: Moment) -> bool {
+        let left = self.take(hold).filter(|(member, _)| hold.relies_on(*member, now));
+        let is_left = left.is_some();
+        if let Some((member, part)) = left {
             // No later than a guard would report its loss.
             part.leaked.push(Reverse(hold.deadline_of(member).minus(EARLY)));
         }
         self.tidy();
+        is_left
     }
 
     fn take(&mut self, hold: &Arc<Hold>) -> Option<(usize, &mut OwnerPart)> {

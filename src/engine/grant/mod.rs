@@ -193,14 +193,16 @@ impl Grant {
     pub(crate) fn leak(self: &Arc<Self>, hold: &Arc<Hold>) {
         let now = clock::now();
         let mut desired = lock(&self.desired);
-        desired.leak(hold, now);
+        let is_left = desired.leak(hold, now);
         if !desired.is_in_use() {
             self.forget_record(&mut desired);
         }
         self.schedule_renewal(&mut desired, now);
         drop(desired);
-        // One that has ended is not left to itself: another hold perhaps made the server's lease longer.
-        self.reconcile_later();
+        if !is_left {
+            // It has ended, and another hold perhaps made the server's lease longer.
+            self.reconcile_later();
+        }
     }
 
     /// An acquire of an owner has ended without a hold.

@@ -147,7 +147,7 @@ impl World {
             poll: ticks(5),
             poll_without_messages: ticks(2),
             overlooked: ticks(6),
-            turn: Duration::ZERO,
+            turn: ticks(1),
             answer: ticks(1),
             stalled: ticks(1),
             yield_after_release: ticks(1),
@@ -788,14 +788,14 @@ impl Client {
             }
             Knowledge::Unknown | Knowledge::Open | Knowledge::Held { until: None } => {}
         }
+        if let Some(at) = &mut machine.polls_at {
+            shift(at);
+            *at = (*at).max(NOW);
+        }
         let front = machine.waiters.front.as_mut().map(|(_, waiter)| waiter);
         for waiter in front.into_iter().chain(machine.waiters.behind.values_mut()) {
             shift(&mut waiter.joined_at);
             if let Some(at) = &mut waiter.attempt_by {
-                shift(at);
-                *at = (*at).max(NOW);
-            }
-            if let State::Waiting { poll_at: Some(at) } = &mut waiter.state {
                 shift(at);
                 *at = (*at).max(NOW);
             }

@@ -41,7 +41,7 @@ pub(crate) struct Rules {
     pub(crate) poll_without_messages: Duration,
     /// The waiters behind attempt if nobody did so for this time.
     pub(crate) overlooked: Duration,
-    /// One that stands behind another attempts so much later.
+    /// Of those that are overlooked, each attempts so much later than the one before it.
     pub(crate) turn: Duration,
     /// How long a reader waits for the answer to another reader's attempt.
     pub(crate) answer: Duration,
@@ -92,10 +92,7 @@ enum Knowledge<F> {
 /// What one waiter does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum State {
-    /// It waits. `poll_at`: when the front attempts by itself, once it has begun to wait.
-    Waiting {
-        poll_at: Option<Moment>,
-    },
+    Waiting,
     /// A reader that came when the lock was perhaps free. It attempts without waiting for the front.
     First,
     /// A reader that waits for the answer to another reader's attempt until then, unless there were more answers than this.
@@ -169,6 +166,12 @@ impl Waiters {
         std::mem::replace(&mut self.front, next).map(|(_, waiter)| waiter)
     }
 
+    /// How many stand between a waiter and the front, or [`MOST_TURNS`].
+    fn place(&self, ticket: Ticket) -> u32 {
+        let before = self.behind.range(..ticket).take(MOST_TURNS).count();
+        u32::try_from(before).expect("BUG: more than the most")
+    }
+
     fn front(&self) -> Option<Ticket> {
         self.front.as_ref().map(|(front, _)| *front)
     }
@@ -239,6 +242,9 @@ pub(crate) struct Machine<O, F> {
     woken_at: Option<Moment>,
     /// When an attempt last began while others waited.
     attempted_at: Option<Moment>,
+    /// When the front attempts by itself, once it has begun to wait. It belongs to the queue: if waiters came to the front and left again,
+    /// and each counted anew, nobody would attempt.
+    polls_at: Option<Moment>,
     /// Counts the calls to all readers.
     calls: u64,
     /// Counts the refusals.
@@ -259,8 +265,8 @@ pub(crate) struct Machine<O, F> {
     yields_until: Moment,
 }
 
-/// Those behind attempt no later than the last of so many.
-const MOST_TURNS: u32 = 100;
+/// Nobody counts further than this. Those behind have the same turn.
+const MOST_TURNS: usize = 100;
 
 /// Longer than any wait.
 const NEVER: Moment = Moment::from_nanos(u64::MAX);
@@ -278,6 +284,7 @@ impl<O, F: Clone> Machine<O, F> {
             is_woken: false,
             woken_at: None,
             attempted_at: None,
+            polls_at: None,
             calls: 0,
             answers: 0,
             offered: Offers::new(),
@@ -300,7 +307,7 @@ impl<O, F: Clone> Machine<O, F> {
                 State::ForAnswer { until: now.plus(self.rules.answer), answers: self.answers }
             }
             true => State::First,
-            false => State::Waiting { poll_at: None },
+            false => State::Waiting,
         };
         let waiter = Waiter {
             state,
@@ -374,23 +381,21 @@ impl<O, F: Clone> Machine<O, F> {
             return now; // perhaps it has the lock already
         }
         if let State::ForAnswer { .. } = waiter.state {
-            waiter.state = State::Waiting { poll_at: None };
+            waiter.state = State::Waiting;
         }
-        let poll_at = match &mut waiter.state {
-            State::Waiting { poll_at } => {
-                *poll_at.get_or_insert_with(|| poll.map_or(NEVER, |poll| now.plus(around(poll))))
-            }
-            _ => NEVER,
+        let polls_at = if waiter.state == State::Waiting {
+            *self.polls_at.get_or_insert_with(|| poll.map_or(NEVER, |poll| now.plus(around(poll))))
+        } else {
+            NEVER
         };
-        own.min(retry_at).min(poll_at).min(by.unwrap_or(NEVER))
+        own.min(retry_at).min(polls_at).min(by.unwrap_or(NEVER))
     }
 
     /// When a waiter behind others attempts.
     fn acts_at(&self, ticket: Ticket) -> Moment {
         let joined_at = self.waiters.get(ticket).map_or(NEVER, |waiter| waiter.joined_at);
-        // One after the other. Otherwise one that wants many permits could always attempt first, and be refused.
-        let place = self.front().and_then(|front| u32::try_from(ticket - front).ok()).unwrap_or(0);
-        let turn = self.rules.turn * place.min(MOST_TURNS);
+        // The earlier ones attempt first. Otherwise a later one that wants more permits could always be the first, and be refused.
+        let turn = self.rules.turn * self.waiters.place(ticket);
         let overlooked = self.attempted_at.unwrap_or(joined_at).plus(self.rules.overlooked + turn);
         self.own_time(ticket).min(overlooked)
     }
@@ -419,6 +424,9 @@ impl<O, F: Clone> Machine<O, F> {
             waiter.calls = calls;
             waiter.disturbances = disturbances;
             self.attempting += 1;
+        }
+        if self.is_front(ticket) {
+            self.polls_at = None;
         }
         (self.is_woken, self.woken_at) = (false, None);
         self.attempted_at = (self.waiters.len() > 1).then_some(now);
@@ -464,7 +472,7 @@ impl<O, F: Clone> Machine<O, F> {
             if waiter.state == State::Attempting {
                 self.attempting -= 1;
             }
-            waiter.state = State::Waiting { poll_at: None };
+            waiter.state = State::Waiting;
             waiter.attempt_by = attempt_by;
         }
     }
@@ -483,6 +491,7 @@ impl<O, F: Clone> Machine<O, F> {
         now: Moment,
     ) -> Effects<O> {
         let was_attempting = self.remove(ticket) == Some(State::Attempting);
+        self.polls_at = None;
         if self.is_empty() {
             return self.ends();
         }
@@ -514,18 +523,10 @@ impl<O, F: Clone> Machine<O, F> {
     /// A waiter leaves without the lock.
     pub(crate) fn leaves(&mut self, ticket: Ticket) -> Effects<O> {
         // Perhaps it wanted more permits than were available, and the next waiter wants fewer.
-        let was_front = self.is_front(ticket);
-        let wanted_more = self.rules.has_permits && was_front;
-        let state = self.remove(ticket);
-        if state == Some(State::Attempting) || wanted_more {
+        let wanted_more = self.rules.has_permits && self.is_front(ticket);
+        if self.remove(ticket) == Some(State::Attempting) || wanted_more {
             // The wake-up that led to its attempt.
             self.is_woken = true;
-        }
-        // The next waiter attempts when this one would have. If each counted anew, nobody would, as long as one after the other left.
-        if let Some(State::Waiting { poll_at: Some(at) }) = state.filter(|_| was_front)
-            && let Some((_, Waiter { state: State::Waiting { poll_at }, .. })) = &mut self.waiters.front
-        {
-            poll_at.get_or_insert(at);
         }
         if self.is_empty() { self.ends() } else { Effects::wakes(Wakes::Front) }
     }
@@ -534,6 +535,9 @@ impl<O, F: Clone> Machine<O, F> {
         let waiter = self.waiters.remove(ticket)?;
         self.unable -= usize::from(!waiter.can_take_handoff);
         self.attempting -= usize::from(waiter.state == State::Attempting);
+        if self.is_empty() {
+            self.polls_at = None;
+        }
         Some(waiter.state)
     }
 
@@ -760,7 +764,7 @@ mod tests {
             let [_front, behind] = [machine.join(true, false, now), machine.join(true, false, now)];
             let _ = machine.attempts(behind, now);
             machine.refused(behind, Some(poll * 10), may_run_late, now);
-            let until = now.plus(if may_run_late { poll } else { poll * 2 + Duration::from_millis(2) });
+            let until = now.plus(if may_run_late { poll } else { poll * 2 });
             assert_eq!(machine.next(behind, None, now, |time| time), Next::Wait { until, subscribes: false });
         }
     }
@@ -772,7 +776,7 @@ mod tests {
         let [front, second, third] = [(); 3].map(|()| machine.join(true, false, now));
         let _ = machine.attempts(front, now);
         machine.refused(front, Some(poll * 10), false, now);
-        let later = now.plus(poll * 2 + Duration::from_millis(2));
+        let later = now.plus(poll * 2);
         let mut acts = |ticket| machine.next(ticket, None, later, |time| time) == Next::Act;
         assert_eq!([second, third].map(&mut acts), [true, false]);
     }

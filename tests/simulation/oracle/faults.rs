@@ -155,7 +155,7 @@ impl Oracle {
             return false;
         }
         let latest = match entry.ends {
-            // Nobody looks for it any more.
+            // Nobody is told that it is lost, so it may be void until its end.
             _ if entry.leaked_until.is_some() => Duration::ZERO,
             Some(ends) => now.saturating_sub(ends.saturating_sub(entry.granted_at)),
             None if entry.was_extended => {

@@ -33,7 +33,7 @@ impl Oracle {
     /// Whether anything but a change of the cluster disturbed this process between two times.
     pub fn is_troubled(&self, process: usize, from: Duration, to: Duration) -> bool {
         self.faults.iter().any(|fault| {
-            fault.kind.is_some_and(|kind| !FaultKind::CLUSTER.contains(&kind))
+            fault.kind.is_some_and(|kind| !FaultKind::CHANGES.contains(&kind))
                 && fault.process.is_none_or(|one| one == process)
                 && fault.start <= to
                 && from <= fault.end

@@ -53,7 +53,7 @@ impl Oracle {
         let now_held = self.held_by(process, now);
         // A guard that came after the shutdown began may be released at this moment.
         let is_new = |owner: &String| !known.contains(owner) && self.owners.contains(owner);
-        // A copy that the network kept for longer than a shutdown waits acquired it after the release.
+        // No owner id is used again. So what acquired after a release is a copy that the network kept for longer than a shutdown waits.
         let is_of_late_copy = |owner: &String| {
             let mut commands = self.commands.iter().filter(|((_, other), _)| other == owner);
             commands.any(|(_, (acquired, released))| *released > 0 && acquired > released)
@@ -64,9 +64,12 @@ impl Oracle {
                 || now_held.contains(*owner)
                 || self.unlocking.contains(*owner)
                 || is_new(owner)
-                || is_of_late_copy(owner)
         };
         let left: Vec<_> = left.iter().filter(|owner| !is_excused(owner)).cloned().collect();
+        let (late, left): (Vec<_>, Vec<_>) = left.into_iter().partition(is_of_late_copy);
+        if !late.is_empty() {
+            self.excuse("a late copy acquired after the release that a shutdown sent");
+        }
         if left.is_empty() {
             return;
         }

@@ -203,7 +203,10 @@ impl Oracle {
                 return self.excuse("a call whose time was up came first");
             }
             // A re-entry does not queue, and attempts at once if its hold is gone.
-            if self.was_forced(&new.claims, since, now) {
+            let had_hold = self.entries.iter().any(|entry| {
+                entry.worker == new.worker && entry.granted_at < since && entry.claims.contains(claim)
+            });
+            if had_hold && self.was_forced(&new.claims, since, now) {
                 return self.excuse("a re-entry came first after a release by force");
             }
             let text = format!(
