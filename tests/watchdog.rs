@@ -1,9 +1,10 @@
 //! Guarantee 7: one watchdog per client renews many locks with few commands, spread over time.
 
 use crate::support::{
-    Faults, MS, SECOND, Scene, connect, eventually, fixed, only_this_is_lost, patient, soon, timed,
+    Faults, MS, SECOND, Scene, at_least, connect, eventually, fixed, only_this_is_lost, patient, soon, timed,
 };
-use lockkeeper::{LockClient, LockConfig, LockGuard};
+use lockkeeper::{LockClient, LockConfig, LockGuard, Source};
+use lockkeeper_memory::MemoryServer;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep};
 
@@ -144,6 +145,51 @@ async fn an_outage_shorter_than_the_lease_costs_no_lock() {
     locks.shutdown().await.unwrap();
     drop((locks, proxy));
     scene.end().await;
+}
+
+/// Guarantee 7. Most of a lease is over when the reply to the acquire comes.
+#[tokio::test(start_paused = true)]
+async fn a_hold_whose_grant_came_late_is_renewed_in_time() {
+    let (server, lease) = (MemoryServer::new(), SECOND);
+    let config = patient().watchdog_lease(lease).build().unwrap();
+    let locks = LockClient::connect_with(Source::stream(server.connector()), config).await.unwrap();
+    release_all(hold_many(&locks, 1).await).await; // so that the server has the script, and each acquire is sent once
+    server.hold(true);
+    let (guards, ()) = tokio::join!(hold_many(&locks, 20), async {
+        sleep(lease * 5 / 6).await;
+        server.hold(false);
+    });
+    sleep(2 * lease).await;
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    release_all(guards).await;
+    locks.shutdown().await.unwrap();
+}
+
+/// Guarantee 20. The reply to the acquire comes late, and no renewal is answered before the hold has ended for its client. The server
+/// still has it.
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_kept_is_not_released_when_its_lease_ends_early() {
+    let (server, lease) = (MemoryServer::new(), SECOND);
+    let config = patient().watchdog_lease(lease).build().unwrap();
+    let locks = LockClient::connect_with(Source::stream(server.connector()), config).await.unwrap();
+    release_all(hold_many(&locks, 1).await).await; // so that the server has the script, and the acquire is sent once
+    let mut lock = locks.rlock("a").with(&at_least(lease));
+    server.hold(true);
+    let (guard, ()) = tokio::join!(lock.lock(), async {
+        sleep(lease * 5 / 6).await;
+        server.hold(false);
+    });
+    guard.unwrap().unlock().await.unwrap();
+    let (kept, start) = (|| server.execute(&["EXISTS", "a"]) == b":1\r\n", Instant::now());
+    server.hold(true);
+    sleep(lease / 3).await;
+    server.hold(false);
+    while start.elapsed() < lease - 10 * MS {
+        assert!(kept(), "released after {:?}", start.elapsed());
+        sleep(10 * MS).await;
+    }
+    eventually("it is released", kept, |kept| !kept).await;
+    locks.shutdown().await.unwrap();
 }
 
 /// Guarantee 7. One key of a batch was replaced by a value of another type. The others are renewed.

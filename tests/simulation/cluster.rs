@@ -289,7 +289,9 @@ impl WorldCluster {
                 .collect();
             drop(state);
             lock(&self.masters).replaces(replica, master, &moved);
-            world.oracle().loses(world.now(), Some(kind), Some(0));
+            let mut oracle = world.oracle();
+            oracle.loses(world.now(), Some(kind), Some(0));
+            oracle.replaces(world.now(), replica, master);
         };
         let others = || self.all().filter(|node| *node != master);
         let mut more = Rng::with_seed(u64::try_from(time.as_nanos()).expect("years") ^ 0x01d);

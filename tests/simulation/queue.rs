@@ -25,6 +25,8 @@ struct Queue {
     unknown: BTreeSet<String>,
     /// The places, as the server has them. `None`: nobody knows them since data was lost.
     places: Option<Vec<String>>,
+    /// Since when the first of them is the first.
+    front_since: Duration,
     /// Until when each waiter counts as alive at least, by what the server told it last.
     alive_until: BTreeMap<String, Duration>,
     /// The waiter that was told last that it is the next, and when the lease ends for which it waits.
@@ -107,6 +109,11 @@ impl Queues {
 }
 
 impl Queues {
+    /// Since when the first waiter in the queue of a fair lock is the first.
+    pub fn front_since(&self, server: usize, name: &str) -> Duration {
+        self.0.get(&(server, name.to_owned())).map_or(Duration::ZERO, |queue| queue.front_since)
+    }
+
     /// Asks a server about the queue of a fair lock, after a script. Returns what is wrong with a place.
     pub fn check_places(
         &mut self,
@@ -120,10 +127,13 @@ impl Queues {
         let name = String::from_utf8_lossy(&script.keys[0]).into_owned();
         let key = String::from_utf8_lossy(&script.keys[1]).into_owned();
         let places = texts(&ask(&["LRANGE", &key, "0", "-1"]));
-        let Queue { places: before, alive_until, told, .. } =
+        let Queue { places: before, front_since, alive_until, told, .. } =
             self.0.entry((server, name.clone())).or_default();
         let owner = script.arg(0);
         let mut problem = None;
+        if before.as_ref().is_none_or(|before| before.first() != places.first()) {
+            *front_since = now;
+        }
         if let Some(before) = before {
             let left = before.iter().filter(|waiter| !places.contains(waiter));
             // It was granted the lock, or it left.

@@ -146,3 +146,10 @@ fn a_hold_that_is_leaked_after_its_end_stays_no_longer() {
 fn a_call_for_two_permits_does_not_keep_others_from_attempting() {
     assert_drawn_holds(1_795_702_413);
 }
+
+/// An acquire took for most of a lease. The first renewal came after the end of the hold, so the client released the lock, which was to stay
+/// held.
+#[test]
+fn a_late_grant_is_kept_for_its_minimum_hold_time() {
+    assert_drawn_holds(1_800_000_666);
+}

@@ -323,7 +323,7 @@ impl Waits {
     }
 
     /// Waiters that wait for longer than `limit` for a lock that is free. `is_hung`: there are futures that nobody polls. `is_told`: the next
-    /// waiter knew that the lease of this lock ends at this time.
+    /// waiter knew that the lease of this lock ends at this time. `front_since`: the wait counts from then.
     pub fn overdue(
         &mut self,
         now: Duration,
@@ -331,6 +331,7 @@ impl Waits {
         limit: Duration,
         is_hung: bool,
         is_told: &dyn Fn(&Claim, Duration) -> bool,
+        front_since: &dyn Fn(&Claim) -> Duration,
     ) -> Vec<String> {
         let mut found = Vec::new();
         for key in self.keys.values_mut() {
@@ -346,8 +347,16 @@ impl Waits {
                 self.keys.get(&(claim.server, claim.name)).and_then(|key| key.free_since(now, claim))
             });
             let Some(free) = free.collect::<Option<Vec<_>>>() else { continue };
-            let since =
-                free.into_iter().max().unwrap_or_default().max(first).max(granted).max(*running).max(from);
+            let front = wait.claims.iter().map(front_since).max().unwrap_or_default();
+            let since = free
+                .into_iter()
+                .chain([front])
+                .max()
+                .unwrap_or_default()
+                .max(first)
+                .max(granted)
+                .max(*running)
+                .max(from);
             let is_expired = wait.claims.iter().any(|claim| {
                 self.keys.get(&(claim.server, claim.name)).is_some_and(|key| match claim.permits {
                     0 => key.is_expired || key.held_until.is_some(),

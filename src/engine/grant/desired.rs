@@ -120,13 +120,17 @@ impl Desired {
         self.owners.iter().find(|part| part.owner == owner).map_or(0, |part| part.live(now))
     }
 
-    /// Counts what is to be left on the server: what the owner that wants most holds and is about to hold, and at least one for an offer.
+    /// Counts what is to be left on the server: what the owner that wants most holds and is about to hold, and at least one for an offer
+    /// or a minimum hold time.
     pub(crate) fn target_count(&self) -> u32 {
         let pending = |part: &OwnerPart| if self.is_given_up { 0 } else { part.pending };
+        let stays_until = self.lease.stays_until;
         // Most grants have no holds by now, and need not read the clock.
-        let now = self.owners.iter().any(OwnerPart::has_holds).then(clock::now);
+        let reads = stays_until != Moment::PAST || self.owners.iter().any(OwnerPart::has_holds);
+        let now = reads.then(clock::now);
         let wanted = |part| now.map_or(0, |now| OwnerPart::live(part, now)) + pending(part);
-        self.owners.iter().map(wanted).fold(u32::from(self.offers > 0), u32::max)
+        let stays = self.offers > 0 || now.is_some_and(|now| now < stays_until);
+        self.owners.iter().map(wanted).fold(u32::from(stays), u32::max)
     }
 
     /// Whether somebody here still holds the lock, or is to be handed it. Nobody has a leaked hold.

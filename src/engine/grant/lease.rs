@@ -18,6 +18,8 @@ pub(crate) struct Lease {
     pub(crate) may_be_recorded: bool,
     /// The deadline of what the server granted or renewed last.
     pub(crate) until: Moment,
+    /// Nobody releases the last hold before that, although it perhaps ended for this process.
+    pub(crate) stays_until: Moment,
     /// The server can keep the lock for longer than a hold lasts.
     pub(crate) outlasts: bool,
     /// When it is to be renewed.

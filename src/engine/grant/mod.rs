@@ -189,6 +189,11 @@ impl Grant {
         self.schedule_renewal(&mut desired, now);
     }
 
+    /// Does not release the last hold before that.
+    pub(crate) fn stays_until(&self, until: Moment) {
+        lock(&self.desired).lease.stays_until = until;
+    }
+
     /// Leaves a hold to end by itself.
     pub(crate) fn leak(self: &Arc<Self>, hold: &Arc<Hold>) {
         let now = clock::now();
@@ -633,8 +638,12 @@ impl Grant {
         let (is_shared, is_checked) = (self.is_shared(), self.is_checked());
         let lease = self.renewed_lease(desired);
         if lease.is_some() || (is_checked && desired.holds().next().is_some()) {
-            let first =
-                || now.plus(jitter::within(renewals.duty().period(lease.unwrap_or_default(), is_shared)));
+            let (lease, until) = (lease.unwrap_or_default(), desired.lease.until);
+            let first = || {
+                let period = renewals.duty().period(lease, is_shared);
+                // The lease counts from when it was asked for, and the reply perhaps took long.
+                now.plus(jitter::within(period)).min(until.minus(lease).plus(period))
+            };
             desired.lease.renew_at.get_or_insert_with(first);
         } else {
             desired.lease.renew_at = None;

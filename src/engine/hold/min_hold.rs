@@ -42,6 +42,7 @@ impl MinHold {
         hold.mark_released(now);
         for (owner, member) in self.owners.iter().zip(&members) {
             owner.forget(&member.grant, now);
+            member.grant.stays_until(self.until);
         }
         let until = self.until;
         let job = {

@@ -139,11 +139,16 @@ impl Oracle {
     pub fn check_waits(&mut self, now: Duration) {
         let (limit, queues) = (self.plan.handover(), &self.queues);
         let is_told = |claim: &Claim, ended| queues.is_told(claim.server, NAMES[claim.name], ended);
+        // If no message arrives, each that comes to the front learns it from its own heartbeat.
+        let is_untold = self.plan.classes.only_messages;
+        let front_since = |claim: &Claim| {
+            if is_untold { queues.front_since(claim.server, NAMES[claim.name]) } else { Duration::ZERO }
+        };
         let mut problems = Vec::new();
         // A single fault is over sooner, except for what it left behind.
         let waiters_from = self.calm_from_here(now);
         if waiters_from.saturating_add(limit) < now {
-            problems = self.waits.overdue(now, waiters_from, limit, false, &is_told);
+            problems = self.waits.overdue(now, waiters_from, limit, false, &is_told, &front_since);
         }
         let calm_from = self.calm_from(now);
         if calm_from.saturating_add(limit) < now {
@@ -151,7 +156,8 @@ impl Oracle {
         }
         let mut hung = Vec::new();
         if self.plan.mode == Mode::Hung {
-            hung = self.waits.overdue(now, Duration::ZERO, self.plan.hung_handover(), true, &|_, _| false);
+            let limit = self.plan.hung_handover();
+            hung = self.waits.overdue(now, Duration::ZERO, limit, true, &|_, _| false, &|_| Duration::ZERO);
         }
         for (rule, problem) in
             problems.into_iter().map(|one| ("d", one)).chain(hung.into_iter().map(|one| ("g", one)))

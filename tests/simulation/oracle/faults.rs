@@ -19,7 +19,10 @@ pub struct Fault {
     pub end: Duration,
 }
 
-/// A client of a cluster asks a node each half second who the masters are, and renews within 100 ms after an answer that is news.
+/// How often a client of a cluster asks a node who the masters are.
+const ASKS: Duration = Duration::from_millis(500);
+
+/// A client of a cluster renews within 100 ms after an answer that is news.
 const TOLD: Duration = SECOND;
 
 impl Oracle {
@@ -55,6 +58,17 @@ impl Oracle {
             self.waits.forget(server);
             self.leases.forget(server);
         }
+    }
+
+    /// A node takes the place of a master.
+    pub fn replaces(&mut self, now: Duration, node: usize, master: usize) {
+        if self
+            .last_replaced
+            .is_some_and(|(at, before, after)| now < at + ASKS && (before, after) == (node, master))
+        {
+            self.replaced_back.push(now);
+        }
+        self.last_replaced = Some((now, master, node));
     }
 
     /// Since when there has been no fault, and no effect of one.
@@ -150,6 +164,8 @@ impl Oracle {
         if self.plan.can_switch()
             && entry.ends.is_none()
             && entry.leaked_until.is_none()
+            // Two changes between two questions are no news, if the old master is the new one.
+            && !self.replaced_back.iter().any(|at| *at >= entry.granted_at)
             && quiet_since.is_some_and(|since| now > since.saturating_add(TOLD))
         {
             return false;

@@ -87,7 +87,8 @@ impl Oracle {
         self.check_turn(now, &new);
         self.check_lost_is_final(now);
         self.entries.retain(|entry| {
-            entry.leaked_until.is_some_and(|until| now < until) || entry.guard.strong_count() > 0
+            entry.leaked_until.is_some_and(|until| now < until + self.plan.lease)
+                || entry.guard.strong_count() > 0
         });
         if self.is_valid(&new, now) {
             self.check_permits(now, &new);

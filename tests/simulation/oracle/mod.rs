@@ -42,6 +42,10 @@ pub struct Oracle {
     entries: Vec<Entry>,
     /// When each server lost data.
     losses: Vec<Vec<Duration>>,
+    /// When a master was last replaced, which one, and by which.
+    last_replaced: Option<(Duration, usize, usize)>,
+    /// When a former master came back so soon that a client perhaps heard nothing of it.
+    replaced_back: Vec<Duration>,
     tokens: BTreeMap<usize, u64>,
     /// Holds that late copies created.
     late: Vec<Late>,
@@ -82,6 +86,8 @@ impl Oracle {
             queues: Queues::default(),
             entries: Vec::new(),
             losses: vec![Vec::new(); plan.servers],
+            last_replaced: None,
+            replaced_back: Vec::new(),
             tokens: BTreeMap::new(),
             late: Vec::new(),
             passed: Vec::new(),

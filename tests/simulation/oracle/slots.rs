@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::Oracle;
 
-/// What was sent before the first refusal arrived has come after this.
-const UNDER_WAY: Duration = Duration::from_millis(100);
+/// What was sent before the first refusal arrived has come after this. After a failover, hundreds of releases can be in front of it.
+const UNDER_WAY: Duration = Duration::from_millis(500);
 
 impl Oracle {
     /// Rule o: a server that refused a command about several slots gets none on this connection any more.
@@ -14,9 +14,13 @@ impl Oracle {
             return;
         }
         self.count("refused slots");
-        let first = *self.refused_slots.entry(connection).or_insert(now);
-        let is_quiet = self.faults.iter().all(|fault| fault.end < first || now < fault.start);
-        if is_quiet && now > first + UNDER_WAY {
+        let first = self.refused_slots.entry(connection).or_insert(now);
+        // A command that a fault delayed was perhaps given up, so nobody heard of its refusal.
+        let is_heard =
+            self.faults.iter().all(|fault| fault.end.saturating_add(UNDER_WAY) < *first || now < fault.start);
+        if !is_heard {
+            *first = now;
+        } else if now > *first + UNDER_WAY {
             self.violate(now, "o", "a server was asked again about several slots, which it refuses");
         }
     }
