@@ -301,6 +301,7 @@ impl Cluster {
             patience -= 1;
             self.owner(slot) == Some(replica)
         });
+        wait_until("the old master knows that it is none", || !self.is_master(from));
         self.switched(slot, from)
     }
 
