@@ -3,7 +3,7 @@
 use crate::support::{
     Faults, MS, SECOND, Scene, at_least, connect, eventually, fixed, only_this_is_lost, patient, soon, timed,
 };
-use lockkeeper::{LockClient, LockConfig, LockGuard, Source};
+use lockkeeper::{Error, LockClient, LockConfig, LockGuard, Source};
 use lockkeeper_memory::MemoryServer;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep};
@@ -168,28 +168,38 @@ async fn a_hold_whose_grant_came_late_is_renewed_in_time() {
 /// Guarantee 20. The reply to the acquire comes late, and no renewal is answered before the hold has ended for its client. The server
 /// still has it.
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_is_kept_is_not_released_when_its_lease_ends_early() {
-    let (server, lease) = (MemoryServer::new(), SECOND);
-    let config = patient().watchdog_lease(lease).build().unwrap();
-    let locks = LockClient::connect_with(Source::stream(server.connector()), config).await.unwrap();
-    release_all(hold_many(&locks, 1).await).await; // so that the server has the script, and the acquire is sent once
-    let mut lock = locks.rlock("a").with(&at_least(lease));
-    server.hold(true);
-    let (guard, ()) = tokio::join!(lock.lock(), async {
-        sleep(lease * 5 / 6).await;
+async fn a_lock_stays_for_its_minimum_hold_time_although_its_lease_ended_for_the_client() {
+    for is_released in [true, false] {
+        let (server, lease) = (MemoryServer::new(), SECOND);
+        let config = patient().watchdog_lease(lease).build().unwrap();
+        let locks = LockClient::connect_with(Source::stream(server.connector()), config).await.unwrap();
+        release_all(hold_many(&locks, 1).await).await; // so that the server has the script, and the acquire is sent once
+        let mut lock = locks.rlock("a").with(&at_least(lease));
+        server.hold(true);
+        let (guard, ()) = tokio::join!(lock.lock(), async {
+            sleep(lease * 5 / 6).await;
+            server.hold(false);
+        });
+        let (mut guard, start) = (Some(guard.unwrap()), Instant::now());
+        if is_released {
+            guard.take().unwrap().unlock().await.unwrap();
+        }
+        server.hold(true);
+        sleep(lease / 3).await;
         server.hold(false);
-    });
-    guard.unwrap().unlock().await.unwrap();
-    let (kept, start) = (|| server.execute(&["EXISTS", "a"]) == b":1\r\n", Instant::now());
-    server.hold(true);
-    sleep(lease / 3).await;
-    server.hold(false);
-    while start.elapsed() < lease - 10 * MS {
-        assert!(kept(), "released after {:?}", start.elapsed());
-        sleep(10 * MS).await;
+        if let Some(guard) = guard {
+            assert!(guard.is_lost());
+            assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
+        }
+        let is_kept = || server.execute(&["EXISTS", "a"]) == b":1\r\n";
+        while start.elapsed() < lease - 10 * MS {
+            assert!(is_kept(), "released after {:?}", start.elapsed());
+            sleep(10 * MS).await;
+        }
+        let (_, took) = timed(eventually("it is released", is_kept, |is_kept| !is_kept)).await;
+        assert!(took < lease / 5, "only after {took:?}");
+        locks.shutdown().await.unwrap();
     }
-    eventually("it is released", kept, |kept| !kept).await;
-    locks.shutdown().await.unwrap();
 }
 
 /// Guarantee 7. One key of a batch was replaced by a value of another type. The others are renewed.

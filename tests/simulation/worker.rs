@@ -507,7 +507,12 @@ impl Worker {
             self.world.oracle().leaks(&guard, now + least);
             handle.leaked.push(now + remaining.mul_f64(1.02));
         }
-        let kept_until = kept_until.filter(|(_, most)| begun < *most && !leaks && !guard.is_lost());
+        let kept_until = kept_until.filter(|(_, most)| begun < *most && !leaks);
+        if let Some((_, most)) = kept_until {
+            // Also if its guard is lost.
+            self.world.oracle().waits.leaked(&handle.claims, most + self.world.plan.lease / 10);
+        }
+        let kept_until = kept_until.filter(|_| !guard.is_lost());
         if let Some((until, most)) = kept_until {
             self.world.oracle().keeps(&guard, until, most);
             release.is_kept = true;

@@ -385,7 +385,11 @@ impl<'a> PendingMembers<'a> {
                 member,
             });
         }
-        let held = HeldLock::new(Arc::clone(handle.name()), hold, held, handle.min_hold(self.at));
+        let min_hold = handle.min_hold(self.at).filter(|_| !is_given_up);
+        if let Some(min_hold) = &min_hold {
+            min_hold.begin(&held);
+        }
+        let held = HeldLock::new(Arc::clone(handle.name()), hold, held, min_hold);
         if is_given_up { Err(Error::Closed) } else { Ok(held) }
     }
 

@@ -103,11 +103,11 @@ impl HeldLock {
         let (now, quorum) = (clock::now(), self.hold.quorum());
         let was_lost = self.hold.is_lost(now);
         let releasing = self.start_release(now);
-        if releasing.is_empty() {
-            return Ok(()); // handed over, or kept
-        }
-        let released = inside(&self.hold.span(), pin!(releasing.release(quorum))).await;
-        let was_held = released.map_err(|fault| Error::of_lock(self.lock(), fault))?;
+        // It is empty if the hold was handed over, or is kept.
+        let was_held = releasing.is_empty()
+            || inside(&self.hold.span(), pin!(releasing.release(quorum)))
+                .await
+                .map_err(|fault| Error::of_lock(self.lock(), fault))?;
         if was_lost || !was_held { Err(Error::NotHeld(self.lock())) } else { Ok(()) }
     }
 
@@ -157,7 +157,6 @@ impl HeldLock {
     fn start_release(&mut self, now: Moment) -> PendingRelease {
         if let Some(min_hold) = self.min_hold.take()
             && !min_hold.is_over(now)
-            && !self.hold.is_lost(now)
         {
             min_hold.hold(Arc::clone(&self.hold), std::mem::take(&mut self.members), now);
             return PendingRelease::default();

@@ -28,6 +28,13 @@ impl MinHold {
         Self { until, owners: owners.collect() }
     }
 
+    /// Until then, the lock stays on the servers, although its hold perhaps ends for this client.
+    pub(crate) fn begin(&self, members: &[MemberHold]) {
+        for member in members {
+            member.grant.stays_until(self.until);
+        }
+    }
+
     pub(crate) fn is_over(&self, now: Moment) -> bool {
         self.until <= now
     }
@@ -42,7 +49,6 @@ impl MinHold {
         hold.mark_released(now);
         for (owner, member) in self.owners.iter().zip(&members) {
             owner.forget(&member.grant, now);
-            member.grant.stays_until(self.until);
         }
         let until = self.until;
         let job = {

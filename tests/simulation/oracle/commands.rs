@@ -139,10 +139,10 @@ impl Oracle {
     pub fn check_waits(&mut self, now: Duration) {
         let (limit, queues) = (self.plan.handover(), &self.queues);
         let is_told = |claim: &Claim, ended| queues.is_told(claim.server, NAMES[claim.name], ended);
-        // If no message arrives, each that comes to the front learns it from its own heartbeat.
-        let is_untold = self.plan.classes.only_messages;
+        // If no message arrives, each that comes to the front learns it from its own heartbeat. And if nobody polls it, its place must end.
+        let changes = self.plan.classes.only_messages || self.plan.mode == Mode::Hung;
         let front_since = |claim: &Claim| {
-            if is_untold { queues.front_since(claim.server, NAMES[claim.name]) } else { Duration::ZERO }
+            if changes { queues.front_since(claim.server, NAMES[claim.name]) } else { Duration::ZERO }
         };
         let mut problems = Vec::new();
         // A single fault is over sooner, except for what it left behind.
@@ -157,7 +157,7 @@ impl Oracle {
         let mut hung = Vec::new();
         if self.plan.mode == Mode::Hung {
             let limit = self.plan.hung_handover();
-            hung = self.waits.overdue(now, Duration::ZERO, limit, true, &|_, _| false, &|_| Duration::ZERO);
+            hung = self.waits.overdue(now, Duration::ZERO, limit, true, &|_, _| false, &front_since);
         }
         for (rule, problem) in
             problems.into_iter().map(|one| ("d", one)).chain(hung.into_iter().map(|one| ("g", one)))

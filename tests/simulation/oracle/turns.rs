@@ -203,10 +203,13 @@ impl Oracle {
                 return self.excuse("a call whose time was up came first");
             }
             // A re-entry does not queue, and attempts at once if its hold is gone.
-            let had_hold = self.entries.iter().any(|entry| {
-                entry.worker == new.worker && entry.granted_at < since && entry.claims.contains(claim)
+            let was_forced = self.entries.iter().any(|entry| {
+                entry.worker == new.worker
+                    && entry.granted_at < since
+                    && entry.claims.contains(claim)
+                    && self.was_forced(&new.claims, entry.granted_at, now)
             });
-            if had_hold && self.was_forced(&new.claims, since, now) {
+            if was_forced {
                 return self.excuse("a re-entry came first after a release by force");
             }
             let text = format!(
