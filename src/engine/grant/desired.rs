@@ -64,11 +64,20 @@ pub(crate) struct OwnerPart {
 }
 
 impl OwnerPart {
-    /// Counts the holds that can be relied on now.
+    /// Counts the holds that can be relied on now, and that the owner has.
     fn live(&self, now: Moment) -> u32 {
-        let live = self.holds.iter().filter(|(hold, member)| hold.relies_on(*member, now)).count();
+        self.count(now, |hold| !hold.is_given_back())
+    }
+
+    /// The same, with those that are kept for a minimum hold time.
+    pub(crate) fn with_kept(&self, now: Moment) -> u32 {
+        self.count(now, |_| true)
+    }
+
+    fn count(&self, now: Moment, counts: impl Fn(&Hold) -> bool) -> u32 {
+        let is_live = |(hold, member): &&(Arc<Hold>, usize)| counts(hold) && hold.relies_on(*member, now);
         let leaked = self.leaked.iter().filter(|Reverse(end)| *end > now).count();
-        u32::try_from(live + leaked).unwrap_or(u32::MAX)
+        u32::try_from(self.holds.iter().filter(is_live).count() + leaked).unwrap_or(u32::MAX)
     }
 
     fn has_holds(&self) -> bool {
@@ -115,7 +124,7 @@ impl Desired {
         self.owners.iter().flat_map(|part| &part.holds)
     }
 
-    /// Counts the holds of an owner that can be relied on now.
+    /// Counts the holds that an owner has, and that can be relied on now.
     pub(crate) fn live(&self, owner: OwnerKey, now: Moment) -> u32 {
         self.owners.iter().find(|part| part.owner == owner).map_or(0, |part| part.live(now))
     }
@@ -128,7 +137,7 @@ impl Desired {
         // Most grants have no holds by now, and need not read the clock.
         let reads = stays_until != Moment::PAST || self.owners.iter().any(OwnerPart::has_holds);
         let now = reads.then(clock::now);
-        let wanted = |part| now.map_or(0, |now| OwnerPart::live(part, now)) + pending(part);
+        let wanted = |part| now.map_or(0, |now| OwnerPart::with_kept(part, now)) + pending(part);
         let stays = self.offers > 0 || now.is_some_and(|now| now < stays_until);
         self.owners.iter().map(wanted).fold(u32::from(stays), u32::max)
     }
@@ -201,11 +210,15 @@ impl Desired {
             if hold.is_watched() { hold.ends() } else { outlasts.then(|| hold.deadline_of(*member)) }
         };
         let leaked = self.owners.iter().filter_map(|part| part.leaked.peek()).filter(|_| outlasts);
-        self.holds().filter_map(end).chain(leaked.map(|Reverse(end)| *end)).min()
+        let stays_until = Some(self.lease.stays_until).filter(|until| *until != Moment::PAST);
+        // If the last hold ended before, nobody else releases it then. A leaked one is left to the server.
+        let stays_until = stays_until.filter(|_| !self.owners.iter().any(OwnerPart::has_holds));
+        self.holds().filter_map(end).chain(leaked.map(|Reverse(end)| *end)).chain(stays_until).min()
     }
 
     /// Removes holds that have ended. They need nothing except a release.
     pub(crate) fn forget_ended(&mut self, now: Moment) {
+        self.forget_stay(now);
         for part in &mut self.owners {
             part.holds.retain(|(hold, member)| hold.relies_on(*member, now));
             while part.leaked.peek().is_some_and(|Reverse(end)| *end <= now) {
@@ -213,6 +226,13 @@ impl Desired {
             }
         }
         self.tidy();
+    }
+
+    /// Forgets a minimum hold time that is over.
+    pub(crate) fn forget_stay(&mut self, now: Moment) {
+        if self.lease.stays_until <= now {
+            self.lease.stays_until = Moment::PAST;
+        }
     }
 
     /// Whether another task than this one began what an owner has.
@@ -231,6 +251,7 @@ impl Desired {
             part.holds.drain(..).for_each(|(hold, member)| hold.lose(member));
             part.leaked.clear();
         }
+        self.lease.stays_until = Moment::PAST;
         self.tidy();
     }
 }

@@ -107,7 +107,7 @@ impl Grant {
         if let Arg::Permits(ids) = self.id { Some(ids) } else { None }
     }
 
-    /// Counts the holds of an owner that can be relied on now.
+    /// Counts the holds that an owner has, and that can be relied on now.
     pub(crate) fn live(&self, owner: OwnerKey, now: Moment) -> u32 {
         lock(&self.desired).live(owner, now)
     }
@@ -156,7 +156,18 @@ impl Grant {
             (desired.lease.since, desired.lease.granted_at) = (Some(now), now);
         }
         desired.lease.until = desired.lease.until.max(until);
+        self.renew_in_time(&mut desired, hold, until, now);
         true
+    }
+
+    /// Renews a new hold a period after its lease was asked for, at the latest. The reply perhaps took long, or the next renewal is that of
+    /// a longer lease.
+    fn renew_in_time(&self, desired: &mut Desired, hold: &Hold, until: Moment, now: Moment) {
+        let LockRef { engine, .. } = &*self.lock;
+        let Some(lease) = hold.renewed_lease(engine.config.watchdog_lease()) else { return };
+        let period = engine.renewals.duty().period(lease, self.is_shared());
+        let next = desired.lease.renew_at.unwrap_or_else(|| now.plus(jitter::within(period)));
+        desired.lease.renew_at = Some(next.min(until.minus(lease).plus(period)));
     }
 
     /// The hold that the server granted is perhaps gone already, so it is too old to be handed over.
@@ -176,6 +187,7 @@ impl Grant {
     /// Removes a hold that was given back: from here on, the lease is not renewed for it.
     pub(crate) fn remove_hold(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
         let mut desired = lock(&self.desired);
+        desired.forget_stay(now);
         // A hold that was lost already was reported when it was lost, so it is not reported again.
         if let Some((owner, member)) = desired.remove(hold)
             && hold.relies_on(member, now)
@@ -191,7 +203,8 @@ impl Grant {
 
     /// Does not release the last hold before that.
     pub(crate) fn stays_until(&self, until: Moment) {
-        lock(&self.desired).lease.stays_until = until;
+        let stays_until = &mut lock(&self.desired).lease.stays_until;
+        *stays_until = until.max(*stays_until);
     }
 
     /// Leaves a hold to end by itself.
@@ -638,12 +651,8 @@ impl Grant {
         let (is_shared, is_checked) = (self.is_shared(), self.is_checked());
         let lease = self.renewed_lease(desired);
         if lease.is_some() || (is_checked && desired.holds().next().is_some()) {
-            let (lease, until) = (lease.unwrap_or_default(), desired.lease.until);
-            let first = || {
-                let period = renewals.duty().period(lease, is_shared);
-                // The lease counts from when it was asked for, and the reply perhaps took long.
-                now.plus(jitter::within(period)).min(until.minus(lease).plus(period))
-            };
+            let first =
+                || now.plus(jitter::within(renewals.duty().period(lease.unwrap_or_default(), is_shared)));
             desired.lease.renew_at.get_or_insert_with(first);
         } else {
             desired.lease.renew_at = None;

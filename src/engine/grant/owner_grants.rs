@@ -112,11 +112,11 @@ impl OwnerGrants {
         *lock(&self.grants).of(grant.lock.protocol.is_shared()) = Some(Arc::clone(grant));
     }
 
-    /// Forgets a grant whose one hold the owner gave back, although the lock stays held.
+    /// Forgets a grant of which the owner has no hold any more, although the lock stays held.
     pub(crate) fn forget(&self, grant: &Arc<Grant>, now: Moment) {
         let mut grants = lock(&self.grants);
         let place = grants.of(grant.lock.protocol.is_shared());
-        if place.as_ref().is_some_and(|mine| Arc::ptr_eq(mine, grant) && mine.live(self.key, now) == 1) {
+        if place.as_ref().is_some_and(|mine| Arc::ptr_eq(mine, grant) && mine.live(self.key, now) == 0) {
             *place = None;
         }
     }

@@ -39,10 +39,10 @@ impl PendingHold {
     pub(crate) fn reenter(grant: &Arc<Grant>, owner: OwnerKey, now: Moment) -> Option<Self> {
         let mut desired = lock(&grant.desired);
         // With the desired state locked: from here on, no concurrent release lowers the count below one.
-        let live = desired.live(owner, now);
-        let part = desired.part(owner).filter(|_| live > 0)?;
+        let is_live = desired.live(owner, now) > 0;
+        let part = desired.part(owner).filter(|_| is_live)?;
         part.pending += 1;
-        let want = live + part.pending;
+        let want = part.with_kept(now) + part.pending;
         drop(desired);
         Some(Self::new(Arc::clone(grant), owner, want, false))
     }

@@ -157,6 +157,7 @@ impl HeldLock {
     fn start_release(&mut self, now: Moment) -> PendingRelease {
         if let Some(min_hold) = self.min_hold.take()
             && !min_hold.is_over(now)
+            && self.members.iter().any(|member| !member.grant.is_gone())
         {
             min_hold.hold(Arc::clone(&self.hold), std::mem::take(&mut self.members), now);
             return PendingRelease::default();

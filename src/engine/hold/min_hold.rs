@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Until when a lock stays held, and whose it is.
 pub(crate) struct MinHold {
     until: Moment,
-    /// Those who own the grants of the hold.
+    /// Those who own the grants, for each member of the lock.
     owners: PerMember<Arc<OwnerGrants>>,
 }
 
@@ -47,8 +47,8 @@ impl MinHold {
         let engine = Arc::clone(&first.grant.lock.engine);
         // From here on, its end is no loss for a section.
         hold.mark_released(now);
-        for (owner, member) in self.owners.iter().zip(&members) {
-            owner.forget(&member.grant, now);
+        for member in &members {
+            self.owners[member.member].forget(&member.grant, now);
         }
         let until = self.until;
         let job = {

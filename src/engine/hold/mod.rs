@@ -240,6 +240,11 @@ impl Hold {
         self.metrics.ends(now);
     }
 
+    /// Whether no guard has it any more. Perhaps it is kept for a minimum hold time.
+    pub(crate) fn is_given_back(&self) -> bool {
+        self.report.load(Ordering::Relaxed) == GIVEN_BACK
+    }
+
     /// The server did not have this member any more when it was given back. Reports that, unless enough other members were held
     /// until then.
     pub(crate) fn report_gone(&self, member: usize) {
