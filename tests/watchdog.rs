@@ -1,7 +1,10 @@
 //! Guarantee 7: one watchdog per client renews many locks with few commands, spread over time.
 
+use std::time::Duration;
+
 use crate::support::{
-    Faults, MS, SECOND, Scene, at_least, connect, eventually, fixed, only_this_is_lost, patient, soon, timed,
+    Faults, MS, SECOND, Scene, at_least, connect, eventually, fixed, only_this_is_lost, patient, renewing,
+    soon, timed,
 };
 use lockkeeper::{Error, LockClient, LockConfig, LockGuard, Source};
 use lockkeeper_memory::MemoryServer;
@@ -147,13 +150,36 @@ async fn an_outage_shorter_than_the_lease_costs_no_lock() {
     scene.end().await;
 }
 
+/// A client of a server that has the scripts already, so that each acquire is sent once.
+async fn in_memory(server: &MemoryServer, lease: Duration) -> LockClient {
+    let config = patient().watchdog_lease(lease).build().unwrap();
+    let locks = LockClient::connect_with(Source::stream(server.connector()), config).await.unwrap();
+    release_all(hold_many(&locks, 1).await).await;
+    locks
+}
+
+/// Guarantee 7. A re-entry asks for a shorter lease than the first hold. It is renewed in its own period.
+#[tokio::test(start_paused = true)]
+async fn a_reentry_with_a_shorter_lease_is_renewed_in_time() {
+    let server = MemoryServer::new();
+    let locks = in_memory(&server, 30 * SECOND).await;
+    let mut owner = locks.owner();
+    let mut guards = Vec::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        guards.push(owner.rlock(name).lock().await.unwrap());
+        guards.push(owner.rlock(name).with(&renewing(SECOND)).lock().await.unwrap());
+    }
+    sleep(SECOND + 500 * MS).await; // past the end of the shorter lease
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    release_all(guards).await;
+    locks.shutdown().await.unwrap();
+}
+
 /// Guarantee 7. Most of a lease is over when the reply to the acquire comes.
 #[tokio::test(start_paused = true)]
 async fn a_hold_whose_grant_came_late_is_renewed_in_time() {
     let (server, lease) = (MemoryServer::new(), SECOND);
-    let config = patient().watchdog_lease(lease).build().unwrap();
-    let locks = LockClient::connect_with(Source::stream(server.connector()), config).await.unwrap();
-    release_all(hold_many(&locks, 1).await).await; // so that the server has the script, and each acquire is sent once
+    let locks = in_memory(&server, lease).await;
     server.hold(true);
     let (guards, ()) = tokio::join!(hold_many(&locks, 20), async {
         sleep(lease * 5 / 6).await;
@@ -171,9 +197,7 @@ async fn a_hold_whose_grant_came_late_is_renewed_in_time() {
 async fn a_lock_stays_for_its_minimum_hold_time_although_its_lease_ended_for_the_client() {
     for is_released in [true, false] {
         let (server, lease) = (MemoryServer::new(), SECOND);
-        let config = patient().watchdog_lease(lease).build().unwrap();
-        let locks = LockClient::connect_with(Source::stream(server.connector()), config).await.unwrap();
-        release_all(hold_many(&locks, 1).await).await; // so that the server has the script, and the acquire is sent once
+        let locks = in_memory(&server, lease).await;
         let mut lock = locks.rlock("a").with(&at_least(lease));
         server.hold(true);
         let (guard, ()) = tokio::join!(lock.lock(), async {

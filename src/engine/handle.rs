@@ -257,9 +257,8 @@ impl Handle {
     }
 
     /// What keeps a hold that begins now for the minimum hold time.
-    pub(crate) fn min_hold(&self, now: Moment) -> Option<Box<MinHold>> {
-        let owners = self.members.iter().map(|member| Arc::clone(&member.owner));
-        self.terms.min_hold.map(|least| Box::new(MinHold::new(now.plus(least), owners)))
+    pub(crate) fn min_hold(&self, now: Moment) -> Option<MinHold> {
+        self.terms.min_hold.map(|least| MinHold::new(now.plus(least)))
     }
 }
 

@@ -36,7 +36,7 @@ async fn lost_messages_cost_a_heartbeat() {
     scene.end().await;
 }
 
-/// Guarantee 8. The heartbeat is what asks for a waiter: one in each period of 2 s, and none much later.
+/// Guarantee 8. A waiter has one heartbeat in each period of 2 s, and none comes much later.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_is_asked_once_in_each_period() {
     let server = MemoryServer::new();

@@ -110,7 +110,7 @@ impl Scene {
     }
 }
 
-/// Who is in the section: so many readers, or -1 if a writer is.
+/// The number of readers in the section, or -1 for a writer.
 #[derive(Clone, Default)]
 struct Inside(Arc<AtomicI32>);
 

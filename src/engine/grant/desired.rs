@@ -129,8 +129,8 @@ impl Desired {
         self.owners.iter().find(|part| part.owner == owner).map_or(0, |part| part.live(now))
     }
 
-    /// Counts what is to be left on the server: what the owner that wants most holds and is about to hold, and at least one for an offer
-    /// or a minimum hold time.
+    /// Counts what is to be left on the server: the holds and the acquires under way of the owner that has most of them. It is at least one
+    /// during an offer or a minimum hold time.
     pub(crate) fn target_count(&self) -> u32 {
         let pending = |part: &OwnerPart| if self.is_given_up { 0 } else { part.pending };
         let stays_until = self.lease.stays_until;
@@ -228,6 +228,11 @@ impl Desired {
         self.tidy();
     }
 
+    /// Leaves the last hold on the server until then.
+    pub(crate) fn stays_until(&mut self, until: Moment) {
+        self.lease.stays_until = until.max(self.lease.stays_until);
+    }
+
     /// Forgets a minimum hold time that is over.
     pub(crate) fn forget_stay(&mut self, now: Moment) {
         if self.lease.stays_until <= now {
@@ -299,6 +304,22 @@ mod tests {
         desired.remove(&first);
         desired.lose_all();
         assert_eq!((desired.target_count(), desired.owners.len()), (1, 0), "the offer");
+    }
+
+    #[test]
+    fn the_last_hold_stays_for_the_longest_minimum_hold_time_and_is_released_then() {
+        let (mut desired, now, owner) = (Desired::default(), clock::now(), OwnerKey::default());
+        let [soon, later] = [20, 60].map(|seconds| now.plus(Duration::from_secs(seconds)));
+        let lost = hold(&mut desired, owner, now.plus(Duration::from_secs(10)));
+        desired.stays_until(later);
+        desired.stays_until(soon);
+        assert_eq!((desired.target_count(), desired.next_end()), (1, None), "its hold is renewed");
+        desired.forget_ended(soon);
+        assert_eq!((desired.live(owner, soon), desired.target_count()), (0, 1), "the hold has ended");
+        assert_eq!(desired.next_end(), Some(later), "nobody else releases it");
+        desired.forget_ended(later);
+        assert_eq!((desired.target_count(), desired.next_end()), (0, None));
+        drop(lost);
     }
 
     #[test]

@@ -203,8 +203,7 @@ impl Grant {
 
     /// Does not release the last hold before that.
     pub(crate) fn stays_until(&self, until: Moment) {
-        let stays_until = &mut lock(&self.desired).lease.stays_until;
-        *stays_until = until.max(*stays_until);
+        lock(&self.desired).stays_until(until);
     }
 
     /// Leaves a hold to end by itself.

@@ -112,15 +112,6 @@ impl OwnerGrants {
         *lock(&self.grants).of(grant.lock.protocol.is_shared()) = Some(Arc::clone(grant));
     }
 
-    /// Forgets a grant of which the owner has no hold any more, although the lock stays held.
-    pub(crate) fn forget(&self, grant: &Arc<Grant>, now: Moment) {
-        let mut grants = lock(&self.grants);
-        let place = grants.of(grant.lock.protocol.is_shared());
-        if place.as_ref().is_some_and(|mine| Arc::ptr_eq(mine, grant) && mine.live(self.key, now) == 0) {
-            *place = None;
-        }
-    }
-
     /// Remembers a dropped attempt: the next acquire has to release it first.
     pub(crate) fn add_dropped(&self, grant: Arc<Grant>) {
         let dropped = &mut lock(&self.grants).dropped;

@@ -28,7 +28,7 @@ pub struct HeldLock {
     hold: Arc<Hold>,
     members: PerMember<MemberHold>,
     /// Until when the lock stays held, also if the guard is given back before.
-    min_hold: Option<Box<MinHold>>,
+    min_hold: Option<MinHold>,
 }
 
 impl HeldLock {
@@ -36,7 +36,7 @@ impl HeldLock {
         name: Arc<str>,
         hold: Arc<Hold>,
         members: PerMember<MemberHold>,
-        min_hold: Option<Box<MinHold>>,
+        min_hold: Option<MinHold>,
     ) -> Self {
         Self { name, hold, members, min_hold }
     }
@@ -103,11 +103,12 @@ impl HeldLock {
         let (now, quorum) = (clock::now(), self.hold.quorum());
         let was_lost = self.hold.is_lost(now);
         let releasing = self.start_release(now);
-        // It is empty if the hold was handed over, or is kept.
-        let was_held = releasing.is_empty()
-            || inside(&self.hold.span(), pin!(releasing.release(quorum)))
-                .await
-                .map_err(|fault| Error::of_lock(self.lock(), fault))?;
+        let was_held = if releasing.is_empty() {
+            true // handed over, or kept
+        } else {
+            let released = inside(&self.hold.span(), pin!(releasing.release(quorum))).await;
+            released.map_err(|fault| Error::of_lock(self.lock(), fault))?
+        };
         if was_lost || !was_held { Err(Error::NotHeld(self.lock())) } else { Ok(()) }
     }
 

@@ -7,7 +7,6 @@ use futures_util::FutureExt;
 
 use crate::base::clock::{self, Moment};
 use crate::base::timer::sleep;
-use crate::engine::grant::owner_grants::OwnerGrants;
 use crate::engine::hold::Hold;
 use crate::engine::hold::release::{MemberHold, PendingRelease};
 use crate::engine::per_member::PerMember;
@@ -16,27 +15,24 @@ use crate::engine::shared::Engine;
 /// How often the clock is read: timers stop while the host is suspended.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Until when a lock stays held, and whose it is.
-pub(crate) struct MinHold {
-    until: Moment,
-    /// Those who own the grants, for each member of the lock.
-    owners: PerMember<Arc<OwnerGrants>>,
-}
+/// Until when a lock stays held.
+#[derive(Clone, Copy)]
+pub(crate) struct MinHold(Moment);
 
 impl MinHold {
-    pub(crate) fn new(until: Moment, owners: impl Iterator<Item = Arc<OwnerGrants>>) -> Self {
-        Self { until, owners: owners.collect() }
+    pub(crate) const fn new(until: Moment) -> Self {
+        Self(until)
     }
 
     /// Until then, the lock stays on the servers, although its hold perhaps ends for this client.
-    pub(crate) fn begin(&self, members: &[MemberHold]) {
+    pub(crate) fn begin(self, members: &[MemberHold]) {
         for member in members {
-            member.grant.stays_until(self.until);
+            member.grant.stays_until(self.0);
         }
     }
 
-    pub(crate) fn is_over(&self, now: Moment) -> bool {
-        self.until <= now
+    pub(crate) fn is_over(self, now: Moment) -> bool {
+        self.0 <= now
     }
 
     /// Keeps a hold. Never waits. The owner does not have it any more: its next attempt is refused like that of another owner.
@@ -45,12 +41,9 @@ impl MinHold {
     pub(crate) fn hold(self, hold: Arc<Hold>, members: PerMember<MemberHold>, now: Moment) {
         let Some(first) = members.first() else { return };
         let engine = Arc::clone(&first.grant.lock.engine);
-        // From here on, its end is no loss for a section.
+        // From here on, the owner does not have it, and its end is no loss for a section.
         hold.mark_released(now);
-        for member in &members {
-            self.owners[member.member].forget(&member.grant, now);
-        }
-        let until = self.until;
+        let until = self.0;
         let job = {
             let engine = Arc::clone(&engine);
             async move {
