@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::per_member::PerMember;
 use super::shared::Engine;
-use crate::base::config::Replication;
 use crate::base::error::{Error, LockId, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::engine::wait::queue::RowOf;
@@ -233,16 +232,6 @@ impl LockRef {
     /// For releases: those who wait are told also while the slot of the lock moves.
     pub(crate) async fn run_and_tell(&self, connection: &Connection, call: &Call) -> Result<Reply, Fault> {
         self.engine.store.run_and_tell(connection, call, &self.keys.channel).await
-    }
-
-    /// Also returns how many replicas have what the script wrote.
-    pub(crate) async fn run_on_replicas(
-        &self,
-        connection: &Connection,
-        call: &Call,
-        sync: Replication,
-    ) -> Result<(Reply, u32), Fault> {
-        self.engine.store.run_on_replicas(connection, call, sync).await
     }
 
     pub(crate) fn holder<'a>(&'a self, owner: &'a Arg, grant: u64) -> HolderRef<'a> {

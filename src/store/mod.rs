@@ -226,14 +226,21 @@ impl Store {
     }
 
     /// Runs a script, and waits until so many replicas have what it wrote. Also returns how many have it. If the future is dropped
-    /// before the script was sent, it is not sent.
+    /// before the script was sent, it is not sent. `hops`: see [`run_and_follow`](Self::run_and_follow).
     pub(crate) async fn run_on_replicas(
         &self,
         connection: &Connection,
         call: &Call,
         sync: Replication,
+        hops: &mut (dyn FnMut(&Connection) + Send),
     ) -> Result<(Reply, u32), Fault> {
-        self.topology.run_on_replicas(connection, call, sync).await
+        let limit = TimeLimit::from_now(self.command_timeout + sync.timeout);
+        match connection.server()?.run_on_replicas(connection, call, sync).await {
+            Err(fault) if fault.redirect.is_some() => {
+                self.topology.follow(fault, limit, connection, call, Some(sync), hops).await
+            }
+            result => result,
+        }
     }
 
     /// Runs a script with this time limit, if it is shorter than the time limit of other commands.
@@ -259,7 +266,8 @@ impl Store {
         match connection.server()?.run(limit, connection, call).await {
             // Boxed: this is rare, and its size would burden every call.
             Err(fault) if fault.redirect.is_some() => {
-                Box::pin(self.topology.follow(fault, limit, connection, call, hops)).await
+                let following = self.topology.follow(fault, limit, connection, call, None, hops);
+                Box::pin(following).await.map(|(reply, _)| reply)
             }
             result => result,
         }

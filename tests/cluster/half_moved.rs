@@ -152,3 +152,23 @@ async fn every_hold_in_a_half_moved_slot_is_renewed() {
     }
     end(&group, [&locks]).await;
 }
+
+/// Guarantee 17. An acquire that waits for a replica goes where the slot is under way to, and waits there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_that_waits_for_a_replica_is_sent_on() {
+    let group = Cluster::start(3, 1);
+    let config = patient().sync_replicas(1).retry_timeout(2 * SECOND);
+    let locks = client_with(&group, config).await;
+    let slot = group.slot_of("a");
+    let from = group.master_of(slot);
+    let to = (from + 1) % 3;
+    group.open_slot(slot, to);
+    let guard = soon(locks.rlock("a").lock()).await.unwrap();
+    assert!(group.servers[from].errors("ASK") > 0, "the acquire was sent on");
+    assert_eq!(group.keys_in(to, slot), ["a"]);
+    assert_eq!(group.keys_in(to + 3, slot), ["a"], "the replica has it");
+    guard.unlock().await.unwrap();
+    group.close_slot(slot, to);
+    soon(locks.rlock("a").lock()).await.unwrap().unlock().await.unwrap();
+    end(&group, [&locks]).await;
+}

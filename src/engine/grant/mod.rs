@@ -408,21 +408,19 @@ impl Grant {
         let mut acknowledged = 0;
         let result = loop {
             let mut last_hop = None;
+            let hops = &mut |hop: &Connection| {
+                observed.not_sent(last_hop.as_ref().unwrap_or(&connection), want);
+                observed.attempts(hop, want);
+                last_hop = Some(hop.clone());
+            };
             let reply = match sync {
                 None => {
-                    let hops = &mut |hop: &Connection| {
-                        observed.not_sent(last_hop.as_ref().unwrap_or(&connection), want);
-                        observed.attempts(hop, want);
-                        last_hop = Some(hop.clone());
-                    };
-                    engine
-                        .store
-                        .run_and_follow(engine.config.command_timeout(), &connection, &call, hops)
-                        .await
+                    let limit = engine.config.command_timeout();
+                    engine.store.run_and_follow(limit, &connection, &call, hops).await
                 }
                 // Boxed: this is rare, and its size would burden every call.
                 Some(sync) => {
-                    let running = Box::pin(self.lock.run_on_replicas(&connection, &call, sync));
+                    let running = Box::pin(engine.store.run_on_replicas(&connection, &call, sync, hops));
                     running.await.map(|(reply, replicas)| {
                         acknowledged = replicas;
                         reply

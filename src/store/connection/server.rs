@@ -25,7 +25,7 @@ use super::connection_index::{ConnectionCount, ConnectionIndex};
 use super::dial::CommandDial;
 use super::endpoint::{Endpoint, authenticate};
 use super::topology_link::{RunId, TopologyLink};
-use super::wire::{self, WithCommand};
+use super::wire::{self, With};
 use crate::base::config::{LockConfig, Replication};
 use crate::base::credentials::Login;
 use crate::base::fault::{Fault, FaultKind, Sent};
@@ -193,7 +193,7 @@ impl Server {
         call: &Call,
     ) -> Result<Reply, Fault> {
         tracing::trace!(script = call.script.file, connection = connection.number(), "running a script");
-        let with = if connection.is_asking { WithCommand::Asking } else { WithCommand::Nothing };
+        let with = With { is_asking: connection.is_asking, sync: None };
         let is_sharded = self.link.is_sharded();
         let value =
             self.send(limit, connection, async |c| wire::evaluate(c, call, with, is_sharded).await).await?;
@@ -246,7 +246,8 @@ impl Server {
         sync: Replication,
     ) -> Result<(Reply, u32), Fault> {
         let limit = TimeLimit::from_now(self.command_timeout + sync.timeout);
-        let (with, is_sharded) = (WithCommand::Wait(sync), self.link.is_sharded());
+        let with = With { is_asking: connection.is_asking, sync: Some(sync) };
+        let is_sharded = self.link.is_sharded();
         let value =
             self.send(limit, connection, async |c| wire::evaluate(c, call, with, is_sharded).await).await?;
         match wire::reply(value)? {

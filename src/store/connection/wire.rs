@@ -15,19 +15,21 @@ use crate::protocol::{Arg, Call, Form, Reply, millis};
 
 /// Runs a script by its hash. If the server does not know the hash, sends the text, which loads the script.
 ///
-/// If messages are sharded, the script publishes those. With [`WithCommand::Wait`], the reply is a list: that of the script, and the
+/// If messages are sharded, the script publishes those. If it waits for replicas, the reply is a list: that of the script, and the
 /// number of replicas that have what this connection wrote.
 pub(crate) async fn evaluate(
     connection: &mut MultiplexedConnection,
     call: &Call,
-    with: WithCommand,
+    with: With,
     is_sharded: bool,
 ) -> RedisResult<Value> {
     let form = call.script.form(is_sharded);
     let script = command("EVALSHA", hash(form), call);
     // Boxed: the rest is rare, and its size would burden every call.
     let sent = match with {
-        WithCommand::Nothing => connection.send_packed_command(&script).await.and_then(Value::extract_error),
+        With { is_asking: false, sync: None } => {
+            connection.send_packed_command(&script).await.and_then(Value::extract_error)
+        }
         _ => Box::pin(send_with(connection, &script, with)).await,
     };
     match sent {
@@ -54,46 +56,33 @@ pub(crate) async fn evaluate_together(
 
 /// What is sent in the same write as a script.
 #[derive(Clone, Copy)]
-pub(crate) enum WithCommand {
-    Nothing,
-    /// Before it: the node can run it, although the slot of its key is still under way to that node.
-    Asking,
-    /// After it: the server answers when so many replicas have what the script wrote.
-    Wait(Replication),
+pub(crate) struct With {
+    /// Before it, `ASKING`: the node can run it, although the slot of its key is still under way to that node.
+    pub(crate) is_asking: bool,
+    /// After it, `WAIT`: the server answers when so many replicas have what the script wrote.
+    pub(crate) sync: Option<Replication>,
 }
 
-async fn send_with(
-    connection: &mut MultiplexedConnection,
-    script: &Cmd,
-    with: WithCommand,
-) -> RedisResult<Value> {
-    match with {
-        WithCommand::Nothing => send(connection, script).await,
-        WithCommand::Asking => ask_and_send(connection, script).await,
-        WithCommand::Wait(sync) => send_and_wait(connection, script, sync).await,
+async fn send_with(connection: &mut MultiplexedConnection, script: &Cmd, with: With) -> RedisResult<Value> {
+    let mut all = redis::pipe();
+    if with.is_asking {
+        all.cmd("ASKING");
     }
-}
-
-async fn ask_and_send(connection: &mut MultiplexedConnection, script: &Cmd) -> RedisResult<Value> {
-    let mut both = redis::pipe();
-    both.cmd("ASKING").add_command(script.clone());
-    let mut replies = connection.send_packed_commands(&both, 0, 2).await?;
-    replies.pop().unwrap_or(Value::Nil).extract_error()
-}
-
-async fn send_and_wait(
-    connection: &mut MultiplexedConnection,
-    script: &Cmd,
-    sync: Replication,
-) -> RedisResult<Value> {
-    let mut both = redis::pipe();
-    both.add_command(script.clone());
-    both.cmd("WAIT").arg(sync.replicas).arg(millis(sync.timeout));
-    let mut replies = connection.send_packed_commands(&both, 0, 2).await?;
-    // An error of the second command must not hide that the first one ran.
-    let replicas = replies.pop().filter(|reply| matches!(reply, Value::Int(_))).unwrap_or(Value::Int(0));
+    all.add_command(script.clone());
+    if let Some(sync) = with.sync {
+        all.cmd("WAIT").arg(sync.replicas).arg(millis(sync.timeout));
+    }
+    let mut replies = connection.send_packed_commands(&all, 0, all.len()).await?;
+    // An error of `WAIT` must not hide that the script ran.
+    let replicas = with.sync.map(|_| match replies.pop() {
+        Some(Value::Int(replicas)) => Value::Int(replicas),
+        _ => Value::Int(0),
+    });
     let reply = replies.pop().unwrap_or(Value::Nil).extract_error()?;
-    Ok(Value::Array(vec![reply, replicas]))
+    Ok(match replicas {
+        Some(replicas) => Value::Array(vec![reply, replicas]),
+        None => reply,
+    })
 }
 
 pub(crate) async fn send(connection: &mut MultiplexedConnection, command: &Cmd) -> RedisResult<Value> {

@@ -260,15 +260,16 @@ impl Topology {
     }
 
     /// Runs a script that the server of this connection did not run, but redirected with this fault. `hops` learns each further
-    /// connection before the script is sent on it.
+    /// connection before the script is sent on it. Also returns how many replicas have what it wrote, if they are waited for.
     pub(super) async fn follow(
         &self,
         mut fault: Fault,
         limit: TimeLimit,
         connection: &Connection,
         call: &Call,
+        sync: Option<Replication>,
         hops: &mut (dyn FnMut(&Connection) + Send),
-    ) -> Result<Reply, Fault> {
+    ) -> Result<(Reply, u32), Fault> {
         let mut at = connection.clone();
         for _ in 0..HOPS {
             let Some(server) = self.follow_redirect(&at, &fault, call) else { return Err(fault) };
@@ -276,23 +277,16 @@ impl Topology {
             at = server.connection(at.index()).await?.asking(is_asking);
             let Some(limit) = limit.rest() else { return Err(fault) };
             hops(&at);
-            match server.run(limit, &at, call).await {
+            let result = match sync {
+                None => server.run(limit, &at, call).await.map(|reply| (reply, 0)),
+                Some(sync) => server.run_on_replicas(&at, call, sync).await,
+            };
+            match result {
                 Err(next) if next.redirect.is_some() => fault = next,
                 result => return result,
             }
         }
         Err(fault)
-    }
-
-    /// Runs a script, and waits for replicas. Redirects are only recorded, so that the next try finds the right server.
-    pub(super) async fn run_on_replicas(
-        &self,
-        connection: &Connection,
-        call: &Call,
-        sync: Replication,
-    ) -> Result<(Reply, u32), Fault> {
-        let result = connection.server()?.run_on_replicas(connection, call, sync).await;
-        result.inspect_err(|fault| _ = self.follow_redirect(connection, fault, call))
     }
 
     /// Records a redirect, if this is one. Returns the server to which the call can be sent instead.
