@@ -13,31 +13,45 @@ const STEP: Duration = Duration::from_millis(100);
 const MOST: usize = 25;
 
 #[derive(Default)]
-pub(crate) struct History(VecDeque<(Duration, HashMap<Bytes, Entry>)>);
+pub(crate) struct History {
+    states: VecDeque<(Duration, HashMap<Bytes, Entry>)>,
+    /// When the first state was the present one.
+    begins: Duration,
+}
 
 impl History {
+    /// Begins anew with the present state. There is no way back behind it.
+    pub(crate) fn begin(&mut self, keyspace: &Keyspace) {
+        self.begins = keyspace.now();
+        self.states = VecDeque::from([(self.begins, keyspace.copy())]);
+    }
+
     /// Keeps the present state, if there is none of about this time.
     pub(crate) fn keep(&mut self, keyspace: &Keyspace) {
-        if self.0.back().is_some_and(|(at, _)| keyspace.now() < *at + STEP) {
+        if self.states.back().is_some_and(|(at, _)| keyspace.now() < *at + STEP) {
             return;
         }
-        self.0.push_back((keyspace.now(), keyspace.copy()));
-        if self.0.len() > MOST {
-            self.0.pop_front();
+        self.states.push_back((keyspace.now(), keyspace.copy()));
+        if self.states.len() > MOST {
+            self.states.pop_front();
         }
     }
 
-    /// The last state that is at least this old, or none.
+    /// The last state that is at least this old, or the first one after [`begin`](Self::begin), or none.
     pub(crate) fn as_of(&self, age: Duration, keyspace: &Keyspace) -> HashMap<Bytes, Entry> {
-        let time = keyspace.now().saturating_sub(age);
-        let last = self.0.iter().rfind(|(at, _)| *at <= time);
+        let time = self.time(age, keyspace);
+        let last = self.states.iter().rfind(|(at, _)| *at <= time);
         last.map(|(_, entries)| entries.clone()).unwrap_or_default()
     }
 
     /// Returns to the last state that is at least this old, or to none.
     pub(crate) fn return_to(&mut self, age: Duration, keyspace: &mut Keyspace) {
         keyspace.restore(self.as_of(age, keyspace));
-        let time = keyspace.now().saturating_sub(age);
-        self.0.retain(|(at, _)| *at <= time);
+        let time = self.time(age, keyspace);
+        self.states.retain(|(at, _)| *at <= time);
+    }
+
+    fn time(&self, age: Duration, keyspace: &Keyspace) -> Duration {
+        keyspace.now().saturating_sub(age).max(self.begins)
     }
 }

@@ -19,6 +19,7 @@ mod simulated;
 mod state;
 mod sync;
 mod value;
+mod wait;
 mod wire;
 
 #[doc(hidden)]

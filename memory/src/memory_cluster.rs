@@ -80,7 +80,9 @@ impl MemoryCluster {
             }
             lock(&server.shared.state).data.node = Some(node);
         }
-        Self { nodes }
+        let cluster = Self { nodes };
+        (0..masters).for_each(|master| cluster.set_replicas(master, replicas / masters));
+        cluster
     }
 
     /// The nodes, in the order of their ports.
@@ -218,6 +220,22 @@ impl MemoryCluster {
         self.nodes[sentinel].execute(&["PUBLISH", "+failover-state-send-slaveof-noone", "mymaster"]);
     }
 
+    /// So many replicas follow a node from now on, and have what it writes. `WAIT` tells how many.
+    ///
+    /// ```
+    /// # use lockkeeper_memory::{MemoryCluster, MemoryServer};
+    /// let cluster = MemoryCluster::new(1, 1, |_| MemoryServer::new());
+    /// assert_eq!(cluster.nodes()[0].execute(&["WAIT", "1", "0"]), b":1\r\n");
+    /// cluster.set_replicas(0, 0);
+    /// assert_eq!(cluster.nodes()[0].execute(&["WAIT", "1", "1"]), b":0\r\n");
+    /// ```
+    #[doc(hidden)]
+    pub fn set_replicas(&self, index: usize, count: usize) {
+        lock(&self.nodes[index].shared.state).replicas = count;
+        // Those who wait look again.
+        self.nodes[index].change(|_| {});
+    }
+
     /// A node says that it is a single server, as a proxy in front of a cluster does.
     ///
     /// ```
@@ -249,7 +267,8 @@ impl MemoryCluster {
         is_there
     }
 
-    /// A replica takes the place of its master, with the data that this had a while ago. The others do not know it yet.
+    /// A replica takes the place of its master, with the data that this had a while ago, or when `WAIT` last said that replicas have
+    /// it. The others do not know it yet, and nobody follows it.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -267,6 +286,8 @@ impl MemoryCluster {
         let mut state = lock(&self.nodes[replica].shared.state);
         state.data.leave_slots();
         state.data.take_data(entries);
+        // Its replicas begin with this.
+        state.begin_history();
     }
 
     /// A node knows that too few others are there, or that a slot has no master, and runs nothing. Or it knows that all is well.

@@ -12,13 +12,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::yield_now;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::channels::ClientId;
 use crate::link::{Link, Subscription};
 use crate::state::State;
 use crate::sync::{Watched, lock};
 use crate::value::Bytes;
+use crate::wait::Wait;
 use crate::wire::{Reply, take_command};
 
 /// How many bytes can be under way in one direction. A sender of more bytes waits.
@@ -206,6 +207,16 @@ impl Connection {
                 }
                 let slowness = self.shared.conditions.get().slowness;
                 pass(slowness.mul_f64(random.f64())).await;
+                if let Ok(Some(words)) = &command
+                    && is(words, "wait")
+                {
+                    // What was written is under way to the replicas.
+                    pass(self.link.delay(&mut random)).await;
+                    self.wait(words).await;
+                    if !self.may_run().await {
+                        return;
+                    }
+                }
                 let mut state = lock(&self.shared.state);
                 match command {
                     Ok(words) => state.serve(self.client, &words.unwrap_or_default()),
@@ -215,6 +226,19 @@ impl Connection {
                     }
                 }
             }
+        }
+    }
+
+    /// Waits until `WAIT` is answered.
+    async fn wait(&self, words: &[Bytes]) {
+        let of = || lock(&self.shared.state).wait_of(words);
+        let Some(Wait { time, .. }) = of() else { return };
+        let is_over = self.shared.conditions.until(|_| of().is_none());
+        if time.is_zero() {
+            is_over.await;
+        } else {
+            // When the time is over, the answer is how many have it.
+            let _ = timeout(time, is_over).await;
         }
     }
 
@@ -263,8 +287,12 @@ impl Connection {
 }
 
 fn is_subscription(words: &[Bytes]) -> bool {
-    let is = |name: &str| words.first().is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()));
-    is("subscribe") || is("ssubscribe")
+    is(words, "subscribe") || is(words, "ssubscribe")
+}
+
+/// Whether the words are this command.
+fn is(words: &[Bytes], name: &str) -> bool {
+    words.first().is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()))
 }
 
 async fn pass(time: Duration) {

@@ -15,13 +15,14 @@ use crate::keyspace::{Entry, Keyspace};
 use crate::lua::{Host, crosses_slots};
 use crate::scripts::{Scripts, parameters};
 use crate::value::Bytes;
+use crate::wait::{self, Wait};
 use crate::wire::{Outcome, Reply};
 
 /// The version of Redis that the server behaves as.
 const VERSION: &str = "7.0.15";
 
 /// The commands that are not about keys, and the number of their words. A negative number: at least so many.
-pub(crate) const COMMANDS: [(&str, isize); 18] = [
+pub(crate) const COMMANDS: [(&str, isize); 19] = [
     ("asking", 1),
     ("client", -2),
     ("cluster", -2),
@@ -40,6 +41,7 @@ pub(crate) const COMMANDS: [(&str, isize); 18] = [
     ("subscribe", -2),
     ("sunsubscribe", -1),
     ("unsubscribe", -1),
+    ("wait", 3),
 ];
 
 /// The commands that a connection with a subscription is allowed to send.
@@ -58,6 +60,8 @@ pub(crate) struct State {
     next_client: ClientId,
     /// The most connections that there can be. `None`: any number.
     pub(crate) most_clients: Option<usize>,
+    /// How many replicas follow it.
+    pub(crate) replicas: usize,
     run_id: String,
     clock: WallClock,
 }
@@ -122,6 +126,7 @@ impl State {
             observer: None,
             next_client: 0,
             most_clients: None,
+            replicas: 0,
             run_id: new_run_id(),
             clock,
         }
@@ -263,9 +268,39 @@ impl State {
             ("pubsub", _) => self.data.pubsub(words),
             ("script", _) => self.script(words),
             ("sentinel", _) => self.data.sentinel(words),
+            ("wait", _) => self.acknowledge(words),
             _ => select(words),
         };
         vec![outcome.into()]
+    }
+
+    /// What a `WAIT` waits for. `None`: it waits for nothing, or is refused.
+    pub(crate) fn wait_of(&self, words: &[Bytes]) -> Option<Wait> {
+        let wait = if self.is_replica() { None } else { Wait::parse(words).ok() };
+        wait.filter(|wait| self.replicas < wait.replicas)
+    }
+
+    /// Answers a `WAIT`. The replicas have all that was written, so no earlier state comes back.
+    fn acknowledge(&mut self, words: &[Bytes]) -> Outcome {
+        if self.is_replica() {
+            return Err(wait::OF_REPLICA.to_owned());
+        }
+        Wait::parse(words)?;
+        if self.replicas > 0 {
+            self.begin_history();
+        }
+        Ok(Reply::count(self.replicas))
+    }
+
+    /// Forgets earlier states.
+    pub(crate) fn begin_history(&mut self) {
+        if let Some(history) = &mut self.history {
+            history.begin(&self.data.keyspace);
+        }
+    }
+
+    fn is_replica(&self) -> bool {
+        self.role() == "replica"
     }
 
     fn ping(&self, words: &[Bytes], client: Option<ClientId>) -> Outcome {

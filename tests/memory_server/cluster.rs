@@ -183,6 +183,13 @@ impl Both {
             vec!["CLUSTER", "SETSLOT", "15495", "NOSUCH"],
             vec!["ASKING"],
             vec!["ASKING", "x"],
+            vec!["WAIT", "1", "5000"],
+            vec!["WAIT", "2", "20"],
+            vec!["WAIT", "1", "-1"],
+            vec!["WAIT", "1", "x"],
+            vec!["WAIT", "x", "x"],
+            vec!["WAIT", "1"],
+            vec!["EVAL", "return redis.call('wait', 0, 1)", "0"],
         ];
         for node in [FROM, TO, 1, REPLICA] {
             let state = format!("{state}, node {node}");
@@ -283,6 +290,8 @@ async fn a_slot_that_moves_looks_the_same_in_both() {
     let promoted = both.real.fail_over(slot);
     assert_eq!(promoted, TO + 3);
     both.memory.take_over(TO, promoted, std::time::Duration::ZERO);
+    both.memory.set_replicas(TO, 0);
+    both.memory.set_replicas(promoted, 1);
     both.gossip();
     both.compare("a replica has taken the place of its master").await;
 

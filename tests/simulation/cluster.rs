@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::locks::{NAMES, NAMES_IN_CLUSTER};
 use crate::masters::Masters;
+use crate::oracle::RenewedHold;
 use crate::plan::{Deployment, FaultKind, MS, SECOND, up_to};
 use crate::process_stream::ProcessStream;
 use crate::trace::Script;
@@ -43,6 +44,8 @@ struct Place {
     master: usize,
     /// The master to which its keys move.
     target: Option<usize>,
+    /// When its keys came there from another one.
+    since: Duration,
 }
 
 /// A question to a node.
@@ -57,7 +60,7 @@ impl WorldCluster {
         };
         let place = |name: &&str| {
             let slot = MemoryCluster::slot_of(name);
-            (slot, Place { master: cluster.master_of(slot, 0), target: None })
+            (slot, Place { master: cluster.master_of(slot, 0), target: None, since: Duration::ZERO })
         };
         let slots = NAMES[..NAMES_IN_CLUSTER].iter().map(place).collect();
         let (state, masters) = (Mutex::new(State { slots, silent: BTreeSet::new() }), Arc::default());
@@ -152,8 +155,10 @@ impl WorldCluster {
     pub async fn look_at_holds(&self, world: &World) {
         loop {
             sleep(Masters::LOOKS).await;
-            let is_settled =
-                |name: usize| self.place(NAMES[name]).is_some_and(|place| place.target.is_none());
+            let is_settled = |name: usize| {
+                let place = self.place(NAMES[name]).expect("it is known");
+                place.target.is_none() && !self.state().silent.contains(&place.master)
+            };
             lock(&self.masters).check_told(world, is_settled);
         }
     }
@@ -242,7 +247,7 @@ impl WorldCluster {
         self.all().filter(|node| *node != to).for_each(|node| self.cluster.tell(node, to));
         self.cluster.close_slot(slot, to);
         world.say("cluster", format_args!("slot {slot} is at {to}"));
-        self.state().slots.insert(slot, Place { master: to, target: None });
+        self.state().slots.insert(slot, Place { master: to, target: None, since: world.now() });
     }
 
     /// The node that has the permits of a semaphore.
@@ -277,6 +282,7 @@ impl WorldCluster {
                 let leader = Rng::with_seed(seed).usize(self.with_data().end..self.all().end);
                 self.cluster.promotes(leader, replica);
             }
+            let holds = self.acknowledged_holds(world, master);
             self.cluster.take_over(master, replica, age);
             world.say("cluster", format_args!("{replica} takes the place of {master}"));
             let mut state = self.state();
@@ -292,8 +298,14 @@ impl WorldCluster {
             let mut oracle = world.oracle();
             oracle.loses(world.now(), Some(kind), Some(0));
             oracle.replaces(world.now(), replica, master);
+            drop(oracle);
+            self.check_acknowledged(world, &holds);
         };
         let others = || self.all().filter(|node| *node != master);
+        if kind != FaultKind::FailOver {
+            // It does not reach its replica any more.
+            self.cluster.set_replicas(master, 0);
+        }
         let mut more = Rng::with_seed(u64::try_from(time.as_nanos()).expect("years") ^ 0x01d);
         match kind {
             FaultKind::FailOver => {
@@ -352,7 +364,34 @@ impl WorldCluster {
                 }
             }
         }
+        self.cluster.set_replicas(master, 0);
+        self.cluster.set_replicas(replica, 1);
         self.agreed(world).await;
+    }
+
+    /// The holds on this master that a replica has, by the word of `WAIT`, and whose first lease goes on.
+    fn acknowledged_holds(&self, world: &World, master: usize) -> Vec<RenewedHold> {
+        let (now, lease) = (world.now(), world.plan.lease);
+        let mut holds = world.oracle().renewed_holds(now);
+        holds.retain(|hold| {
+            let place = self.place(NAMES[hold.claim.name]).expect("it is known");
+            let is_known = |at: Duration| place.since < at && now < at + lease;
+            place.master == master
+                && hold.first_granted_at.is_some_and(is_known)
+                && world.has_field(&hold.claim, &hold.owner)
+        });
+        if world.plan.sync_timeout.is_some() { holds } else { Vec::new() }
+    }
+
+    /// Rule v: the new master has these holds.
+    fn check_acknowledged(&self, world: &World, holds: &[RenewedHold]) {
+        for hold in holds {
+            world.oracle().count("holds that a replica had");
+            if !world.has_field(&hold.claim, &hold.owner) {
+                let text = format!("the replica lacks the hold of worker {}", hold.worker);
+                world.oracle().violate(world.now(), "v", text);
+            }
+        }
     }
 }
 

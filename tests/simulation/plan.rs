@@ -6,7 +6,7 @@ use fastrand::Rng;
 use lockkeeper::{LockConfig, LockConfigBuilder};
 use serde::Deserialize;
 
-use crate::classes::Classes;
+use crate::classes::{Classes, FIRST};
 use crate::extras::Extras;
 
 pub const MS: Duration = Duration::from_millis(1);
@@ -157,6 +157,8 @@ pub struct Plan {
     pub deployment: Deployment,
     /// A command about several slots is refused: by a proxy in front of a cluster, or because the nodes know no flag for it.
     pub separates_slots: bool,
+    /// How long an acquire waits for a replica. `None`: it does not wait.
+    pub sync_timeout: Option<Duration>,
     pub processes: usize,
     pub workers: usize,
     pub names: usize,
@@ -230,6 +232,7 @@ impl Plan {
             Deployment::Sentinels => false,
         };
         let faults = with_changes(options.deployment, seed, mode, faults);
+        let sync_timeout = sync_timeout(options.deployment, seed);
         Self {
             seed,
             kind,
@@ -237,6 +240,7 @@ impl Plan {
             servers: if options.deployment.can_switch() { 1 } else { servers },
             deployment: options.deployment,
             separates_slots,
+            sync_timeout,
             processes: rng.usize(1..=3),
             workers: rng.usize(3..=7),
             names: rng.usize(1..=2).max(if separates_slots { 2 } else { 1 }),
@@ -314,7 +318,7 @@ impl Plan {
     }
 
     pub fn config(&self) -> LockConfigBuilder {
-        LockConfig::builder()
+        let config = LockConfig::builder()
             .watchdog_lease(self.lease)
             .safety_poll(self.safety_poll)
             .fair_allowance(self.fair_allowance)
@@ -322,7 +326,11 @@ impl Plan {
             .writer_turn(self.writer_turn)
             .command_timeout(self.command_timeout)
             .retry_timeout(self.retry_timeout)
-            .connections(self.connections)
+            .connections(self.connections);
+        match self.sync_timeout {
+            Some(time) => config.sync_replicas(1).sync_timeout(time),
+            None => config,
+        }
     }
 
     /// How long after a fault its effects may last.
@@ -387,6 +395,13 @@ impl Plan {
 /// In some worlds, who is woken by nobody sleeps on for long.
 fn rare_polls(seed: u64, options: &Options, drawn: Duration) -> Duration {
     if options.deployment.can_switch() && seed % 4 == 2 { Duration::from_secs(60) } else { drawn }
+}
+
+/// In some worlds from [`FIRST`] on, a replica must have each hold.
+fn sync_timeout(deployment: Deployment, seed: u64) -> Option<Duration> {
+    let mut rng = Rng::with_seed(seed.wrapping_mul(919) ^ 0xacc5);
+    let waits = deployment.can_switch() && seed >= FIRST && rng.u32(..4) == 0;
+    waits.then(|| one(&mut rng, &[50, 200, 1_000]) * MS)
 }
 
 /// In place of some faults, slots move and masters are replaced.

@@ -7,7 +7,7 @@ mod parse;
 mod scores;
 mod text;
 
-pub(crate) use parse::wrong_number;
+pub(crate) use parse::{integer, wrong_number};
 
 use crate::keyspace::Keyspace;
 use crate::value::Bytes;

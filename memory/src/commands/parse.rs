@@ -11,7 +11,7 @@ pub(crate) fn wrong_number(name: &str) -> String {
 }
 
 /// Reads an integer. It must be written as Redis would write it: `01`, `+1` and ` 1` are errors.
-pub(super) fn integer(word: &[u8]) -> Result<i64, String> {
+pub(crate) fn integer(word: &[u8]) -> Result<i64, String> {
     exact(word).ok_or_else(|| NOT_INTEGER.to_owned())
 }
 

@@ -18,6 +18,8 @@ pub struct Entry {
     pub is_majority: bool,
     /// When the servers granted it.
     pub granted_at: Duration,
+    /// Its owner had no other guard then.
+    pub(super) is_first: bool,
     /// When its worker got it.
     came_at: Duration,
     /// When it ends, if it is not renewed for as long as it is wanted.
@@ -67,16 +69,18 @@ impl Oracle {
     ) -> usize {
         self.count("holds");
         self.owners.extend(guard.owner_id().split(", ").map(str::to_owned));
+        let owner = guard.owner_id();
         let new = Entry {
             worker,
             process,
             claims: claims.to_vec(),
             is_majority,
             // From then on, lost data may be that of this hold.
-            granted_at: self.server_granted_at(claims, &guard.owner_id()).unwrap_or(asked_at),
+            granted_at: self.server_granted_at(claims, &owner).unwrap_or(asked_at),
+            is_first: !self.somebody_has(&owner),
             came_at: now,
             ends,
-            owner: guard.owner_id(),
+            owner,
             guard: Arc::downgrade(guard),
             leaked_until: None,
             lost_at: None,

@@ -12,6 +12,8 @@ pub struct RenewedHold {
     pub process: usize,
     pub claim: Claim,
     pub owner: String,
+    /// When a server granted it, if its owner had none before.
+    pub first_granted_at: Option<Duration>,
 }
 
 impl Oracle {
@@ -25,6 +27,7 @@ impl Oracle {
                 process: entry.process,
                 claim: *claim,
                 owner: owner.to_owned(),
+                first_granted_at: entry.is_first.then_some(entry.granted_at),
             })
         });
         holds.collect()

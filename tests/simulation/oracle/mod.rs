@@ -21,6 +21,7 @@ use lockkeeper::Process;
 use commands::Late;
 use faults::Fault;
 use guards::Entry;
+pub use holds::RenewedHold;
 use leases::Leases;
 use looks::{Force, Seen};
 pub use results::{Passed, Releasing};
