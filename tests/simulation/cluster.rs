@@ -302,11 +302,14 @@ impl WorldCluster {
             self.check_acknowledged(world, &holds);
         };
         let others = || self.all().filter(|node| *node != master);
-        if kind != FaultKind::FailOver {
-            // It does not reach its replica any more.
-            self.cluster.set_replicas(master, 0);
-        }
         let mut more = Rng::with_seed(u64::try_from(time.as_nanos()).expect("years") ^ 0x01d);
+        if kind != FaultKind::FailOver {
+            // It does not reach its replica any more, perhaps since a while.
+            self.cluster.set_replicas(master, 0);
+            if world.plan.sync_timeout.is_some() {
+                sleep(up_to(&mut more, time.max(2 * SECOND))).await;
+            }
+        }
         match kind {
             FaultKind::FailOver => {
                 // The master waits until the replica has everything, and runs nothing meanwhile.

@@ -231,8 +231,11 @@ impl Plan {
             Deployment::Cluster => seed % 8 == 4,
             Deployment::Sentinels => false,
         };
-        let faults = with_changes(options.deployment, seed, mode, faults);
+        let mut faults = with_changes(options.deployment, seed, mode, faults);
         let sync_timeout = sync_timeout(options.deployment, seed);
+        if sync_timeout.is_some() && mode == Mode::Chaos {
+            faults.push(FaultKind::TakeOverOld);
+        }
         Self {
             seed,
             kind,

@@ -164,6 +164,8 @@ impl Oracle {
         if self.plan.can_switch()
             && entry.ends.is_none()
             && entry.leaked_until.is_none()
+            // A killed process is told nothing.
+            && self.waits.is_running(entry.process)
             // Two changes between two questions are no news, if the old master is the new one.
             && !self.replaced_back.iter().any(|at| *at >= entry.granted_at)
             && quiet_since.is_some_and(|since| now > since.saturating_add(TOLD))
