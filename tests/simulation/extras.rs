@@ -68,4 +68,10 @@ impl Extras {
         extras.shuts_down = extras.shuts_down.map(|_| 5 * SECOND + up_to(&mut rng, 60 * SECOND));
         extras
     }
+
+    /// Those of worlds in which another server can become the master. Nobody looks into such, and they are over sooner.
+    pub fn for_changes(self) -> Self {
+        let shuts_down = self.shuts_down.map(|at| at / 3);
+        Self { shuts_down, downgrades: false, looks: false, forces: false, nests: false, ..self }
+    }
 }

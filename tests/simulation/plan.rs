@@ -281,8 +281,9 @@ impl Plan {
     }
 
     fn with_extras(mut self) -> Self {
-        if !self.can_switch() {
-            self.extras = Extras::draw(self.seed, self.kind);
+        self.extras = Extras::draw(self.seed, self.kind);
+        if self.can_switch() {
+            self.extras = if self.seed < FIRST { Extras::default() } else { self.extras.for_changes() };
         }
         if self.extras.nests {
             self.names = 3;

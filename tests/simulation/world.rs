@@ -280,6 +280,14 @@ impl World {
         self.oracle().waits.runs(process, None);
     }
 
+    /// Asks a server, or that of a cluster which has the key.
+    fn ask(&self, server: usize, words: &[&str]) -> Vec<u8> {
+        match &self.cluster {
+            Some(cluster) => cluster.ask(words, None),
+            None => self.servers[server].execute(words),
+        }
+    }
+
     /// Whether the server has a hold of this owner, or a permit with this id.
     pub fn has_field(&self, claim: &Claim, owner: &str) -> bool {
         self.has(claim.server, NAMES[claim.name], owner)
@@ -287,12 +295,7 @@ impl World {
 
     fn has(&self, server: usize, key: &str, owner: &str) -> bool {
         if self.plan.kind != Kind::Semaphore {
-            let words = ["HEXISTS", key, owner];
-            let answer = match &self.cluster {
-                Some(cluster) => cluster.ask(&words, None),
-                None => self.servers[server].execute(&words),
-            };
-            return answer == b":1\r\n";
+            return self.ask(server, &["HEXISTS", key, owner]) == b":1\r\n";
         }
         let server = match &self.cluster {
             Some(cluster) => &self.servers[cluster.holder_of(key)],
@@ -306,15 +309,11 @@ impl World {
     /// What the servers have of a client: its holds, its places in queues, and its intents.
     pub fn left_of(&self, client: &str) -> Vec<String> {
         let mut left = Vec::new();
-        for (server, name) in self.servers.iter().flat_map(|server| NAMES.map(|name| (server, name))) {
-            left.extend(texts(&server.execute(&["HKEYS", name])));
-            left.extend(texts(&server.execute(&[
-                "LRANGE",
-                &format!("redisson_lock_queue:{{{name}}}"),
-                "0",
-                "-1",
-            ])));
-            let intent = texts(&server.execute(&["GET", &format!("{{{name}}}:lockkeeper_intent")]));
+        for (server, name) in (0..self.plan.servers).flat_map(|server| NAMES.map(|name| (server, name))) {
+            let queue = format!("redisson_lock_queue:{{{name}}}");
+            left.extend(texts(&self.ask(server, &["HKEYS", name])));
+            left.extend(texts(&self.ask(server, &["LRANGE", &queue, "0", "-1"])));
+            let intent = texts(&self.ask(server, &["GET", &format!("{{{name}}}:lockkeeper_intent")]));
             left.extend(intent.iter().filter_map(|intent| intent.split(' ').nth(1)).map(str::to_owned));
         }
         left.retain(|owner| owner.starts_with(client));
