@@ -69,9 +69,9 @@ impl Extras {
         extras
     }
 
-    /// Those of worlds in which another server can become the master. Nobody looks into such, and they are over sooner.
+    /// Those of worlds in which another server can become the master. Their faults are over sooner.
     pub fn for_changes(self) -> Self {
         let shuts_down = self.shuts_down.map(|at| at / 3);
-        Self { shuts_down, downgrades: false, looks: false, forces: false, nests: false, ..self }
+        Self { shuts_down, ..self }
     }
 }

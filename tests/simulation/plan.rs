@@ -284,6 +284,8 @@ impl Plan {
         self.extras = Extras::draw(self.seed, self.kind);
         if self.can_switch() {
             self.extras = if self.seed < FIRST { Extras::default() } else { self.extras.for_changes() };
+            // A list is about several slots.
+            self.extras.looks &= !self.separates_slots;
         }
         if self.extras.nests {
             self.names = 3;

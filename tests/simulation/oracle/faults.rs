@@ -161,17 +161,14 @@ impl Oracle {
     pub(super) fn may_be_void(&self, entry: &Entry, now: Duration) -> bool {
         let of_process = |fault: &&Fault| fault.process.is_none_or(|process| process == entry.process);
         let quiet_since = self.faults.iter().filter(of_process).map(|fault| fault.end).max();
-        if self.plan.can_switch()
+        let is_told = self.plan.can_switch()
             && entry.ends.is_none()
             && entry.leaked_until.is_none()
             // A killed process is told nothing.
             && self.waits.is_running(entry.process)
             // Two changes between two questions are no news, if the old master is the new one.
             && !self.replaced_back.iter().any(|at| *at >= entry.granted_at)
-            && quiet_since.is_some_and(|since| now > since.saturating_add(TOLD))
-        {
-            return false;
-        }
+            && quiet_since.is_some_and(|since| now > since.saturating_add(TOLD));
         let latest = match entry.ends {
             // Nobody is told that it is lost, so it may be void until its end.
             _ if entry.leaked_until.is_some() => Duration::ZERO,
@@ -181,7 +178,7 @@ impl Oracle {
             }
             None => now.saturating_sub(self.plan.lease + self.plan.command_timeout),
         };
-        self.lost_data_since(&entry.claims, entry.granted_at.max(latest))
+        (!is_told && self.lost_data_since(&entry.claims, entry.granted_at.max(latest)))
             || self.may_be_forced(entry, now, latest)
     }
 }
