@@ -192,12 +192,15 @@ impl MemoryCluster {
     #[doc(hidden)]
     pub fn tell(&self, from: usize, to: usize) {
         let said = self.see(from, |node| node.clone());
-        let (kind, before, after) = self.see(to, |node| {
-            let before = node.port_of(0);
+        let (kind, before, after, is_demoted) = self.see(to, |node| {
+            let (before, was_master) = (node.port_of(0), node.is_master());
             node.hear(&said);
-            (node.kind, before, node.port_of(0))
+            (node.kind, before, node.port_of(0), was_master && !node.is_master())
         });
         lock(&self.nodes[to].shared.state).data.leave_slots();
+        if is_demoted {
+            self.set_replicas(to, 0);
+        }
         if kind == Kind::Sentinel && before != after {
             let facts = format!("mymaster 127.0.0.1 {before} 127.0.0.1 {after}");
             self.nodes[to].execute(&["PUBLISH", "+switch-master", &facts]);
@@ -231,7 +234,7 @@ impl MemoryCluster {
     /// ```
     #[doc(hidden)]
     pub fn set_replicas(&self, index: usize, count: usize) {
-        lock(&self.nodes[index].shared.state).replicas = count;
+        lock(&self.nodes[index].shared.state).set_replicas(count);
         // Those who wait look again.
         self.nodes[index].change(|_| {});
     }
@@ -286,8 +289,6 @@ impl MemoryCluster {
         let mut state = lock(&self.nodes[replica].shared.state);
         state.data.leave_slots();
         state.data.take_data(entries);
-        // Its replicas begin with this.
-        state.begin_history();
     }
 
     /// A node knows that too few others are there, or that a slot has no master, and runs nothing. Or it knows that all is well.

@@ -19,7 +19,7 @@ use crate::link::{Link, Subscription};
 use crate::state::State;
 use crate::sync::{Watched, lock};
 use crate::value::Bytes;
-use crate::wait::Wait;
+use crate::wait::{self, Wait};
 use crate::wire::{Reply, take_command};
 
 /// How many bytes can be under way in one direction. A sender of more bytes waits.
@@ -144,7 +144,7 @@ struct Connection {
 }
 
 impl Connection {
-    async fn serve(self, stream: DuplexStream, outbox: UnboundedReceiver<Vec<u8>>) {
+    async fn serve(self, stream: DuplexStream, mut outbox: UnboundedReceiver<Vec<u8>>) {
         let (from_client, mut to_client) = split(stream);
         let is_over = self.shared.conditions.until(|now| !now.is_running || now.starts != self.starts);
         let mut is_over = std::pin::pin!(is_over);
@@ -153,8 +153,14 @@ impl Connection {
             biased;
             () = &mut is_over => false,
             is_delivered = self.link.cut_after(self.cuts, &self.subscribes) => is_delivered,
-            () = &mut read => false,
-            () = self.write(&mut to_client, outbox) => false,
+            () = &mut read => {
+                // The server ends the connection after its last reply.
+                while let Ok(bytes) = outbox.try_recv() {
+                    let _ = to_client.write_all(&bytes).await;
+                }
+                false
+            }
+            () = self.write(&mut to_client, &mut outbox) => false,
         };
         if is_delivered {
             let _ = to_client.shutdown().await;
@@ -212,8 +218,7 @@ impl Connection {
                 {
                     // What was written is under way to the replicas.
                     pass(self.link.delay(&mut random)).await;
-                    self.wait(words).await;
-                    if !self.may_run().await {
+                    if !self.wait(words).await || !self.may_run().await {
                         return;
                     }
                 }
@@ -229,10 +234,10 @@ impl Connection {
         }
     }
 
-    /// Waits until `WAIT` is answered.
-    async fn wait(&self, words: &[Bytes]) {
+    /// Waits until `WAIT` can be answered. False: the server became a replica meanwhile, and closes the connection.
+    async fn wait(&self, words: &[Bytes]) -> bool {
         let of = || lock(&self.shared.state).wait_of(words);
-        let Some(Wait { time, .. }) = of() else { return };
+        let Some(Wait { time, .. }) = of() else { return true };
         let is_over = self.shared.conditions.until(|_| of().is_none());
         if time.is_zero() {
             is_over.await;
@@ -240,6 +245,11 @@ impl Connection {
             // When the time is over, the answer is how many have it.
             let _ = timeout(time, is_over).await;
         }
+        let state = lock(&self.shared.state);
+        if state.is_replica() {
+            state.data.send(self.client, &[Reply::Error(wait::UNBLOCKED.to_owned())]);
+        }
+        !state.is_replica()
     }
 
     /// Waits until a command that was sent can run. False: it was given up before it arrived.
@@ -270,7 +280,7 @@ impl Connection {
     }
 
     /// Sends replies and messages. It never ends: what the client sent before it left still runs.
-    async fn write(&self, mut to: impl AsyncWrite + Unpin, mut outbox: UnboundedReceiver<Vec<u8>>) {
+    async fn write(&self, mut to: impl AsyncWrite + Unpin, outbox: &mut UnboundedReceiver<Vec<u8>>) {
         let mut random = Rng::with_seed(!self.link.seed(self.client));
         while let Some(mut bytes) = outbox.recv().await {
             pass(self.link.delay(&mut random)).await;

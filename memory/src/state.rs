@@ -198,8 +198,9 @@ impl State {
     pub(crate) fn serve(&mut self, client: ClientId, words: &[Bytes]) {
         let replies = self.replies(Some(client), words);
         let reply = bytes(&replies, false);
-        if let Some(history) = &mut self.history {
-            history.keep(&self.data.keyspace);
+        // What a replica does not get any more is lost with this server.
+        if self.replicas > 0 || self.data.node.is_none() {
+            self.keep_state();
         }
         if let Some(mut observer) = self.observer.take() {
             let mut ask = |question: &[&str]| {
@@ -292,14 +293,31 @@ impl State {
         Ok(Reply::count(self.replicas))
     }
 
+    fn keep_state(&mut self) {
+        if let Some(history) = &mut self.history {
+            history.keep(&self.data.keyspace);
+        }
+    }
+
+    /// Changes how many replicas follow it. A new one begins with the present state.
+    pub(crate) fn set_replicas(&mut self, count: usize) {
+        self.update_time();
+        if count > self.replicas {
+            self.begin_history();
+        } else {
+            self.keep_state();
+        }
+        self.replicas = count;
+    }
+
     /// Forgets earlier states.
-    pub(crate) fn begin_history(&mut self) {
+    fn begin_history(&mut self) {
         if let Some(history) = &mut self.history {
             history.begin(&self.data.keyspace);
         }
     }
 
-    fn is_replica(&self) -> bool {
+    pub(crate) fn is_replica(&self) -> bool {
         self.role() == "replica"
     }
 

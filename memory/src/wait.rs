@@ -9,6 +9,10 @@ use crate::value::Bytes;
 pub(crate) const OF_REPLICA: &str = "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is configured \
      to be writable (which is not the default) writes to replicas are just local and are not propagated.";
 
+/// What those are told who wait when the server becomes a replica.
+pub(crate) const UNBLOCKED: &str =
+    "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
+
 pub(crate) struct Wait {
     pub(crate) replicas: usize,
     /// Zero: for ever.

@@ -34,7 +34,7 @@ use self::messages::Subscriptions;
 use self::source::first_contact;
 use self::source::self_test::{self, Examined, examine};
 use self::task::Task;
-use self::topology::{Group, Topology};
+use self::topology::{Answer, Group, Topology};
 use crate::base::config::{LockConfig, Replication};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::sync::lock;
@@ -234,10 +234,9 @@ impl Store {
         sync: Replication,
         hops: &mut (dyn FnMut(&Connection) + Send),
     ) -> Result<(Reply, u32), Fault> {
-        let limit = TimeLimit::from_now(self.command_timeout + sync.timeout);
         match connection.server()?.run_on_replicas(connection, call, sync).await {
             Err(fault) if fault.redirect.is_some() => {
-                self.topology.follow(fault, limit, connection, call, Some(sync), hops).await
+                self.topology.follow(fault, Answer::OnReplicas(sync), connection, call, hops).await
             }
             result => result,
         }
@@ -266,7 +265,7 @@ impl Store {
         match connection.server()?.run(limit, connection, call).await {
             // Boxed: this is rare, and its size would burden every call.
             Err(fault) if fault.redirect.is_some() => {
-                let following = self.topology.follow(fault, limit, connection, call, None, hops);
+                let following = self.topology.follow(fault, Answer::Within(limit), connection, call, hops);
                 Box::pin(following).await.map(|(reply, _)| reply)
             }
             result => result,

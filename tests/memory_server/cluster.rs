@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::memory_server::resp::Reply;
-use crate::support::eventually;
+use crate::support::{eventually, soon};
 
 /// The slot of these keys moves from the last of three masters to the first.
 const KEYS: [&str; 3] = ["a", "{a}1", "{a}2"];
@@ -345,4 +345,33 @@ async fn a_cluster_without_a_majority_looks_the_same_in_both() {
         both.ask("down", FROM, &[command.to_vec()]).await;
     }
     assert!(both.different.is_empty(), "{}", both.different.join("\n"));
+}
+
+/// Its master waits for more replicas than there are.
+#[tokio::test]
+async fn a_client_that_waits_for_replicas_is_told_that_its_server_becomes_one() {
+    let both = Both::start();
+    let slot = MemoryCluster::slot_of("a");
+    let mut waiting = both.connect(FROM).await;
+    for connection in &mut waiting {
+        connection.run(&[vec!["SET", "a", "1"]]).await;
+        connection.stream.write_all(b"*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n0\r\n").await.unwrap();
+    }
+    let clients = || both.real.servers[FROM].run::<String>(&["INFO", "clients"]);
+    eventually("it waits", clients, |clients| clients.contains("blocked_clients:1")).await;
+    // The server in memory runs in this thread.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    let promoted = both.real.fail_over(slot);
+    both.memory.take_over(FROM, promoted, std::time::Duration::ZERO);
+    both.memory.tell(promoted, FROM);
+    let mut told = Vec::new();
+    for connection in &mut waiting {
+        let mut text = String::new();
+        soon(connection.stream.read_to_string(&mut text)).await.unwrap();
+        told.push(text);
+    }
+    assert!(told[0].starts_with("-UNBLOCKED"), "{told:?}");
+    assert_eq!(told[0], told[1]);
 }

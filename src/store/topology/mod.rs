@@ -103,6 +103,14 @@ struct State {
     guests: BTreeMap<Address, Instant>,
 }
 
+/// What a call waits for.
+#[derive(Clone, Copy)]
+pub(super) enum Answer {
+    Within(TimeLimit),
+    /// Until so many replicas have what the script wrote.
+    OnReplicas(Replication),
+}
+
 impl Topology {
     /// Asks once who the masters are. If that can change, the task asks again until it is dropped.
     pub(super) async fn open(
@@ -260,14 +268,13 @@ impl Topology {
     }
 
     /// Runs a script that the server of this connection did not run, but redirected with this fault. `hops` learns each further
-    /// connection before the script is sent on it. Also returns how many replicas have what it wrote, if they are waited for.
+    /// connection before the script is sent on it. Also returns how many replicas have what it wrote, if it waits for them.
     pub(super) async fn follow(
         &self,
         mut fault: Fault,
-        limit: TimeLimit,
+        answer: Answer,
         connection: &Connection,
         call: &Call,
-        sync: Option<Replication>,
         hops: &mut (dyn FnMut(&Connection) + Send),
     ) -> Result<(Reply, u32), Fault> {
         let mut at = connection.clone();
@@ -275,11 +282,17 @@ impl Topology {
             let Some(server) = self.follow_redirect(&at, &fault, call) else { return Err(fault) };
             let is_asking = fault.redirect.as_ref().is_some_and(|redirect| redirect.is_for_once);
             at = server.connection(at.index()).await?.asking(is_asking);
-            let Some(limit) = limit.rest() else { return Err(fault) };
-            hops(&at);
-            let result = match sync {
-                None => server.run(limit, &at, call).await.map(|reply| (reply, 0)),
-                Some(sync) => server.run_on_replicas(&at, call, sync).await,
+            let result = match answer {
+                Answer::Within(limit) => {
+                    let Some(limit) = limit.rest() else { return Err(fault) };
+                    hops(&at);
+                    server.run(limit, &at, call).await.map(|reply| (reply, 0))
+                }
+                // Each server has its turns and its time limit: a redirect comes late from one whose replicas are away.
+                Answer::OnReplicas(sync) => {
+                    hops(&at);
+                    server.run_on_replicas(&at, call, sync).await
+                }
             };
             match result {
                 Err(next) if next.redirect.is_some() => fault = next,
