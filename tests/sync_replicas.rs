@@ -92,6 +92,21 @@ async fn reentries_renewals_and_releases_do_not_wait_for_replicas<F: Fixture>() 
     pair.end().await;
 }
 
+/// A call that is dropped has sent its acquire on another connection than releases. Its undo is certain as soon as that one answered.
+async fn a_shutdown_waits_for_no_copy_of_a_dropped_acquire<F: Fixture>() {
+    let pair = Pair::start().await;
+    let config = LockConfig::builder().command_timeout(SECOND / 2).retry_timeout(SECOND);
+    let locks = pair.client(config).await;
+    F::lock(&locks, "first").lock().await.unwrap().unlock().await.unwrap();
+    for name in ["a", "b", "c"] {
+        let mut lock = F::lock(&locks, name);
+        assert!(lock.lock().now_or_never().is_none());
+    }
+    locks.shutdown().await.unwrap();
+    drop(locks);
+    pair.end().await;
+}
+
 /// Each waits for its own replicas only. A call that has to wait for others gets no time-out for that.
 #[tokio::test]
 async fn all_acquires_report_that_replicas_are_missing() {
@@ -153,4 +168,5 @@ async fn without_replicas_nothing_is_granted() {
 for_each_lock! {
     a_hold_that_no_replica_has_is_not_granted
     reentries_renewals_and_releases_do_not_wait_for_replicas
+    a_shutdown_waits_for_no_copy_of_a_dropped_acquire
 }

@@ -29,6 +29,11 @@ pub(crate) struct Replication {
     pub(crate) timeout: Duration,
 }
 
+impl Replication {
+    /// No replicas.
+    pub(crate) const NONE: Self = Self { replicas: 0, timeout: Duration::from_millis(1) };
+}
+
 /// The settings of a [`LockClient`](crate::LockClient). A `LockConfig` that exists is valid.
 ///
 /// It is built with [`builder`](Self::builder), or read with serde. In a file, durations are text such as `"30s"` or

@@ -205,6 +205,11 @@ impl Store {
         self.connection(Route { index, ..route }).await
     }
 
+    /// The same, if it is open.
+    pub(crate) fn opened_connection_of_acquires(&self, route: Route) -> Option<Connection> {
+        self.topology.opened(Route { index: route.index.beside(), ..route })
+    }
+
     /// Returns the connection for commands about a key. Makes it if there is none.
     pub(crate) async fn connection(&self, route: Route) -> Result<Connection, Fault> {
         if let Some(connection) = self.topology.opened(route) {

@@ -75,6 +75,17 @@ fn worlds_in_which_masters_are_replaced_keep_the_rules() {
     }
 }
 
+/// Acquires wait for a replica, which then takes the place of its master without the last writes.
+#[test]
+fn a_replica_that_takes_over_has_the_holds_that_it_was_waited_for() {
+    for deployment in [Deployment::Cluster, Deployment::Sentinels] {
+        let options = Options { deployment, ..Options::default() };
+        let Oracle { violations, counts, .. } = run_drawn(80_130, &options).oracle;
+        assert!(violations.is_empty(), "{deployment:?}: {violations:#?}");
+        assert!(counts.contains_key("holds that a replica had"), "{deployment:?}: {counts:?}");
+    }
+}
+
 #[test]
 fn the_same_seed_has_the_same_trace_if_masters_are_replaced() {
     let run = |seed, deployment| run_in(deployment, seed, Kind::RLock, Mode::Chaos).hash;

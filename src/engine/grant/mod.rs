@@ -49,8 +49,8 @@ use crate::engine::upkeep::records::RECORD_LASTS;
 use crate::engine::upkeep::scheduler::Key;
 use crate::engine::wait::queue::{Receivers, WaitQueue};
 use crate::protocol::{
-    AcquireReply, Arg, Batch, Call, Granted, HolderRef, IfHeld, PermitIds, ReleaseReply, RenewalReply, Row,
-    millis, parse_renewal,
+    AcquireReply, Arg, Batch, Call, Granted, HolderRef, IfHeld, PermitIds, ReleaseReply, RenewalReply, Reply,
+    Row, millis, parse_renewal,
 };
 use crate::store::{self, Connection};
 use crate::telemetry::Renewed;
@@ -546,6 +546,7 @@ impl Grant {
 
     /// Lowers the count on the server to the desired count, if the server can have more. `None`: there was nothing to do.
     pub(crate) async fn reconcile(self: &Arc<Self>) -> Result<Option<ReleaseReply>, Fault> {
+        let engine = &*self.lock.engine;
         let mut observed = match self.observed.try_lock() {
             Ok(observed) => observed,
             Err(_) if lock(&self.desired).is_given_up => {
@@ -565,15 +566,27 @@ impl Grant {
             // An undo of an attempt is no release.
             (keep, desired.given_back.len(), keep == 0 && desired.was_held())
         };
-        let connection = self.lock.connection().await?;
+        let mut connection = self.lock.connection().await?;
         let waiters = if is_release { self.waiters() } else { None };
         if let Some((queue, _)) = &waiters {
             queue.with(|machine| machine.release_begins(clock::now()));
         }
         let call = self.lock.protocol.release(self.holder(), keep);
         let was_released = std::mem::replace(&mut observed.was_released, keep == 0);
-        let reply =
-            self.lock.run_and_tell(&connection, &call).await.and_then(|reply| ReleaseReply::parse(&reply));
+        let of_acquire = match engine.config.sync() {
+            Some(_) if !observed.owes_release(keep) => {
+                Box::pin(self.release_behind_acquire(&observed, &call)).await
+            }
+            _ => None,
+        };
+        let reply = match of_acquire {
+            Some((behind, reply)) => {
+                connection = behind;
+                Ok(reply)
+            }
+            None => self.lock.run_and_tell(&connection, &call).await,
+        };
+        let reply = reply.and_then(|reply| ReleaseReply::parse(&reply));
         if let Some((queue, has_others)) = &waiters {
             // In a cluster, only those are counted that listen at the same server.
             let is_exact = !has_others && !self.lock.engine.store.is_cluster();
@@ -611,6 +624,20 @@ impl Grant {
         }
         desired.given_back.drain(..given_back);
         Ok(Some(if is_gone { ReleaseReply::Released { receivers: 0 } } else { reply }))
+    }
+
+    /// Releases on the connection of an acquire that waits for replicas, if it is not answered yet: when this is, the acquire has
+    /// run, or never will. The release before went another way, because here it would have waited for replicas, too.
+    async fn release_behind_acquire(&self, observed: &Observed, call: &Call) -> Option<(Connection, Reply)> {
+        let engine = &self.lock.engine;
+        let connection = engine.store.opened_connection_of_acquires(self.lock.route)?;
+        if !observed.is_unanswered_on(&connection) {
+            return None;
+        }
+        let mut hops = |_: &Connection| {};
+        let running = engine.store.run_on_replicas(&connection, call, Replication::NONE, &mut hops);
+        let (reply, _) = timeout(engine.config.command_timeout(), running).await.ok()?.ok()?;
+        Some((connection, reply))
     }
 
     /// The waiters of this client to which a hold of this grant can be handed over.

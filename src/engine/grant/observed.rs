@@ -76,6 +76,11 @@ impl Observed {
         self.at_most > keep && self.undone_to.is_none_or(|to| to > keep)
     }
 
+    /// Whether a first acquire was sent on this connection, and no later command was answered there.
+    pub(crate) fn is_unanswered_on(&self, connection: &Connection) -> bool {
+        self.unanswered.contains(&connection.number())
+    }
+
     /// Whether a copy of a first acquire can still run.
     pub(crate) fn may_run_late(&self) -> bool {
         !self.unanswered.is_empty()
