@@ -164,8 +164,9 @@ impl Oracle {
         let is_told = self.plan.can_switch()
             && entry.ends.is_none()
             && entry.leaked_until.is_none()
-            // A killed process is told nothing.
+            // A killed process is told nothing, and after a shutdown nothing is renewed.
             && self.waits.is_running(entry.process)
+            && !self.is_closing(entry.process, now)
             // Two changes between two questions are no news, if the old master is the new one.
             && !self.replaced_back.iter().any(|at| *at >= entry.granted_at)
             && quiet_since.is_some_and(|since| now > since.saturating_add(TOLD));

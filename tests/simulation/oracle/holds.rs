@@ -22,7 +22,8 @@ impl Oracle {
         let is_guarded = |entry: &&super::Entry| entry.ends.is_none() && entry.guard.strong_count() > 0;
         let was_forced = |entry: &super::Entry| self.was_forced(&entry.claims, entry.granted_at, now);
         let valid = self.entries.iter().filter(is_guarded).filter(|entry| self.is_valid(entry, now));
-        let valid = valid.filter(|entry| !was_forced(entry));
+        // After a shutdown, nothing is renewed.
+        let valid = valid.filter(|entry| !was_forced(entry) && !self.is_closing(entry.process, now));
         let holds = valid.flat_map(|entry| {
             entry.owner.split(", ").zip(entry.claims.iter().cycle()).map(|(owner, claim)| RenewedHold {
                 worker: entry.worker,
