@@ -626,8 +626,8 @@ impl Grant {
         Ok(Some(if is_gone { ReleaseReply::Released { receivers: 0 } } else { reply }))
     }
 
-    /// Releases on the connection of an acquire that waits for replicas, if it is not answered yet: when this is, the acquire has
-    /// run, or never will. The release before went another way, because here it would have waited for replicas, too.
+    /// Releases on the connection of an acquire that waits for replicas, if that was not answered. When this release is answered, the
+    /// acquire has run, or never will. The release before went another way: here it would have waited for replicas, too.
     async fn release_behind_acquire(&self, observed: &Observed, call: &Call) -> Option<(Connection, Reply)> {
         let engine = &self.lock.engine;
         let connection = engine.store.opened_connection_of_acquires(self.lock.route)?;
