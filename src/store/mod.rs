@@ -287,7 +287,12 @@ impl Store {
     ) -> Result<Reply, Fault> {
         let mut is_moving = false;
         let hops = &mut |hop: &Connection| is_moving = hop.is_asking;
-        let reply = self.run_and_follow(self.command_timeout, connection, call, hops).await?;
+        let reply = if connection.index().waits() {
+            // In its turn, so that its time limit counts no wait of others. Boxed: this is rare, and its size would burden every call.
+            Box::pin(self.run_on_replicas(connection, call, Replication::NONE, hops)).await?.0
+        } else {
+            self.run_and_follow(self.command_timeout, connection, call, hops).await?
+        };
         // A negative reply says that the lock did not become free.
         if is_moving && self.is_sharded() && matches!(reply, Reply::Int(told) if told >= 0) {
             let tell =

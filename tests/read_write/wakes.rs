@@ -158,6 +158,8 @@ async fn a_lost_message_costs_a_safety_poll() {
     assert!(took < LIMIT / 2, "{took:?}");
     drop(guards);
     ours.shutdown().await.unwrap();
+    // The record of the wait is removed through the proxy.
+    eventually("no record is left", || scene.server.records(), Vec::is_empty).await;
     drop((ours, theirs, proxy));
     scene.end().await;
 }

@@ -8,7 +8,7 @@ use crate::base::config::LockConfig;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionIndex {
     hash: u32,
-    /// Whether the command is an acquire that waits for replicas.
+    /// Whether the command is an acquire that waits for replicas, or a release behind one.
     waits: bool,
 }
 
@@ -35,6 +35,11 @@ impl ConnectionIndex {
     /// nothing else.
     pub(crate) const fn beside(self) -> Self {
         Self { waits: true, ..self }
+    }
+
+    /// Whether it selects such a connection.
+    pub(crate) const fn waits(self) -> bool {
+        self.waits
     }
 }
 

@@ -234,6 +234,10 @@ impl Server {
         let (done, result) = oneshot::channel();
         let _task = Task::spawn_on(&self.runtime, async move {
             let _turn = server.turns[server.count.position(connection.index)].acquire().await;
+            // The caller has perhaps left, and a release that had its turn meanwhile was answered.
+            if done.is_closed() {
+                return;
+            }
             let _ = done.send(server.run_and_wait(&connection, &call, sync).await);
         });
         result.await.unwrap_or_else(|gone| Err(Fault::new(FaultKind::RuntimeGone, Sent::Unknown, gone)))
