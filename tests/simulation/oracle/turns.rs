@@ -288,7 +288,7 @@ impl Oracle {
     /// Most of those who know that others wait let them go first. A few were under way.
     pub fn check_yields(&mut self, now: Duration) {
         let (all, early) = self.turns.yields;
-        if early >= 3 && 4 * early > all {
+        if early >= 2 && 4 * early > all {
             self.violate(
                 now,
                 "t",
