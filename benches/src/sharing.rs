@@ -47,7 +47,7 @@ const fn crowd(kind: &'static str, tasks: usize) -> Crowd {
 /// The permits of the semaphore.
 const PERMITS: u32 = 2;
 
-const WORKS: [Work; 8] = [
+const WORKS: [Work; 10] = [
     work("RLock, 8 tasks", &[crowd("rlock", 8)], 0, Some(15.0)),
     work("write lock, 8 tasks", &[crowd("write", 8)], 0, Some(15.0)),
     work("readers, 128 tasks", &[crowd("read", 128)], 0, Some(20.0)),
@@ -61,7 +61,11 @@ const WORKS: [Work; 8] = [
         None,
     ),
     work("8 tasks; another process every 20 ms", &[crowd("rlock", 8), EVERY_20_MS], 0, None),
+    work("32 readers; a writer of another process", &[crowd("read", 32), WRITER], 0, None),
+    work("128 readers; a writer of another process", &[crowd("read", 128), WRITER], 0, None),
 ];
+
+const WRITER: Crowd = Crowd { pause_ms: 20, ..crowd("write", 1) };
 
 const EVERY_20_MS: Crowd = Crowd { pause_ms: 20, ..crowd("rlock", 1) };
 
