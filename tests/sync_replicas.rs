@@ -92,7 +92,7 @@ async fn reentries_renewals_and_releases_do_not_wait_for_replicas<F: Fixture>() 
     pair.end().await;
 }
 
-/// A call that is dropped has sent its acquire on another connection than releases. Its undo is certain as soon as that one answered.
+/// Guarantee 11. Acquires and releases use different connections. After a dropped call, the client also releases on that of the acquire.
 async fn a_shutdown_waits_for_no_copy_of_a_dropped_acquire<F: Fixture>() {
     let pair = Pair::start().await;
     let config = LockConfig::builder().command_timeout(SECOND / 2).retry_timeout(SECOND);

@@ -61,7 +61,7 @@ pub(crate) struct State {
     /// The most connections that there can be. `None`: any number.
     pub(crate) most_clients: Option<usize>,
     /// How many replicas follow it.
-    pub(crate) replicas: usize,
+    replicas: usize,
     run_id: String,
     clock: WallClock,
 }

@@ -6,8 +6,9 @@ use crate::commands::{integer, wrong_number};
 use crate::value::Bytes;
 
 /// What a replica answers.
-pub(crate) const OF_REPLICA: &str = "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is configured \
-     to be writable (which is not the default) writes to replicas are just local and are not propagated.";
+pub(crate) const OF_REPLICA: &str = "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a \
+     replica is configured to be writable (which is not the default) writes to replicas are just \
+     local and are not propagated.";
 
 /// What those are told who wait when the server becomes a replica.
 pub(crate) const UNBLOCKED: &str =

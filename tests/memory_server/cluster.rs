@@ -290,7 +290,6 @@ async fn a_slot_that_moves_looks_the_same_in_both() {
     let promoted = both.real.fail_over(slot);
     assert_eq!(promoted, TO + 3);
     both.memory.take_over(TO, promoted, std::time::Duration::ZERO);
-    both.memory.set_replicas(TO, 0);
     both.memory.set_replicas(promoted, 1);
     both.gossip();
     both.compare("a replica has taken the place of its master").await;

@@ -367,7 +367,6 @@ impl WorldCluster {
                 }
             }
         }
-        self.cluster.set_replicas(master, 0);
         self.cluster.set_replicas(replica, 1);
         self.agreed(world).await;
     }

@@ -573,13 +573,14 @@ impl Grant {
         }
         let call = self.lock.protocol.release(self.holder(), keep);
         let was_released = std::mem::replace(&mut observed.was_released, keep == 0);
-        let of_acquire = match engine.config.sync() {
-            Some(_) if !observed.owes_release(keep) => {
-                Box::pin(self.release_behind_acquire(&observed, &call)).await
-            }
-            _ => None,
+        let is_repeated = engine.config.sync().is_some() && !observed.owes_release(keep);
+        let behind = if is_repeated {
+            // Boxed: this is rare, and its size would burden every call.
+            Box::pin(self.release_behind_acquire(&observed, &call)).await
+        } else {
+            None
         };
-        let reply = match of_acquire {
+        let reply = match behind {
             Some((behind, reply)) => {
                 connection = behind;
                 Ok(reply)
@@ -589,7 +590,7 @@ impl Grant {
         let reply = reply.and_then(|reply| ReleaseReply::parse(&reply));
         if let Some((queue, has_others)) = &waiters {
             // In a cluster, only those are counted that listen at the same server.
-            let is_exact = !has_others && !self.lock.engine.store.is_cluster();
+            let is_exact = !has_others && !engine.store.is_cluster();
             queue.release_ended(match reply {
                 Ok(ReleaseReply::Released { receivers }) if is_exact => Some(Receivers::Exactly(receivers)),
                 Ok(ReleaseReply::Released { .. }) => Some(Receivers::PerhapsOthers),
@@ -626,15 +627,15 @@ impl Grant {
         Ok(Some(if is_gone { ReleaseReply::Released { receivers: 0 } } else { reply }))
     }
 
-    /// Releases on the connection of an acquire that waits for replicas, if that was not answered. When this release is answered, the
-    /// acquire has run, or never will. The release before went another way: here it would have waited for replicas, too.
+    /// Repeats a release on the connection of an acquire that waits for replicas, if the acquire was not answered. The server runs the
+    /// acquire before the release, or never. The first release uses the other connection: here it would wait for replicas, too.
     async fn release_behind_acquire(&self, observed: &Observed, call: &Call) -> Option<(Connection, Reply)> {
         let engine = &self.lock.engine;
         let connection = engine.store.opened_connection_of_acquires(self.lock.route)?;
         if !observed.is_unanswered_on(&connection) {
             return None;
         }
-        // Not for long: others wait for the observed state. While replicas are away, the release is repeated on the usual connection.
+        // Others wait for the observed state meanwhile. While replicas are away, the release is repeated on the other connection.
         let limit = engine.config.command_timeout() / 4;
         let reply = timeout(limit, self.lock.run_and_tell(&connection, call)).await.ok()?.ok()?;
         Some((connection, reply))

@@ -31,8 +31,8 @@ impl ConnectionIndex {
         Self { hash: u32::try_from(hasher.finish() % (1 << 32)).unwrap_or(0), waits: false }
     }
 
-    /// Selects the connection for acquires that wait for replicas, beside the one for other commands. A connection that waits runs
-    /// nothing else.
+    /// Selects the connection for acquires that wait for replicas, beside the one for other commands. It runs one of them at a time,
+    /// or a release that has to run after one.
     pub(crate) const fn beside(self) -> Self {
         Self { waits: true, ..self }
     }

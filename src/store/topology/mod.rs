@@ -268,7 +268,8 @@ impl Topology {
     }
 
     /// Runs a script that the server of this connection did not run, but redirected with this fault. `hops` learns each further
-    /// connection before the script is sent on it. Also returns how many replicas have what it wrote, if it waits for them.
+    /// connection before the script is sent on it. Returns the reply, and the number of replicas that have what the script wrote: zero
+    /// if the call waits for none.
     pub(super) async fn follow(
         &self,
         mut fault: Fault,
@@ -288,7 +289,7 @@ impl Topology {
                     hops(&at);
                     server.run(limit, &at, call).await.map(|reply| (reply, 0))
                 }
-                // Each server has its turns and its time limit: a redirect comes late from one whose replicas are away.
+                // With a new time limit: a server without replicas redirects late, because its reply also waits for replicas.
                 Answer::OnReplicas(sync) => {
                     hops(&at);
                     server.run_on_replicas(&at, call, sync).await
