@@ -50,7 +50,7 @@ const PERMITS: u32 = 2;
 const WORKS: [Work; 10] = [
     work("RLock, 8 tasks", &[crowd("rlock", 8)], 0, Some(15.0)),
     work("write lock, 8 tasks", &[crowd("write", 8)], 0, Some(15.0)),
-    work("readers, 128 tasks", &[crowd("read", 128)], 0, Some(20.0)),
+    work("readers, 128 tasks", &[crowd("read", 128)], 0, Some(8.0)),
     work("two permits, 8 tasks", &[crowd("permit", 8)], 0, None),
     work("two permits, two processes of 8", &[crowd("permit", 8); 2], 0, None),
     work("RLock, two processes of 8", &[crowd("rlock", 8); 2], 0, Some(15.0)),
