@@ -11,10 +11,10 @@ use super::Caller;
 use super::lease::Lease;
 use super::offer::Joining;
 use super::owner_grants::OwnerKey;
+use super::place::Place;
 use crate::base::clock::{self, Moment};
 use crate::engine::hold::{EARLY, Hold};
 use crate::engine::per_member::PerMember;
-use crate::engine::upkeep::scheduler::Slot;
 
 /// What this process wants to hold. It changes at once, even in a `drop`.
 #[derive(Default)]
@@ -39,13 +39,6 @@ pub(crate) struct Desired {
     pub(crate) lease: Lease,
     /// The place in the lock's queue.
     pub(crate) place: Place,
-}
-
-/// The place of a grant in the queue of a fair lock.
-#[derive(Default)]
-pub(crate) struct Place {
-    pub(crate) is_kept: bool,
-    pub(crate) heartbeat: Slot,
 }
 
 /// What one owner has of a grant.

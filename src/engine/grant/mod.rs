@@ -21,6 +21,7 @@ mod observed;
 pub(crate) mod offer;
 pub(crate) mod owner_grants;
 pub(crate) mod pending;
+mod place;
 mod undo;
 
 use std::panic::Location;
@@ -42,21 +43,14 @@ use crate::base::clock::{self, Moment};
 use crate::base::config::Replication;
 use crate::base::error::LockId;
 use crate::base::fault::{Fault, FaultKind, Sent};
-use crate::base::jitter;
 use crate::base::sync::{MutexGuard, lock};
 use crate::base::timer::timeout;
 use crate::engine::upkeep::records::RECORD_LASTS;
-use crate::engine::upkeep::scheduler::Key;
 use crate::engine::wait::queue::{Receivers, WaitQueue};
 use crate::protocol::{
-    AcquireReply, Arg, Batch, Call, Granted, HolderRef, IfHeld, PermitIds, ReleaseReply, RenewalReply, Reply,
-    Row, millis, parse_renewal,
+    AcquireReply, Arg, Call, Granted, HolderRef, IfHeld, PermitIds, ReleaseReply, Reply, millis,
 };
-use crate::store::{self, Connection};
-use crate::telemetry::Renewed;
-
-/// The shortest time that Redis can count.
-const SHORTEST: Duration = Duration::from_millis(1);
+use crate::store::Connection;
 
 /// What one owner id holds, or possibly holds, on one lock of one server.
 pub(crate) struct Grant {
@@ -158,16 +152,6 @@ impl Grant {
         desired.lease.until = desired.lease.until.max(until);
         self.renew_in_time(&mut desired, hold, until, now);
         true
-    }
-
-    /// Renews a new hold a period after its lease was asked for, at the latest. The reply perhaps took long, or the next renewal is that of
-    /// a longer lease.
-    fn renew_in_time(&self, desired: &mut Desired, hold: &Hold, until: Moment, now: Moment) {
-        let LockRef { engine, .. } = &*self.lock;
-        let Some(lease) = hold.renewed_lease(engine.config.watchdog_lease()) else { return };
-        let period = engine.renewals.duty().period(lease, self.is_shared());
-        let next = desired.lease.renew_at.unwrap_or_else(|| now.plus(jitter::within(period)));
-        desired.lease.renew_at = Some(next.min(until.minus(lease).plus(period)));
     }
 
     /// The hold that the server granted is perhaps gone already, so it is too old to be handed over.
@@ -665,119 +649,17 @@ impl Grant {
         }
     }
 
-    // --- renewal --------------------------------------------------------------------------------------------------
+    // --- who holds it --------------------------------------------------------------------------------------------------
 
-    /// Sets when the watchdog has to do something next. Must be called after every change of the holds.
-    ///
-    /// A renewal is due while there is a hold that the watchdog renews, or one that is offered, or one whose lease can change without
-    /// this client. The end of a hold is due if the server can keep the hold for longer.
-    fn schedule_renewal(self: &Arc<Self>, desired: &mut Desired, now: Moment) {
-        let renewals = &self.lock.engine.renewals;
-        let (is_shared, is_checked) = (self.is_shared(), self.is_checked());
-        let lease = self.renewed_lease(desired);
-        if lease.is_some() || (is_checked && desired.holds().next().is_some()) {
-            let first =
-                || now.plus(jitter::within(renewals.duty().period(lease.unwrap_or_default(), is_shared)));
-            desired.lease.renew_at.get_or_insert_with(first);
-        } else {
-            desired.lease.renew_at = None;
-        }
-        let due = desired.lease.renew_at.into_iter().chain(desired.next_end()).min();
-        renewals.set(&mut desired.lease.slot, due, || Arc::clone(self));
+    /// Whether other clients can shorten its lease, as Java's watchdog does to a read-write lock.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.lock.protocol.is_shared()
     }
 
-    /// Whether a fixed lease is looked after, too: another client can shorten it, or another master can lack the hold.
-    fn is_checked(&self) -> bool {
-        self.is_shared() || self.lock.engine.store.can_switch()
-    }
-
-    /// The lease that the watchdog renews: the longest of what the holds want, as a renewal shortens nothing.
-    fn renewed_lease(&self, desired: &Desired) -> Option<Duration> {
-        let usual = self.lock.engine.config.watchdog_lease();
-        let offered = (desired.offers > 0).then_some(usual);
-        desired.holds().filter_map(|(hold, _)| hold.renewed_lease(usual)).chain(offered).max()
-    }
-
-    /// Renews this grant alone, for one hold, with a lease that the user chose.
-    pub(crate) async fn extend(
-        self: &Arc<Self>,
-        hold: &Hold,
-        member: usize,
-        lease: Duration,
-    ) -> Result<(), Fault> {
-        let connection = self.lock.connection().await?;
-        let sent = clock::now();
-        // The server must not keep the lock beyond the longest hold.
-        let lease = hold.ends().map_or(lease, |ends| lease.min(ends.since(sent).max(SHORTEST)));
-        self.asks_for(lease);
-        // Before the command is sent: if the future is dropped, the server can keep the lock for longer than the hold lasts.
-        self.is_outlasted();
-        let call = self.script().call(millis(lease), [self.row()]);
-        let reply = self.lock.run(&connection, &call).await?;
-        match &parse_renewal(&reply, 1)?[0] {
-            RenewalReply::Renewed => {}
-            RenewalReply::Lost => {
-                self.lose_holds();
-                return Ok(());
-            }
-            RenewalReply::Refused(error) => return Err(store::fault_in_script(error)),
-        }
-        let (now, deadline) = (clock::now(), hold::lease::deadline(sent, lease));
-        hold.advance(member, now, deadline);
-        let mut desired = lock(&self.desired);
-        desired.lease.until = desired.lease.until.max(deadline);
-        self.schedule_renewal(&mut desired, now);
-        Ok(())
-    }
-
-    /// The server has nothing of this grant. If the grant has no holds, that is no loss: they were given back, and the release
-    /// was faster than the renewal.
-    fn lose_holds(self: &Arc<Self>) {
-        let mut desired = lock(&self.desired);
-        if desired.holds().next().is_none() && desired.offers == 0 {
-            self.schedule_renewal(&mut desired, clock::now());
-        } else {
-            self.lose(desired);
-        }
-    }
-
-    /// Begins what is due. Returns the lease to ask for; zero changes the lease only if somebody shortened it. `None`: there is
-    /// nothing to renew.
-    pub(crate) fn begin_renewal(self: &Arc<Self>, key: Key, now: Moment) -> Option<Duration> {
-        let mut desired = lock(&self.desired);
-        if !desired.lease.slot.begin(key) {
-            return None;
-        }
-        desired.forget_ended(now);
-        let lease = self.renewed_lease(&desired);
-        desired.lease.asked = lease;
-        if lease.is_some() || (self.is_checked() && desired.holds().next().is_some()) {
-            let first = desired.holds().next().map(|(hold, _)| Arc::clone(hold));
-            if let Some(hold) = first {
-                desired.lease.renewing.begins(hold.metrics(), key.0);
-            }
-            return Some(lease.unwrap_or_default());
-        }
-        desired.lease.slot.end();
-        self.schedule_renewal(&mut desired, now);
-        drop(desired);
-        // Waiters need not wait for the rest of the lease on the server.
-        self.reconcile_later();
-        None
-    }
-
-    /// The script that renews it.
-    pub(crate) fn script(&self) -> &'static Batch {
-        self.lock.protocol.renewal()
-    }
-
-    /// Its row in a batch of renewals.
-    pub(crate) fn row(&self) -> Row {
-        let (now, desired) = (clock::now(), lock(&self.desired));
-        let offered = (desired.offers > 0).then(|| desired.lease.until.since(now));
-        let left = desired.holds().map(|(hold, member)| hold.left(*member, now)).chain(offered).max();
-        drop(desired);
-        self.lock.protocol.renewal_row(self.holder(), left.unwrap_or_default())
+    /// The owner, without the id of the client. `None`: it holds permits, which have no owner.
+    pub(crate) fn short_owner(&self) -> Option<Arc<str>> {
+        let field = self.permits().is_none().then(|| self.field())?;
+        field.split_once(':').map(|(_, owner)| owner.into())
     }
 
     /// Begins to record since when it holds the lock. Returns the owner, without the id of the client. `None`: that was recorded lately,
@@ -791,20 +673,6 @@ impl Grant {
         }
         desired.lease.may_be_recorded = true;
         Some((owner, desired.lease.granted_at))
-    }
-
-    /// The owner, without the id of the client, if only this owner of the process stands on the grant. From here on, no other one does:
-    /// others can rely on it that this owner and no other one holds the lock.
-    pub(crate) fn name_owner(&self, owner: OwnerKey, now: Moment) -> Option<Arc<str>> {
-        {
-            let mut desired = lock(&self.desired);
-            if desired.live(owner, now) == 0 || desired.owners.len() > 1 || desired.offers > 0 {
-                return None;
-            }
-            desired.is_named = true;
-            desired.joining = Joining::Closed;
-        }
-        self.short_owner()
     }
 
     /// The server has its record.
@@ -827,141 +695,24 @@ impl Grant {
         }
     }
 
-    /// The owner, without the id of the client. `None`: it holds permits, which have no owner.
-    pub(crate) fn short_owner(&self) -> Option<Arc<str>> {
-        let field = self.permits().is_none().then(|| self.field())?;
-        field.split_once(':').map(|(_, owner)| owner.into())
-    }
-
-    /// Whether other clients can shorten its lease, as Java's watchdog does to a read-write lock.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.lock.protocol.is_shared()
-    }
-
-    /// The renewal that was sent at `sent` has succeeded. The next one is due at `next`.
-    pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, next: Moment) {
-        let mut desired = lock(&self.desired);
-        let (now, asked) = (clock::now(), desired.lease.asked);
-        desired.lease.slot.end();
-        desired.lease.renewing.ends(Renewed::Ok);
-        if let Some(lease) = asked {
-            let deadline = hold::lease::deadline(sent, lease);
-            desired.lease.until = desired.lease.until.max(deadline);
-            for (hold, member) in desired.holds().filter(|(hold, _)| hold.is_watched()) {
-                hold.advance(*member, now, deadline);
-            }
-        }
-        // A hold that ended during the renewal has to be released again: the renewal made the server's lease longer.
-        let has_ended = desired.holds().any(|(hold, member)| !hold.relies_on(*member, now));
-        desired.lease.renew_at = Some(if has_ended { now } else { next });
-        self.schedule_renewal(&mut desired, now);
-    }
-
-    /// The renewal found that the server does not have it any more.
-    pub(crate) fn renewal_found_nothing(self: &Arc<Self>) {
+    /// The owner, without the id of the client, if only this owner of the process stands on the grant. From here on, no other one does:
+    /// others can rely on it that this owner and no other one holds the lock.
+    pub(crate) fn name_owner(&self, owner: OwnerKey, now: Moment) -> Option<Arc<str>> {
         {
             let mut desired = lock(&self.desired);
-            desired.lease.slot.end();
-            // If the holds were given back meanwhile, the release was faster.
-            if desired.holds().next().is_some() {
-                desired.lease.renewing.ends(Renewed::Gone);
+            if desired.live(owner, now) == 0 || desired.owners.len() > 1 || desired.offers > 0 {
+                return None;
             }
+            desired.is_named = true;
+            desired.joining = Joining::Closed;
         }
-        self.lose_holds();
-    }
-
-    /// The renewal failed. It is due again at `next`.
-    pub(crate) fn renewal_failed(self: &Arc<Self>, next: Moment) {
-        let mut desired = lock(&self.desired);
-        desired.lease.slot.end();
-        desired.lease.renewing.ends(Renewed::Failed);
-        desired.lease.renew_at = Some(next);
-        self.schedule_renewal(&mut desired, next);
+        self.short_owner()
     }
 
     /// Describes who holds this lock. `None`: nobody, or it is another lock.
     pub(crate) fn holder_of(&self, name: &str) -> Option<String> {
         let at = lock(&self.desired).held_at(clock::now()).filter(|_| *self.lock.keys.lock == *name)?;
         Some(format!("{}, acquired at {at}", self.field()))
-    }
-
-    // --- the place in the queue of a fair lock --------------------------------------------------------------------
-
-    /// Records that the server has a place of this grant. `is_new`: the server had none before.
-    fn has_place(self: &Arc<Self>, is_new: bool) {
-        let heartbeats = &self.lock.engine.heartbeats;
-        let mut desired = lock(&self.desired);
-        if is_new && desired.place.is_kept {
-            let LockId { name, key, server, .. } = self.lock.id();
-            tracing::warn!(
-                lock = name,
-                key,
-                server,
-                "a waiter for a fair lock was removed, as no heartbeat came in time: it queues again at the end"
-            );
-        }
-        if desired.is_wanted() {
-            desired.place.is_kept = true;
-            if !desired.place.heartbeat.is_set() {
-                let due = heartbeats.duty().due_after(&self.lock.keys.lock, clock::now());
-                heartbeats.set(&mut desired.place.heartbeat, Some(due), || Arc::clone(self));
-            }
-        }
-    }
-
-    /// Records that this grant has no place any more, or needs none.
-    fn leave_queue(self: &Arc<Self>, desired: &mut Desired) {
-        if std::mem::take(&mut desired.place.is_kept) {
-            let heartbeats = &self.lock.engine.heartbeats;
-            heartbeats.set(&mut desired.place.heartbeat, None, || Arc::clone(self));
-        }
-    }
-
-    /// Begins a heartbeat that is due. False: there is no place to keep, or its waiter was woken and does not attempt.
-    pub(crate) fn begin_heartbeat(self: &Arc<Self>, key: Key, period: Duration) -> bool {
-        let engine = &self.lock.engine;
-        let patience = engine.config.safety_poll() * 2;
-        let ignores = engine.wait_queues.stalled_since_wake(&self.wake_channel(), patience);
-        let mut desired = lock(&self.desired);
-        if !desired.place.heartbeat.begin(key) {
-            return false;
-        }
-        if ignores {
-            desired.place.heartbeat.end();
-            let next = clock::now().plus(period);
-            engine.heartbeats.set(&mut desired.place.heartbeat, Some(next), || Arc::clone(self));
-        }
-        !ignores
-    }
-
-    /// The waiter, as the server knows it.
-    pub(crate) fn waiter(&self) -> String {
-        self.id.to_string()
-    }
-
-    /// Asks for the place of this waiter, if the lock has a queue.
-    pub(crate) fn place(&self) -> Option<Call> {
-        self.lock.protocol.queue().map(|queue| queue.place(&self.lock.keys, &self.id))
-    }
-
-    /// The heartbeat of these waiters of the lock.
-    pub(crate) fn heartbeat(&self, waiters: String) -> Call {
-        let queue = self.lock.protocol.queue().expect("BUG: only a lock with a queue has places");
-        queue.heartbeat(&self.lock.keys, &self.lock.engine.config, waiters)
-    }
-
-    /// The heartbeat has ended. The next one is due at `next`. `wakes`: the waiter has to attempt now.
-    pub(crate) fn heard_of(self: &Arc<Self>, next: Moment, wakes: bool) {
-        let engine = &self.lock.engine;
-        {
-            let mut desired = lock(&self.desired);
-            desired.place.heartbeat.end();
-            let due = desired.place.is_kept.then_some(next);
-            engine.heartbeats.set(&mut desired.place.heartbeat, due, || Arc::clone(self));
-        }
-        if wakes {
-            engine.wait_queues.wake(&self.wake_channel());
-        }
     }
 }
 
