@@ -5,10 +5,10 @@ use std::future::pending;
 use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::leadership::Leadership;
 use crate::{ConfigError, Error, FencedGuard, FencedLock, LockClient, LockOptions, Result};

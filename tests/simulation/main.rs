@@ -7,6 +7,7 @@ mod classes;
 mod cluster;
 mod extras;
 mod faults;
+mod leaders;
 mod locks;
 mod losses;
 mod masters;

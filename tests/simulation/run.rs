@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use lockkeeper_memory::MemoryServer;
 
 use crate::mutants::Mutant;
+use crate::oracle::come_too_early;
 use crate::plan::{Deployment, Kind, Mode, Options, Plan};
 use crate::world::{self, Report};
 
@@ -73,7 +74,9 @@ impl Sum {
         for (what, count) in oracle.excused {
             *self.excused.entry(what).or_default() += count;
         }
-        if !oracle.violations.is_empty() {
+        let mut violations = oracle.violations;
+        violations.extend(come_too_early(&self.counts));
+        if !violations.is_empty() {
             let kinds: Vec<_> = options.kinds.iter().map(|kind| kind.text()).collect();
             let mode = options.mode.map_or_else(String::new, |mode| format!(" --mode {}", mode.text()));
             let deployment = options.deployment.option();
@@ -85,10 +88,10 @@ impl Sum {
                 plan.seed,
                 kinds.join(",")
             );
-            for violation in &oracle.violations {
+            for violation in &violations {
                 println!("    {violation}");
             }
-            self.failed.insert(plan.seed, oracle.violations);
+            self.failed.insert(plan.seed, violations);
         }
     }
 }

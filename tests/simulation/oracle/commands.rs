@@ -135,7 +135,6 @@ impl Oracle {
     /// lasts too long, if it is still there.
     pub fn late(&mut self, now: Duration) -> Vec<Late> {
         self.check_refused_in_a_hurry(now);
-        self.check_yields(now);
         let (old, late) =
             std::mem::take(&mut self.late).into_iter().partition(|late| late.at + LONGEST_LATE < now);
         self.late = late;

@@ -27,6 +27,7 @@ use looks::{Force, Seen};
 pub use results::{Passed, Releasing};
 use shutdowns::Closing;
 use turns::Turns;
+pub use turns::come_too_early;
 
 use crate::plan::Plan;
 use crate::queue::Queues;

@@ -16,8 +16,19 @@ const EARLIER: Duration = Duration::from_millis(50);
 /// An offer that nobody takes lasts for so long.
 const TAKEN: Duration = Duration::from_millis(12);
 
-/// Those who know that others wait attempt so much later. Timers are in whole milliseconds, and clocks drift.
-const YIELD: Duration = Duration::from_micros(990);
+/// In worlds with delays of up to a millisecond, what goes to a server and back needs two: timers are in whole milliseconds. So those who
+/// wait a millisecond longer, as others wait, come after this.
+const YIELD: Duration = Duration::from_micros(2_500);
+
+const TOO_EARLY: &str = "came too early";
+const AFTER_OTHERS: &str = "came after others";
+
+/// If too many of those who knew that others wait did not let them go first. Some were under way: about 4 of 100.
+pub fn come_too_early(counts: &BTreeMap<&'static str, u64>) -> Option<String> {
+    let [early, after] = [TOO_EARLY, AFTER_OTHERS].map(|what| counts.get(what).copied().unwrap_or_default());
+    let are_many = early >= 20 && 3 * early > after;
+    are_many.then(|| format!("all worlds: rule t: {early} attempts came at once after a release that others were told of, {after} did not"))
+}
 
 #[derive(Default)]
 pub struct Turns {
@@ -30,8 +41,6 @@ pub struct Turns {
     /// Calls that ended without the lock: when they began and ended, and what they asked for.
     vain: Vec<Vain>,
     suspects: Vec<Suspect>,
-    /// Grants after a release that others were told of, and those of them that came too early.
-    yields: (u32, u32),
 }
 
 struct Vain {
@@ -175,23 +184,22 @@ impl Oracle {
         *receivers > 1 && *at < granted_at && queued.is_some_and(|since| since + EARLIER < *at)
     }
 
-    /// After a release that others were told of, those who wait here do not attempt at once.
+    /// After a release that others were told of, those who wait here do not attempt at once, see [`come_too_early`].
     fn check_yield(&mut self, new: &Entry, claim: &Claim) {
         let Some(granted_at) = self.grants.get(&(claim.server, new.owner.clone())).copied() else { return };
         let released = self.turns.releases.get(&(claim.server, claim.name, client_of(&new.owner))).copied();
         let Some((at, receivers)) = released else { return };
         let is_told =
             receivers > 1 && self.waits.queued_since(new.worker).is_some_and(|since| since + EARLIER < at);
-        if !is_told || granted_at < at || self.plan.sharing.is_zero() || !self.plan.passes_on() {
+        let is_passed_on = !self.plan.sharing.is_zero() && self.plan.passes_on();
+        if !is_told || !is_passed_on || granted_at < at || self.plan.most_delay > MS {
             return;
         }
         if granted_at > at + SECOND || !self.is_calm(new, at.saturating_sub(SECOND), granted_at) {
             return;
         }
         let is_early = granted_at < at + YIELD;
-        self.count(if is_early { "came too early" } else { "came after others" });
-        self.turns.yields.0 += 1;
-        self.turns.yields.1 += u32::from(is_early);
+        self.count(if is_early { TOO_EARLY } else { AFTER_OTHERS });
     }
 
     /// The calls of one client are granted a lock in their order.
@@ -282,18 +290,6 @@ impl Oracle {
             {
                 self.violate(now, "r", format!("worker {worker} was refused at {at:?} by {holders:?}, which its own dropped call left"));
             }
-        }
-    }
-
-    /// Most of those who know that others wait let them go first. A few were under way.
-    pub fn check_yields(&mut self, now: Duration) {
-        let (all, early) = self.turns.yields;
-        if early >= 2 && 4 * early > all {
-            self.violate(
-                now,
-                "t",
-                format!("{early} of {all} attempts came at once after a release that others were told of"),
-            );
         }
     }
 }
