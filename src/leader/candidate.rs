@@ -236,7 +236,7 @@ impl Candidate {
         // The work was dropped with the end of the `select!`. What it started learns the end before the server does.
         drop(ends);
         // For a short term, the margin of the hold can be longer than the time by which a leader steps down early.
-        let is_up = |most: Duration| began.elapsed() >= most - most / 4;
+        let is_up = |most: Duration| began.elapsed() >= most - REST.min(most / 4);
         let done = match done {
             Ok(Err(_)) if self.max_term.is_some_and(is_up) => Err(TIME_IS_UP),
             done => done,

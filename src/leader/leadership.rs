@@ -73,7 +73,7 @@ impl Leadership {
     /// # }
     /// ```
     pub fn remaining(&self) -> Duration {
-        if self.is_over() { Duration::ZERO } else { self.0.hold.remaining() }
+        if self.0.is_over.load(Ordering::Acquire) { Duration::ZERO } else { self.0.hold.remaining() }
     }
 
     pub(super) fn begin(guard: &FencedGuard) -> Self {

@@ -56,9 +56,9 @@ pub struct LeaderWatch {
     next: Instant,
     /// It is not asked before this time: it failed to answer.
     not_before: Instant,
-    /// The question under way. If a call is dropped, the next call waits for its answer: otherwise a server that answers later than the
-    /// calls are dropped would never be heard.
-    question: Option<Question>,
+    /// The question under way, and when it was asked. If a call is dropped, the next call waits for its answer: otherwise a server that
+    /// answers later than the calls are dropped would never be heard.
+    question: Option<(Instant, Question)>,
 }
 
 /// Never locked: the mutex lets threads share what holds a question.
@@ -104,7 +104,7 @@ impl LeaderWatch {
     /// # Cancel safety
     ///
     /// The future can be dropped at any time, also in each round of a `select!` loop: the next call continues with the question under
-    /// way. No change is missed, unless it is undone before the next call.
+    /// way, if that is not older than ten seconds. No change is missed, unless it is undone before the next call.
     ///
     /// ```no_run
     /// # use lockkeeper::leader::LeaderWatch;
@@ -122,8 +122,11 @@ impl LeaderWatch {
     }
 
     async fn other_leader(&mut self) -> Result<Option<Leader>> {
+        // Perhaps nobody called for a while.
+        self.question = self.question.take().filter(|(asked, _)| asked.elapsed() < PACE);
+        let mut is_left = self.question.is_some();
         loop {
-            let question = match &mut self.question {
+            let (asked, question) = match &mut self.question {
                 Some(question) => question,
                 none => {
                     sleep_until(self.not_before).await;
@@ -133,14 +136,28 @@ impl LeaderWatch {
                         () = self.announcements.changed() => {}
                         () = sleep_until(self.next) => {}
                     }
-                    none.insert(Mutex::new(Box::pin(leader(self.locks.clone(), Arc::clone(&self.name)))))
+                    let question = leader(self.locks.clone(), Arc::clone(&self.name));
+                    none.insert((Instant::now(), Mutex::new(Box::pin(question))))
                 }
             };
             let answer = question.get_mut().unwrap_or_else(PoisonError::into_inner).await;
+            let (asked, was_left) = (*asked, std::mem::take(&mut is_left));
             self.question = None;
-            let now = Instant::now();
-            let leader = answer.inspect_err(|_| self.not_before = now + FASTEST)?;
-            self.next = now + until_next(leader.as_ref());
+            let leader = match answer {
+                Ok(leader) => leader,
+                // Perhaps its time was up while nobody polled it.
+                Err(_) if was_left => {
+                    self.next = asked;
+                    continue;
+                }
+                Err(error) => {
+                    self.not_before = Instant::now() + FASTEST;
+                    // The message was taken already.
+                    self.next = self.not_before;
+                    return Err(error);
+                }
+            };
+            self.next = asked + until_next(leader.as_ref());
             let is_same = |last: &Option<Leader>| seen(last.as_ref()) == seen(leader.as_ref());
             if !self.last.as_ref().is_some_and(is_same) {
                 self.last = Some(leader.clone());

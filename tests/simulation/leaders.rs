@@ -2,12 +2,13 @@
 //!
 //! - No two lead: when a candidate is elected, every earlier term is over by the clock of its process, and its work was dropped, unless the
 //!   process stands still. The work does no step after the end of its term. Terms grow.
-//! - Without faults, there is a leader within a moment, who was asked to step down does, and leaves the leadership to others, and all who
-//!   watch know who leads.
+//! - Without faults, there is a leader within a moment. A leader that is asked to step down does so, and leaves the leadership to others for a
+//!   second. All who watch know who leads.
 //! - Nobody is ever said to announce what another one does.
 //! - At the end nothing is left but the count of the terms.
 //!
-//! Three quarters of the worlds have faults, none of which loses data.
+//! Three quarters of the worlds have faults. In some of these the server loses its data: then the leader from before goes on until its next
+//! renewal, and the terms grow all the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
@@ -18,8 +19,8 @@ use std::thread;
 use std::time::Duration;
 
 use fastrand::Rng;
-use lockkeeper::leader::{Candidate, LeaderWatch, Leadership, StepDown};
-use lockkeeper::{Error, LockClient, LockConfig, Process};
+use lockkeeper::leader::{Candidate, Leader, LeaderWatch, Leadership, StepDown};
+use lockkeeper::{Error, LockClient, LockConfig, Process, Result};
 use lockkeeper_memory::{Data, MemoryServer, Network};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
@@ -63,6 +64,7 @@ struct Plan {
     max_term: Option<Duration>,
     drifts: Vec<i32>,
     has_faults: bool,
+    loses_data: bool,
 }
 
 impl Plan {
@@ -77,6 +79,7 @@ impl Plan {
             max_term: rng.bool().then(|| 50 * MS + up_to(&mut rng, 4 * lease)),
             drifts: (0..4).map(|_| rng.i32(-800..=800)).collect(),
             has_faults: !seed.is_multiple_of(4),
+            loses_data: seed % 8 == 3,
         }
     }
 
@@ -96,6 +99,8 @@ impl Plan {
 
 struct Term {
     candidate: usize,
+    /// What it announces.
+    said: String,
     leadership: Leadership,
     from: Duration,
     /// When its work was dropped, or completed.
@@ -115,13 +120,17 @@ struct Truth {
     nobody_since: Option<Duration>,
     step_downs: BTreeMap<usize, StepDown>,
     /// What the watch of each process returned last.
-    seen: BTreeMap<usize, Option<Vec<u8>>>,
+    seen: BTreeMap<usize, Option<String>>,
+    /// Since when each process watches without a break.
+    back: BTreeMap<usize, Duration>,
     /// What each owner announces.
-    announced: BTreeMap<String, Vec<u8>>,
+    announced: BTreeMap<String, String>,
     /// The processes that stand still. False: it was killed.
     still: BTreeMap<usize, bool>,
     /// When the host of each process was last suspended no more.
     resumed: BTreeMap<usize, Duration>,
+    /// When the server last lost its data.
+    lost_data: Option<Duration>,
     running_faults: usize,
     last_fault: Duration,
     wrong: Vec<String>,
@@ -172,7 +181,7 @@ impl Truth {
     /// Somebody begins or ends to lead, or to stand.
     fn changes(&mut self) {
         let nobody = !self.standing.is_empty() && self.leads().is_none();
-        self.nobody_since = nobody.then(|| self.now());
+        self.nobody_since = nobody.then(|| self.nobody_since.unwrap_or(self.now()));
     }
 }
 
@@ -195,7 +204,7 @@ impl Drop for Working {
         let term = &mut truth.terms[self.1];
         term.to = Some(now);
         let most = self.0.plan.max_term_of(term.candidate);
-        let is_up = most.is_some_and(|most| now - term.from >= most - most / 8);
+        let is_up = most.is_some_and(|most| now - term.from >= most - (most / 8).min(REST / 2));
         term.rests = term.asked_at.is_some() || is_up;
         truth.changes();
     }
@@ -225,25 +234,29 @@ impl World {
 
     /// A candidate that stands, leaves, and stands again.
     async fn stand(self, number: usize, locks: LockClient, mut rng: Rng) {
+        let (mut count, mut candidate, mut said) = (0, Candidate::new(&locks, NAME), String::new());
         while !self.is_over() {
             sleep(up_to(&mut rng, 3 * SECOND)).await;
-            let candidate = Candidate::new(&locks, NAME).announce(number.to_string()).expect("it is short");
-            let mut candidate = match self.plan.max_term_of(number) {
-                Some(most) => candidate.max_term(most).expect("it is long enough"),
-                None => candidate,
-            };
+            // Or the same one runs again.
+            if count == 0 || rng.bool() {
+                count += 1;
+                said = format!("{number} of {}: {count}", locks.id());
+                candidate = Candidate::new(&locks, NAME).announce(said.clone()).expect("it is short");
+                if let Some(most) = self.plan.max_term_of(number) {
+                    candidate = candidate.max_term(most).expect("it is long enough");
+                }
+            }
             {
                 let mut truth = self.truth();
                 truth.step_downs.insert(number, candidate.step_down());
                 truth.standing.insert(number);
-                if truth.nobody_since.is_none() {
-                    truth.changes();
-                }
+                truth.changes();
             }
             let standing = Standing(self.clone(), number);
             let completes = rng.u8(..3) == 0;
             let time = if completes { up_to(&mut rng, 6 * SECOND) } else { END };
-            let running = candidate.run(|leadership| self.clone().lead(number, leadership, time));
+            let running =
+                candidate.run(|leadership| self.clone().lead(number, said.clone(), leadership, time));
             let left = END.saturating_sub(self.truth().now());
             let done = timeout(up_to(&mut rng, 40 * SECOND).min(left), running).await;
             drop(standing);
@@ -257,8 +270,8 @@ impl World {
     }
 
     /// The work of a leader: a step each moment.
-    async fn lead(self, candidate: usize, leadership: Leadership, time: Duration) {
-        let _working = Working(self.clone(), self.elected(candidate, leadership.clone()));
+    async fn lead(self, candidate: usize, said: String, leadership: Leadership, time: Duration) {
+        let _working = Working(self.clone(), self.elected(candidate, said, leadership.clone()));
         let mut sleeping = pin!(async {
             let until = Instant::now() + time;
             while Instant::now() < until {
@@ -274,7 +287,7 @@ impl World {
         .await;
     }
 
-    fn elected(&self, candidate: usize, leadership: Leadership) -> usize {
+    fn elected(&self, candidate: usize, said: String, leadership: Leadership) -> usize {
         let mut truth = self.truth();
         let (now, number) = (truth.now(), leadership.term());
         let mut wrong = Vec::new();
@@ -283,10 +296,14 @@ impl World {
             if term.leadership.term() >= number {
                 wrong.push(format!("term {number} comes after {}", term.leadership.term()));
             }
-            if truth.still.get(&process) == Some(&false) {
-                continue; // killed
+            let is_killed = truth.still.get(&process) == Some(&false);
+            // The leader from before learns it when it renews its lease, or when that ends.
+            let is_void = truth.lost_data.is_some_and(|at| now < at + self.plan.lease);
+            if is_killed || is_void {
+                continue;
             }
-            if !self.processes[process].enter(|| term.leadership.is_over()) {
+            // Not `is_over`, which tells the work.
+            if !self.processes[process].enter(|| term.leadership.remaining().is_zero()) {
                 wrong.push(format!("{} and {candidate} lead", term.candidate));
             }
             // After a suspend, timers are late.
@@ -304,7 +321,15 @@ impl World {
         }
         wrong.into_iter().for_each(|text| truth.violate(text));
         truth.counts.terms += 1;
-        truth.terms.push(Term { candidate, leadership, from: now, to: None, asked_at: None, rests: false });
+        truth.terms.push(Term {
+            candidate,
+            said,
+            leadership,
+            from: now,
+            to: None,
+            asked_at: None,
+            rests: false,
+        });
         truth.changes();
         truth.terms.len() - 1
     }
@@ -313,22 +338,44 @@ impl World {
     async fn watch(self, process: usize, locks: LockClient, mut rng: Rng) {
         let mut watch = LeaderWatch::new(&locks, NAME);
         while !self.is_over() {
-            // A call that is dropped misses nothing.
-            let Ok(changed) = timeout(up_to(&mut rng, 10 * SECOND), watch.changed()).await else { continue };
-            let Ok(leader) = changed else { continue };
+            // A call that is dropped misses nothing, and perhaps there is none for a while.
+            let most = one(&mut rng, &[5 * MS, 10 * SECOND]);
+            let changed = timeout(up_to(&mut rng, most), watch.changed()).await;
+            self.learn(process, changed.ok());
+            if rng.u8(..8) == 0 {
+                self.truth().back.remove(&process);
+                sleep(up_to(&mut rng, 40 * SECOND)).await;
+            }
             let mut truth = self.truth();
-            truth.counts.seen += 1;
-            let said = leader.and_then(|leader| {
-                let said = leader.announcement?;
-                let owner = leader.holder.owner;
-                let first = truth.announced.entry(owner.clone()).or_insert_with(|| said.clone()).clone();
-                if first != said {
-                    truth.violate(format!("{owner} announces {first:?} and {said:?}"));
-                }
-                Some(said)
-            });
-            truth.seen.insert(process, said);
+            let now = truth.now();
+            truth.back.entry(process).or_insert(now);
         }
+    }
+
+    fn learn(&self, process: usize, changed: Option<Result<Option<Leader>>>) {
+        let mut truth = self.truth();
+        let leader = match changed {
+            None => return,
+            Some(Ok(leader)) => leader,
+            Some(Err(error)) => {
+                if truth.is_calm(&self.plan) {
+                    truth.violate(format!("{process} cannot watch: {error:?}"));
+                }
+                return;
+            }
+        };
+        truth.counts.seen += 1;
+        let said = leader.and_then(|leader| {
+            let said = String::from_utf8(leader.announcement?).expect("a text");
+            let owner = leader.holder.owner;
+            let first = truth.announced.entry(owner.clone()).or_insert_with(|| said.clone()).clone();
+            let client = owner.split(':').next().unwrap_or_default();
+            if first != said || !said.contains(client) {
+                truth.violate(format!("{owner} announces {first:?} and {said:?}"));
+            }
+            Some(said)
+        });
+        truth.seen.insert(process, said);
     }
 
     /// Asks candidates to step down.
@@ -378,12 +425,13 @@ impl World {
                 if self.plan.max_term_of(candidate).is_some_and(|most| now > term.from + most) {
                     wrong.push(format!("the term of {candidate} is too long"));
                 }
-                let said = candidate.to_string().into_bytes();
-                for process in (0..self.plan.processes).filter(|one| !truth.still.contains_key(one)) {
-                    let seen = truth.seen.get(&process);
-                    if now > term.from + SEEN && seen != Some(&Some(said.clone())) {
-                        wrong.push(format!("{candidate} leads, and process {process} saw {seen:?}"));
-                    }
+            }
+            let leads = truth.leads().map(|term| term.said.clone());
+            let since = truth.terms.last().map_or(Duration::ZERO, |term| term.to.unwrap_or(term.from));
+            for (process, back) in truth.back.iter().filter(|(one, _)| !truth.still.contains_key(one)) {
+                let seen = truth.seen.get(process);
+                if now > since.max(*back) + SEEN && seen != Some(&leads) {
+                    wrong.push(format!("{leads:?} leads, and process {process} saw {seen:?}"));
                 }
             }
             wrong.into_iter().for_each(|text| truth.violate(text));
@@ -421,7 +469,10 @@ impl World {
             1 => {
                 self.server.stop();
                 sleep(time / 2).await;
-                self.server.start(Data::Kept);
+                let loses = self.plan.loses_data && rng.bool();
+                self.server.start(if loses { Data::Lost } else { Data::Kept });
+                let mut truth = self.truth();
+                truth.lost_data = if loses { Some(truth.now()) } else { truth.lost_data };
             }
             2 => network.cut(),
             3 => network.cut_after_delivery(),
@@ -503,9 +554,11 @@ fn run(plan: &Plan) -> (Counts, Vec<String>) {
             nobody_since: None,
             step_downs: BTreeMap::new(),
             seen: BTreeMap::new(),
+            back: BTreeMap::new(),
             announced: BTreeMap::new(),
             still: BTreeMap::new(),
             resumed: BTreeMap::new(),
+            lost_data: None,
             running_faults: 0,
             last_fault: Duration::ZERO,
             wrong: Vec::new(),
@@ -556,20 +609,24 @@ async fn live(world: &mut World, rng: &mut Rng) {
             world.truth().violate(format!("the tasks of process {process} do not end"));
         }
     }
-    sleep(plan.lease + 30 * SECOND).await;
-    check_left(world);
+    sleep(2 * SECOND).await;
+    let channels = world.server.execute(&["PUBSUB", "CHANNELS"]);
+    if !world.truth().still.values().any(|goes_on| !goes_on) && channels != b"*0\r\n" {
+        world.truth().violate(format!("left: {}", String::from_utf8_lossy(&channels)));
+    }
+    check_left(world, &["redisson_lock_token", "lockkeeper_holds", "lockkeeper_waits"]);
     for (process, clients) in world.processes.iter().zip(clients) {
         process.enter(|| drop(clients));
     }
+    sleep(25 * 3_600 * SECOND).await;
+    check_left(world, &["redisson_lock_token"]);
 }
 
-fn check_left(world: &World) {
+/// The server has no other keys than such.
+fn check_left(world: &World, but: &[&str]) {
     let keys = String::from_utf8_lossy(&world.server.execute(&["KEYS", "*"])).into_owned();
     let is_left = |line: &&str| {
-        let known = ["redisson_lock_token", "lockkeeper_holds", "lockkeeper_waits"];
-        !line.starts_with(['*', '$'])
-            && !line.is_empty()
-            && !known.iter().any(|known| line.starts_with(known))
+        !line.starts_with(['*', '$']) && !line.is_empty() && !but.iter().any(|but| line.starts_with(but))
     };
     let left: Vec<&str> = keys.split("\r\n").filter(is_left).collect();
     if !left.is_empty() {
@@ -612,4 +669,64 @@ fn ten_thousand_worlds_have_one_leader() {
         std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
     };
     println!("{:?}", run_all(variable("LEADERS_FROM", 1_000), variable("LEADERS_COUNT", 10_000), 2));
+}
+
+/// Runs work with a server, a client for those who lead, and one for those who watch.
+fn watched<W, F>(work: W)
+where
+    W: FnOnce(MemoryServer, LockClient, LockClient) -> F,
+    F: Future<Output = ()>,
+{
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
+    runtime.block_on(async {
+        let server = MemoryServer::simulated(1_700_000_000 * SECOND, 1);
+        let process = Process::new(60 * SECOND, 0);
+        let network = server.over_network(1);
+        network.set_network(Network { most_delay: DELAY, ..Network::default() });
+        let connect = async |server: &MemoryServer| {
+            LockClient::connect(process_stream::source(server, &process)).await.expect("a server")
+        };
+        let working = async { work(server.clone(), connect(&server).await, connect(&network).await).await };
+        process.run(working).await;
+    });
+}
+
+/// Otherwise a follower would believe what was true when its last call was dropped.
+#[test]
+fn an_answer_that_nobody_read_is_forgotten() {
+    watched(|_, holder, follower| async move {
+        let first = holder.fenced_lock(NAME).lock().await.expect("a lock");
+        let mut watches = Vec::new();
+        for ms in 1..40 {
+            let mut watch = LeaderWatch::new(&follower, NAME);
+            if timeout(ms * MS, watch.changed()).await.is_err() {
+                watches.push(watch);
+            }
+        }
+        assert!(watches.len() >= 3, "no call was dropped while it asked");
+        first.unlock().await.expect("it is held");
+        let second = holder.fenced_lock(NAME).lock().await.expect("a lock");
+        sleep(60 * SECOND).await;
+        for watch in &mut watches {
+            let leader = watch.changed().await.expect("a server").expect("a leader");
+            assert_eq!(leader.holder.owner, second.owner_id());
+        }
+        second.unlock().await.expect("it is held");
+    });
+}
+
+/// A message made it ask, and there is no other one.
+#[test]
+fn a_watch_asks_again_a_second_after_an_error() {
+    watched(|server, _, follower| async move {
+        let mut watch = LeaderWatch::new(&follower, NAME);
+        assert_eq!(watch.changed().await.expect("a server"), None);
+        timeout(2 * SECOND, watch.changed()).await.expect_err("nothing changes");
+        server.execute(&["SET", NAME, "no lock"]);
+        server.execute(&["PUBLISH", "lockkeeper_announcement:{leader}", ""]);
+        watch.changed().await.expect_err("it is no lock");
+        let again = Instant::now();
+        watch.changed().await.expect_err("it is no lock");
+        assert!(again.elapsed() < 2 * SECOND, "it asked again after {:?}", again.elapsed());
+    });
 }
