@@ -294,7 +294,7 @@ impl WorldCluster {
                 })
                 .collect();
             drop(state);
-            lock(&self.masters).replaces(replica, master, &moved);
+            lock(&self.masters).replaces(world.now(), replica, master, &moved);
             let mut oracle = world.oracle();
             oracle.loses(world.now(), Some(kind), Some(0));
             oracle.replaces(world.now(), replica, master);

@@ -25,7 +25,10 @@ pub struct Masters {
     connections: BTreeMap<Connection, (usize, Duration)>,
     /// The nodes that were the masters of a slot until others took their places.
     former: BTreeMap<u16, BTreeSet<usize>>,
-    /// When a process was first answered by the new master of a slot.
+    /// When the master of a slot was last replaced.
+    replaced: BTreeMap<u16, Duration>,
+    /// When a process was first answered by the new master of a slot, on a connection that was made after that. A former master that comes
+    /// back soon goes on with the connections of before, and nobody learns of it by those.
     reached: BTreeMap<(usize, u16), Duration>,
     /// The owners whose acquires an old master answered although their process had reached the new one.
     late: BTreeSet<String>,
@@ -39,11 +42,12 @@ impl Masters {
     }
 
     /// A node takes the place of the master of these slots.
-    pub fn replaces(&mut self, new: usize, old: usize, slots: &[u16]) {
+    pub fn replaces(&mut self, now: Duration, new: usize, old: usize, slots: &[u16]) {
         // It gets only slots that its old master has. But those that moved away from there have other masters in any case.
         self.former.values_mut().for_each(|former| former.retain(|node| *node != new));
         for slot in slots {
             self.former.entry(*slot).or_default().insert(old);
+            self.replaced.insert(*slot, now);
             self.reached.retain(|(_, other), _| other != slot);
         }
         self.late.clear();
@@ -63,7 +67,7 @@ impl Masters {
         let (process, made_at) = *self.connections.get(&connection)?;
         let former = self.former.get(&slot)?;
         if is_master {
-            if !is_refused {
+            if !is_refused && self.replaced.get(&slot).is_none_or(|at| made_at >= *at) {
                 self.reached.entry((process, slot)).or_insert(now);
             }
             return None;

@@ -147,8 +147,13 @@ impl Oracle {
         let is_unknown = |late: &Late| {
             late.is_late && !self.somebody_has(&late.owner) || !self.owners.contains(&late.owner)
         };
+        // After a shutdown, nobody undoes what a copy acquires.
+        let is_undone = |late: &Late| {
+            let process = self.turns.process_of(&late.owner);
+            !process.is_some_and(|process| self.is_closing(process, late.at))
+        };
         let old: Vec<Late> = old;
-        old.into_iter().filter(is_quiet).filter(is_unknown).collect()
+        old.into_iter().filter(is_quiet).filter(is_unknown).filter(is_undone).collect()
     }
 
     /// Rules d and g: a free lock is acquired, and a key that nobody has is removed.
