@@ -181,7 +181,7 @@ impl Truth {
     /// Somebody begins or ends to lead, or to stand.
     fn changes(&mut self) {
         let nobody = !self.standing.is_empty() && self.leads().is_none();
-        self.nobody_since = nobody.then(|| self.nobody_since.unwrap_or(self.now()));
+        self.nobody_since = nobody.then(|| self.nobody_since.unwrap_or_else(|| self.now()));
     }
 }
 
@@ -302,14 +302,21 @@ impl World {
             if is_killed || is_void {
                 continue;
             }
-            // Not `is_over`, which tells the work.
-            if !self.processes[process].enter(|| term.leadership.remaining().is_zero()) {
-                wrong.push(format!("{} and {candidate} lead", term.candidate));
-            }
             // After a suspend, timers are late.
             let is_late =
                 truth.resumed.get(&process).is_some_and(|at| now < *at + self.plan.lease + 2 * SECOND);
-            if term.to.is_none() && !truth.still.contains_key(&process) && !is_late {
+            let (process, is_still) = (&self.processes[process], truth.still.contains_key(&process));
+            if !process.enter(|| term.leadership.remaining().is_zero()) {
+                wrong.push(format!("{} and {candidate} lead", term.candidate));
+            }
+            if term.to.is_some() {
+                continue;
+            }
+            // Not otherwise: this look tells the work, too.
+            if is_still && !process.enter(|| term.leadership.is_over()) {
+                wrong.push(format!("{} does not know that {candidate} leads", term.candidate));
+            }
+            if !is_still && !is_late {
                 wrong.push(format!("the work of {} goes on when {candidate} is elected", term.candidate));
             }
         }
