@@ -144,7 +144,8 @@ impl Keeper {
                 () = sleep(pause) => idle += pause,
             }
             let renewed = times.until(&guard);
-            if renewed > until {
+            // Each look is a little off.
+            if renewed > until.plus(MS) {
                 until = renewed;
                 self.reports.send(Report::Until(until));
             }

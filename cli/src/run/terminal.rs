@@ -42,22 +42,29 @@ impl Terminal {
     }
 
     /// What a shell does for its jobs. A command that wants the terminal gets it. With a command that the user suspends, this
-    /// process is suspended too; the keeper still watches.
-    pub(super) fn look(&mut self) {
+    /// process is suspended too; the keeper still watches. Returns whether that happened.
+    pub(super) fn look(&mut self) -> bool {
         if self.suspension.was_asked_for() {
             self.is_asked = true;
             self.command.signal(Signal::SIGTSTP);
         }
         match stopped_by(self.command) {
-            Some(_) if self.is_asked => self.suspend(),
+            Some(_) if self.is_asked => {
+                self.suspend();
+                return true;
+            }
             Some(Signal::SIGTTIN | Signal::SIGTTOU) => self.lend_on_demand(),
-            Some(_) if self.is_lent() => self.suspend(),
+            Some(_) if self.is_lent() => {
+                self.suspend();
+                return true;
+            }
             None if self.is_wanted => {
                 // The shell has brought this job to the foreground.
                 self.lend_now();
             }
             _ => {}
         }
+        false
     }
 
     fn lend_on_demand(&mut self) {

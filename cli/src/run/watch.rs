@@ -4,10 +4,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use nix::sys::signal::Signal;
 use tokio::process::Child;
-use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use super::clock::Moment;
@@ -24,6 +22,9 @@ use crate::exit::Failure;
 /// How often the front looks at the clock, at least: timers stop while the host is suspended.
 const LOOK: Duration = Duration::from_millis(50);
 const MS: Duration = Duration::from_millis(1);
+
+/// The keeper's next report comes within this time, if more of them wait than the pipe holds.
+const NEXT: Duration = Duration::from_millis(20);
 
 /// How long the kernel has to end processes that got `SIGKILL`.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -98,7 +99,10 @@ impl Watch {
                 let is_gone = timeout(LIMIT, self.group.end()).await.is_ok();
                 return self.ended(is_gone);
             }
-            self.terminal.look();
+            if self.terminal.look() {
+                // Time has passed, and the keeper has perhaps renewed the lock meanwhile: hear it before anything is due.
+                continue;
+            }
             match self.stop.step(Moment::now()) {
                 Step::Nothing => {}
                 Step::Terminate => {
@@ -137,9 +141,7 @@ impl Watch {
 
     /// Hears the reports that came while this process was stopped. False: the keeper is gone.
     async fn catch_up(&mut self, keeper: &mut KeeperHandle) -> bool {
-        // The runtime looks at the pipe.
-        yield_now().await;
-        while let Some(report) = keeper.reports.next().now_or_never() {
+        while let Ok(report) = timeout(NEXT, keeper.reports.next()).await {
             let is_kept = report.is_some();
             self.hear(report);
             if !is_kept {

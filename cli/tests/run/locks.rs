@@ -78,6 +78,7 @@ fn waits_are_added_to_a_file() {
     let seen = waits[1]["holders_seen"].as_array().expect("a list");
     assert!(seen.len() == 1 && seen[0].as_str().expect("text").contains('@'), "{lines}");
     assert_eq!(scene.run(&["--record", "no/such/folder"], ":"), 64);
+    assert_eq!(scene.run(&["--record", "/dev/stdout"], ":"), 64);
 }
 
 #[test]

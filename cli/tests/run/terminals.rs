@@ -4,9 +4,9 @@ use std::fs;
 use std::io::{Read, Write};
 use std::process::{Child, Stdio};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::support::{Contender, Scene, wait_until};
+use super::support::{Contender, LEASE, Scene, wait_until};
 
 /// A shell script at a terminal. Dropping it hangs up.
 struct Terminal(Child);
@@ -123,6 +123,24 @@ fn control_z_suspends_both_and_fg_continues_them() {
     terminal.types("\x1a");
     wait_until("it is suspended", || scene.dir().join("suspended").exists());
     assert_eq!(scene.keys(), ["lock"]);
+    terminal.types("\n");
+    terminal.types("hello\n");
+    assert_eq!(terminal.code(), Some(0));
+    assert_eq!(scene.read("said"), "hello\n");
+}
+
+/// The keeper renews the lock meanwhile, and tells so before anything else is done.
+#[test]
+fn a_suspension_that_is_longer_than_the_lease_costs_nothing() {
+    let scene = Scene::new();
+    let command = "sh -c \": > ready; read line; echo \\$line > said\"";
+    let script = format!("set -m; LOCKKEEPER run lock -- {command}; touch suspended; read x; fg; exit $?");
+    let mut terminal = Terminal::runs(&scene, &format!("bash -c '{script}'"));
+    wait_until("the command runs", || scene.dir().join("ready").exists());
+    terminal.types("\x1a");
+    wait_until("it is suspended", || scene.dir().join("suspended").exists());
+    let start = Instant::now();
+    wait_until("two leases are over", || start.elapsed() > 2 * LEASE);
     terminal.types("\n");
     terminal.types("hello\n");
     assert_eq!(terminal.code(), Some(0));
