@@ -15,6 +15,7 @@ mod mutants;
 mod onlooker;
 mod oracle;
 mod out_of_turn;
+mod outage;
 mod permits;
 mod plan;
 mod process_stream;

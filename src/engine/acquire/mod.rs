@@ -110,14 +110,15 @@ pub(crate) async fn acquire(
             Next::Retry(fault) => tries.again(fault).await.map_err(|fault| call.error(fault))?,
             Next::MoveTo(member, reason) => {
                 let (_, waiter) = waiting.insert(call.join(member, take(&mut comes_first)));
-                let _ = call.tell(waiter, &reason, &mut pauses); // so it need not attempt before it is woken
+                call.tell(waiter, &reason, &mut pauses); // so it need not attempt before it is woken
             }
             Next::Stay(reason) => {
                 let Some((member, waiter)) = &waiting else { continue };
-                let failing = call.tell(waiter, &reason, &mut pauses);
+                call.tell(waiter, &reason, &mut pauses);
                 match reason {
                     Reason::Fault(fault)
-                        if call.limits.is_none() && failing > handle.config().retry_timeout() =>
+                        if call.limits.is_none()
+                            && waiter.answers().failing() > handle.config().retry_timeout() =>
                     {
                         return Err(call.error(fault));
                     }
@@ -131,6 +132,9 @@ pub(crate) async fn acquire(
         }
     }
 }
+
+/// How often a call looks whether it gives up, at most.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// When a call has to end.
 #[derive(Clone, Copy)]
@@ -165,8 +169,8 @@ struct AcquireCall<'a> {
 }
 
 impl<'a> AcquireCall<'a> {
-    /// Tells a queue how a round ended. Returns for how long attempts there have been failing.
-    fn tell(&mut self, waiter: &Waiter<'_>, reason: &Reason, pauses: &mut Pauses) -> Duration {
+    /// Tells a queue how a round ended.
+    fn tell(&mut self, waiter: &Waiter<'_>, reason: &Reason, pauses: &mut Pauses) {
         let may_run_late = self.members.may_run_late();
         match reason {
             Reason::Held(left) => {
@@ -175,7 +179,6 @@ impl<'a> AcquireCall<'a> {
                 self.recent.get_or_insert_with(begin);
                 waiter.refused(*left, may_run_late);
                 *pauses = Pauses::START;
-                Duration::ZERO
             }
             Reason::Fault(fault) => waiter.failed(fault, pauses.after(fault), may_run_late),
         }
@@ -194,7 +197,13 @@ impl<'a> AcquireCall<'a> {
             }
         }
         let is_given = waiter.take_offer().is_some_and(|offer| self.members.accept(offer));
-        Ok(if is_given || self.members.join_readers() { Turn::HasLock } else { Turn::Attempt })
+        if is_given || self.members.join_readers() {
+            return Ok(Turn::HasLock);
+        }
+        match waiter.answers().hopeless().filter(|_| self.gives_up_behind_others()) {
+            Some(fault) => Err(self.error(fault)),
+            None => Ok(Turn::Attempt),
+        }
     }
 
     /// The server granted the lock to the call.
@@ -238,7 +247,13 @@ impl<'a> AcquireCall<'a> {
         }
     }
 
-    /// Waits until it is time to attempt. False: the time of the call is up.
+    /// Whether it ends with the fault of attempts that others make. One with a time limit ends then, and one of several members can be
+    /// granted by others.
+    fn gives_up_behind_others(&self) -> bool {
+        self.limits.is_none() && self.handle.members.len() == 1
+    }
+
+    /// Waits until it is time to attempt, or to give up. False: the time of the call is up.
     async fn wait(&mut self, member: usize, waiter: &mut Waiter<'_>) -> Result<bool> {
         let handle = self.handle;
         let poll = if handle.needs_all() {
@@ -250,7 +265,9 @@ impl<'a> AcquireCall<'a> {
             // waits for.
             Some(jitter::around(handle.config().safety_poll()))
         };
-        let answers = self.limits.map(|_| waiter.answers());
+        let answers = waiter.answers();
+        let retry_timeout = handle.config().retry_timeout();
+        let mut looks_at = self.gives_up_behind_others().then(|| Instant::now() + retry_timeout);
         let (long_wait, caller) = (&mut self.long_wait, self.members.caller);
         let mut seen = || self.recent.as_mut().map(OpenWait::holders);
         let waiting = &self.members.pending[member].hold.grant;
@@ -261,16 +278,23 @@ impl<'a> AcquireCall<'a> {
                     biased;
                     () = &mut next => return,
                     () = handle.ended() => return,
-                    () = elapsed(long_wait.next()) => long_wait.act(handle, member, waiting, caller, seen()),
+                    () = elapsed(long_wait.next().into_iter().chain(looks_at).min()) => {}
+                }
+                if looks_at.is_none_or(|at| Instant::now() < at) {
+                    long_wait.act(handle, member, waiting, caller, seen());
+                } else if answers.hopeless().is_some() {
+                    return;
+                } else {
+                    let left = retry_timeout.saturating_sub(answers.failing());
+                    looks_at = Some(Instant::now() + left.max(LOOK));
                 }
             }
         });
-        let is_time = match (self.limits, answers) {
-            (Some(limits), Some(answers)) => limits.run(|| answers.is_answered(), next).await.is_some(),
-            _ => {
-                next.await;
-                true
-            }
+        let is_time = if let Some(limits) = self.limits {
+            limits.run(|| answers.is_answered(), next).await.is_some()
+        } else {
+            next.await;
+            true
         };
         // A wake-up and the shutdown can come together.
         handle.check_open()?;

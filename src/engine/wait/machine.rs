@@ -419,11 +419,12 @@ impl<O, F: Clone> Machine<O, F> {
         let dropped = if is_for_it { std::mem::take(&mut self.offered) } else { Offers::new() };
         let (calls, disturbances) = (self.calls, self.disturbances);
         if let Some(waiter) = self.waiters.get_mut(ticket) {
+            // One whose time is up in the middle of an attempt attempts once more.
+            self.attempting += usize::from(waiter.state != State::Attempting);
             waiter.state = State::Attempting;
             waiter.attempt_by = None;
             waiter.calls = calls;
             waiter.disturbances = disturbances;
-            self.attempting += 1;
         }
         if self.is_front(ticket) {
             self.polls_at = None;
@@ -446,7 +447,7 @@ impl<O, F: Clone> Machine<O, F> {
         self.is_held(left, now);
     }
 
-    /// An attempt failed. Attempts go on after a pause. Returns for how long they have been failing.
+    /// An attempt failed. Attempts go on after a pause.
     pub(crate) fn failed(
         &mut self,
         ticket: Ticket,
@@ -454,7 +455,7 @@ impl<O, F: Clone> Machine<O, F> {
         pause: Duration,
         may_run_late: bool,
         now: Moment,
-    ) -> Duration {
+    ) {
         let retry_at = now.plus(pause);
         self.ends_attempt(ticket, may_run_late.then_some(retry_at));
         let (since, was_held) = match &self.knowledge {
@@ -462,7 +463,27 @@ impl<O, F: Clone> Machine<O, F> {
             _ => (now, self.is_answered()),
         };
         self.knowledge = Knowledge::Failing { since, retry_at, fault, was_held };
-        now.since(since)
+    }
+
+    /// For how long attempts have been failing since this waiter came. Zero: they do not fail.
+    pub(crate) fn failing(&self, ticket: Ticket, now: Moment) -> Duration {
+        match (&self.knowledge, self.waiters.get(ticket)) {
+            (Knowledge::Failing { since, .. }, Some(waiter)) => now.since((*since).max(waiter.joined_at)),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Whether a waiter behind others need not wait for its turn: attempts have been failing for longer than `most` since it came, and the
+    /// last one failed within `patience`. If they stood in line for the fault, the last of a thousand would learn of it after as many attempts.
+    pub(crate) fn is_hopeless(
+        &self,
+        ticket: Ticket,
+        most: Duration,
+        patience: Duration,
+        now: Moment,
+    ) -> bool {
+        let Knowledge::Failing { retry_at, .. } = &self.knowledge else { return false };
+        !self.is_front(ticket) && self.failing(ticket, now) > most && now.since(*retry_at) < patience
     }
 
     fn ends_attempt(&mut self, ticket: Ticket, again_at: Option<Moment>) {

@@ -129,8 +129,8 @@ impl<'a> Waiter<'a> {
     }
 
     /// Returns a value that tells the same while the waiter is borrowed.
-    pub(crate) fn answers(&self) -> Answers {
-        Answers(Arc::clone(&self.queue))
+    pub(crate) fn answers(&self) -> Answers<'a> {
+        Answers { queue: Arc::clone(&self.queue), ticket: self.ticket, config: self.config }
     }
 
     /// The fault that prevents an answer.
@@ -154,11 +154,11 @@ impl<'a> Waiter<'a> {
         self.granted = Some((lease, leaves_permits));
     }
 
-    /// Its attempt failed, and is retried after a pause. Returns for how long attempts have been failing. `may_run_late`: this or
-    /// an earlier attempt possibly ran, or a copy of it can still run.
-    pub(crate) fn failed(&self, fault: &Fault, pause: Duration, may_run_late: bool) -> Duration {
+    /// Its attempt failed, and is retried after a pause. `may_run_late`: this or an earlier attempt possibly ran, or a copy of it can
+    /// still run.
+    pub(crate) fn failed(&self, fault: &Fault, pause: Duration, may_run_late: bool) {
         let now = clock::now();
-        self.queue.with(|machine| machine.failed(self.ticket, fault.clone(), pause, may_run_late, now))
+        self.queue.with(|machine| machine.failed(self.ticket, fault.clone(), pause, may_run_late, now));
     }
 }
 
@@ -174,12 +174,31 @@ impl Drop for Waiter<'_> {
     }
 }
 
-/// Tells whether a waiter in a queue knows that the lock is held.
-pub(crate) struct Answers(Arc<WaitQueue>);
+/// Tells what a waiter's queue knows.
+pub(crate) struct Answers<'a> {
+    queue: Arc<WaitQueue>,
+    ticket: Ticket,
+    config: &'a LockConfig,
+}
 
-impl Answers {
+impl Answers<'_> {
+    /// Whether a waiter knows that the lock is held.
     pub(crate) fn is_answered(&self) -> bool {
-        self.0.with(|machine| machine.is_answered())
+        self.queue.with(|machine| machine.is_answered())
+    }
+
+    /// For how long attempts have been failing since the waiter came. Zero: they do not fail.
+    pub(crate) fn failing(&self) -> Duration {
+        self.queue.with(|machine| machine.failing(self.ticket, clock::now()))
+    }
+
+    /// The fault, if attempts have been failing for so long that a waiter behind others gives up.
+    pub(crate) fn hopeless(&self) -> Option<Fault> {
+        let (most, patience) = (self.config.retry_timeout(), self.config.command_timeout() * 2);
+        self.queue.with(|machine| {
+            let is_hopeless = machine.is_hopeless(self.ticket, most, patience, clock::now());
+            if is_hopeless { machine.fault() } else { None }
+        })
     }
 }
 
