@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tokio::process::Child;
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use super::clock::Moment;
@@ -89,8 +90,11 @@ impl Watch {
                 }
                 () = sleep(LOOK.min(self.stop.next().left()).max(MS)) => {}
             }
-            if self.stop.next() <= Moment::now() {
-                is_kept = is_kept && self.catch_up(keeper).await;
+            let (due, now) = (self.stop.next(), Moment::now());
+            if due <= now {
+                // If it is late, this process perhaps stood still.
+                let wait = if due.plus(2 * LOOK) <= now { NEXT } else { Duration::ZERO };
+                is_kept = is_kept && self.catch_up(keeper, wait).await;
                 if self.status.is_none() {
                     self.has_ended(command.try_wait().ok().flatten());
                 }
@@ -101,7 +105,7 @@ impl Watch {
             }
             if self.terminal.look() {
                 // Time has passed, and the keeper has perhaps renewed the lock meanwhile: hear it before anything is due.
-                continue;
+                is_kept = is_kept && self.catch_up(keeper, NEXT).await;
             }
             match self.stop.step(Moment::now()) {
                 Step::Nothing => {}
@@ -140,8 +144,10 @@ impl Watch {
     }
 
     /// Hears the reports that came while this process was stopped. False: the keeper is gone.
-    async fn catch_up(&mut self, keeper: &mut KeeperHandle) -> bool {
-        while let Ok(report) = timeout(NEXT, keeper.reports.next()).await {
+    async fn catch_up(&mut self, keeper: &mut KeeperHandle, wait: Duration) -> bool {
+        // The runtime looks at the pipe.
+        yield_now().await;
+        while let Ok(report) = timeout(wait, keeper.reports.next()).await {
             let is_kept = report.is_some();
             self.hear(report);
             if !is_kept {

@@ -781,8 +781,8 @@ impl Client {
                 shift(until);
                 *until = (*until).max(NOW);
             }
-            Knowledge::Failing { since, retry_at, .. } => {
-                *since = NOW;
+            Knowledge::Failing { since, failed_at, retry_at, .. } => {
+                (*since, *failed_at) = (NOW, NOW);
                 shift(retry_at);
                 *retry_at = (*retry_at).max(NOW);
             }

@@ -85,8 +85,8 @@ enum Knowledge<F> {
     Held { until: Option<Moment> },
     /// Several owners can hold it together, and a waiter of this queue was granted it.
     Open,
-    /// The attempts fail since then. The next one comes after a pause.
-    Failing { since: Moment, retry_at: Moment, fault: F, was_held: bool },
+    /// The attempts fail since then, the last one at `failed_at`. The next one comes after a pause.
+    Failing { since: Moment, failed_at: Moment, retry_at: Moment, fault: F, was_held: bool },
 }
 
 /// What one waiter does.
@@ -462,7 +462,7 @@ impl<O, F: Clone> Machine<O, F> {
             Knowledge::Failing { since, was_held, .. } => (*since, *was_held),
             _ => (now, self.is_answered()),
         };
-        self.knowledge = Knowledge::Failing { since, retry_at, fault, was_held };
+        self.knowledge = Knowledge::Failing { since, failed_at: now, retry_at, fault, was_held };
     }
 
     /// For how long attempts have been failing since this waiter came. Zero: they do not fail.
@@ -482,8 +482,9 @@ impl<O, F: Clone> Machine<O, F> {
         patience: Duration,
         now: Moment,
     ) -> bool {
-        let Knowledge::Failing { retry_at, .. } = &self.knowledge else { return false };
-        !self.is_front(ticket) && self.failing(ticket, now) > most && now.since(*retry_at) < patience
+        let Knowledge::Failing { failed_at, retry_at, .. } = &self.knowledge else { return false };
+        // Until the last fault, and not until now: an attempt that is under way can succeed.
+        !self.is_front(ticket) && self.failing(ticket, *failed_at) > most && now.since(*retry_at) < patience
     }
 
     fn ends_attempt(&mut self, ticket: Ticket, again_at: Option<Moment>) {
