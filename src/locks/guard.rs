@@ -371,11 +371,11 @@ impl FencedGuard {
 
     /// Announces something to all who listen, such as an address, and replaces what this guard announced before. Asks the server.
     ///
-    /// [`FencedLock::announcements`](crate::FencedLock::announcements) returns it, for whoever asks. It ends with this guard, also with
-    /// [`leak`](Self::leak), or when the guard becomes a [`LockGuard`]: it is removed in the background. If the process dies, it expires with the
-    /// lease that the lock has now. So announce again when half of the [`remaining`](LockGuard::remaining) time has passed, as a
-    /// [`Candidate`](crate::leader::Candidate) does. The guards of an owner that re-entered have one announcement: the last call counts, and the
-    /// first of the guards that announced and ends removes it.
+    /// [`FencedLock::announcements`](crate::FencedLock::announcements) returns it, for whoever asks. When this guard ends, the client
+    /// removes the announcement in the background, also after [`leak`](Self::leak), and when the guard becomes a [`LockGuard`]. If the process dies,
+    /// the announcement expires with the lease that the lock has now. So announce again when half of the [`remaining`](LockGuard::remaining) time
+    /// has passed, as a [`Candidate`](crate::leader::Candidate) does. The guards of an owner that re-entered share one announcement: the last call
+    /// counts, and the first of these guards that ends removes it.
     ///
     /// # Errors
     ///

@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write, sink};
 use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -20,6 +19,8 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tracing_subscriber::filter::LevelFilter;
+
+use crate::drawn::{run_all, wanted};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -498,28 +499,14 @@ async fn live(world: &World) {
     timeout(300 * SECOND, all).await.expect("all owners end");
 }
 
-/// Runs so many worlds on these threads.
-fn run_all(from: u64, count: u64, threads: u64) -> Counts {
-    let sum = Mutex::new(Counts::default());
-    thread::scope(|scope| {
-        for number in 0..threads {
-            let sum = &sum;
-            scope.spawn(move || {
-                for seed in (from..from + count).filter(|seed| seed % threads == number) {
-                    let plan = Plan::draw(seed);
-                    let (counts, wrong) = run(plan);
-                    assert!(wrong.is_empty(), "{plan:?}: {wrong:#?}");
-                    *sum.lock().expect("no thread panics") += counts;
-                }
-            });
-        }
-    });
-    sum.into_inner().expect("no thread panics")
+/// Returns what was wrong with a world, too.
+fn run_drawn(seed: u64) -> (Counts, Vec<String>) {
+    run(Plan::draw(seed))
 }
 
 #[test]
 fn a_deadlock_is_named_if_and_only_if_it_is_there() {
-    let counts = run_all(0, 60, 1);
+    let counts = run_all((0, 60), 1, run_drawn);
     println!("{counts:?}");
     // Otherwise the worlds show nothing.
     assert!(counts.lasting >= 10 && counts.events >= 40 && counts.chains >= 20, "{counts:?}");
@@ -529,9 +516,5 @@ fn a_deadlock_is_named_if_and_only_if_it_is_there() {
 #[test]
 #[ignore = "takes minutes"]
 fn ten_thousand_worlds_name_no_false_deadlock() {
-    let variable = |name: &str, default: u64| {
-        std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
-    };
-    let counts = run_all(variable("CHAINS_FROM", 1_000), variable("CHAINS_COUNT", 10_000), 2);
-    println!("{counts:?}");
+    println!("{:?}", run_all(wanted("CHAINS"), 2, run_drawn));
 }

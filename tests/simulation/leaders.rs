@@ -15,7 +15,6 @@ use std::future::poll_fn;
 use std::ops::AddAssign;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -26,6 +25,7 @@ use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::drawn::{run_all, wanted};
 use crate::plan::{MS, SECOND, one, up_to};
 use crate::process_stream;
 
@@ -51,7 +51,7 @@ const TOLD: Duration = Duration::from_millis(200);
 /// A leader does a step so often.
 const STEP: Duration = Duration::from_millis(50);
 
-/// Those who watch ask twice, and each time after a message.
+/// Those who watch know of a change after this time: a message makes them ask, and another one when the leader announces something.
 const SEEN: Duration = Duration::from_millis(1_500);
 
 #[derive(Clone, Debug)]
@@ -641,28 +641,14 @@ fn check_left(world: &World, but: &[&str]) {
     }
 }
 
-/// Runs so many worlds on these threads.
-fn run_all(from: u64, count: u64, threads: u64) -> Counts {
-    let sum = Mutex::new(Counts::default());
-    thread::scope(|scope| {
-        for number in 0..threads {
-            let sum = &sum;
-            scope.spawn(move || {
-                for seed in (from..from + count).filter(|seed| seed % threads == number) {
-                    let plan = Plan::draw(seed);
-                    let (counts, wrong) = run(&plan);
-                    assert!(wrong.is_empty(), "{plan:?}: {wrong:#?}");
-                    *sum.lock().expect("no thread panics") += counts;
-                }
-            });
-        }
-    });
-    sum.into_inner().expect("no thread panics")
+/// Returns what was wrong with a world, too.
+fn run_drawn(seed: u64) -> (Counts, Vec<String>) {
+    run(&Plan::draw(seed))
 }
 
 #[test]
 fn one_candidate_leads_and_all_know_it() {
-    let counts = run_all(0, 60, 1);
+    let counts = run_all((0, 60), 1, run_drawn);
     println!("{counts:?}");
     // Otherwise the worlds show nothing.
     assert!(counts.terms >= 500 && counts.calm_checks >= 10_000 && counts.seen >= 500, "{counts:?}");
@@ -672,10 +658,7 @@ fn one_candidate_leads_and_all_know_it() {
 #[test]
 #[ignore = "takes minutes"]
 fn ten_thousand_worlds_have_one_leader() {
-    let variable = |name: &str, default: u64| {
-        std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
-    };
-    println!("{:?}", run_all(variable("LEADERS_FROM", 1_000), variable("LEADERS_COUNT", 10_000), 2));
+    println!("{:?}", run_all(wanted("LEADERS"), 2, run_drawn));
 }
 
 /// Runs work with a server, a client for those who lead, and one for those who watch.

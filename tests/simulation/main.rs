@@ -5,6 +5,7 @@
 mod chains;
 mod classes;
 mod cluster;
+mod drawn;
 mod extras;
 mod faults;
 mod leaders;

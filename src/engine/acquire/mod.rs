@@ -197,13 +197,7 @@ impl<'a> AcquireCall<'a> {
             }
         }
         let is_given = waiter.take_offer().is_some_and(|offer| self.members.accept(offer));
-        if is_given || self.members.join_readers() {
-            return Ok(Turn::HasLock);
-        }
-        match waiter.answers().hopeless().filter(|_| self.gives_up_behind_others()) {
-            Some(fault) => Err(self.error(fault)),
-            None => Ok(Turn::Attempt),
-        }
+        Ok(if is_given || self.members.join_readers() { Turn::HasLock } else { Turn::Attempt })
     }
 
     /// The server granted the lock to the call.
@@ -247,13 +241,7 @@ impl<'a> AcquireCall<'a> {
         }
     }
 
-    /// Whether it ends with the fault of attempts that others make. One with a time limit ends then, and one of several members can be
-    /// granted by others.
-    fn gives_up_behind_others(&self) -> bool {
-        self.limits.is_none() && self.handle.members.len() == 1
-    }
-
-    /// Waits until it is time to attempt, or to give up. False: the time of the call is up.
+    /// Waits until it is time to attempt. False: the time of the call is up. Fails if others have attempted in vain for long enough.
     async fn wait(&mut self, member: usize, waiter: &mut Waiter<'_>) -> Result<bool> {
         let handle = self.handle;
         let poll = if handle.needs_all() {
@@ -267,38 +255,43 @@ impl<'a> AcquireCall<'a> {
         };
         let answers = waiter.answers();
         let retry_timeout = handle.config().retry_timeout();
-        let mut looks_at = self.gives_up_behind_others().then(|| Instant::now() + retry_timeout);
-        let (long_wait, caller) = (&mut self.long_wait, self.members.caller);
-        let mut seen = || self.recent.as_mut().map(OpenWait::holders);
-        let waiting = &self.members.pending[member].hold.grant;
-        let next = pin!(async {
-            let mut next = pin!(waiter.next(poll));
-            loop {
-                tokio::select! {
-                    biased;
-                    () = &mut next => return,
-                    () = handle.ended() => return,
-                    () = elapsed(long_wait.next().into_iter().chain(looks_at).min()) => {}
+        // A call with a time limit waits until then, and one for several members is perhaps granted without this one.
+        let can_give_up = self.limits.is_none() && handle.members.len() == 1;
+        let mut looks_at = can_give_up.then(|| Instant::now() + retry_timeout);
+        let ended = {
+            let (long_wait, caller) = (&mut self.long_wait, self.members.caller);
+            let mut seen = || self.recent.as_mut().map(OpenWait::holders);
+            let waiting = &self.members.pending[member].hold.grant;
+            let next = pin!(async {
+                let mut next = pin!(waiter.next(poll));
+                loop {
+                    tokio::select! {
+                        biased;
+                        () = &mut next => return None,
+                        () = handle.ended() => return None,
+                        () = elapsed(long_wait.next().into_iter().chain(looks_at).min()) => {}
+                    }
+                    if looks_at.is_none_or(|at| Instant::now() < at) {
+                        long_wait.act(handle, member, waiting, caller, seen());
+                    } else if let Some(fault) = answers.hopeless() {
+                        return Some(fault);
+                    } else {
+                        let left = retry_timeout.saturating_sub(answers.failing());
+                        looks_at = Some(Instant::now() + left.max(LOOK));
+                    }
                 }
-                if looks_at.is_none_or(|at| Instant::now() < at) {
-                    long_wait.act(handle, member, waiting, caller, seen());
-                } else if answers.hopeless().is_some() {
-                    return;
-                } else {
-                    let left = retry_timeout.saturating_sub(answers.failing());
-                    looks_at = Some(Instant::now() + left.max(LOOK));
-                }
+            });
+            match self.limits {
+                Some(limits) => limits.run(|| answers.is_answered(), next).await,
+                None => Some(next.await),
             }
-        });
-        let is_time = if let Some(limits) = self.limits {
-            limits.run(|| answers.is_answered(), next).await.is_some()
-        } else {
-            next.await;
-            true
         };
         // A wake-up and the shutdown can come together.
         handle.check_open()?;
-        Ok(is_time)
+        match ended {
+            Some(Some(fault)) => Err(self.error(fault)),
+            ended => Ok(ended.is_some()),
+        }
     }
 
     /// Attempts each member once. `None`: the time of the call is up.

@@ -2,8 +2,8 @@
 //! what is to be done goes out as [`Effects`].
 //!
 //! The waiters stand in the order in which they came. The one in front attempts when the lock is perhaps free: nobody attempted before, a
-//! message came, the holder's lease ended, or a poll is due. The others cost nothing, and wait until they are in front. There are four
-//! exceptions, all for a front that does not act or for an answer that nobody else can find out:
+//! message came, the holder's lease ended, or a poll is due. The others wait until they are in front, or give up when attempts have failed
+//! for long enough. There are four exceptions, all for a front that does not act or for an answer that nobody else can find out:
 //!
 //! - Nobody attempted for two safety polls: perhaps the front is a future that nobody polls.
 //! - A copy of the waiter's own attempt can run late, so perhaps the server grants it the lock later.
@@ -473,8 +473,8 @@ impl<O, F: Clone> Machine<O, F> {
         }
     }
 
-    /// Whether a waiter behind others need not wait for its turn: attempts have been failing for longer than `most` since it came, and the
-    /// last one failed within `patience`. If they stood in line for the fault, the last of a thousand would learn of it after as many attempts.
+    /// Whether a waiter behind others gives up: attempts have been failing for longer than `most` since it came, and the next one was due less
+    /// than `patience` ago. If each waited for its own attempt, the last of a thousand would learn of the fault after as many attempts.
     pub(crate) fn is_hopeless(
         &self,
         ticket: Ticket,
@@ -816,6 +816,40 @@ mod tests {
         let later = until.minus(poll / 100);
         assert_eq!(machine.leaves(first).wakes, Wakes::Front);
         assert_eq!(machine.next(next, None, later, |time| time), Next::Wait { until, subscribes: true });
+    }
+
+    #[test]
+    fn a_waiter_behind_others_gives_up_when_attempts_failed_for_long_enough() {
+        let second = Duration::from_secs(1);
+        let at = |seconds| Moment::from_nanos(1_000_000_000).plus(second * seconds);
+        let mut machine = Machine::<(), ()>::new(Rules::new(false, false, second));
+        let [front, behind] = [machine.join(true, false, at(0)), machine.join(true, false, at(0))];
+        let late = machine.join(true, false, at(9));
+        let gives_up = |machine: &Machine<(), ()>, ticket, now| {
+            machine.is_hopeless(ticket, second * 10, second * 2, at(now))
+        };
+        for now in [0, 9] {
+            let _ = machine.attempts(front, at(now));
+            machine.failed(front, (), second, false, at(now));
+        }
+        // The attempt after that is under way.
+        assert!(!gives_up(&machine, behind, 11));
+        machine.failed(front, (), second, false, at(11));
+        assert_eq!([front, behind, late].map(|one| gives_up(&machine, one, 12)), [false, true, false]);
+        // After that, the process stood still.
+        assert!(!gives_up(&machine, behind, 20));
+    }
+
+    #[test]
+    fn a_second_attempt_of_one_waiter_is_no_attempt_of_another() {
+        let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
+        let mut machine = Machine::<(), ()>::new(Rules::new(false, false, poll));
+        let [front, _behind] = [machine.join(true, false, now), machine.join(true, false, now)];
+        for _ in 0..2 {
+            let _ = machine.attempts(front, now);
+        }
+        machine.refused(front, Some(poll * 10), false, now);
+        assert!(machine.offers(poll, now, |_, _| Some(())), "nobody attempts any more");
     }
 
     #[test]
