@@ -512,6 +512,9 @@ impl Worker {
             // Also if its guard is lost.
             self.world.oracle().waits.leaked(&handle.claims, most + self.world.plan.lease / 10);
         }
+        if let Some((_, most)) = kept_until.filter(|_| guard.is_lost()) {
+            self.world.oracle().stays(self.process, &release.owner, most);
+        }
         let kept_until = kept_until.filter(|_| !guard.is_lost());
         if let Some((until, most)) = kept_until {
             self.world.oracle().keeps(&guard, until, most);

@@ -290,6 +290,11 @@ impl Oracle {
         self.waits.leaked(&claims, most + lease);
     }
 
+    /// A lost guard is given back. What the servers still have of it, such as another member, stays for its shortest time.
+    pub fn stays(&mut self, process: usize, owner: &str, most: Duration) {
+        self.staying.push((process, owner.to_owned(), most));
+    }
+
     /// The guard is leaked: the lock stays held until `until`.
     pub fn leaks(&mut self, guard: &Arc<LockGuard>, until: Duration) {
         let index = self.entries.iter().position(|entry| entry.guard.as_ptr() == Arc::as_ptr(guard));

@@ -70,6 +70,8 @@ pub struct Oracle {
     forced: Vec<Force>,
     /// The owners of the guards that are unlocked at this moment.
     unlocking: BTreeSet<String>,
+    /// Of lost guards with a shortest time: the process, the owners, and until when what the servers still have of them stays.
+    staying: Vec<(usize, String, Duration)>,
     /// The processes whose clients are shut down.
     closing: BTreeMap<usize, Closing>,
     pub violations: Vec<String>,
@@ -104,6 +106,7 @@ impl Oracle {
             seen: Seen::default(),
             forced: Vec::new(),
             unlocking: BTreeSet::new(),
+            staying: Vec::new(),
             closing: BTreeMap::new(),
             violations: Vec::new(),
             excused: BTreeMap::new(),

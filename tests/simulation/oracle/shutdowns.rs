@@ -41,8 +41,10 @@ impl Oracle {
         let is_held = |entry: &&super::Entry| {
             entry.process == process && (entry.guard.strong_count() > 0 || is_leaked(entry))
         };
-        let held = self.entries.iter().filter(is_held);
-        held.flat_map(|entry| entry.owner.split(", ").map(str::to_owned)).collect()
+        let held = self.entries.iter().filter(is_held).map(|entry| &entry.owner);
+        let staying = self.staying.iter().filter(|(other, _, most)| *other == process && now < *most);
+        let owners = held.chain(staying.map(|(_, owner, _)| owner));
+        owners.flat_map(|owner| owner.split(", ").map(str::to_owned)).collect()
     }
 
     /// Rule s: after a shutdown the servers have nothing of a client, except what its guards hold, and what ends by itself.
