@@ -37,6 +37,13 @@ if available == false then
 end
 local is_new = available == nil
 
+-- Fails here if this user may not change the number. If that failed after ZREM, permits would be missing until the next resize.
+local function needs_right_to_add()
+  if not is_new then
+    redis.call('incrby', semaphore, '0')
+  end
+end
+
 -- Adds permits that came back, and wakes those who wait for them.
 local function add(count)
   if not is_new then
@@ -55,6 +62,7 @@ if is_new or available <= wanted then
   if expired_among(first, now_ms - slack_ms) == 1 then
     local oldest = redis.call('zrange', permits, '0', math.max(MANY, wanted), 'withscores')
     local expired = math.min(expired_among(oldest, now_ms - slack_ms), math.max(MANY, wanted))
+    needs_right_to_add()
     for i = 1, expired do
       redis.call('zrem', permits, oldest[2 * i - 1])
     end
@@ -76,10 +84,11 @@ if is_new or available <= wanted then
     if wanted - #found > math.max(available, 0) then
       local sum = available + redis.call('zcard', permits)
       -- Java can have removed some permits of an earlier copy, because its clock is ahead.
-      for _, id in ipairs(found) do
-        redis.call('zrem', permits, id)
-      end
       if #found > 0 then
+        needs_right_to_add()
+        for _, id in ipairs(found) do
+          redis.call('zrem', permits, id)
+        end
         add(#found)
       end
       if wanted > sum then
@@ -92,32 +101,39 @@ if is_new or available <= wanted then
 end
 
 -- Java parses the ends as integers.
-local ends_ms, added = now_ms + lease_ms + slack_ms, 0
+local ends_ms, added = now_ms + lease_ms + slack_ms, {}
 local ends = string.format('%.0f', ends_ms)
 for i = 1, wanted do
   local id = permit_of(ids, i)
   if redis.call('zadd', permits, 'nx', ends, id) == 1 then
-    added = added + 1
+    added[#added + 1] = id
   elseif tonumber(redis.call('zscore', permits, id)) < ends_ms then
     -- This is a copy.
     redis.call('zadd', permits, 'xx', ends, id)
   end
 end
-if added > 0 then
-  available = available - added
+if #added > 0 then
+  available = available - #added
+  local set
   if is_new then
-    redis.call('set', semaphore, available)
+    set = redis.pcall('set', semaphore, available)
   else
-    -- The command that also adds permits: a user who may not run it has acquired nothing once the permits are removed.
-    redis.call('incrby', semaphore, -added)
+    set = redis.pcall('incrby', semaphore, -#added)
+  end
+  if type(set) == 'table' and set.err then
+    -- This user may not change the number. If the permits stayed, they would come back without having been taken.
+    for _, id in ipairs(added) do
+      redis.call('zrem', permits, id)
+    end
+    return set
   end
 end
 local in_use = redis.call('zcard', permits)
-if in_use == added then
-  -- Somebody can have given the semaphore an expiry.
-  local left_ms = redis.call('pttl', semaphore)
-  if left_ms > 0 then
-    redis.call('pexpire', permits, left_ms)
+if in_use == #added then
+  -- Somebody can have given the semaphore an expiry. pcall: the permits are acquired already.
+  local left_ms = redis.pcall('pttl', semaphore)
+  if type(left_ms) == 'number' and left_ms > 0 then
+    redis.pcall('pexpire', permits, left_ms)
   end
 end
-return { available, available + in_use }
+return { math.max(available, 0), available + in_use }

@@ -20,21 +20,31 @@
 local semaphore, permits = KEYS[1], KEYS[2]
 local ids, channel = ARGV[1], ARGV[2]
 
-local wanted, released = #ids / 16, 0
+local wanted, released = #ids / 16, {}
 for i = 1, wanted do
-  released = released + redis.call('zrem', permits, permit_of(ids, i))
+  local id = permit_of(ids, i)
+  if redis.call('zrem', permits, id) == 1 then
+    released[#released + 1] = id
+  end
 end
-if released == 0 then
+if #released == 0 then
   return LOST
 end
 -- A semaphore that was deleted is not created again. The next acquire creates it, so those who wait are woken.
-local available = released
+local available = #released
 if redis.call('exists', semaphore) == 1 then
-  available = redis.call('incrby', semaphore, released)
+  available = redis.pcall('incrby', semaphore, #released)
+  if type(available) == 'table' then
+    -- This user may not change the number. The permits stay as such whose leases have ended: another user's acquire adds them.
+    for _, id in ipairs(released) do
+      redis.call('zadd', permits, '0', id)
+    end
+    return available
+  end
 end
 local told = 0
 if available > 0 then
   -- pcall: the permits are available already, so a refused message must not make the script fail.
   told = redis.pcall('publish', channel, available)
 end
-return released < wanted and LOST or type(told) == 'table' and NOBODY_TOLD or told
+return #released < wanted and LOST or type(told) == 'table' and NOBODY_TOLD or told

@@ -14,7 +14,8 @@
     list         the number of permits that are available now, negative if more are in use than the total; and the total before
     NOT_A_LOCK   the key holds text that is no number
     NOBODY_TOLD  done, but no waiter could be told: this user has no right to publish on the channel
-  Publishes  the number of available permits on channel, if there are more than before and the number is > 0
+  Publishes  the number of available permits on channel, if it changed and is > 0. Also if there are fewer than before: who wants more
+             than the total leaves, and those behind perhaps want fewer
   Repeating  changes nothing: the total is a target
 ]]
 local semaphore, permits = KEYS[1], KEYS[2]
@@ -32,7 +33,7 @@ elseif available ~= before then
   redis.call('incrby', semaphore, available - before)
 end
 local told = 0
-if available > math.max(before or 0, 0) then
+if available > 0 and available ~= before then
   told = redis.pcall('publish', channel, available)
 end
 return type(told) == 'table' and NOBODY_TOLD or { available, before and before + in_use or total }

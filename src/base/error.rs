@@ -13,6 +13,9 @@ use crate::base::fault::{Fault, FaultKind, Sent};
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// So many permits can be acquired together. Each is 16 bytes of the command and some steps of its script, and other commands wait.
+pub(crate) const MOST_PERMITS: u32 = 10_000;
+
 /// Why a call failed.
 ///
 /// A lock that another owner holds is not an error: `try_lock` and `try_lock_for` return `Ok(None)`.
@@ -67,7 +70,7 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
-    /// A call wants no permit of a semaphore, or more permits than the semaphore has.
+    /// A call wants no permit of a semaphore, or more permits than the semaphore has, or more than 10,000.
     #[non_exhaustive]
     InvalidPermits {
         /// The semaphore.
@@ -395,6 +398,9 @@ impl fmt::Display for Error {
             Self::InvalidName { name, problem } => write!(f, "invalid lock name `{name}`: {problem}"),
             Self::InvalidPermits { lock, wanted: 0, .. } => {
                 write!(f, "a semaphore needs at least one permit, and a call has to want at least one{lock}")
+            }
+            Self::InvalidPermits { lock, wanted, .. } if *wanted > MOST_PERMITS => {
+                write!(f, "a call can acquire at most {MOST_PERMITS} permits together{lock}")
             }
             Self::InvalidPermits { lock, wanted, total } => {
                 write!(f, "a call wants {wanted} permits of a semaphore that has {total}{lock}")

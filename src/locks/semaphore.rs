@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::base;
 use super::guard::{HoldWatch, LockGuard, OfHeld};
 use super::info::RemainingLease;
-use crate::base::error::{ConfigError, Error, Lost, Result};
+use crate::base::error::{ConfigError, Error, Lost, MOST_PERMITS, Result};
 use crate::base::options::LockOptions;
 use crate::engine::{Engine, Handle, HeldLock, WaitLimit, permits};
 use crate::protocol::PermitIds;
@@ -111,7 +111,8 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// As for [`acquire`](Self::acquire), and [`InvalidPermits`](crate::Error::InvalidPermits) for no permit or for more than there are.
+    /// As for [`acquire`](Self::acquire), and [`InvalidPermits`](crate::Error::InvalidPermits) for no permit, for more than there are, or for
+    /// more than 10,000.
     ///
     /// # Cancel safety
     ///
@@ -406,11 +407,15 @@ impl Semaphore {
         async move { base::try_lock(&mut handle?, limit, caller).await }
     }
 
-    /// The handle of one call. Zero permits are refused.
+    /// The handle of one call. Zero permits are refused, and more than [`MOST_PERMITS`].
     fn for_permits(&self, permits: u32) -> Result<Handle> {
         let lock = &self.0.members[0].lock;
-        if permits == 0 || lock.permits.total() == 0 {
-            return Err(Error::InvalidPermits { lock: lock.id(), wanted: 0, total: lock.permits.total() });
+        let total = lock.permits.total();
+        if permits == 0 || total == 0 {
+            return Err(Error::InvalidPermits { lock: lock.id(), wanted: 0, total });
+        }
+        if permits > MOST_PERMITS {
+            return Err(Error::InvalidPermits { lock: lock.id(), wanted: permits, total });
         }
         Ok(self.0.for_permits(permits))
     }

@@ -56,6 +56,23 @@ async fn a_batch_of_which_a_permit_is_gone_is_lost_and_gives_the_others_back() {
     end(scene, [locks]).await;
 }
 
+/// Nobody has to drop the guard for that.
+#[tokio::test]
+async fn the_others_of_a_lost_batch_come_back_at_once() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let semaphore = locks.semaphore("a", 3);
+    let batch = semaphore.acquire_many(3).await.unwrap();
+    assert!(semaphore.force_release(batch.id()).await.unwrap());
+    assert!(matches!(batch.extend(60 * SECOND).await, Err(Error::Lost(_))));
+    let next = soon(semaphore.acquire_many(3)).await.unwrap();
+    assert!(batch.release().await.is_err() && !next.is_lost());
+    next.release().await.unwrap();
+    is_whole(&scene, &semaphore, 3).await;
+    drop(semaphore);
+    end(scene, [locks]).await;
+}
+
 /// The data is lost, or deleted by hand: permits are told at their next renewal, and the number is repaired.
 #[tokio::test]
 async fn deleted_keys_are_told_at_the_next_renewal() {

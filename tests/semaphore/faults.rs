@@ -1,12 +1,12 @@
 //! Faults of the connection: a lost reply, a copy that runs late, a cut. curator#855: a semaphore that stopped granting under network
 //! stress. redisson#6302 and #3573 are about replies and leases of permits.
 
-use lockkeeper::LockConfig;
+use lockkeeper::{Error, LockConfig, RedissonSettings};
 use tokio::time::sleep;
 
 use super::{end, is_whole};
 use crate::support::late::{deliver, stuck};
-use crate::support::{MS, SECOND, Scene, calls_of, connect, patient, soon};
+use crate::support::{MS, SECOND, Scene, calls_of, connect, eventually, fixed, patient, soon};
 
 #[tokio::test]
 async fn a_command_whose_reply_is_lost_counts_once() {
@@ -102,4 +102,73 @@ async fn no_permit_is_missing_after_many_cuts() {
     is_whole(&scene, &beside.semaphore("a", 3), 3).await;
     drop((semaphore, proxy, locks));
     end(scene, [beside]).await;
+}
+
+/// The number of available permits is the number -16 of a reply.
+#[tokio::test]
+async fn a_copy_that_finds_its_permit_beside_too_many_others_is_granted() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let config = LockConfig::builder().command_timeout(500 * MS).connections(1);
+    let (locks, beside) = (connect(proxy.url(), config).await, scene.client().await);
+    let other = beside.semaphore("a", 20);
+    let held = other.acquire_many(19).await.unwrap();
+    let semaphore = locks.semaphore("a", 20);
+    proxy.swallow(0, false, calls_of("semaphore/acquire.lua"));
+    let before = proxy.swallowed();
+    let call = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await }
+    });
+    eventually("the reply is lost", || proxy.swallowed(), |swallowed| *swallowed > before).await;
+    other.resize(4).await.unwrap();
+    soon(call).await.unwrap().expect("it was granted before").release().await.unwrap();
+    held.release().await.unwrap();
+    locks.shutdown().await.unwrap();
+    is_whole(&scene, &other, 4).await;
+    drop((semaphore, other, proxy, locks));
+    end(scene, [beside]).await;
+}
+
+/// The server refuses a script in the middle, because the user may not run one of its commands.
+#[tokio::test]
+async fn a_user_without_a_right_costs_no_permit_and_adds_none() {
+    let scene = Scene::start();
+    let slack = RedissonSettings::default().clock_slack(100 * MS);
+    let locks = scene.client_with(patient().redisson(slack.clone())).await;
+    let semaphore = locks.semaphore("a", 3);
+    for right in ["incrby", "pttl", "pexpire"] {
+        let rules = ["ACL", "SETUSER", "narrow", "reset", "on", ">secret", "~*", "&*", "+@all"];
+        scene.server.run::<()>(&[&rules[..], &[&format!("-{right}")]].concat());
+        let url = scene.server.url().replace("//", "//narrow:secret@");
+        let narrow = connect(url, patient().redisson(slack.clone())).await;
+        let theirs = narrow.semaphore("a", 3);
+        let may_fail = |found: &Result<_, Error>| {
+            assert!(right != "incrby" || matches!(found, Err(Error::Permission(_))), "{found:?}");
+        };
+        drop(semaphore.acquire().await.unwrap()); // the semaphore is there
+        is_whole(&scene, &semaphore, 3).await;
+        for _ in 0..5 {
+            may_fail(&theirs.try_acquire().await.map(|permit| permit.map(drop)));
+        }
+        is_whole(&scene, &semaphore, 3).await;
+        // The permit stays, as one whose lease has ended.
+        let permit = semaphore.acquire().await.unwrap();
+        may_fail(&theirs.force_release(permit.id()).await.map(Some).map(|permit| permit.map(drop)));
+        drop(permit);
+        soon(semaphore.acquire_many(3)).await.unwrap().release().await.unwrap();
+        is_whole(&scene, &semaphore, 3).await;
+        // Those of a process that died.
+        let dead = semaphore.clone().with(&fixed(200 * MS)).acquire_many(3).await.unwrap();
+        let lost = dead.lost();
+        dead.leak();
+        soon(lost).await;
+        sleep(400 * MS).await; // the slack, twice
+        may_fail(&theirs.try_acquire().await.map(|permit| permit.map(drop)));
+        soon(semaphore.acquire_many(3)).await.unwrap().release().await.unwrap();
+        is_whole(&scene, &semaphore, 3).await;
+        drop((theirs, narrow));
+    }
+    drop(semaphore);
+    end(scene, [locks]).await;
 }

@@ -110,6 +110,9 @@ async fn what_cannot_be_acquired_is_a_typed_error() {
         let Err(Error::InvalidPermits { lock, wanted: 3, total: 2, .. }) = found else { panic!("{found:?}") };
         assert_eq!(lock.name, "a");
     }
+    // Not even sent: the command would have 64 GiB.
+    let huge = locks.semaphore("a", u32::MAX).acquire_many(u32::MAX).await.unwrap_err();
+    assert!(huge.to_string().contains("at most 10000 permits together"), "{huge}");
     assert!(matches!(semaphore.resize(0).await, Err(Error::InvalidPermits { .. })));
     assert!("not an id".parse::<PermitId>().is_err() && "0".repeat(31).parse::<PermitId>().is_err());
     assert!(!semaphore.force_release("0".repeat(32).parse().unwrap()).await.unwrap());
@@ -119,6 +122,9 @@ async fn what_cannot_be_acquired_is_a_typed_error() {
         &["HSET", "b", "field", "1"] as &[&str],
         &["SET", "b", "text"],
         &["SET", "b", "1.5"],
+        &["SET", "b", "007"],
+        &["SET", "b", "-0"],
+        &["SET", "b", "99999999999999999999"],
         &["RPUSH", "b", "1"],
         &["ZADD", "b", "1", "member"],
         &["SET", "{b}:timeout", "5"],

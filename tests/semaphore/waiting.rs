@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
-use lockkeeper::{LockConfigBuilder, Permit, RedissonSettings, Semaphore};
+use lockkeeper::{Error, LockConfigBuilder, Permit, RedissonSettings, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -131,6 +131,26 @@ async fn a_larger_total_wakes_waiters() {
     for task in tasks {
         soon(task).await.unwrap().release().await.unwrap();
     }
+    held.release().await.unwrap();
+    is_whole(&scene, &semaphore, 3).await;
+    drop(semaphore);
+    end(scene, [locks]).await;
+}
+
+/// A front that wants more than a smaller total leaves, and the waiter behind it gets a permit.
+#[tokio::test]
+async fn a_smaller_total_wakes_waiters() {
+    let scene = Scene::start();
+    let locks = scene.client_with(without_polls()).await;
+    let semaphore = locks.semaphore("a", 5);
+    let held = semaphore.acquire().await.unwrap();
+    let large = semaphore.clone();
+    let large = tokio::spawn(async move { large.acquire_many(5).await });
+    listens(&scene.server).await;
+    let small = queued(&scene, &semaphore, 1).await;
+    semaphore.resize(3).await.unwrap();
+    assert!(matches!(soon(large).await.unwrap(), Err(Error::InvalidPermits { wanted: 5, total: 3, .. })));
+    soon(small).await.unwrap().release().await.unwrap();
     held.release().await.unwrap();
     is_whole(&scene, &semaphore, 3).await;
     drop(semaphore);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::{LockClient, LockConfig, Process};
+use lockkeeper::{BaseLock, LockClient, LockConfig, MultiLock, Process, RedLock};
 use lockkeeper_memory::MemoryServer;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -18,27 +18,53 @@ async fn connect(server: &MemoryServer, process: &Process) -> LockClient {
     process.run(LockClient::connect_with(source, config)).await.unwrap()
 }
 
-#[tokio::test(start_paused = true)]
-async fn all_who_wait_learn_of_an_outage_in_time() {
-    let server = MemoryServer::simulated(1_700_000_000 * SECOND, 1);
+/// Many calls wait for one lock of so many servers. Then as many of these as `silent` give no answer.
+async fn all_who_wait_learn_in_time<L>(servers: usize, silent: usize, lock: fn(&[LockClient]) -> L)
+where
+    L: BaseLock + Send + 'static,
+{
+    let start = 1_700_000_000 * SECOND;
+    let servers: Vec<_> = (1..=servers).map(|seed| MemoryServer::simulated(start, seed as u64)).collect();
     let process = Process::new(60 * SECOND, 0);
-    let (holder, locks) = (connect(&server, &process).await, connect(&server, &process).await);
-    let guard = process.run(async { holder.rlock("a").lock().await }).await.unwrap();
+    let (mut holders, mut waiters) = (Vec::new(), Vec::new());
+    for server in &servers {
+        holders.push(connect(server, &process).await);
+        waiters.push(connect(server, &process).await);
+    }
+    let guard = process.run(async { lock(&holders).lock().await }).await.unwrap();
     let mut calls = JoinSet::new();
     for _ in 0..200 {
-        let locks = locks.clone();
-        calls.spawn(process.run(async move { locks.rlock("a").lock().await.map(drop) }));
+        let mut lock = process.enter(|| lock(&waiters));
+        calls.spawn(process.run(async move { lock.lock().await.map(drop) }));
     }
     sleep(SECOND).await;
-    server.freeze(true);
+    servers.iter().take(silent).for_each(|server| server.freeze(true));
     let start = Instant::now();
     while let Some(call) = calls.join_next().await {
         assert!(call.unwrap().unwrap_err().is_transient());
     }
     // The front polls within 3 s, an attempt lasts for 1 s, and the last one begins before the time is over.
     assert!(start.elapsed() < RETRY + 6 * SECOND, "the last one learned it after {:?}", start.elapsed());
-    server.freeze(false);
-    process.enter(|| drop((guard, holder, locks)));
+    servers.iter().for_each(|server| server.freeze(false));
+    process.enter(|| drop((guard, holders, waiters)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_who_wait_learn_of_an_outage_in_time() {
+    all_who_wait_learn_in_time(1, 1, |clients| clients[0].rlock("a")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_who_wait_for_several_members_learn_of_an_outage_in_time() {
+    let multi =
+        |clients: &[LockClient]| MultiLock::new(["a", "b"].map(|name| clients[0].rlock(name))).unwrap();
+    all_who_wait_learn_in_time(1, 1, multi).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_who_wait_for_a_majority_learn_of_an_outage_in_time() {
+    let red = |clients: &[LockClient]| RedLock::new(clients.iter().map(|locks| locks.rlock("a"))).unwrap();
+    all_who_wait_learn_in_time(3, 2, red).await;
 }
 
 #[tokio::test(start_paused = true)]

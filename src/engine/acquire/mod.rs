@@ -255,8 +255,8 @@ impl<'a> AcquireCall<'a> {
         };
         let answers = waiter.answers();
         let retry_timeout = handle.config().retry_timeout();
-        // A call with a time limit waits until then, and one for several members is perhaps granted without this one.
-        let can_give_up = self.limits.is_none() && handle.members.len() == 1;
+        // A call with a time limit waits until then, and a majority is perhaps granted without this member.
+        let can_give_up = self.limits.is_none() && handle.needs_all();
         let mut looks_at = can_give_up.then(|| Instant::now() + retry_timeout);
         let ended = {
             let (long_wait, caller) = (&mut self.long_wait, self.members.caller);

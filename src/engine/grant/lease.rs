@@ -125,6 +125,10 @@ impl Grant {
             self.schedule_renewal(&mut desired, clock::now());
         } else {
             self.lose(desired);
+            if self.lock.permits.count() > 1 {
+                // Perhaps only one of the permits is gone. The others need not wait until the guard is dropped.
+                self.reconcile_later();
+            }
         }
     }
 

@@ -318,7 +318,12 @@ impl<O, F: Clone> Machine<O, F> {
             joined_at: now,
         };
         let ticket = match self.front() {
-            Some(front) if comes_first => front - 1,
+            Some(front) if comes_first => {
+                // It was refused before it came here. Since then, others can have used up a message about permits, because they want
+                // more than came back.
+                self.is_woken |= self.rules.has_permits;
+                front - 1
+            }
             _ => self.next,
         };
         if ticket < self.next {
@@ -859,6 +864,26 @@ mod tests {
         let _waiter = machine.join(true, false, now);
         assert!(machine.granted_anew(None, now), "nobody knows which messages came during the attempt");
         assert!(!machine.offers(poll, now, |_, _| Some(())));
+    }
+
+    /// It was refused outside of the queue. Meanwhile a permit came back, which was too few for the waiter in the queue.
+    #[test]
+    fn a_waiter_that_comes_first_asks_whether_permits_came_back_meanwhile() {
+        let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
+        for has_permits in [true, false] {
+            let mut machine =
+                Machine::<(), ()>::new(Rules::new(false, false, poll).with_permits(has_permits));
+            let wants_two = machine.join(true, false, now);
+            let _ = machine.has_messages(true, now);
+            for _ in 0..2 {
+                let _ = machine.wakes(now);
+                let _ = machine.attempts(wants_two, now);
+                machine.refused(wants_two, Some(poll * 10), false, now);
+            }
+            let first = machine.join(true, true, now);
+            machine.refused(first, Some(poll * 10), false, now);
+            assert_eq!(machine.next(first, None, now, |time| time) == Next::Act, has_permits);
+        }
     }
 
     /// The leases of two permits end, and two waiters take these permits. When the next lease ends was not said yet.
