@@ -4,31 +4,51 @@
 
   KEYS[1]  permits  sorted set: id of a permit -> end of its lease
 
-  ARGV[1]  from      the place of the first permit to list, from 0
-  ARGV[2]  count     how many permits to list
+  ARGV[1]  after_ms  lists permits whose leases end later than this; 0: all
+  ARGV[2]  count     how many permits to list: at least as many, and all whose leases end together
   ARGV[3]  slack_ms  milliseconds for which Java's clocks can be ahead of the server's
 
   With  replies server_time semaphore/endless
 
   Returns
-    list  two items for each permit: its id in hexadecimal digits; and the milliseconds until an acquire of this library removes it
-          (0: the lease has ended), or
+    list  where the next part begins (0: there is none). Then two items for each permit: its id in hexadecimal digits; and the
+          milliseconds until an acquire of this library removes it (0: the lease has ended), or
           NO_KNOWN_END  a permit of Java without a lease
   Publishes  nothing
   Repeating  changes nothing
 ]]
 local permits = KEYS[1]
-local from, count, slack_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local after_ms, count, slack_ms = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 
 local function hexadecimal(byte)
   return string.format('%02x', string.byte(byte))
 end
 
-local now_ms = server_time()
-local answer = redis.call('zrange', permits, from, from + count - 1, 'withscores')
-for i = 1, #answer, 2 do
-  local ends_ms = tonumber(answer[i + 1])
-  answer[i] = string.gsub(answer[i], '.', hexadecimal)
-  answer[i + 1] = ends_ms < ENDLESS and math.max(ends_ms + slack_ms - now_ms, 0) or NO_KNOWN_END
+local now_ms, all = server_time(), redis.call('zcard', permits)
+
+-- The place of the first permit whose lease ends later. A part does not begin at a place that an earlier part told: releases and
+-- renewals between the parts move the permits behind them forward.
+local function place_after(ends_ms)
+  local low, high = 0, all
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if tonumber(redis.call('zrange', permits, middle, middle, 'withscores')[2]) > ends_ms then
+      high = middle
+    else
+      low = middle + 1
+    end
+  end
+  return low
+end
+
+local from = place_after(after_ms)
+local last = redis.call('zrange', permits, from + count - 1, from + count - 1, 'withscores')[2]
+local behind = last and place_after(tonumber(last)) or all
+local found = from < behind and redis.call('zrange', permits, from, behind - 1, 'withscores') or {}
+local answer = { behind < all and last or '0' }
+for i = 1, #found, 2 do
+  local ends_ms = tonumber(found[i + 1])
+  answer[i + 1] = string.gsub(found[i], '.', hexadecimal)
+  answer[i + 2] = ends_ms < ENDLESS and math.max(ends_ms + slack_ms - now_ms, 0) or NO_KNOWN_END
 end
 return answer

@@ -37,7 +37,7 @@ if redis.call('exists', semaphore) == 1 then
   if type(available) == 'table' then
     -- This user may not change the number. The permits stay as such whose leases have ended: another user's acquire adds them.
     for _, id in ipairs(released) do
-      redis.call('zadd', permits, '0', id)
+      redis.call('zadd', permits, '1', id)
     end
     return available
   end

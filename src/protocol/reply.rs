@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use super::script::Reply;
+use super::script::{Arg, Reply};
 use crate::base::fault::Fault;
 
 /// The replies that are no amounts, as `lua/includes/replies.lua` numbers them.
@@ -213,15 +213,18 @@ impl PermitsReply {
 /// A permit that is in use: its id, and how long its lease lasts. `None`: for ever.
 pub(crate) type PermitInUse = ([u8; 16], Option<Duration>);
 
-/// Parses a part of the list of permits that are in use. `None`: an id of another length, as another program writes it.
-pub(crate) fn parse_holders(reply: &Reply) -> Result<Option<Vec<PermitInUse>>, Fault> {
+/// Parses a part of the list of permits that are in use: where the next part begins, and the permits. `None` instead of the permits: an
+/// id has another length, as another program writes it.
+pub(crate) fn parse_holders(reply: &Reply) -> Result<(Option<Arg>, Option<Vec<PermitInUse>>), Fault> {
     let Reply::List(list) = reply else { return Err(Fault::unexpected(reply)) };
+    let [Reply::Text(cursor), list @ ..] = &list[..] else { return Err(Fault::unexpected(reply)) };
+    let next = (cursor != "0").then(|| Arg::Text(cursor.as_str().into()));
     let parse = |row: &[Reply]| {
         let [Reply::Text(id), Reply::Int(left)] = row else { return None };
         let id = u128::from_str_radix(id, 16).ok().filter(|_| id.len() == 32)?.to_be_bytes();
         Some((id, u64::try_from(*left).ok().map(Duration::from_millis)))
     };
-    Ok(list.chunks(2).map(parse).collect())
+    Ok((next, list.chunks(2).map(parse).collect()))
 }
 
 /// How many permits. After the total was made smaller, the number of available permits can be negative: then there are none.

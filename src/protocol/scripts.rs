@@ -78,7 +78,7 @@ scripts! {
         self_test("self_test.lua"; ; key);
         semaphore_acquire("semaphore/acquire.lua"; semaphore, permits; ids, total, lease_ms, slack_ms, channel);
         semaphore_delete("semaphore/delete.lua"; semaphore, permits; total, channel);
-        semaphore_holders("semaphore/holders.lua"; permits; from, count, slack_ms);
+        semaphore_holders("semaphore/holders.lua"; permits; after_ms, count, slack_ms);
         semaphore_release("semaphore/release.lua"; semaphore, permits; ids, channel);
         semaphore_resize("semaphore/resize.lua"; semaphore, permits; total, channel);
         semaphore_state("semaphore/state.lua"; semaphore, permits; total, slack_ms);

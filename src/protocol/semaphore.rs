@@ -19,7 +19,7 @@ use crate::base::config::LockConfig;
 #[derive(Debug)]
 pub(crate) struct Semaphore;
 
-/// So many permits are listed with one command.
+/// So many permits are listed with one command, and those whose leases end together with the last one.
 const PART: u64 = 500;
 
 /// The sorted set of the permits in use.
@@ -95,14 +95,9 @@ impl Semaphore {
         scripts::semaphore_state(&keys.lock, in_use(keys), total, slack(config))
     }
 
-    /// Lists the permits in use from a place on: as many as [`is_last_part`](Self::is_last_part) says.
-    pub(crate) fn holders(keys: &LockKeys, from: u64, config: &LockConfig) -> Call {
-        scripts::semaphore_holders(in_use(keys), from, PART, slack(config))
-    }
-
-    /// Whether no part follows a part with so many permits.
-    pub(crate) const fn is_last_part(listed: u64) -> bool {
-        listed < PART
+    /// Lists a part of the permits in use.
+    pub(crate) fn holders(keys: &LockKeys, cursor: Arg, config: &LockConfig) -> Call {
+        scripts::semaphore_holders(in_use(keys), cursor, PART, slack(config))
     }
 
     /// Sets how many permits there are.

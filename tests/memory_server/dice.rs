@@ -242,7 +242,7 @@ impl Dice {
             "ids" => (0..self.rng.usize(1..4)).map(|at| IDS[(at + 1) % 4]).collect::<String>(),
             "total" => self.pick(&["1", "2", "3", "5"]).to_owned(),
             "slack_ms" => self.pick(&["0", "500"]).to_owned(),
-            "from" => self.pick(&["0", "1"]).to_owned(),
+            "after_ms" => self.pick(&["0", "1"]).to_owned(),
             "grant" => self.pick(&["0", "1", "2", "3"]).to_owned(),
             "keep" => self.pick(&["0", "0", "1", "2"]).to_owned(),
             "want" => self.pick(&["2", "3"]).to_owned(),

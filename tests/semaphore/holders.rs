@@ -9,7 +9,7 @@ use tokio::task::{JoinSet, yield_now};
 
 use super::{end, is_whole};
 use crate::support::events::Events;
-use crate::support::{SECOND, Scene, soon};
+use crate::support::{SECOND, Scene, calls_of, connect, patient, soon};
 
 /// Guarantee 1, for two clients whose tasks want one permit or several.
 #[tokio::test]
@@ -220,4 +220,30 @@ async fn a_free_permit_costs_one_script_and_its_release_another() {
     assert_eq!(scene.server.scripts(), before + 4);
     drop(semaphore);
     end(scene, [locks]).await;
+}
+
+/// A permit comes back between two parts of a list: those behind it move forward.
+#[tokio::test]
+async fn no_holder_is_missed_while_a_permit_comes_back() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), patient()).await;
+    let id = |number: u64| format!("{number:016}");
+    let rows: Vec<_> =
+        (0..1_200_u64).map(|number| [(4_000_000_000_000_u64 + number).to_string(), id(number)]).collect();
+    scene.server.run::<()>(&["SET", "a", "0"]);
+    scene.server.run_many(&["ZADD", "{a}:timeout"], &rows);
+    let (server, is_part, parts) =
+        (scene.server.on_one_connection(), calls_of("semaphore/holders.lua"), AtomicU32::new(0));
+    proxy.answer(move |words| {
+        if is_part(words) && parts.fetch_add(1, Ordering::SeqCst) > 0 {
+            server.run::<()>(&["ZREM", "{a}:timeout", &id(0)]);
+        }
+        None
+    });
+    let holders = locks.semaphore("a", 1_200).holders().await.unwrap();
+    assert_eq!(holders.len(), 1_200, "the first one was listed before");
+    drop((locks, proxy));
+    let beside = scene.client().await;
+    end(scene, [beside]).await;
 }

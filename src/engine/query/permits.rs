@@ -1,8 +1,10 @@
 //! Questions about a semaphore, and changes of it as a whole.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::run;
+use super::{in_parts, run};
 use crate::base::error::{Error, Result};
 use crate::base::fault::Fault;
 use crate::engine::grant::report_release;
@@ -43,20 +45,17 @@ pub(super) async fn list(engine: &Engine, key: &Arc<str>) -> Result<Option<Listi
 
 /// Lists the permits in use. `None`: the set of permits is that of another program.
 async fn in_use(engine: &Engine, keys: &LockKeys) -> Result<Option<Vec<PermitInUse>>, Fault> {
-    let mut found: Vec<PermitInUse> = Vec::new();
-    loop {
-        let from = u64::try_from(found.len()).unwrap_or(u64::MAX);
-        let call = Semaphore::holders(keys, from, &engine.config);
-        let Some(part) = parse_holders(&run(engine, &keys.lock, &call).await?)? else { return Ok(None) };
-        let is_last = Semaphore::is_last_part(part.len() as u64);
-        found.extend(part);
-        if is_last {
-            // A permit that was renewed meanwhile can be in two parts.
-            let mut seen = std::collections::HashSet::new();
-            found.retain(|(id, _)| seen.insert(*id));
-            return Ok(Some(found));
-        }
-    }
+    // A permit that is renewed meanwhile can be in two parts.
+    type Found = (BTreeMap<[u8; 16], Option<Duration>>, bool);
+    let part = |cursor| Semaphore::holders(keys, cursor, &engine.config);
+    let add = |(found, is_foreign): &mut Found, reply: &Reply| {
+        let (next, part) = parse_holders(reply)?;
+        *is_foreign |= part.is_none();
+        found.extend(part.into_iter().flatten());
+        Ok(next)
+    };
+    let (found, is_foreign) = in_parts(engine, || engine.store.route(&keys.lock), part, add).await?;
+    Ok((!is_foreign).then(|| found.into_iter().collect()))
 }
 
 /// Releases a permit, whoever has it. False: nobody has it.
