@@ -17,6 +17,7 @@ mod endings;
 mod fair;
 mod fenced;
 mod first_contact;
+mod forced;
 mod house;
 mod identity;
 mod interleavings;

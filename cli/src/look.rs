@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
-use lockkeeper::{LockClient, LockInfo, PermitId};
+use lockkeeper::LockInfo;
 use serde::Serialize;
 
 use crate::args::{Connection, Release, Show};
@@ -48,13 +48,10 @@ pub(crate) async fn release(connection: &Connection, options: &Release) -> Resul
     if permit.is_some() && info.as_ref().is_some_and(|info| info.permits.is_none()) {
         return Err(Failure::usage("--permit is for semaphores, and this is a lock"));
     }
-    let Some(info) = info.filter(|info| is_to_release(info, *permit)) else {
-        if *json {
-            print_json(&Released { name, was_held: false })?;
-        } else {
-            print(format!("{}: free, nothing was released\n", visible(name)).as_bytes())?;
-        }
-        return Ok(ExitCode::SUCCESS);
+    let is_chosen = |holder: &lockkeeper::Holder| permit.is_none_or(|id| holder.owner == id.to_string());
+    let Some(mut info) = info.filter(|info| info.holders.iter().any(is_chosen)) else {
+        let state = if permit.is_some() { "this permit is not in use" } else { "free" };
+        return report(name, false, &format!("{state}, nothing was released"), *json);
     };
     if !json {
         print(describe(name, Some(&info)).as_bytes())?;
@@ -62,44 +59,23 @@ pub(crate) async fn release(connection: &Connection, options: &Release) -> Resul
     if !yes && !is_confirmed()? {
         return Err(Failure { problem: "nothing was released".to_owned(), code: UNAVAILABLE });
     }
-    let was_held = force(&locks, name, &info, *permit).await?;
-    if *json {
+    info.holders.retain(is_chosen);
+    let was_held = locks.force_unlock(name, &info).await?;
+    report(name, was_held, outcome(was_held), *json)
+}
+
+/// What became of those who were shown.
+pub(crate) const fn outcome(was_held: bool) -> &'static str {
+    if was_held { "released" } else { "nothing was released: those who were shown no longer hold it" }
+}
+
+fn report(name: &str, was_held: bool, outcome: &str, as_json: bool) -> Result<ExitCode, Failure> {
+    if as_json {
         print_json(&Released { name, was_held })?;
     } else {
-        let outcome = if was_held { "released" } else { "was free by then" };
         print(format!("{}: {outcome}\n", visible(name)).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Whether the lock is held; with the id of a permit, whether this permit is in use.
-fn is_to_release(info: &LockInfo, permit: Option<PermitId>) -> bool {
-    info.holders.iter().any(|holder| permit.is_none_or(|permit| holder.owner == permit.to_string()))
-}
-
-/// Releases the lock, or of a semaphore the permits that were shown: all, or this one. Returns whether it was held.
-pub(crate) async fn force(
-    locks: &LockClient,
-    name: &str,
-    info: &LockInfo,
-    permit: Option<PermitId>,
-) -> lockkeeper::Result<bool> {
-    if let Some(total) = info.permits {
-        let semaphore = locks.semaphore(name, total);
-        let in_use = info.holders.iter().filter_map(|holder| holder.owner.parse::<PermitId>().ok());
-        let mut was_held = false;
-        for id in in_use.filter(|id| permit.is_none_or(|permit| permit == *id)) {
-            was_held |= semaphore.force_release(id).await?;
-        }
-        return Ok(was_held);
-    }
-    if info.is_read_write {
-        // Each side releases its own holds.
-        let mut lock = locks.read_write_lock(name);
-        let had_readers = lock.read().force_unlock().await?;
-        return Ok(lock.write().force_unlock().await? || had_readers);
-    }
-    locks.rlock(name).force_unlock().await
 }
 
 fn as_json<'a>(name: &'a str, info: Option<&'a LockInfo>) -> Lock<'a> {

@@ -7,7 +7,7 @@ use crate::api::list_parts::ListParts;
 use crate::api::owner::Owner;
 use crate::base::config::LockConfig;
 use crate::base::error::Result;
-use crate::engine::{self, Chain, Clients, Engine, Scan, all_chains, chains, info, inspect};
+use crate::engine::{self, Chain, Clients, Engine, Scan, all_chains, chains, force_unlock_of, info, inspect};
 use crate::locks::info::{LockInfo, LockList, ServerInfo};
 use crate::locks::waits::{RecentWait, WaitChain};
 use crate::locks::{FairLock, FencedLock, Lock, RLock, ReadWriteLock, Semaphore};
@@ -187,6 +187,40 @@ impl LockClient {
         let Some(listing) = inspect(&self.0, name.as_ref()).await? else { return Ok(None) };
         let clients = Clients::ask(&self.0, [&listing]).await;
         Ok(LockInfo::from_server(listing, &clients))
+    }
+
+    /// Releases the holds or permits of these holders, as [`inspect`](Self::inspect) found them, of a lock of whatever type, and wakes those
+    /// who wait. Returns whether one of the holders was still there. Asks the server.
+    ///
+    /// To release only some, remove the others from [`LockInfo::holders`]. An owner that acquired the lock later keeps it. There are two
+    /// exceptions, because the server cannot tell them from the owner before: a thread of Java that acquired the lock anew, and an owner that
+    /// took the hold over from another owner of its client ([`sharing`](crate::LockConfigBuilder::sharing), for 5 ms by default).
+    ///
+    /// This is for repairs by hand. The former holder notices at its next renewal or release, and can work on until then.
+    ///
+    /// # Errors
+    ///
+    /// As for [`inspect`](Self::inspect), and [`Closed`](crate::Error::Closed): the client was shut down. After an error, some of the holders
+    /// can have lost their holds, and others not.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, it is unknown whether the call releases the holds, now or later. It never releases a hold that began
+    /// afterwards.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// use lockkeeper::HolderIdentity;
+    ///
+    /// if let Some(mut info) = locks.inspect("lock:orders:42").await? {
+    ///     info.holders.retain(|holder| holder.identity == HolderIdentity::NotConnected);
+    ///     let was_held = locks.force_unlock("lock:orders:42", &info).await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn force_unlock(&self, name: impl AsRef<str>, info: &LockInfo) -> Result<bool> {
+        let owners = info.holders.iter().map(|holder| &*holder.owner).collect();
+        force_unlock_of(&self.0, name.as_ref(), &owners).await
     }
 
     /// Lists the locks that somebody holds, and the semaphores of which permits are in use, of whatever type and made by whichever

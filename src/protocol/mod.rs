@@ -51,4 +51,4 @@ pub(crate) use script::{Arg, Batch, Call, Form, PermitIds, Reply, Row};
 pub(crate) use scripts::{RECORD_WRITE, check, inspect, record_ages, record_list, record_remove, self_test};
 pub(crate) use semaphore::Semaphore;
 pub(crate) use slot::slot;
-pub(crate) use traits::{HolderRef, IfHeld, LockType, Protocol, millis};
+pub(crate) use traits::{HolderRef, IfHeld, LockType, Protocol, Queue, millis};

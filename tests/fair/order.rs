@@ -2,8 +2,8 @@
 
 use tokio::time::Instant;
 
-use crate::fair::{config, queue, queued, waits};
-use crate::support::{Child, SECOND, Scene, eventually, fixed, soon, timed};
+use crate::fair::{KEYS, QUEUE, SCORES, config, java_queues, lasting, queue, queued, waits};
+use crate::support::{Child, LIMIT, SECOND, Scene, eventually, fixed, soon, timed};
 
 /// Guarantee 9. Fifty waiters of five processes, which are told to queue one after the other.
 #[tokio::test]
@@ -101,5 +101,43 @@ async fn force_unlock_wakes_the_first_waiter() {
     assert!(timed(first).await.0.unwrap() < soon(second).await.unwrap());
     assert!(guard.unlock().await.is_err());
     drop(locks);
+    scene.end().await;
+}
+
+/// Guarantees 8 and 9. On the server, the hold looks like that of an `RLock`.
+#[tokio::test]
+async fn force_unlock_of_an_rlock_wakes_the_first_waiter() {
+    let scene = Scene::start();
+    let (locks, beside) = (scene.client_with(lasting()).await, scene.client().await);
+    let guard = beside.fair_lock("a").lock().await.unwrap();
+    let first = waits(&scene, &locks, 0).await;
+    let second = waits(&scene, &locks, 1).await;
+    assert!(beside.rlock("a").force_unlock().await.unwrap());
+    let (first, waited) = timed(first).await;
+    assert!(waited < 2 * SECOND, "a heartbeat comes within 20 s: {waited:?}");
+    assert!(first.unwrap() < soon(second).await.unwrap());
+    assert!(guard.unlock().await.is_err());
+    drop((locks, beside));
+    scene.end().await;
+}
+
+/// The same for a waiter of Java, which sends no heartbeats.
+#[tokio::test]
+async fn force_unlock_of_an_rlock_tells_a_waiter_of_java() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let guard = locks.fair_lock("a").lock().await.unwrap();
+    java_queues(&scene);
+    let mut connection = scene.server.connect().unwrap();
+    connection.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut hearing = connection.as_pubsub();
+    hearing.subscribe(format!("{}:java:1", KEYS[5])).unwrap();
+    assert!(locks.rlock("a").force_unlock().await.unwrap());
+    assert_eq!(hearing.get_message().unwrap().get_payload_bytes(), b"0");
+    assert!(guard.unlock().await.is_err());
+    assert_eq!(queue(&scene), ["java:1"]);
+    scene.server.run::<()>(&["DEL", QUEUE, SCORES]);
+    drop(hearing);
+    drop((connection, locks));
     scene.end().await;
 }

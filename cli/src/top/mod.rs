@@ -161,8 +161,7 @@ async fn release(locks: &LockClient, name: String, owners: Vec<String>) -> Event
         if !info.holders.iter().map(|holder| &holder.owner).eq(&owners) {
             return Ok("nothing was released: others hold it by now");
         }
-        let was_held = look::force(locks, &name, &info, None).await?;
-        Ok(if was_held { "released" } else { "the lock was free by then" })
+        locks.force_unlock(&name, &info).await.map(look::outcome)
     };
     Event::Released(match released.await {
         Ok(outcome) => format!("{name}: {outcome}"),

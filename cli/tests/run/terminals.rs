@@ -274,6 +274,30 @@ fn a_question_comes_before_a_release() {
     }
 }
 
+/// While the user reads the question, the lock becomes free, and another owner acquires it.
+#[test]
+fn a_release_ends_no_hold_that_began_after_the_question() {
+    const SHOWN: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:1";
+    const LATER: &str = "8743c9c0-0795-4907-87fd-6c719a6b4586:2";
+    let scene = Scene::new();
+    let hold = |owner: &str| {
+        let _: u64 = scene.server.run(&["HSET", "lock", owner, "1"]);
+        let _: u64 = scene.server.run(&["PEXPIRE", "lock", "60000"]);
+    };
+    hold(SHOWN);
+    let mut terminal = Terminal::runs(&scene, "LOCKKEEPER release lock 2>question");
+    let question = || fs::read_to_string(scene.dir().join("question")).unwrap_or_default();
+    wait_until("it asks", || question().contains("[y/N]"));
+    let _: u64 = scene.server.run(&["DEL", "lock"]);
+    hold(LATER);
+    terminal.types("y\n");
+    let (code, shown) = terminal.output();
+    assert_eq!(code, Some(0));
+    assert!(shown.contains(SHOWN) && shown.contains("lock: nothing was released"), "{shown}");
+    let holders: Vec<String> = scene.server.run(&["HKEYS", "lock"]);
+    assert_eq!(holders, [LATER]);
+}
+
 #[test]
 fn waiting_is_told_only_at_a_terminal() {
     let scene = Scene::new();

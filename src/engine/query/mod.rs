@@ -5,6 +5,7 @@ pub(crate) mod list;
 pub(crate) mod permits;
 pub(crate) mod why;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
@@ -18,7 +19,10 @@ use super::shared::Engine;
 use crate::base::clock;
 use crate::base::error::{Error, LockId, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
-use crate::protocol::{self, Arg, Call, Holding, LeaseLeft, Listing, ReleaseReply, Reply, StateReply};
+use crate::protocol::{
+    self, Arg, Call, Fair, Holding, LeaseLeft, Listing, Protocol, Queue, Read, Reentrant, ReleaseReply,
+    Reply, StateReply, Write,
+};
 use crate::store::{Connection, Route};
 
 /// Lists the holders of a lock of any type. `None`: the lock is free. A semaphore is listed as long as it exists.
@@ -91,15 +95,58 @@ pub(crate) async fn remaining_lease(handle: &Handle) -> Result<Option<LeaseLeft>
 pub(crate) async fn force_unlock(handle: &Handle) -> Result<bool> {
     let answers = list_quorum(handle).await?;
     let was_held = answered(&answers).any(|(_, listing)| listing.lease().is_some());
-    let forcing = answered(&answers).flat_map(|(member, listing)| {
-        let lock = &handle.members[member].lock;
-        listing.holders.iter().filter_map(move |holding| {
-            let owner = lock.protocol.owner(&holding.field)?;
-            Some(force(lock, owner.to_owned(), holding))
-        })
-    });
+    let forcing =
+        answered(&answers).map(|(member, listing)| force_all(&handle.members[member].lock, listing));
     try_join_all(forcing).await.map_err(|fault| Error::of_lock(handle.id(), fault))?;
     Ok(was_held)
+}
+
+/// Releases what these holders have of a lock of any type. False: none of them was still there.
+pub(crate) async fn force_unlock_of(
+    engine: &Arc<Engine>,
+    name: &str,
+    owners: &HashSet<&str>,
+) -> Result<bool> {
+    let Some(mut listing) = inspect(engine, name).await? else { return Ok(false) };
+    listing.holders.retain(|holding| owners.contains(&*holding.field));
+    if let Some(total) = listing.permits {
+        let handle = Handle::semaphore(engine, name, total);
+        let ids = listing.holders.iter().filter_map(|holding| u128::from_str_radix(&holding.field, 16).ok());
+        try_join_all(ids.map(|id| permits::force_release(&handle, id.to_be_bytes()))).await?;
+    } else {
+        let protocols: &[&'static dyn Protocol] =
+            if listing.is_read_write { &[&Read, &Write] } else { &[&Reentrant] };
+        for protocol in protocols {
+            let handle = Handle::single(engine, *protocol, name, Arc::default());
+            handle.check()?;
+            let lock = &handle.members[0].lock;
+            force_all(lock, &listing).await.map_err(|fault| lock.error(fault))?;
+        }
+    }
+    Ok(listing.lease().is_some())
+}
+
+/// Releases what the holders have of this type of lock.
+async fn force_all(lock: &LockRef, listing: &Listing) -> Result<(), Fault> {
+    let forcing = listing.holders.iter().filter_map(|holding| {
+        let owner = lock.protocol.owner(&holding.field)?;
+        Some(force(lock, owner.to_owned(), holding))
+    });
+    let was_held = !try_join_all(forcing).await?.is_empty();
+    if was_held && !lock.protocol.is_read_write() && lock.protocol.queue().is_none() {
+        wake_fair_waiter(lock).await;
+    }
+    Ok(())
+}
+
+/// Wakes the first waiter if the lock is a fair one. On the server its hold looks like that of an `RLock`, and its waiters listen on
+/// channels of their own.
+async fn wake_fair_waiter(lock: &LockRef) {
+    let keys = Fair.keys(Arc::clone(&lock.keys.lock));
+    // A heartbeat notifies the first waiter of a free lock. One of nobody keeps no place.
+    let call = Fair.heartbeat(&keys, &lock.engine.config, "nobody".to_owned());
+    // The lock is released already, so a fault here is none of the release. The next heartbeat of a waiter tells it the same.
+    let _ = async { lock.run(&lock.connection().await?, &call).await }.await;
 }
 
 async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), Fault> {

@@ -1,0 +1,144 @@
+//! `LockClient::force_unlock`: a release by force of the holders that `inspect` found, of whatever type the lock is.
+
+use std::time::Duration;
+
+use crate::support::{Scene, listens, patient, soon, waiter};
+use lockkeeper::{BaseLock, Error, LockClient, LockInfo};
+
+/// What `inspect` tells of the lock `a`.
+async fn found(locks: &LockClient) -> LockInfo {
+    soon(locks.inspect("a")).await.unwrap().expect("it is held")
+}
+
+async fn force(locks: &LockClient, info: &LockInfo) -> bool {
+    soon(locks.force_unlock("a", info)).await.unwrap()
+}
+
+/// Keeps only this holder.
+fn only(mut info: LockInfo, owner: &str) -> LockInfo {
+    info.holders.retain(|holder| holder.owner == owner);
+    assert_eq!(info.holders.len(), 1);
+    info
+}
+
+/// The holder of `first` is released, and the one of `second`, which waits for it, is not.
+async fn ends_the_hold_that_was_found(
+    scene: &Scene,
+    locks: &LockClient,
+    mut first: impl BaseLock,
+    second: impl BaseLock + 'static,
+) {
+    let guard = first.lock().await.unwrap();
+    let info = found(locks).await;
+    let waiting = waiter(second);
+    listens(&scene.server).await;
+    assert!(force(locks, &info).await);
+    let later = soon(waiting).await.unwrap();
+    assert!(!force(locks, &info).await, "another owner holds it by now");
+    assert!(matches!(guard.unlock().await, Err(Error::NotHeld(_))));
+    later.unlock().await.unwrap();
+    assert!(!force(locks, &info).await, "it is free");
+    scene.quiet().await;
+}
+
+/// Guarantees 2 and 8.
+#[tokio::test]
+async fn a_forced_release_ends_no_hold_of_a_later_owner() {
+    let scene = Scene::start();
+    let (ours, theirs) = (scene.client().await, scene.client().await);
+    let looking = scene.client().await;
+    ends_the_hold_that_was_found(&scene, &looking, ours.rlock("a"), theirs.rlock("a")).await;
+    ends_the_hold_that_was_found(&scene, &looking, ours.fair_lock("a"), theirs.fair_lock("a")).await;
+    ends_the_hold_that_was_found(&scene, &looking, ours.fenced_lock("a"), theirs.fenced_lock("a")).await;
+    let sides = |locks: &LockClient| locks.read_write_lock("a");
+    ends_the_hold_that_was_found(&scene, &looking, sides(&ours).into_write(), sides(&theirs).into_read())
+        .await;
+    ends_the_hold_that_was_found(&scene, &looking, sides(&ours).into_read(), sides(&theirs).into_write())
+        .await;
+    drop((ours, theirs, looking));
+    scene.end().await;
+}
+
+/// The same for readers, and for an owner that writes and reads.
+#[tokio::test]
+async fn a_forced_release_ends_only_the_given_holds_of_a_read_write_lock() {
+    let scene = Scene::start();
+    let (locks, looking) = (scene.client_with(patient().sharing(Duration::ZERO)).await, scene.client().await);
+    let reader = || locks.read_write_lock("a").into_read();
+    let (one, two) = (reader().lock().await.unwrap(), reader().lock().await.unwrap());
+    let info = only(found(&looking).await, &one.owner_id());
+    let three = reader().lock().await.unwrap();
+    assert!(force(&looking, &info).await);
+    assert!(!force(&looking, &info).await);
+    assert!(matches!(one.unlock().await, Err(Error::NotHeld(_))));
+    two.unlock().await.unwrap();
+    three.unlock().await.unwrap();
+
+    let mut both = locks.read_write_lock("a");
+    let (writing, reading) = (both.write().lock().await.unwrap(), both.read().lock().await.unwrap());
+    let info = found(&looking).await;
+    assert_eq!(info.holders.len(), 2);
+    assert!(force(&looking, &only(info.clone(), &reading.owner_id())).await);
+    assert!(matches!(reading.unlock().await, Err(Error::NotHeld(_))));
+    assert!(force(&looking, &info).await, "the write hold is left");
+    assert!(matches!(writing.unlock().await, Err(Error::NotHeld(_))));
+    drop((both, locks, looking));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_forced_release_ends_only_the_given_permits() {
+    let scene = Scene::start();
+    let (locks, looking) = (scene.client().await, scene.client().await);
+    let semaphore = locks.semaphore("a", 2);
+    let (one, two) = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
+    let info = found(&looking).await;
+    let waiting = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await.unwrap() }
+    });
+    listens(&scene.server).await;
+    assert!(force(&looking, &only(info.clone(), &one.id().to_string())).await);
+    let later = soon(waiting).await.unwrap();
+    assert!(one.release().await.is_err());
+    assert!(force(&looking, &info).await, "one of them is left");
+    assert!(two.release().await.is_err());
+    assert!(!force(&looking, &info).await);
+    later.release().await.unwrap();
+    assert!(!force(&looking, &info).await, "it exists, and no permit is in use");
+    assert!(semaphore.delete().await.unwrap());
+    assert!(!force(&looking, &info).await, "it is deleted");
+    drop((semaphore, locks, looking));
+    scene.end().await;
+}
+
+/// Another owner uses the name for another type of lock by then. Other data is an error, and stays as it is.
+#[tokio::test]
+async fn a_forced_release_after_the_type_has_changed_ends_nothing() {
+    let scene = Scene::start();
+    let (locks, looking) = (scene.client().await, scene.client().await);
+    let guard = locks.rlock("a").lock().await.unwrap();
+    let mut info = found(&looking).await;
+    guard.unlock().await.unwrap();
+    let reading = locks.read_write_lock("a").read().lock().await.unwrap();
+    assert!(!force(&looking, &info).await);
+    reading.unlock().await.unwrap();
+    let permit = locks.semaphore("a", 1).acquire().await.unwrap();
+    assert!(!force(&looking, &info).await);
+    permit.release().await.unwrap();
+    assert!(locks.semaphore("a", 1).delete().await.unwrap());
+    scene.server.run::<()>(&["HSET", "a", "title", "1"]);
+    let refused = soon(looking.force_unlock("a", &info)).await.unwrap_err();
+    assert!(matches!(refused, Error::WrongKind { .. }), "{refused:?}");
+    assert_eq!(scene.server.run::<Vec<String>>(&["HGETALL", "a"]), ["title", "1"]);
+    scene.server.run::<()>(&["DEL", "a"]);
+
+    let guard = locks.rlock("a").lock().await.unwrap();
+    info.holders.clear();
+    assert!(!force(&looking, &info).await);
+    guard.unlock().await.unwrap();
+    let refused = soon(looking.force_unlock("", &info)).await.unwrap_err();
+    assert!(matches!(refused, Error::InvalidName { .. }), "{refused:?}");
+    drop((locks, looking));
+    scene.end().await;
+}
