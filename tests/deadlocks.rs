@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::support::events::Events;
 use crate::support::{MS, SECOND, Scene, eventually, patient, soon, throughout, waiter};
-use lockkeeper::{LockClient, LockConfig, Owner, WaitChain, WaitOutcome};
+use lockkeeper::{Error, LockClient, LockConfig, Owner, WaitChain, WaitOutcome};
 use tokio::sync::Barrier;
 use tokio::time::sleep;
 
@@ -96,8 +96,8 @@ async fn a_deadlock_of_two_clients_is_named_by_both_within_two_leases() {
 fn write_wait(scene: &Scene, owner: &str, lock: &str) {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() - 5_000;
     let (client, number) = owner.split_once(':').unwrap();
-    let key = format!("lockkeeper_waits:{client}");
-    scene.server.run::<()>(&["HSET", &key, "999", &format!("{since} {number} src/main.rs:7 {lock}")]);
+    let (key, waiter) = (format!("lockkeeper_waits:{client}"), format!("999{number}"));
+    scene.server.run::<()>(&["HSET", &key, &waiter, &format!("{since} {number} src/main.rs:7 {lock}")]);
 }
 
 /// A record outlives its wait for a moment, and links are asked for one after the other.
@@ -226,6 +226,57 @@ async fn the_record_of_a_wait_is_removed_also_after_seconds_without_a_server() {
     eventually("the record is gone", is_recorded, |is| !is).await;
     guard.unlock().await.unwrap();
     drop((locks, beside));
+    scene.end().await;
+}
+
+/// Of readers that wait for nothing, only some are listed.
+#[tokio::test]
+async fn a_chain_behind_a_lock_with_many_readers_comes_first() {
+    let scene = Scene::start();
+    let locks = scene.client_with(patient().sharing(Duration::ZERO)).await;
+    let mut me = locks.owner();
+    let waiting = me.read_write_lock("a").read().lock().await.unwrap();
+    let mut reading = Vec::new();
+    for _ in 0..120 {
+        reading.push(locks.read_write_lock("a").into_read().lock().await.unwrap());
+    }
+    let (b, c) = (locks.rlock("b").lock().await.unwrap(), locks.rlock("c").lock().await.unwrap());
+    write_wait(&scene, &waiting.owner_id(), "b");
+    write_wait(&scene, &b.owner_id(), "c");
+    let chains = soon(locks.why("a")).await.unwrap();
+    assert_eq!(shape(&chains)[..2], [(vec!["a", "b", "c"], false), (vec!["a"], false)]);
+    assert_eq!(chains.len(), 100);
+    assert_eq!(shape(&soon(locks.wait_chains()).await.unwrap()), [(vec!["a", "b", "c"], false)]);
+    scene.server.remove_records();
+    for guard in reading.into_iter().chain([waiting, b, c]) {
+        guard.unlock().await.unwrap();
+    }
+    drop((me, locks));
+    scene.end().await;
+}
+
+/// Guarantee 5.
+#[tokio::test]
+async fn why_of_other_data_is_an_error() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    for data in [&["HSET", "data", "title", "1"][..], &["SET", "data", "text"], &["RPUSH", "data", "1"]] {
+        scene.server.run::<()>(data);
+        let [inspected, explained] =
+            [locks.inspect("data").await.map(drop), soon(locks.why("data")).await.map(drop)]
+                .map(|answer| answer.unwrap_err());
+        assert!(matches!(explained, Error::WrongKind { .. }), "{data:?}: {explained:?}");
+        assert_eq!(explained.to_string(), inspected.to_string());
+        // Further along a chain, the holder is told all the same.
+        let mut me = locks.owner();
+        let outer = me.rlock("a").lock().await.unwrap();
+        write_wait(&scene, &outer.owner_id(), "data");
+        assert_eq!(shape(&soon(locks.why("a")).await.unwrap()), [(vec!["a"], false)]);
+        scene.server.remove_records();
+        outer.unlock().await.unwrap();
+        scene.server.run::<()>(&["DEL", "data"]);
+    }
+    drop(locks);
     scene.end().await;
 }
 

@@ -281,16 +281,15 @@ impl LockClient {
         }
     }
 
-    /// Returns why this lock is not free: who holds it, what the holder waits for, who holds that, and so on. A chain for each holder. Empty:
-    /// the lock is free. Asks the server several times.
+    /// Returns why this lock is not free: who holds it, what the holder waits for, who holds that, and so on. A chain for each holder: deadlocks
+    /// first, then the longest, a hundred at most. Empty: the lock is free. Asks the server several times.
     ///
     /// A wait is known after a second, and a link only through an [`Owner`], see [`WaitChain`]. A deadlock is looked at twice, with a second
     /// in between: then the call takes longer.
     ///
     /// # Errors
     ///
-    /// [`InvalidName`](crate::Error::InvalidName) for an empty name, or a
-    /// [fault of server or network](crate::Error#faults-of-server-and-network).
+    /// As for [`inspect`](Self::inspect).
     ///
     /// # Cancel safety
     ///

@@ -6,7 +6,7 @@ use lockkeeper::{LockClient, LockConfig};
 use lockkeeper_testkit::Server;
 use tokio::sync::Barrier;
 
-use super::support::{at, json, shown, wait_until};
+use super::support::{at, json, run, shown, wait_until};
 
 async fn client(server: &Server, identity: &str) -> LockClient {
     let config = LockConfig::builder().identity(identity).build().expect("settings");
@@ -48,4 +48,16 @@ async fn a_deadlock_is_shown_with_both_sides() {
     assert!(all[0]["links"][0]["waits_at"].as_str().is_some_and(|at| at.contains("why.rs:")), "{all}");
     assert_eq!(lines[2..], ["a deadlock: these owners wait for each other"], "{text}");
     tasks.iter().for_each(|task| task.abort());
+}
+
+#[test]
+fn other_data_is_no_free_lock() {
+    let server = Server::start();
+    let _: u64 = server.run(&["HSET", "hash", "title", "1"]);
+    let _: () = server.run(&["SET", "text", "text"]);
+    for name in ["hash", "text"] {
+        let [why, show] = ["why", "show"].map(|command| run(&mut at(&server.url(), &[command, name])));
+        assert_eq!((why.status.code(), &*why.stdout), (Some(64), &b""[..]), "{why:?}");
+        assert_eq!((&why.stderr, why.status), (&show.stderr, show.status));
+    }
 }

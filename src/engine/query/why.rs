@@ -3,6 +3,7 @@
 //! A chain goes from a lock to its holder, to the lock for which the same `Owner` waits, to the holder of that, and so on. Nothing is
 //! guessed: without an `Owner`, nobody knows that the one who holds is the one who waits, and the chain ends there.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +11,18 @@ use std::time::Duration;
 use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind};
 use crate::base::timer::sleep;
-use crate::engine::lock_ref::check_name;
 use crate::engine::query::clients::Clients;
 use crate::engine::query::list::Scan;
-use crate::engine::query::list_any;
+use crate::engine::query::{inspect, list_any};
 use crate::engine::shared::Engine;
 use crate::protocol::{Holding, LeaseLeft, Listing, Reply, record_list, waits_key};
 
 /// The most links of a chain, and the most chains that begin with one lock.
 const LONGEST: usize = 32;
 const MOST: usize = 100;
+
+/// How many locks are looked at for these chains, each as often as a chain leads to it.
+const MOST_STEPS: usize = 1_000;
 
 /// The time between two looks at a cycle. A record is removed sooner than that after its wait.
 pub(crate) const LATER: Duration = Duration::from_secs(1);
@@ -62,9 +65,10 @@ struct Wait {
 
 /// The chains that begin with the lock that has this name.
 pub(crate) async fn chains(engine: &Engine, name: &str) -> Result<Vec<Chain>> {
-    check_name(name)?;
-    engine.check_runtime()?;
-    let mut found = chains_from(engine, &engine.key(name)).await?;
+    let Some(listing) = inspect(engine, name).await? else { return Ok(Vec::new()) };
+    let (mut explorer, key) = (Explorer::new(engine), engine.key(name));
+    explorer.locks.insert(Arc::clone(&key), Arc::new(listing));
+    let mut found = explorer.chains(&key).await?;
     confirm(engine, &mut found).await?;
     Ok(found)
 }
@@ -98,13 +102,13 @@ pub(crate) async fn all_chains(engine: &Engine) -> Result<Vec<Chain>> {
     let (mut scan, mut keys) = (Scan::new("*"), Vec::new());
     while let Some((listed, _)) = scan.next(engine).await? {
         keys.extend(listed.iter().map(|(found, _)| Arc::clone(&found.key)));
-        explorer.locks.extend(listed.into_iter().map(|(found, listing)| (found.key, listing)));
+        explorer.locks.extend(listed.into_iter().map(|(found, listing)| (found.key, Arc::new(listing))));
     }
     let mut all = Vec::new();
     for key in &keys {
         all.extend(explorer.chains(key).await?.into_iter().filter(|chain| chain.links.len() > 1));
     }
-    all.sort_by_key(|chain: &Chain| std::cmp::Reverse(chain.links.len()));
+    all.sort_by_key(|chain: &Chain| Reverse(chain.links.len()));
     let mut whole: Vec<Chain> = Vec::new();
     for chain in all {
         let is_part =
@@ -160,7 +164,7 @@ impl Link {
 /// Asks about each lock and each client once.
 struct Explorer<'a> {
     engine: &'a Engine,
-    locks: HashMap<Arc<str>, Listing>,
+    locks: HashMap<Arc<str>, Arc<Listing>>,
     waits: HashMap<String, Vec<Wait>>,
 }
 
@@ -169,9 +173,11 @@ impl<'a> Explorer<'a> {
         Self { engine, locks: HashMap::new(), waits: HashMap::new() }
     }
 
+    /// Deadlocks first, then the longest chains.
     async fn chains(&mut self, key: &Arc<str>) -> Result<Vec<Chain>, Fault> {
         let (mut found, mut open) = (Vec::new(), vec![(Vec::<Link>::new(), Arc::clone(key))]);
-        while let Some((path, lock)) = open.pop() {
+        for _ in 0..MOST_STEPS {
+            let Some((path, lock)) = open.pop() else { break };
             let listing = self.listing(&lock).await?;
             let alive = listing.holders.iter().filter(|holding| holding.lease != LeaseLeft::Ended);
             for holding in alive {
@@ -198,10 +204,14 @@ impl<'a> Explorer<'a> {
                     found.push(Chain { links, is_cycle: false });
                 }
             }
-            if found.len() + open.len() > MOST {
+            keep_most(&mut found);
+            if open.len() > MOST_STEPS {
                 break;
             }
         }
+        // Nobody looked where these lead.
+        found.extend(open.into_iter().map(|(links, _)| Chain { links, is_cycle: false }));
+        keep_most(&mut found);
         Ok(found)
     }
 
@@ -214,16 +224,16 @@ impl<'a> Explorer<'a> {
     }
 
     /// The holders of a lock. None: it is free, or the key has other data.
-    async fn listing(&mut self, key: &Arc<str>) -> Result<Listing, Fault> {
+    async fn listing(&mut self, key: &Arc<str>) -> Result<Arc<Listing>, Fault> {
         if let Some(known) = self.locks.get(key) {
-            return Ok(known.clone());
+            return Ok(Arc::clone(known));
         }
-        let listing = match list_any(self.engine, key).await {
+        let listing = Arc::new(match list_any(self.engine, key).await {
             Ok(listing) if listing.has_other_data => Listing::default(),
             Err(fault) if fault.kind == FaultKind::WrongType => Listing::default(),
             listing => listing?,
-        };
-        self.locks.insert(Arc::clone(key), listing.clone());
+        });
+        self.locks.insert(Arc::clone(key), Arc::clone(&listing));
         Ok(listing)
     }
 
@@ -237,6 +247,12 @@ impl<'a> Explorer<'a> {
         let waits = self.waits[client].iter();
         Ok(waits.filter(|wait| wait.held.iter().any(|held| held == owner)).cloned().collect())
     }
+}
+
+/// Of too many chains, leaves out the shortest. A lock can have very many readers that wait for nothing.
+fn keep_most(found: &mut Vec<Chain>) {
+    found.sort_by_key(|chain| Reverse((chain.is_cycle, chain.links.len())));
+    found.truncate(MOST);
 }
 
 /// What a client waits for, as it recorded. Without the right to look, nothing is known.
