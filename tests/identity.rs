@@ -25,11 +25,19 @@ fn named(server: &Commands, name: &str) -> Vec<String> {
 
 /// Acquires a lock in a process that ends without a release.
 fn abandon(source: Source, config: LockConfig, name: &str) {
+    end_without_release(source, config, async |locks| locks.rlock(name).lock().await.unwrap());
+}
+
+fn end_without_release<T>(
+    source: Source,
+    config: LockConfig,
+    acquire: impl AsyncFnOnce(LockClient) -> T + Send,
+) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let runtime = tokio::runtime::Runtime::new().unwrap();
             let locks = runtime.block_on(LockClient::connect_with(source, config)).unwrap();
-            std::mem::forget(runtime.block_on(locks.rlock(name).lock()).unwrap());
+            std::mem::forget(runtime.block_on(acquire(locks)));
             runtime.shutdown_timeout(LIMIT);
         });
     });
@@ -67,6 +75,67 @@ async fn holders_are_connected_or_not_connected_or_unknown() {
     own.unlock().await.unwrap();
     let _: u64 = scene.server.run(&["DEL", "java", "abandoned"]);
     drop((looking, billing));
+    scene.end().await;
+}
+
+/// A permit tells only the beginning of the id of its client.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_holder_of_a_permit_is_connected_or_not_connected() {
+    let scene = Scene::start();
+    let looking = scene.client().await;
+    let billing = scene.client_with(patient().identity("billing-7")).await;
+    let permit = billing.semaphore("billing", 2).acquire().await.unwrap();
+    end_without_release(scene.server.url().into(), patient().build().unwrap(), async |locks| {
+        locks.semaphore("abandoned", 2).acquire().await.unwrap()
+    });
+    assert_eq!(client(&looking, "billing").await, HolderIdentity::Connected("billing-7".to_owned()));
+    let start = Instant::now();
+    while client(&looking, "abandoned").await != HolderIdentity::NotConnected {
+        assert!(start.elapsed() < LIMIT, "the server notices that the connections ended");
+    }
+    permit.release().await.unwrap();
+    assert!(looking.semaphore("billing", 2).delete().await.unwrap());
+    assert!(looking.semaphore("abandoned", 2).delete().await.unwrap());
+    drop((looking, billing));
+    scene.end().await;
+}
+
+/// The names of connections are asked for with the first part of a list. This client comes later.
+#[tokio::test]
+async fn a_client_that_connects_during_a_list_is_connected() {
+    const SEMAPHORES: u32 = 50;
+    let scene = Scene::start();
+    let looking = scene.client().await;
+    let semaphore = |locks: &LockClient, number: u32| locks.semaphore(format!("sem:{number}"), 2);
+    let mut permits = Vec::new();
+    for number in 0..SEMAPHORES {
+        permits.push(semaphore(&looking, number).acquire().await.unwrap());
+    }
+    let fill = "for i = 1, 5000 do redis.call('set', 'other:' .. i, 'text') end";
+    let _: Option<String> = scene.server.run(&["EVAL", fill, "0"]);
+    let mut parts = looking.list_parts("*");
+    let mut seen = 0;
+    while seen == 0 {
+        seen = soon(parts.next()).await.unwrap().expect("a part with a semaphore").locks.len();
+    }
+    let late = scene.client().await;
+    for number in 0..SEMAPHORES {
+        permits.push(semaphore(&late, number).acquire().await.unwrap());
+    }
+    let mut holders = Vec::new();
+    while let Some(part) = soon(parts.next()).await.unwrap() {
+        holders.extend(part.locks.into_iter().flat_map(|lock| lock.info.holders));
+    }
+    let is_late = |holder: &&Holder| holder.client().is_some_and(|client| late.id().starts_with(&client));
+    assert!(holders.iter().any(|holder| is_late(&holder)), "all semaphores were in the first part");
+    let is_known = |holder: &Holder| holder.identity.name().is_some();
+    assert!(holders.iter().all(is_known), "{:?}", holders.iter().find(is_late));
+    drop(permits);
+    for number in 0..SEMAPHORES {
+        assert!(semaphore(&looking, number).delete().await.unwrap());
+    }
+    let _: Option<String> = scene.server.run(&["EVAL", "redis.call('flushall')", "0"]);
+    drop((parts, looking, late));
     scene.end().await;
 }
 

@@ -125,7 +125,7 @@ fn describe_permits(name: &str, permits: Permits, info: &LockInfo) -> String {
             Some(left) => format!("ends in {:.1} s, if nobody renews it", left.as_secs_f64()),
             None => "never ends".to_owned(),
         };
-        text += &format!("  {}{client} {ends}\n", holder.owner);
+        text += &format!("  {}{client} {ends}\n", Holder::from(holder).who());
     }
     text
 }

@@ -48,6 +48,7 @@ fn show_and_release_know_semaphores() {
     let shown = text(&scene.output(&["show", "lock"]));
     assert!(shown.starts_with("lock: a semaphore with 2 permits, 2 in use, 0 available\n"), "{shown}");
     assert_eq!(shown.matches("… ends in ").count(), 2, "{shown}");
+    assert_eq!(shown.lines().filter(|line| line.contains('@') && line.contains(") of client ")).count(), 2);
     let show = || -> serde_json::Value {
         serde_json::from_str(&text(&scene.output(&["show", "--json", "lock"]))).expect("JSON")
     };
@@ -65,6 +66,8 @@ fn show_and_release_know_semaphores() {
     assert_eq!(release(&["--permit", "none"]).status.code(), Some(64));
     let unknown = text(&release(&["--permit", &"0".repeat(32)]));
     assert_eq!(unknown.trim(), r#"{"name":"lock","was_held":false}"#);
+    let unknown = text(&scene.output(&["release", "--yes", "lock", "--permit", &"0".repeat(32)]));
+    assert_eq!(unknown, "lock: this permit is not in use, nothing was released\n");
     let one = text(&release(&["--permit", ids[0]]));
     assert_eq!(one.trim(), r#"{"name":"lock","was_held":true}"#);
     let left = show();
@@ -79,6 +82,28 @@ fn show_and_release_know_semaphores() {
     let _: u64 = scene.server.run(&["HSET", "other", "0-0-0-0-a:1", "1"]);
     let refused = scene.output(&["release", "other", "--permit", ids[0]]);
     assert_eq!((refused.status.code(), problem(&refused).contains("--permit")), (Some(64), true));
+}
+
+/// The process of the first permit has ended, and the second one is of Java.
+#[test]
+fn a_permit_shows_whether_its_process_is_connected() {
+    let scene = Scene::new();
+    let permits = "local left = redis.call('time')[1] * 1000 + 60000 \
+                   redis.call('set', 'sem', 1) \
+                   redis.call('zadd', '{sem}:timeout', left, '\\135\\67\\201\\192\\7\\149\\137\\7\\0\\0\\0\\0\\0\\0\\0\\1') \
+                   redis.call('zadd', '{sem}:timeout', left, 'sixteen bytes...')";
+    let _: Option<String> = scene.server.run(&["EVAL", permits, "0"]);
+    let shown = text(&scene.output(&["show", "sem"]));
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(lines[0], "sem: a semaphore with 3 permits, 2 in use, 1 available");
+    let java: String = "sixteen bytes...".bytes().map(|byte| format!("{byte:02x}")).collect();
+    assert!(lines[1].starts_with(&format!("  {java} ends in ")), "{shown}");
+    let dead = "  not connected (8743c9c0079589070000000000000001) of client 8743c9c0-0795-8907… ends in ";
+    assert!(lines[2].starts_with(dead), "{shown}");
+    let json = text(&scene.output(&["ls", "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let connected = [0, 1].map(|holder| &json[0]["holders"][holder]["is_connected"]);
+    assert_eq!(connected, [&serde_json::Value::Null, &false.into()], "{json}");
 }
 
 #[test]

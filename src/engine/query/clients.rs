@@ -37,21 +37,22 @@ impl Clients {
         clients
     }
 
-    /// Asks the same about other locks. Does not ask for names again if all clients of these locks are known.
+    /// Asks the same about other locks. Does not ask for names again if all clients of these locks are known. Those of permits are not:
+    /// only a half of their ids is.
     pub(crate) async fn ask_more<'a>(
         &mut self,
         engine: &Engine,
         listings: impl IntoIterator<Item = &'a Listing>,
     ) {
         let mut owners = BTreeMap::<&str, Vec<&str>>::new();
-        let mut is_held = false;
+        let mut has_permits = false;
         for holding in listings.into_iter().flat_map(|listing| &listing.holders) {
-            is_held = true;
-            if let Some((client, owner)) = holding.field.split_once(':') {
-                owners.entry(client).or_default().push(owner);
+            match holding.field.split_once(':') {
+                Some((client, owner)) => owners.entry(client).or_default().push(owner),
+                None => has_permits = true,
             }
         }
-        if !is_held {
+        if owners.is_empty() && !has_permits {
             return;
         }
         let parts = owners.iter().flat_map(|(client, owners)| {
@@ -59,7 +60,7 @@ impl Clients {
         });
         let asking = stream::iter(parts.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).collect::<Vec<_>>();
         let is_known = |client: &&str| self.named.contains_key(*client) || !client_id::has_name(client);
-        if !self.named.is_empty() && owners.keys().all(is_known) {
+        if !has_permits && !self.named.is_empty() && owners.keys().all(is_known) {
             self.ages = asking.await.into_iter().flatten().flatten().collect();
             return;
         }
@@ -72,7 +73,7 @@ impl Clients {
         self.ages = ages.into_iter().flatten().flatten().collect();
     }
 
-    /// Whether the client with this id is connected, and its identity. `None`: that cannot be known. The beginning of an id is enough,
+    /// Whether the client with this id is connected, and its identity. `None`: that cannot be known. The first half of an id is enough,
     /// which is what is known of the holder of a permit.
     pub(crate) fn of(&self, client: &str) -> Option<Option<&str>> {
         let beginning =
