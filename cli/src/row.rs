@@ -43,7 +43,8 @@ impl Holder {
     /// The process, if it is known, and the owner.
     pub(crate) fn who(&self) -> String {
         let owner = visible(&self.owner);
-        self.process().map_or_else(|| owner.to_string(), |process| format!("{process} ({owner})"))
+        let named = |process: &str| format!("{} ({owner})", visible(process));
+        self.process().map_or_else(|| owner.to_string(), named)
     }
 
     /// The process of the client, as people read it. `None`: it is unknown.
@@ -133,18 +134,20 @@ pub(crate) fn expires_in_ms(left: RemainingLease) -> Option<u64> {
     left.duration().and_then(|left| left.as_millis().try_into().ok())
 }
 
-/// Names come from other programs: control characters in them would move the cursor, look like other columns, or change the
-/// direction of the text.
+/// Names come from other programs: control characters in them would move the cursor, look like other columns, begin a line, or change the
+/// direction of the text. A backslash is escaped, too, so that no name looks like the escape of another one.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
-    let is_control = |char: char| {
-        char.is_control()
-            || matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    let is_escaped = |char: char| match char {
+        '\\' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+            true
+        }
+        char => char.is_control(),
     };
-    if !text.contains(is_control) {
+    if !text.contains(is_escaped) {
         return text.into();
     }
     let shown = |char: char| {
-        if is_control(char) { char.escape_default().to_string() } else { char.to_string() }
+        if is_escaped(char) { char.escape_default().to_string() } else { char.to_string() }
     };
     text.chars().map(shown).collect::<String>().into()
 }
@@ -157,5 +160,7 @@ mod tests {
     fn control_characters_are_shown_as_escapes() {
         assert_eq!(visible("lock:ä b"), "lock:ä b");
         assert_eq!(visible("a\tb\n\u{1b}[2J\u{202e}"), "a\\tb\\n\\u{1b}[2J\\u{202e}");
+        assert_eq!(visible("\u{61c}\u{2028}\u{2029}"), "\\u{61c}\\u{2028}\\u{2029}");
+        assert_ne!(visible("a\n"), visible("a\\n"), "what is shown stands for one name");
     }
 }

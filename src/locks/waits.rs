@@ -73,8 +73,8 @@ pub struct RecentWait {
     pub to: SystemTime,
     /// How the wait ended.
     pub outcome: WaitOutcome,
-    /// Who held the lock: their identities and owners, eight at most. Empty: the wait ended before the client looked. It looks after a lease,
-    /// when it reports the wait.
+    /// Who held the lock: their identities and owners, eight at most. Empty: the client did not look, or found nobody. It looks when a wait has
+    /// lasted for a lease, but only for one of its waits in ten seconds.
     pub holders_seen: Vec<String>,
 }
 

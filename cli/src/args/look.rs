@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::duration;
 
-const PATTERN: &str = "Which names: * is any text, ? one character, [ab] one of these";
+const PATTERN: &str = "Which names: * is any text, ? one byte, [ab] one of these";
 
 /// Which locks to list.
 #[derive(Args, Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct Top {
     /// How often it looks at the server
     ///
     /// The time between two looks at the locks on the screen, such as 5s. If there are thousands of locks, a look at all of them takes
-    /// longer: the server spends at most a twentieth of its time on it
+    /// longer: the server spends at most a 25th of its time on it
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = pause)]
     pub(crate) every: Duration,
 }

@@ -21,7 +21,7 @@ use crate::connect::Settings;
 use crate::exit::{Failure, to_list};
 use crate::look;
 use crate::ls::ls;
-use crate::row::{Holder, Row, expires_in_ms};
+use crate::row::{Holder, Row, expires_in_ms, visible};
 use crate::table::Output;
 use crate::why::explain;
 use screen::Screen;
@@ -130,7 +130,11 @@ async fn list_at(locks: &LockClient, pattern: &str, at: Instant) -> Event {
 /// Looks at the locks with these names.
 async fn look(locks: &LockClient, names: Vec<String>) -> Event {
     let look = async |name: String| {
-        let info = locks.inspect(&name).await?;
+        let info = match locks.inspect(&name).await {
+            // The lock is free: the key has other data by now.
+            Err(Error::WrongKind { .. }) => None,
+            info => info?,
+        };
         let holders = info.iter().flat_map(|info| &info.holders).map(Holder::from).collect();
         let left = info.and_then(|info| expires_in_ms(info.remaining_lease));
         lockkeeper::Result::Ok(Look { name, holders, expires_in_ms: left })
@@ -147,7 +151,7 @@ async fn show(locks: &LockClient, name: String) -> Event {
             let why = if chains.is_empty() { chains } else { format!("\n{chains}") };
             look::describe(&name, info.as_ref()) + &why
         }
-        (Err(error), _) => error.to_string(),
+        (Err(error), _) => visible(&error.to_string()).into_owned(),
     };
     Event::Shown { name, text }
 }

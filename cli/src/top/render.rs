@@ -86,10 +86,10 @@ fn summary(state: &State) -> String {
     text
 }
 
+/// Title and text have no control characters.
 fn boxed(frame: &mut Frame<'_>, area: Rect, title: &str, text: &str) {
     let block = Block::bordered().title(title.to_owned());
-    let lines: Vec<String> = text.lines().map(|line| visible(line).into_owned()).collect();
-    let lines = Text::from_iter(lines);
+    let lines = Text::from_iter(text.lines());
     frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }).block(block), area);
 }
 

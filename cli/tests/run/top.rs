@@ -183,6 +183,26 @@ fn ten_thousand_locks_are_shown_sorted_and_filtered() {
     assert_eq!(top.code(), Some(0));
 }
 
+/// Between two lists of so many locks, only those on the screen are looked at.
+#[test]
+fn a_key_on_the_screen_that_becomes_other_data_disturbs_no_look() {
+    let scene = Scene::new();
+    let fill = "for i = 1, 10000 do local key = string.format('lock:%05d', i) \
+                redis.call('hset', key, '0-0-0-0-a:' .. i, 1) redis.call('pexpire', key, 600000) end";
+    let _: Option<String> = scene.server.run(&["EVAL", fill, "0"]);
+    let top = Top::runs(&scene, (80, 24), "'lock:*'");
+    top.shows("lock:00021");
+    let _: () = scene.server.run(&["SET", "lock:00001", "text"]);
+    let mut problem = None;
+    wait_until("it is gone", || {
+        let text = top.text();
+        problem = problem.take().or_else(|| text.contains("no answer for ").then(|| text.clone()));
+        !text.contains("lock:00001")
+    });
+    assert_eq!(problem, None);
+    top.shows("lock:00022");
+}
+
 #[test]
 fn without_a_terminal_it_prints_one_table() {
     let scene = Scene::new();
