@@ -41,7 +41,7 @@ local function place_after(ends_ms)
   return low
 end
 
-local from = place_after(after_ms)
+local from = after_ms == 0 and 0 or place_after(after_ms)
 local last = redis.call('zrange', permits, from + count - 1, from + count - 1, 'withscores')[2]
 local behind = last and place_after(tonumber(last)) or all
 local found = from < behind and redis.call('zrange', permits, from, behind - 1, 'withscores') or {}

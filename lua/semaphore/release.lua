@@ -35,7 +35,8 @@ local available = #released
 if redis.call('exists', semaphore) == 1 then
   available = redis.pcall('incrby', semaphore, #released)
   if type(available) == 'table' then
-    -- This user may not change the number. The permits stay as such whose leases have ended: another user's acquire adds them.
+    -- Refused, as if this user may not change the number. The permits stay as such whose leases have ended: an acquire of another user
+    -- adds them.
     for _, id in ipairs(released) do
       redis.call('zadd', permits, '1', id)
     end

@@ -164,7 +164,8 @@ impl LockClient {
 
     /// Returns who holds the lock with this name, of whatever type it is. `None`: it is free. Asks the server.
     ///
-    /// A semaphore is returned while it exists, also if no permit is in use. Any key with a whole number can be a semaphore.
+    /// A semaphore is returned while it exists, also if no permit is in use. Any key with a whole number of up to 15
+    /// digits can be one.
     ///
     /// # Errors
     ///
@@ -205,8 +206,7 @@ impl LockClient {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, it is unknown whether the call releases the holds, now or later. It never releases a hold that began
-    /// afterwards.
+    /// If the future is dropped, it is unknown whether the call releases the holds, now or later.
     ///
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {

@@ -281,7 +281,7 @@ impl Semaphore {
         permits::available(&self.0)
     }
 
-    /// Lists the permits in use, in the order in which their leases end. Asks the server, once for each 500 permits.
+    /// Lists the permits in use, in the order in which their leases end. Asks the server, once for about 500 permits.
     ///
     /// # Errors
     ///
@@ -309,7 +309,8 @@ impl Semaphore {
             .collect())
     }
 
-    /// Releases a permit, whoever has it, and wakes a waiter. Returns whether the permit was in use. Asks the server.
+    /// Releases a permit, whoever has it, and wakes a waiter. Returns whether the permit was in use. If it was acquired together with others,
+    /// its holder loses all of them at its next renewal, and they come back, too. Asks the server.
     ///
     /// This is for repairs by hand. The former holder notices at its next renewal or release, and can work on until then.
     ///

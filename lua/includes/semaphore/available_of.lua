@@ -1,5 +1,6 @@
--- Returns how many permits of a semaphore are available. nil: there is no semaphore. false: the key holds other text, also one that
--- INCRBY refuses, such as 007. The number is negative after the total was made smaller than the permits in use.
+-- Returns how many permits of a semaphore are available. nil: there is no semaphore. false: the key holds other text. So is a number that
+-- INCRBY refuses, such as 007, or that Lua cannot count with exactly. The number is negative after the total was made smaller than the
+-- permits in use.
 local function available_of(semaphore)
   local text = redis.call('get', semaphore)
   if not text then

@@ -111,17 +111,19 @@ pub(crate) async fn force_unlock_of(
     listing.holders.retain(|holding| owners.contains(&*holding.field));
     if let Some(total) = listing.permits {
         let handle = Handle::semaphore(engine, name, total);
-        let ids = listing.holders.iter().filter_map(|holding| u128::from_str_radix(&holding.field, 16).ok());
-        try_join_all(ids.map(|id| permits::force_release(&handle, id.to_be_bytes()))).await?;
-    } else {
-        let protocols: &[&'static dyn Protocol] =
-            if listing.is_read_write { &[&Read, &Write] } else { &[&Reentrant] };
-        for protocol in protocols {
-            let handle = Handle::single(engine, *protocol, name, Arc::default());
-            handle.check()?;
-            let lock = &handle.members[0].lock;
-            force_all(lock, &listing).await.map_err(|fault| lock.error(fault))?;
+        let mut was_held = false;
+        for id in listing.holders.iter().filter_map(|holding| u128::from_str_radix(&holding.field, 16).ok()) {
+            was_held |= permits::force_release(&handle, id.to_be_bytes()).await?;
         }
+        return Ok(was_held);
+    }
+    let protocols: &[&'static dyn Protocol] =
+        if listing.is_read_write { &[&Read, &Write] } else { &[&Reentrant] };
+    for protocol in protocols {
+        let handle = Handle::single(engine, *protocol, name, Arc::default());
+        handle.check()?;
+        let lock = &handle.members[0].lock;
+        force_all(lock, &listing).await.map_err(|fault| lock.error(fault))?;
     }
     Ok(listing.lease().is_some())
 }

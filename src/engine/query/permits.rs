@@ -1,6 +1,6 @@
 //! Questions about a semaphore, and changes of it as a whole.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,16 +46,18 @@ pub(super) async fn list(engine: &Engine, key: &Arc<str>) -> Result<Option<Listi
 /// Lists the permits in use. `None`: the set of permits is that of another program.
 async fn in_use(engine: &Engine, keys: &LockKeys) -> Result<Option<Vec<PermitInUse>>, Fault> {
     // A permit that is renewed meanwhile can be in two parts.
-    type Found = (BTreeMap<[u8; 16], Option<Duration>>, bool);
+    type Found = (HashMap<[u8; 16], Option<Duration>>, bool);
     let part = |cursor| Semaphore::holders(keys, cursor, &engine.config);
     let add = |(found, is_foreign): &mut Found, reply: &Reply| {
         let (next, part) = parse_holders(reply)?;
         *is_foreign |= part.is_none();
         found.extend(part.into_iter().flatten());
-        Ok(next)
+        Ok(next.filter(|_| !*is_foreign))
     };
     let (found, is_foreign) = in_parts(engine, || engine.store.route(&keys.lock), part, add).await?;
-    Ok((!is_foreign).then(|| found.into_iter().collect()))
+    let mut found: Vec<_> = found.into_iter().collect();
+    found.sort_by_key(|(id, left)| (left.unwrap_or(Duration::MAX), *id));
+    Ok((!is_foreign).then_some(found))
 }
 
 /// Releases a permit, whoever has it. False: nobody has it.
