@@ -119,6 +119,20 @@ async fn a_refusal_of_new_credentials_is_reported_and_ends_nothing() {
 }
 
 #[tokio::test]
+async fn an_empty_user_is_the_default_user_whichever_user_the_url_names() {
+    let scene = Scene::start();
+    add_user(&scene, "bob", "x");
+    let url = scene.server.url().replace("redis://", "redis://bob:x@");
+    // The default user of this server accepts every password.
+    let locks = client(Source::url(url), &Credentials::new("", "any")).await;
+    locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();
+    assert!(connections(&scene).is_empty(), "a connection has another user");
+    locks.shutdown().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+#[tokio::test]
 async fn credentials_do_not_fit_a_pool() {
     let scene = Scene::start();
     let pool = deadpool_redis::Config::from_url(scene.server.url())

@@ -23,6 +23,9 @@ use crate::base::process;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The user that a server has without any settings.
+const DEFAULT_USER: &str = "default";
+
 /// The address of one server, and how this client connects to it.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
@@ -157,7 +160,11 @@ pub(super) fn logged_in(
 ) -> RedisConnectionInfo {
     let Some(Login { user, password }) = credentials.map(Credentials::current) else { return settings };
     let settings = settings.set_password(password);
-    if user.is_empty() { settings } else { settings.set_username(user) }
+    match settings.username() {
+        None if user.is_empty() => settings,
+        Some(_) if user.is_empty() => settings.set_username(DEFAULT_USER), // and not that of the address
+        _ => settings.set_username(user),
+    }
 }
 
 /// The command that authenticates an open connection again.
