@@ -1,5 +1,6 @@
 //! Guarantee 17, with `sync_replicas`: a hold that too few replicas have is not granted.
 
+use crate::support::events::Events;
 use crate::support::fixture::{Fixture, for_each_lock};
 use crate::support::{LIMIT, MS, SECOND, Scene, Server, connect, eventually, poll_until, soon, timed};
 use futures_util::FutureExt;
@@ -160,6 +161,23 @@ async fn without_replicas_nothing_is_granted() {
     let locks = connect(scene.server.url(), config).await;
     let refused = locks.rlock("a").lock().await;
     assert!(matches!(refused, Err(Error::TooFewReplicas { acknowledged: 0, wanted: 2, .. })), "{refused:?}");
+    locks.shutdown().await.unwrap();
+    drop(locks);
+    scene.end().await;
+}
+
+/// The script is sent twice, and the server waits for replicas each time.
+#[tokio::test]
+async fn a_server_that_forgot_the_script_reports_that_replicas_are_missing() {
+    let scene = Scene::start();
+    let events = Events::default();
+    let _collecting = events.collect();
+    let config = LockConfig::builder().command_timeout(2 * SECOND).sync_timeout(4 * SECOND);
+    let locks = connect(scene.server.url(), config.sync_replicas(1).retry_timeout(100 * MS)).await;
+    scene.server.run::<()>(&["SCRIPT", "FLUSH"]);
+    let refused = locks.rlock("a").lock().await;
+    assert!(matches!(refused, Err(Error::TooFewReplicas { acknowledged: 0, wanted: 1, .. })), "{refused:?}");
+    assert!(!events.text().contains("replacing a connection"), "{}", events.text());
     locks.shutdown().await.unwrap();
     drop(locks);
     scene.end().await;

@@ -249,11 +249,18 @@ impl Server {
         call: &Call,
         sync: Replication,
     ) -> Result<(Reply, u32), Fault> {
-        let limit = TimeLimit::from_now(self.command_timeout + sync.timeout);
+        let limit = || TimeLimit::from_now(self.command_timeout + sync.timeout);
         let with = With { is_asking: connection.is_asking, sync: Some(sync) };
         let is_sharded = self.link.is_sharded();
-        let value =
-            self.send(limit, connection, async |c| wire::evaluate(c, call, with, is_sharded).await).await?;
+        let by_hash = async |c: &mut _| wire::evaluate_by_hash(c, call, with, is_sharded).await;
+        let value = match self.send(limit(), connection, by_hash).await? {
+            Some(value) => value,
+            // With a new time limit: the server waited for replicas although it did not know the script.
+            None => {
+                let by_text = async |c: &mut _| wire::evaluate_by_text(c, call, with, is_sharded).await;
+                self.send(limit(), connection, by_text).await?
+            }
+        };
         match wire::reply(value)? {
             Reply::List(mut both) if both.len() == 2 => {
                 let replicas = both.pop();
@@ -388,12 +395,12 @@ impl Server {
     }
 
     /// Sends one command. If the command fails, handles its connection.
-    async fn send(
+    async fn send<T>(
         self: &Arc<Self>,
         TimeLimit { start, limit }: TimeLimit,
         connection: &Connection,
-        command: impl AsyncFnOnce(&mut MultiplexedConnection) -> redis::RedisResult<Value>,
-    ) -> Result<Value, Fault> {
+        command: impl AsyncFnOnce(&mut MultiplexedConnection) -> redis::RedisResult<T>,
+    ) -> Result<T, Fault> {
         let mut multiplexed = connection.open.connection.clone();
         let mut running = pin!(command(&mut multiplexed));
         let mut polls = 0_u32;

@@ -23,8 +23,20 @@ pub(crate) async fn evaluate(
     with: With,
     is_sharded: bool,
 ) -> RedisResult<Value> {
-    let form = call.script.form(is_sharded);
-    let script = command("EVALSHA", hash(form), call);
+    match evaluate_by_hash(connection, call, with, is_sharded).await? {
+        Some(value) => Ok(value),
+        None => Box::pin(evaluate_by_text(connection, call, with, is_sharded)).await,
+    }
+}
+
+/// Runs a script by its hash. `None`: the server does not know the hash.
+pub(crate) async fn evaluate_by_hash(
+    connection: &mut MultiplexedConnection,
+    call: &Call,
+    with: With,
+    is_sharded: bool,
+) -> RedisResult<Option<Value>> {
+    let script = command("EVALSHA", hash(call.script.form(is_sharded)), call);
     // Boxed: the rest is rare, and its size would burden every call.
     let sent = match with {
         With { is_asking: false, sync: None } => {
@@ -33,12 +45,20 @@ pub(crate) async fn evaluate(
         _ => Box::pin(send_with(connection, &script, with)).await,
     };
     match sent {
-        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-            let text = command("EVAL", &form.source, call);
-            Box::pin(send_with(connection, &text, with)).await
-        }
-        result => result,
+        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => Ok(None),
+        result => result.map(Some),
     }
+}
+
+/// Runs a script by its text, which loads the script.
+pub(crate) async fn evaluate_by_text(
+    connection: &mut MultiplexedConnection,
+    call: &Call,
+    with: With,
+    is_sharded: bool,
+) -> RedisResult<Value> {
+    let text = command("EVAL", &call.script.form(is_sharded).source, call);
+    send_with(connection, &text, with).await
 }
 
 /// Runs scripts by their hashes, which are sent in one write. The reply is a list of their replies, and each of these can be an error.
