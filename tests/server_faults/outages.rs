@@ -6,7 +6,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::support::fixture::Fixture;
 use crate::support::{
-    Faults, LIMIT, MS, SECOND, Scene, Server, connect, eventually, patient, renewed, soon, throughout, timed,
+    Faults, LIMIT, MS, SECOND, Scene, Server, connect, eventually, listens, patient, renewed, soon,
+    throughout, timed, waiter,
 };
 
 /// Guarantee 17. `NOSCRIPT`.
@@ -215,6 +216,31 @@ async fn shared_connections_survive_the_runtime_that_started_them() {
     }
     assert!(!held.is_lost());
     held.unlock().await.unwrap();
+    locks.shutdown().await.unwrap();
+    drop((locks, proxy));
+    scene.end().await;
+}
+
+/// After each loss, the commands move to new connections, because the name of the server perhaps leads to another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_that_breaks_again_and_again_seldom_moves_the_commands() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), patient().connections(1)).await;
+    let guard = locks.rlock("a").lock().await.unwrap();
+    let waiting = waiter(locks.rlock("a"));
+    listens(&scene.server).await;
+    let (start, before) = (Instant::now(), proxy.accepted());
+    let mut lost = 0;
+    while start.elapsed() < 4 * SECOND {
+        lost += scene.server.run::<usize>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        locks.rlock("b").lock().await.unwrap().unlock().await.unwrap();
+        sleep(5 * MS).await;
+    }
+    let made = proxy.accepted() - before;
+    assert!(lost >= 4 && made < 40, "{lost} were lost, and {made} were made");
+    guard.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unlock().await.unwrap();
     locks.shutdown().await.unwrap();
     drop((locks, proxy));
     scene.end().await;

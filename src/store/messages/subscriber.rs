@@ -28,6 +28,9 @@ use crate::telemetry::{ConnectionUse, Reconnects};
 /// While there is a subscription, the task sends a `PING` this often.
 const PING_EVERY: Duration = Duration::from_secs(1);
 
+/// A subscription that was active for this long lasted.
+const LASTING: Duration = Duration::from_secs(1);
+
 /// Pauses between tries to connect.
 const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
 
@@ -49,25 +52,10 @@ impl Subscriber {
         config: &LockConfig,
         listener: Arc<dyn Listener>,
     ) -> Self {
-        let (sender, orders) = unbounded_channel();
         let logins = Logins(dial.logins());
-        let task = Task {
-            dial,
-            address,
-            link: Arc::clone(link),
-            disconnects: Limit::default(),
-            reconnects: Reconnects::of(ConnectionUse::Messages),
-            listener,
-            orders,
-            wanted: BTreeSet::new(),
-            changed: BTreeSet::new(),
-            alone: Vec::new(),
-            elsewhere: Vec::new(),
-            command_timeout: config.command_timeout(),
-            backoff: RECONNECT,
-        };
+        let (orders, task) = Task::new(dial, address, link, config, listener);
         task::spawn(task.run(logins));
-        Self { orders: sender }
+        Self { orders }
     }
 
     pub(super) fn subscribe(&self, channel: &Arc<str>) {
@@ -104,9 +92,11 @@ struct Task {
     /// down. Soon somebody says where they are. Otherwise this server is asked again with the next `PING`.
     elsewhere: Vec<Arc<str>>,
     command_timeout: Duration,
-    /// Starts anew with each subscription that succeeds, and not with each connection: the server can still refuse the
-    /// subscription.
+    /// Starts anew after a connection with a subscription that lasted, and not with each connection: the server can still refuse
+    /// the subscription, or something on the way can end it at once.
     backoff: Backoff,
+    /// When the first subscription on this connection succeeded.
+    subscribed_at: Option<Instant>,
 }
 
 enum End {
@@ -134,6 +124,33 @@ struct Logins(Option<watch::Receiver<Login>>);
 type Command = BoxFuture<'static, Result<Result<Done, RedisError>, Elapsed>>;
 
 impl Task {
+    fn new(
+        dial: MessageDial,
+        address: Arc<str>,
+        link: &Arc<TopologyLink>,
+        config: &LockConfig,
+        listener: Arc<dyn Listener>,
+    ) -> (UnboundedSender<Order>, Self) {
+        let (sender, orders) = unbounded_channel();
+        let task = Self {
+            dial,
+            address,
+            link: Arc::clone(link),
+            disconnects: Limit::default(),
+            reconnects: Reconnects::of(ConnectionUse::Messages),
+            listener,
+            orders,
+            wanted: BTreeSet::new(),
+            changed: BTreeSet::new(),
+            alone: Vec::new(),
+            elsewhere: Vec::new(),
+            command_timeout: config.command_timeout(),
+            backoff: RECONNECT,
+            subscribed_at: None,
+        };
+        (sender, task)
+    }
+
     async fn run(mut self, mut logins: Logins) {
         loop {
             self.changed.clear(); // a new connection subscribes to all that is wanted
@@ -170,6 +187,9 @@ impl Task {
                     reason, server = %self.address, channels = self.wanted.len(), unreported,
                     "no messages, reconnecting"
                 );
+            }
+            if self.subscribed_at.take().is_some_and(|at| at.elapsed() >= LASTING) {
+                self.backoff = RECONNECT;
             }
             let pause = self.backoff.pause();
             if !self.pause(pause, &mut logins).await {
@@ -274,11 +294,14 @@ impl Task {
             Done::Pinged => {}
             Done::Subscribed(Subscribed { active: channels, refused, elsewhere }) => {
                 if !channels.is_empty() {
-                    self.backoff = RECONNECT;
+                    self.subscribed_at.get_or_insert_with(Instant::now);
                 }
+                self.drain_orders();
                 for channel in channels {
-                    self.listener.subscribed(&channel);
-                    active.insert(channel);
+                    if self.wanted.contains(&channel) {
+                        self.listener.subscribed(&channel);
+                    }
+                    active.insert(channel); // otherwise nothing would end the subscription
                 }
                 if !elsewhere.is_empty() {
                     self.link.report();
@@ -305,12 +328,16 @@ impl Task {
 
     /// Tells that no messages arrive on these channels. In a cluster, slots move: perhaps another connection was subscribed before.
     fn has_no_messages(&mut self, mut channels: BTreeSet<Arc<str>>) {
-        // A channel that is no longer wanted here is perhaps subscribed on another connection by now.
+        self.drain_orders();
+        channels.retain(|channel| self.wanted.contains(channel));
+        self.listener.disconnected(&channels);
+    }
+
+    /// Takes all orders that there are. A channel that is no longer wanted here is perhaps subscribed on another connection by now.
+    fn drain_orders(&mut self) {
         while let Ok(order) = self.orders.try_recv() {
             self.take(order);
         }
-        channels.retain(|channel| self.wanted.contains(channel));
-        self.listener.disconnected(&channels);
     }
 
     /// Waits for orders and takes all that there are. False: there will be no more orders.

@@ -8,12 +8,15 @@ use crate::store::connection::Endpoint;
 
 #[derive(Default)]
 struct Heard {
+    subscribed: Mutex<Vec<String>>,
     disconnected: Mutex<BTreeSet<Arc<str>>>,
     changed: Notify,
 }
 
 impl Listener for Heard {
-    fn subscribed(&self, _channel: &str) {}
+    fn subscribed(&self, channel: &str) {
+        lock(&self.subscribed).push(channel.to_owned());
+    }
 
     fn message(&self, _channel: &str) {}
 
@@ -37,4 +40,28 @@ async fn who_wants_messages_of_a_server_that_cannot_be_reached_is_told_so() {
     subscriber.subscribe(&"a".into());
     timeout(Duration::from_secs(20), heard.changed.notified()).await.unwrap();
     assert!(lock(&heard.disconnected).contains("a"));
+}
+
+/// Another subscriber, to which the channel moved, perhaps said meanwhile that no messages arrive.
+#[tokio::test]
+async fn a_subscription_to_a_channel_that_was_left_meanwhile_is_not_reported_and_ends() {
+    let heard = Arc::new(Heard::default());
+    let listener: Arc<dyn Listener> = Arc::<Heard>::clone(&heard);
+    let endpoint = Endpoint::new("redis://127.0.0.1:1/", None, Duration::from_secs(1)).unwrap();
+    let (orders, mut task) = Task::new(
+        MessageDial::Endpoint(Box::new(endpoint)),
+        "127.0.0.1:1".into(),
+        &Arc::new(TopologyLink::new(true, &Arc::default())),
+        &LockConfig::default(),
+        listener,
+    );
+    let [left, wanted]: [Arc<str>; 2] = ["left".into(), "wanted".into()];
+    task.take(Order::Subscribe(Arc::clone(&left)));
+    task.take(Order::Subscribe(Arc::clone(&wanted)));
+    task.changed.clear(); // the command was sent
+    assert!(orders.send(Order::Unsubscribe(Arc::clone(&left))).is_ok());
+    let (mut active, channels) = (BTreeSet::new(), vec![Arc::clone(&left), wanted]);
+    task.finish(Done::Subscribed(Subscribed { active: channels, ..Subscribed::default() }), &mut active);
+    assert_eq!(*lock(&heard.subscribed), ["wanted"]);
+    assert!(active.contains(&left) && task.changed.contains(&left), "the next command ends it");
 }
