@@ -9,7 +9,7 @@ use futures_util::stream::FuturesUnordered;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Value, cmd};
 
-use super::address::Address;
+use super::address::{Address, UNKNOWN};
 use super::group::{Discovery, Group};
 use super::map::{Rank, Vote, is_decided};
 use super::slots::{Map, Range};
@@ -234,8 +234,10 @@ fn vote_of_node(nodes: &str, slots: &Value, asked: &Address) -> Option<Vote> {
         let number = |value| u16::from_redis_value_ref(value).ok();
         for (index, server) in servers.iter().enumerate() {
             let Value::Array(server) = server else { return None };
-            let [host, port, id, ..] = &server[..] else { return None };
+            let [host, port, id, about @ ..] = &server[..] else { return None };
             let host = Option::<String>::from_redis_value_ref(host).ok()?.unwrap_or_default();
+            // The cluster prefers another kind of name, and this server has none.
+            let Some(host) = (if host == UNKNOWN { ip(about) } else { Some(host) }) else { continue };
             let address = Address::announced(host, number(port)?, asked);
             if index == 0 {
                 let id = String::from_redis_value_ref(id).ok()?;
@@ -247,4 +249,58 @@ fn vote_of_node(nodes: &str, slots: &Value, asked: &Address) -> Option<Vote> {
         }
     }
     Some(Vote { rank: Rank::default(), map: Map::of_ranges(ranges), others })
+}
+
+/// The IP address in what a node says besides about a server.
+fn ip(about: &[Value]) -> Option<String> {
+    HashMap::<String, String>::from_redis_value_ref(about.first()?).ok()?.remove("ip")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    /// What the node at `s:7000` says if the first master is announced like this.
+    fn vote(host: Value, about: Vec<Value>) -> Option<Vote> {
+        let nodes = "one s:7001@1 master - 0 0 1 connected 0-8191\n\
+                     two s:7000@1 myself,master - 0 0 2 connected 8192-16383\n";
+        let server =
+            |host, port, id, about| Value::Array(vec![host, Value::Int(port), text(id), Value::Array(about)]);
+        let range = |first, last, servers| {
+            Value::Array([vec![Value::Int(first), Value::Int(last)], servers].concat())
+        };
+        let first = server(host.clone(), 7001, "one", about.clone());
+        let replica = server(host, 7002, "three", about);
+        let second = server(text("b"), 7000, "two", Vec::new());
+        let slots =
+            Value::Array(vec![range(0, 8_191, vec![first]), range(8_192, 16_383, vec![second, replica])]);
+        vote_of_node(nodes, &slots, &Address { host: "s".to_owned(), port: 7000 })
+    }
+
+    #[test]
+    fn a_node_without_the_preferred_name_is_at_its_ip_or_claims_nothing() {
+        let about = |ip: &str| vec![text("ip"), text(ip)];
+        let cases = [
+            (text("a"), Vec::new(), Some("a")),
+            (text("a"), about("10.0.0.1"), Some("a")),
+            (text("?"), about("10.0.0.1"), Some("10.0.0.1")),
+            (text("?"), vec![text("shard"), text("x")], None),
+            (text("?"), Vec::new(), None),
+            (Value::Nil, about("10.0.0.1"), Some("s")),
+            (text(""), Vec::new(), Some("s")),
+            // It does not even know its own.
+            (text("?"), about(""), Some("s")),
+        ];
+        for (host, about, expected) in cases {
+            let vote = vote(host.clone(), about).unwrap();
+            let at = |port| expected.map(|host| format!("{host}:{port}"));
+            assert_eq!(vote.map.master(0).map(Address::to_string), at(7001), "{host:?}");
+            assert_eq!(vote.others.first().map(Address::to_string), at(7002), "{host:?}");
+            assert_eq!(vote.map.master(9_000).unwrap().to_string(), "b:7000");
+        }
+    }
 }
