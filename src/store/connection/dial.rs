@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::client_name::ClientName;
 use super::endpoint::Endpoint;
+use super::multiplexed::Multiplexed;
 use super::stream::StreamDial;
 use super::topology_link::RunId;
 use super::wire;
@@ -30,16 +31,12 @@ pub(crate) enum CommandDial {
 
 impl CommandDial {
     /// `server`: its address, for events.
-    pub(crate) async fn connect(
-        &self,
-        name: &ClientName,
-        server: &str,
-    ) -> Result<MultiplexedConnection, Fault> {
+    pub(crate) async fn connect(&self, name: &ClientName, server: &str) -> Result<Multiplexed, Fault> {
         let mut connection = match self {
             Self::Endpoint(endpoint) => return connect_to_master(endpoint, name).await,
             #[cfg(feature = "deadpool-redis")]
             Self::Pool(pool) => match pool.get().await {
-                Ok(connection) => Pooled::take(connection),
+                Ok(connection) => Pooled::take(connection).into(),
                 Err(PoolError::Backend(error)) => return Err(wire::connect_fault(error)),
                 Err(error) => return Err(Fault::new(FaultKind::Unreachable, Sent::No, error)),
             },
@@ -79,7 +76,7 @@ impl CommandDial {
 }
 
 /// Connects to a server.
-pub(crate) async fn connect(endpoint: &Endpoint) -> Result<MultiplexedConnection, Fault> {
+pub(crate) async fn connect(endpoint: &Endpoint) -> Result<Multiplexed, Fault> {
     // rustls panics if it does not know which provider to use.
     match AssertUnwindSafe(endpoint.commands()).catch_unwind().await {
         Ok(connected) => connected.map_err(wire::connect_fault),
@@ -88,10 +85,7 @@ pub(crate) async fn connect(endpoint: &Endpoint) -> Result<MultiplexedConnection
 }
 
 /// Connects to a server, and checks that it is a master.
-pub(crate) async fn connect_to_master(
-    endpoint: &Endpoint,
-    name: &ClientName,
-) -> Result<MultiplexedConnection, Fault> {
+pub(crate) async fn connect_to_master(endpoint: &Endpoint, name: &ClientName) -> Result<Multiplexed, Fault> {
     let mut connection = connect(endpoint).await?;
     match name.set_with(&[&cmd("HELLO")], &mut connection, &endpoint.address()).await {
         // Redis 5 and older do not know the command. The self-test refuses them.

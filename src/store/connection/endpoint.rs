@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use redis::aio::{MultiplexedConnection, PubSub};
+use redis::aio::PubSub;
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
@@ -13,6 +13,7 @@ use redis::{
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 
+use super::multiplexed::Multiplexed;
 #[cfg(feature = "__simulation")]
 use super::stream::over;
 use crate::base::credentials::{Credentials, Login};
@@ -82,7 +83,7 @@ impl Endpoint {
     }
 
     /// Opens a connection for commands.
-    pub(crate) async fn commands(&self) -> Result<MultiplexedConnection, RedisError> {
+    pub(crate) async fn commands(&self) -> Result<Multiplexed, RedisError> {
         // `server.rs` sets the time limit of every command, for all kinds of sources.
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(Some(self.limit)).set_response_timeout(None);
@@ -102,7 +103,7 @@ impl Endpoint {
     /// Opens a connection for messages in single slots of a cluster, and returns it with what the server sends unasked.
     pub(crate) async fn sharded_messages(
         &self,
-    ) -> Result<(MultiplexedConnection, UnboundedReceiver<PushInfo>), RedisError> {
+    ) -> Result<(Multiplexed, UnboundedReceiver<PushInfo>), RedisError> {
         let (pushes, received) = unbounded_channel();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.limit))
@@ -135,12 +136,12 @@ impl Endpoint {
     }
 }
 
-async fn open(client: &Client, config: AsyncConnectionConfig) -> Result<MultiplexedConnection, RedisError> {
+async fn open(client: &Client, config: AsyncConnectionConfig) -> Result<Multiplexed, RedisError> {
     #[cfg(feature = "__simulation")]
     if let Some(stream) = simulated_stream(client).await {
         return over(stream?, client.get_connection_info().redis_settings(), config).await;
     }
-    client.get_multiplexed_async_connection_with_config(&config).await
+    Ok(client.get_multiplexed_async_connection_with_config(&config).await?.into())
 }
 
 /// The stream of a simulated process that has a network of its own.

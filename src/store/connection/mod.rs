@@ -30,12 +30,13 @@
 //! # Files
 //!
 //! `server.rs` sends commands and replaces connections. `wire.rs` translates calls, replies and errors. `dial.rs` makes connections
-//! from an [`Endpoint`], a pool, or streams of the application (`stream.rs`). `topology_link.rs` is what a server reports to its topology.
+//! from an [`Endpoint`], a pool, or streams of the application (`stream.rs`). `multiplexed.rs` closes a connection that nobody uses. `topology_link.rs` is what a server reports to its topology.
 
 mod client_name;
 mod connection_index;
 mod dial;
 mod endpoint;
+mod multiplexed;
 mod server;
 mod stream;
 mod topology_link;
@@ -47,6 +48,7 @@ pub(crate) use dial::{CommandDial, MessageDial, connect, connect_to_master};
 pub(crate) use endpoint::Endpoint;
 #[cfg(feature = "deadpool-redis")]
 pub(crate) use endpoint::with_tcp_settings;
+pub(crate) use multiplexed::Multiplexed;
 pub(crate) use server::{Connection, Server, TimeLimit};
 pub(crate) use stream::StreamDial;
 pub(crate) use topology_link::TopologyLink;

@@ -24,6 +24,7 @@ use tokio::sync::{Notify, Semaphore, oneshot, watch};
 use super::connection_index::{ConnectionCount, ConnectionIndex};
 use super::dial::CommandDial;
 use super::endpoint::{Endpoint, authenticate};
+use super::multiplexed::Multiplexed;
 use super::topology_link::{RunId, TopologyLink};
 use super::wire::{self, With};
 use crate::base::config::{LockConfig, Replication};
@@ -87,7 +88,7 @@ struct Open {
     server: Weak<Server>,
     number: u64,
     generation: u64,
-    connection: MultiplexedConnection,
+    connection: Multiplexed,
     /// A command timed out, and a probe asks whether the connection still works.
     is_probed: AtomicBool,
     /// Wakes the callers that wait for the end of the probe.
@@ -388,7 +389,7 @@ impl Server {
     }
 
     /// Makes a connection. If the name can lead to another server, also asks which one this is.
-    async fn dial(&self) -> Result<(MultiplexedConnection, Option<RunId>), Fault> {
+    async fn dial(&self) -> Result<(Multiplexed, Option<RunId>), Fault> {
         let mut connection = self.dial.connect(self.link.name(), &self.address).await?;
         let run = if self.link.can_switch() { None } else { self.dial.run_id(&mut connection).await };
         Ok((connection, run))

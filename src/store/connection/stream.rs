@@ -12,8 +12,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
 use super::endpoint::logged_in;
+use super::multiplexed::Multiplexed;
 use crate::base::credentials::{Credentials, Login};
-use crate::base::task;
 
 /// Opens streams to one server.
 #[derive(Clone)]
@@ -43,7 +43,7 @@ impl StreamDial {
     }
 
     /// Opens a connection for commands.
-    pub(crate) async fn commands(&self) -> RedisResult<MultiplexedConnection> {
+    pub(crate) async fn commands(&self) -> RedisResult<Multiplexed> {
         // `server.rs` sets the time limit of every command, for all kinds of sources.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         over(self.open().await?, &self.settings(), config).await
@@ -76,8 +76,7 @@ pub(super) async fn over(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     settings: &RedisConnectionInfo,
     config: AsyncConnectionConfig,
-) -> RedisResult<MultiplexedConnection> {
+) -> RedisResult<Multiplexed> {
     let (connection, driver) = MultiplexedConnection::new_with_config(settings, stream, config).await?;
-    task::spawn(driver);
-    Ok(connection)
+    Ok(Multiplexed::new(connection, driver))
 }

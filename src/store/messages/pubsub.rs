@@ -7,25 +7,25 @@
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
+use redis::aio::{PubSubSink, PubSubStream};
 use redis::{FromRedisValue, PushInfo, PushKind, RedisError, RedisResult, Value, cmd};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::store::connection::{MessageDial, TopologyLink, wire};
+use crate::store::connection::{MessageDial, Multiplexed, TopologyLink, wire};
 
 /// A connection for messages.
 pub(super) enum Messages {
     /// Messages that all servers of a cluster pass on to each other.
     Plain(PubSubSink, PubSubStream),
     /// Messages in one slot of a cluster.
-    Sharded(MultiplexedConnection, UnboundedReceiver<PushInfo>),
+    Sharded(Multiplexed, UnboundedReceiver<PushInfo>),
 }
 
 /// Sends the commands.
 #[derive(Clone)]
 pub(super) enum Sink {
     Plain(PubSubSink),
-    Sharded(MultiplexedConnection),
+    Sharded(Multiplexed),
 }
 
 /// Receives the messages.
@@ -184,11 +184,7 @@ impl Stream {
 const MIXED_UP: &str = "a reply does not belong to its command";
 
 /// Sends one command for each channel, all in one write: the channels of one command would have to be in one slot.
-async fn each(
-    connection: &mut MultiplexedConnection,
-    name: &str,
-    channels: &[Arc<str>],
-) -> RedisResult<Vec<Value>> {
+async fn each(connection: &mut Multiplexed, name: &str, channels: &[Arc<str>]) -> RedisResult<Vec<Value>> {
     let mut commands = redis::pipe();
     for channel in channels {
         commands.cmd(name).arg(channel.as_bytes());

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Value, cmd};
 
 use super::address::{Address, UNKNOWN};
@@ -15,7 +14,7 @@ use super::map::{Rank, Vote, is_decided};
 use super::slots::{Map, Range};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::timer::timeout;
-use crate::store::connection::{ClientName, Endpoint, connect, connect_to_master, wire};
+use crate::store::connection::{ClientName, Endpoint, Multiplexed, connect, connect_to_master, wire};
 
 /// When more than half agree, the others have this long. Then a server that is silent delays nothing, and the connection to a
 /// server that answers a little later is kept.
@@ -44,7 +43,7 @@ pub(super) struct Pollees {
 struct Pollee {
     endpoint: Endpoint,
     address: Address,
-    connection: Option<MultiplexedConnection>,
+    connection: Option<Multiplexed>,
 }
 
 impl Pollees {
