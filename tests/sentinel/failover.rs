@@ -1,7 +1,7 @@
 //! Failovers with and without a warning: callers get no error, and the old master gets no command.
 
-use lockkeeper::{Error, LockClient};
-use lockkeeper_testkit::Sentinels;
+use lockkeeper::{Error, LockClient, Source};
+use lockkeeper_testkit::{Faults, MASTER, Proxy, Sentinels};
 use tokio::time::{sleep, timeout};
 
 use crate::sentinel::{client, client_with, end};
@@ -105,4 +105,28 @@ async fn a_call_without_a_master_fails_when_its_time_is_up() {
     let tried = timeout(LIMIT, locks.rlock("a").try_lock_for(300 * MS)).await.unwrap();
     assert!(tried.is_err(), "nobody answered");
     soon(async { drop(locks) }).await;
+}
+
+/// To connect to a sentinel takes several round trips, and a question takes one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_is_followed_although_connecting_takes_longer_than_a_question() {
+    let mut group = Sentinels::start(SECOND);
+    let mut proxies = Vec::new();
+    for sentinel in &group.sentinels {
+        proxies.push(Proxy::to(sentinel.port()).await);
+    }
+    let source = Source::sentinel(MASTER, proxies.iter().map(Proxy::url), "redis://servers/");
+    let config = patient().retry_timeout(20 * SECOND).build().unwrap();
+    let locks = LockClient::connect_with(source, config).await.unwrap();
+    locks.rlock("a").lock().await.unwrap().unlock().await.unwrap();
+    for proxy in &proxies {
+        proxy.set(Faults { delay: 80 * MS, ..Faults::default() });
+        proxy.cut();
+    }
+    let before = group.lose_master();
+    let after = group.switched(before);
+    let guard = locks.rlock("a").lock().await.unwrap();
+    assert!(group.servers[after].run::<bool>(&["EXISTS", "a"]));
+    guard.unlock().await.unwrap();
+    end(&group.servers[after], [&locks]).await;
 }

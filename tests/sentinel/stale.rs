@@ -1,6 +1,7 @@
 //! Servers and sentinels that have not heard of the last switch.
 
-use lockkeeper_testkit::Sentinels;
+use lockkeeper::{LockClient, Source};
+use lockkeeper_testkit::{Faults, MASTER, Proxy, Sentinels, Server};
 use tokio::time::sleep;
 
 use crate::sentinel::{client, client_with};
@@ -82,5 +83,50 @@ async fn a_call_that_connects_to_a_silent_master_goes_on_at_the_switch() {
     let (guard, took) = timed(locking).await;
     assert!(took < LIMIT, "{took:?}");
     guard.unwrap().unwrap().unlock().await.unwrap();
+    locks.shutdown().await.unwrap();
+}
+
+/// On one thread: the proxy must not let anything pass between two settings.
+#[tokio::test]
+async fn a_client_listens_to_a_sentinel_again_whose_connection_fell_silent() {
+    let server = Server::start();
+    let sentinel =
+        Server::sentinel(&format!("sentinel monitor {MASTER} 127.0.0.1 {} 1\n", server.public_port()));
+    let proxy = Proxy::to(sentinel.port()).await;
+    proxy.record();
+    let source = Source::sentinel(MASTER, [proxy.url()], "redis://servers/");
+    let config = patient().command_timeout(SECOND).build().unwrap();
+    let locks = LockClient::connect_with(source, config).await.unwrap();
+    let subscriptions = || proxy.recorded().iter().filter(|command| command[0] == "SUBSCRIBE").count();
+    let before = eventually("it listens", subscriptions, |&count| count > 0).await;
+    proxy.set_existing(Faults::black_hole());
+    eventually("it listens on another connection", subscriptions, |&count| count > before).await;
+
+    proxy.set(Faults::black_hole());
+    proxy.cut();
+    sleep(3 * SECOND).await; // by now, it has a connection that is silent from the beginning
+    let before = subscriptions();
+    proxy.set(Faults::default());
+    proxy.set_existing(Faults::black_hole());
+    eventually("it gave that one up, too", subscriptions, |&count| count > before).await;
+    locks.shutdown().await.unwrap();
+}
+
+/// It answers later than the others, which agree without it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_that_is_slower_than_the_others_keeps_its_connection() {
+    let group = Sentinels::start(SECOND);
+    let proxy = Proxy::to(group.sentinels[0].port()).await;
+    let mut sentinels = group.urls();
+    sentinels[0] = proxy.url();
+    let source = Source::sentinel(MASTER, sentinels, "redis://servers/");
+    let locks = LockClient::connect_with(source, patient().build().unwrap()).await.unwrap();
+    let before = eventually("it asks and listens", || proxy.accepted(), |&accepted| accepted >= 2).await;
+    proxy.record();
+    proxy.set(Faults { delay: 80 * MS, ..Faults::default() });
+    let questions = || proxy.recorded().iter().filter(|command| command[0] == "SENTINEL").count();
+    eventually("it is asked again and again", questions, |&count| count >= 8).await;
+    let made = proxy.accepted() - before;
+    assert!(made < 3, "{made}");
     locks.shutdown().await.unwrap();
 }

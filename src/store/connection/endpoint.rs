@@ -115,6 +115,11 @@ impl Endpoint {
         Ok((open(&client, config).await?, received))
     }
 
+    /// The time limit of a new connection.
+    pub(crate) const fn limit(&self) -> Duration {
+        self.limit
+    }
+
     /// Host and port.
     pub(crate) fn address(&self) -> String {
         self.info.addr().to_string()

@@ -4,20 +4,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use redis::{Cmd, FromRedisValue, Value, cmd};
+use futures_util::future::{BoxFuture, FutureExt, Shared};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::{Cmd, FromRedisValue, RedisResult, Value, cmd};
+use tokio::sync::oneshot;
 
 use super::address::{Address, UNKNOWN};
 use super::group::{Discovery, Group};
 use super::map::{Rank, Vote, is_decided};
 use super::slots::{Map, Range};
 use crate::base::fault::{Fault, FaultKind, Sent};
-use crate::base::timer::timeout;
+use crate::base::timer::{Instant, timeout};
 use crate::store::connection::{ClientName, Endpoint, Multiplexed, connect, connect_to_master, wire};
+use crate::store::task::Task;
 
-/// When more than half agree, the others have this long. Then a server that is silent delays nothing, and the connection to a
-/// server that answers a little later is kept.
+/// When more than half agree, the others have this long. Then a server that is silent delays nothing.
 const GRACE: Duration = Duration::from_millis(50);
 
 impl Discovery {
@@ -43,8 +44,24 @@ pub(super) struct Pollees {
 struct Pollee {
     endpoint: Endpoint,
     address: Address,
-    connection: Option<Multiplexed>,
+    connecting: Option<Connecting>,
+    open: Option<Open>,
 }
+
+/// A task makes a connection, with a time limit of its own: that can take longer than a question.
+struct Connecting {
+    _task: Task,
+    made: oneshot::Receiver<Result<Multiplexed, Fault>>,
+}
+
+/// A connection stays when the time for a question is up: perhaps the server is only slow. A late answer counts for nothing.
+struct Open {
+    connection: Multiplexed,
+    /// The first question without an answer, and when it was sent.
+    unanswered: Option<(Instant, Question)>,
+}
+
+type Question = Shared<BoxFuture<'static, RedisResult<Vec<Value>>>>;
 
 impl Pollees {
     pub(super) fn new(group: &Group, name: &Arc<ClientName>) -> Self {
@@ -59,7 +76,8 @@ impl Pollees {
         let mut before = std::mem::take(&mut self.servers);
         let server = |(address, endpoint): (Address, Endpoint)| {
             let known = before.iter().position(|server| server.address == address);
-            known.map_or(Pollee { endpoint, address, connection: None }, |known| before.swap_remove(known))
+            let new = Pollee { endpoint, address, connecting: None, open: None };
+            known.map_or(new, |known| before.swap_remove(known))
         };
         self.servers = servers.into_iter().map(server).collect();
     }
@@ -93,7 +111,7 @@ impl Pollees {
 
     /// Closes the connections, so that the next question is asked with the latest credentials.
     pub(super) fn disconnect(&mut self) {
-        self.servers.iter_mut().for_each(|server| server.connection = None);
+        self.servers.iter_mut().for_each(|server| (server.connecting, server.open) = (None, None));
     }
 }
 
@@ -102,14 +120,15 @@ impl Pollee {
         &mut self,
         limit: Duration,
         discovery: &Discovery,
-        name: &ClientName,
+        name: &Arc<ClientName>,
     ) -> Result<Vote, Fault> {
+        self.leave_if_silent(limit);
         let late = |_| Err(Fault::new(FaultKind::TimedOut, Sent::Unknown, "no answer in time"));
         let answer = timeout(limit, self.ask(discovery, name)).await.unwrap_or_else(late);
         answer.map_err(|fault| fault.at(&self.address.to_string().into()))
     }
 
-    async fn ask(&mut self, discovery: &Discovery, name: &ClientName) -> Result<Vote, Fault> {
+    async fn ask(&mut self, discovery: &Discovery, name: &Arc<ClientName>) -> Result<Vote, Fault> {
         match discovery {
             Discovery::Fixed(_) => Ok(Vote::one(Rank::default(), self.address.clone())),
             Discovery::Cluster => self.ask_cluster(name).await,
@@ -117,7 +136,7 @@ impl Pollee {
         }
     }
 
-    async fn ask_cluster(&mut self, name: &ClientName) -> Result<Vote, Fault> {
+    async fn ask_cluster(&mut self, name: &Arc<ClientName>) -> Result<Vote, Fault> {
         // Together: if the node that is asked became a master between them, its slots would get the number of an earlier claim.
         let [nodes, slots] =
             self.send([cmd("CLUSTER").arg("NODES"), cmd("CLUSTER").arg("SLOTS")], name).await?;
@@ -129,7 +148,7 @@ impl Pollee {
         &mut self,
         master: &str,
         server: &Endpoint,
-        name: &ClientName,
+        name: &Arc<ClientName>,
     ) -> Result<Vote, Fault> {
         let facts = match self.send([cmd("SENTINEL").arg("MASTER").arg(master)], name).await {
             Err(fault) if fault.to_string().contains("No such master") => {
@@ -157,7 +176,7 @@ impl Pollee {
         &mut self,
         master: &str,
         server: &Endpoint,
-        name: &ClientName,
+        name: &Arc<ClientName>,
     ) -> Result<Option<Address>, Fault> {
         let [replicas] = self.send([cmd("SENTINEL").arg("REPLICAS").arg(master)], name).await?;
         let replicas: Vec<Value> =
@@ -178,23 +197,63 @@ impl Pollee {
     async fn send<const N: usize>(
         &mut self,
         commands: [&Cmd; N],
-        name: &ClientName,
+        name: &Arc<ClientName>,
     ) -> Result<[Value; N], Fault> {
-        // Taken out: if the question fails or is dropped, the connection is not used again.
-        let (connection, sent) = match self.connection.take() {
-            Some(mut connection) => {
-                let sent = wire::send_together(&mut connection, &commands).await;
-                (connection, sent)
-            }
-            None => {
-                let mut connection = connect(&self.endpoint).await?;
-                let sent = name.set_with(&commands, &mut connection, &self.endpoint.address()).await;
-                (connection, sent)
+        let open = self.open(name).await?;
+        let (mut connection, commands) = (open.connection.clone(), commands.map(Cmd::clone));
+        let asking = async move { wire::send_together(&mut connection, &commands.each_ref()).await };
+        let question = asking.boxed().shared();
+        open.unanswered.get_or_insert_with(|| (Instant::now(), question.clone()));
+        let values = match question.await {
+            Ok(values) => values,
+            Err(error) => {
+                self.open = None;
+                return Err(wire::fault(error));
             }
         };
-        let values = sent.map_err(wire::fault)?;
-        self.connection = Some(connection);
+        // The server answers in order, so it has answered the earlier questions, too.
+        open.unanswered = None;
         values.try_into().map_err(|values: Vec<Value>| Fault::unexpected(&values))
+    }
+
+    /// Returns the connection. Makes it if there is none.
+    async fn open(&mut self, name: &Arc<ClientName>) -> Result<&mut Open, Fault> {
+        if self.open.is_none() {
+            let connecting =
+                self.connecting.get_or_insert_with(|| Connecting::start(self.endpoint.clone(), name));
+            let gone = |gone| Err(Fault::new(FaultKind::RuntimeGone, Sent::No, gone));
+            let made = (&mut connecting.made).await.unwrap_or_else(gone);
+            self.connecting = None;
+            self.open = Some(Open { connection: made?, unanswered: None });
+        }
+        Ok(self.open.as_mut().expect("just made"))
+    }
+
+    /// Closes the connection if an earlier question has got no answer for this time.
+    fn leave_if_silent(&mut self, limit: Duration) {
+        let Some(open) = &mut self.open else { return };
+        let Some((sent, question)) = &open.unanswered else { return };
+        match question.clone().now_or_never() {
+            Some(Ok(_)) => open.unanswered = None,
+            None if sent.elapsed() < limit => {}
+            _ => self.open = None,
+        }
+    }
+}
+
+impl Connecting {
+    fn start(endpoint: Endpoint, name: &Arc<ClientName>) -> Self {
+        let ((done, made), name) = (oneshot::channel(), Arc::clone(name));
+        let task = Task::spawn(async move {
+            let connecting = async {
+                let mut connection = connect(&endpoint).await?;
+                name.set(&mut connection, &endpoint.address()).await.map_err(wire::connect_fault)?;
+                Ok(connection)
+            };
+            let late = |_| Err(Fault::new(FaultKind::Unreachable, Sent::No, "no connection in time"));
+            let _ = done.send(timeout(endpoint.limit(), connecting).await.unwrap_or_else(late));
+        });
+        Self { _task: task, made }
     }
 }
 

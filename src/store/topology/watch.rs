@@ -1,11 +1,12 @@
 //! The task that asks again and again who the master is.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use futures_util::{FutureExt, StreamExt};
-use redis::RedisError;
+use redis::{RedisResult, Value};
 use tokio::sync::watch;
 
 use super::address::Address;
@@ -31,6 +32,9 @@ const SELDOM_IN_CLUSTER: Duration = Duration::from_millis(500);
 
 /// Something counts as wrong for this long after the last report.
 const CALM: Duration = Duration::from_secs(2);
+
+/// A sentinel that said nothing for this long gets a `PING`.
+const PING_AFTER: Duration = Duration::from_secs(1);
 
 /// Where a sentinel publishes that it begins to promote a replica, and that a master was replaced.
 const FAILOVERS: [&str; 2] = ["+failover-state-send-slaveof-noone", "+switch-master"];
@@ -100,13 +104,23 @@ async fn listen(sentinel: Endpoint, link: Arc<TopologyLink>) {
     }
 }
 
-async fn report_failovers(sentinel: &Endpoint, link: &TopologyLink) -> Result<(), RedisError> {
-    let mut messages = sentinel.messages().await?;
-    messages.subscribe(&FAILOVERS[..]).await?;
+/// Ends when the connection breaks or is silent.
+async fn report_failovers(
+    sentinel: &Endpoint,
+    link: &TopologyLink,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let subscribing = async {
+        let mut messages = sentinel.messages().await?;
+        messages.subscribe(&FAILOVERS[..]).await?;
+        RedisResult::Ok(messages.split())
+    };
+    let (mut sink, mut messages) = timeout(sentinel.limit(), subscribing).await??;
     link.report(); // perhaps a message was missed
-    let mut messages = messages.into_on_message();
-    while messages.next().await.is_some() {
-        link.report();
+    loop {
+        match timeout(PING_AFTER, messages.next()).await {
+            Ok(Some(_)) => link.report(),
+            Ok(None) => return Ok(()),
+            Err(_) => _ = timeout(sentinel.limit(), sink.ping::<Value>()).await??,
+        }
     }
-    Ok(())
 }
