@@ -30,7 +30,8 @@
 //! # Files
 //!
 //! `server.rs` sends commands and replaces connections. `wire.rs` translates calls, replies and errors. `dial.rs` makes connections
-//! from an [`Endpoint`], a pool, or streams of the application (`stream.rs`). `multiplexed.rs` closes a connection that nobody uses. `topology_link.rs` is what a server reports to its topology.
+//! from an [`Endpoint`], a pool, or streams of the application (`stream.rs`). `multiplexed.rs` closes a connection that nobody uses.
+//! `topology_link.rs` is what a server reports to its topology.
 
 mod client_name;
 mod connection_index;

@@ -329,7 +329,7 @@ pub(crate) fn caught(error: &str) -> FaultKind {
 }
 
 /// Translates an error reply. After an error reply the server has changed nothing: the scripts run every command that can be
-/// refused before they write.
+/// refused before they write, or take back what they wrote.
 fn refusal(code: &str, detail: &str) -> FaultKind {
     match code {
         // From a script whose keys are at this node. Before a script runs, the code is CLUSTERDOWN.
