@@ -181,15 +181,15 @@ impl Task {
                 Err(elapsed) => Some(elapsed.to_string()),
             };
             self.has_no_messages(self.wanted.clone());
+            if self.subscribed_at.take().is_some_and(|at| at.elapsed() >= LASTING) {
+                self.backoff = RECONNECT;
+            }
             let Some(reason) = failed else { continue };
             if let Some(unreported) = self.disconnects.ask() {
                 tracing::info!(
                     reason, server = %self.address, channels = self.wanted.len(), unreported,
                     "no messages, reconnecting"
                 );
-            }
-            if self.subscribed_at.take().is_some_and(|at| at.elapsed() >= LASTING) {
-                self.backoff = RECONNECT;
             }
             let pause = self.backoff.pause();
             if !self.pause(pause, &mut logins).await {

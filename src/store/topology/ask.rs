@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{Cmd, FromRedisValue, RedisResult, Value, cmd};
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::address::{Address, UNKNOWN};
 use super::group::{Discovery, Group};
@@ -122,6 +122,7 @@ impl Pollee {
         discovery: &Discovery,
         name: &Arc<ClientName>,
     ) -> Result<Vote, Fault> {
+        self.take_connection();
         self.leave_if_silent(limit);
         let late = |_| Err(Fault::new(FaultKind::TimedOut, Sent::Unknown, "no answer in time"));
         let answer = timeout(limit, self.ask(discovery, name)).await.unwrap_or_else(late);
@@ -227,6 +228,17 @@ impl Pollee {
             self.open = Some(Open { connection: made?, unanswered: None });
         }
         Ok(self.open.as_mut().expect("just made"))
+    }
+
+    /// Takes the connection that was made since the last question. If it could not be made, that is no answer to the next one.
+    fn take_connection(&mut self) {
+        let Some(connecting) = &mut self.connecting else { return };
+        match connecting.made.try_recv() {
+            Ok(Ok(connection)) => self.open = Some(Open { connection, unanswered: None }),
+            Err(TryRecvError::Empty) => return,
+            Ok(Err(_)) | Err(TryRecvError::Closed) => {}
+        }
+        self.connecting = None;
     }
 
     /// Closes the connection if an earlier question has got no answer for this time.
