@@ -434,7 +434,10 @@ impl<O, F: Clone> Machine<O, F> {
         if self.is_front(ticket) {
             self.polls_at = None;
         }
-        (self.is_woken, self.woken_at) = (false, None);
+        // A waiter behind the front perhaps wants more permits than came back, and the front fewer.
+        if self.is_front(ticket) || !self.rules.has_permits {
+            (self.is_woken, self.woken_at) = (false, None);
+        }
         self.attempted_at = (self.waiters.len() > 1).then_some(now);
         Effects::drops(dropped)
     }
@@ -883,6 +886,24 @@ mod tests {
             let first = machine.join(true, true, now);
             machine.refused(first, Some(poll * 10), false, now);
             assert_eq!(machine.next(first, None, now, |time| time) == Next::Act, has_permits);
+        }
+    }
+
+    /// The time of a waiter behind the front is up, so it attempts, too. It wants more permits than came back.
+    #[test]
+    fn an_attempt_behind_the_front_uses_up_no_wake_up_about_permits() {
+        let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
+        for has_permits in [true, false] {
+            let mut machine =
+                Machine::<(), ()>::new(Rules::new(false, false, poll).with_permits(has_permits));
+            let [front, behind] = [machine.join(true, false, now), machine.join(true, false, now)];
+            let _ = machine.attempts(front, now);
+            machine.refused(front, Some(poll * 10), false, now);
+            let _ = machine.wakes(now);
+            let _ = machine.attempts(behind, now);
+            machine.refused(behind, Some(poll * 10), false, now);
+            let _ = machine.leaves(behind);
+            assert_eq!(machine.next(front, None, now, |time| time) == Next::Act, has_permits);
         }
     }
 
