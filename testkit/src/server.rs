@@ -3,8 +3,8 @@
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -256,6 +256,14 @@ impl Server {
     /// Opens a connection. A command on it fails after five seconds without an answer.
     pub fn connect(&self) -> Result<Connection, RedisError> {
         connect(self.port())
+    }
+
+    /// For a test that sends many commands, or whose commands outlive this value. Breaks no connection.
+    pub fn on_one_connection(&self) -> Commands {
+        let connection = Mutex::new(self.connect().expect("the server is up"));
+        Commands::new(move |words| {
+            redis::cmd(words[0]).arg(&words[1..]).query(&mut *connection.lock().expect("no panic"))
+        })
     }
 }
 

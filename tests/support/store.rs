@@ -89,12 +89,7 @@ impl Server {
                 let server = server.clone();
                 Commands::new(move |words| run(&server, words))
             }
-            Self::Real(server) => {
-                let connection = Mutex::new(server.connect().expect("the server is up"));
-                Commands::new(move |words| {
-                    redis::cmd(words[0]).arg(&words[1..]).query(&mut *connection.lock().unwrap())
-                })
-            }
+            Self::Real(server) => server.on_one_connection(),
         }
     }
 
