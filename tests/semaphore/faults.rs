@@ -163,7 +163,7 @@ async fn a_user_without_a_right_costs_no_permit_and_adds_none() {
         let lost = dead.lost();
         dead.leak();
         soon(lost).await;
-        sleep(400 * MS).await; // the slack, twice
+        soon(async { while semaphore.available().await.unwrap() < 3 {} }).await;
         may_fail(&theirs.try_acquire().await.map(|permit| permit.map(drop)));
         soon(semaphore.acquire_many(3)).await.unwrap().release().await.unwrap();
         is_whole(&scene, &semaphore, 3).await;

@@ -112,16 +112,22 @@ fn the_terminal_comes_back() {
     assert_eq!(scene.read("said"), "hello\n");
 }
 
-#[test]
-fn control_z_suspends_both_and_fg_continues_them() {
-    let scene = Scene::new();
+/// A command that was suspended with Ctrl-Z. Return continues it, and it ends when it has read a line.
+fn suspended(scene: &Scene) -> Terminal {
     // It forks nothing: a process that is stopped between `vfork` and `exec` keeps its parent from being stopped.
     let command = "sh -c \": > ready; read line; echo \\$line > said\"";
     let script = format!("set -m; LOCKKEEPER run lock -- {command}; touch suspended; read x; fg; exit $?");
-    let mut terminal = Terminal::runs(&scene, &format!("bash -c '{script}'"));
+    let mut terminal = Terminal::runs(scene, &format!("bash -c '{script}'"));
     wait_until("the command runs", || scene.dir().join("ready").exists());
     terminal.types("\x1a");
     wait_until("it is suspended", || scene.dir().join("suspended").exists());
+    terminal
+}
+
+#[test]
+fn control_z_suspends_both_and_fg_continues_them() {
+    let scene = Scene::new();
+    let mut terminal = suspended(&scene);
     assert_eq!(scene.keys(), ["lock"]);
     terminal.types("\n");
     terminal.types("hello\n");
@@ -133,12 +139,7 @@ fn control_z_suspends_both_and_fg_continues_them() {
 #[test]
 fn a_suspension_that_is_longer_than_the_lease_costs_nothing() {
     let scene = Scene::new();
-    let command = "sh -c \": > ready; read line; echo \\$line > said\"";
-    let script = format!("set -m; LOCKKEEPER run lock -- {command}; touch suspended; read x; fg; exit $?");
-    let mut terminal = Terminal::runs(&scene, &format!("bash -c '{script}'"));
-    wait_until("the command runs", || scene.dir().join("ready").exists());
-    terminal.types("\x1a");
-    wait_until("it is suspended", || scene.dir().join("suspended").exists());
+    let mut terminal = suspended(&scene);
     let start = Instant::now();
     wait_until("two leases are over", || start.elapsed() > 2 * LEASE);
     terminal.types("\n");

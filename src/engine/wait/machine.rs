@@ -12,6 +12,8 @@
 //!
 //! What the client knows about the lock is [`Knowledge`], and what a waiter does is [`State`]. A wake-up belongs to the queue and not to
 //! a waiter: an attempt that begins after it covers it, and if that attempt ends without an answer, the wake-up is there again.
+//! Waiters for permits want different numbers of them. So there, only an attempt of the front covers a wake-up, and a call that comes to the
+//! front from outside of the queue attempts once more.
 //!
 //! A hold that another owner of the client gives is an *offer*. The front takes it instead of attempting. There is one at a time, or of a
 //! semaphore as many as waiters.

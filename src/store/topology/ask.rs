@@ -351,6 +351,24 @@ mod tests {
         vote_of_node(nodes, &slots, &Address { host: "s".to_owned(), port: 7000 })
     }
 
+    /// It counts for the question during which it came.
+    #[tokio::test]
+    async fn a_failure_to_connect_before_a_question_is_no_answer_to_it() {
+        let endpoint = Endpoint::new("redis://127.0.0.1:1/", None, Duration::from_secs(1)).unwrap();
+        let address = Address { host: "s".to_owned(), port: 6379 };
+        let mut pollee = Pollee { endpoint, address, connecting: None, open: None };
+        for has_failed in [false, true] {
+            let (done, made) = oneshot::channel();
+            let _task = Task::spawn(async {});
+            pollee.connecting = Some(Connecting { _task, made });
+            let _ =
+                has_failed.then(|| done.send(Err(Fault::new(FaultKind::Unreachable, Sent::No, "refused"))));
+            pollee.take_connection();
+            // In the first case, nobody would ever answer: the sender is gone.
+            assert!(pollee.connecting.is_none() && pollee.open.is_none());
+        }
+    }
+
     #[test]
     fn a_node_without_the_preferred_name_is_at_its_ip_or_claims_nothing() {
         let about = |ip: &str| vec![text("ip"), text(ip)];
