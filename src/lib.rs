@@ -20,7 +20,10 @@ pub use base::options::{LockOptions, LockOptionsBuilder};
 pub use base::token::FencingToken;
 #[cfg(feature = "__simulation")]
 #[doc(hidden)]
-pub use base::{pauses::pause_by, process::Process};
+pub use base::{
+    pauses::{locked_mutexes, pause_by},
+    process::Process,
+};
 pub use locks::guard::{FencedGuard, HoldWatch, LockGuard};
 pub use locks::info::{
     Holder, HolderIdentity, ListedLock, LockInfo, LockKind, LockList, RemainingLease, ServerInfo,

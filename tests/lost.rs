@@ -3,9 +3,9 @@
 
 use crate::support::fixture::{Fixture, for_each_lock};
 use crate::support::{
-    Faults, MS, SECOND, Scene, connect, eventually, patient, renewed, soon, throughout, timed,
+    Faults, LIMIT, MS, SECOND, Scene, connect, eventually, patient, renewed, soon, throughout, timed,
 };
-use lockkeeper::{BaseLock, Error, LockConfig, Lost};
+use lockkeeper::{BaseLock, Error, HoldWatch, LockConfig, Lost};
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// Guarantees 1 and 6. On a silent connection the guard is lost at its deadline at the latest, and before another
@@ -265,7 +265,92 @@ async fn a_broken_connection_is_not_a_loss<F: Fixture>() {
     scene.end().await;
 }
 
+/// Guarantee 6. Whatever keeps the hold in memory: a future that waits for its loss, a release that the server does not answer, a minimum
+/// hold time.
+async fn a_watch_says_lost_as_soon_as_its_guard_has_ended<F: Fixture>() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), patient()).await;
+    let is_over = |watch: &HoldWatch, how: &str| {
+        assert!(watch.is_lost() && watch.remaining().is_zero(), "{how}: {watch:?}");
+    };
+
+    let guard = F::lock(&locks, "a").lock().await.unwrap();
+    let (watch, lost) = (guard.watch(), guard.lost());
+    assert!(!watch.is_lost() && !watch.remaining().is_zero());
+    soon(guard.unlock()).await.unwrap();
+    is_over(&watch, "unlocked while its loss is waited for");
+    drop(lost);
+
+    let guard = F::lock(&locks, "b").lock().await.unwrap();
+    let (watch, lost) = (guard.watch(), guard.lost());
+    guard.leak();
+    is_over(&watch, "leaked while its loss is waited for");
+    drop(lost);
+    F::lock(&locks, "b").force_unlock().await.unwrap();
+
+    let guard = F::kept(&locks, "c", 500 * MS).lock().await.unwrap();
+    let watch = guard.watch();
+    soon(guard.unlock()).await.unwrap();
+    is_over(&watch, "unlocked before its minimum hold time is over");
+
+    let guard = F::lock(&locks, "d").lock().await.unwrap();
+    let watch = guard.watch();
+    proxy.set(Faults::replies_held());
+    drop(guard);
+    is_over(&watch, "dropped while the server does not answer");
+    proxy.set(Faults::default());
+    soon(locks.shutdown()).await.unwrap();
+    drop((locks, proxy));
+    scene.end().await;
+}
+
+/// A loss that is known already is told at once, and not after retries. What the servers still have is released behind it: at once, before
+/// the next attempt of the owner, and before the end of a shutdown.
+async fn unlock_of_a_lost_guard_returns_not_held_without_an_answer<F: Fixture>() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), LockConfig::builder().watchdog_lease(1_500 * MS)).await;
+    let mut lock = F::lock(&locks, "a");
+    for is_silent in [true, false] {
+        let guard = lock.lock().await.unwrap();
+        // The server renews the lease, and the client never learns that.
+        proxy.set(Faults::replies_held());
+        soon(guard.lost()).await;
+        for key in scene.server.keys() {
+            scene.server.run::<()>(&["PEXPIRE", &key, "60000"]);
+        }
+        if !is_silent {
+            proxy.set(Faults::default());
+        }
+        let (unlocked, took) = timed(guard.unlock()).await;
+        let error = unlocked.unwrap_err();
+        assert!(matches!(error, Error::NotHeld(_)) && error.work_was_unprotected(), "{error:?}");
+        assert!(took < SECOND, "it waited {took:?}, is_silent: {is_silent}");
+        proxy.set(Faults::default());
+        // The owner is not locked out by what it had.
+        let (again, took) = timed(lock.lock()).await;
+        assert!(took < LIMIT / 2, "{took:?}");
+        again.unwrap().unlock().await.unwrap();
+    }
+    let guard = lock.lock().await.unwrap();
+    proxy.set(Faults::replies_held());
+    soon(guard.lost()).await;
+    for key in scene.server.keys() {
+        scene.server.run::<()>(&["PEXPIRE", &key, "60000"]);
+    }
+    assert!(matches!(guard.unlock().await, Err(Error::NotHeld(_))));
+    proxy.set(Faults::default());
+    soon(locks.shutdown()).await.unwrap();
+    let left: Vec<_> = scene.server.keys().into_iter().filter(|key| !key.contains("token")).collect();
+    assert_eq!(left, [""; 0], "after the shutdown");
+    drop((lock, locks, proxy));
+    scene.end().await;
+}
+
 for_each_lock! {
+    a_watch_says_lost_as_soon_as_its_guard_has_ended
+    unlock_of_a_lost_guard_returns_not_held_without_an_answer
     a_hold_is_lost_before_a_rival_acquires_when_the_network_is_silent
     the_deadline_counts_from_before_the_command_was_sent
     a_release_that_was_never_sent_does_not_hide_a_loss

@@ -54,6 +54,7 @@ mod streams;
 mod sync_replicas;
 mod tls;
 mod tls_provider;
+mod user_code;
 mod versions;
 mod waiting;
 mod watchdog;

@@ -1,4 +1,4 @@
-//! Pauses of threads where they lock data. Tests meet orders of events with them that are rare otherwise.
+//! Pauses of threads where they lock data. Tests meet orders of events with them that are rare otherwise. And how much a thread has locked.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -6,6 +6,7 @@ use std::sync::{self, Mutex, PoisonError, TryLockError};
 use std::thread;
 
 thread_local! {
+    static LOCKED: Cell<u32> = const { Cell::new(0) };
     static PAUSE: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
@@ -19,6 +20,15 @@ pub fn pause_by(pause: fn()) {
     PAUSE.set(Some(pause));
 }
 
+/// Counts the mutexes that this thread has locked. For lockkeeper's own tests.
+///
+/// ```
+/// assert_eq!(lockkeeper::locked_mutexes(), 0);
+/// ```
+pub fn locked_mutexes() -> u32 {
+    LOCKED.get()
+}
+
 /// Data that is locked until this is dropped.
 pub(crate) struct MutexGuard<'a, T> {
     /// `None` while it is dropped.
@@ -29,7 +39,9 @@ pub(crate) struct MutexGuard<'a, T> {
 /// Locks data. The function that pauses perhaps lets other threads of a simulation run, so nothing may block here.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     let Some(pause) = PAUSE.get() else {
-        return MutexGuard { data: Some(mutex.lock().unwrap_or_else(PoisonError::into_inner)), pause: None };
+        let data = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+        LOCKED.set(LOCKED.get() + 1);
+        return MutexGuard { data: Some(data), pause: None };
     };
     pause();
     let data = loop {
@@ -40,6 +52,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         }
     };
     pause();
+    LOCKED.set(LOCKED.get() + 1);
     MutexGuard { data: Some(data), pause: Some(pause) }
 }
 
@@ -60,6 +73,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 impl<T> Drop for MutexGuard<'_, T> {
     fn drop(&mut self) {
         self.data = None;
+        LOCKED.set(LOCKED.get() - 1);
         if let Some(pause) = self.pause.filter(|_| !thread::panicking()) {
             pause();
         }

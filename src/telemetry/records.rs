@@ -204,6 +204,7 @@ impl Drop for Held {
 #[derive(Default)]
 pub(crate) struct Renewing(Option<Renewal>);
 
+#[derive(Clone)]
 struct Renewal {
     of: OfLock,
     /// When it was due first: a renewal that failed is tried again.
@@ -217,15 +218,18 @@ impl Renewing {
         }
     }
 
-    pub(crate) fn ends(&mut self, outcome: Renewed) {
-        let Some(Renewal { of, due }) = &self.0 else { return };
+    /// Ends with this outcome. Returns what [`tell`](Self::tell) counts.
+    pub(crate) fn ends(&mut self, outcome: Renewed) -> Self {
+        Self(if outcome == Renewed::Failed { self.0.clone() } else { self.0.take() })
+    }
+
+    /// Counts the end of this renewal. Runs code of the recorder, so call this with nothing locked.
+    pub(crate) fn tell(self, outcome: Renewed) {
+        let Some(Renewal { of, due }) = self.0 else { return };
         let Some(series) = of.series() else { return };
         series.renewals[outcome as usize].increment(1);
         if outcome == Renewed::Ok {
-            series.lateness.record(clock::now().since(*due));
-        }
-        if outcome != Renewed::Failed {
-            self.0 = None;
+            series.lateness.record(clock::now().since(due));
         }
     }
 }

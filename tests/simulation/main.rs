@@ -27,6 +27,7 @@ mod seeds;
 mod server_faults;
 mod threads;
 mod trace;
+mod unlocked;
 mod waits;
 mod worker;
 mod world;

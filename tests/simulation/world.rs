@@ -22,6 +22,7 @@ use crate::permits::texts;
 use crate::plan::{Deployment, FaultKind, Kind, Plan, SECOND};
 use crate::process_stream;
 use crate::trace::Script;
+use crate::unlocked::Unlocked;
 use crate::worker::Worker;
 
 /// Workers end what they do within this time.
@@ -72,6 +73,8 @@ pub fn run(plan: &Plan, is_printed: bool, prepare: &Prepare<'_>) -> Report {
     let panics = PANICS.get();
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
     let oracle = Arc::new(Mutex::new(Oracle::new(plan, is_printed)));
+    let _events = tracing::subscriber::set_default(Unlocked);
+    let _metrics = metrics::set_default_local_recorder(&Unlocked);
     runtime.block_on(live(plan, &oracle, prepare));
     drop(runtime);
     // Killed processes may keep the servers, and those their observers.

@@ -2,7 +2,8 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::Arc;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex};
 
 use smallvec::{SmallVec, smallvec};
 use tokio::task;
@@ -13,8 +14,11 @@ use super::offer::Joining;
 use super::owner_grants::OwnerKey;
 use super::place::Place;
 use crate::base::clock::{self, Moment};
+use crate::base::sync::{MutexGuard, lock};
+use crate::engine::hold::effects::Effects;
 use crate::engine::hold::{EARLY, Hold};
 use crate::engine::per_member::PerMember;
+use crate::telemetry::Renewed;
 
 /// What this process wants to hold. It changes at once, even in a `drop`.
 #[derive(Default)]
@@ -210,10 +214,17 @@ impl Desired {
     }
 
     /// Removes holds that have ended. They need nothing except a release.
-    pub(crate) fn forget_ended(&mut self, now: Moment) {
+    pub(crate) fn forget_ended(&mut self, now: Moment, effects: &mut Effects) {
         self.forget_stay(now);
         for part in &mut self.owners {
-            part.holds.retain(|(hold, member)| hold.relies_on(*member, now));
+            let mut index = 0;
+            while let Some((hold, member)) = part.holds.get(index) {
+                if hold.relies_on(*member, now) {
+                    index += 1;
+                } else {
+                    effects.left(part.holds.swap_remove(index).0);
+                }
+            }
             while part.leaked.peek().is_some_and(|Reverse(end)| *end <= now) {
                 part.leaked.pop();
             }
@@ -244,13 +255,65 @@ impl Desired {
         self.owners.iter().find(|part| part.live(now) > 0).map(|part| part.caller)
     }
 
-    pub(crate) fn lose_all(&mut self) {
+    pub(crate) fn lose_all(&mut self, effects: &mut Effects) {
         for part in &mut self.owners {
-            part.holds.drain(..).for_each(|(hold, member)| hold.lose(member));
+            part.holds.drain(..).for_each(|(hold, member)| effects.loses(hold, member));
             part.leaked.clear();
         }
         self.lease.stays_until = Moment::PAST;
         self.tidy();
+    }
+}
+
+/// The desired state, locked. Dropping it unlocks, and then tells what happened.
+pub(crate) struct Locked<'a> {
+    /// `None` while it is dropped.
+    desired: Option<MutexGuard<'a, Desired>>,
+    effects: Effects,
+}
+
+impl<'a> Locked<'a> {
+    pub(crate) fn new(desired: &'a Mutex<Desired>) -> Self {
+        Self { desired: Some(lock(desired)), effects: Effects::default() }
+    }
+
+    /// The state, and what is told after it is unlocked.
+    pub(crate) fn with_effects(&mut self) -> (&mut Desired, &mut Effects) {
+        (self.desired.as_mut().expect("BUG: used after the drop"), &mut self.effects)
+    }
+
+    /// The renewal under way ended.
+    pub(crate) fn renewal_ends(&mut self, outcome: Renewed) {
+        let (desired, effects) = self.with_effects();
+        effects.renewed(desired.lease.renewing.ends(outcome), outcome);
+    }
+
+    /// Forgets the first of the holds that were given back: the server was asked about them.
+    pub(crate) fn forget_given_back(&mut self, count: usize) {
+        let (desired, effects) = self.with_effects();
+        let count = count.min(desired.given_back.len());
+        desired.given_back.drain(..count).for_each(|(hold, _)| effects.left(hold));
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = Desired;
+
+    fn deref(&self) -> &Desired {
+        self.desired.as_ref().expect("BUG: used after the drop")
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Desired {
+        self.with_effects().0
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        drop(self.desired.take());
+        std::mem::take(&mut self.effects).perform();
     }
 }
 
@@ -295,7 +358,7 @@ mod tests {
         assert_eq!(desired.target_count(), 1);
         desired.offers = 1;
         desired.remove(&first);
-        desired.lose_all();
+        desired.lose_all(&mut Effects::default());
         assert_eq!((desired.target_count(), desired.owners.len()), (1, 0), "the offer");
     }
 
@@ -307,10 +370,10 @@ mod tests {
         desired.stays_until(later);
         desired.stays_until(soon);
         assert_eq!((desired.target_count(), desired.next_end()), (1, None), "its hold is renewed");
-        desired.forget_ended(soon);
+        desired.forget_ended(soon, &mut Effects::default());
         assert_eq!((desired.live(owner, soon), desired.target_count()), (0, 1), "the hold has ended");
         assert_eq!(desired.next_end(), Some(later), "nobody else releases it");
-        desired.forget_ended(later);
+        desired.forget_ended(later, &mut Effects::default());
         assert_eq!((desired.target_count(), desired.next_end()), (0, None));
         drop(lost);
     }
@@ -325,7 +388,7 @@ mod tests {
         }
         assert_eq!(desired.live(owner, now), 100);
         let later = now.plus(Duration::from_secs(40));
-        desired.forget_ended(later);
+        desired.forget_ended(later, &mut Effects::default());
         assert_eq!(desired.live(owner, later), 60);
         assert_eq!(desired.owners[0].leaked.len(), 60, "those that ended are forgotten");
         desired.lease.outlasts = true;

@@ -8,7 +8,6 @@ use super::desired::Desired;
 use crate::base::clock::{self, Moment};
 use crate::base::fault::Fault;
 use crate::base::jitter;
-use crate::base::sync::lock;
 use crate::engine::hold::{self, Hold};
 use crate::engine::lock_ref::LockRef;
 use crate::engine::upkeep::scheduler::{Key, Slot};
@@ -111,7 +110,7 @@ impl Grant {
         }
         let (now, deadline) = (clock::now(), hold::lease::deadline(sent, lease));
         hold.advance(member, now, deadline);
-        let mut desired = lock(&self.desired);
+        let mut desired = self.desired();
         desired.lease.until = desired.lease.until.max(deadline);
         self.schedule_renewal(&mut desired, now);
         Ok(())
@@ -120,7 +119,7 @@ impl Grant {
     /// The server has nothing of this grant. If the grant has no holds, that is no loss: they were given back, and the release
     /// was faster than the renewal.
     pub(super) fn lose_holds(self: &Arc<Self>) {
-        let mut desired = lock(&self.desired);
+        let mut desired = self.desired();
         if desired.holds().next().is_none() && desired.offers == 0 {
             self.schedule_renewal(&mut desired, clock::now());
         } else {
@@ -135,11 +134,12 @@ impl Grant {
     /// Begins what is due. Returns the lease to ask for; zero changes the lease only if somebody shortened it. `None`: there is
     /// nothing to renew.
     pub(crate) fn begin_renewal(self: &Arc<Self>, key: Key, now: Moment) -> Option<Duration> {
-        let mut desired = lock(&self.desired);
+        let mut desired = self.desired();
         if !desired.lease.slot.begin(key) {
             return None;
         }
-        desired.forget_ended(now);
+        let (state, effects) = desired.with_effects();
+        state.forget_ended(now, effects);
         let lease = self.renewed_lease(&desired);
         desired.lease.asked = lease;
         if lease.is_some() || (self.is_checked() && desired.holds().next().is_some()) {
@@ -164,7 +164,7 @@ impl Grant {
 
     /// Its row in a batch of renewals.
     pub(crate) fn row(&self) -> Row {
-        let (now, desired) = (clock::now(), lock(&self.desired));
+        let (now, desired) = (clock::now(), self.desired());
         let offered = (desired.offers > 0).then(|| desired.lease.until.since(now));
         let left = desired.holds().map(|(hold, member)| hold.left(*member, now)).chain(offered).max();
         drop(desired);
@@ -173,10 +173,10 @@ impl Grant {
 
     /// The renewal that was sent at `sent` has succeeded. The next one is due at `next`.
     pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, next: Moment) {
-        let mut desired = lock(&self.desired);
+        let mut desired = self.desired();
         let (now, asked) = (clock::now(), desired.lease.asked);
         desired.lease.slot.end();
-        desired.lease.renewing.ends(Renewed::Ok);
+        desired.renewal_ends(Renewed::Ok);
         if let Some(lease) = asked {
             let deadline = hold::lease::deadline(sent, lease);
             desired.lease.until = desired.lease.until.max(deadline);
@@ -193,11 +193,11 @@ impl Grant {
     /// The renewal found that the server does not have it any more.
     pub(crate) fn renewal_found_nothing(self: &Arc<Self>) {
         {
-            let mut desired = lock(&self.desired);
+            let mut desired = self.desired();
             desired.lease.slot.end();
             // If the holds were given back meanwhile, the release was faster.
             if desired.holds().next().is_some() {
-                desired.lease.renewing.ends(Renewed::Gone);
+                desired.renewal_ends(Renewed::Gone);
             }
         }
         self.lose_holds();
@@ -205,9 +205,9 @@ impl Grant {
 
     /// The renewal failed. It is due again at `next`.
     pub(crate) fn renewal_failed(self: &Arc<Self>, next: Moment) {
-        let mut desired = lock(&self.desired);
+        let mut desired = self.desired();
         desired.lease.slot.end();
-        desired.lease.renewing.ends(Renewed::Failed);
+        desired.renewal_ends(Renewed::Failed);
         desired.lease.renew_at = Some(next);
         self.schedule_renewal(&mut desired, next);
     }

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
 
-use desired::Desired;
+use desired::{Desired, Locked};
 use observed::Observed;
 use offer::{Joining, Offer};
 use owner_grants::OwnerKey;
@@ -43,7 +43,6 @@ use crate::base::clock::{self, Moment};
 use crate::base::config::Replication;
 use crate::base::error::LockId;
 use crate::base::fault::{Fault, FaultKind, Sent};
-use crate::base::sync::{MutexGuard, lock};
 use crate::base::timer::timeout;
 use crate::engine::upkeep::records::RECORD_LASTS;
 use crate::engine::wait::queue::{Receivers, WaitQueue};
@@ -103,7 +102,7 @@ impl Grant {
 
     /// Counts the holds that an owner has, and that can be relied on now.
     pub(crate) fn live(&self, owner: OwnerKey, now: Moment) -> u32 {
-        lock(&self.desired).live(owner, now)
+        self.desired().live(owner, now)
     }
 
     /// Whether another server became the master since the last attempt was sent: perhaps the new master lacks the hold.
@@ -111,18 +110,22 @@ impl Grant {
         self.switches.load(Ordering::Relaxed) != self.lock.engine.store.switch_count()
     }
 
+    fn desired(&self) -> Locked<'_> {
+        Locked::new(&self.desired)
+    }
+
     fn target_count(&self) -> u32 {
-        lock(&self.desired).target_count()
+        self.desired().target_count()
     }
 
     /// Whether another task than this one acquired the first hold of an owner.
     pub(crate) fn is_foreign(&self, owner: OwnerKey) -> bool {
-        lock(&self.desired).is_foreign(owner)
+        self.desired().is_foreign(owner)
     }
 
     /// Whether the server had no hold of this grant, although there should have been one.
     pub(crate) fn is_gone(&self) -> bool {
-        let desired = lock(&self.desired);
+        let desired = self.desired();
         desired.is_gone && desired.was_held()
     }
 
@@ -136,7 +139,7 @@ impl Grant {
         until: Moment,
         now: Moment,
     ) -> bool {
-        let mut desired = lock(&self.desired);
+        let mut desired = self.desired();
         if desired.is_given_up {
             return false;
         }
@@ -156,12 +159,12 @@ impl Grant {
 
     /// The hold that the server granted is perhaps gone already, so it is too old to be handed over.
     pub(crate) fn is_not_handed_over(&self) {
-        lock(&self.desired).lease.since = Some(Moment::PAST);
+        self.desired().lease.since = Some(Moment::PAST);
     }
 
     /// From here on, the watchdog renews the holds that were added.
     pub(crate) fn begin_renewals(self: &Arc<Self>) {
-        self.schedule_renewal(&mut lock(&self.desired), clock::now());
+        self.schedule_renewal(&mut self.desired(), clock::now());
         if self.is_of_earlier_master() {
             // The renewals of the switch perhaps came before the hold was scheduled.
             self.lock.engine.renewals.rush();
@@ -170,30 +173,28 @@ impl Grant {
 
     /// Removes a hold that was given back: from here on, the lease is not renewed for it.
     pub(crate) fn remove_hold(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
-        let mut desired = lock(&self.desired);
+        let mut desired = self.desired();
         desired.forget_stay(now);
-        // A hold that was lost already was reported when it was lost, so it is not reported again.
+        // The loss of a hold that was lost already was told, so the server is not asked about it. While other owners stand on the grant,
+        // the server is not asked, either.
         if let Some((owner, member)) = desired.remove(hold)
             && hold.relies_on(member, now)
+            && desired.is_only_of(owner)
         {
-            hold.mark_released(now);
-            // While other owners stand on the grant, the server is not asked about this hold.
-            if desired.is_only_of(owner) {
-                desired.given_back.push((Arc::clone(hold), member));
-            }
+            desired.given_back.push((Arc::clone(hold), member));
         }
         self.schedule_renewal(&mut desired, now);
     }
 
     /// Does not release the last hold before that.
     pub(crate) fn stays_until(&self, until: Moment) {
-        lock(&self.desired).stays_until(until);
+        self.desired().stays_until(until);
     }
 
     /// Leaves a hold to end by itself.
     pub(crate) fn leak(self: &Arc<Self>, hold: &Arc<Hold>) {
         let now = clock::now();
-        let mut desired = lock(&self.desired);
+        let mut desired = self.desired();
         let is_left = desired.leak(hold, now);
         if !desired.is_in_use() {
             self.forget_record(&mut desired);
@@ -208,14 +209,14 @@ impl Grant {
 
     /// An acquire of an owner has ended without a hold.
     fn ends_pending(self: &Arc<Self>, owner: OwnerKey) {
-        let mut desired = lock(&self.desired);
+        let mut desired = self.desired();
         desired.ends_pending(owner);
         self.leave_queue(&mut desired);
     }
 
     /// Undoes the acquires under way, which nobody polls, at a shutdown.
     pub(crate) fn give_up(self: Arc<Self>) {
-        let mut desired = lock(&self.desired);
+        let mut desired = self.desired();
         if !desired.is_wanted() {
             return;
         }
@@ -227,14 +228,14 @@ impl Grant {
 
     /// Records that the server can keep the lock for longer than the holds of this grant last.
     fn is_outlasted(self: &Arc<Self>) {
-        let mut desired = lock(&self.desired);
+        let mut desired = self.desired();
         desired.lease.outlasts = true;
         self.schedule_renewal(&mut desired, clock::now());
     }
 
     /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here.
     pub(crate) fn lends(self: &Arc<Self>, owner: OwnerKey, now: Moment) -> bool {
-        let mut desired = lock(&self.desired);
+        let mut desired = self.desired();
         // With the desired state locked: a hold whose id was lent is not handed over, and an offered hold does not lend its id.
         let is_live = desired.live(owner, now) > 0;
         if is_live {
@@ -247,9 +248,10 @@ impl Grant {
 
     /// Loses all holds of this grant, because the server has none. Wakes the waiters of this client: perhaps no message told them
     /// that the lock is free.
-    fn lose(self: &Arc<Self>, mut desired: MutexGuard<'_, Desired>) {
+    fn lose(self: &Arc<Self>, mut desired: Locked<'_>) {
         let is_news = !std::mem::replace(&mut desired.is_gone, true) && desired.was_held();
-        desired.lose_all();
+        let (lost, effects) = desired.with_effects();
+        lost.lose_all(effects);
         self.forget_record(&mut desired);
         self.schedule_renewal(&mut desired, clock::now());
         drop(desired);
@@ -286,7 +288,7 @@ impl Grant {
         granted_at: Moment,
         now: Moment,
     ) -> Option<Offer> {
-        let mut desired = lock(&self.desired);
+        let mut desired = self.desired();
         desired.lease.since.filter(|since| now.since(*since) < hand_over_time && *since >= granted_at)?;
         let lease = self.lock.engine.config.watchdog_lease();
         let is_fit = desired.has_only(hold)
@@ -301,8 +303,6 @@ impl Grant {
         }
         desired.offers += 1;
         desired.remove(hold);
-        // Its end is no loss from here on.
-        hold.mark_released(now);
         self.schedule_renewal(&mut desired, now);
         drop(desired);
         Some(Offer::new(Arc::clone(self), Some(Arc::clone(hold))))
@@ -317,7 +317,7 @@ impl Grant {
     /// Lets other readers of this client join the hold that the server granted just now.
     pub(crate) fn open_to_readers(self: &Arc<Self>) {
         let LockRef { engine, keys, .. } = &*self.lock;
-        let mut desired = lock(&self.desired);
+        let mut desired = self.desired();
         if desired.joining == Joining::NotYet && self.is_certainly_held_once() {
             desired.joining = Joining::Open;
             engine.read_grants.set(&keys.lock, self);
@@ -325,12 +325,12 @@ impl Grant {
     }
 
     fn close_to_readers(&self) {
-        lock(&self.desired).joining = Joining::Closed;
+        self.desired().joining = Joining::Closed;
     }
 
     /// Adds a reader of this client. Returns the deadline of its hold.
     fn attach_reader(&self, owner: OwnerKey, caller: Caller, now: Moment) -> Option<Moment> {
-        let mut desired = lock(&self.desired);
+        let mut desired = self.desired();
         if !self.takes_readers(&desired, now) {
             return None;
         }
@@ -340,7 +340,7 @@ impl Grant {
 
     /// Keeps the hold on the server until the offer is dropped. False: no reader could join.
     fn offer_to_readers(&self, now: Moment) -> bool {
-        let mut desired = lock(&self.desired);
+        let mut desired = self.desired();
         let is_offered = self.takes_readers(&desired, now);
         desired.offers += u32::from(is_offered);
         is_offered
@@ -421,7 +421,7 @@ impl Grant {
             Ok(AcquireReply::Granted(granted)) => {
                 observed.answered(&connection, before.max(want));
                 if observed.may_run_late() {
-                    lock(&self.desired).lease.outlasts = true;
+                    self.desired().lease.outlasts = true;
                 }
                 match *granted {
                     Granted::Alone => {}
@@ -431,7 +431,7 @@ impl Grant {
             }
             Ok(AcquireReply::Lost) => {
                 observed.answered(&connection, 0);
-                self.lose(lock(&self.desired));
+                self.lose(self.desired());
             }
             Ok(reply @ (AcquireReply::Held(_) | AcquireReply::Queued)) if leaves_trace => {
                 observed.answered(&connection, 1); // the place or the intent
@@ -533,18 +533,18 @@ impl Grant {
         let engine = &*self.lock.engine;
         let mut observed = match self.observed.try_lock() {
             Ok(observed) => observed,
-            Err(_) if lock(&self.desired).is_given_up => {
+            Err(_) if self.desired().is_given_up => {
                 return self.release_beside_attempt().await.map(Some);
             }
             Err(_) => self.observed().await?,
         };
         let (keep, given_back, is_release) = {
-            let mut desired = lock(&self.desired);
+            let mut desired = self.desired();
             let keep = desired.target_count();
             if observed.at_most <= keep {
                 // A re-entry or another owner took over the count of the holds that were given back, so the server is not asked about
                 // those.
-                desired.given_back.clear();
+                desired.forget_given_back(usize::MAX);
                 return Ok(None);
             }
             // An undo of an attempt is no release.
@@ -594,20 +594,23 @@ impl Grant {
         report_release(reply, &self.lock);
         let is_gone = reply == ReleaseReply::Gone;
         observed.released(&connection, keep, is_gone);
-        let mut desired = lock(&self.desired);
+        let mut desired = self.desired();
         if keep == 0 {
             self.forget_record(&mut desired);
         }
         if is_gone && !was_released {
             // One event for the lock, however many nested holds were given back.
-            let last = desired.given_back.drain(..).next_back();
-            if let Some((hold, member)) = last.filter(|_| desired.holds().next().is_none()) {
-                hold.report_gone(member);
+            let (state, effects) = desired.with_effects();
+            if state.holds().next().is_none()
+                && let Some((hold, member)) = state.given_back.pop()
+            {
+                effects.was_gone(hold, member);
             }
+            desired.forget_given_back(usize::MAX);
             self.lose(desired);
             return Ok(Some(ReleaseReply::Gone));
         }
-        desired.given_back.drain(..given_back);
+        desired.forget_given_back(given_back);
         Ok(Some(if is_gone { ReleaseReply::Released { receivers: 0 } } else { reply }))
     }
 
@@ -666,7 +669,7 @@ impl Grant {
     /// or it holds nothing.
     pub(crate) fn begin_record(&self, now: Moment) -> Option<(Arc<str>, Moment)> {
         let owner = self.short_owner()?;
-        let mut desired = lock(&self.desired);
+        let mut desired = self.desired();
         let is_due = desired.lease.recorded_at.is_none_or(|at| now.since(at) > RECORD_LASTS);
         if !is_due || !desired.was_held() || !desired.is_in_use() {
             return None;
@@ -677,7 +680,7 @@ impl Grant {
 
     /// The server has its record.
     pub(crate) fn is_recorded(&self, at: Moment) {
-        let mut desired = lock(&self.desired);
+        let mut desired = self.desired();
         desired.lease.recorded_at = Some(at);
         if !desired.is_in_use() {
             desired.lease.may_be_recorded = true; // also if it was removed already: perhaps before it was written
@@ -699,7 +702,7 @@ impl Grant {
     /// others can rely on it that this owner and no other one holds the lock.
     pub(crate) fn name_owner(&self, owner: OwnerKey, now: Moment) -> Option<Arc<str>> {
         {
-            let mut desired = lock(&self.desired);
+            let mut desired = self.desired();
             if desired.live(owner, now) == 0 || desired.owners.len() > 1 || desired.offers > 0 {
                 return None;
             }
@@ -711,7 +714,7 @@ impl Grant {
 
     /// Describes who holds this lock. `None`: nobody, or it is another lock.
     pub(crate) fn holder_of(&self, name: &str) -> Option<String> {
-        let at = lock(&self.desired).held_at(clock::now()).filter(|_| *self.lock.keys.lock == *name)?;
+        let at = self.desired().held_at(clock::now()).filter(|_| *self.lock.keys.lock == *name)?;
         Some(format!("{}, acquired at {at}", self.field()))
     }
 }

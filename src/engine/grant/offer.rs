@@ -34,7 +34,7 @@ impl Offer {
         caller: Caller,
         now: Moment,
     ) -> Option<(PendingHold, Moment)> {
-        let mut desired = lock(&self.grant.desired);
+        let mut desired = self.grant.desired();
         let until = desired.lease.until;
         if desired.is_gone || until <= now {
             drop(desired);
@@ -51,7 +51,7 @@ impl Offer {
 impl Drop for Offer {
     fn drop(&mut self) {
         if !self.is_accepted {
-            let mut desired = lock(&self.grant.desired);
+            let mut desired = self.grant.desired();
             desired.offers -= 1;
             desired.given_back.extend(self.former.take().map(|hold| (hold, 0)));
             drop(desired);

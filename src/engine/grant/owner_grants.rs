@@ -79,6 +79,8 @@ impl OwnerGrants {
     /// The owner has a hold on this name that excludes the new one.
     pub(crate) fn start(&self, target: &Arc<LockRef>, now: Moment, caller: Caller) -> Result<Start> {
         let is_shared = target.protocol.is_shared();
+        // Dropped after the mutex is unlocked: the end of a grant can end a hold, and the span of a hold.
+        let mut over = PerMember::new();
         let mut grants = lock(&self.grants);
         grants.check_family(self.key, target, now)?;
         let reenter = |grant| PendingHold::reenter(grant, self.key, now);
@@ -86,14 +88,12 @@ impl OwnerGrants {
             return Ok(Start { pending, ended: PerMember::new() });
         }
         let pending = grants.begin(self.key, target, now, caller)?;
-        let owes = |grant: &Arc<Grant>| grant.owes_release();
         // Kept until they are released: if this call is dropped meanwhile, the next one has to know them, too.
-        if let Some(same) = grants.of(is_shared).take().filter(owes) {
-            grants.dropped.push(same);
-        }
-        grants.dropped.retain(owes);
-        let other =
-            grants.of(!is_shared).clone().filter(|other| other.live(self.key, now) == 0 && owes(other));
+        let same = grants.of(is_shared).take();
+        grants.dropped.extend(same);
+        over.extend(grants.take_released());
+        let is_ended = |other: &Arc<Grant>| other.live(self.key, now) == 0 && other.owes_release();
+        let other = grants.of(!is_shared).as_ref().filter(|other| is_ended(other)).cloned();
         let ended = grants.dropped.iter().cloned().chain(other).collect();
         Ok(Start { pending, ended })
     }
@@ -109,17 +109,20 @@ impl OwnerGrants {
 
     /// Sets the grant that the owner holds from now on.
     pub(crate) fn set(&self, grant: &Arc<Grant>) {
-        *lock(&self.grants).of(grant.lock.protocol.is_shared()) = Some(Arc::clone(grant));
+        let is_shared = grant.lock.protocol.is_shared();
+        // Bound, so that the grant before is dropped after the mutex is unlocked.
+        let _before = lock(&self.grants).of(is_shared).replace(Arc::clone(grant));
     }
 
     /// Remembers a dropped attempt: the next acquire has to release it first.
     pub(crate) fn add_dropped(&self, grant: Arc<Grant>) {
-        let dropped = &mut lock(&self.grants).dropped;
+        let mut over = PerMember::new(); // as in `start`
+        let mut grants = lock(&self.grants);
         // Tidy each time before the list would grow.
-        if dropped.len() == dropped.capacity() {
-            dropped.retain(|grant| grant.owes_release());
+        if grants.dropped.len() == grants.dropped.capacity() {
+            over.extend(grants.take_released());
         }
-        dropped.push(grant);
+        grants.dropped.push(grant);
     }
 
     /// Counts the holds that can be relied on now.
@@ -153,6 +156,11 @@ impl Grants {
 
     const fn of(&mut self, is_shared: bool) -> &mut Option<Arc<Grant>> {
         if is_shared { &mut self.shared } else { &mut self.exclusive }
+    }
+
+    /// Takes those of the dropped grants that are released.
+    fn take_released(&mut self) -> impl Iterator<Item = Arc<Grant>> {
+        self.dropped.extract_if(.., |grant| !grant.owes_release())
     }
 
     /// An owner uses one name for locks of one family at a time.

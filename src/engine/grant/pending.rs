@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::owner_grants::OwnerKey;
 use super::{Caller, Grant};
 use crate::base::clock::Moment;
-use crate::base::sync::lock;
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
 
@@ -37,7 +36,7 @@ impl PendingHold {
 
     /// Re-enters a grant. `None`: the owner has no hold there.
     pub(crate) fn reenter(grant: &Arc<Grant>, owner: OwnerKey, now: Moment) -> Option<Self> {
-        let mut desired = lock(&grant.desired);
+        let mut desired = grant.desired();
         // With the desired state locked: from here on, no concurrent release lowers the count below one.
         let is_live = desired.live(owner, now) > 0;
         let part = desired.part(owner).filter(|_| is_live)?;

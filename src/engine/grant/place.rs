@@ -7,7 +7,6 @@ use super::Grant;
 use super::desired::Desired;
 use crate::base::clock::{self, Moment};
 use crate::base::error::LockId;
-use crate::base::sync::lock;
 use crate::engine::upkeep::scheduler::{Key, Slot};
 use crate::protocol::Call;
 
@@ -22,8 +21,17 @@ impl Grant {
     /// Records that the server has a place of this grant. `is_new`: the server had none before.
     pub(super) fn has_place(self: &Arc<Self>, is_new: bool) {
         let heartbeats = &self.lock.engine.heartbeats;
-        let mut desired = lock(&self.desired);
-        if is_new && desired.place.is_kept {
+        let mut desired = self.desired();
+        let was_removed = is_new && desired.place.is_kept;
+        if desired.is_wanted() {
+            desired.place.is_kept = true;
+            if !desired.place.heartbeat.is_set() {
+                let due = heartbeats.duty().due_after(&self.lock.keys.lock, clock::now());
+                heartbeats.set(&mut desired.place.heartbeat, Some(due), || Arc::clone(self));
+            }
+        }
+        drop(desired);
+        if was_removed {
             let LockId { name, key, server, .. } = self.lock.id();
             tracing::warn!(
                 lock = name,
@@ -31,13 +39,6 @@ impl Grant {
                 server,
                 "a waiter for a fair lock was removed, as no heartbeat came in time: it queues again at the end"
             );
-        }
-        if desired.is_wanted() {
-            desired.place.is_kept = true;
-            if !desired.place.heartbeat.is_set() {
-                let due = heartbeats.duty().due_after(&self.lock.keys.lock, clock::now());
-                heartbeats.set(&mut desired.place.heartbeat, Some(due), || Arc::clone(self));
-            }
         }
     }
 
@@ -54,7 +55,7 @@ impl Grant {
         let engine = &self.lock.engine;
         let patience = engine.config.safety_poll() * 2;
         let ignores = engine.wait_queues.stalled_since_wake(&self.wake_channel(), patience);
-        let mut desired = lock(&self.desired);
+        let mut desired = self.desired();
         if !desired.place.heartbeat.begin(key) {
             return false;
         }
@@ -86,7 +87,7 @@ impl Grant {
     pub(crate) fn heard_of(self: &Arc<Self>, next: Moment, wakes: bool) {
         let engine = &self.lock.engine;
         {
-            let mut desired = lock(&self.desired);
+            let mut desired = self.desired();
             desired.place.heartbeat.end();
             let due = desired.place.is_kept.then_some(next);
             engine.heartbeats.set(&mut desired.place.heartbeat, due, || Arc::clone(self));

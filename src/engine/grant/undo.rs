@@ -11,7 +11,6 @@ use super::Grant;
 use crate::base::error::LockId;
 use crate::base::fault::{Fault, Sent};
 use crate::base::jitter::Backoff;
-use crate::base::sync::lock;
 use crate::base::timer::{Instant, sleep};
 use crate::engine::upkeep::background::{Job, Refused};
 use crate::telemetry::Undoing;
@@ -124,7 +123,7 @@ impl Grant {
             progress.sees(self.undo.requests.load(Ordering::SeqCst), self.longest_lease());
             // The attempt of a future that nobody polls keeps the observed state locked, so the undo of a call that was given up only
             // repeats.
-            if self.owes_release() && !lock(&self.desired).is_given_up {
+            if self.owes_release() && !self.desired().is_given_up {
                 progress.answered = None;
             }
             let pause = match self.reconcile().await {

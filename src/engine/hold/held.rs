@@ -75,7 +75,7 @@ impl HeldLock {
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        self.hold.is_lost(clock::now())
+        self.hold.is_found_lost(clock::now())
     }
 
     pub(crate) fn remaining(&self) -> Duration {
@@ -98,26 +98,28 @@ impl HeldLock {
         async move { hold.lost().await }
     }
 
-    /// Releases the hold. Fails if the hold was gone.
+    /// Releases the hold. Fails if the hold was gone: at once if that is known, and the background releases what the servers can have.
     pub(crate) async fn unlock(mut self) -> Result<()> {
         let (now, quorum) = (clock::now(), self.hold.quorum());
-        let was_lost = self.hold.is_lost(now);
+        let was_lost = self.hold.is_found_lost(now);
         let releasing = self.start_release(now);
-        let was_held = if releasing.is_empty() {
+        let was_held = if was_lost {
+            false
+        } else if releasing.is_empty() {
             true // handed over, or kept
         } else {
             let released = inside(&self.hold.span(), pin!(releasing.release(quorum))).await;
             released.map_err(|fault| Error::of_lock(self.lock(), fault))?
         };
-        if was_lost || !was_held { Err(Error::NotHeld(self.lock())) } else { Ok(()) }
+        if was_held { Ok(()) } else { Err(Error::NotHeld(self.lock())) }
     }
 
     /// Leaves the hold to end by itself.
     pub(crate) fn leak(mut self) {
+        self.hold.give_back(clock::now());
         for member in self.members.drain(..) {
             member.grant.leak(&self.hold);
         }
-        self.hold.mark_released(clock::now());
     }
 
     /// Renews the lease for a time that the caller chose.
@@ -156,11 +158,12 @@ impl HeldLock {
     /// Keeps the hold, hands it over, or removes it from the desired state. The result releases it on the server; it is empty if the
     /// hold was kept or handed over.
     fn start_release(&mut self, now: Moment) -> PendingRelease {
+        self.hold.give_back(now);
         if let Some(min_hold) = self.min_hold.take()
             && !min_hold.is_over(now)
             && self.members.iter().any(|member| !member.grant.is_gone())
         {
-            min_hold.hold(Arc::clone(&self.hold), std::mem::take(&mut self.members), now);
+            min_hold.hold(Arc::clone(&self.hold), std::mem::take(&mut self.members));
             return PendingRelease::default();
         }
         if let [only] = &self.members[..]
@@ -182,12 +185,17 @@ pub(crate) struct HoldTimes(Weak<Hold>);
 impl HoldTimes {
     /// Whether it is lost, or was given back.
     pub(crate) fn is_lost(&self) -> bool {
-        self.0.upgrade().is_none_or(|hold| hold.is_lost(clock::now()))
+        self.kept().is_none_or(|hold| hold.is_found_lost(clock::now()))
     }
 
     /// Zero: it is lost, or was given back.
     pub(crate) fn remaining(&self) -> Duration {
-        self.0.upgrade().map_or(Duration::ZERO, |hold| hold.deadline().since(clock::now()))
+        self.kept().map_or(Duration::ZERO, |hold| hold.deadline().since(clock::now()))
+    }
+
+    /// The hold, until its guard has ended. Others can keep it for longer: a future that waits for its loss, or a release under way.
+    fn kept(&self) -> Option<Arc<Hold>> {
+        self.0.upgrade().filter(|hold| !hold.is_given_back())
     }
 }
 

@@ -38,11 +38,9 @@ impl MinHold {
     /// Keeps a hold. Never waits. The owner does not have it any more: its next attempt is refused like that of another owner.
     ///
     /// Without a runtime, the lease ends the hold: it lasts for the minimum hold time.
-    pub(crate) fn hold(self, hold: Arc<Hold>, members: PerMember<MemberHold>, now: Moment) {
+    pub(crate) fn hold(self, hold: Arc<Hold>, members: PerMember<MemberHold>) {
         let Some(first) = members.first() else { return };
         let engine = Arc::clone(&first.grant.lock.engine);
-        // From here on, the owner does not have it, and its end is no loss for a section.
-        hold.mark_released(now);
         let until = self.0;
         let job = {
             let engine = Arc::clone(&engine);

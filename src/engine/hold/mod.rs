@@ -1,8 +1,10 @@
 //! One hold, and until when it can be relied on.
 //!
 //! A guard has a [`held::HeldLock`]: its [`Hold`], and the grants on which it stands. [`lease`] says how long a hold lasts, in pure
-//! functions. [`min_hold`] keeps a hold after its guard was given back. [`release`] releases on all servers.
+//! functions. [`min_hold`] keeps a hold after its guard was given back. [`release`] releases on all servers. [`effects`] has what is
+//! told after a mutex was unlocked.
 
+pub(crate) mod effects;
 pub(crate) mod held;
 pub(crate) mod lease;
 pub(crate) mod min_hold;
@@ -37,6 +39,9 @@ const LOST: u64 = 0;
 /// Lost is final. Code that finds that a deadline has passed stores [`LOST`] by compare-and-set. A renewal moves a deadline by
 /// compare-and-set from a value that had not passed. These two cannot both succeed: a hold that was seen as lost is never seen as
 /// held again.
+///
+/// Looking at a hold and changing it tells nobody, because the caller often has a mutex locked, and a `tracing` layer, a metrics
+/// recorder or a waker can run any code. [`tell_loss`](Self::tell_loss) tells, with nothing locked.
 pub(crate) struct Hold {
     deadlines: PerMember<AtomicU64>,
     quorum: usize,
@@ -174,11 +179,7 @@ impl Hold {
                 return true;
             }
             match cell.compare_exchange(deadline, LOST, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => {
-                    self.lost_notify.notify_waiters();
-                    self.report_if_lost(self.cause(now), now);
-                    return false;
-                }
+                Ok(_) => return false,
                 Err(moved) => deadline = moved,
             }
         }
@@ -205,8 +206,6 @@ impl Hold {
     /// Records that the server does not have this member any more.
     pub(crate) fn lose(&self, member: usize) {
         self.deadlines[member].store(LOST, Ordering::Release);
-        self.lost_notify.notify_waiters();
-        self.report_if_lost(LossCause::Removed, clock::now());
     }
 
     /// Waits until it is lost. Needs a timer, and no I/O.
@@ -219,7 +218,7 @@ impl Hold {
             // Enlist first, then look: a loss in between is not missed.
             lost_notify.as_mut().enable();
             let soon = clock::now().plus(EARLY);
-            if self.is_lost(soon) {
+            if self.is_found_lost(soon) {
                 return;
             }
             let left = self.deadline().since(soon);
@@ -234,36 +233,54 @@ impl Hold {
         }
     }
 
-    /// Records that it was given back: from now on its end is no loss.
-    pub(crate) fn mark_released(&self, now: Moment) {
-        let _ = self.report.compare_exchange(HELD, GIVEN_BACK, Ordering::Relaxed, Ordering::Relaxed);
-        self.metrics.ends(now);
+    /// Whether it is lost. If so, tells it: call this with nothing locked.
+    pub(crate) fn is_found_lost(&self, now: Moment) -> bool {
+        let is_lost = self.is_lost(now);
+        if is_lost {
+            self.tell_loss(None, now);
+        }
+        is_lost
+    }
+
+    /// Records that its guard has ended, unless it is lost already: from now on its end is no loss, and nobody relies on it. Call this
+    /// with nothing locked.
+    pub(crate) fn give_back(&self, now: Moment) {
+        if !self.is_found_lost(now) {
+            let _ = self.report.compare_exchange(HELD, GIVEN_BACK, Ordering::AcqRel, Ordering::Acquire);
+            self.metrics.ends(now);
+        }
     }
 
     /// Whether no guard has it any more. Perhaps it is kept for a minimum hold time.
     pub(crate) fn is_given_back(&self) -> bool {
-        self.report.load(Ordering::Relaxed) == GIVEN_BACK
+        self.report.load(Ordering::Acquire) == GIVEN_BACK
     }
 
-    /// The server did not have this member any more when it was given back. Reports that, unless enough other members were held
-    /// until then.
-    pub(crate) fn report_gone(&self, member: usize) {
-        self.deadlines[member].store(LOST, Ordering::Release);
+    /// The server did not have this member any more when it was given back. Returns whether that is a loss: not if enough other members
+    /// were held until then.
+    pub(crate) fn was_gone(&self, member: usize) -> bool {
+        self.lose(member);
         // Not by the clock: meanwhile, the leases of members that were released can end.
         let was_held = |cell: &&AtomicU64| cell.load(Ordering::Acquire) != LOST;
-        if self.deadlines.iter().filter(was_held).count() < self.quorum
-            && self.report.swap(REPORTED, Ordering::Relaxed) != REPORTED
+        self.deadlines.iter().filter(was_held).count() < self.quorum
+    }
+
+    /// Tells those who wait for the loss and, once, everybody else, if it is lost and was not given back. `cause`: `None` if it ended by
+    /// the clock. Runs code of the user, so call this with nothing locked.
+    pub(crate) fn tell_loss(&self, cause: Option<LossCause>, now: Moment) {
+        self.lost_notify.notify_waiters();
+        let live = |cell: &&AtomicU64| cell.load(Ordering::Acquire) > now.as_nanos();
+        if self.deadlines.iter().filter(live).count() < self.quorum
+            && self.report.compare_exchange(HELD, REPORTED, Ordering::AcqRel, Ordering::Acquire).is_ok()
         {
-            self.report_lost(LossCause::Removed, clock::now());
+            self.report_lost(cause.unwrap_or_else(|| self.cause(now)), now);
         }
     }
 
-    fn report_if_lost(&self, cause: LossCause, now: Moment) {
-        let live = |cell: &&AtomicU64| cell.load(Ordering::Acquire) > now.as_nanos();
-        if self.deadlines.iter().filter(live).count() < self.quorum
-            && self.report.compare_exchange(HELD, REPORTED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        {
-            self.report_lost(cause, now);
+    /// Tells that it was gone when it was given back, if its loss was not told before. Call this with nothing locked, too.
+    pub(crate) fn tell_gone(&self, now: Moment) {
+        if self.report.swap(REPORTED, Ordering::AcqRel) != REPORTED {
+            self.report_lost(LossCause::Removed, now);
         }
     }
 
@@ -371,6 +388,7 @@ mod tests {
         });
         tokio::task::yield_now().await;
         hold.lose(0);
+        hold.tell_loss(Some(LossCause::Removed), clock::now());
         waiter.await.expect("told");
     }
 }

@@ -194,10 +194,11 @@ impl WaitQueues {
         store: &Store,
         leave: impl FnOnce(&mut Machine) -> Effects<Offer>,
     ) {
+        let _waker; // dropped with nothing locked, because to drop a waker can run any code
         let mut queues = lock(&self.queues);
         self.rows[queue.key.row.0].waiters.fetch_sub(1, Ordering::AcqRel);
         let mut state = lock(&queue.state);
-        state.wakers.remove(&ticket);
+        _waker = state.wakers.remove(&ticket);
         let effects = leave(&mut state.machine);
         if !state.machine.is_empty() {
             drop(queues);
@@ -330,12 +331,17 @@ impl WaitQueue {
         waker: &Waker,
         WakeUps { queues, messages }: WakeUps<'_>,
     ) -> Option<Moment> {
+        let waker = waker.clone(); // with nothing locked
         let mut state = lock(&self.state);
         match state.machine.next(ticket, by, clock::now(), jitter::around) {
-            Next::Act => None,
-            Next::Wait { until, subscribes } => {
-                state.wakers.insert(ticket, waker.clone());
+            Next::Act => {
                 drop(state);
+                None
+            }
+            Next::Wait { until, subscribes } => {
+                let before = state.wakers.insert(ticket, waker);
+                drop(state);
+                drop(before);
                 if subscribes {
                     queues.subscribe(self, messages);
                 }

@@ -462,8 +462,10 @@ impl Server {
 
     fn discard(&self, connection: &Connection, reason: &str) {
         let mut state = self.state(connection.index);
-        if matches!(&*state, State::Open(open) if open.number == connection.number()) {
-            *state = State::Closed(None);
+        let is_it = matches!(&*state, State::Open(open) if open.number == connection.number());
+        let replaced = is_it.then(|| std::mem::replace(&mut *state, State::Closed(None)));
+        drop(state);
+        if replaced.is_some() {
             self.reconnects.count();
             if let Some(unreported) = self.replaced.ask() {
                 tracing::info!(

@@ -1,0 +1,110 @@
+//! Code of the user that lockkeeper runs: a `tracing` layer, and a metrics recorder. It can ask a lock or a guard. The simulated worlds
+//! check that lockkeeper has no mutex locked meanwhile (`tests/simulation/unlocked.rs`).
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+
+use crate::support::{Faults, LIMIT, MS, SECOND, Scene, connect, soon};
+use lockkeeper::{LockConfig, LockGuard, RLock};
+use metrics::{Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use tokio::runtime::Builder;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+
+/// Asks a lock and its guard whenever something is told.
+#[derive(Clone, Default)]
+struct Curious(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    asked: Mutex<Option<(RLock, Arc<LockGuard>)>>,
+    /// How often it asked when a counter grew, and how often at an event.
+    times: [AtomicUsize; 2],
+}
+
+impl Curious {
+    fn ask(&self, who: usize) {
+        // Not while it asks already: what it asks can tell something, too.
+        let Ok(asked) = self.0.asked.try_lock() else { return };
+        if let Some((lock, guard)) = &*asked {
+            let _ = (lock.is_held(), guard.hold_count(), guard.is_lost(), guard.remaining());
+            self.0.times[who].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Curious {
+    fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {
+        self.ask(1);
+    }
+}
+
+impl CounterFn for Curious {
+    fn increment(&self, _: u64) {
+        self.ask(0);
+    }
+
+    fn absolute(&self, _: u64) {}
+}
+
+impl Recorder for Curious {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(Arc::new(self.clone()))
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+/// A layer and a recorder that ask the lock whose loss is told, after a `DEL` and after an outage. A mutex that is locked meanwhile would
+/// stop their thread for ever.
+#[test]
+fn a_layer_and_a_recorder_can_ask_the_lock_that_was_lost() {
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || {
+        let curious = Curious::default();
+        let _layer = tracing::subscriber::set_default(tracing_subscriber::registry().with(curious.clone()));
+        let _recorder = metrics::set_default_local_recorder(&curious);
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let scene = Scene::start();
+            let proxy = scene.proxy().await;
+            let locks = connect(proxy.url(), LockConfig::builder().watchdog_lease(1_500 * MS)).await;
+            for is_outage in [false, true] {
+                let mut lock = locks.rlock("a");
+                let guard = Arc::new(lock.lock().await.unwrap());
+                *curious.0.asked.lock().unwrap() = Some((lock, Arc::clone(&guard)));
+                if is_outage {
+                    proxy.set(Faults::black_hole());
+                } else {
+                    scene.server.run::<()>(&["DEL", "a"]);
+                }
+                soon(guard.lost()).await;
+                drop(guard);
+                proxy.set(Faults::default());
+                let [counts, events] =
+                    curious.0.times.each_ref().map(|times| times.swap(0, Ordering::Relaxed));
+                assert!(counts > 0 && events > 0, "{counts} and {events} times");
+            }
+            curious.0.asked.lock().unwrap().take();
+            locks.shutdown().await.unwrap();
+            drop((locks, proxy));
+            scene.end().await;
+        });
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(2 * LIMIT + 5 * SECOND).expect("the thread of the layer stands still, or failed");
+}
