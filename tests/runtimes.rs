@@ -66,6 +66,23 @@ async fn calls_after_the_runtime_ended_return_runtime_gone() {
     scene.end().await;
 }
 
+/// Nobody releases what was dropped after the runtime of the client ended, and a shutdown says so.
+#[test]
+fn a_shutdown_after_the_runtime_ended_returns_runtime_gone() {
+    let one = runtime();
+    let (server, locks, guard) = one.block_on(async {
+        let server = Server::start();
+        let locks = LockClient::connect(server.url()).await.unwrap();
+        let guard = locks.rlock("a").lock().await.unwrap();
+        (server, locks, guard)
+    });
+    drop(one);
+    drop(guard);
+    let shut = runtime().block_on(soon(locks.shutdown()));
+    assert!(matches!(shut, Err(Error::RuntimeGone)), "{shut:?}");
+    drop(server);
+}
+
 /// A waiter on one runtime, and the runtime of its client ends. Nothing could wake the waiter any more.
 #[tokio::test]
 async fn a_waiter_learns_at_once_that_the_runtime_of_its_client_ended() {

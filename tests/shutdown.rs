@@ -1,12 +1,19 @@
 //! Shutting a client down: what `shutdown` waits for, and what is left on the server when every call has ended.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lockkeeper::{BaseLock, Error, LockClient, LockConfig, Source};
+use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
+use lockkeeper::{BaseLock, Error, LockClient, LockConfig, LockGuard, Source};
 use lockkeeper_memory::MemoryServer;
 
 use crate::support::fixture::{Fixture, for_each_lock};
-use crate::support::{Faults, MS, SECOND, Scene, connect, eventually, patient, poll_until, soon, timed};
+use crate::support::{
+    Faults, LIMIT, MS, SECOND, Scene, calls_of, connect, eventually, patient, poll_until, soon, throughout,
+    timed,
+};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -131,6 +138,97 @@ async fn shutdown_is_bounded_when_the_server_is_silent() {
     scene.server.thaw();
     soon(calls.join_all()).await;
     drop(locks);
+    scene.end().await;
+}
+
+/// Guarantees 7 and 12. Guards that end together do not fill the connection: what waits there for longer than `command_timeout` would be
+/// taken for a silent server, and renewals would wait behind it.
+#[tokio::test]
+async fn releases_of_many_guards_are_sent_a_thousand_at_a_time() {
+    // By the background, and by the futures of callers.
+    const MOST: usize = 2 * 1_000;
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), patient()).await;
+    let acquiring = (0..2 * MOST).map(|number| {
+        let mut lock = locks.rlock(format!("{number}"));
+        async move { lock.lock().await.unwrap() }
+    });
+    let mut dropped: Vec<_> = stream::iter(acquiring).buffer_unordered(64).collect().await;
+    let unlocked = dropped.split_off(MOST);
+    proxy.set(Faults::replies_held());
+    let before = proxy.commands();
+    drop(dropped);
+    let unlocking = tokio::spawn(join_all(unlocked.into_iter().map(LockGuard::unlock)));
+    let sent = || proxy.commands() - before;
+    eventually("as many as may be are under way", sent, |&sent| sent >= MOST).await;
+    throughout(300 * MS, async || assert!(sent() < MOST + MOST / 4, "{} are under way", sent())).await;
+    proxy.set(Faults::default());
+    for result in soon(unlocking).await.unwrap() {
+        result.unwrap();
+    }
+    soon(locks.shutdown()).await.unwrap();
+    assert_eq!(scene.server.keys(), [""; 0]);
+    drop((locks, proxy));
+    scene.end().await;
+}
+
+/// A shutdown goes on while the server answers releases, and gives up this long after the last answer. Then it names a lock that is left.
+#[tokio::test]
+async fn a_shutdown_goes_on_while_releases_are_answered_and_names_a_lock_that_is_left() {
+    const LOCKS: usize = 7;
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let config = LockConfig::builder().command_timeout(SECOND).retry_timeout(2 * SECOND);
+    let locks = connect(proxy.url(), config).await;
+    let mut guards = Vec::new();
+    for number in 0..LOCKS {
+        guards.push(locks.rlock(format!("{number}")).lock().await.unwrap());
+    }
+    let is_release = calls_of("rlock/release.lua");
+    let released = Arc::new(AtomicUsize::new(0));
+    let most = Arc::clone(&released);
+    proxy.answer(move |words| {
+        let is_early = || words[3].parse::<usize>().unwrap() >= most.load(Ordering::SeqCst);
+        (is_release(words) && is_early()).then(|| "-LOADING Redis is loading the dataset\r\n".to_owned())
+    });
+    drop(guards);
+    let shutdown = tokio::spawn({
+        let locks = locks.clone();
+        async move { timed(locks.shutdown()).await }
+    });
+    for number in 1..LOCKS {
+        sleep(600 * MS).await; // less than `retry_timeout`, and all together more
+        released.store(number, Ordering::SeqCst);
+    }
+    let (ended, took) = soon(shutdown).await.unwrap();
+    let error = ended.unwrap_err();
+    assert_eq!(scene.server.keys(), [(LOCKS - 1).to_string()], "the others were released, {error}");
+    assert_eq!(error.lock().unwrap().name, (LOCKS - 1).to_string(), "{error}");
+    assert!(matches!(error, Error::TimedOut(_)), "{error:?}");
+    assert!(took > 4 * SECOND && took < LIMIT / 2, "{took:?}");
+    released.store(LOCKS, Ordering::SeqCst);
+    soon(locks.shutdown()).await.unwrap();
+    assert_eq!(scene.server.keys(), [""; 0]);
+    drop((locks, proxy));
+    scene.end().await;
+}
+
+/// No lock depends on what is announced. Its answer is missing, and the lock is released.
+#[tokio::test]
+async fn a_shutdown_reports_no_fault_of_an_announcement() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), LockConfig::builder().command_timeout(SECOND)).await;
+    let guard = locks.fenced_lock("a").lock().await.unwrap();
+    guard.announce("here").await.unwrap();
+    proxy.swallow(0, false, calls_of("announcements/remove.lua"));
+    drop(guard);
+    eventually("the lock is released", || scene.server.keys(), |keys| !keys.contains(&"a".to_owned())).await;
+    soon(locks.shutdown()).await.unwrap();
+    assert_eq!(proxy.swallowed(), 1);
+    drop((locks, proxy));
+    scene.server.run::<()>(&["FLUSHALL"]);
     scene.end().await;
 }
 

@@ -9,6 +9,7 @@ mod cluster;
 mod commands;
 mod connection;
 mod contended;
+mod ends;
 mod free;
 mod handoff;
 mod machine;
@@ -49,12 +50,13 @@ use Part::{BesideJava, Here};
 /// The part that needs valgrind.
 const VALGRIND: &str = "profile";
 
-const PARTS: [(&str, Part); 11] = [
+const PARTS: [(&str, Part); 12] = [
     ("free", BesideJava(free::measure)),
     ("read", BesideJava(free::measure_reading)),
     ("handoff", BesideJava(handoff::measure)),
     ("contended", BesideJava(contended::measure)),
     ("waiters", BesideJava(waiters::measure)),
+    ("ends", Here(ends::measure)),
     ("red", Here(|_, effort, report| red::measure(effort, report))),
     ("sharing", Here(sharing::measure)),
     ("replicas", Here(|_, effort, report| replicas::measure(effort, report))),

@@ -377,9 +377,10 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// The fault that prevented a release, or [`TimedOut`](crate::Error::TimedOut) if not everything was released within
-    /// `retry_timeout`. The releases continue in the background while the runtime lives, and each further `shutdown` asks the server
-    /// again. What is not released ends with its lease.
+    /// The fault that prevented a release, or [`TimedOut`](crate::Error::TimedOut) if no release was answered for `retry_timeout`. The
+    /// error names one of the locks that are left. Their releases continue in the background while the runtime lives, and each further
+    /// `shutdown` asks the server again. What is not released ends with its lease.
+    /// [`RuntimeGone`](crate::Error::RuntimeGone): nobody can release anything any more.
     ///
     /// # Cancel safety
     ///

@@ -59,7 +59,7 @@ impl Drop for Announcer {
             }
             Ok(())
         };
-        engine.background.run(job.boxed());
+        engine.beside.run(job.boxed());
     }
 }
 

@@ -211,6 +211,11 @@ impl LockRef {
         self.engine.check_runtime().map_err(|gone| Fault::new(FaultKind::RuntimeGone, Sent::No, gone))
     }
 
+    /// The fault of a command that a task of the client was to send, when its runtime ended.
+    pub(crate) fn runtime_gone(&self) -> Fault {
+        Fault::new(FaultKind::RuntimeGone, Sent::Unknown, Error::RuntimeGone)
+    }
+
     pub(crate) fn error(&self, fault: Fault) -> Error {
         Error::of_lock(self.id(), fault)
     }

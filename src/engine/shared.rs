@@ -1,8 +1,10 @@
 //! What all handles and guards of one client share.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -46,6 +48,10 @@ pub(crate) struct Engine {
     /// Limits the reports of calls that wait for long.
     pub(crate) long_waits: Limit,
     pub(crate) under_way: UnderWay,
+    /// What the background releases or undoes.
+    pub(crate) undoing: UnderWay,
+    /// Work on which no lock depends.
+    pub(crate) beside: Background,
     /// The records of what this client holds, and of what it waits for.
     pub(crate) holds: Arc<Records>,
     pub(crate) waits: Arc<Records>,
@@ -77,6 +83,8 @@ impl Engine {
             failed_releases: Limit::default(),
             long_waits: Limit::default(),
             under_way: UnderWay::default(),
+            undoing: UnderWay::default(),
+            beside: Background::start(),
             holds,
             waits,
             recent_waits: RecentWaits::default(),
@@ -154,21 +162,44 @@ impl Engine {
         self.closing.modify(|closing| *closing = true);
         // Even if `retry_timeout` is zero, there is time for an answer.
         let limit = self.config.retry_timeout().max(2 * self.config.command_timeout());
-        let drained = timeout(limit, async {
-            // Every acquire under way ends with `Closed`, and hands over what it leaves before it counts as ended. An acquire
-            // that nobody polls does not end: what it was possibly granted is undone here.
-            let _ = timeout(limit / 2, self.under_way.all_ended()).await;
-            for pending in self.under_way.all() {
-                pending.give_up();
-            }
-            self.background.drain().await
-        })
-        .await;
+        // Every acquire under way ends with `Closed`, and hands over what it leaves before it counts as ended. An acquire that nobody
+        // polls does not end: what it was possibly granted is undone here.
+        let _ = timeout(limit / 2, self.under_way.all_ended()).await;
+        for pending in self.under_way.all() {
+            pending.give_up();
+        }
+        let released = self.all_released(limit).await;
         self.renewals.close();
         self.heartbeats.close();
-        let late =
-            |_| Err(Fault::new(FaultKind::TimedOut, Sent::Unknown, "not everything was released in time"));
-        drained.unwrap_or_else(late).map_err(Error::from)
+        // No lock depends on the rest, so its faults are none of the shutdown.
+        let _ = timeout(self.config.command_timeout(), self.beside.drain()).await;
+        released
+    }
+
+    /// Waits until everything is released: as long as the servers answer releases, and this long after the last answer.
+    async fn all_released(&self, limit: Duration) -> Result<()> {
+        let mut drained = pin!(self.background.drain());
+        let mut seen = self.background.answers();
+        let result = loop {
+            tokio::select! {
+                biased;
+                result = &mut drained => break result.map_err(Some),
+                more = timeout(limit, self.background.answers_more_than(seen)) => match more {
+                    Ok(()) => seen = self.background.answers(),
+                    Err(_) => break Err(None),
+                },
+            }
+        };
+        let Err(fault) = result else { return Ok(()) };
+        let left = self.undoing.all();
+        let fault = fault.unwrap_or_else(|| {
+            let text = format!("not everything was released in time: {} locks are left", left.len());
+            Fault::new(FaultKind::TimedOut, Sent::Unknown, text)
+        });
+        Err(match left.first() {
+            Some(first) => Error::of_lock(first.lock.id(), fault),
+            None => fault.into(),
+        })
     }
 }
 

@@ -104,7 +104,8 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`NotHeld`](crate::Error::NotHeld): the hold was gone, so the section has been without protection since an unknown time.
-    /// Check what the section did. Also check earlier sections of this client with the same [`owner_id`](Self::owner_id).
+    /// Check what the section did. Also check earlier sections of this client with the same [`owner_id`](Self::owner_id). If the guard
+    /// [is lost](Self::is_lost) already, the call returns this at once and asks no server.
     ///
     /// Otherwise a [fault of server or network](crate::Error#faults-of-server-and-network). The release is repeated in the background until it succeeds or the lease has ended.
     ///

@@ -12,7 +12,8 @@ use crate::base::error::LockId;
 use crate::base::fault::{Fault, Sent};
 use crate::base::jitter::Backoff;
 use crate::base::timer::{Instant, sleep};
-use crate::engine::upkeep::background::{Job, Refused};
+use crate::engine::upkeep::background::{Job, Refused, Turn};
+use crate::protocol::ReleaseReply;
 use crate::telemetry::Undoing;
 
 /// The pauses while the server gives no answer.
@@ -49,6 +50,9 @@ pub(crate) struct Undo {
 /// What the job keeps from one refusal to the next try.
 struct Progress {
     _counted: Undoing,
+    /// Its grant, and its key among those that the background releases.
+    grant: Arc<Grant>,
+    key: usize,
     /// When the server first answered an undo of the last attempt.
     answered: Option<Instant>,
     /// How many requests the job has seen.
@@ -59,8 +63,17 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(counted: Undoing) -> Self {
-        Self { _counted: counted, answered: None, requests: 0, ends: Instant::now(), refused: REFUSED }
+    fn new(grant: &Arc<Grant>) -> Self {
+        let engine = &grant.lock.engine;
+        Self {
+            _counted: engine.metrics.undoing(),
+            grant: Arc::clone(grant),
+            key: engine.undoing.add(Arc::clone(grant)),
+            answered: None,
+            requests: 0,
+            ends: Instant::now(),
+            refused: REFUSED,
+        }
     }
 
     /// Takes note of requests that came since.
@@ -68,6 +81,12 @@ impl Progress {
         if std::mem::replace(&mut self.requests, requests) != requests {
             self.ends = Instant::now() + lease;
         }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.grant.lock.engine.undoing.remove(self.key);
     }
 }
 
@@ -83,7 +102,8 @@ impl Grant {
             return;
         }
         let engine = &self.lock.engine;
-        if !engine.background.run(Arc::clone(self).undo_job(Progress::new(engine.metrics.undoing()))) {
+        let (grant, progress) = (Arc::clone(self), Progress::new(self));
+        if !engine.background.release(move |turn| grant.undo_job(progress, Some(turn))) {
             self.undo.is_running.store(false, Ordering::SeqCst);
             let LockId { name, key, server, .. } = self.lock.id();
             tracing::error!(
@@ -95,14 +115,14 @@ impl Grant {
         }
     }
 
-    fn undo_job(self: Arc<Self>, mut progress: Progress) -> Job {
+    fn undo_job(self: Arc<Self>, mut progress: Progress, mut turn: Option<Turn>) -> Job {
         async move {
             loop {
                 let requests = self.undo.requests.load(Ordering::SeqCst);
-                if let Err(fault) = self.reconcile_until_certain(&mut progress).await {
+                if let Err(fault) = self.reconcile_until_certain(&mut progress, turn.take()).await {
                     // The job stays the one of this grant.
                     let (ends, pause) = (progress.ends, progress.refused.pause());
-                    return Err(Refused { fault, ends, pause, again: self.undo_job(progress) });
+                    return Err(Refused { fault, ends, pause, again: self.undo_job(progress, None) });
                 }
                 self.undo.is_running.store(false, Ordering::SeqCst);
                 // A request before this line found the job running, and left the work to the job.
@@ -116,7 +136,11 @@ impl Grant {
     }
 
     /// Returns a fault if the server refuses a release whose lease has not ended.
-    async fn reconcile_until_certain(self: &Arc<Self>, progress: &mut Progress) -> Result<(), Fault> {
+    async fn reconcile_until_certain(
+        self: &Arc<Self>,
+        progress: &mut Progress,
+        mut turn: Option<Turn>,
+    ) -> Result<(), Fault> {
         let engine = &self.lock.engine;
         let (mut retry, mut again) = (RETRY, UNDO_AGAIN);
         while !self.is_reconciled() {
@@ -126,7 +150,7 @@ impl Grant {
             if self.owes_release() && !self.desired().is_given_up {
                 progress.answered = None;
             }
-            let pause = match self.reconcile().await {
+            let pause = match self.reconcile_in_turn(turn.take()).await {
                 Ok(_) => {
                     let late = if engine.is_closing() { LATE_COPIES_AT_SHUTDOWN } else { LATE_COPIES };
                     if progress.answered.get_or_insert_with(Instant::now).elapsed() > late {
@@ -171,6 +195,23 @@ impl Grant {
             }
         }
         Ok(())
+    }
+
+    /// Reconciles when it is the turn of this job. The time limit of the command begins then.
+    pub(crate) async fn reconcile_in_turn(
+        self: &Arc<Self>,
+        turn: Option<Turn>,
+    ) -> Result<Option<ReleaseReply>, Fault> {
+        let background = &self.lock.engine.background;
+        let _turn = match turn {
+            Some(turn) => turn,
+            None => background.turn().await,
+        };
+        let result = self.reconcile().await;
+        if result.is_ok() {
+            background.answered();
+        }
+        result
     }
 
     /// Pauses, until there is more to do. During a shutdown the pause is short.

@@ -2,12 +2,17 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
+use tokio::sync::oneshot;
+use tokio::task::unconstrained;
+
 use crate::base::fault::Fault;
 use crate::engine::gather::{gather, vote};
 use crate::engine::grant::Grant;
 use crate::engine::grant::owner_grants::OwnerKey;
 use crate::engine::per_member::PerMember;
 use crate::engine::retry::Tries;
+use crate::engine::upkeep::background::Turn;
 
 /// What one member contributes to a hold.
 pub(crate) struct MemberHold {
@@ -58,11 +63,42 @@ impl Drop for PendingRelease {
 }
 
 /// Reconciles one grant, and retries after faults. Returns whether the server still had the hold.
+///
+/// If many futures send releases already, the background sends this one in its turn. Otherwise its command would wait in the client
+/// behind theirs, while its time limit counts.
 async fn release(grant: &Arc<Grant>) -> Result<bool, Fault> {
     grant.lock.check_runtime()?;
+    let background = &grant.lock.engine.background;
+    let Some(_direct) = background.direct() else { return release_in_background(grant).await };
     let mut tries = Tries::new(grant.lock.engine.config.retry_timeout());
     loop {
         match grant.reconcile().await {
+            Ok(_) => return Ok(!grant.is_gone()),
+            Err(fault) => tries.again(fault).await?,
+        }
+    }
+}
+
+/// The same, sent by the background.
+async fn release_in_background(grant: &Arc<Grant>) -> Result<bool, Fault> {
+    let (done, released) = oneshot::channel();
+    let handed_over = Arc::clone(grant);
+    grant.lock.engine.background.release(move |turn| {
+        async move {
+            // Nobody awaits it if the caller has left.
+            let _ = done.send(release_in_turn(&handed_over, turn).await);
+            Ok(())
+        }
+        .boxed()
+    });
+    // Without the budget of the task: a task that awaits thousands of these would poll all of them again and again.
+    unconstrained(released).await.unwrap_or_else(|_| Err(grant.lock.runtime_gone()))
+}
+
+async fn release_in_turn(grant: &Arc<Grant>, turn: Turn) -> Result<bool, Fault> {
+    let (mut turn, mut tries) = (Some(turn), Tries::new(grant.lock.engine.config.retry_timeout()));
+    loop {
+        match grant.reconcile_in_turn(turn.take()).await {
             Ok(_) => return Ok(!grant.is_gone()),
             Err(fault) => tries.again(fault).await?,
         }

@@ -1,10 +1,16 @@
 //! Work that nobody awaits: releases of dropped guards, and undos of attempts that were given up.
 //!
-//! A `drop` hands over a job and returns. One task for each client runs all jobs side by side. A job that the server refuses is run
-//! again after a pause, and at once when the client shuts down or is dropped.
+//! A `drop` hands over a job and returns. One task runs all jobs side by side. A job that the server refuses is run again after a
+//! pause, and at once when the client shuts down or is dropped.
+//!
+//! Many guards can end at once. Each release needs a [`Turn`] while its command is under way, and there are [`AT_ONCE`] turns. So no
+//! command waits in the client for as long as a server has to answer, renewals pass, and the task has few futures to poll. A release
+//! begins with its first turn: until then it is a small closure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::{pending, poll_fn};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -12,17 +18,45 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::unconstrained;
 
-use crate::base::fault::Fault;
+use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::sync::Watched;
 use crate::base::task;
 use crate::base::timer::{Instant, sleep_until};
 
+/// So many releases of a client are under way at a time: enough for the pipeline of several servers, and an answer to all of them takes
+/// a small part of `command_timeout`. As many again can be sent by the futures of their callers.
+const AT_ONCE: usize = 1_000;
+
 /// The task that runs jobs.
-pub(crate) struct Background(UnboundedSender<Order>);
+pub(crate) struct Background {
+    orders: UnboundedSender<Order>,
+    turns: Arc<Semaphore>,
+    /// How many releases the futures of their callers send.
+    direct: AtomicUsize,
+    /// Counts the answers to releases.
+    answers: Watched<u64>,
+}
 
 /// A job. It retries by itself after faults that pass by themselves.
 pub(crate) type Job = BoxFuture<'static, Result<(), Refused>>;
+
+/// Begins a job at its first turn.
+type Start = Box<dyn FnOnce(Turn) -> Job + Send>;
+
+/// One release can be under way while this exists.
+pub(crate) type Turn = OwnedSemaphorePermit;
+
+/// The future of a caller sends a release. Such a future holds no turn, because perhaps nobody polls it.
+pub(crate) struct Direct<'a>(&'a AtomicUsize);
+
+impl Drop for Direct<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// A job that the server refused. It is run again until it ends by itself.
 pub(crate) struct Refused {
@@ -38,37 +72,70 @@ enum Order {
     /// Run every job. Reply when no job is left, or only such that the server refused again. Then the reply is that fault.
     Drain(oneshot::Sender<Result<(), Fault>>),
     Run(Job),
+    Release(Start),
 }
 
 impl Background {
     pub(crate) fn start() -> Self {
         let (sender, orders) = unbounded_channel();
-        task::spawn(run(orders));
-        Self(sender)
+        let turns = Arc::new(Semaphore::new(AT_ONCE));
+        task::spawn(run(orders, Arc::clone(&turns)));
+        Self { orders: sender, turns, direct: AtomicUsize::new(0), answers: Watched::default() }
     }
 
     /// Hands over a job. Never waits, with or without a runtime. False: the runtime of the client is gone.
     pub(crate) fn run(&self, job: Job) -> bool {
-        self.0.send(Order::Run(job)).is_ok()
+        self.orders.send(Order::Run(job)).is_ok()
+    }
+
+    /// Hands over a release, which begins when it is its turn. Otherwise as [`run`](Self::run).
+    pub(crate) fn release(&self, start: impl FnOnce(Turn) -> Job + Send + 'static) -> bool {
+        self.orders.send(Order::Release(Box::new(start))).is_ok()
+    }
+
+    /// Waits for the next turn of a release. Only jobs may wait for it, because they are always polled.
+    pub(crate) async fn turn(&self) -> Turn {
+        // A task has a budget, and those that wait would spend it: each poll would pass over thousands of them.
+        let turn = unconstrained(Arc::clone(&self.turns).acquire_owned()).await;
+        turn.expect("BUG: nobody closes the turns")
+    }
+
+    /// Lets the future of a caller send a release. `None`: so many do that already that the release has to be handed over.
+    pub(crate) fn direct(&self) -> Option<Direct<'_>> {
+        let direct = Direct(&self.direct);
+        (self.direct.fetch_add(1, Ordering::Relaxed) < AT_ONCE).then_some(direct)
+    }
+
+    /// A release was answered.
+    pub(crate) fn answered(&self) {
+        self.answers.modify(|count| *count += 1);
+    }
+
+    /// How many releases were answered.
+    pub(crate) fn answers(&self) -> u64 {
+        self.answers.get()
+    }
+
+    /// Waits until another release was answered.
+    pub(crate) async fn answers_more_than(&self, seen: u64) {
+        self.answers.until(|count| *count > seen).await;
     }
 
     /// Whether the task is gone, and with it the runtime on which the client was made.
     pub(crate) fn is_gone(&self) -> bool {
-        self.0.is_closed()
+        self.orders.is_closed()
     }
 
     /// Waits until the task is gone.
     pub(crate) async fn gone(&self) {
-        self.0.closed().await;
+        self.orders.closed().await;
     }
 
     /// Waits until no job is left, or only such that the server refused again. Then it returns that fault.
     pub(crate) async fn drain(&self) -> Result<(), Fault> {
         let (done, drained) = oneshot::channel();
-        if self.0.send(Order::Drain(done)).is_err() {
-            return Ok(());
-        }
-        drained.await.unwrap_or(Ok(()))
+        let _ = self.orders.send(Order::Drain(done));
+        drained.await.unwrap_or_else(|gone| Err(Fault::new(FaultKind::RuntimeGone, Sent::No, gone)))
     }
 }
 
@@ -117,17 +184,19 @@ impl Resting {
     }
 }
 
-async fn run(mut orders: UnboundedReceiver<Order>) {
+async fn run(mut orders: UnboundedReceiver<Order>, turns: Arc<Semaphore>) {
+    let mut waiting = VecDeque::<Start>::new();
     let mut running = FuturesUnordered::new();
     let mut resting = Resting::default();
     let mut draining: Vec<oneshot::Sender<Result<(), Fault>>> = Vec::new();
     let mut open = true;
-    while open || !running.is_empty() {
+    while open || !running.is_empty() || !waiting.is_empty() {
         tokio::select! {
             // Orders first: a job that was handed over before a `Drain` is running when the `Drain` comes.
             biased;
             order = orders.recv(), if open => match order {
                 Some(Order::Run(job)) => running.push(job),
+                Some(Order::Release(start)) => waiting.push_back(start),
                 Some(Order::Drain(done)) => {
                     running.extend(resting.take_all());
                     draining.push(done);
@@ -142,12 +211,15 @@ async fn run(mut orders: UnboundedReceiver<Order>) {
                     resting.add(refused);
                 }
             }
+            Ok(turn) = Arc::clone(&turns).acquire_owned(), if !waiting.is_empty() => {
+                running.extend(waiting.pop_front().map(|start| start(turn)));
+            }
             // A drain has asked for these jobs already, and waits only for the others.
             () = resting.due(), if draining.is_empty() => running.extend(resting.take_until(Instant::now())),
             () = given_up(&mut draining) => draining.retain(|done| !done.is_closed()),
         }
         // A job that ended now has perhaps handed over another one.
-        if running.is_empty() && orders.is_empty() {
+        if running.is_empty() && waiting.is_empty() && orders.is_empty() {
             draining.drain(..).for_each(|done| _ = done.send(resting.result()));
         }
     }

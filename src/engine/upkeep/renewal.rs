@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
@@ -27,9 +26,6 @@ const TICKS: u32 = 16;
 /// After a transient fault, a renewal is retried after the period divided by this.
 const RETRY: u32 = 16;
 
-/// However short a lease is.
-const SHORTEST_TICK: Duration = Duration::from_millis(10);
-
 /// The holds that one command renews.
 type Items = Vec<Arc<Grant>>;
 
@@ -50,25 +46,17 @@ pub(crate) struct Renewal {
     java_watchdog: Duration,
     holds: Arc<Records>,
     failures: Limit,
-    /// In nanoseconds: a lock with a lease of its own can make it shorter.
-    tick: AtomicU64,
 }
 
 impl Renewal {
     pub(crate) fn new(store: Arc<Store>, holds: Arc<Records>, config: &LockConfig) -> Self {
-        let lease = config.watchdog_lease();
-        let shared_period = lease.min(config.java_watchdog()) / 3;
-        let tick = AtomicU64::new(nanos(shared_period / TICKS));
-        let java_watchdog = config.java_watchdog();
-        Self { store, lease, java_watchdog, holds, failures: Limit::default(), tick }
+        let (lease, java_watchdog) = (config.watchdog_lease(), config.java_watchdog());
+        Self { store, lease, java_watchdog, holds, failures: Limit::default() }
     }
 
     /// How often a lease is renewed. `is_shared`: Java's watchdog can shorten it.
     pub(crate) fn period(&self, lease: Duration, is_shared: bool) -> Duration {
         let lease = self.known(lease);
-        if lease < self.lease {
-            self.tick.fetch_min(nanos((lease / 3 / TICKS).max(SHORTEST_TICK)), Ordering::Relaxed);
-        }
         if is_shared { lease.min(self.java_watchdog) / 3 } else { lease / 3 }
     }
 
@@ -210,7 +198,7 @@ impl Duty for Renewal {
     type Group = (Arc<str>, &'static str, Duration);
 
     fn tick(&self) -> Duration {
-        Duration::from_nanos(self.tick.load(Ordering::Relaxed))
+        self.lease.min(self.java_watchdog) / 3 / TICKS
     }
 
     fn ahead(&self) -> Duration {
@@ -235,10 +223,6 @@ impl Duty for Renewal {
         };
         join(self.renew_all(lease, items, None), sending).await;
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The holds of each slot.

@@ -1,10 +1,12 @@
 //! Runs what is due, in batches: one task for each duty of a client.
 //!
-//! A list has the items in the order of the times at which they are due. On each tick, the task takes off the items that are due
-//! before the next tick, and groups them: one command serves up to a hundred items of a group. Each batch is a future of its own,
-//! so a slow answer delays no other batch.
+//! A list has the items in the order of the times at which they are due. On each tick, and earlier if an item is due earlier, the task
+//! takes off the items that are due within a tick, and groups them: one command serves up to a hundred items of a group. Each batch is a
+//! future of its own, so a slow answer delays no other batch.
 
 use std::collections::BTreeMap;
+use std::future::pending;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,7 +18,7 @@ use crate::base::clock::{self, Moment};
 use crate::base::jitter;
 use crate::base::sync::lock;
 use crate::base::task;
-use crate::base::timer::{Instant, sleep, sleep_until};
+use crate::base::timer::sleep;
 
 /// Items for each command.
 const BATCH_SIZE: usize = 100;
@@ -39,7 +41,7 @@ pub(crate) trait Duty: Send + Sync + 'static {
     /// What the items of one batch have in common.
     type Group: Clone + Ord + Send;
 
-    /// How often the task looks at the list.
+    /// How often the task looks at the list, at least: timers stand still while the host is suspended.
     fn tick(&self) -> Duration;
 
     /// How much too early an item can be taken, to fill a batch.
@@ -66,9 +68,8 @@ struct List<T> {
     due: BTreeMap<Key, Arc<T>>,
     /// Distinguishes items that are due in the same nanosecond.
     next: u64,
-    /// With which the task works.
-    tick: Duration,
-    is_resting: bool,
+    /// When the task looks at the list next. It rests until the first item comes if there is no such time.
+    looks_at: Option<Moment>,
     /// Everything in the list is to be run now.
     is_rushed: bool,
     is_closed: bool,
@@ -110,15 +111,7 @@ impl Slot {
 
 impl<D: Duty> Scheduler<D> {
     pub(crate) fn start(duty: D) -> Self {
-        let tick = duty.tick();
-        let list = List {
-            due: BTreeMap::new(),
-            next: 0,
-            tick,
-            is_resting: false,
-            is_rushed: false,
-            is_closed: false,
-        };
+        let list = List { due: BTreeMap::new(), next: 0, looks_at: None, is_rushed: false, is_closed: false };
         let shared =
             Arc::new(Shared { duty, batch_size: batch_size(), list: Mutex::new(list), stir: Notify::new() });
         task::spawn(run(Arc::clone(&shared)));
@@ -171,8 +164,9 @@ impl<D: Duty> Scheduler<D> {
         if !list.is_closed {
             list.due.insert(key, item);
         }
-        let is_shorter = std::mem::replace(&mut list.tick, self.0.duty.tick()) > list.tick;
-        if std::mem::take(&mut list.is_resting) || is_shorter {
+        // The task perhaps sleeps until a later time.
+        if list.looks_at.is_none_or(|at| due < at) {
+            list.looks_at = Some(due);
             self.0.stir.notify_one();
         }
         key
@@ -228,36 +222,36 @@ impl<D: Duty> Shared<D> {
         self.duty.run(group, batch).await;
     }
 
-    /// Rests while the list is empty.
-    async fn rest_if_idle(&self) {
-        let is_resting = {
-            let mut list = lock(&self.list);
-            list.is_resting = list.due.is_empty() && !list.is_closed;
-            list.is_resting
+    /// Waits until the next look at the list, if nothing stirs the task before. Rests while the list is empty.
+    async fn next_look(&self) {
+        let wait = {
+            let (mut list, now) = (lock(&self.list), clock::now());
+            let first = list.due.first_key_value().map(|((due, _), _)| *due);
+            list.looks_at = first.map(|due| due.min(now.plus(self.duty.tick())));
+            list.looks_at.map(|at| at.since(now))
         };
-        if is_resting {
-            self.stir.notified().await;
+        match wait {
+            Some(wait) => sleep(wait).await,
+            None => pending().await,
         }
     }
 }
 
 async fn run<D: Duty>(shared: Arc<Shared<D>>) {
-    let mut last = Instant::now();
     let mut running = FuturesUnordered::new();
     loop {
-        tokio::select! {
-            biased;
-            // Not an interval: what was added meanwhile can have made the tick shorter.
-            () = sleep_until(last + shared.duty.tick()) => {
-                last = Instant::now();
-                let due = shared.take_due(clock::now());
-                running.extend(shared.batches(due).into_iter().map(|batch| shared.run(batch, None)));
-                if running.is_empty() {
-                    shared.rest_if_idle().await;
+        let mut look = pin!(shared.next_look());
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut look => {
+                    let due = shared.take_due(clock::now());
+                    running.extend(shared.batches(due).into_iter().map(|batch| shared.run(batch, None)));
+                    break;
                 }
+                () = shared.stir.notified() => break,
+                Some(()) = running.next() => {}
             }
-            Some(()) = running.next() => {}
-            () = shared.stir.notified() => {}
         }
         if lock(&shared.list).is_closed {
             return;
@@ -269,6 +263,8 @@ async fn run<D: Duty>(shared: Arc<Shared<D>>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[test]
@@ -281,5 +277,48 @@ mod tests {
         slot.due = Some(later);
         assert!(!slot.begin(key) && !slot.is_running);
         assert_eq!(slot.due, Some(later));
+    }
+
+    /// An item of this kind is due when it says so, and counts how often the task looks.
+    #[derive(Default)]
+    struct Looks(AtomicUsize);
+
+    impl Duty for Looks {
+        type Item = Notify;
+        type Group = ();
+
+        fn tick(&self) -> Duration {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Duration::from_secs(1)
+        }
+
+        fn ahead(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn begin(&self, item: &Arc<Notify>, _: Key) -> Option<()> {
+            item.notify_one();
+            None
+        }
+
+        async fn run(&self, (): (), _: Vec<Arc<Notify>>) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_task_looks_when_an_item_is_due_and_otherwise_once_in_a_tick() {
+        let (scheduler, start) = (Scheduler::start(Looks::default()), clock::now());
+        let [late, early] =
+            [100_000, 20].map(|ms| (start.plus(Duration::from_millis(ms)), Arc::new(Notify::new())));
+        let (mut kept, mut short) = (Slot::default(), Slot::default());
+        scheduler.set(&mut kept, Some(late.0), || late.1);
+        tokio::task::yield_now().await;
+        scheduler.set(&mut short, Some(early.0), || Arc::clone(&early.1));
+        early.1.notified().await;
+        let waited = clock::now().since(start);
+        assert!(waited < Duration::from_millis(40), "{waited:?}, although the task slept for a tick");
+        let before = scheduler.duty().0.load(Ordering::Relaxed);
+        sleep(Duration::from_secs(60)).await;
+        let looks = scheduler.duty().0.load(Ordering::Relaxed) - before;
+        assert!((60..=200).contains(&looks), "{looks} in 60 ticks");
     }
 }
