@@ -40,6 +40,7 @@ mod processes;
 mod read_write;
 mod read_write_model;
 mod red;
+mod rights;
 mod runtimes;
 mod script_tables;
 mod scripts;
