@@ -1,23 +1,178 @@
-//! The user that docs/deploy.md makes.
+//! The user that docs/deploy.md makes: it may do what the locks with its names need, and nothing to other locks.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 
 use lockkeeper::LockClient;
+use redis::{Value, from_redis_value};
 
-use crate::support::{MS, SECOND, Scene, connect, eventually, fixed, patient, renewed, soon};
+use crate::support::{
+    MS, SECOND, Scene, Server, connect, eventually, fixed, lua, patient, renewed, script_hash, soon,
+};
+
+/// Names of locks that the recipe is for, and what clients with these names have as their `name_prefix`.
+const OWN: (&[&str], &[&str]) = (&["shop:a", "shop:{a}:b"], &["shop:", "shop:stock:"]);
+
+/// Those of other services.
+const FOREIGN: (&[&str], &[&str]) = (
+    &["bank:a", "bank:{a}:b", "bank:{shop:a}", "{bank:a}", "shopping:a", "xshop:a", "a"],
+    &["", "bank:", "shopping:"],
+);
+
+const CLIENT: &str = "8743c9c0-0795-8907-87fd-6c719a6b4586";
+
+/// Reads a page when the test runs: a wrong recipe is noticed without a build.
+fn page(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// Makes the user of the recipe, with these of its lines.
+fn make_user(server: &Server, begin: &str) {
+    let page = page("docs/deploy.md");
+    let lines: Vec<_> = page.lines().filter(|line| line.starts_with(begin) && line.contains(" +")).collect();
+    assert!(!lines.is_empty(), "{begin}");
+    for line in lines {
+        server.run::<()>(&line.split_whitespace().collect::<Vec<_>>());
+    }
+}
+
+/// The first column of a table of `lua/README.md`, for locks with these names.
+fn listed(heading: &str, (names, prefixes): (&[&str], &[&str])) -> BTreeSet<String> {
+    let page = page("lua/README.md");
+    let (_, section) = page.split_once(&format!("\n## {heading}\n")).unwrap();
+    let rows = section.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+    let (mut all, mut before) = (BTreeSet::new(), String::new());
+    for cell in rows.map_while(|line| line.strip_prefix("| ")?.split(" |").next()) {
+        let form = match cell {
+            "the lock's name" | "the same, of a read-write lock" | "the name of a semaphore" => {
+                "<name>".to_owned()
+            }
+            "the same" => before,
+            "the same, a colon, and an owner" => format!("{before}:<owner>"),
+            cell => cell.strip_prefix('`').and_then(|cell| cell.strip_suffix('`')).expect(cell).to_owned(),
+        };
+        for (name, prefix) in names.iter().flat_map(|name| prefixes.iter().map(move |prefix| (name, prefix)))
+        {
+            let tag = if name.contains('{') { (*name).to_owned() } else { format!("{{{name}}}") };
+            let key = form.replace("<tag>", &tag).replace("<name>", name).replace("<name_prefix>", prefix);
+            let key = key.replace("<client uuid>", CLIENT).replace("<owner>", &format!("{CLIENT}:7"));
+            let key = key.replace("<i>", "1");
+            assert!(!key.contains(['<', '>', '`']), "{cell} is not understood");
+            all.insert(key);
+        }
+        before = form;
+    }
+    all
+}
+
+/// The commands that the scripts of locks run, and those that subscribe. `list.lua` is for another user. Without the right to `type`, only
+/// an error is less exact.
+fn commands() -> BTreeSet<String> {
+    let texts = lua::files().into_iter().filter(|file| file != "list.lua").map(|file| lua::source(&file));
+    let texts: String = texts.flat_map(|text| [lua::sharded(&text), text]).collect();
+    let found = texts.split("call('").skip(1).map(|call| call.split('\'').next().unwrap().to_owned());
+    let subscribing = ["subscribe", "ssubscribe"].map(str::to_owned);
+    found.chain(subscribing).filter(|command| command != "type").collect()
+}
+
+/// A command about a key or a channel.
+struct Command {
+    name: String,
+    /// How many words follow the key or channel, at least.
+    more: usize,
+    is_about_channel: bool,
+    writes: bool,
+}
+
+impl Command {
+    /// Reads the reply of `COMMAND`. Leaves out commands without a key, such as `time`.
+    fn read(info: Vec<Vec<Value>>) -> Vec<Self> {
+        let read = |info: Vec<Value>| {
+            let mut info = info.into_iter();
+            let name: String = from_redis_value(info.next()?).unwrap();
+            let arity: i64 = from_redis_value(info.next()?).unwrap();
+            let flags: Vec<String> = from_redis_value(info.next()?).unwrap();
+            let first_key: usize = from_redis_value(info.next()?).unwrap();
+            let has = |flag: &str| flags.iter().any(|other| other == flag);
+            let is_about_channel = has("pubsub") && !name.contains("unsubscribe") && name != "pubsub";
+            let more = usize::try_from(arity.abs()).unwrap().saturating_sub(2);
+            (is_about_channel || first_key == 1).then(|| Self {
+                name,
+                more,
+                is_about_channel,
+                writes: has("write"),
+            })
+        };
+        info.into_iter().filter_map(read).collect()
+    }
+
+    /// What the server says to this command by this user, with each of these keys or channels.
+    fn dry_run(&self, server: &Server, user: &str, names: &BTreeSet<String>) -> Vec<(String, String)> {
+        let mut pipe = redis::pipe();
+        for name in names {
+            pipe.cmd("ACL").arg("DRYRUN").arg(user).arg(&self.name).arg(name).arg(vec!["1"; self.more]);
+        }
+        let answers: Vec<String> = pipe.query(&mut server.connect().unwrap()).unwrap();
+        names.iter().map(|name| format!("{} {name}", self.name)).zip(answers).collect()
+    }
+}
+
+/// The keys and channels are those of `lua/README.md`, the commands those of the scripts, and the lines those of `docs/deploy.md`.
+#[tokio::test]
+async fn the_documented_user_has_rights_to_its_own_names_only() {
+    let scene = Scene::start();
+    make_user(&scene.server, "ACL SETUSER locker ");
+    let names = commands();
+    let words: Vec<&str> = ["COMMAND", "INFO"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let commands = Command::read(scene.server.run(&words));
+    assert_eq!(commands.len() + 1, names.len(), "only `time` has no key");
+    let (own_keys, own_channels) = (listed("Keys", OWN), listed("Channels", OWN));
+    let foreign_channels = listed("Channels", FOREIGN);
+    // Some scripts get a channel as a key.
+    let foreign_keys = &listed("Keys", FOREIGN) | &foreign_channels;
+    for command in commands {
+        let (own, foreign) = match command.is_about_channel {
+            true => (&own_channels, &foreign_channels),
+            false => (&own_keys, &foreign_keys),
+        };
+        for (asked, answer) in command.dry_run(&scene.server, "locker", own) {
+            assert_eq!(answer, "OK", "{asked}");
+        }
+        for (asked, answer) in command.dry_run(&scene.server, "locker", foreign) {
+            assert!(answer.contains("no permissions to access"), "{asked}: {answer}");
+        }
+    }
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn the_documented_observer_changes_nothing() {
+    let scene = Scene::start();
+    make_user(&scene.server, "ACL SETUSER observer ");
+    let (commands, lock) = (Command::read(scene.server.run(&["COMMAND"])), BTreeSet::from(["a".to_owned()]));
+    let allowed = |command: &Command| command.dry_run(&scene.server, "observer", &lock)[0].1 == "OK";
+    assert!(commands.iter().any(|command| command.name == "hget" && allowed(command)));
+    for command in commands.iter().filter(|command| command.writes || command.is_about_channel) {
+        assert!(!allowed(command), "{}", command.name);
+    }
+    scene.end().await;
+}
 
 /// Uses every operation of a read-write lock.
 async fn read_and_write(scene: &Scene, locks: &LockClient) {
-    let mut lock = locks.read_write_lock("shop:c");
+    let mut lock = locks.read_write_lock("c");
     let writing = lock.write().lock().await.unwrap();
+    assert!(lock.write().is_locked().await.unwrap() && !lock.read().is_locked().await.unwrap());
     let reading = [lock.read().lock().await.unwrap(), lock.read().lock().await.unwrap()];
     let waiting = tokio::spawn({
         let locks = locks.clone();
-        async move { locks.read_write_lock("shop:c").read().lock().await.unwrap().unlock().await }
+        async move { locks.read_write_lock("c").read().lock().await.unwrap().unlock().await }
     });
     eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
     writing.unlock().await.unwrap();
     soon(waiting).await.unwrap().unwrap();
-    let beside =
-        locks.read_write_lock("shop:c").with(&fixed(3_600 * SECOND)).into_read().lock().await.unwrap();
+    let beside = locks.read_write_lock("c").with(&fixed(3_600 * SECOND)).into_read().lock().await.unwrap();
     renewed(&reading[0]).await;
     beside.unlock().await.unwrap(); // the longest lease of all readers
     for guard in reading {
@@ -29,7 +184,7 @@ async fn read_and_write(scene: &Scene, locks: &LockClient) {
 
 /// Every operation of a semaphore.
 async fn use_semaphore(scene: &Scene, locks: &LockClient) {
-    let semaphore = locks.semaphore("shop:e", 2);
+    let semaphore = locks.semaphore("e", 2);
     semaphore.check().await.unwrap();
     let batch = semaphore.acquire_many(2).await.unwrap();
     let waiting = tokio::spawn({
@@ -50,33 +205,24 @@ async fn use_semaphore(scene: &Scene, locks: &LockClient) {
     eventually("nothing is left", || scene.server.keys(), Vec::is_empty).await;
 }
 
-/// The permissions that `docs/deploy.md` lists are sufficient for every operation.
+/// Each script runs once as that user, and nothing is refused.
 #[tokio::test]
 async fn the_documented_rights_are_enough() {
-    let page = include_str!("../docs/deploy.md");
     let scene = Scene::start();
-    let rules: Vec<_> = page.match_indices("ACL SETUSER locker").map(|(start, _)| &page[start..]).collect();
-    // `tests/cluster/rights.rs` has the last one.
-    assert_eq!(
-        rules.len(),
-        7,
-        "a rule for all locks, one for each type with other keys, one for leaders, and one for clusters"
-    );
-    for rule in &rules[..6] {
-        let words: Vec<&str> = rule.split("```").next().unwrap().split_whitespace().collect();
-        scene.server.run::<()>(&words);
-    }
-    // The README asks for this on newer servers. Older servers do not know it.
+    make_user(&scene.server, "ACL SETUSER locker ");
+    // Older servers do not know it.
     let _ = scene.server.try_run::<()>(&["ACL", "SETUSER", "locker", "+client|setinfo"]);
     scene.server.run::<()>(&["ACL", "SETUSER", "locker", "+info"]);
     let url = format!("redis://locker:secret@127.0.0.1:{}/", scene.server.port());
-    let config = patient().watchdog_lease(5 * SECOND).safety_poll(60 * SECOND).fair_allowance(1_500 * MS);
-    let locks = connect(url, config).await;
+    let config = patient().watchdog_lease(3 * SECOND).safety_poll(60 * SECOND).fair_allowance(1_500 * MS);
+    // The server knows only the scripts that this user runs.
     scene.server.run::<()>(&["SCRIPT", "FLUSH"]);
-    let guard = locks.fair_lock("shop:b").lock().await.unwrap();
+    let locks = connect(url, config.name_prefix("shop:")).await;
+    let has_run = |file: &&str| scene.server.run::<Vec<bool>>(&["SCRIPT", "EXISTS", &script_hash(file)])[0];
+    let guard = locks.fair_lock("b").lock().await.unwrap();
     let waiting = tokio::spawn({
         let locks = locks.clone();
-        async move { locks.fair_lock("shop:b").lock().await.unwrap().unlock().await }
+        async move { locks.fair_lock("b").lock().await.unwrap().unlock().await }
     });
     eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
     // The state after a Java client removed the waiter and queued itself.
@@ -86,18 +232,21 @@ async fn the_documented_rights_are_enough() {
     eventually("a heartbeat puts the waiter back", queued, |&len| len == 2).await;
     scene.server.run::<()>(&["LREM", "redisson_lock_queue:{shop:b}", "1", "java:1"]);
     scene.server.run::<()>(&["ZREM", "redisson_lock_timeout:{shop:b}", "java:1"]);
+    eventually("it has waited for a lease", || has_run(&"place.lua"), |&has_run| has_run).await;
+    let found = locks.why("b").await.unwrap();
+    assert!(found[0].links[0].holder.held_for.is_some());
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap().unwrap();
     eventually("no subscription is left", || scene.server.channels(), Vec::is_empty).await;
-    let mut lock = locks.rlock("shop:a");
+    let mut lock = locks.rlock("a");
     let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
     let waiting = tokio::spawn({
         let locks = locks.clone();
-        async move { locks.rlock("shop:a").lock().await.unwrap().unlock().await }
+        async move { locks.rlock("a").lock().await.unwrap().unlock().await }
     });
     eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
     renewed(&outer).await;
-    assert!(lock.is_locked().await.unwrap() && locks.inspect("shop:a").await.unwrap().is_some());
+    assert!(lock.is_locked().await.unwrap() && locks.inspect("a").await.unwrap().is_some());
     inner.unlock().await.unwrap();
     outer.unlock().await.unwrap();
     soon(waiting).await.unwrap().unwrap();
@@ -105,9 +254,9 @@ async fn the_documented_rights_are_enough() {
     assert!(lock.force_unlock().await.unwrap());
     drop(guard);
     read_and_write(&scene, &locks).await;
-    let fenced = locks.fenced_lock("shop:d").lock().await.unwrap();
+    let fenced = locks.fenced_lock("d").lock().await.unwrap();
     assert!(fenced.token().get() > 0);
-    let mut announcements = locks.fenced_lock("shop:d").announcements();
+    let mut announcements = locks.fenced_lock("d").announcements();
     announcements.changed().await;
     eventually("it listens", || scene.server.channels(), |channels| channels.len() == 1).await;
     fenced.announce("here").await.unwrap();
@@ -116,8 +265,17 @@ async fn the_documented_rights_are_enough() {
     fenced.unlock().await.unwrap();
     drop(announcements);
     use_semaphore(&scene, &locks).await;
+    for name in ["a", "{a}:b"] {
+        locks.fair_lock(name).check().await.unwrap();
+        locks.fenced_lock(name).check().await.unwrap();
+        locks.read_write_lock(name).read().check().await.unwrap();
+        locks.semaphore(name, 1).check().await.unwrap();
+    }
     drop((lock, locks));
-    let refused: Vec<redis::Value> = scene.server.run(&["ACL", "LOG"]);
+    let files = lua::files();
+    let left: Vec<&str> = files.iter().map(String::as_str).filter(|file| !has_run(file)).collect();
+    assert_eq!(left, ["list.lua"], "scripts that were not run. Another user runs this one");
+    let refused: Vec<Value> = scene.server.run(&["ACL", "LOG"]);
     assert!(refused.is_empty(), "{refused:?}");
     scene.end().await;
 }

@@ -284,8 +284,8 @@ impl LockClient {
     /// Returns why this lock is not free: who holds it, what the holder waits for, who holds that, and so on. A chain for each holder: deadlocks
     /// first, then the longest, a hundred at most. Empty: the lock is free. Asks the server several times.
     ///
-    /// A wait is known after a second, and a link only through an [`Owner`], see [`WaitChain`]. A deadlock is looked at twice, with a second
-    /// in between: then the call takes longer.
+    /// A wait is known after a second, a link only through an [`Owner`], see [`WaitChain`], and both only of clients with the `name_prefix` of
+    /// this one. A deadlock is looked at twice, with a second in between: then the call takes longer.
     ///
     /// # Errors
     ///

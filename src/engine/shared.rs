@@ -70,8 +70,9 @@ impl Engine {
         let name = Arc::new(ClientName::new(id, &config));
         let store = Arc::new(open(source, &config, &name, &wait_queues).await?);
         let id = if name.is_refused() { client_id::without_name(id) } else { id };
-        let holds = Arc::new(Records::new(&store, holds_key(&id.to_string())));
-        let waits = Arc::new(Records::new(&store, waits_key(&id.to_string())));
+        let (prefix, client) = (config.name_prefix(), id.to_string());
+        let holds = Arc::new(Records::new(&store, holds_key(prefix, &client)));
+        let waits = Arc::new(Records::new(&store, waits_key(prefix, &client)));
         Ok(Arc::new(Self {
             id,
             next_number: AtomicU64::new(1),

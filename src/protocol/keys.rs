@@ -124,14 +124,15 @@ pub(super) fn permits(name: &str) -> Arc<str> {
     suffixed(name, "timeout")
 }
 
-/// What a client recorded of the locks that it holds: a hash that Redisson does not know.
-pub(crate) fn holds_key(client: &str) -> Arc<str> {
-    ["lockkeeper_holds:", client].concat().into()
+/// What a client recorded of the locks that it holds: a hash that Redisson does not know. With the `name_prefix` of the client in
+/// front of its id, a rule of the server can keep services apart.
+pub(crate) fn holds_key(name_prefix: &str, client: &str) -> Arc<str> {
+    ["lockkeeper_holds:", name_prefix, client].concat().into()
 }
 
 /// What a client recorded of the locks for which it waits: a hash that Redisson does not know.
-pub(crate) fn waits_key(client: &str) -> Arc<str> {
-    ["lockkeeper_waits:", client].concat().into()
+pub(crate) fn waits_key(name_prefix: &str, client: &str) -> Arc<str> {
+    ["lockkeeper_waits:", name_prefix, client].concat().into()
 }
 
 fn suffixed(name: &str, suffix: &str) -> Arc<str> {

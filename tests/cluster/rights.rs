@@ -11,7 +11,7 @@ use crate::support::{SECOND, listens, patient, renewed, soon, waiter};
 /// Makes the user on each node: nodes do not share users.
 fn grant(group: &Cluster) {
     let page = include_str!("../../docs/deploy.md");
-    let rules = page.match_indices("ACL SETUSER locker").map(|(start, _)| &page[start..]);
+    let rules = page.match_indices("\nACL SETUSER locker ").map(|(start, _)| &page[start..]);
     for rule in rules.map(|rule| rule.split("```").next().unwrap()) {
         let words: Vec<&str> = rule.split_whitespace().collect();
         group.servers.iter().for_each(|server| server.run::<()>(&words));
@@ -27,7 +27,7 @@ async fn is_handed_over<F: Fixture>(group: &Cluster, [ours, theirs]: [&LockClien
     let guard = F::lock(ours, name).lock().await.unwrap();
     F::lock(ours, name).check().await.unwrap();
     let waiting = waiter(F::rival(theirs, name));
-    listens(&group.servers[group.master_of_key(name)]).await;
+    listens(&group.servers[group.master_of_key(&format!("shop:{name}"))]).await;
     guard.unlock().await.unwrap();
     soon(waiting).await.unwrap().unlock().await.unwrap();
 }
@@ -38,18 +38,23 @@ async fn the_documented_rights_are_enough_in_a_cluster() {
     grant(&group);
     let connect = async || {
         let url = format!("redis://locker:secret@127.0.0.1:{}/", group.servers[0].port());
-        let config = patient().safety_poll(60 * SECOND).watchdog_lease(6 * SECOND).build().unwrap();
+        let config = patient()
+            .safety_poll(60 * SECOND)
+            .watchdog_lease(6 * SECOND)
+            .name_prefix("shop:")
+            .build()
+            .unwrap();
         LockClient::connect_with(Source::cluster([url]), config).await.unwrap()
     };
     let (ours, theirs) = (connect().await, connect().await);
     let both = [&ours, &theirs];
-    is_handed_over::<FairLocks>(&group, both, "shop:fair").await;
-    is_handed_over::<FencedLocks>(&group, both, "shop:fenced").await;
-    is_handed_over::<ReadLocks>(&group, both, "shop:read").await;
-    is_handed_over::<RLocks>(&group, both, "shop:rlock").await;
-    is_handed_over::<WriteLocks>(&group, both, "shop:write").await;
-    let leader = ours.fenced_lock("shop:leader").lock().await.unwrap();
-    let mut announcements = theirs.fenced_lock("shop:leader").announcements();
+    is_handed_over::<FairLocks>(&group, both, "fair").await;
+    is_handed_over::<FencedLocks>(&group, both, "fenced").await;
+    is_handed_over::<ReadLocks>(&group, both, "read").await;
+    is_handed_over::<RLocks>(&group, both, "rlock").await;
+    is_handed_over::<WriteLocks>(&group, both, "write").await;
+    let leader = ours.fenced_lock("leader").lock().await.unwrap();
+    let mut announcements = theirs.fenced_lock("leader").announcements();
     announcements.changed().await;
     listens(&group.servers[group.master_of_key("shop:leader")]).await;
     leader.announce("here").await.unwrap();
@@ -61,13 +66,13 @@ async fn the_documented_rights_are_enough_in_a_cluster() {
     let slot = group.slot_of("shop:a");
     let to = (group.master_of(slot) + 1) % 3;
     group.open_slot(slot, to);
-    let guard = ours.rlock("shop:a").lock().await.unwrap();
+    let guard = ours.rlock("a").lock().await.unwrap();
     assert!(group.servers[to].calls("asking") > 0, "the call was sent on");
     group.close_slot(slot, to);
     guard.unlock().await.unwrap();
     // Also the renewal of locks of several slots, which names their keys only to the script.
     let hold = async |name: &str| ours.rlock(name).lock().await.unwrap();
-    let names = ["shop:b", "shop:c", "shop:d", "shop:e"];
+    let names = ["b", "c", "d", "e"];
     let guards = [hold(names[0]).await, hold(names[1]).await, hold(names[2]).await, hold(names[3]).await];
     join_all(guards.iter().map(renewed)).await;
     try_join_all(guards.into_iter().map(LockGuard::unlock)).await.unwrap();

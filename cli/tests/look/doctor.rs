@@ -171,9 +171,10 @@ fn missing_rights_are_named_for_each_type() {
     assert_eq!((found.level("facts"), found.code), ("unknown", Some(2)));
     let found = doctor(&url, &["--name", "shop:doctor:", "--kind", "rlock"]);
     assert_eq!((found.bad(), found.code), (vec!["facts"], Some(1)));
-    let (_, rule) = page.split_once("ACL SETUSER locker ~{shop:* &redisson_sc:*").expect("the recipe");
+    let (_, rule) = page.split_once("ACL SETUSER locker ~{shop:* &redisson_sc:{shop:*").expect("the recipe");
     let more: Vec<&str> = rule.split("```").next().expect("its end").split_whitespace().collect();
-    let url = with_user(&server, &[&rule_of_locks[..], &["~{shop:*", "&redisson_sc:*"], &more].concat());
+    let url =
+        with_user(&server, &[&rule_of_locks[..], &["~{shop:*", "&redisson_sc:{shop:*"], &more].concat());
     let found = doctor(&url, &["--name", "shop:doctor:", "--kind", "rlock", "--kind", "semaphore"]);
     assert_eq!((found.bad(), found.code), (vec!["facts"], Some(1)), "{:?}", found.findings);
     assert_empty(&server);

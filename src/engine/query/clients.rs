@@ -106,7 +106,7 @@ impl Clients {
 
 /// For how long these owners of a client have held their locks. Tries once.
 async fn ages(engine: &Engine, client: &str, owners: &[&str]) -> Result<Vec<(String, Duration)>, Fault> {
-    let (store, key) = (&engine.store, holds_key(client));
+    let (store, key) = (&engine.store, holds_key(engine.name_prefix(), client));
     let connection = store.connection(store.route(&key)).await?;
     let reply = store.run(&connection, &record_ages(&key, owners.join(" "))).await?;
     let Reply::List(found) = &reply else { return Err(Fault::unexpected(&reply)) };

@@ -260,7 +260,7 @@ fn keep_most(found: &mut Vec<Chain>) {
 
 /// What a client waits for, as it recorded. Without the right to look, nothing is known.
 async fn waits(engine: &Engine, client: &str) -> Result<Vec<Wait>, Fault> {
-    let (store, key) = (&engine.store, waits_key(client));
+    let (store, key) = (&engine.store, waits_key(engine.name_prefix(), client));
     let connection = store.connection(store.route(&key)).await?;
     let reply = match store.run(&connection, &record_list(&key)).await {
         Err(fault) if fault.kind == FaultKind::Permission => return Ok(Vec::new()),
