@@ -39,6 +39,7 @@ mod passing_on;
 mod processes;
 mod read_write;
 mod read_write_model;
+mod records;
 mod red;
 mod rights;
 mod runtimes;

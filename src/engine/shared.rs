@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join;
 use uuid::Uuid;
 
 use super::queue_names::QueueNames;
@@ -26,7 +27,6 @@ use crate::engine::upkeep::records::Records;
 use crate::engine::upkeep::renewal::Renewal;
 use crate::engine::upkeep::scheduler::Scheduler;
 use crate::engine::wait::queue::WaitQueues;
-use crate::protocol::{holds_key, waits_key};
 use crate::store::{ClientName, OpenError, Source, SourceError, Store};
 use crate::telemetry::OfClient;
 use crate::telemetry::report::Limit;
@@ -53,8 +53,7 @@ pub(crate) struct Engine {
     /// Work on which no lock depends.
     pub(crate) beside: Background,
     /// The records of what this client holds, and of what it waits for.
-    pub(crate) holds: Arc<Records>,
-    pub(crate) waits: Arc<Records>,
+    pub(crate) records: Records,
     pub(crate) recent_waits: RecentWaits,
     pub(crate) releases: RecentReleases,
     pub(crate) read_grants: ReadGrants,
@@ -70,15 +69,12 @@ impl Engine {
         let name = Arc::new(ClientName::new(id, &config));
         let store = Arc::new(open(source, &config, &name, &wait_queues).await?);
         let id = if name.is_refused() { client_id::without_name(id) } else { id };
-        let (prefix, client) = (config.name_prefix(), id.to_string());
-        let holds = Arc::new(Records::new(&store, holds_key(prefix, &client)));
-        let waits = Arc::new(Records::new(&store, waits_key(prefix, &client)));
         Ok(Arc::new(Self {
             id,
             next_number: AtomicU64::new(1),
             wait_queues,
             queue_names: QueueNames::default(),
-            renewals: Scheduler::start(Renewal::new(Arc::clone(&store), Arc::clone(&holds), &config)),
+            renewals: Scheduler::start(Renewal::new(Arc::clone(&store), &config)),
             heartbeats: Scheduler::start(Heartbeat::new(Arc::clone(&store), &config)),
             background: Background::start(),
             failed_releases: Limit::default(),
@@ -86,8 +82,7 @@ impl Engine {
             under_way: UnderWay::default(),
             undoing: UnderWay::default(),
             beside: Background::start(),
-            holds,
-            waits,
+            records: Records::start(&store, config.name_prefix(), &id.to_string()),
             recent_waits: RecentWaits::default(),
             releases: RecentReleases::new(&store),
             read_grants: ReadGrants::default(),
@@ -173,7 +168,8 @@ impl Engine {
         self.renewals.close();
         self.heartbeats.close();
         // No lock depends on the rest, so its faults are none of the shutdown.
-        let _ = timeout(self.config.command_timeout(), self.beside.drain()).await;
+        let rest = self.config.command_timeout();
+        let _ = join(self.records.end(rest), timeout(rest, self.beside.drain())).await;
         released
     }
 

@@ -164,7 +164,7 @@ pub struct Holder {
     pub remaining_lease: RemainingLease,
     /// The process of the holder's client.
     pub identity: HolderIdentity,
-    /// For how long the owner has held the lock. `None`: that is not recorded. A client of lockkeeper records a hold with its first
+    /// For how long the owner has held the lock. `None`: that is not recorded. A client of lockkeeper records a hold after its first
     /// renewal, at the latest after a third of its lease (10 s by default). A hold that nobody renews is not recorded, and none of Redisson.
     /// Only the records of clients with the same [`name_prefix`](crate::LockConfigBuilder::name_prefix) are read.
     pub held_for: Option<Duration>,

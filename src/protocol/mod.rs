@@ -48,7 +48,9 @@ pub(crate) use reply::{
 };
 pub(crate) use rights::sharded;
 pub(crate) use script::{Arg, Batch, Call, Form, PermitIds, Reply, Row};
-pub(crate) use scripts::{RECORD_WRITE, check, inspect, record_ages, record_list, record_remove, self_test};
+pub(crate) use scripts::{
+    RECORD_WRITE, check, inspect, record_ages, record_keep, record_list, record_remove, self_test,
+};
 pub(crate) use semaphore::Semaphore;
 pub(crate) use slot::slot;
 pub(crate) use traits::{HolderRef, IfHeld, LockType, Protocol, Queue, millis};

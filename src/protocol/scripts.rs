@@ -69,6 +69,7 @@ scripts! {
         read_release("read/release.lua"; lock, channel; owner, grant, keep, usual_ms);
         read_state("read/state.lua"; lock, channel; );
         record_ages("records/ages.lua"; records; owners);
+        record_keep("records/keep.lua"; records; expiry_ms);
         record_list("records/list.lua"; records; );
         record_remove("records/remove.lua"; records; owners);
         rlock_acquire("rlock/acquire.lua"; lock; owner, lease_ms);
@@ -88,7 +89,7 @@ scripts! {
     }
     batches {
         READ_RENEW("read/renew.lua"; lock, channel; lease_ms; owner, grant, keep_ms);
-        RECORD_WRITE("records/write.lua"; records; expiry_hours; owner, age_ms, what);
+        RECORD_WRITE("records/write.lua"; records; expiry_ms; owner, age_ms, what);
         RLOCK_RENEW("rlock/renew.lua"; lock; lease_ms; owner);
         SEMAPHORE_RENEW("semaphore/renew.lua"; permits; lease_ms; ids, slack_ms);
     }

@@ -258,7 +258,7 @@ impl Dice {
             "java_wait_ms" => self.pick(&["1000", "300000"]).to_owned(),
             "lease_ms" | "usual_ms" | "keep_ms" => self.lease(),
             "age_ms" => self.pick(&["0", "1", "5000"]).to_owned(),
-            "expiry_hours" => self.pick(&["1", "24"]).to_owned(),
+            "expiry_ms" => self.pick(&["0", "1000", "120000"]).to_owned(),
             "text" => self.pick(&["", "here", "there"]).to_owned(),
             "what" => self.pick(&[LOCK, "- src/main.rs:7 a b", "1,2:write x:1 a"]).to_owned(),
             "key" | "name" => self.key(),

@@ -380,6 +380,11 @@ impl World {
                 self.oracle().violate(now, "h", "channels are left");
             }
         }
+        // Nobody keeps the records of a process that was killed.
+        sleep(100 * SECOND).await;
+        let of_queues =
+            ["redisson_lock_token", "redisson_lock_queue", "redisson_lock_timeout", "lockkeeper_fair"];
+        self.check_keys("minutes later", &of_queues);
         sleep_until(Instant::now() + 25 * 3_600 * SECOND).await;
         self.check_keys("a day later", &["redisson_lock_token"]);
     }

@@ -20,7 +20,7 @@ const ALONE: &str = "LOCKKEEPER_ALONE";
 /// The servers that child processes of this process were started for.
 static SERVERS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Whether a child process was started for this server. One that ends without a shutdown leaves records, for a day.
+/// Whether a child process was started for this server. One that ends without a shutdown leaves records, for two minutes.
 pub fn was_at(url: &str) -> bool {
     SERVERS.lock().unwrap().contains(url)
 }

@@ -18,6 +18,7 @@ use crate::engine::query::clients::Clients;
 use crate::engine::query::list_any;
 use crate::engine::query::why::{Awaited, Chain, LATER, chains_from, confirm};
 use crate::engine::shared::Engine;
+use crate::engine::upkeep::records::About;
 use crate::protocol::{Call, LeaseLeft, Reply};
 
 /// A wait is recorded after this time.
@@ -111,14 +112,14 @@ impl RecordedWait {
         let held = if held.is_empty() { "-".to_owned() } else { held.join(",") };
         let place = format!("{}:{}", caller.file().replace(' ', "_"), caller.line());
         let what = format!("{held} {place} {}", lock.keys.lock).into();
-        engine.waits.write(Arc::clone(&owner), clock::now().minus(LONG), what, &engine.background);
+        engine.records.write(About::Wait, Arc::clone(&owner), clock::now().minus(LONG), what);
         Some(Self { engine, owner })
     }
 }
 
 impl Drop for RecordedWait {
     fn drop(&mut self) {
-        self.engine.waits.remove(Arc::clone(&self.owner), &self.engine.background);
+        self.engine.records.remove(About::Wait, Arc::clone(&self.owner));
     }
 }
 

@@ -24,10 +24,8 @@ pub(crate) struct Lease {
     pub(crate) since: Option<Moment>,
     /// When the server granted the lock.
     pub(crate) granted_at: Moment,
-    /// When the server recorded since when the lock is held.
-    pub(crate) recorded_at: Option<Moment>,
-    /// The server perhaps has a record.
-    pub(crate) may_be_recorded: bool,
+    /// It is among the records of this client.
+    pub(crate) is_recorded: bool,
     /// The deadline of what the server granted or renewed last.
     pub(crate) until: Moment,
     /// Nobody releases the last hold before that, although it perhaps ended for this process.
@@ -187,6 +185,7 @@ impl Grant {
         // A hold that ended during the renewal has to be released again: the renewal made the server's lease longer.
         let has_ended = desired.holds().any(|(hold, member)| !hold.relies_on(*member, now));
         desired.lease.renew_at = Some(if has_ended { now } else { next });
+        self.record(&mut desired);
         self.schedule_renewal(&mut desired, now);
     }
 

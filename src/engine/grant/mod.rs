@@ -44,7 +44,7 @@ use crate::base::config::Replication;
 use crate::base::error::LockId;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::timer::timeout;
-use crate::engine::upkeep::records::RECORD_LASTS;
+use crate::engine::upkeep::records::About;
 use crate::engine::wait::queue::{Receivers, WaitQueue};
 use crate::protocol::{
     AcquireReply, Arg, Call, Granted, HolderRef, IfHeld, PermitIds, ReleaseReply, Reply, millis,
@@ -665,36 +665,25 @@ impl Grant {
         field.split_once(':').map(|(_, owner)| owner.into())
     }
 
-    /// Begins to record since when it holds the lock. Returns the owner, without the id of the client. `None`: that was recorded lately,
-    /// or it holds nothing.
-    pub(crate) fn begin_record(&self, now: Moment) -> Option<(Arc<str>, Moment)> {
-        let owner = self.short_owner()?;
-        let mut desired = self.desired();
-        let is_due = desired.lease.recorded_at.is_none_or(|at| now.since(at) > RECORD_LASTS);
-        if !is_due || !desired.was_held() || !desired.is_in_use() {
-            return None;
-        }
-        desired.lease.may_be_recorded = true;
-        Some((owner, desired.lease.granted_at))
-    }
-
-    /// The server has its record.
-    pub(crate) fn is_recorded(&self, at: Moment) {
-        let mut desired = self.desired();
-        desired.lease.recorded_at = Some(at);
-        if !desired.is_in_use() {
-            desired.lease.may_be_recorded = true; // also if it was removed already: perhaps before it was written
-            self.forget_record(&mut desired);
+    /// Records since when it holds the lock, if that is not recorded.
+    fn record(&self, desired: &mut Desired) {
+        if !desired.lease.is_recorded
+            && desired.was_held()
+            && desired.is_in_use()
+            && let Some(owner) = self.short_owner()
+        {
+            desired.lease.is_recorded = true;
+            let (since, lock) = (desired.lease.granted_at, Arc::clone(&self.lock.keys.lock));
+            self.lock.engine.records.write(About::Hold, owner, since, lock);
         }
     }
 
     /// The hold has ended, or nobody knows it any more.
     fn forget_record(&self, desired: &mut Desired) {
-        if std::mem::take(&mut desired.lease.may_be_recorded)
+        if std::mem::take(&mut desired.lease.is_recorded)
             && let Some(owner) = self.short_owner()
         {
-            let engine = &self.lock.engine;
-            engine.holds.remove(owner, &engine.background);
+            self.lock.engine.records.remove(About::Hold, owner);
         }
     }
 
@@ -721,8 +710,11 @@ impl Grant {
 
 impl Drop for Grant {
     fn drop(&mut self) {
+        let mut desired = std::mem::take(self.desired.get_mut().unwrap_or_else(PoisonError::into_inner));
+        // Perhaps no release was answered until the lease ended.
+        self.forget_record(&mut desired);
         let LockRef { engine, protocol, keys, .. } = &*self.lock;
-        let joining = self.desired.get_mut().unwrap_or_else(PoisonError::into_inner).joining;
+        let joining = desired.joining;
         if protocol.is_shared() && joining != Joining::NotYet {
             engine.read_grants.forget(&keys.lock);
         }

@@ -1,225 +1,283 @@
 //! The records of what this client holds, and of what it waits for, for those who look at locks.
 //!
-//! A hold is recorded with its first renewal, in the same write. A wait is recorded after a second. A record is removed when its hold or
-//! wait ends. No lock depends on a record: without the right to write it, or after a fault, everything else works.
+//! One task for each client writes them. A hold is recorded after its first renewal, and a wait after a second. A record is removed when its hold
+//! or wait ends. The task collects changes for 200 ms, and sends up to 500 of them with one command. While there are records under a key,
+//! one command every 30 s sets the expiry of the key anew. So the records of a process that was killed last for two minutes.
+//!
+//! No lock depends on a record: without the right to write it, or after a fault, everything else works. A shutdown removes all records, and
+//! reports no fault of that.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::future::join_all;
 use smallvec::smallvec;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 
 use crate::base::clock::{self, Moment};
 use crate::base::fault::{Fault, FaultKind};
-use crate::base::sync::lock;
-use crate::base::timer::{Instant, sleep_until};
-use crate::engine::grant::Grant;
-use crate::engine::retry::Pauses;
-use crate::engine::upkeep::background::{Background, Job, Refused};
-use crate::protocol::{Arg, Call, RECORD_WRITE, Reply, Row, millis, record_remove};
+use crate::base::jitter::Backoff;
+use crate::base::task;
+use crate::base::timer::{Instant, sleep_until, timeout};
+use crate::protocol::{
+    Arg, Call, RECORD_WRITE, Reply, Row, holds_key, millis, record_keep, record_remove, waits_key,
+};
 use crate::store::{Route, Store};
 
-/// The records of a client that recorded nothing for so many hours are removed.
-const EXPIRY_HOURS: u64 = 24;
+/// The server keeps records for so long after their client wrote or kept them last.
+const EXPIRY: Duration = Duration::from_secs(120);
 
-/// A hold that lasts for longer is recorded again.
-pub(crate) const RECORD_LASTS: Duration = Duration::from_secs(12 * 3_600);
+/// How often a client keeps its records: some of these commands can fail.
+const KEEP: Duration = Duration::from_secs(30);
 
 /// How many records are written or removed with one command.
 const TOGETHER: usize = 500;
 
-/// The least time between two commands: waits that end one after the other must not cost a command each.
+/// The least time between a change and the command that sends it: changes that follow each other must not cost a command each.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The records of a client under one key.
-pub(crate) struct Records {
-    store: Arc<Store>,
-    key: Arc<str>,
-    route: Route,
-    queue: Mutex<Queue>,
-    is_refused: AtomicBool,
+/// The most time between two tries. A record that outlives its wait shows a chain that is not there.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+
+/// What a record is about: an index of the tables.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum About {
+    Hold,
+    Wait,
 }
 
-/// The changes that are still to be sent.
-struct Queue {
-    /// By the owners, without the id of the client.
-    changes: BTreeMap<Arc<str>, Change>,
-    /// When they can be sent.
-    next_at: Instant,
-    is_sending: bool,
-}
+/// The records of a client. Its methods hand changes over to the task, and never wait.
+pub(crate) struct Records(UnboundedSender<Order>);
 
-#[derive(Clone)]
-enum Change {
+enum Order {
     Write {
+        about: About,
+        owner: Arc<str>,
         since: Moment,
         what: Arc<str>,
-        /// It was sent, and perhaps the server has it.
-        was_sent: bool,
     },
-    Remove,
-}
-
-/// What is recorded together with renewals.
-pub(crate) struct Recording {
-    grants: Vec<Arc<Grant>>,
-    pub(crate) call: Call,
-    at: Moment,
+    Remove {
+        about: About,
+        owner: Arc<str>,
+    },
+    /// Remove all records, and reply.
+    End(oneshot::Sender<()>),
 }
 
 impl Records {
-    pub(crate) fn new(store: &Arc<Store>, key: Arc<str>) -> Self {
+    pub(crate) fn start(store: &Arc<Store>, name_prefix: &str, client: &str) -> Self {
+        let (sender, orders) = unbounded_channel();
+        let tables = [holds_key(name_prefix, client), waits_key(name_prefix, client)];
+        task::spawn(run(orders, tables.map(|key| Table::new(store, key))));
+        Self(sender)
+    }
+
+    /// Records since when an owner holds or waits. `owner`: without the id of the client.
+    pub(crate) fn write(&self, about: About, owner: Arc<str>, since: Moment, what: Arc<str>) {
+        self.hand_over(Order::Write { about, owner, since, what });
+    }
+
+    pub(crate) fn remove(&self, about: About, owner: Arc<str>) {
+        self.hand_over(Order::Remove { about, owner });
+    }
+
+    /// Removes all records. From here on, nothing is recorded. Waits for this time at most.
+    pub(crate) async fn end(&self, limit: Duration) {
+        let (done, ended) = oneshot::channel();
+        self.hand_over(Order::End(done));
+        let _ = timeout(limit, ended).await;
+    }
+
+    /// The task has ended after a shutdown, or with its runtime. Then nothing is recorded.
+    fn hand_over(&self, order: Order) {
+        let _ = self.0.send(order);
+    }
+}
+
+async fn run(mut orders: UnboundedReceiver<Order>, mut tables: [Table; 2]) {
+    loop {
+        let next = tables.iter().filter_map(Table::next_at).min();
+        let due = async {
+            match next {
+                Some(at) => sleep_until(at).await,
+                None => pending().await,
+            }
+        };
+        let order = tokio::select! {
+            biased;
+            () = due => {
+                join_all(tables.iter_mut().map(Table::act)).await;
+                continue;
+            }
+            order = orders.recv() => order,
+        };
+        match order {
+            Some(Order::Write { about, owner, since, what }) => {
+                tables[about as usize].write(owner, since, what)
+            }
+            Some(Order::Remove { about, owner }) => tables[about as usize].remove(&owner),
+            Some(Order::End(done)) => {
+                join_all(tables.iter_mut().map(Table::clear)).await;
+                let _ = done.send(());
+                return;
+            }
+            // The client was dropped.
+            None => {
+                join_all(tables.iter_mut().map(Table::clear)).await;
+                return;
+            }
+        }
+    }
+}
+
+/// The records under one key.
+struct Table {
+    store: Arc<Store>,
+    key: Arc<str>,
+    route: Route,
+    /// What is to be there, by owners without the id of the client.
+    records: BTreeMap<Arc<str>, Record>,
+    /// The owners whose records are to be written, or removed if they are not among `records`.
+    changed: BTreeSet<Arc<str>>,
+    /// When the changes can be sent.
+    send_at: Instant,
+    keep_at: Instant,
+    pauses: Backoff,
+    /// The server perhaps has the key.
+    may_exist: bool,
+    /// This user has no right to the key.
+    is_refused: bool,
+}
+
+struct Record {
+    since: Moment,
+    what: Arc<str>,
+    /// The server perhaps has it.
+    may_exist: bool,
+}
+
+impl Table {
+    fn new(store: &Arc<Store>, key: Arc<str>) -> Self {
         Self {
             route: store.route(&key),
             store: Arc::clone(store),
             key,
-            queue: Mutex::new(Queue { changes: BTreeMap::new(), next_at: Instant::now(), is_sending: false }),
-            is_refused: AtomicBool::new(false),
+            records: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            send_at: Instant::now(),
+            keep_at: Instant::now(),
+            pauses: PAUSES,
+            may_exist: false,
+            is_refused: false,
         }
     }
 
-    /// Begins to record those of these holds that are not recorded. `None`: there are none.
-    pub(crate) fn begin<'a>(&self, grants: impl Iterator<Item = &'a Arc<Grant>>) -> Option<Recording> {
-        if self.is_refused.load(Ordering::Relaxed) {
-            return None;
-        }
-        let at = clock::now();
-        let new = grants.filter_map(|grant| {
-            let (owner, since) = grant.begin_record(at)?;
-            Some((Arc::clone(grant), self.row(owner, at.since(since), Arc::clone(&grant.lock.keys.lock))))
-        });
-        let (grants, rows): (Vec<_>, Vec<_>) = new.unzip();
-        (!rows.is_empty()).then(|| Recording { grants, call: RECORD_WRITE.call(EXPIRY_HOURS, rows), at })
-    }
-
-    fn row(&self, owner: Arc<str>, age: Duration, what: Arc<str>) -> Row {
-        let args = smallvec![Arg::Text(owner), Arg::Number(millis(age)), Arg::Text(what)];
-        Row { keys: smallvec![Arc::clone(&self.key)], args }
-    }
-
-    /// Sends the call where the key is.
-    pub(crate) async fn send(&self, recording: &Recording) {
-        let reply = self.run(&recording.call).await;
-        self.answered(recording, &reply);
-    }
-
-    /// Takes the reply to the call. After a fault, the next renewal tries again.
-    pub(crate) fn answered(&self, Recording { grants, at, .. }: &Recording, reply: &Result<Reply, Fault>) {
-        match reply {
-            Ok(_) => grants.iter().for_each(|grant| grant.is_recorded(*at)),
-            Err(fault) => _ = self.takes(fault),
+    fn write(&mut self, owner: Arc<str>, since: Moment, what: Arc<str>) {
+        if !self.is_refused {
+            self.changes(Arc::clone(&owner));
+            self.records.insert(owner, Record { since, what, may_exist: false });
         }
     }
 
-    /// Takes a fault. Returns whether this user has no right to the key, which is reported once.
-    fn takes(&self, fault: &Fault) -> bool {
-        let is_refusal = fault.kind == FaultKind::Permission;
-        if is_refusal && !self.is_refused.swap(true, Ordering::Relaxed) {
-            tracing::info!(
-                %fault, key = &*self.key, server = &*self.store.address(self.route),
-                "the server refuses a record of this client: others cannot see since when it holds locks, or for which it waits"
-            );
-        }
-        is_refusal
-    }
-
-    /// Records something in the background.
-    pub(crate) fn write(
-        self: &Arc<Self>,
-        owner: Arc<str>,
-        since: Moment,
-        what: Arc<str>,
-        background: &Background,
-    ) {
-        if !self.is_refused.load(Ordering::Relaxed) {
-            self.changes(owner, Change::Write { since, what, was_sent: false }, background);
+    fn remove(&mut self, owner: &Arc<str>) {
+        match self.records.remove(owner) {
+            Some(Record { may_exist: true, .. }) => self.changes(Arc::clone(owner)),
+            _ => _ = self.changed.remove(owner),
         }
     }
 
-    /// Removes a record in the background.
-    pub(crate) fn remove(self: &Arc<Self>, owner: Arc<str>, background: &Background) {
-        if !self.is_refused.load(Ordering::Relaxed) {
-            self.changes(owner, Change::Remove, background);
+    fn changes(&mut self, owner: Arc<str>) {
+        if self.changed.is_empty() {
+            self.send_at = self.send_at.max(Instant::now() + PAUSE);
         }
+        self.changed.insert(owner);
     }
 
-    fn changes(self: &Arc<Self>, owner: Arc<str>, change: Change, background: &Background) {
-        let mut queue = lock(&self.queue);
-        match (queue.changes.get(&owner), &change) {
-            (Some(Change::Write { was_sent: false, .. }), Change::Remove) => _ = queue.changes.remove(&owner),
-            _ => _ = queue.changes.insert(owner, change),
-        }
-        if !queue.changes.is_empty() && !std::mem::replace(&mut queue.is_sending, true) {
-            drop(queue);
-            background.run(self.sending(Pauses::START));
-        }
-    }
-
-    /// Sends the changes, and those that come meanwhile.
-    fn sending(self: &Arc<Self>, mut pauses: Pauses) -> Job {
-        let records = Arc::clone(self);
-        async move {
-            while let Some(next_at) = records.next_at() {
-                sleep_until(next_at).await;
-                let changes = std::mem::take(&mut lock(&records.queue).changes);
-                let sent = records.send_all(&changes).await;
-                lock(&records.queue).next_at = Instant::now() + PAUSE;
-                match sent {
-                    Err(fault) if !records.takes(&fault) => {
-                        records.put_back(changes);
-                        let pause = pauses.after(&fault);
-                        // No lock depends on it, so a shutdown does not report the fault.
-                        let ends = Instant::now();
-                        return Err(Refused { fault, ends, pause, again: records.sending(pauses) });
-                    }
-                    _ => pauses = Pauses::START,
-                }
-            }
-            Ok(())
-        }
-        .boxed()
-    }
-
-    /// When the next changes are to be sent. `None`: there are none.
+    /// When something is to be sent.
     fn next_at(&self) -> Option<Instant> {
-        let mut queue = lock(&self.queue);
-        queue.is_sending = !queue.changes.is_empty();
-        queue.is_sending.then_some(queue.next_at)
+        let send_at = (!self.changed.is_empty()).then_some(self.send_at);
+        let keep_at = (!self.records.is_empty()).then_some(self.keep_at.max(self.send_at));
+        send_at.into_iter().chain(keep_at).min()
     }
 
-    async fn send_all(&self, changes: &BTreeMap<Arc<str>, Change>) -> Result<(), Fault> {
-        let (now, mut rows, mut ended) = (clock::now(), Vec::new(), Vec::new());
-        for (owner, change) in changes {
-            match change {
-                Change::Write { since, what, .. } => {
-                    rows.push(self.row(Arc::clone(owner), now.since(*since), Arc::clone(what)));
-                }
-                Change::Remove => ended.push(&**owner),
-            }
+    /// Sends what is due.
+    async fn act(&mut self) {
+        let now = Instant::now();
+        if self.next_at().is_none_or(|at| at > now) {
+            return;
         }
-        for rows in rows.chunks(TOGETHER) {
-            self.run(&RECORD_WRITE.call(EXPIRY_HOURS, rows.iter().cloned())).await?;
+        let sent = if self.changed.is_empty() { self.keep().await } else { self.send().await };
+        match sent {
+            Ok(()) => self.pauses = PAUSES,
+            Err(fault) if fault.kind == FaultKind::Permission => self.is_refused(&fault),
+            Err(_) => self.send_at = Instant::now() + self.pauses.pause(),
         }
-        for ended in ended.chunks(TOGETHER) {
-            self.run(&record_remove(&self.key, ended.join(" "))).await?;
+    }
+
+    /// Sends the changes. Removals come first: a server without memory refuses only what is new.
+    async fn send(&mut self) -> Result<(), Fault> {
+        let is_there = |owner: &Arc<str>| self.records.contains_key(owner);
+        let (new, ended): (Vec<_>, Vec<_>) = self.changed.iter().cloned().partition(is_there);
+        for owners in ended.chunks(TOGETHER) {
+            self.run(&record_remove(&self.key, owners.join(" "))).await?;
+            owners.iter().for_each(|owner| _ = self.changed.remove(owner));
+        }
+        for owners in new.chunks(TOGETHER) {
+            let rows: Vec<Row> = owners.iter().filter_map(|owner| self.row(owner)).collect();
+            self.may_exist = true;
+            self.run(&RECORD_WRITE.call(millis(EXPIRY), rows)).await?;
+            owners.iter().for_each(|owner| _ = self.changed.remove(owner));
+            self.keep_at = Instant::now() + KEEP;
         }
         Ok(())
     }
 
-    /// What changed meanwhile counts.
-    fn put_back(&self, changes: BTreeMap<Arc<str>, Change>) {
-        let mut queue = lock(&self.queue);
-        for (owner, mut change) in changes {
-            if let Change::Write { was_sent, .. } = &mut change {
-                *was_sent = true;
-            }
-            queue.changes.entry(owner).or_insert(change);
+    fn row(&mut self, owner: &Arc<str>) -> Option<Row> {
+        let record = self.records.get_mut(owner)?;
+        record.may_exist = true;
+        let age = millis(clock::now().since(record.since));
+        let args =
+            smallvec![Arg::Text(Arc::clone(owner)), Arg::Number(age), Arg::Text(Arc::clone(&record.what))];
+        Some(Row { keys: smallvec![Arc::clone(&self.key)], args })
+    }
+
+    /// Keeps the records. If the server lost them, they are written again.
+    async fn keep(&mut self) -> Result<(), Fault> {
+        let reply = self.run(&record_keep(&self.key, millis(EXPIRY))).await?;
+        self.keep_at = Instant::now() + KEEP;
+        if reply == Reply::Int(0) {
+            self.changed.extend(self.records.keys().cloned());
         }
+        Ok(())
+    }
+
+    /// Removes all records. Tries a second time: a connection that broke is noticed by the first.
+    async fn clear(&mut self) {
+        if !self.may_exist || self.is_refused {
+            return;
+        }
+        let call = record_keep(&self.key, 0_u64);
+        if self.run(&call).await.is_err_and(|fault| fault.is_transient()) {
+            let _ = self.run(&call).await;
+        }
+    }
+
+    fn is_refused(&mut self, fault: &Fault) {
+        tracing::info!(
+            %fault, key = &*self.key, server = &*self.store.address(self.route),
+            "the server refuses a record of this client: others cannot see since when it holds locks, or for which it waits"
+        );
+        self.is_refused = true;
+        self.records.clear();
+        self.changed.clear();
     }
 
     async fn run(&self, call: &Call) -> Result<Reply, Fault> {
         self.store.run(&self.store.connection(self.route).await?, call).await
     }
 }
+
+const PAUSES: Backoff = Backoff::new(PAUSE, LONGEST_PAUSE);

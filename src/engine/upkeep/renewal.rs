@@ -7,14 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{join, join_all};
+use futures_util::future::join_all;
 
 use crate::base::clock::{self, Moment};
 use crate::base::config::LockConfig;
 use crate::base::fault::{Fault, FaultKind};
 use crate::base::jitter;
 use crate::engine::grant::Grant;
-use crate::engine::upkeep::records::{Recording, Records};
 use crate::engine::upkeep::scheduler::{Duty, Key};
 use crate::protocol::{RenewalReply, millis, parse_renewal, slot};
 use crate::store::{self, Route, Store};
@@ -44,14 +43,13 @@ pub(crate) struct Renewal {
     store: Arc<Store>,
     lease: Duration,
     java_watchdog: Duration,
-    holds: Arc<Records>,
     failures: Limit,
 }
 
 impl Renewal {
-    pub(crate) fn new(store: Arc<Store>, holds: Arc<Records>, config: &LockConfig) -> Self {
+    pub(crate) fn new(store: Arc<Store>, config: &LockConfig) -> Self {
         let (lease, java_watchdog) = (config.watchdog_lease(), config.java_watchdog());
-        Self { store, lease, java_watchdog, holds, failures: Limit::default() }
+        Self { store, lease, java_watchdog, failures: Limit::default() }
     }
 
     /// How often a lease is renewed. `is_shared`: Java's watchdog can shorten it.
@@ -71,14 +69,13 @@ impl Renewal {
         batches: &[Items],
         lease: Duration,
         spans_slots: bool,
-        recording: Option<&Recording>,
     ) -> (Moment, Vec<Result<Vec<RenewalReply>, Fault>>) {
         let switches = self.store.switch_count();
-        let result = self.renew(batches, lease, spans_slots, recording).await;
+        let result = self.renew(batches, lease, spans_slots).await;
         if switches == self.store.switch_count() {
             result
         } else {
-            self.renew(batches, lease, spans_slots, recording).await
+            self.renew(batches, lease, spans_slots).await
         }
     }
 
@@ -89,15 +86,13 @@ impl Renewal {
         batches: &[Items],
         lease: Duration,
         spans_slots: bool,
-        recording: Option<&Recording>,
     ) -> (Moment, Vec<Result<Vec<RenewalReply>, Fault>>) {
         let call = |items: &Items| {
             let (script, lease, rows) =
                 (items[0].script(), millis(lease), items.iter().map(|item| item.row()));
             if spans_slots { script.call_of_slots(lease, rows) } else { script.call(lease, rows) }
         };
-        let calls = batches.iter().map(call).chain(recording.map(|recording| recording.call.clone()));
-        let calls: Vec<_> = calls.collect();
+        let calls: Vec<_> = batches.iter().map(call).collect();
         let connection = self.store.connection(batches[0][0].lock.route).await;
         let sent = clock::now();
         let replies = match connection {
@@ -105,36 +100,27 @@ impl Renewal {
             Ok(connection) => self.store.run_together(self.known(lease) / 6, &connection, &calls).await,
             Err(fault) => calls.iter().map(|_| Err(fault.clone())).collect(),
         };
-        if let (Some(recording), Some(reply)) = (recording, replies.get(batches.len())) {
-            self.holds.answered(recording, reply);
-        }
         let renewed = batches.iter().zip(replies).map(|(items, reply)| parse_renewal(&reply?, items.len()));
         (sent, renewed.collect())
     }
 
     /// Renews all these holds of one server.
-    async fn renew_all(&self, lease: Duration, items: Items, mut recording: Option<&Recording>) {
+    async fn renew_all(&self, lease: Duration, items: Items) {
         let separate = self.store.separates_slots(items[0].lock.route);
         let rest = match separate {
             true => items,
-            false => self.serve(Scope::All, lease, vec![items], recording.take()).await,
+            false => self.serve(Scope::All, lease, vec![items]).await,
         };
-        let rest = self.serve(Scope::Slot, lease, by_slot(rest), recording.take()).await;
+        let rest = self.serve(Scope::Slot, lease, by_slot(rest)).await;
         // Each alone goes where its key is.
-        join_all(rest.into_iter().map(|item| self.serve(Scope::One, lease, vec![vec![item]], None))).await;
+        join_all(rest.into_iter().map(|item| self.serve(Scope::One, lease, vec![vec![item]]))).await;
     }
 
     /// Renews these batches of one server. Returns the holds that are to be renewed with fewer in each command.
-    async fn serve(
-        &self,
-        scope: Scope,
-        lease: Duration,
-        batches: Vec<Items>,
-        recording: Option<&Recording>,
-    ) -> Items {
+    async fn serve(&self, scope: Scope, lease: Duration, batches: Vec<Items>) -> Items {
         let Some(first) = batches.first() else { return Vec::new() };
         let (route, spans_slots) = (first[0].lock.route, scope == Scope::All && self.store.is_cluster());
-        let (sent, results) = self.renew_on_master(&batches, lease, spans_slots, recording).await;
+        let (sent, results) = self.renew_on_master(&batches, lease, spans_slots).await;
         let mut divided = Vec::new();
         for (items, result) in batches.into_iter().zip(results) {
             let is_divisible = spans_slots || (scope != Scope::One && items.len() > 1);
@@ -211,17 +197,7 @@ impl Duty for Renewal {
     }
 
     async fn run(&self, (.., lease): Self::Group, items: Vec<Arc<Grant>>) {
-        let recording = self.holds.begin(items.iter());
-        if !self.store.is_cluster() {
-            return self.renew_all(lease, items, recording.as_ref()).await;
-        }
-        // Another server perhaps has the record. If it is silent, no renewal waits for it.
-        let sending = async {
-            if let Some(recording) = &recording {
-                self.holds.send(recording).await
-            }
-        };
-        join(self.renew_all(lease, items, None), sending).await;
+        self.renew_all(lease, items).await;
     }
 }
 
