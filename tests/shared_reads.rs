@@ -216,6 +216,8 @@ async fn five_hundred_readers_that_share_are_one_renewal() {
     let scripts = || scene.server.calls("evalsha");
     let before = scripts();
     eventually("the first renewal", scripts, |&scripts| scripts > before).await;
+    // The hold is recorded soon after it.
+    eventually("the record", || scene.server.records(), |records| records.len() == 1).await;
     let (before, start) = (scripts(), Instant::now());
     eventually("two more", scripts, |&scripts| scripts >= before + 2).await;
     assert!(start.elapsed() > period, "{:?} for two renewals", start.elapsed());

@@ -84,14 +84,27 @@ impl Settings {
 
     /// The value of this setting.
     pub(crate) fn duration(&self, setting: &str) -> Result<Duration, Failure> {
-        // Only its text form shows the values of a configuration.
+        humantime::parse_duration(&self.text(setting)?).map_err(Failure::usage)
+    }
+
+    pub(crate) fn name_prefix(&self) -> Result<String, Failure> {
+        self.text("name_prefix")
+    }
+
+    /// Only its text form shows the values of a configuration.
+    fn text(&self, setting: &str) -> Result<String, Failure> {
         let text = serde_json::to_value(&self.locks).map_err(Failure::usage)?;
-        humantime::parse_duration(text[setting].as_str().unwrap_or_default()).map_err(Failure::usage)
+        Ok(text[setting].as_str().unwrap_or_default().to_owned())
     }
 
     /// The same, but waiters attempt by themselves only after this time.
     pub(crate) fn with_safety_poll(&self, time: Duration) -> Result<Self, Failure> {
         let locks = self.locks.to_builder().safety_poll(time).build().map_err(Error::from)?;
+        Ok(Self { locks, ..self.clone() })
+    }
+
+    pub(crate) fn without_name_prefix(&self) -> Result<Self, Failure> {
+        let locks = self.locks.to_builder().name_prefix("").build().map_err(Error::from)?;
         Ok(Self { locks, ..self.clone() })
     }
 

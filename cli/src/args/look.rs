@@ -88,7 +88,7 @@ const EXIT_CODES: &str = "Exit codes:
   64  bad arguments or settings";
 
 /// The checks that can be ignored. Without a connection, nothing was examined.
-const CHECKS: [&str; 15] = [
+const CHECKS: [&str; 16] = [
     "facts",
     "deployment",
     "version",
@@ -101,6 +101,7 @@ const CHECKS: [&str; 15] = [
     "rights-fenced",
     "rights-read-write",
     "rights-semaphore",
+    "rights-others",
     "round-trip",
     "messages",
     "clock",
@@ -110,7 +111,7 @@ const CHECKS: [&str; 15] = [
 #[derive(Args, Debug)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Doctor {
-    /// The names of the locks that it acquires begin with this
+    /// The names of the locks that it acquires begin with this: for a user that may only use some names
     #[arg(long, value_name = "PREFIX", default_value = "lockkeeper:doctor:")]
     pub(crate) name: String,
     /// Only checks the rights for this type of lock. Can be repeated

@@ -52,9 +52,13 @@ async fn examine(
         0 | 1 => vec![name.clone()],
         masters => (0..masters * NAMES_FOR_EACH).map(|index| format!("{name}-{index}")).collect(),
     };
+    let mut examined = Vec::new();
     for kind in kinds(&options.kind) {
-        report.add_all(rights::rights(locks, kind, &names).await)?;
+        let rights = rights::examine(locks, kind, &names).await;
+        report.add(rights.own(&format!("{}{}", settings.name_prefix()?, options.name)))?;
+        examined.push(rights);
     }
+    report.add(others(settings, &examined, names.len()).await?)?;
     let round_trip = round_trip(locks, settings, &name, report).await?;
     // Both mostly wait.
     let (messages, clocks) = join(messages(locks, settings, &name, round_trip), times::clocks(locks)).await;
@@ -65,6 +69,18 @@ async fn examine(
         Err(_) if servers.is_empty() => Ok(()),
         Err(error) => report.add(Finding::unknown("clock", error.to_string(), "run this again")),
     }
+}
+
+/// Asks as a client without a `name_prefix`, to which the names of others belong, too.
+async fn others(settings: &Settings, own: &[rights::Examined], count: usize) -> Result<Finding, Failure> {
+    let locks = match settings.without_name_prefix()?.client().await {
+        Ok(locks) => locks,
+        Err(error) => return rights::refused(error),
+    };
+    let names: Vec<String> = (0..count).map(|index| format!("{}-{index}", locks.id())).collect();
+    let finding = rights::others(&locks, own, &names).await;
+    let _ = locks.shutdown().await; // it has acquired nothing
+    Ok(finding)
 }
 
 /// Returns the masters. None: this user may not ask them, and that is reported.

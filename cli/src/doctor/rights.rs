@@ -1,61 +1,181 @@
 //! What this user may do.
 
-use futures_util::future::try_join_all;
+use std::collections::HashSet;
+
+use futures_util::future::join_all;
 use lockkeeper::{Error, LockClient, Result};
 
 use super::finding::Finding;
-use crate::args::Examined;
+use crate::args::Examined as Kind;
 use crate::exit::{Failure, USAGE};
 
 const ADVICE: &str = "grant the rights that docs/deploy.md names for this type";
+const ADVICE_OF_NAMES: &str = "if this user may only use some names, give the beginning of one with `--name`, such as `--name shop:doctor:`; `--kind` \
+                               selects the types that it uses";
+const ADVICE_OF_OTHERS: &str = "take these patterns from the user: send `ACL SETUSER USER resetkeys resetchannels` together with the rules of \
+                                docs/deploy.md";
 
-/// Checks whether this user may use a type of lock, with each of these names.
-pub(super) async fn rights(locks: &LockClient, kind: Examined, names: &[String]) -> Vec<Finding> {
-    let result = try_join_all(names.iter().map(|name| check(locks, kind, name))).await;
-    judge(kind, result.map(drop), &locks.id())
+/// The rights of this user to a type of lock.
+pub(super) struct Examined {
+    kind: Kind,
+    /// Those that it lacks. `Err`: nobody knows.
+    missing: Result<Vec<Right>>,
 }
 
-async fn check(locks: &LockClient, kind: Examined, name: &str) -> Result<()> {
-    match kind {
-        Examined::Rlock => locks.rlock(name).check().await,
-        Examined::Fair => locks.fair_lock(name).check().await,
-        Examined::Fenced => locks.fenced_lock(name).check().await,
-        Examined::Read => locks.read_write_lock(name).read().check().await,
-        Examined::Write => locks.read_write_lock(name).write().check().await,
-        Examined::Semaphore => locks.semaphore(name, 1).check().await,
+/// A command, and the key or channel on which it runs. A `*` stands for the id of the probe.
+type Right = (String, String);
+
+/// Examines whether this user may use a type of lock, with each of these names.
+pub(super) async fn examine(locks: &LockClient, kind: Kind, names: &[String]) -> Examined {
+    let mut missing = Ok(Vec::new());
+    for result in join_all(names.iter().map(|name| check(locks, kind, name))).await {
+        match (result, &mut missing) {
+            (Err(error @ Error::Permission(_)), Ok(all)) => {
+                all.extend(rights_in(&error.to_string(), &locks.id()))
+            }
+            (Err(error), missing) if !matches!(error, Error::Permission(_)) => *missing = Err(error),
+            _ => {}
+        }
     }
-}
-
-fn judge(kind: Examined, result: Result<()>, id: &str) -> Vec<Finding> {
-    let check = match kind {
-        Examined::Rlock => "rights-rlock",
-        Examined::Fair => "rights-fair",
-        Examined::Fenced => "rights-fenced",
-        Examined::Read | Examined::Write => "rights-read-write",
-        Examined::Semaphore => "rights-semaphore",
+    let once = |mut all: Vec<Right>| {
+        let mut known = HashSet::new();
+        all.retain(|right| known.insert(right.clone()));
+        all
     };
-    match result {
-        Ok(()) => vec![Finding::ok(check, "this user has all rights that the lock needs")],
-        Err(error @ Error::Permission(_)) => {
-            let texts = missing(&error.to_string(), id).into_iter();
-            texts.map(|text| Finding::error(check, text, ADVICE)).collect()
-        }
-        Err(error) => vec![Finding::unknown(check, error.to_string(), "repair that first")],
+    Examined { kind, missing: missing.map(once) }
+}
+
+async fn check(locks: &LockClient, kind: Kind, name: &str) -> Result<()> {
+    match kind {
+        Kind::Rlock => locks.rlock(name).check().await,
+        Kind::Fair => locks.fair_lock(name).check().await,
+        Kind::Fenced => locks.fenced_lock(name).check().await,
+        Kind::Read => locks.read_write_lock(name).read().check().await,
+        Kind::Write => locks.read_write_lock(name).write().check().await,
+        Kind::Semaphore => locks.semaphore(name, 1).check().await,
     }
 }
 
-/// Returns what this user lacks: a text for each right. The ids of the probes are replaced by `*`, so no right is named twice.
-fn missing(text: &str, id: &str) -> Vec<String> {
-    const MARK: &str = "this user may not run ";
-    let Some((_, pairs)) = text.split_once(MARK) else { return vec![text.to_owned()] };
-    let mut all: Vec<String> = Vec::new();
-    for pair in pairs.split(", ") {
-        let right = format!("{MARK}{}", any_name(pair, id));
-        if !all.contains(&right) {
-            all.push(right);
+impl Examined {
+    /// Judges the rights to own names. They begin with `beginning`.
+    pub(super) fn own(&self, beginning: &str) -> Finding {
+        let check = match self.kind {
+            Kind::Rlock => "rights-rlock",
+            Kind::Fair => "rights-fair",
+            Kind::Fenced => "rights-fenced",
+            Kind::Read | Kind::Write => "rights-read-write",
+            Kind::Semaphore => "rights-semaphore",
+        };
+        let missing = match &self.missing {
+            Ok(missing) => missing,
+            Err(error) => return Finding::unknown(check, error.to_string(), "repair that first"),
+        };
+        let key = format!("{beginning}*");
+        let lacks = |command: &str| missing.iter().any(|right| *right == (command.to_owned(), key.clone()));
+        if missing.is_empty() {
+            Finding::ok(check, "this user has all rights that the lock needs")
+        } else if lacks("exists") && lacks("pttl") {
+            let text = format!("this user may not use names that begin with `{beginning}`");
+            Finding::error(check, text, ADVICE_OF_NAMES)
+        } else {
+            Finding::error(check, format!("this user may not run {}", by_key(missing)), ADVICE)
         }
     }
-    all
+
+    /// The keys and channels to which this user has a right, if these are its rights to names of others.
+    fn granted(&self) -> Vec<&'static str> {
+        let Ok(missing) = &self.missing else { return Vec::new() };
+        let is_refused = |(name, command): &(&str, &str)| {
+            missing.iter().any(|(other, key)| other.ends_with(command) && key.starts_with(name))
+        };
+        probes(self.kind).iter().filter(|probe| !is_refused(probe)).map(|(name, _)| *name).collect()
+    }
+}
+
+/// The keys and channels of a type of lock, and a command on each. Patterns of the server's users do not distinguish commands.
+const fn probes(kind: Kind) -> &'static [(&'static str, &'static str)] {
+    match kind {
+        Kind::Rlock => &[("*", "exists"), ("redisson_lock__channel:{*}", "publish")],
+        Kind::Fair => &[
+            ("redisson_lock_queue:{*}", "exists"),
+            ("redisson_lock_timeout:{*}", "zscore"),
+            ("lockkeeper_fair:{*}", "hget"),
+            ("lockkeeper_fair_tickets:{*}", "exists"),
+            ("redisson_lock__channel:{*}", "exists"),
+            ("redisson_lock__channel:{*}", "publish"),
+        ],
+        Kind::Fenced => &[("redisson_lock_token:{*}", "get"), ("redisson_lock__channel:{*}", "publish")],
+        Kind::Read | Kind::Write => {
+            &[("{*}:", "get"), ("redisson_rwlock:{*}", "exists"), ("redisson_rwlock:{*}", "publish")]
+        }
+        Kind::Semaphore => &[("{*}:timeout", "zscore"), ("redisson_sc:{*}", "publish")],
+    }
+}
+
+/// Judges the rights of this user to locks of others. `own`: those to its own. `locks` has no `name_prefix`, and the names begin with its id:
+/// no rule of a user names them, except one that is too wide.
+pub(super) async fn others(locks: &LockClient, own: &[Examined], names: &[String]) -> Finding {
+    const CHECK: &str = "rights-others";
+    let may_use = |examined: &&Examined| matches!(&examined.missing, Ok(missing) if missing.is_empty());
+    let kinds: Vec<Kind> = own.iter().filter(may_use).map(|examined| examined.kind).collect();
+    if kinds.is_empty() {
+        let text =
+            "whether this user has rights to locks with other names is not known: it lacks rights to its own";
+        return Finding::unknown(CHECK, text, "repair that first");
+    }
+    let examine = |kind| examine(locks, kind, names);
+    let foreign = join_all(kinds.iter().chain([&Kind::Rlock]).map(|kind| examine(*kind))).await;
+    if let Some(Err(error)) =
+        foreign.iter().map(|examined| &examined.missing).find(|missing| missing.is_err())
+    {
+        return Finding::unknown(CHECK, error.to_string(), "repair that first");
+    }
+    let announcement = announcement(locks, &names[0]).await;
+    let mut granted: Vec<&str> = foreign.iter().flat_map(Examined::granted).chain(announcement).collect();
+    granted.sort_unstable();
+    granted.dedup();
+    match granted[..] {
+        [] => Finding::ok(CHECK, "this user has no rights to locks with other names"),
+        ["*", ..] => Finding::ok(CHECK, "this user may use locks with any names"),
+        _ => {
+            let text = format!("this user also has rights to {} of all other locks", quoted(&granted));
+            Finding::warning(CHECK, text, ADVICE_OF_OTHERS)
+        }
+    }
+}
+
+/// Whether this user may read what leaders announce: the recipe grants to read and to change it together.
+async fn announcement(locks: &LockClient, name: &str) -> Option<&'static str> {
+    let read = locks.fenced_lock(name).announcements().of("nobody").await;
+    read.is_ok().then_some("lockkeeper_announcement:{*}")
+}
+
+/// The rights in the text of an error. The ids of the probes are replaced by `*`.
+fn rights_in(text: &str, id: &str) -> Vec<Right> {
+    let Some((_, pairs)) = text.split_once("this user may not run ") else {
+        return vec![(text.to_owned(), String::new())];
+    };
+    let bare = |word: &str| word.trim_matches('`').to_owned();
+    let right =
+        |pair: &str| pair.split_once(" on ").map(|(command, key)| (bare(command), bare(&any_name(key, id))));
+    pairs.split(", ").filter_map(right).collect()
+}
+
+/// The commands for each key or channel, in the order in which the keys come first.
+fn by_key(rights: &[Right]) -> String {
+    let mut all: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (command, key) in rights {
+        match all.iter_mut().find(|(other, _)| other == key) {
+            Some((_, commands)) => commands.push(command),
+            None => all.push((key, vec![command])),
+        }
+    }
+    let each = all.iter().map(|(key, commands)| format!("{} on `{key}`", quoted(commands)));
+    each.collect::<Vec<_>>().join("; ")
+}
+
+fn quoted(words: &[&str]) -> String {
+    words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }
 
 /// Puts a `*` in the place of the id of the probe and the number behind it, as in the pattern of a right.
@@ -110,11 +230,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_missing_right_is_shown_once() {
-        let text = "refused (lock `d:ID-1`): this user may not run `get` on `d:ID-1`, `get` on `d:ID-2`, `time` on `q:{d:ID-1}`";
-        let rights = ["this user may not run `get` on `d:*`", "this user may not run `time` on `q:{d:*}`"];
-        assert_eq!(missing(text, "ID"), rights);
-        assert_eq!(missing("something else", "ID"), ["something else"]);
+    fn missing_rights_are_shown_by_key() {
+        let text = "refused (lock `d:ID-1`): this user may not run `get` on `d:ID-1`, `time` on `q:{d:ID-1}`, `set` on `d:ID-2`";
+        assert_eq!(by_key(&rights_in(text, "ID")), "`get`, `set` on `d:*`; `time` on `q:{d:*}`");
         assert_eq!(any_name("`{d:ID}:0:x:1`", "ID"), "`{d:*}:0:x:1`");
+    }
+
+    #[test]
+    fn a_text_that_names_no_rights_is_a_missing_right() {
+        assert_eq!(rights_in("something else", "ID").len(), 1);
     }
 }
