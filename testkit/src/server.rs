@@ -294,12 +294,18 @@ fn connect(port: u16) -> Result<Connection, RedisError> {
 
 /// The first two numbers of the version of the servers that are started.
 pub(crate) static RELEASE: LazyLock<[u32; 2]> = LazyLock::new(|| {
-    let shown =
-        Command::new(program()).arg("--version").output().expect("the server tells its version").stdout;
-    let shown = String::from_utf8_lossy(&shown);
-    let (_, version) = shown.split_once("v=").expect("a version");
+    let (_, version) = VERSION.split_once("v=").expect("a version");
     let mut numbers = version.split('.').map(|number| number.parse().expect("a number"));
     [numbers.next(), numbers.next()].map(|number| number.expect("two numbers"))
+});
+
+/// Whether the servers that are started are Valkey, and not Redis.
+pub(crate) static IS_VALKEY: LazyLock<bool> = LazyLock::new(|| VERSION.starts_with("Valkey"));
+
+/// What the program says of its version.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let shown = Command::new(program()).arg("--version").output().expect("the server tells its version");
+    String::from_utf8_lossy(&shown.stdout).into_owned()
 });
 
 fn program() -> String {

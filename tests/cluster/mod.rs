@@ -2,6 +2,7 @@
 
 #![allow(unreachable_pub, reason = "a test")]
 
+mod atomic_moves;
 mod connections;
 mod failover;
 mod half_moved;
