@@ -1,6 +1,9 @@
 //! Guarantee 3, for each type of lock: a command that is sent again, or that runs late on a broken connection, counts
 //! no hold twice, revives no hold and ends no other hold.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use crate::support::fixture::{Fixture, for_each_lock};
 use crate::support::late::{ORPHAN_LIMIT, calls, deliver, log_all_commands, stuck};
 use crate::support::{
@@ -72,6 +75,26 @@ async fn a_command_whose_reply_is_lost_is_sent_again_and_counted_once<F: Fixture
             "release, cut {then_cut}"
         );
     }
+    locks.shutdown().await.unwrap();
+    drop((proxy, locks, beside));
+    scene.end().await;
+}
+
+/// Guarantee 2. The first release ran, and its reply was lost. The server refuses the second one. The third one finds nothing.
+async fn a_release_whose_repetition_is_refused_is_still_known_to_have_run<F: Fixture>() {
+    let scene = Scene::start();
+    let (proxy, locks, beside) = clients(&scene).await;
+    let guard = F::lock(&locks, "a").lock().await.unwrap();
+    proxy.swallow(0, true, calls_of(F::RELEASE));
+    let (is_release, sent) = (calls_of(F::RELEASE), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&sent);
+    proxy.answer(move |words| {
+        let is_second = is_release(words) && count.fetch_add(1, Ordering::Relaxed) == 1;
+        is_second.then(|| "-BUSY Redis is busy running a script.\r\n".to_owned())
+    });
+    soon(guard.unlock()).await.expect("the lost reply was that of this release");
+    assert_eq!((proxy.swallowed(), holds(&beside, "a").await), (1, 0));
+    assert!(sent.load(Ordering::Relaxed) >= 3, "lost, refused, answered");
     locks.shutdown().await.unwrap();
     drop((proxy, locks, beside));
     scene.end().await;
@@ -222,6 +245,7 @@ async fn copies_left_in_a_stopped_server_do_no_harm<F: Fixture>() {
 
 for_each_lock! {
     a_command_whose_reply_is_lost_is_sent_again_and_counted_once
+    a_release_whose_repetition_is_refused_is_still_known_to_have_run
     a_late_first_acquire_leaves_an_orphan_for_seconds_not_for_a_lease
     a_late_release_ends_no_other_hold
     a_late_reentry_or_renewal_revives_nothing

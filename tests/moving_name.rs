@@ -61,6 +61,20 @@ impl Scene {
         eventually("its replica is the master", || role(&self.new), |role| role == "master").await;
     }
 
+    /// Two names: one whose commands take the connection with which each client begins, and one whose commands take the other one.
+    async fn names_of_two_connections(&self) -> [&'static str; 2] {
+        let (mut first, mut second) = (None, None);
+        for name in NAMES {
+            let probe = self.client().await;
+            let before = self.name.accepted();
+            assert!(!probe.rlock(name).is_locked().await.unwrap());
+            let needs_other = self.name.accepted() > before;
+            *(if needs_other { &mut second } else { &mut first }) = Some(name);
+            probe.shutdown().await.unwrap();
+        }
+        [first.unwrap(), second.unwrap()]
+    }
+
     fn promote(&self) {
         self.new.run::<()>(&["REPLICAOF", "NO", "ONE"]);
     }
@@ -254,27 +268,41 @@ async fn one_lost_connection_leads_the_others_away_from_an_old_master() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_later_connection_leads_the_others_away_from_an_old_master() {
     let scene = Scene::with_stranger().await;
-    let mut probes = Vec::new();
-    // Each client has the connection with which it began. Half of the names need the other one.
-    let (mut first, mut second) = (None, None);
-    for name in NAMES {
-        let probe = scene.client().await;
-        let before = scene.name.accepted();
-        assert!(!probe.rlock(name).is_locked().await.unwrap());
-        let needs_other = scene.name.accepted() > before;
-        *(if needs_other { &mut second } else { &mut first }) = Some(name);
-        probes.push(probe);
-    }
+    let [first, second] = scene.names_of_two_connections().await;
     let locks = scene.client().await;
-    let guard = locks.rlock(first.unwrap()).lock().await.unwrap();
+    let guard = locks.rlock(first).lock().await.unwrap();
     scene.move_name();
-    let beside = locks.rlock(second.unwrap()).lock().await.unwrap();
-    assert_eq!(scene.new.keys(), [second.unwrap()]);
-    assert!(!locks.rlock(first.unwrap()).is_locked().await.unwrap(), "the new master has no such hold");
+    let beside = locks.rlock(second).lock().await.unwrap();
+    assert_eq!(scene.new.keys(), [second]);
+    assert!(!locks.rlock(first).is_locked().await.unwrap(), "the new master has no such hold");
     soon(guard.lost()).await;
     beside.unlock().await.unwrap();
     drop(guard);
-    drop(probes);
+    scene.end([locks]).await;
+}
+
+/// The name moves again and again, and in between the client makes all its connections anew. Each time, it has to learn again to which
+/// server they lead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_later_connection_leads_the_others_away_from_each_old_master() {
+    let scene = Scene::with_stranger().await;
+    let third = Server::start();
+    let [first, second] = scene.names_of_two_connections().await;
+    let locks = scene.client_with(patient()).await; // no renewal uses the other connection meanwhile
+    for (old, new) in [(&scene.old, &third), (&third, &scene.old), (&scene.old, &scene.new)] {
+        let guard = locks.rlock(first).lock().await.unwrap();
+        let closed: usize = old.run(&["CLIENT", "KILL", "TYPE", "normal"]);
+        assert!(closed > 0);
+        assert!(locks.rlock(first).is_locked().await.unwrap(), "over a new connection");
+        connected(old, 1).await;
+        scene.name.lead_to(new.port());
+        let beside = locks.rlock(second).lock().await.unwrap();
+        assert!(!locks.rlock(first).is_locked().await.unwrap(), "the new master has no such hold");
+        nobody_is_connected(old).await;
+        beside.unlock().await.unwrap();
+        drop(guard);
+        old.run::<()>(&["DEL", first]);
+    }
     scene.end([locks]).await;
 }
 

@@ -161,3 +161,29 @@ async fn a_holder_is_told_at_once_although_the_master_had_just_been_given_a_slot
     assert!(watched.unlock().await.is_err());
     end(&group, [&locks]).await;
 }
+
+/// Two failovers within seconds: the first new master gets the release again, and the second one lacks it as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_two_new_masters_lack_is_repeated_on_each() {
+    // The others take no server for dead. So each failover happens when the test says so.
+    let mut group = Cluster::with(1, 2, 60 * SECOND, &[]);
+    let locks = client(&group).await;
+    let guard = locks.rlock("a").with(&fixed(300 * SECOND)).lock().await.unwrap();
+    replicated(&group.servers[0], 2).await;
+    for replica in [1, 2] {
+        group.servers[replica].freeze();
+    }
+    let cut: usize = group.servers[0].run(&["CLIENT", "KILL", "TYPE", "replica"]);
+    assert_eq!(cut, 2);
+    guard.unlock().await.unwrap();
+    assert_eq!(group.servers[0].keys(), Vec::<String>::new());
+    for next in [1, 2] {
+        group.kill(next - 1);
+        let server = &group.servers[next];
+        server.thaw();
+        assert_eq!(server.keys(), ["a"], "it lacks the release");
+        server.run::<()>(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
+        eventually("the release is repeated", || server.keys(), Vec::is_empty).await;
+    }
+    end(&group, [&locks]).await;
+}
