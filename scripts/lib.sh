@@ -166,6 +166,11 @@ server_version() {
     "$1" --version | sed -n 's/.*v=\([0-9.]*\).*/\1/p'
 }
 
+# Whether a cluster of this server can have several databases.
+has_databases_in_clusters() {
+    [[ $("$1" --version) = Valkey* ]] && at_least 9.0 "$(server_version "$1")"
+}
+
 # Whether a server can move slots of a cluster with all their keys at one moment.
 moves_atomically() {
     case $("$1" --version) in

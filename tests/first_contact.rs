@@ -5,6 +5,7 @@ use crate::tls::{certificates, certified};
 use lockkeeper::deadpool_redis::{Config, Runtime};
 use lockkeeper::{Error, LockClient, Source};
 use lockkeeper_testkit::{Refusal, Server};
+use redis::Value;
 
 async fn refusal(source: impl Into<Source>) -> Error {
     soon(LockClient::connect(source)).await.expect_err("the server refuses")
@@ -108,6 +109,19 @@ async fn a_replica() {
     let error = refusal(pool).await;
     assert_says(&error, &["`Source::sentinel`", "`Source::cluster`"]);
     assert_is_listed(&error, "You can't write against a read only replica");
+}
+
+/// Valkey from 9.0 on knows databases in a cluster, and by default has only one.
+#[tokio::test]
+async fn a_database_that_a_cluster_does_not_have() {
+    let node = Server::cluster_of_one();
+    let error = refusal(Source::cluster([format!("{}3", node.url())])).await;
+    let knows_databases = node.try_run::<Value>(&["CONFIG", "GET", "cluster-databases"]);
+    let knows_databases =
+        knows_databases.is_ok_and(|found| matches!(found, Value::Array(found) if !found.is_empty()));
+    let words =
+        if knows_databases { "DB index is out of range" } else { "SELECT is not allowed in cluster mode" };
+    assert_is_listed(&error, words);
 }
 
 #[tokio::test]

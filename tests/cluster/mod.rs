@@ -4,6 +4,7 @@
 
 mod atomic_moves;
 mod connections;
+mod databases;
 mod failover;
 mod half_moved;
 mod identity;

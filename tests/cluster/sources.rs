@@ -32,14 +32,14 @@ async fn addresses_that_cannot_be_used_are_invalid() {
     for source in [
         Source::cluster(none),
         Source::cluster(["nonsense"]),
-        Source::cluster([url, "redis://127.0.0.1/1"]), // a cluster has only one database
+        Source::cluster([url, "redis://127.0.0.1/1"]), // two databases
     ] {
         let (field, problem) = refusal(source).await;
         assert_eq!(field, "urls", "{problem}");
     }
     for (file, field) in [
         ("kind = \"cluster\"\nurls = []", "urls"),
-        ("kind = \"cluster\"\nurls = [\"redis://127.0.0.1/1\"]", "urls"),
+        ("kind = \"cluster\"\nurls = [\"redis://127.0.0.1/1\", \"redis://127.0.0.1/2\"]", "urls"),
         ("kind = \"cluster\"\nurls = [\"redis://127.0.0.1/\"]\nmaster = \"a\"", "master"),
     ] {
         let error = toml::from_str::<Source>(file).unwrap_err().to_string();

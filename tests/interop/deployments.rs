@@ -101,6 +101,16 @@ impl Ground {
         settings: &[&str],
         sharded_messages: ShardedMessages,
     ) -> Self {
+        Self::at(group.source(), group, lease, settings, sharded_messages).await
+    }
+
+    async fn at(
+        source: Source,
+        group: Group,
+        lease: Duration,
+        settings: &[&str],
+        sharded_messages: ShardedMessages,
+    ) -> Self {
         let java = group.redisson(lease, settings).await;
         let config = patient()
             .redisson(RedissonSettings::default().sharded_subscription_mode(sharded_messages))
@@ -108,7 +118,7 @@ impl Ground {
             .retry_timeout(60 * SECOND)
             .safety_poll(3_600 * SECOND) // a message wakes a waiter, or it sleeps on
             .build();
-        let locks = LockClient::connect_with(group.source(), config.unwrap()).await.unwrap();
+        let locks = LockClient::connect_with(source, config.unwrap()).await.unwrap();
         Self { group, java, locks }
     }
 
@@ -150,6 +160,25 @@ async fn each_wakes_the_other_by_messages_that_do_not_stay_in_their_slots() {
         let server = &ground.group.cluster().servers[index];
         assert!(server.calls("publish") > 0 && server.calls("spublish") == 0);
     }
+    ground.end().await;
+}
+
+/// Guarantees 1 and 8. Redisson knows databases in a cluster from 4.0 on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "Valkey 9.0 is needed: scripts/nightly databases"]
+async fn each_excludes_and_wakes_the_other_in_a_database_of_a_cluster() {
+    let group = Cluster::with(3, 0, SECOND, &["--cluster-databases", "16"]);
+    let source = Source::cluster(group.urls().into_iter().map(|url| format!("{url}3")));
+    let ground =
+        Ground::at(source, Group::Cluster(group), 30 * SECOND, &["database=3"], ShardedMessages::default())
+            .await;
+    let guard = ground.locks.rlock("a").lock().await.unwrap();
+    let mut connection =
+        ground.group.cluster().servers[ground.group.cluster().master_of_key("a")].connect().unwrap();
+    redis::cmd("SELECT").arg(3).exec(&mut connection).unwrap();
+    assert!(redis::cmd("EXISTS").arg("a").query::<bool>(&mut connection).unwrap());
+    guard.unlock().await.unwrap();
+    of_each_type!(excludes_and_wakes(&ground, TAG));
     ground.end().await;
 }
 

@@ -209,7 +209,7 @@ pub(crate) fn connect_fault(error: RedisError) -> Fault {
     let detail = error.detail().unwrap_or_default();
     let kind = match fault(error.clone()).kind {
         _ if error.kind() == ErrorKind::InvalidClientConfig => FaultKind::Configuration,
-        _ if detail.contains("DB index") => FaultKind::Configuration,
+        _ if detail.contains("DB index") || detail.contains(ONE_DATABASE) => FaultKind::Configuration,
         _ if detail.contains("no permissions") || detail.contains("protected mode") => FaultKind::Permission,
         _ if detail.contains(FULL) => FaultKind::Unavailable,
         kind @ (FaultKind::Authentication | FaultKind::Permission) => kind,
@@ -250,12 +250,15 @@ pub(crate) fn words(error: &RedisError) -> String {
     }
 }
 
+/// How a node of a cluster refuses any other database than 0. Valkey from 9.0 on refuses only those that it does not have.
+const ONE_DATABASE: &str = "SELECT is not allowed in cluster mode";
+
 /// How a server says that it has no place for another client.
 const FULL: &str = "max number of clients";
 
 /// Puts what to do in front of words that do not say it. Users search for the words, so they stay.
 fn advised(words: &str) -> String {
-    const ADVICE: [(&str, &str); 8] = [
+    const ADVICE: [(&str, &str); 9] = [
         ("NOAUTH", "the server wants a password, and the URL has none"),
         (
             "protected mode",
@@ -263,6 +266,10 @@ fn advised(words: &str) -> String {
         ),
         (FULL, "the server has no place for another client: close some, or raise `maxclients`"),
         ("read only replica", TO_MASTER),
+        (
+            ONE_DATABASE,
+            "the URL names a database, and this cluster has only database 0: name none, or use Valkey 9.0 with `cluster-databases`",
+        ),
         (
             "CaUsedAsEndEntity",
             "the server shows the certificate of an authority: give it one of its own that the authority signed, and pass the \

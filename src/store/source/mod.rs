@@ -128,6 +128,9 @@ impl Source {
     /// is down keeps no program from starting. The first URL says how to connect to the nodes that others name: with which user and
     /// password, and whether with TLS.
     ///
+    /// All URLs name the same database, or none for database 0: `redis://10.0.0.1:6379/3`. Only Valkey from 9.0 on can have others than
+    /// 0 (`cluster-databases`). On other servers, `connect` fails with [`Config`](crate::Error::Config).
+    ///
     /// The client follows failovers and moved slots. [Deploy](crate::guide::deploy#cluster) says what they cost. All keys of
     /// one lock are in one slot. Names for which that cannot be, such as `a{b`, are an [`InvalidName`](crate::Error::InvalidName).
     ///

@@ -105,8 +105,9 @@ pub(super) fn nodes(
         return Err(SourceError::field("urls", "must name at least one node"));
     }
     let nodes = pollees("urls", urls, credentials, limit)?;
-    if nodes.iter().any(|(_, node)| node.database() != 0) {
-        return Err(SourceError::field("urls", "must name no database but 0: a cluster has no other"));
+    let database = nodes[0].1.database();
+    if nodes.iter().any(|(_, node)| node.database() != database) {
+        return Err(SourceError::field("urls", "must all name the same database"));
     }
     Ok(nodes)
 }

@@ -29,6 +29,7 @@ final class Settings {
                 case "watchdog" -> config.setLockWatchdogTimeout(Long.parseLong(setting[1]));
                 case "prefix" -> prefix(setting[1], config, server);
                 case "sharded" -> sharded(setting[1], (ClusterServersConfig) server);
+                case "database" -> database(setting[1], (ClusterServersConfig) server);
                 case "text" -> config.setCodec(StringCodec.INSTANCE); // instead of Kryo
                 default -> throw new IllegalArgumentException(argument);
             }
@@ -91,6 +92,15 @@ final class Settings {
             }
         }
         throw new IllegalArgumentException("sharded=" + mode);
+    }
+
+    /** Versions before 4.0 do not have it. */
+    private static void database(String number, ClusterServersConfig cluster) {
+        try {
+            invoke(cluster.getClass().getMethod("setDatabase", int.class), cluster, Integer.valueOf(number));
+        } catch (NoSuchMethodException exception) {
+            throw new IllegalArgumentException("database=" + number, exception);
+        }
     }
 
     private static void invoke(Method setter, Object config, Object value) {
