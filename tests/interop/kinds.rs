@@ -1,11 +1,12 @@
 //! Other kinds of Redisson's locks on the name of an `RLock`.
 
-use lockkeeper::{Error, LockClient, LockConfig};
+use lockkeeper::{BaseLock, Error, LockClient, LockConfig};
 
 use crate::java::IN_VAIN;
-use crate::roles::HAND_OFF;
+use crate::roles::{HAND_OFF, hand_back_on, hand_over};
+use crate::support::fixture::Fixture;
 use crate::support::{MS, SECOND, Scene, throughout, timed};
-use crate::{Java, rlock, waiting};
+use crate::{Java, Row, Stage, fair, rlock, waiting};
 
 /// Guarantees 1 and 10. `getSpinLock` has the same hash as `getLock`, and publishes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -36,6 +37,27 @@ async fn a_spin_lock_excludes_and_is_found_free_by_polling() {
     java.end(&scene).await;
     drop(locks);
     scene.end().await;
+}
+
+/// Guarantees 1 and 8. `getNonReentrantLock` and `getNonReentrantFairLock` have the keys and the messages of the reentrant ones. Redisson has them from
+/// 4.4 on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_non_reentrant_lock_is_an_rlock_and_a_non_reentrant_fair_lock_is_a_fair_lock() {
+    let stage = Stage::start().await;
+    excludes_and_wakes::<rlock::Row>(&stage, "non_reentrant").await;
+    excludes_and_wakes::<fair::Row>(&stage, "non_reentrant_fair").await;
+    stage.end().await;
+}
+
+async fn excludes_and_wakes<R: Row>(stage: &Stage, kind: &'static str) {
+    let Stage { scene, java, locks } = stage;
+    let actor = java.actor(kind, kind);
+    actor.lock("a").await.unwrap();
+    assert!(R::Rust::lock(locks, "a").try_lock().await.unwrap().is_none());
+    hand_back_on::<R>(&scene.server, locks, &actor, "a").await;
+    let guard = R::Rust::lock(locks, "a").lock().await.unwrap();
+    assert!(!actor.try_lock("a").await.unwrap());
+    hand_over(&scene.server, guard, &actor, "a").await;
 }
 
 /// Guarantee 5. On the name of a read-write lock, an `RLock` or a fair lock is an error in Rust. In the other order,

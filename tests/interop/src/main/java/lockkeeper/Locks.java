@@ -10,8 +10,10 @@ import org.redisson.api.RedissonClient;
 final class Locks {
     private static final Map<String, BiFunction<RedissonClient, String, RLock>> TYPES = Map.of(
             "fair", RedissonClient::getFairLock,
-            "fenced", Locks::fenced,
+            "fenced", (client, name) -> newer("getFencedLock", client, name),
             "multi", Locks::multi,
+            "non_reentrant", (client, name) -> newer("getNonReentrantLock", client, name),
+            "non_reentrant_fair", (client, name) -> newer("getNonReentrantFairLock", client, name),
             "read", (client, name) -> client.getReadWriteLock(name).readLock(),
             "rlock", RedissonClient::getLock,
             "spin", RedissonClient::getSpinLock,
@@ -19,10 +21,10 @@ final class Locks {
 
     private Locks() {}
 
-    /** There is none before 3.19.0, so that this program does not know its interface. */
-    private static RLock fenced(RedissonClient client, String name) {
+    /** Old versions do not have these: fenced locks exist since 3.19.0, and others since 4.4.0. */
+    private static RLock newer(String method, RedissonClient client, String name) {
         try {
-            return (RLock) RedissonClient.class.getMethod("getFencedLock", String.class).invoke(client, name);
+            return (RLock) RedissonClient.class.getMethod(method, String.class).invoke(client, name);
         } catch (ReflectiveOperationException exception) {
             throw new IllegalStateException(exception);
         }
