@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::{Scene, listens, patient, soon, waiter};
-use lockkeeper::{BaseLock, Error, LockClient, LockInfo};
+use crate::support::{SECOND, Scene, calls_of, connect, eventually, listens, patient, soon, waiter};
+use futures_util::FutureExt;
+use lockkeeper::{BaseLock, Error, LockClient, LockConfigBuilder, LockInfo};
 
 /// What `inspect` tells of the lock `a`.
 async fn found(locks: &LockClient) -> LockInfo {
@@ -140,5 +141,127 @@ async fn a_forced_release_after_the_type_has_changed_ends_nothing() {
     let refused = soon(looking.force_unlock("", &info)).await.unwrap_err();
     assert!(matches!(refused, Error::InvalidName { .. }), "{refused:?}");
     drop((locks, looking));
+    scene.end().await;
+}
+
+/// Holds are shared for long enough that no test reaches the end of it.
+fn shares() -> LockConfigBuilder {
+    patient().sharing(SECOND)
+}
+
+/// Guarantees 1 and 19.
+#[tokio::test]
+async fn no_reader_joins_a_hold_that_its_client_forced() {
+    let scene = Scene::start();
+    let (locks, looking) = (scene.client_with(shares()).await, scene.client().await);
+    let reader = || locks.read_write_lock("a").into_read();
+    for by_name in [true, false] {
+        let (one, two) = (reader().lock().await.unwrap(), reader().lock().await.unwrap());
+        assert_eq!(one.owner_id(), two.owner_id(), "readers share");
+        let info = found(&looking).await;
+        assert!(if by_name { force(&locks, &info).await } else { reader().force_unlock().await.unwrap() });
+        let later = reader().lock().await.unwrap();
+        assert_ne!(later.owner_id(), one.owner_id());
+        assert_eq!(found(&looking).await.holders.len(), 1, "the server knows it");
+        let _ = one.unlock().await; // of those that share a hold, only the last is told
+        assert!(matches!(two.unlock().await, Err(Error::NotHeld(_))));
+        later.unlock().await.unwrap();
+        scene.quiet().await;
+    }
+    drop((locks, looking));
+    scene.end().await;
+}
+
+/// The server has released the hold, and the client does not know it yet.
+#[tokio::test]
+async fn no_reader_joins_while_its_client_forces_the_hold() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), shares().command_timeout(SECOND)).await;
+    let reader = || locks.read_write_lock("a").into_read();
+    let forced = reader().lock().await.unwrap();
+    proxy.swallow(0, false, calls_of("read/release.lua"));
+    let forcing = tokio::spawn({
+        let lock = reader();
+        async move { lock.force_unlock().await.unwrap() }
+    });
+    eventually("the server has released it", || proxy.swallowed(), |&swallowed| swallowed == 1).await;
+    let mut lock = reader();
+    let mut joins = Box::pin(lock.lock());
+    assert!((&mut joins).now_or_never().is_none(), "it joined a hold that is gone");
+    assert!(soon(forcing).await.unwrap());
+    let later = soon(joins).await.unwrap();
+    assert_ne!(later.owner_id(), forced.owner_id());
+    assert!(matches!(forced.unlock().await, Err(Error::NotHeld(_))));
+    later.unlock().await.unwrap();
+    drop(lock);
+    soon(locks.shutdown()).await.unwrap();
+    scene.server.remove_records(); // a fault can leave that of a wait
+    drop((locks, proxy));
+    scene.end().await;
+}
+
+/// A client forced a hold of its own, and another client acquired the lock. A waiter of the first client, which comes only then, is not
+/// given the hold that is gone.
+async fn is_not_handed_over<L: BaseLock + 'static>(scene: &Scene, make: impl Fn(&LockClient) -> L) {
+    let (locks, other) = (scene.client_with(shares()).await, scene.client().await);
+    let first = make(&locks).lock().await.unwrap();
+    assert!(make(&locks).force_unlock().await.unwrap());
+    let rival = make(&other).lock().await.unwrap();
+    let mut waiting = waiter(make(&locks));
+    listens(&scene.server).await;
+    locks.inspect("a").await.unwrap(); // so the answers to all attempts have arrived
+    assert!(matches!(first.unlock().await, Err(Error::NotHeld(_))));
+    assert!((&mut waiting).now_or_never().is_none(), "two owners hold the lock");
+    rival.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unlock().await.unwrap();
+    drop((locks, other));
+    scene.quiet().await;
+}
+
+/// Guarantees 1 and 19.
+#[tokio::test]
+async fn a_forced_hold_is_not_handed_over_to_a_waiter_that_comes_later() {
+    let scene = Scene::start();
+    is_not_handed_over(&scene, |locks| locks.rlock("a")).await;
+    is_not_handed_over(&scene, |locks| locks.read_write_lock("a").into_write()).await;
+    scene.end().await;
+}
+
+/// The same for a permit, and for a waiter that was there before.
+#[tokio::test]
+async fn a_forced_permit_is_not_handed_over() {
+    let scene = Scene::start();
+    let (locks, other) = (scene.client_with(shares()).await, scene.client().await);
+    let semaphore = locks.semaphore("a", 1);
+    for comes_later in [false, true] {
+        let waiter = || {
+            let semaphore = semaphore.clone();
+            tokio::spawn(async move { semaphore.acquire().await.unwrap() })
+        };
+        let first = semaphore.acquire().await.unwrap();
+        let before = (!comes_later).then(waiter);
+        if before.is_some() {
+            listens(&scene.server).await;
+        }
+        locks.inspect("a").await.unwrap(); // so the answers to all attempts have arrived
+        assert!(semaphore.force_release(first.id()).await.unwrap());
+        let (served, rival) = match before {
+            Some(waiting) => (Some(soon(waiting).await.unwrap()), None),
+            None => (None, Some(other.semaphore("a", 1).acquire().await.unwrap())),
+        };
+        let mut next = waiter();
+        listens(&scene.server).await;
+        locks.inspect("a").await.unwrap();
+        assert!(matches!(first.release().await, Err(Error::NotHeld(_))));
+        assert!((&mut next).now_or_never().is_none(), "two owners have the permit");
+        for permit in served.into_iter().chain(rival) {
+            permit.release().await.unwrap();
+        }
+        soon(next).await.unwrap().release().await.unwrap();
+        assert!(semaphore.delete().await.unwrap());
+        scene.quiet().await;
+    }
+    drop((semaphore, locks, other));
     scene.end().await;
 }
