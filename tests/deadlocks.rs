@@ -92,6 +92,91 @@ async fn a_deadlock_of_two_clients_is_named_by_both_within_two_leases() {
     scene.end().await;
 }
 
+/// How an owner wants the lock `a` or `b`.
+#[derive(Clone, Copy, Debug)]
+enum Side {
+    Read,
+    Write,
+}
+
+/// Guarantee 18. A deadlock through a read lock is named by both sides, by `why` of each lock, and once in the list. Each owner
+/// holds one lock and waits for the other.
+#[tokio::test]
+async fn a_deadlock_through_a_read_lock_is_named_in_both_directions() {
+    use Side::{Read, Write};
+    let lease = 2 * SECOND;
+    let scene = Scene::start();
+    let client = |name: &str| scene.client_with(patient().watchdog_lease(lease).identity(name));
+    let (one, two, looking) = (client("one").await, client("two").await, scene.client().await);
+    let events = Events::default();
+    let _collecting = events.collect();
+    let acquire = async |me: &mut Owner, name: &str, side: Side| match side {
+        Read => me.read_write_lock(name).into_read().try_lock_for(4 * lease).await.unwrap(),
+        Write => me.read_write_lock(name).into_write().try_lock_for(4 * lease).await.unwrap(),
+    };
+    // What the first owner holds of `a` and wants of `b`, and what the second one holds of `b` and wants of `a`. Two that read and want
+    // to read exclude nobody.
+    for (number, [(a, wants_b), (b, wants_a)]) in
+        [[(Read, Write), (Read, Write)], [(Read, Read), (Write, Write)], [(Write, Write), (Read, Read)]]
+            .into_iter()
+            .enumerate()
+    {
+        let have_one = Barrier::new(2);
+        let both = async |locks: &LockClient, held: (&str, Side), wanted: (&str, Side)| {
+            let mut me = locks.owner();
+            let outer = acquire(&mut me, held.0, held.1).await.expect("it is free");
+            have_one.wait().await;
+            let inner = acquire(&mut me, wanted.0, wanted.1).await;
+            let is_acquired = inner.is_some();
+            drop((inner, outer));
+            is_acquired
+        };
+        let looks = async {
+            let told = 2 * (number + 1);
+            eventually("both sides name it", || events.text(), |text| text.matches(DEADLOCK).count() == told)
+                .await;
+            for (start, names, holders) in
+                [("a", ["a", "b"], ["one", "two"]), ("b", ["b", "a"], ["two", "one"])]
+            {
+                let chains = explained(&looking, start, &[(&names, true)]).await;
+                let found: Vec<_> = chains[0].links.iter().map(|link| link.holder.identity.name()).collect();
+                assert_eq!(found, holders.map(Some));
+            }
+            let all = looking.wait_chains().await.unwrap();
+            assert!(all.len() == 1 && all[0].is_deadlock, "it is listed once: {all:#?}");
+        };
+        let (first, second, ()) =
+            tokio::join!(both(&one, ("a", a), ("b", wants_b)), both(&two, ("b", b), ("a", wants_a)), looks);
+        assert!(!(first && second), "one of them gave up");
+        scene.quiet().await;
+    }
+    drop((one, two, looking));
+    scene.end().await;
+}
+
+/// Readers that wait for each other's locks do not wait for long: a waiting writer stops them for a while only.
+#[tokio::test]
+async fn readers_of_both_locks_are_in_no_deadlock() {
+    let scene = Scene::start();
+    let (one, two, looking) = (scene.client().await, scene.client().await, scene.client().await);
+    let (mut first, mut second) = (one.owner(), two.owner());
+    let a = first.read_write_lock("a").into_read().lock().await.unwrap();
+    let b = second.read_write_lock("b").into_read().lock().await.unwrap();
+    // What each would record if a writer stopped it.
+    write_wait(&scene, &a.owner_id(), "b");
+    write_wait(&scene, &b.owner_id(), "a");
+    for name in ["a", "b"] {
+        assert_eq!(shape(&soon(looking.why(name)).await.unwrap()), [(vec![name], false)]);
+    }
+    assert!(soon(looking.wait_chains()).await.unwrap().is_empty());
+    scene.server.remove_records();
+    a.unlock().await.unwrap();
+    b.unlock().await.unwrap();
+    drop((first, second));
+    drop((one, two, looking));
+    scene.end().await;
+}
+
 /// What the server has of a call that has waited for five seconds.
 fn write_wait(scene: &Scene, owner: &str, lock: &str) {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() - 5_000;
