@@ -28,7 +28,7 @@ pub use locks::guard::{FencedGuard, HoldWatch, LockGuard};
 pub use locks::info::{
     Holder, HolderIdentity, ListedLock, LockInfo, LockKind, LockList, RemainingLease, ServerInfo,
 };
-pub use locks::waits::{ChainLink, RecentWait, WaitChain, WaitOutcome};
+pub use locks::waits::{ChainLink, ClientWait, RecentWait, WaitChain, WaitOutcome};
 pub use locks::{
     Announcements, BaseLock, FairLock, FencedLock, Lock, Member, MultiLock, Permit, PermitHolder, PermitId,
     RLock, ReadLock, ReadWriteLock, RedLock, Semaphore, WriteLock,

@@ -25,6 +25,15 @@ struct Link {
     waits_for: Option<String>,
     waits_for_ms: Option<u64>,
     waits_at: Option<String>,
+    client_waits: Vec<ClientWait>,
+}
+
+/// A call of the client of a holder that is perhaps the holder's.
+#[derive(Serialize)]
+struct ClientWait {
+    waits_for: String,
+    waits_for_ms: u64,
+    waits_at: String,
 }
 
 pub(crate) async fn why(connection: &Connection, Why { name, json }: &Why) -> Result<ExitCode, Failure> {
@@ -54,9 +63,20 @@ impl From<&WaitChain> for Chain {
                 waits_for,
                 waits_for_ms: age.and_then(|age| age.as_millis().try_into().ok()),
                 waits_at: link.waits_at.clone(),
+                client_waits: link.client_waits.iter().map(ClientWait::from).collect(),
             }
         });
         Self { is_deadlock: chain.is_deadlock, links: links.collect() }
+    }
+}
+
+impl From<&lockkeeper::ClientWait> for ClientWait {
+    fn from(wait: &lockkeeper::ClientWait) -> Self {
+        Self {
+            waits_for: wait.lock.clone(),
+            waits_for_ms: wait.age.as_millis().try_into().unwrap_or(u64::MAX),
+            waits_at: wait.waits_at.clone(),
+        }
     }
 }
 
@@ -69,13 +89,20 @@ pub(crate) fn explain(chains: &[WaitChain]) -> String {
 /// A line for each link.
 fn describe(chain: &Chain) -> String {
     let mut text = String::new();
-    for Link { lock, holder, waits_for, waits_for_ms, waits_at } in &chain.links {
+    for Link { lock, holder, waits_for, waits_for_ms, waits_at, client_waits } in &chain.links {
         text += &format!("{}: held by {}", visible(lock), holder.who());
         if let Some((next, age)) = waits_for.as_ref().zip(*waits_for_ms) {
             text += &format!(", which has waited for {} for {} s", visible(next), age / 1_000);
             text += &waits_at.as_ref().map_or_else(String::new, |at| format!(", at {}", visible(at)));
         }
         text += "\n";
+        for ClientWait { waits_for, waits_for_ms, waits_at } in client_waits {
+            let (next, at) = (visible(waits_for), visible(waits_at));
+            text += &format!(
+                "  perhaps it waits: a call of its client has waited for {next} for {} s, at {at}\n",
+                waits_for_ms / 1_000
+            );
+        }
     }
     if chain.is_deadlock {
         text += "a deadlock: these owners wait for each other\n";

@@ -49,6 +49,30 @@ pub struct ChainLink {
     pub waits_for: Option<(String, Duration)>,
     /// Where in its program the holder waits: file and line. `None`: it does not wait, or that is not known.
     pub waits_at: Option<String>,
+    /// If it is not known that the holder waits: what calls of its client wait for, at most eight. One of these calls is perhaps the holder's, with
+    /// another handle.
+    pub client_waits: Vec<ClientWait>,
+}
+
+/// A call of the client of a holder. It waits with a handle that is not of an [`Owner`](crate::Owner), so nobody can know whether the
+/// holder is the one who waits.
+///
+/// ```no_run
+/// # fn demo(link: lockkeeper::ChainLink) {
+/// for wait in link.client_waits {
+///     println!("a call at {} has waited for {} for {:?}", wait.waits_at, wait.lock, wait.age);
+/// }
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClientWait {
+    /// The name of the lock for which it waits.
+    pub lock: String,
+    /// For how long it has waited.
+    pub age: Duration,
+    /// Where in its program it waits: file and line.
+    pub waits_at: String,
 }
 
 /// A call of this client that waited for another owner, see [`LockClient::recent_waits`](crate::LockClient::recent_waits).
@@ -107,6 +131,15 @@ impl WaitChain {
             holder: Holder::from_server(link.holding.clone(), clients),
             waits_for: link.waits_for.as_ref().map(|awaited| (name(&awaited.lock), awaited.age)),
             waits_at: link.waits_for.as_ref().map(|awaited| awaited.at.to_string()),
+            client_waits: link
+                .client_waits
+                .iter()
+                .map(|wait| ClientWait {
+                    lock: name(&wait.lock),
+                    age: wait.age,
+                    waits_at: wait.at.to_string(),
+                })
+                .collect(),
         });
         Self { links: links.collect(), is_deadlock: chain.is_cycle && !chain.has_ended(clients) }
     }

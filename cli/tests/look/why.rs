@@ -6,7 +6,7 @@ use lockkeeper::{LockClient, LockConfig};
 use lockkeeper_testkit::Server;
 use tokio::sync::Barrier;
 
-use super::support::{at, json, run, shown, wait_until};
+use super::support::{at, json, run, shown, wait_until, waiter};
 
 async fn client(server: &Server, identity: &str) -> LockClient {
     let config = LockConfig::builder().identity(identity).build().expect("settings");
@@ -48,6 +48,32 @@ async fn a_deadlock_is_shown_with_both_sides() {
     assert!(all[0]["links"][0]["waits_at"].as_str().is_some_and(|at| at.contains("why.rs:")), "{all}");
     assert_eq!(lines[2..], ["a deadlock: these owners wait for each other"], "{text}");
     tasks.iter().for_each(|task| task.abort());
+}
+
+/// With two handles, nobody knows whether the holder of one lock is the waiter for the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_perhaps_waits_is_shown_with_the_waits_of_its_client() {
+    let server = Server::start();
+    let (one, two) = (client(&server, "one").await, client(&server, "two").await);
+    let held =
+        [one.rlock("a").lock().await.expect("the lock"), two.rlock("b").lock().await.expect("the lock")];
+    let waiting = waiter(one.rlock("b"));
+    let explained = || json(&shown(&mut at(&server.url(), &["why", "a", "--json"])));
+    wait_until("the wait is recorded", || explained()[0]["links"][0]["client_waits"][0]["waits_for"] == "b");
+    let all = explained();
+    assert_eq!((&all[0]["is_deadlock"], all[0]["links"].as_array().map(Vec::len)), (&false.into(), Some(1)));
+    let text = shown(&mut at(&server.url(), &["why", "a"]));
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines.len() == 2 && lines[0].starts_with("a: held by one ("), "{text}");
+    let hint = "  perhaps it waits: a call of its client has waited for b for ";
+    assert!(
+        lines[1].starts_with(hint) && lines[1].contains(" s, at ") && lines[1].contains(".rs:"),
+        "{text}"
+    );
+    let text = shown(&mut at(&server.url(), &["why", "b"]));
+    assert_eq!(text.lines().count(), 1, "the other client waits for nothing: {text}");
+    drop(held);
+    drop(waiting.await.expect("a waiter"));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::engine::handle::Handle;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::query::clients::Clients;
 use crate::engine::query::list_any;
-use crate::engine::query::why::{Awaited, Chain, LATER, chains_from, confirm};
+use crate::engine::query::why::{Awaited, Chain, HOLDS_NOTHING, LATER, chains_from, confirm};
 use crate::engine::shared::Engine;
 use crate::engine::upkeep::records::About;
 use crate::protocol::{Call, LeaseLeft, Reply};
@@ -109,7 +109,7 @@ impl RecordedWait {
     fn begin(waiter: &Grant, held: &[Arc<str>], caller: Caller) -> Option<Self> {
         let (lock, owner) = (&waiter.lock, waiter.short_owner()?);
         let engine = Arc::clone(&lock.engine);
-        let held = if held.is_empty() { "-".to_owned() } else { held.join(",") };
+        let held = if held.is_empty() { HOLDS_NOTHING.to_owned() } else { held.join(",") };
         let place = format!("{}:{}", caller.file().replace(' ', "_"), caller.line());
         let what = format!("{held} {place} {}", lock.keys.lock).into();
         engine.records.write(About::Wait, Arc::clone(&owner), clock::now().minus(LONG), what);

@@ -4,7 +4,7 @@
 //! guessed: without an `Owner`, nobody knows that the one who holds is the one who waits, and the chain ends there.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +26,12 @@ const MOST: usize = 100;
 /// How many locks are looked at for these chains, each as often as a chain leads to it.
 const MOST_STEPS: usize = 200;
 
+/// The most calls of a client that a link names because one of them is perhaps the holder's.
+const MOST_OF_CLIENT: usize = 8;
+
+/// Stands in the record of a wait for the owners of an `Owner` that holds something.
+pub(crate) const HOLDS_NOTHING: &str = "-";
+
 /// The time between two looks at a cycle. A record is removed sooner than that after its wait.
 pub(crate) const LATER: Duration = Duration::from_secs(1);
 
@@ -44,6 +50,9 @@ pub(crate) struct Link {
     pub(crate) holding: Holding,
     /// The wait of this holder for the lock of the next link; after the last link of a cycle, for one of the others.
     pub(crate) waits_for: Option<Awaited>,
+    /// If it is not known that the holder waits: what the same client waits for with handles that are of no `Owner`. One of these
+    /// calls is perhaps the holder's.
+    pub(crate) client_waits: Vec<Awaited>,
 }
 
 /// For what an owner waits.
@@ -59,7 +68,7 @@ pub(crate) struct Awaited {
 /// A call that waits.
 #[derive(Clone)]
 struct Wait {
-    /// The owners of what the same `Owner` holds.
+    /// The owners of what the same `Owner` holds. Empty: the handle is of no `Owner`, or that one holds nothing.
     held: Vec<String>,
     is_writer: bool,
     awaited: Awaited,
@@ -189,7 +198,8 @@ impl<'a> Explorer<'a> {
                     let mut links = path.clone();
                     let next = Arc::clone(&wait.awaited.lock);
                     let waits_for = Some(wait.awaited.clone());
-                    links.push(Link { lock: Arc::clone(&lock), holding: holding.clone(), waits_for });
+                    let (lock, holding) = (Arc::clone(&lock), holding.clone());
+                    links.push(Link { lock, holding, waits_for, client_waits: Vec::new() });
                     let is_cycle = links.iter().any(|link| link.lock == next);
                     if !self.blocks(&wait).await? {
                         continue;
@@ -203,7 +213,9 @@ impl<'a> Explorer<'a> {
                 }
                 if is_end {
                     let mut links = path.clone();
-                    links.push(Link { lock: Arc::clone(&lock), holding: holding.clone(), waits_for: None });
+                    let client_waits = self.client_waits(&holding.field).await?;
+                    let (lock, holding) = (Arc::clone(&lock), holding.clone());
+                    links.push(Link { lock, holding, waits_for: None, client_waits });
                     found.push(Chain { links, is_cycle: false });
                 }
             }
@@ -242,13 +254,29 @@ impl<'a> Explorer<'a> {
 
     /// The waits of the `Owner` that holds something as this owner.
     async fn waits_of(&mut self, owner: &str) -> Result<Vec<Wait>, Fault> {
-        let Some((client, _)) = owner.split_once(':') else { return Ok(Vec::new()) };
+        let waits = self.waits_of_client(owner).await?.iter();
+        Ok(waits.filter(|wait| wait.held.iter().any(|held| held == owner)).cloned().collect())
+    }
+
+    /// The waits of handles that are of no `Owner`, of the client that has this owner. The oldest for each lock, and these first.
+    async fn client_waits(&mut self, owner: &str) -> Result<Vec<Awaited>, Fault> {
+        let waits = self.waits_of_client(owner).await?.iter();
+        let mut waits: Vec<_> =
+            waits.filter(|wait| wait.held.is_empty()).map(|wait| wait.awaited.clone()).collect();
+        waits.sort_by_key(|awaited| Reverse(awaited.age));
+        let mut locks = HashSet::new();
+        waits.retain(|awaited| locks.insert(Arc::clone(&awaited.lock)));
+        waits.truncate(MOST_OF_CLIENT);
+        Ok(waits)
+    }
+
+    async fn waits_of_client(&mut self, owner: &str) -> Result<&[Wait], Fault> {
+        let Some((client, _)) = owner.split_once(':') else { return Ok(&[]) };
         if !self.waits.contains_key(client) {
             let waits = waits(self.engine, client).await?;
             self.waits.insert(client.to_owned(), waits);
         }
-        let waits = self.waits[client].iter();
-        Ok(waits.filter(|wait| wait.held.iter().any(|held| held == owner)).cloned().collect())
+        Ok(&self.waits[client])
     }
 }
 
@@ -271,7 +299,8 @@ async fn waits(engine: &Engine, client: &str) -> Result<Vec<Wait>, Fault> {
         let [Reply::Text(owner), Reply::Text(age), Reply::Text(what)] = row else { return None };
         let (held, rest) = what.split_once(' ')?;
         let (at, lock) = rest.split_once(' ')?;
-        let held = held.split(',').map(|owner| format!("{client}:{owner}")).collect();
+        let held = held.split(',').filter(|owner| *owner != HOLDS_NOTHING);
+        let held = held.map(|owner| format!("{client}:{owner}")).collect();
         let age = Duration::from_millis(age.parse().ok()?);
         let awaited = Awaited { lock: lock.into(), age, at: at.into() };
         Some(Wait { held, is_writer: owner.ends_with(":write"), awaited })
