@@ -196,7 +196,8 @@ async fn an_error_names_the_lock_the_key_the_server_and_the_cause() {
     let guard = locks.rlock("orders").lock().await.unwrap();
     scene.server.run::<()>(&["DEL", "shop:orders"]);
     let gone = guard.unlock().await.unwrap_err();
-    for (error, cause) in [(refused, "@user_script"), (other, "another type"), (gone, "no longer held")] {
+    for (error, cause) in [(refused, "@user_script"), (other, "in use as a string"), (gone, "no longer held")]
+    {
         let text = error.to_string();
         for part in ["`orders`", "`shop:orders`", &format!("127.0.0.1:{}", scene.server.port()), cause] {
             assert!(text.contains(part), "{part} is missing: {text}");

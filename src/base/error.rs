@@ -374,6 +374,9 @@ impl Error {
     }
 }
 
+/// What a key is whose type no script has named.
+pub(crate) const OTHER_TYPE: &str = "a key of another type";
+
 /// What the key is, if the script `inspect` found it.
 fn found_type(fault: &Fault) -> &'static str {
     const TYPES: [(&str, &str); 5] = [
@@ -385,7 +388,7 @@ fn found_type(fault: &Fault) -> &'static str {
     ];
     let text = fault.to_string();
     let named = text.split_whitespace().last().unwrap_or_default();
-    TYPES.iter().find(|(name, _)| *name == named).map_or("a key of another type", |(_, found)| found)
+    TYPES.iter().find(|(name, _)| *name == named).map_or(OTHER_TYPE, |(_, found)| found)
 }
 
 impl fmt::Display for Error {

@@ -35,7 +35,9 @@ pub(crate) use query::clients::Clients;
 pub(crate) use query::list::{Part, Scan, info};
 pub(crate) use query::permits;
 pub(crate) use query::why::{Chain, all_chains, chains};
-pub(crate) use query::{check_rights, force_unlock, force_unlock_of, inspect, is_locked, remaining_lease};
+pub(crate) use query::{
+    check_rights, force_unlock, force_unlock_of, inspect, is_locked, remaining_lease, with_type,
+};
 pub(crate) use shared::Engine;
 pub(crate) use upkeep::failover::start;
 pub(crate) use wait::waiter::WakeUps;

@@ -209,7 +209,11 @@ async fn acquire<T>(
         watch(held);
     }
     acquiring.ends(handle, limit, &held);
-    held.map(guard)
+    match held {
+        Ok(held) => Ok(guard(held)),
+        // Boxed: this is rare, and its size would burden every call.
+        Err(error) => Err(Box::pin(engine::with_type(handle, error)).await),
+    }
 }
 
 /// What wakes the waiters for a member: other waiters of this client, and messages of the server on the channel of the kind.

@@ -16,8 +16,7 @@ use super::handle::{Handle, Member};
 use super::lock_ref::{LockRef, NOT_A_LOCK, check_name};
 use super::retry::Tries;
 use super::shared::Engine;
-use crate::base::clock;
-use crate::base::error::{Error, LockId, Result};
+use crate::base::error::{Error, LockId, OTHER_TYPE, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{
     self, Arg, Call, Fair, Holding, LeaseLeft, Listing, Protocol, Queue, Read, Reentrant, ReleaseReply,
@@ -55,6 +54,18 @@ pub(crate) async fn list_any(engine: &Engine, key: &Arc<str>) -> Result<Listing,
     }
 }
 
+/// Names the type of a key that holds no lock. A script that acquires notices only that it is another one.
+pub(crate) async fn with_type(handle: &Handle, error: Error) -> Error {
+    let (Error::WrongKind { found: OTHER_TYPE, .. }, [Member { lock, .. }]) = (&error, &handle.members[..])
+    else {
+        return error;
+    };
+    match list(&lock.engine, &lock.keys.lock).await {
+        Err(fault) if fault.kind == FaultKind::WrongType => lock.error(fault),
+        _ => error,
+    }
+}
+
 pub(crate) async fn is_locked(handle: &Handle) -> Result<bool> {
     let (all, quorum) = (handle.members.len(), handle.quorum);
     let count = |answers: &Answers<bool>| {
@@ -66,7 +77,10 @@ pub(crate) async fn is_locked(handle: &Handle) -> Result<bool> {
     let answers =
         gather(handle.members.iter().map(is_member_locked), |answers| is_decided(count(answers))).await;
     let (held, free) = count(&answers);
-    if is_decided((held, free)) { Ok(held >= quorum) } else { Err(failure(handle, answers)) }
+    if is_decided((held, free)) {
+        return Ok(held >= quorum);
+    }
+    Err(with_type(handle, failure(handle, answers)).await)
 }
 
 async fn is_member_locked(member: &Member) -> Result<bool> {
