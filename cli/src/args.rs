@@ -109,30 +109,30 @@ pub(crate) struct Run {
     pub(crate) only_try: bool,
     /// Waits no longer than this, such as 30s
     ///
-    /// Waits no longer than this for a lock that others hold, such as 30s. Without this, waits until they release it. If the
-    /// server does not answer, both end after `retry_timeout` (10 s), and after up to 10 s more to undo the attempt
+    /// Without this, it waits until those who hold the lock release it. If the server cannot be reached, it retries until this time is
+    /// over; without this, for `retry_timeout` (10 s). It then takes up to 10 s more to release what it may have acquired
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
     /// Holds the lock for this time, without renewals
     ///
-    /// A fixed lease: the lock is not renewed, and the command is stopped before the lease ends. SIGTERM comes earlier by the
+    /// The command is stopped before the lease ends. SIGTERM comes earlier by the
     /// grace and by up to 350 ms: with 10s after 7.2 s. Without this, the lock is renewed while the command runs
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) lease: Option<Duration>,
     /// Stops the command before this time is over
     ///
-    /// Stops the command before this time is over. SIGTERM comes earlier by the grace and by up to 350 ms: with 12s after 8.6 s
+    /// SIGTERM comes earlier by the grace and by up to 350 ms: with 12s after 8.6 s
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) max_hold: Option<Duration>,
     /// Keeps the lock at least for this time
     ///
-    /// Keeps the lock for this time, even if the command ends sooner. A process in the background does that: `lockkeeper` itself
+    /// It is kept even if the command ends sooner. A process in the background does that: `lockkeeper` itself
     /// ends with the command
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) at_least: Option<Duration>,
     /// The time between SIGTERM and SIGKILL
     ///
-    /// The time that the command has to end after SIGTERM, before it is killed. At most half of the lease [default: a quarter of
+    /// At most half of the lease [default: a quarter of
     /// the lease, and 5s at most]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
@@ -144,7 +144,7 @@ pub(crate) struct Run {
     pub(crate) record: Option<PathBuf>,
     /// The name of the lock, which is its key in Redis
     ///
-    /// The name of the lock. Its key in Redis is the `name_prefix` of the file, if there is one, and the name
+    /// If the file has a `name_prefix`, the key is this prefix and the name
     pub(crate) name: String,
     /// The command and its arguments. No shell is used
     #[arg(trailing_var_arg = true, required = true)]

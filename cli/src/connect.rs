@@ -37,9 +37,14 @@ const CONFIG: &str = "LOCKKEEPER_CONFIG";
 const DEFAULT_URL: &str = "redis://127.0.0.1/";
 const SINGLE: &str = "single";
 
+/// The longest time for which the library retries to connect.
+const LONGEST_START: Duration = Duration::from_secs(24 * 3_600);
+
 #[derive(Clone)]
 pub(crate) struct Settings {
     source: Source,
+    /// Nothing names a server.
+    is_default: bool,
     /// `single`, `sentinel` or `cluster`.
     pub(crate) kind: String,
     locks: LockConfig,
@@ -70,11 +75,12 @@ impl Settings {
             _ => connection.url.clone().or(url),
         };
         let named = kinds.server.kind.unwrap_or_else(|| SINGLE.to_owned());
+        let is_default = url.is_none() && file.server.is_none();
         let (source, kind) = match (url, file.server) {
             (None, Some(source)) => (source, named),
             (url, _) => (Source::from(url.as_deref().unwrap_or(DEFAULT_URL)), SINGLE.to_owned()),
         };
-        Ok(Self { source, kind, locks: file.locks })
+        Ok(Self { source, is_default, kind, locks: file.locks })
     }
 
     /// The lease of a lock without a fixed lease.
@@ -108,8 +114,21 @@ impl Settings {
         Ok(Self { locks, ..self.clone() })
     }
 
+    /// The same, but connecting is retried for at least this time.
+    pub(crate) fn with_start_timeout(&self, time: Duration) -> Result<Self, Failure> {
+        let time = self.duration("start_timeout")?.max(time).min(LONGEST_START);
+        let locks = self.locks.to_builder().start_timeout(time).build().map_err(Error::from)?;
+        Ok(Self { locks, ..self.clone() })
+    }
+
     pub(crate) async fn connect(self) -> Result<LockClient, Failure> {
-        Ok(self.client().await?)
+        let is_default = self.is_default;
+        self.client().await.map_err(|error| match error {
+            Error::Unreachable(_) if is_default => Failure::unavailable(format!(
+                "{error}. {DEFAULT_URL} is the default: neither --url, {URL}, --config nor {CONFIG} names a server"
+            )),
+            error => error.into(),
+        })
     }
 
     /// Like [`connect`](Self::connect), for callers to whom it matters why it fails.
@@ -124,13 +143,31 @@ impl Settings {
 fn problem(text: &str, error: &toml::de::Error) -> String {
     let message = error.message();
     let problem = match message.rsplit_once(", expected ") {
-        Some((_, expected)) => format!("expected {expected}"),
+        Some((found, expected)) => match unknown_field(found) {
+            Some(field) => format!("unknown field `{field}`, expected {expected}"),
+            None => format!("expected {expected}"),
+        },
         None => texts(text).fold(message.to_owned(), |message, value| message.replace(&value, "…")),
     };
-    match error.span() {
-        Some(span) => format!("line {}: {problem}", text[..span.start].matches('\n').count() + 1),
+    let line = error.span().map(|span| text[..span.start].matches('\n').count());
+    match line.map(|line| line_of_field(text, line, message).unwrap_or(line)) {
+        Some(line) => format!("line {}: {problem}", line + 1),
         None => problem,
     }
+}
+
+/// The field that the file must not have. `None`: the problem is another one, or this could be a password in the wrong place.
+fn unknown_field(found: &str) -> Option<&str> {
+    let field = found.strip_prefix("unknown field `")?.strip_suffix('`')?;
+    field.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_').then_some(field)
+}
+
+/// The line of the field that this message names. The error of a value has only the first line of its table.
+fn line_of_field(text: &str, table: usize, message: &str) -> Option<usize> {
+    let (field, _) = message.strip_prefix("invalid configuration: `")?.split_once('`')?;
+    let is_field =
+        |line: &str| line.trim_start().strip_prefix(field)?.trim_start().starts_with('=').then_some(());
+    text.lines().enumerate().skip(table).find_map(|(number, line)| is_field(line).map(|()| number))
 }
 
 /// All texts in the values of a file.
@@ -146,4 +183,42 @@ fn texts(text: &str) -> impl Iterator<Item = String> {
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_default_that_does_not_answer_is_named_as_the_default() {
+        let named = |url: Option<&str>| Connection { url: url.map(str::to_owned), config: None };
+        let settings = Settings::read(&named(Some("redis://127.0.0.1:1/"))).expect("settings");
+        assert!(!settings.is_default);
+        let failure = settings.clone().connect().await.expect_err("nothing listens there");
+        assert!(!failure.problem.contains("default"), "{failure:?}");
+        let failure = Settings { is_default: true, ..settings }.connect().await.expect_err("as before");
+        assert!(
+            failure.problem.contains("neither --url, LOCKKEEPER_URL, --config nor LOCKKEEPER_CONFIG"),
+            "{failure:?}"
+        );
+    }
+
+    #[test]
+    fn a_bad_file_is_told_by_field_and_line() {
+        let problem = |text: &str| problem(text, &toml::from_str::<File>(text).err().expect("it is bad"));
+        let unknown = problem("[locks]\nwatchdog_leas = '1m'\n");
+        assert!(
+            unknown.starts_with("line 2: unknown field `watchdog_leas`, expected one of `watchdog_lease`"),
+            "{unknown}"
+        );
+        let value = problem(
+            "[server]\nurls = ['redis://host/']\n\n[locks]\nsafety_poll = '1s'\nconnections = 'two'\n",
+        );
+        assert!(value.starts_with("line 6: invalid configuration: `connections` "), "{value}");
+        let sentinel = problem("[server]\nkind = 'sentinel'\n");
+        assert!(sentinel.contains("`master` must be the name"), "{sentinel}");
+        // Perhaps a password.
+        let hidden = problem("[locks]\n'hunter2' = 1\n");
+        assert!(hidden.starts_with("line 2: expected one of `watchdog_lease`"), "{hidden}");
+    }
 }

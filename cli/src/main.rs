@@ -71,7 +71,9 @@ fn man_page(command: Option<&str>) -> Result<Vec<u8>, Failure> {
     };
     let mut text = Vec::new();
     clap_mangen::Man::new(page).render(&mut text).map_err(Failure::output)?;
-    Ok(text)
+    // `clap_mangen` makes the synopsis itself, and does not know that a command follows `--`.
+    let text = String::from_utf8(text).map_err(Failure::unavailable)?;
+    Ok(text.replacen("<\\fICOMMAND\\fR>", "\\-\\- <\\fICOMMAND\\fR>...", 1).into_bytes())
 }
 
 fn start(Arguments { connection, command }: Arguments) -> Result<ExitCode, Failure> {

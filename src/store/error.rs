@@ -29,6 +29,12 @@ impl SourceError {
     }
 }
 
+/// How the library says that an address needs TLS, and that it was built without.
+const NO_TLS: &str = "TLS, the feature is not enabled";
+
+const ENABLE_TLS: &str = "begins with `rediss://`, and this program was built without TLS: enable the feature \
+                          `tokio-rustls-comp` or `tokio-native-tls-comp` of lockkeeper";
+
 impl From<SourceError> for OpenError {
     fn from(error: SourceError) -> Self {
         Self::Source(error)
@@ -40,6 +46,28 @@ impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for SourceError 
     fn from(error: E) -> Self {
         let error = error.into();
         let error = error.downcast_ref().map_or_else(|| error.to_string(), wire::words);
+        if error.contains(NO_TLS) {
+            return Self::field("url", ENABLE_TLS);
+        }
         Self::field("url", format!("is not an address such as redis://user:password@host:6379/0: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The library says this only in a build without TLS. `no_tls` checks its words there.
+    #[test]
+    fn tls_without_a_feature_names_the_feature() {
+        let error = SourceError::from("can't connect with TLS, the feature is not enabled");
+        assert!(error.problem.contains("`tokio-rustls-comp`"), "{error:?}");
+    }
+
+    #[cfg(not(any(feature = "tls-native-tls", feature = "tls-rustls")))]
+    #[test]
+    fn no_tls() {
+        let error = SourceError::from(redis::Client::open("rediss://127.0.0.1/").unwrap_err());
+        assert_eq!(error.problem, ENABLE_TLS);
     }
 }

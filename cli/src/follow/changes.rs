@@ -12,7 +12,7 @@ pub(super) struct Change<'a> {
     pub(super) name: &'a str,
     /// `present` at the first look, then `held`, `free`, `holders`, `holds`, `permits`, `expiry` or `waiters`.
     pub(super) what: &'static str,
-    /// What people read.
+    /// What people read. Nothing in it can move the cursor.
     pub(super) text: String,
     /// The lock now. `None`: it is free.
     pub(super) lock: Option<&'a Row>,
@@ -74,11 +74,11 @@ fn waits(row: &Row) -> bool {
 }
 
 fn ids(row: &Row) -> Vec<&str> {
-    row.holders.iter().map(|holder: &Holder| &*holder.owner).collect()
+    row.holders.iter().map(|holder| &*holder.owner).collect()
 }
 
 fn owners(row: &Row) -> String {
-    ids(row).join(", ")
+    row.holders.iter().map(Holder::who).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -123,6 +123,9 @@ mod tests {
             told(Some(row(&[("a:1", 1)], 1)), Some(row(&[("b:1", 1)], 0))),
             ["holders: is held by b:1 (rlock), was held by a:1", "waiters: waiters 1 client → 0"]
         );
+        let mut known = held();
+        known.holders[0].identity = Some("report@worker-3:4711".to_owned());
+        assert_eq!(told(None, Some(known)), ["held: is held by report@worker-3:4711 (a:1) (rlock)"]);
         let endless = || Row { expires_in_ms: None, ..held() };
         assert_eq!(told(Some(held()), Some(endless())), ["expiry: never ends: its key has no expiry"]);
         assert_eq!(

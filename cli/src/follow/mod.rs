@@ -97,5 +97,5 @@ fn report(change: &Change<'_>, at: SystemTime, as_json: bool) -> Result<(), Fail
         return print_json(&Event { at, name: change.name, change: change.what, lock: change.lock });
     }
     let at = humantime::format_rfc3339_seconds(at);
-    print(format!("{at} {} {}\n", visible(change.name), visible(&change.text)).as_bytes())
+    print(format!("{at} {} {}\n", visible(change.name), change.text).as_bytes())
 }

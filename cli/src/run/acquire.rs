@@ -1,25 +1,16 @@
 //! From the options of `run` to a lock that is held.
 
+use std::env;
+
 use lockkeeper::kind::Kind as LockKind;
 use lockkeeper::{BaseLock, Error, Lock, LockClient, LockGuard, LockOptions};
 
+use super::command::OWNERS;
 use crate::args::{Kind, Run};
 use crate::exit::Failure;
 
 /// `None`: the lock is busy.
 pub(super) async fn acquire(locks: &LockClient, run: &Run) -> Result<Option<LockGuard>, Failure> {
-    let error = match acquire_any(locks, run).await {
-        Err(error @ Error::WrongKind { .. }) => error,
-        result => return Ok(result?),
-    };
-    // This names the type of a key that is no lock.
-    match locks.inspect(&run.name).await {
-        Err(named @ Error::WrongKind { .. }) => Err(named.into()),
-        _ => Err(error.into()),
-    }
-}
-
-async fn acquire_any(locks: &LockClient, run: &Run) -> lockkeeper::Result<Option<LockGuard>> {
     let options = options(run)?;
     if let Some(permits) = run.permits {
         let semaphore = locks.semaphore(&run.name, permits).with(&options);
@@ -30,13 +21,25 @@ async fn acquire_any(locks: &LockClient, run: &Run) -> lockkeeper::Result<Option
         };
         return Ok(permit.map(LockGuard::from));
     }
-    match run.kind {
+    Ok(match run.kind {
         Kind::Rlock => wait(locks.rlock(&run.name), run, &options).await,
         Kind::Fair => wait(locks.fair_lock(&run.name), run, &options).await,
         Kind::Read => wait(locks.read_write_lock(&run.name).into_read(), run, &options).await,
         Kind::Write => wait(locks.read_write_lock(&run.name).into_write(), run, &options).await,
         Kind::Fenced => wait(locks.fenced_lock(&run.name), run, &options).await,
+    }?)
+}
+
+/// Whether the lock cannot become free: a `lockkeeper run` around this one holds it, and ends after this one.
+pub(super) async fn waits_for_itself(locks: &LockClient, run: &Run) -> Result<bool, Failure> {
+    let around = env::var(OWNERS).unwrap_or_default();
+    if around.is_empty() || run.permits.is_some() {
+        return Ok(false);
     }
+    let Some(info) = locks.inspect(&run.name).await? else { return Ok(false) };
+    let excludes = |owner: &str| run.kind != Kind::Read || !info.is_read_write || owner.ends_with(":write");
+    let is_around = |owner: &str| around.split(' ').any(|one| one == owner);
+    Ok(info.holders.iter().any(|holder| is_around(&holder.owner) && excludes(&holder.owner)))
 }
 
 async fn wait<K: LockKind>(

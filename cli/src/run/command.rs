@@ -13,6 +13,9 @@ use super::gate::{Gate, pass};
 use super::message::Hold;
 use crate::exit::{Failure, NOT_EXECUTABLE, NOT_FOUND};
 
+/// The owners of this `run` and of those around it, the outermost first.
+pub(super) const OWNERS: &str = "LOCKKEEPER_OWNERS";
+
 /// Starts the command, in a process group of its own. It waits at its gate.
 pub(super) fn start(name: &str, hold: &Hold, command: &[OsString]) -> io::Result<(Child, Gate)> {
     let (gate, inherited) = Gate::new()?;
@@ -20,6 +23,8 @@ pub(super) fn start(name: &str, hold: &Hold, command: &[OsString]) -> io::Result
     let numbers = [std::process::id().to_string(), inherited.number().to_string()];
     program.args(numbers).arg("--").args(command);
     program.env("LOCKKEEPER_NAME", name).env("LOCKKEEPER_OWNER", &hold.owner);
+    let around = std::env::var(OWNERS).unwrap_or_default();
+    program.env(OWNERS, format!("{around} {}", hold.owner).trim_start());
     match hold.token {
         Some(token) => program.env("LOCKKEEPER_TOKEN", token.to_string()),
         None => program.env_remove("LOCKKEEPER_TOKEN"),

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use tokio::io::{Stdin, stdin, stdout};
 use tokio::time::{sleep, timeout};
 
-use super::acquire::acquire;
+use super::acquire::{acquire, waits_for_itself};
 use super::clock::Moment;
 use super::group::Group;
 use super::lines::{Reader, Writer};
@@ -57,9 +57,15 @@ impl Keeper {
         let settings = Settings::read(connection)?;
         let times = Times::of(run, settings.watchdog_lease()?)?;
         let mut record = run.record.as_deref().map(Record::open).transpose()?;
+        // As an acquire does: until its time is up, and otherwise for `retry_timeout`.
+        let retries_for = run.wait.map_or_else(|| settings.duration("retry_timeout"), Ok)?;
+        let settings = settings.with_start_timeout(retries_for)?;
+        let start = Moment::now();
         let Some(locks) = self.unless_given_up(settings.connect()).await else { return Ok(()) };
         let locks = locks?;
-        let result = self.keep_with(&locks, run, &times, record.as_mut()).await;
+        let mut run = run.clone();
+        run.wait = run.wait.map(|wait| start.plus(wait).left());
+        let result = self.keep_with(&locks, &run, &times, record.as_mut()).await;
         // What cannot be released by then has ended with its lease.
         let _ = timeout(times.lease.max(SECOND), locks.shutdown()).await;
         result
@@ -72,6 +78,13 @@ impl Keeper {
         times: &Times,
         record: Option<&mut Record>,
     ) -> Result<(), Failure> {
+        if waits_for_itself(locks, run).await? {
+            let problem = format!(
+                "`{}` is held by a `lockkeeper run` around this one, which waits for this one: use another name",
+                run.name
+            );
+            return Err(Failure { problem, code: BUSY });
+        }
         let acquired = self.unless_given_up(acquire(locks, run)).await;
         if let Some(record) = record {
             record.add(locks);

@@ -15,32 +15,36 @@ async fn changes_are_printed_as_they_happen() {
     let (locks, beside) = (client(&server).await, client(&server).await);
     let mut lock = locks.rlock("lock:a");
     let outer = lock.lock().await.expect("the lock");
+    // All clients are of this process.
+    let process = locks.inspect("lock:a").await.expect("an answer").expect("it is held");
+    let process = process.holders[0].identity.name().expect("it is connected").to_owned();
+    let named = |id: &str| format!("{process} ({id})");
     let hidden = locks.rlock("other").lock().await.expect("the lock");
     let watch = watch(&server.url(), &["lock:*", "job:?"]);
-    let first = outer.owner_id();
+    let first = named(&outer.owner_id());
     watch.prints(&format!("Z lock:a is held by {first} (rlock)\n"));
     let inner = lock.lock().await.expect("the lock");
     watch.prints("Z lock:a holds 1 → 2\n");
     let job = locks.fenced_lock("job:1").lock().await.expect("the lock");
-    watch.prints(&format!("Z job:1 is held by {} (fenced)\n", job.owner_id()));
+    watch.prints(&format!("Z job:1 is held by {} (fenced)\n", named(&job.owner_id())));
     let waiting = waiter(beside.rlock("lock:a"));
     watch.prints("Z lock:a waiters 0 → 1 client\n");
     inner.unlock().await.expect("a hold");
     outer.unlock().await.expect("a hold");
     let next = waiting.await.expect("a waiter");
-    watch.prints(&format!("Z lock:a is held by {} (rlock)", next.owner_id()));
-    let id = next.owner_id();
+    watch.prints(&format!("Z lock:a is held by {} (rlock)", named(&next.owner_id())));
+    let id = named(&next.owner_id());
     next.unlock().await.expect("a hold");
     watch.prints(&format!("Z lock:a is free, was held by {id}\n"));
     let semaphore = locks.semaphore("job:2", 2);
     let one = semaphore.acquire().await.expect("a permit");
-    watch.prints(&format!("Z job:2 is held by {} (semaphore)\n", one.id()));
+    watch.prints(&format!("Z job:2 is held by {} (semaphore)\n", named(&one.id().to_string())));
     let two = semaphore.acquire().await.expect("a permit");
     watch.prints(&format!(
         "Z job:2 is held by {}, {} (semaphore), was held by {}\n",
-        one.id(),
-        two.id(),
-        one.id()
+        named(&one.id().to_string()),
+        named(&two.id().to_string()),
+        named(&one.id().to_string())
     ));
     semaphore.resize(5).await.expect("another total");
     watch.prints("Z job:2 permits 2 → 5\n");

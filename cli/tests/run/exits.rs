@@ -1,6 +1,6 @@
 //! The exit codes of `lockkeeper run`.
 
-use super::support::{Contender, Scene, problem};
+use super::support::{Contender, Network, Scene, problem, wait_until};
 
 #[test]
 fn the_exit_code_of_the_command_is_returned() {
@@ -106,8 +106,54 @@ fn a_key_with_other_data_is_64_and_stays() {
 fn no_server_is_69() {
     let mut scene = Scene::new();
     scene.server.kill();
-    assert_eq!(scene.run(&[], "touch ran"), 69);
+    scene.write("hasty.toml", "[locks]\nretry_timeout = '100ms'");
+    for options in [&[][..], &["--try"], &["--wait", "100ms"]] {
+        assert_eq!(
+            scene.run(&[options, &["--config", "hasty.toml"]].concat(), "touch ran"),
+            69,
+            "{options:?}"
+        );
+    }
     assert!(!scene.dir().join("ran").exists());
+}
+
+#[test]
+fn a_server_that_can_be_reached_later_is_waited_for() {
+    let scene = Scene::new();
+    for options in [&[][..], &["--try"], &["--wait", "20s"]] {
+        let network = Network::to(&scene);
+        network.proxy.lead_to(1); // no server listens there
+        let url = network.proxy.url();
+        let mut command =
+            scene.lockkeeper(&[&["run", "--url", &url], options, &["lock", "--", "true"]].concat());
+        let mut front = command.spawn().expect("lockkeeper runs");
+        wait_until("it has tried again", || network.proxy.accepted() >= 6);
+        network.proxy.lead_to(scene.server.port());
+        assert_eq!(front.wait().expect("an end").code(), Some(0), "{options:?}");
+    }
+}
+
+/// The outer ones end after the inner one, so it would wait for ever.
+#[test]
+fn a_lock_that_a_run_around_this_one_holds_is_75_at_once() {
+    let scene = Scene::new();
+    let run = |outer: &str, inner: &str| {
+        let script = format!(
+            r#""$0" run --kind {outer} lock -- "$0" run other -- "$0" run --kind {inner} lock -- touch ran"#
+        );
+        scene.shell(&script).output().expect("a shell")
+    };
+    for (outer, inner) in [("rlock", "rlock"), ("fair", "rlock"), ("write", "read"), ("read", "write")] {
+        let output = run(outer, inner);
+        assert_eq!(output.status.code(), Some(75), "{outer} {inner}");
+        assert!(
+            problem(&output).contains("`lock` is held by a `lockkeeper run` around this one"),
+            "{output:?}"
+        );
+    }
+    assert!(!scene.dir().join("ran").exists());
+    assert_eq!(run("read", "read").status.code(), Some(0));
+    assert!(scene.dir().join("ran").exists());
 }
 
 #[test]

@@ -141,11 +141,14 @@ async fn report(
         names.truncate(NAMED);
         let _ = seen.set(names);
     }
+    // Only a fair lock has a queue. Other locks have no such field.
     let place = match place {
-        Some(call) => timeout(limit, place_in_queue(lock, &call)).await.ok().flatten(),
-        None => Some("none".to_owned()),
+        Some(call) => {
+            let found = timeout(limit, place_in_queue(lock, &call)).await.ok().flatten();
+            Some(found.unwrap_or_else(|| UNKNOWN.to_owned()))
+        }
+        None => None,
     };
-    let place = place.unwrap_or_else(|| UNKNOWN.to_owned());
     let LockId { name, key, server } = lock.id();
     tracing::warn!(
         lock = name, key, server, holder, held_for, place, waits_at = %caller, unreported,

@@ -178,7 +178,7 @@ impl Task {
                     End::Moved | End::NewLogin => None,
                 },
                 Ok(Err(error)) => Some(error.to_string()),
-                Err(elapsed) => Some(elapsed.to_string()),
+                Err(_) => Some("no answer in time".to_owned()),
             };
             self.has_no_messages(self.wanted.clone());
             if self.subscribed_at.take().is_some_and(|at| at.elapsed() >= LASTING) {

@@ -14,6 +14,8 @@ use crate::store::error::SourceError;
 pub(super) struct Fields {
     #[serde(default)]
     kind: Kind,
+    /// Checked after `master` and `sentinels`: a source that lacks these perhaps has another kind.
+    #[serde(default)]
     urls: Vec<String>,
     master: Option<String>,
     sentinels: Option<Vec<String>>,
@@ -51,9 +53,8 @@ impl Fields {
 }
 
 fn sentinel(master: String, sentinels: Vec<String>, urls: Vec<String>) -> Result<Origin, SourceError> {
-    let server = one(urls)?;
     check_sentinel(&master, &sentinels)?;
-    Ok(Origin::Sentinel { master, sentinels, server })
+    Ok(Origin::Sentinel { master, sentinels, server: one(urls)? })
 }
 
 fn one(urls: Vec<String>) -> Result<String, SourceError> {
