@@ -106,7 +106,7 @@ async fn a_waiter_learns_at_once_that_the_runtime_of_its_client_ended() {
     for call in [waiting, limited] {
         let (result, took) = timed(call).await;
         let result = result.unwrap();
-        assert!(matches!(result, Err(Error::RuntimeGone)) && took < SECOND, "{result:?} after {took:?}");
+        assert!(matches!(result, Err(Error::RuntimeGone)) && took < LIMIT / 4, "{result:?} after {took:?}");
     }
     held.unlock().await.unwrap();
     drop((locks, beside));
@@ -146,5 +146,5 @@ fn unlock_reports_that_the_runtime_is_gone() {
     let two = runtime();
     let (unlocked, took) = two.block_on(timed(guard.unlock()));
     drop(server);
-    assert!(matches!(unlocked, Err(Error::RuntimeGone)) && took < SECOND, "{unlocked:?} after {took:?}");
+    assert!(matches!(unlocked, Err(Error::RuntimeGone)) && took < LIMIT / 4, "{unlocked:?} after {took:?}");
 }

@@ -8,7 +8,7 @@ use lockkeeper_testkit::Sentinels;
 use tokio::time::Instant;
 
 use crate::sentinel::{client, end};
-use crate::support::{MS, SECOND, at_most, eventually, fixed, replicated, within};
+use crate::support::{SECOND, at_most, eventually, fixed, replicated, soon, within};
 
 /// How long after the new master is writable every holder is told. The bar is 500 ms; a busy machine takes longer. The lease is
 /// 30 s, so without the renewals of the switch most holders would be told after several seconds.
@@ -76,7 +76,7 @@ async fn releases_that_the_new_master_lacks_are_repeated() {
     eventually("no lock is left", || group.servers[after].keys(), Vec::is_empty).await;
     let took = start.elapsed();
     assert!(took < 10 * SECOND, "no lease has ended by now: {took:?}");
-    let guard = beside.rlock("watched").try_lock_for(100 * MS).await.unwrap().expect("it is free");
+    let guard = soon(beside.rlock("watched").lock()).await.unwrap();
     guard.unlock().await.unwrap();
     end(&group.servers[after], [&locks, &beside]).await;
 }
