@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// The number of one holder of a [`FencedLock`](crate::FencedLock). It is greater than the number of every earlier holder.
+/// [`FencedLock`](crate::FencedLock) says when a server that loses data breaks that.
 ///
 /// Store it with what the section writes, and refuse a write with a smaller token than the stored one. Tokens do not begin at 1:
 /// they follow the server's clock in microseconds, so they are about 1.8 × 10¹⁵. Store them as 64-bit numbers (`BIGINT`).

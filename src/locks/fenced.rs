@@ -15,8 +15,9 @@ use crate::protocol::{self, Protocol};
 /// All users of the lock must use it as a fenced lock: an [`RLock`](crate::RLock) of the same name excludes the fenced lock, but
 /// does not increase the token.
 ///
-/// If the server loses the counter, the next token comes from the server's clock, so tokens do not repeat. There is one
-/// exception: if a Java client is the first to count after the loss, it begins at 1.
+/// If the server loses the counter, the next token comes from the server's clock, so tokens do not repeat. There are two
+/// exceptions: after a failover that loses data, if the clock of the new master is behind; and if a Java client is the first to count
+/// after the loss, which begins at 1.
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
