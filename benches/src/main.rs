@@ -12,6 +12,7 @@ mod contended;
 mod ends;
 mod free;
 mod handoff;
+mod herd;
 mod machine;
 mod memory;
 mod pairs;
@@ -50,13 +51,14 @@ use Part::{BesideJava, Here};
 /// The part that needs valgrind.
 const VALGRIND: &str = "profile";
 
-const PARTS: [(&str, Part); 12] = [
+const PARTS: [(&str, Part); 13] = [
     ("free", BesideJava(free::measure)),
     ("read", BesideJava(free::measure_reading)),
     ("handoff", BesideJava(handoff::measure)),
     ("contended", BesideJava(contended::measure)),
     ("waiters", BesideJava(waiters::measure)),
     ("ends", Here(ends::measure)),
+    ("herd", Here(herd::measure)),
     ("red", Here(|_, effort, report| red::measure(effort, report))),
     ("sharing", Here(sharing::measure)),
     ("replicas", Here(|_, effort, report| replicas::measure(effort, report))),
