@@ -27,8 +27,8 @@ const LAST_PAUSE: Duration = Duration::from_secs(5);
 ///
 /// The leadership is a [`FencedLock`] with this name, so it has the guarantees of a lock: a leader that cannot renew it knows that its
 /// term is over before the lease ends and another candidate can lead. If somebody deletes the key, or the server loses its data, the
-/// leader learns that at its next renewal, within a third of `watchdog_lease`. If the leader dies, another candidate leads when the lease has ended, that is, after
-/// `watchdog_lease` at the latest.
+/// leader learns that at its next renewal, within a third of `watchdog_lease`. If the leader dies, another candidate leads when the
+/// lease has ended, that is, after `watchdog_lease` at the latest.
 ///
 /// ```no_run
 /// # use lockkeeper::leader::Candidate;
