@@ -19,9 +19,6 @@ const ACQUIRE_TOGETHER: usize = 128;
 /// Locks of the same client that have nothing to do with it.
 const OTHERS: usize = 100;
 
-/// A lease so short that releases which hang cost other locks their leases.
-const LEASE: Duration = Duration::from_secs(6);
-
 #[derive(Clone, Copy)]
 enum End {
     Dropped,
@@ -63,6 +60,7 @@ pub fn measure(url: &str, effort: Effort, report: &mut Report) {
         let sum = |of: fn(&Ended) -> usize| rounds.iter().map(of).sum::<usize>().to_string();
         table.row([
             count.to_string(),
+            lease.to_string(),
             how.to_owned(),
             seconds(|ended| ended.acquiring),
             seconds(|ended| ended.ending),
@@ -74,18 +72,17 @@ pub fn measure(url: &str, effort: Effort, report: &mut Report) {
     report.section(
         "Many guards that end at once".to_owned(),
         format!(
-            "One client acquires RLocks, {ACQUIRE_TOGETHER} calls at a time, with leases of {} s, beside {OTHERS} other locks. Then all\n\
-             guards end. *Free after*: until the server has none of the locks, or until the calls ended. *Left*, *failed* and\n\
-             *others lost* are sums over the rounds, and should be 0.",
-            LEASE.as_secs()
+            "One client acquires RLocks, {ACQUIRE_TOGETHER} calls at a time, beside {OTHERS} other locks. Then all guards end. *Free after*:\n\
+             until the server has none of the locks, or until the calls ended. *Left*, *failed* and *others lost* are sums over the\n\
+             rounds, and should be 0."
         ),
         &table,
     );
 }
 
-fn run(url: &str, count: usize, end: End) -> Ended {
+fn run(url: &str, count: usize, lease: u64, end: End) -> Ended {
     one_thread().block_on(async {
-        let config = LockConfig::builder().watchdog_lease(LEASE).build().expect("valid");
+        let config = LockConfig::builder().watchdog_lease(Duration::from_secs(lease)).build().expect("valid");
         let locks = LockClient::connect_with(url, config).await.expect("connects");
         let others = acquire(&locks, "others", OTHERS).await;
         let start = Instant::now();
