@@ -176,6 +176,20 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Lets clients and other servers of the cluster hear of this port in place of its own.
+    pub fn announce(&self, port: u16) {
+        self.run::<()>(&["CONFIG", "SET", "cluster-announce-port", &port.to_string()]);
+        let announced = format!("127.0.0.1:{port}@");
+        let is_known = || self.run::<String>(&["CLUSTER", "NODES"]).contains(&announced);
+        // A server by itself knows no address of its own.
+        let unknown = format!(" :{port}@");
+        wait_until("it announces the port", || {
+            is_known() || self.run::<String>(&["CLUSTER", "NODES"]).contains(&unknown)
+        });
+    }
+}
+
 /// Who is who.
 impl Cluster {
     /// The URLs of all servers.

@@ -8,6 +8,7 @@
 //! - [`Refusal`] is a server that refuses a new client.
 //! - [`Commands`] are what tests and benchmarks run on a server, and what they read from it.
 //! - [`Proxy`] stands between a client and a server, and makes the faults that a network can make.
+//! - [`Strict`] stands before a server, and refuses scripts whose keys are not declared, as some managed services do.
 //! - [`lua`] reads the scripts of lockkeeper as the crate sends them.
 //! - [`resp`] finds the ends of commands and replies in a byte stream.
 //!
@@ -26,6 +27,7 @@ pub mod resp;
 mod sentinels;
 mod server;
 mod stats;
+mod strict;
 mod turn;
 
 pub use certificates::Certificates;
@@ -37,3 +39,4 @@ pub use proxy::{Faults, Proxy};
 pub use refusal::Refusal;
 pub use sentinels::{MASTER, Sentinels};
 pub use server::Server;
+pub use strict::{Strict, Wants};

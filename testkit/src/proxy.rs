@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::resp::{frame_len, words};
+use crate::resp::{byte_words, command, frame_len, words};
 
 /// A proxy in front of one server. Dropping the proxy cuts its connections.
 pub struct Proxy {
@@ -54,6 +54,7 @@ impl Faults {
 
 type Matches = Box<dyn Fn(&[String]) -> bool + Send + Sync>;
 type Answers = Box<dyn Fn(&[String]) -> Option<String> + Send + Sync>;
+type Replaces = Box<dyn Fn(&[&[u8]]) -> Option<Vec<Vec<u8>>> + Send + Sync>;
 
 struct Shared {
     upstream: Mutex<u16>,
@@ -63,6 +64,7 @@ struct Shared {
     links: Mutex<Vec<Arc<Link>>>,
     swallow: Mutex<Option<Swallow>>,
     answers: Mutex<Option<Answers>>,
+    replaces: Mutex<Option<Replaces>>,
     /// How many replies were swallowed.
     swallowed: AtomicUsize,
     lost_messages: AtomicUsize,
@@ -112,6 +114,7 @@ impl Proxy {
             links: Mutex::default(),
             swallow: Mutex::default(),
             answers: Mutex::default(),
+            replaces: Mutex::default(),
             swallowed: AtomicUsize::new(0),
             lost_messages: AtomicUsize::new(0),
             accepted: AtomicUsize::new(0),
@@ -179,6 +182,11 @@ impl Proxy {
     /// Answers commands instead of the server, with the replies that `answer` returns for their words. `None`: the server answers.
     pub fn answer(&self, answer: impl Fn(&[String]) -> Option<String> + Send + Sync + 'static) {
         *self.shared.answers.lock().unwrap() = Some(Box::new(answer));
+    }
+
+    /// Sends another command in place of one, with the words that `replace` returns for its words. `None`: the command itself.
+    pub fn replace(&self, replace: impl Fn(&[&[u8]]) -> Option<Vec<Vec<u8>>> + Send + Sync + 'static) {
+        *self.shared.replaces.lock().unwrap() = Some(Box::new(replace));
     }
 
     /// How many replies were swallowed.
@@ -275,15 +283,17 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, link: &Link, 
     while from.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
         while let Some(len) = frame_len(&bytes) {
             let mut frame: Vec<u8> = bytes.drain(..len).collect();
-            let command = words(&frame);
+            let words = words(&frame);
             if let Some(recorded) = &mut *shared.recorded.lock().unwrap() {
-                recorded.push(command.clone());
+                recorded.push(words.clone());
             }
             shared.commands.fetch_add(1, Ordering::SeqCst);
             link.pass(|faults| faults.hold_requests).await;
-            let verdict = shared.verdict(&command);
+            let verdict = shared.verdict(&words);
             if let Verdict::Answer(_) = verdict {
                 frame = b"*1\r\n$4\r\nPING\r\n".to_vec();
+            } else if let Some(other) = shared.replaced(&frame) {
+                frame = command(&other);
             }
             link.verdicts.lock().unwrap().push(verdict);
             if to.write_all(&frame).await.is_err() {
@@ -343,6 +353,10 @@ impl Shared {
         let then_cut = rule.then_cut;
         *swallow = None;
         Verdict::Swallow { then_cut }
+    }
+
+    fn replaced(&self, frame: &[u8]) -> Option<Vec<Vec<u8>>> {
+        self.replaces.lock().unwrap().as_ref().and_then(|replace| replace(&byte_words(frame)))
     }
 
     fn record(&self, reply: &[u8]) {

@@ -27,22 +27,40 @@ fn line_len(bytes: &[u8]) -> Option<usize> {
     bytes.windows(2).position(|pair| pair == b"\r\n").map(|at| at + 2)
 }
 
-/// The words of a complete command.
+/// The words of a complete command, as text.
 pub fn words(frame: &[u8]) -> Vec<String> {
+    byte_words(frame).into_iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// The words of a complete command.
+pub fn byte_words(frame: &[u8]) -> Vec<&[u8]> {
     let mut words = Vec::new();
     let mut at = line_len(frame).unwrap_or(frame.len());
     while at < frame.len() {
         let line = line_len(&frame[at..]).expect("a complete command");
         let len = frame_len(&frame[at..]).expect("a complete command");
-        words.push(String::from_utf8_lossy(&frame[at + line..at + len - 2]).into_owned());
+        words.push(&frame[at + line..at + len - 2]);
         at += len;
     }
     words
 }
 
+/// A command of these words.
+pub fn command(words: &[Vec<u8>]) -> Vec<u8> {
+    let mut frame = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        frame.extend(format!("${}\r\n", word.len()).into_bytes());
+        frame.extend_from_slice(word);
+        frame.extend(b"\r\n");
+    }
+    frame
+}
+
 #[test]
 fn a_command_is_split_into_words() {
-    assert_eq!(words(b"*2\r\n$4\r\nPING\r\n$2\r\nhi\r\n"), ["PING", "hi"]);
+    let frame = b"*2\r\n$4\r\nPING\r\n$2\r\nhi\r\n";
+    assert_eq!(words(frame), ["PING", "hi"]);
+    assert_eq!(command(&byte_words(frame).into_iter().map(<[u8]>::to_vec).collect::<Vec<_>>()), frame);
 }
 
 #[test]
