@@ -2,6 +2,9 @@
 --[[
   Checks whether this user has the right to run commands on a key or a channel. Runs none of them.
 
+  KEYS[1]  key       a key of the slot that is asked: some services refuse scripts without one. Without it, as for a user without
+                     the right to it, does the same
+
   ARGV[1]  name      text: the key or the channel. It is not in KEYS: a user without the right to it could not ask
   ARGV[2]  commands  text: their names, with spaces between them
 
@@ -10,6 +13,7 @@
   Publishes  nothing
   Repeating  changes nothing
 ]]
+local key = KEYS[1]
 local name, commands = ARGV[1], ARGV[2]
 
 -- Newer servers answer only if the command takes so many words. A command is asked about with the fewest that it takes: further ones

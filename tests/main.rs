@@ -49,6 +49,7 @@ mod self_test;
 mod semaphore;
 mod sentinel;
 mod server_faults;
+mod services;
 mod shared_reads;
 mod shutdown;
 mod spans;

@@ -57,16 +57,48 @@ async fn a_server_without_pexpire_gt_is_refused_by_name() {
     assert!(error.to_string().contains("the option GT of PEXPIRE: ERR Unsupported option gt"), "{error}");
 }
 
+/// What services and servers answer that do not run the scripts, as their manuals quote it. Valkey 9.1.2 without its Lua module was
+/// asked.
+#[tokio::test]
+async fn a_server_that_refuses_scripts_is_refused_with_the_cause() {
+    const NO_LUA: &str = "-ERR Could not find scripting engine 'lua'";
+    const UNKNOWN: &str = "-ERR unknown command 'EVALSHA', with args beginning with: 'a' '1'";
+    const UNDECLARED: &str = "-ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array";
+    let cases: [(&'static [(&str, &str)], &str); 5] = [
+        (
+            &[HELLO, ("EVALSHA", "-NOSCRIPT No matching script."), ("EVAL", NO_LUA)],
+            "it has no Lua: load its Lua module",
+        ),
+        (&[HELLO, ("EVALSHA", UNKNOWN)], "it runs no scripts"),
+        (&[HELLO, ("EVALSHA", "-ERR command evalsha not support for normal user")], "it runs no scripts"),
+        (&[HELLO, ("EVALSHA", UNDECLARED)], "set its `script_check_enable` to 0"),
+        (
+            &[HELLO, ("EVALSHA", "-ERR internal error")],
+            "it refuses the script with which a client examines a server",
+        ),
+    ];
+    let page = include_str!("../docs/errors.md");
+    for (replies, words) in cases {
+        let url = server_with(replies).await;
+        let error = LockClient::connect_with(url, patient().build().unwrap()).await.unwrap_err();
+        assert!(matches!(&error, Error::UnsupportedServer { .. }) && !error.is_transient(), "{error:?}");
+        let (text, said) = (error.to_string(), replies.last().unwrap().1.trim_start_matches('-'));
+        assert!(text.contains(words) && text.contains(said), "{text}");
+        let is_row = |line: &str| line.contains(words) && line.contains("| `UnsupportedServer` |");
+        assert!(page.lines().any(is_row), "errors.md lacks {words}");
+    }
+}
+
 /// The self-test changes no key, even one that somebody gave its name.
 #[tokio::test]
 async fn the_self_test_changes_nothing() {
     let scene = Scene::start();
-    let key = "shop:lockkeeper:self-test";
+    let key = "lockkeeper_holds:{lockkeeper:self-test}";
     for words in [&["SET", key, "x"][..], &["SET", key, "x", "PX", "60000"]] {
         scene.server.run::<()>(words);
         let before: i64 = scene.server.run(&["PTTL", key]);
-        drop(scene.client_with(patient().name_prefix("shop:")).await);
-        assert_eq!(scene.server.keys(), [key]);
+        drop(scene.client().await);
+        assert_eq!(scene.server.records(), [key]);
         let after: i64 = scene.server.run(&["PTTL", key]);
         assert!(after > 1_000 || before == after, "{before} {after}");
     }

@@ -32,6 +32,7 @@ pub(crate) const MOST_PERMITS: u32 = 10_000;
 /// - [`Authentication`](Self::Authentication), [`Permission`](Self::Permission), [`Server`](Self::Server): another try now would not
 ///   change the answer, so the call failed at once.
 /// - [`RuntimeGone`](Self::RuntimeGone): the runtime of the client has ended.
+/// - [`UnsupportedServer`](Self::UnsupportedServer): the server is a service that refuses what the call needs. Nothing was sent.
 ///
 /// ```
 /// # use lockkeeper::Error;
@@ -114,14 +115,15 @@ pub enum Error {
     Unavailable(Cause),
     /// No connection could be made, or it broke.
     Unreachable(Cause),
-    /// The server is older than Redis 7.0 or Valkey 7.2, or lacks something that lockkeeper's scripts need.
+    /// The server is older than Redis 7.0 or Valkey 7.2, or lacks something that lockkeeper's scripts need, or a service refuses the
+    /// scripts of this type of lock, or those that list all locks. Another try would not change that.
     #[non_exhaustive]
     UnsupportedServer {
         /// The version that the server reported, or `an unknown version`.
         version: String,
         /// The address of the server.
         server: String,
-        /// What is missing.
+        /// What is missing or refused, and the words of the server.
         problem: String,
     },
     /// An owner that holds the read lock wants the write lock. It would wait for itself: it has to release the read lock

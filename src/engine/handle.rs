@@ -202,14 +202,15 @@ impl Handle {
         counts[self.quorum - 1]
     }
 
-    /// Refuses names that cannot be used, and clients that are closed.
+    /// Refuses names and types that cannot be used, and clients that are closed.
     pub(crate) fn check(&self) -> Result<()> {
-        self.check_names()?;
+        self.check_members()?;
         self.check_open()
     }
 
-    pub(crate) fn check_names(&self) -> Result<()> {
-        self.members.iter().try_for_each(|member| member.lock.check_name())
+    /// Refuses names that cannot be used, and types of locks that the server cannot have.
+    pub(crate) fn check_members(&self) -> Result<()> {
+        self.members.iter().try_for_each(|Member { lock, .. }| lock.check_name().and(lock.check_type()))
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {

@@ -187,6 +187,20 @@ impl LockRef {
         }
     }
 
+    /// Refuses a type of lock whose scripts use keys that the server refuses.
+    pub(crate) fn check_type(&self) -> Result<()> {
+        match self.engine.store.refuses_undeclared() {
+            Some(refusal) if self.protocol.is_read_write() => Err(self.engine.unsupported(
+                &self.keys.lock,
+                format!(
+                    "it refuses the keys of readers, which only the script finds{}: {refusal}",
+                    self.id()
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// The error for a key that is another kind of lock.
     pub(crate) fn other_kind(&self) -> Error {
         let is_read_write = self.protocol.is_read_write();

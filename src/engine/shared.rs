@@ -126,6 +126,12 @@ impl Engine {
         }
     }
 
+    /// The error for what the server of a key refuses for good.
+    pub(crate) fn unsupported(&self, key: &str, problem: String) -> Error {
+        let server = self.store.address(self.store.route(key)).to_string();
+        Error::UnsupportedServer { version: self.store.version().to_owned(), server, problem }
+    }
+
     /// Refuses work that nothing would finish.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.is_closing() { Err(Error::Closed) } else { self.check_runtime() }

@@ -135,6 +135,12 @@ pub(crate) fn waits_key(name_prefix: &str, client: &str) -> Arc<str> {
     ["lockkeeper_waits:", name_prefix, client].concat().into()
 }
 
+/// The keys of the self-test, in one slot. They look like those of records, so a user that may write records may use them. No client
+/// has such an id, so nothing creates them.
+pub(crate) fn self_test_keys() -> [Arc<str>; 2] {
+    ["{lockkeeper:self-test}", "{lockkeeper:self-test}:other"].map(holds_key)
+}
+
 fn suffixed(name: &str, suffix: &str) -> Arc<str> {
     if name.contains('{') { [name, ":", suffix].concat() } else { ["{", name, "}:", suffix].concat() }.into()
 }

@@ -39,7 +39,7 @@ pub(crate) use exclusive::Reentrant;
 pub(crate) use fair::Fair;
 pub(crate) use fenced::Fenced;
 pub(crate) use found::{Found, FoundKind, TYPES, find};
-pub(crate) use keys::{LockKeys, RELEASED, announcement_key, holds_key, waits_key};
+pub(crate) use keys::{LockKeys, RELEASED, announcement_key, holds_key, self_test_keys, waits_key};
 pub(crate) use listing::{Holding, LeaseLeft, Listing};
 pub(crate) use read_write::{Read, Write};
 pub(crate) use reply::{

@@ -59,6 +59,13 @@ pub(crate) struct Call {
     pub(crate) args: SmallVec<[Arg; 3]>,
 }
 
+impl Call {
+    /// The same call without its keys: a user without the right to them can make it, if the script allows that.
+    pub(crate) fn without_keys(self) -> Self {
+        Self { keys: SmallVec::new(), ..self }
+    }
+}
+
 /// An argument of a script.
 #[derive(Clone, Debug)]
 pub(crate) enum Arg {

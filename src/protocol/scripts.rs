@@ -56,7 +56,7 @@ scripts! {
         announcement_read("announcements/read.lua"; announcement; );
         announcement_remove("announcements/remove.lua"; announcement; owner, channel);
         announcement_write("announcements/write.lua"; lock, announcement; owner, text, channel);
-        check("check.lua"; ; name, commands);
+        check("check.lua"; key; name, commands);
         fair_acquire("fair/acquire.lua"; lock, queue, scores, records, tickets, channel; owner, lease_ms, allowance_ms, java_wait_ms);
         fair_heartbeat("fair/heartbeat.lua"; lock, queue, scores, records, tickets, channel; allowance_ms, java_wait_ms, owners);
         fair_release("fair/release.lua"; lock, queue, scores, records, tickets, channel; owner, keep, java_wait_ms);
@@ -76,7 +76,7 @@ scripts! {
         rlock_reenter("rlock/reenter.lua"; lock; owner, want, lease_ms);
         rlock_release("rlock/release.lua"; lock; owner, keep, channel);
         rlock_state("rlock/state.lua"; lock; );
-        self_test("self_test.lua"; ; key);
+        self_test("self_test.lua"; key; other);
         semaphore_acquire("semaphore/acquire.lua"; semaphore, permits; ids, total, lease_ms, slack_ms, channel);
         semaphore_delete("semaphore/delete.lua"; semaphore, permits; total, channel);
         semaphore_holders("semaphore/holders.lua"; permits; after_ms, count, slack_ms);

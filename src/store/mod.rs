@@ -32,13 +32,13 @@ use redis::{Cmd, FromRedisValue, cmd};
 use self::connection::{ConnectionIndex, Server, TimeLimit, wire};
 use self::messages::Subscriptions;
 use self::source::first_contact;
-use self::source::self_test::{self, Examined, examine};
+use self::source::self_test::{Examined, examine};
 use self::task::Task;
 use self::topology::{Answer, Group, Topology};
 use crate::base::config::{LockConfig, Replication};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::sync::lock;
-use crate::protocol::{Call, RELEASED, Reply};
+use crate::protocol::{Call, RELEASED, Reply, self_test_keys};
 
 pub(crate) use connection::{ClientName, Connection, Route};
 pub(crate) use error::{OpenError, SourceError};
@@ -53,6 +53,9 @@ pub(crate) struct Store {
     subscriptions: Subscriptions,
     command_timeout: Duration,
     identity: Mutex<Identity>,
+    /// The version that the server reported.
+    version: String,
+    refuses_undeclared: Option<String>,
     /// Asks who the masters are.
     _watch: Option<Task>,
 }
@@ -82,8 +85,9 @@ impl Store {
         listener: Arc<dyn Listener>,
     ) -> Result<Self, OpenError> {
         let (topology, watch) = Topology::open(group, config, name).await?;
-        let server = examined_server(&topology, config)?;
-        let Examined { identity, is_sharded } = examine(&server, config, topology.is_cluster()).await?;
+        let server = examined_server(&topology)?;
+        let Examined { identity, is_sharded, version, refuses_undeclared } =
+            examine(&server, config, topology.is_cluster()).await?;
         if is_sharded {
             topology.link().shard_messages();
         }
@@ -92,6 +96,8 @@ impl Store {
             topology,
             command_timeout: config.command_timeout(),
             identity: Mutex::new(identity),
+            version,
+            refuses_undeclared,
             _watch: watch,
         })
     }
@@ -118,8 +124,7 @@ impl Store {
 
     /// Examines the server that became the master, like the one with which this store was opened.
     pub(crate) async fn examine_master(&self, config: &LockConfig) {
-        let examined =
-            async { examine(&examined_server(&self.topology, config)?, config, self.is_cluster()).await };
+        let examined = async { examine(&examined_server(&self.topology)?, config, self.is_cluster()).await };
         match examined.await {
             Ok(Examined { identity, .. }) => lock(&self.identity).add(identity),
             Err(OpenError::Unsupported { version, server, problem }) => {
@@ -127,6 +132,16 @@ impl Store {
             }
             Err(error) => tracing::debug!(?error, "the new master was not examined"),
         }
+    }
+
+    /// The version that the server reported when this store was opened.
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// How the server refuses a key that a script uses and `KEYS` does not have. `None`: it allows that.
+    pub(crate) fn refuses_undeclared(&self) -> Option<&str> {
+        self.refuses_undeclared.as_deref()
     }
 
     /// Whether all keys of a command must be in one slot.
@@ -348,9 +363,9 @@ pub(crate) fn fault_in_script(error: &str) -> Fault {
 }
 
 /// The server that can run the self-test.
-fn examined_server(topology: &Topology, config: &LockConfig) -> Result<Arc<Server>, OpenError> {
+fn examined_server(topology: &Topology) -> Result<Arc<Server>, OpenError> {
     let none = || Fault::new(FaultKind::Unavailable, Sent::No, "no server has the slot of the self-test");
-    let server = topology.server(topology.slot(&self_test::key(config)));
+    let server = topology.server(topology.slot(&self_test_keys()[0]));
     server.ok_or_else(none).map_err(OpenError::Fault)
 }
 

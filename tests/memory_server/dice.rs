@@ -261,7 +261,14 @@ impl Dice {
             "expiry_ms" => self.pick(&["0", "1000", "120000"]).to_owned(),
             "text" => self.pick(&["", "here", "there"]).to_owned(),
             "what" => self.pick(&[LOCK, "- src/main.rs:7 a b", "1,2:write x:1 a"]).to_owned(),
-            "key" | "name" => self.key(),
+            "name" => self.key(),
+            "other" => {
+                if self.rng.bool() {
+                    String::new()
+                } else {
+                    self.key()
+                }
+            }
             "commands" => self.pick(&["hset", "publish subscribe", "pexpire hdel", "nothing"]).to_owned(),
             _ => panic!("what is {name}?"),
         }

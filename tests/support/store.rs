@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use lockkeeper::Source;
 use lockkeeper_memory::{Data, MemoryServer};
-use lockkeeper_testkit::{Commands, Server as RealServer};
+use lockkeeper_testkit::{Commands, Server as RealServer, Strict, Wants};
 use redis::{Connection, FromRedisValue, RedisError, Value};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
@@ -24,8 +24,23 @@ const REAL_ONLY: &str = "this test needs a real server: add it to tests/real_onl
 static IN_MEMORY: LazyLock<Mutex<HashMap<String, MemoryServer>>> = LazyLock::new(Mutex::default);
 
 pub enum Server {
-    Memory { server: MemoryServer, url: String, commands: Commands },
-    Real(RealServer),
+    Memory {
+        server: MemoryServer,
+        url: String,
+        commands: Commands,
+    },
+    /// Perhaps behind a service that refuses some scripts.
+    Real(RealServer, Option<Strict>),
+}
+
+/// What the services of the conformance suite want of scripts: what `LOCKKEEPER_WANTS` says.
+fn wanted() -> Option<Wants> {
+    match std::env::var("LOCKKEEPER_WANTS").as_deref() {
+        Ok("a-key") => Some(Wants::AKey),
+        Ok("all-keys") => Some(Wants::AllKeys),
+        Ok(other) => panic!("LOCKKEEPER_WANTS is {other}, and not a-key or all-keys"),
+        Err(_) => None,
+    }
 }
 
 /// Whether tests run on the in-memory server.
@@ -59,10 +74,10 @@ fn pause_clock() {
 impl Server {
     pub fn start() -> Self {
         if Way::wanted() == Way::Cluster {
-            return Self::Real(RealServer::cluster_of_one());
+            return Self::real_one(RealServer::cluster_of_one());
         }
         if !is_memory() {
-            return Self::Real(RealServer::start());
+            return Self::real_one(RealServer::start());
         }
         pause_clock();
         let server = MemoryServer::new();
@@ -79,7 +94,15 @@ impl Server {
     }
 
     pub fn with(args: &[&str]) -> Self {
-        if is_memory() && args.is_empty() { Self::start() } else { Self::Real(RealServer::with(args)) }
+        if is_memory() && args.is_empty() { Self::start() } else { Self::real_one(RealServer::with(args)) }
+    }
+
+    fn real_one(server: RealServer) -> Self {
+        let strict = wanted().map(|wants| Strict::before(server.port(), wants));
+        if let (Some(strict), Way::Cluster) = (&strict, Way::wanted()) {
+            server.announce(strict.port());
+        }
+        Self::Real(server, strict)
     }
 
     /// For a test that sends many commands, and breaks no connection.
@@ -89,14 +112,14 @@ impl Server {
                 let server = server.clone();
                 Commands::new(move |words| run(&server, words))
             }
-            Self::Real(server) => server.on_one_connection(),
+            Self::Real(server, _) => server.on_one_connection(),
         }
     }
 
     fn real(&self) -> &RealServer {
         match self {
             Self::Memory { .. } => panic!("{REAL_ONLY}"),
-            Self::Real(server) => server,
+            Self::Real(server, _) => server,
         }
     }
 
@@ -106,53 +129,57 @@ impl Server {
                 server.start(Data::Lost);
                 commands.load_scripts();
             }
-            Self::Real(server) => server.restart(),
+            Self::Real(server, _) => server.restart(),
         }
     }
 
     pub fn kill(&mut self) {
         match self {
             Self::Memory { server, .. } => server.stop(),
-            Self::Real(server) => server.kill(),
+            Self::Real(server, _) => server.kill(),
         }
     }
 
     pub fn start_again(&mut self) {
         match self {
             Self::Memory { .. } => self.restart(),
-            Self::Real(server) => server.start_again(),
+            Self::Real(server, _) => server.start_again(),
         }
     }
 
     pub fn freeze(&self) {
         match self {
             Self::Memory { server, .. } => server.freeze(true),
-            Self::Real(server) => server.freeze(),
+            Self::Real(server, _) => server.freeze(),
         }
     }
 
     pub fn thaw(&self) {
         match self {
             Self::Memory { server, .. } => server.freeze(false),
-            Self::Real(server) => server.thaw(),
+            Self::Real(server, _) => server.thaw(),
         }
     }
 
     pub fn slow_loading(&mut self, per_key: Duration) {
         match self {
             Self::Memory { .. } => panic!("{REAL_ONLY}"),
-            Self::Real(server) => server.slow_loading(per_key),
+            Self::Real(server, _) => server.slow_loading(per_key),
         }
     }
 
     pub fn port(&self) -> u16 {
-        self.real().port()
+        match self {
+            Self::Real(_, Some(strict)) => strict.port(),
+            server => server.real().port(),
+        }
     }
 
     pub fn url(&self) -> String {
         match self {
             Self::Memory { url, .. } => url.clone(),
-            Self::Real(server) => server.url(),
+            Self::Real(_, Some(strict)) => strict.url(),
+            Self::Real(server, None) => server.url(),
         }
     }
 
@@ -171,7 +198,7 @@ impl Deref for Server {
     fn deref(&self) -> &Commands {
         match self {
             Self::Memory { commands, .. } => commands,
-            Self::Real(server) => server,
+            Self::Real(server, _) => server,
         }
     }
 }

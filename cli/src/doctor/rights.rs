@@ -68,6 +68,9 @@ impl Examined {
         };
         let missing = match &self.missing {
             Ok(missing) => missing,
+            Err(error @ Error::UnsupportedServer { .. }) => {
+                return Finding::unknown(check, error.to_string(), "use no lock of this type on this server");
+            }
             Err(error) => return Finding::unknown(check, error.to_string(), "repair that first"),
         };
         let key = format!("{beginning}*");
@@ -216,7 +219,7 @@ pub(super) fn refused(error: Error) -> std::result::Result<Finding, Failure> {
         }
         Error::ReadOnly(_) => "connect to the master, or use the kind `sentinel` or `cluster`",
         Error::UnsupportedServer { .. } => {
-            "use Redis 7.0, Valkey 7.2 or newer, without a proxy that changes commands"
+            "use Redis 7.0, Valkey 7.2 or newer, with Lua and without a proxy that changes commands; docs/errors.md explains the words"
         }
         _ => "look at the log of the server",
     });

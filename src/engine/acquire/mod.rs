@@ -57,7 +57,7 @@ pub(crate) async fn acquire(
     wake_ups: WakeUpsOf,
 ) -> Result<Option<HeldLock>> {
     let handle = &*handle;
-    handle.check_names()?;
+    handle.check_members()?;
     let limits = Deadlines::new(limit, handle)?;
     let (members, ended) = PendingMembers::start(handle, caller, matches!(limit, WaitLimit::None))?;
     // After `start`: from there on, the acquire counts as under way.

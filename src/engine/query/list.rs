@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
-use crate::base::error::Result;
-use crate::base::fault::{Fault, FaultKind};
+use crate::base::error::{Error, Result};
+use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::engine::lock_ref::check_name;
 use crate::engine::query::{list, permits, run_at};
 use crate::engine::shared::Engine;
@@ -55,13 +55,16 @@ impl Scan {
     pub(crate) async fn next(&mut self, engine: &Engine) -> Result<Option<Part>> {
         check_name(&self.pattern)?;
         engine.check_runtime()?;
+        if let Some(refusal) = engine.store.refuses_undeclared() {
+            return Err(refused(engine, refusal));
+        }
         let pattern = &engine.key_pattern(&self.pattern);
         if self.under_way.is_empty() && !self.begin(engine) {
             return Ok(None);
         }
         let parts = self.under_way.iter().map(|scan| scan.next(engine, pattern));
         let (mut found, mut under_way) = (BTreeMap::new(), Vec::new());
-        for (part, next) in try_join_all(parts).await? {
+        for (part, next) in try_join_all(parts).await.map_err(|fault| unlisted(engine, fault))? {
             let new = part.into_iter().filter(|found| !self.seen.contains(&found.key));
             found.extend(new.map(|found| (Arc::clone(&found.key), found)));
             under_way.extend(next);
@@ -112,6 +115,21 @@ impl MasterScan {
         let cursor = Found::add(&mut found, &reply)?;
         Ok((found, cursor.map(|cursor| Self { cursor, connection: Some(connection), ..self.clone() })))
     }
+}
+
+/// The error for a part that a server did not list.
+fn unlisted(engine: &Engine, fault: Fault) -> Error {
+    match fault.kind {
+        FaultKind::Rejected if fault.sent == Sent::Refused => refused(engine, &fault.to_string()),
+        _ => fault.into(),
+    }
+}
+
+fn refused(engine: &Engine, refusal: &str) -> Error {
+    let problem = format!(
+        "it refuses the script that looks for locks, because only the script finds their keys: {refusal}"
+    );
+    engine.unsupported("", problem)
 }
 
 /// What each master tells of itself: its address, and the text of `INFO`. Tries once.

@@ -34,7 +34,13 @@ pub(crate) async fn inspect(engine: &Engine, name: &str) -> Result<Option<Listin
         key: key.to_string(),
         server: engine.store.address(engine.store.route(&key)).to_string(),
     };
-    let listing = list_any(engine, &key).await.map_err(|fault| Error::of_lock(lock(), fault))?;
+    let listing = list_any(engine, &key).await.map_err(|fault| match engine.store.refuses_undeclared() {
+        Some(_) if fault.kind == FaultKind::Rejected => engine.unsupported(
+            &key,
+            format!("it refuses the keys of readers, which only the script finds{}: {fault}", lock()),
+        ),
+        _ => Error::of_lock(lock(), fault),
+    })?;
     if listing.has_other_data {
         return Err(Error::WrongKind { lock: lock(), found: NOT_A_LOCK });
     }
@@ -212,8 +218,8 @@ async fn refused_rights(lock: &LockRef) -> Result<Vec<String>, Fault> {
         rights.push((Arc::clone(&lock.keys.lock), "asking"));
     }
     for (name, commands) in rights {
-        let call = protocol::check(Arg::Text(Arc::clone(&name)), Arg::Text(commands.into()));
-        let reply = run(&lock.engine, &lock.keys.lock, &call).await?;
+        let call = protocol::check(&lock.keys.lock, Arg::Text(Arc::clone(&name)), Arg::Text(commands.into()));
+        let reply = ask_for_rights(lock, call).await?;
         let Reply::List(commands) = &reply else { return Err(Fault::unexpected(&reply)) };
         for command in commands {
             let Reply::Text(command) = command else { return Err(Fault::unexpected(&reply)) };
@@ -221,6 +227,19 @@ async fn refused_rights(lock: &LockRef) -> Result<Vec<String>, Fault> {
         }
     }
     Ok(refused)
+}
+
+/// A user without the right to the lock's own key can ask without keys, except on a server that wants one.
+async fn ask_for_rights(lock: &LockRef, call: Call) -> Result<Reply, Fault> {
+    match run(&lock.engine, &lock.keys.lock, &call).await {
+        Err(fault) if fault.kind == FaultKind::Permission => {
+            match run(&lock.engine, &lock.keys.lock, &call.without_keys()).await {
+                Err(other) if other.kind == FaultKind::Rejected => Err(fault),
+                reply => reply,
+            }
+        }
+        reply => reply,
+    }
 }
 
 /// The answers of the members' servers, each with the index of its member.

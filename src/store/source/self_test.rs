@@ -7,7 +7,7 @@ use redis::{FromRedisValue, Value, cmd};
 use super::identity::Identity;
 use crate::base::config::{LockConfig, ShardedMessages};
 use crate::base::fault::{Fault, FaultKind, Sent};
-use crate::protocol::{self, Arg, Reply};
+use crate::protocol::{self, Arg, Call, Reply};
 use crate::store::connection::{Server, wire};
 use crate::store::error::{OpenError, SourceError};
 
@@ -17,14 +17,15 @@ const OLDEST_MAJOR: u64 = 7;
 /// With any other policy, the server deletes keys when its memory is full, and a held lock can be among them.
 const SAFE_POLICY: &str = "noeviction";
 
-/// The key of the self-test, after the prefix of all locks. Nothing creates it.
-const KEY: &str = "lockkeeper:self-test";
-
 /// What a client learns about a server before it uses the server.
 pub(crate) struct Examined {
     pub(crate) identity: Identity,
     /// Whether messages stay in their slots.
     pub(crate) is_sharded: bool,
+    /// The version that it reports.
+    pub(crate) version: String,
+    /// How it refuses a key that a script uses and `KEYS` does not have. `None`: it allows that.
+    pub(crate) refuses_undeclared: Option<String>,
 }
 
 /// Checks that the server can run the scripts, and that this user may run scripts.
@@ -51,26 +52,23 @@ pub(crate) async fn examine(
     if major < OLDEST_MAJOR {
         return Err(unsupported("Redis 7.0, Valkey 7.2 or newer is needed".to_owned()));
     }
-    match server.run_first(&protocol::self_test(Arg::Text(key(config)))).await {
-        Ok(Reply::Text(error)) => {
-            return Err(match wire::caught(&error) {
-                FaultKind::Rejected => unsupported(format!("it lacks the option GT of PEXPIRE: {error}")),
-                // The server cannot run any script now.
-                kind => OpenError::Fault(Fault::new(kind, Sent::Refused, error).at(server.address())),
-            });
-        }
-        Ok(_) => {}
+    let refuses_undeclared = match run_self_test(server).await {
+        Ok(refusal) => refusal,
         Err(fault) if wire::was_rejected(&fault) => {
-            return Err(unsupported(format!(
-                "it cannot run a script that begins with `#!lua flags=allow-oom`: {fault}"
-            )));
+            return Err(unsupported(format!("{}: {fault}", lacking(&fault.to_string()))));
         }
         Err(fault) => return Err(OpenError::Fault(fault)),
+    };
+    if let Some(refusal) = &refuses_undeclared {
+        tracing::warn!(
+            server = %server.address(), refusal,
+            "the server refuses keys that a script finds while it runs: read-write locks and lists of all locks do not work there"
+        );
     }
     let wanted = if is_cluster { config.sharded_messages() } else { ShardedMessages::Off };
     let is_sharded = match wanted {
         ShardedMessages::Off => false,
-        _ => has_sharded_messages(server, config).await.map_err(OpenError::Fault)?,
+        _ => has_sharded_messages(server).await.map_err(OpenError::Fault)?,
     };
     if wanted == ShardedMessages::On && !is_sharded {
         let problem = "it lacks SPUBLISH: set `redisson.sharded_subscription_mode` to `off` in all clients";
@@ -96,20 +94,76 @@ pub(crate) async fn examine(
         );
     }
     let nodes = if is_cluster { nodes(server).await.map_err(OpenError::Fault)? } else { Vec::new() };
-    Ok(Examined { identity: Identity::new(nodes.into_iter().chain(data).chain(run)), is_sharded })
+    let identity = Identity::new(nodes.into_iter().chain(data).chain(run));
+    Ok(Examined { identity, is_sharded, version, refuses_undeclared })
 }
 
-/// Whether the server knows messages that stay in their slots. Whether this user may publish them does not matter here.
-async fn has_sharded_messages(server: &Arc<Server>, config: &LockConfig) -> Result<bool, Fault> {
-    match server.run_first(&protocol::check(Arg::Text(key(config)), Arg::Text("spublish".into()))).await {
-        Err(fault) if wire::was_rejected(&fault) => Ok(false),
-        reply => reply.map(|_| true),
+/// Runs the self-test. Returns how the server refuses a key that `KEYS` does not have; `None`: it allows that, or this user has no
+/// right to these keys, so the test looks at none.
+async fn run_self_test(server: &Arc<Server>) -> Result<Option<String>, Fault> {
+    let [key, other] = protocol::self_test_keys();
+    let test = async |other| match ask(server, protocol::self_test(&key, Arg::Text(other))).await? {
+        Reply::Text(error) => Err(Fault::new(wire::caught(&error), Sent::Refused, error)),
+        _ => Ok(()),
+    };
+    match test(other).await {
+        Err(refusal) if wire::was_rejected(&refusal) => {
+            test("".into()).await?;
+            Ok(Some(refusal.to_string()))
+        }
+        result => result.map(|()| None),
+    }
+    .map_err(|fault| fault.at(server.address()))
+}
+
+/// Runs a script that also works without its key. So does a user without the right to the key, and a server from which its slot moves.
+async fn ask(server: &Arc<Server>, call: Call) -> Result<Reply, Fault> {
+    let fault = match server.run_first(&call).await {
+        Err(fault) if fault.kind == FaultKind::Permission || fault.redirect.is_some() => fault,
+        reply => return reply,
+    };
+    match server.run_first(&call.clone().without_keys()).await {
+        Err(other) if wire::was_rejected(&other) => {
+            let cause =
+                format!("the server wants a key for each script, and refuses `{}`: {fault}", call.keys[0]);
+            Err(Fault::new(fault.kind, Sent::Refused, cause))
+        }
+        reply => reply,
     }
 }
 
-/// The key of the self-test.
-pub(crate) fn key(config: &LockConfig) -> Arc<str> {
-    [config.name_prefix(), KEY].concat().into()
+/// What a server lacks that refuses the self-test with these words. What the servers say is quoted from them, or from their manuals.
+fn lacking(words: &str) -> &'static str {
+    const NO_SCRIPTS: &str = "it runs no scripts";
+    const NO_FLAGS: &str = "it cannot run a script that begins with `#!lua flags=allow-oom`";
+    const NO_GT: &str = "it lacks the option GT of PEXPIRE";
+    const KNOWN: [(&str, &str); 9] = [
+        // Valkey 9.1 and newer.
+        ("Could not find scripting engine", "it has no Lua: load its Lua module"),
+        ("unknown command", NO_SCRIPTS),
+        ("not support for normal user", NO_SCRIPTS), // ApsaraDB
+        (
+            "should be passed using the KEYS array", // Tair
+            "it wants `KEYS` in the text of each command of a script: set its `script_check_enable` to 0",
+        ),
+        ("near '#'", NO_FLAGS),
+        ("script shebang", NO_FLAGS),
+        ("Unsupported option", NO_GT),
+        ("syntax error", NO_GT),
+        ("wrong number of arg", NO_GT),
+    ];
+    let known = KNOWN.iter().find(|(part, _)| words.contains(part));
+    known.map_or("it refuses the script with which a client examines a server", |(_, lacks)| lacks)
+}
+
+/// Whether the server knows messages that stay in their slots. Whether this user may publish them does not matter here.
+async fn has_sharded_messages(server: &Arc<Server>) -> Result<bool, Fault> {
+    let [key, _] = protocol::self_test_keys();
+    let name = Arg::Text(Arc::clone(&key));
+    match ask(server, protocol::check(&key, name, Arg::Text("spublish".into()))).await {
+        Err(fault) if wire::was_rejected(&fault) => Ok(false),
+        reply => reply.map(|_| true),
+    }
 }
 
 /// What the server tells about itself.
