@@ -2,11 +2,11 @@
 --[[
   Tells what the holder of a lock announces. It counts only while that owner holds the lock.
 
-  KEYS[1]  announcement  string: "<owner> <text>"
+  KEYS[1]  announcement  string: "<owner> <identity> <text>"
 
   Returns
     nil   there is none
-    text  the owner, a space, and what it announces
+    text  the owner, the identity of its client, and what it announces, with a space between two of them
   Publishes  nothing
   Repeating  changes nothing
 ]]

@@ -2,7 +2,7 @@
 --[[
   Removes what an owner announced, and tells those who listen that its hold has ended.
 
-  KEYS[1]  announcement  string: "<owner> <text>"
+  KEYS[1]  announcement  string: "<owner> <identity> <text>"
 
   ARGV[1]  owner    text: the owner
   ARGV[2]  channel  where the clients listen that want to know

@@ -3,10 +3,10 @@
   Writes what the holder of a lock announces. It expires with the present lease of the lock.
 
   KEYS[1]  lock          hash: owner -> hold count
-  KEYS[2]  announcement  string: "<owner> <text>"
+  KEYS[2]  announcement  string: "<owner> <identity> <text>"
 
   ARGV[1]  owner    text: the holder
-  ARGV[2]  text     what it announces; empty: only that it holds the lock
+  ARGV[2]  text     the identity of its client, a space, and what it announces; nothing after the space: only that it holds the lock
   ARGV[3]  channel  where the clients listen that want to know
 
   With  replies

@@ -12,27 +12,29 @@ use crate::engine::grant::Grant;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::query::run;
 use crate::protocol::{
-    announcement_key, announcement_read, announcement_remove, announcement_write, parse_announced,
+    Announced, announcement_key, announcement_read, announcement_remove, announcement_write, parse_announced,
     parse_announcing,
 };
-use crate::store::Store;
+use crate::store::{Store, identity};
 use futures_util::FutureExt;
 
 /// What a holder announces. Dropping it removes that from the server, in the background.
 pub(crate) struct Announcer {
     lock: Arc<LockRef>,
     owner: String,
+    identity: String,
 }
 
 impl Announcer {
     pub(crate) fn new(grant: &Grant) -> Self {
-        Self { lock: Arc::clone(&grant.lock), owner: grant.field() }
+        let lock = Arc::clone(&grant.lock);
+        Self { owner: grant.field(), identity: identity(&lock.engine.config), lock }
     }
 
     /// Announces this instead of what was announced before.
     pub(crate) async fn announce(&self, said: &[u8]) -> Result<()> {
-        let Self { lock, owner } = self;
-        let call = announcement_write(&lock.keys.lock, owner, said);
+        let Self { lock, owner, identity } = self;
+        let call = announcement_write(&lock.keys.lock, owner, identity, said);
         let reply = run(&lock.engine, &lock.keys.lock, &call).await;
         match reply.and_then(|reply| parse_announcing(&reply)).map_err(|fault| lock.error(fault))? {
             true => Ok(()),
@@ -64,7 +66,7 @@ impl Drop for Announcer {
 }
 
 /// Returns what this owner of a lock announced.
-pub(crate) async fn announced(lock: &LockRef, owner: &str) -> Result<Option<Vec<u8>>> {
+pub(crate) async fn announced(lock: &LockRef, owner: &str) -> Result<Option<Announced>> {
     lock.check_name()?;
     let reply = run(&lock.engine, &lock.keys.lock, &announcement_read(&lock.keys.lock)).await;
     reply.and_then(|reply| parse_announced(&reply, owner)).map_err(|fault| lock.error(fault))

@@ -45,7 +45,6 @@ const LAST_PAUSE: Duration = Duration::from_secs(5);
 /// ```
 #[must_use = "a candidate does nothing until it runs"]
 pub struct Candidate {
-    locks: LockClient,
     lock: FencedLock,
     step_down: StepDown,
     max_term: Option<Duration>,
@@ -86,7 +85,6 @@ impl Candidate {
     /// ```
     pub fn new(locks: &LockClient, name: impl AsRef<str>) -> Self {
         Self {
-            locks: locks.clone(),
             lock: locks.fenced_lock(name),
             step_down: StepDown(Arc::default()),
             max_term: None,
@@ -143,7 +141,7 @@ impl Candidate {
     {
         let mut pause = FIRST_PAUSE;
         loop {
-            let guard = match self.lock.lock_at(caller).await {
+            let guard = match self.lock.stand_by(caller).await {
                 Ok(guard) => guard,
                 Err(error) if error.is_transient() => {
                     tracing::warn!(%error, ?pause, "a candidate could not campaign, and tries again");
@@ -298,10 +296,10 @@ impl Candidate {
         }
     }
 
-    /// Waits for this time, or until the shutdown of the client.
+    /// Waits for this time, or until the client ends.
     async fn pause(&self, time: Duration) {
         tokio::select! {
-            () = self.locks.closed() => {}
+            () = self.lock.ended() => {}
             () = sleep(time) => {}
         }
     }

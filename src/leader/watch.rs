@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, TryFutureExt};
 use tokio::time::{Instant, sleep_until};
 
-use crate::{Announcements, Error, Holder, LockClient, Result};
+use crate::locks::Announcing;
+use crate::{Announcements, Holder, LockClient, Result};
 
 /// How often the server is asked if no message comes.
 const PACE: Duration = Duration::from_secs(10);
@@ -25,7 +27,8 @@ const FASTEST: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// The owner of the leadership, and its process.
+    /// The owner of the leadership, and its process: as the leader announced it, also if it was cut off or has died since then. The other
+    /// fields are as they were when this was returned.
     pub holder: Holder,
     /// What it announces, see [`Candidate::announce`](super::Candidate::announce). `None`: nothing, or not yet.
     pub announcement: Option<Vec<u8>>,
@@ -47,7 +50,6 @@ pub struct Leader {
 /// ```
 #[must_use = "it asks only when `changed` is called"]
 pub struct LeaderWatch {
-    locks: LockClient,
     name: Arc<str>,
     announcements: Announcements,
     /// `None`: the server was not asked yet.
@@ -76,7 +78,6 @@ impl LeaderWatch {
     pub fn new(locks: &LockClient, name: impl AsRef<str>) -> Self {
         let (name, now) = (name.as_ref(), Instant::now());
         Self {
-            locks: locks.clone(),
             name: name.into(),
             announcements: locks.fenced_lock(name).announcements(),
             last: None,
@@ -98,8 +99,8 @@ impl LeaderWatch {
     ///
     /// # Errors
     ///
-    /// As for [`inspect`](crate::LockClient::inspect): the next call asks again, a second later. Or [`Closed`](Error::Closed)
-    /// after a shutdown of the client: then each call fails at once.
+    /// As for [`inspect`](crate::LockClient::inspect): the next call asks again, a second later. Or [`Closed`](crate::Error::Closed) after a
+    /// shutdown of the client, or [`RuntimeGone`](crate::Error::RuntimeGone): then each call fails at once.
     ///
     /// # Cancel safety
     ///
@@ -113,10 +114,10 @@ impl LeaderWatch {
     /// # Ok(()) }
     /// ```
     pub async fn changed(&mut self) -> Result<Option<Leader>> {
-        let locks = self.locks.clone();
+        let ended = self.announcements.ended();
         tokio::select! {
             biased;
-            () = locks.closed() => Err(Error::Closed),
+            error = ended => Err(error),
             leader = self.other_leader() => leader,
         }
     }
@@ -136,8 +137,11 @@ impl LeaderWatch {
                         () = self.announcements.changed() => {}
                         () = sleep_until(self.next) => {}
                     }
-                    let question = leader(self.locks.clone(), Arc::clone(&self.name));
-                    none.insert((Instant::now(), Mutex::new(Box::pin(question))))
+                    let last = self.last.iter().flatten().next().cloned();
+                    let known = last.map(|leader| (leader.holder, leader.announcement));
+                    let question = self.announcements.holder(known);
+                    let leader = question.map_ok(|found| found.map(Leader::from));
+                    none.insert((Instant::now(), Mutex::new(leader.boxed())))
                 }
             };
             let answer = question.get_mut().unwrap_or_else(PoisonError::into_inner).await;
@@ -167,18 +171,6 @@ impl LeaderWatch {
     }
 }
 
-/// Asks who leads now.
-async fn leader(locks: LockClient, name: Arc<str>) -> Result<Option<Leader>> {
-    let info = locks.inspect(&*name).await?;
-    let Some(holder) = info.and_then(|info| info.holders.into_iter().next()) else { return Ok(None) };
-    let announcement = match locks.fenced_lock(&*name).announcements().of(&holder.owner).await {
-        // Who leads does not depend on the right to announcements.
-        Err(Error::Permission(_)) => None,
-        said => said?,
-    };
-    Ok(Some(Leader { holder, announcement }))
-}
-
 /// How long to wait for a message. There is none when a lease ends.
 fn until_next(leader: Option<&Leader>) -> Duration {
     let lease = leader.and_then(|leader| leader.holder.remaining_lease.duration());
@@ -189,6 +181,12 @@ fn until_next(leader: Option<&Leader>) -> Duration {
 /// What makes a difference for those who watch.
 fn seen(leader: Option<&Leader>) -> Option<(&str, Option<&[u8]>)> {
     leader.map(|leader| (&*leader.holder.owner, leader.announcement.as_deref()))
+}
+
+impl From<Announcing> for Leader {
+    fn from((holder, announcement): Announcing) -> Self {
+        Self { holder, announcement }
+    }
 }
 
 impl fmt::Debug for LeaderWatch {

@@ -2,9 +2,16 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::base::error::Result;
-use crate::engine::{Listening, LockRef, announced};
+use crate::base::error::{Error, Result};
+use crate::base::timer::sleep;
+use crate::engine::{Clients, Listening, LockRef, announced, inspect};
+use crate::locks::info::{Holder, RemainingLease};
+use crate::protocol::{Announced, LeaseLeft};
+
+/// A holder, and what it announces.
+pub(crate) type Announcing = (Holder, Option<Vec<u8>>);
 
 /// What the holder of a [`FencedLock`](crate::FencedLock) announces, for those who do not hold it.
 ///
@@ -52,7 +59,7 @@ impl Announcements {
     /// # Ok(()) }
     /// ```
     pub async fn of(&self, owner: &str) -> Result<Option<Vec<u8>>> {
-        announced(&self.lock, owner).await
+        Ok(announced(&self.lock, owner).await?.and_then(|announced| announced.said))
     }
 
     /// Waits for a message: a holder announces something else, or ended its hold. The first call begins to listen, and returns at once.
@@ -76,6 +83,62 @@ impl Announcements {
             none => *none = Some(Listening::start(&self.lock)),
         }
     }
+
+    /// Returns who holds the lock, and what it announces. `known`: what was returned last. If that has not changed, the process of the
+    /// owner is not asked for again.
+    pub(crate) fn holder(
+        &self,
+        known: Option<Announcing>,
+    ) -> impl Future<Output = Result<Option<Announcing>>> + Send + use<> {
+        holder(Arc::clone(&self.lock), known)
+    }
+
+    /// Waits until calls cannot continue: the client is shut down, or its runtime has ended. Returns which.
+    pub(crate) fn ended(&self) -> impl Future<Output = Error> + Send + use<> {
+        let engine = Arc::clone(&self.lock.engine);
+        async move {
+            engine.ended().await;
+            engine.check_open().err().unwrap_or(Error::Closed)
+        }
+    }
+}
+
+/// A candidate that was elected announces itself after about this time.
+const MOMENT: Duration = Duration::from_millis(50);
+
+async fn holder(lock: Arc<LockRef>, known: Option<Announcing>) -> Result<Option<Announcing>> {
+    let engine = &lock.engine;
+    let Some(mut listing) = inspect(engine, &lock.name).await? else { return Ok(None) };
+    listing.holders.retain(|holding| holding.lease != LeaseLeft::Ended);
+    listing.holders.truncate(1);
+    let Some(holding) = listing.holders.first() else { return Ok(None) };
+    let known = known.filter(|(holder, _)| holder.owner == holding.field);
+    let mut answer = announced(&lock, &holding.field).await;
+    if known.is_none() && matches!(answer, Ok(None)) {
+        sleep(MOMENT).await;
+        answer = announced(&lock, &holding.field).await;
+    }
+    let (identity, said) = match answer {
+        Ok(Some(Announced { identity, said })) => (Some(identity), said),
+        // Who holds the lock does not depend on the right to announcements.
+        Ok(None) | Err(Error::Permission(_)) => (None, None),
+        Err(error) => return Err(error),
+    };
+    let identity_before = match known {
+        Some((holder, before)) if before == said => {
+            let remaining_lease = RemainingLease::from_server(holding.lease);
+            return Ok(Some((Holder { remaining_lease, ..holder }, said)));
+        }
+        known => known.and_then(|(holder, _)| holder.identity.name().map(str::to_owned)),
+    };
+    // Otherwise the list of all connections tells the identity. It is long, and all who watch would ask for it at the same moment.
+    let mut clients = match (identity.or(identity_before), holding.field.split_once(':')) {
+        (Some(identity), Some((client, _))) => Clients::of_one(client, identity),
+        _ => Clients::default(),
+    };
+    clients.ask_more(engine, [&listing]).await;
+    let holder = listing.holders.pop().map(|holding| Holder::from_server(holding, &clients));
+    Ok(holder.map(|holder| (holder, said)))
 }
 
 impl fmt::Debug for Announcements {

@@ -183,7 +183,23 @@ pub(crate) trait Single: Kind {
 }
 
 pub(crate) fn lock<G: OfHeld>(handle: &mut Handle, caller: Caller) -> impl Future<Output = Result<G>> + Send {
-    acquire(handle, WaitLimit::Forever, caller, |held| {
+    wait_for(handle, WaitLimit::Forever, caller)
+}
+
+/// Acquires the lock for a candidate, which stands by until then.
+pub(crate) fn stand_by<G: OfHeld>(
+    handle: &mut Handle,
+    caller: Caller,
+) -> impl Future<Output = Result<G>> + Send {
+    wait_for(handle, WaitLimit::StandBy, caller)
+}
+
+fn wait_for<G: OfHeld>(
+    handle: &mut Handle,
+    limit: WaitLimit,
+    caller: Caller,
+) -> impl Future<Output = Result<G>> + Send {
+    acquire(handle, limit, caller, |held| {
         G::of(held.expect("BUG: an acquire without a time limit ends with a guard or an error"))
     })
 }

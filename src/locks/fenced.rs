@@ -1,8 +1,10 @@
 //! The fenced lock.
 
 use super::announcements::Announcements;
-use super::base::{Kind, Single};
+use super::base::{self, Kind, Single};
 use super::lock::Lock;
+use crate::base::error::Result;
+use crate::engine::Caller;
 use crate::locks::guard::FencedGuard;
 use crate::protocol::{self, Protocol};
 
@@ -44,6 +46,16 @@ impl FencedLock {
     /// ```
     pub fn announcements(&self) -> Announcements {
         Announcements::new(&self.handle.members[0].lock)
+    }
+
+    /// Acquires the lock for a [`Candidate`](crate::leader::Candidate): a long wait is not reported, because standing by is its work.
+    pub(crate) fn stand_by(&mut self, caller: Caller) -> impl Future<Output = Result<FencedGuard>> + Send {
+        base::stand_by(&mut self.handle, caller)
+    }
+
+    /// Waits until calls cannot continue: the client is shut down, or its runtime has ended.
+    pub(crate) async fn ended(&self) {
+        self.handle.ended().await;
     }
 }
 

@@ -89,15 +89,7 @@ impl<K: Kind> Lock<'_, K> {
     #[track_caller]
     #[must_use = "await this and bind the guard to a name: a guard that is dropped releases the lock at once"]
     pub fn lock(&mut self) -> impl Future<Output = Result<K::Guard>> + Send {
-        self.lock_at(Location::caller())
-    }
-
-    /// As [`lock`](Self::lock). The log names this place in the source.
-    pub(crate) fn lock_at(
-        &mut self,
-        caller: engine::Caller,
-    ) -> impl Future<Output = Result<K::Guard>> + Send {
-        base::lock(&mut self.handle, caller)
+        base::lock(&mut self.handle, Location::caller())
     }
 
     /// Acquires the lock if it is free now, or held by this owner. `None`: another owner holds it. Asks the server.

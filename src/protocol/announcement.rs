@@ -12,9 +12,18 @@ use crate::base::fault::Fault;
 /// How many bytes a holder can announce.
 pub(crate) const MOST_BYTES: usize = 4_096;
 
-pub(crate) fn announcement_write(lock: &Arc<str>, owner: &str, said: &[u8]) -> Call {
-    let key = announcement_key(lock);
-    scripts::announcement_write(lock, &key, owner.to_owned(), escape(said), Arg::Text(Arc::clone(&key)))
+/// What an owner announces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Announced {
+    /// That of its client, without spaces. So those who watch who leads need not ask for the list of all connections.
+    pub(crate) identity: String,
+    /// `None`: only that it holds the lock.
+    pub(crate) said: Option<Vec<u8>>,
+}
+
+pub(crate) fn announcement_write(lock: &Arc<str>, owner: &str, identity: &str, said: &[u8]) -> Call {
+    let (key, text) = (announcement_key(lock), format!("{identity} {}", escape(said)));
+    scripts::announcement_write(lock, &key, owner.to_owned(), text, Arg::Text(Arc::clone(&key)))
 }
 
 pub(crate) fn announcement_read(lock: &str) -> Call {
@@ -36,12 +45,15 @@ pub(crate) fn parse_announcing(reply: &Reply) -> Result<bool, Fault> {
 }
 
 /// Returns what this owner announced. `None`: nothing, or what is there is of another owner.
-pub(crate) fn parse_announced(reply: &Reply, owner: &str) -> Result<Option<Vec<u8>>, Fault> {
+pub(crate) fn parse_announced(reply: &Reply, owner: &str) -> Result<Option<Announced>, Fault> {
     match reply {
         Reply::Nil => Ok(None),
         Reply::Text(found) => {
-            let said = found.strip_prefix(owner).and_then(|rest| rest.strip_prefix(' '));
-            Ok(said.filter(|said| !said.is_empty()).map(unescape))
+            let rest = found.strip_prefix(owner).and_then(|rest| rest.strip_prefix(' '));
+            Ok(rest.and_then(|rest| rest.split_once(' ')).map(|(identity, said)| Announced {
+                identity: identity.to_owned(),
+                said: Some(unescape(said)).filter(|said| !said.is_empty()),
+            }))
         }
         other => Err(Fault::unexpected(other)),
     }
@@ -87,8 +99,12 @@ mod tests {
     #[test]
     fn only_the_announcement_of_the_holder_counts() {
         let found = |text: &str| parse_announced(&Reply::Text(text.to_owned()), "x:1").unwrap();
-        assert_eq!(found("x:1 here"), Some(b"here".to_vec()));
-        for other in ["x:2 here", "x:11 here", "x:1here", "x:1", "x:1 ", ""] {
+        let announced = |said: Option<&[u8]>| {
+            Some(Announced { identity: "billing-7".to_owned(), said: said.map(<[u8]>::to_vec) })
+        };
+        assert_eq!(found("x:1 billing-7 here we are"), announced(Some(b"here we are")));
+        assert_eq!(found("x:1 billing-7 "), announced(None));
+        for other in ["x:2 i here", "x:11 i here", "x:1i here", "x:1 here", "x:1", "x:1 ", ""] {
             assert_eq!(found(other), None, "{other:?}");
         }
     }

@@ -33,7 +33,8 @@ mod slot;
 mod traits;
 
 pub(crate) use announcement::{
-    MOST_BYTES, announcement_read, announcement_remove, announcement_write, parse_announced, parse_announcing,
+    Announced, MOST_BYTES, announcement_read, announcement_remove, announcement_write, parse_announced,
+    parse_announcing,
 };
 pub(crate) use exclusive::Reentrant;
 pub(crate) use fair::Fair;

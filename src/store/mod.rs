@@ -40,7 +40,7 @@ use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::sync::lock;
 use crate::protocol::{Call, RELEASED, Reply, self_test_keys};
 
-pub(crate) use connection::{ClientName, Connection, Route};
+pub(crate) use connection::{ClientName, Connection, Route, identity};
 pub(crate) use error::{OpenError, SourceError};
 pub(crate) use messages::Listener;
 pub(crate) use source::Identity;

@@ -121,7 +121,8 @@ async fn what_a_killed_leader_announced_is_never_that_of_the_next_one() {
     let mut watch = LeaderWatch::new(&beside, "a");
     let before = leader(&mut watch, |leader| announces(leader, b"child")).await;
     let said: String = scene.server.run(&["GET", KEY]);
-    assert_eq!(said, format!("{} child", before.holder.owner));
+    let identity = before.holder.identity.name().unwrap();
+    assert_eq!(said, format!("{} {identity} child", before.holder.owner));
     let mut next = run(Candidate::new(&locks, "a"));
     listens(&scene.server).await;
     child.kill();

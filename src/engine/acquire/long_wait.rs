@@ -1,4 +1,4 @@
-//! What is done for a call that waits for long: after a second, the wait is recorded on the server. After a lease, it is reported.
+//! What is done for a call that waits for long: after a second, the wait is recorded on the server. After a lease, it is reported, except that of a candidate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,11 +46,12 @@ struct RecordedWait {
 }
 
 impl LongWait {
-    pub(crate) fn new(lease: Duration) -> Self {
+    /// `report_after`: when the wait is reported. `None`: never.
+    pub(crate) fn new(report_after: Option<Duration>) -> Self {
         let now = Instant::now();
         Self {
             record_at: Some(now + LONG),
-            report_at: Some(now + lease),
+            report_at: report_after.map(|time| now + time),
             is_reported: false,
             is_deadlock_reported: None,
             recorded: None,

@@ -44,6 +44,8 @@ pub(crate) enum WaitLimit {
     None,
     For(Duration),
     Forever,
+    /// The same for a candidate: standing by is its work, so a long wait is not reported.
+    StandBy,
 }
 
 /// Says what wakes the waiters for a member.
@@ -65,12 +67,14 @@ pub(crate) async fn acquire(
     if !ended.is_empty() {
         release_ended(ended, handle, limits).await;
     }
-    let long_wait = LongWait::new(handle.config().watchdog_lease());
+    // A call that waits for longer than a lease is reported, once.
+    let suspicious = Some(handle.config().watchdog_lease()).filter(|_| !matches!(limit, WaitLimit::StandBy));
+    let long_wait = LongWait::new(suspicious);
     let mut call = AcquireCall { handle, members, limits, arrival: None, long_wait, recent: None, wake_ups };
     let mut tries = Tries::new(handle.config().retry_timeout());
     let mut pauses = Pauses::START;
-    // A call that waits for longer than a lease perhaps waits for a hold of its own task.
-    let mut suspects_at = Some(call.members.at().plus(handle.config().watchdog_lease()));
+    // Perhaps it waits for a hold of its own task.
+    let mut suspects_at = suspicious.map(|lease| call.members.at().plus(lease));
     if handle.can_share() {
         // A reader that joins waits for nothing, so it could keep other tasks of its thread waiting. Not after it joined: nobody
         // could be the last to leave while this future is not polled.

@@ -67,7 +67,7 @@ impl fmt::Display for Wait {
         match self.0 {
             WaitLimit::None => f.write_str("none"),
             WaitLimit::For(wait) => fmt::Display::fmt(&wait.as_millis(), f),
-            WaitLimit::Forever => f.write_str("forever"),
+            WaitLimit::Forever | WaitLimit::StandBy => f.write_str("forever"),
         }
     }
 }

@@ -29,6 +29,11 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
+    /// Knows the identity of one client, as that client itself told it.
+    pub(crate) fn of_one(client: &str, identity: String) -> Self {
+        Self { named: HashMap::from([(client.to_owned(), identity)]), ..Self::default() }
+    }
+
     /// Asks each master once for the names, and for the records of each client that holds one of these locks. Without an answer, that
     /// is not known.
     pub(crate) async fn ask<'a>(engine: &Engine, listings: impl IntoIterator<Item = &'a Listing>) -> Self {

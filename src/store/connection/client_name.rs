@@ -25,8 +25,7 @@ pub(crate) struct ClientName {
 
 impl ClientName {
     pub(crate) fn new(client: Uuid, config: &LockConfig) -> Self {
-        let identity = config.identity().map_or_else(of_process, str::to_owned);
-        Self { name: format!("{PREFIX}{client}:{identity}"), is_refused: AtomicBool::new(false) }
+        Self { name: format!("{PREFIX}{client}:{}", identity(config)), is_refused: AtomicBool::new(false) }
     }
 
     /// Whether a server refused the name.
@@ -72,6 +71,11 @@ impl ClientName {
         }
         Ok(())
     }
+}
+
+/// How lists name a client with these settings. It has no spaces.
+pub(crate) fn identity(config: &LockConfig) -> String {
+    config.identity().map_or_else(of_process, str::to_owned)
 }
 
 /// The client and the identity in a line of `CLIENT LIST`. `None`: it is not of lockkeeper.

@@ -43,7 +43,7 @@ mod stream;
 mod topology_link;
 pub(crate) mod wire;
 
-pub(crate) use client_name::{ClientName, in_line};
+pub(crate) use client_name::{ClientName, identity, in_line};
 pub(crate) use connection_index::{ConnectionCount, ConnectionIndex, Route};
 pub(crate) use dial::{CommandDial, MessageDial, connect, connect_to_master};
 pub(crate) use endpoint::Endpoint;
