@@ -52,6 +52,8 @@ pub struct LockOptions(LockOptionsBuilder);
 pub struct LockOptionsBuilder {
     terms: Terms,
     group: Option<Cow<'static, str>>,
+    /// Both `renewed` and `fixed` were set.
+    has_two_leases: bool,
 }
 
 /// How long the holds of a handle last.
@@ -110,11 +112,13 @@ impl LockOptionsBuilder {
     /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub const fn renewed(mut self, lease: Duration) -> Self {
+        self.has_two_leases |= matches!(self.terms.lease, Lease::Fixed(_));
         self.terms.lease = Lease::Renewed(lease);
         self
     }
 
-    /// Sets a fixed lease: the lock is not renewed, and is lost at the end of the lease. From 10 ms to ten years.
+    /// Sets a fixed lease: the lock is not renewed, and is lost at the end of the lease. From 10 ms to ten years. Not together with
+    /// [`renewed`](Self::renewed).
     ///
     /// [`extend`](crate::LockGuard::extend) makes it longer.
     ///
@@ -125,6 +129,7 @@ impl LockOptionsBuilder {
     /// # Ok::<(), lockkeeper::ConfigError>(())
     /// ```
     pub const fn fixed(mut self, lease: Duration) -> Self {
+        self.has_two_leases |= matches!(self.terms.lease, Lease::Renewed(_));
         self.terms.lease = Lease::Fixed(lease);
         self
     }
@@ -202,6 +207,9 @@ impl LockOptionsBuilder {
     /// assert_eq!(error.field(), "fixed");
     /// ```
     pub fn build(mut self) -> Result<LockOptions, ConfigError> {
+        if self.has_two_leases {
+            return Err(ConfigError::new("fixed", "contradicts `renewed`"));
+        }
         self.terms = self.terms.parse()?;
         let problem = match self.group.as_ref().map_or(1, |group| group.len()) {
             0 => "is empty",
@@ -291,7 +299,7 @@ struct Fields {
 }
 
 impl From<LockOptions> for Fields {
-    fn from(LockOptions(LockOptionsBuilder { terms, group }): LockOptions) -> Self {
+    fn from(LockOptions(LockOptionsBuilder { terms, group, .. }): LockOptions) -> Self {
         let text = |time: Duration| Text::new(humantime::format_duration(time).to_string());
         let (renewed, fixed) = match terms.lease {
             Lease::Usual => (None, None),
@@ -308,15 +316,17 @@ impl TryFrom<Fields> for LockOptions {
 
     fn try_from(fields: Fields) -> Result<Self, ConfigError> {
         let time = |field, text: Option<Text>| text.map(|text: Text| text.duration(field)).transpose();
-        let lease = match (time("renewed", fields.renewed)?, time("fixed", fields.fixed)?) {
-            (None, None) => Lease::Usual,
-            (Some(lease), None) => Lease::Renewed(lease),
-            (None, Some(lease)) => Lease::Fixed(lease),
-            (Some(_), Some(_)) => return Err(ConfigError::new("fixed", "contradicts `renewed`")),
-        };
-        let (max_hold, min_hold) = (time("max_hold", fields.max_hold)?, time("min_hold", fields.min_hold)?);
-        let group = fields.group.map(|group| Cow::Owned(group.into_string()));
-        LockOptionsBuilder { terms: Terms { lease, max_hold, min_hold }, group }.build()
+        let mut options = Self::builder();
+        if let Some(lease) = time("renewed", fields.renewed)? {
+            options = options.renewed(lease);
+        }
+        if let Some(lease) = time("fixed", fields.fixed)? {
+            options = options.fixed(lease);
+        }
+        options.terms.max_hold = time("max_hold", fields.max_hold)?;
+        options.terms.min_hold = time("min_hold", fields.min_hold)?;
+        options.group = fields.group.map(|group| Cow::Owned(group.into_string()));
+        options.build()
     }
 }
 
@@ -352,6 +362,8 @@ mod tests {
             (build().max_hold(Duration::ZERO), "max_hold"),
             (build().min_hold(5 * 366 * 24 * 3_600 * 3 * SECOND), "min_hold"),
             (build().fixed(SECOND).min_hold(2 * SECOND), "min_hold"),
+            (build().fixed(SECOND).renewed(SECOND), "fixed"),
+            (build().renewed(SECOND).fixed(SECOND), "fixed"),
             (build().max_hold(SECOND).min_hold(2 * SECOND), "min_hold"),
             (build().group(""), "group"),
             (build().group("g".repeat(65)), "group"),
@@ -360,6 +372,7 @@ mod tests {
         }
         for builder in [
             build().renewed(SECOND).min_hold(day),
+            build().renewed(2 * SECOND).renewed(SECOND),
             build().fixed(LONGEST).min_hold(LONGEST),
             build().group("g".repeat(64)),
         ] {

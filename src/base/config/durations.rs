@@ -158,8 +158,8 @@ durations! {
     /// Set this in a process that can start before its server.
     start_timeout: Duration::ZERO, Duration::ZERO, DAY;
     /// Sets how long an acquire waits until enough replicas have the hold, see
-    /// [`sync_replicas`](LockConfigBuilder::sync_replicas). Default: 1 s. From 1 ms to a minute, and shorter than
-    /// `watchdog_lease`.
+    /// [`sync_replicas`](LockConfigBuilder::sync_replicas). Default: 1 s. From 1 ms to a minute. If `sync_replicas` is set, it must be
+    /// shorter than `watchdog_lease`.
     sync_timeout: SECOND, MS, MINUTE;
 }
 
