@@ -496,6 +496,7 @@ async fn commands_are_counted_by_their_outcome() {
     let scene = Scene::start();
     let proxy = scene.proxy().await;
     let locks = connect(proxy.url(), patient()).await;
+    let hurried = connect(proxy.url(), patient().retry_timeout(100 * MS)).await;
     let outcomes = || ["ok", "refused", "unanswered", "not_sent"].map(|outcome| recorded.commands(outcome));
     let round_trips = || recorded.samples("round_trip_seconds", &[]);
     let (before, trips) = (outcomes(), round_trips().len());
@@ -517,7 +518,8 @@ async fn commands_are_counted_by_their_outcome() {
 
     let before = outcomes();
     scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
-    assert!(matches!(locks.rlock("a").lock().await, Err(Error::OutOfMemory(_))));
+    assert!(matches!(hurried.rlock("a").try_lock().await, Err(Error::OutOfMemory(_))));
+    drop(hurried);
     scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     assert!(outcomes()[1] > before[1]);
     recorded.rests().await;

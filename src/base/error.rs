@@ -28,7 +28,7 @@ pub(crate) const MOST_PERMITS: u32 = 10_000;
 /// Every call that asks the server can return one of these. The documentation of a call names its other errors.
 ///
 /// - [`Unreachable`](Self::Unreachable), [`TimedOut`](Self::TimedOut), [`Unavailable`](Self::Unavailable),
-///   [`ReadOnly`](Self::ReadOnly): the call retried for `retry_timeout`, or until its own time limit.
+///   [`ReadOnly`](Self::ReadOnly), [`OutOfMemory`](Self::OutOfMemory): the call retried for `retry_timeout`, or until its own time limit.
 /// - [`Authentication`](Self::Authentication), [`Permission`](Self::Permission), [`Server`](Self::Server): another try now would not
 ///   change the answer, so the call failed at once.
 /// - [`RuntimeGone`](Self::RuntimeGone): the runtime of the client has ended.
@@ -408,7 +408,8 @@ impl fmt::Display for Error {
                 write!(f, "a call can acquire at most {MOST_PERMITS} permits together{lock}")
             }
             Self::InvalidPermits { lock, wanted, total } => {
-                write!(f, "a call wants {wanted} permits of a semaphore that has {total}{lock}")
+                let permits = if *wanted == 1 { "permit" } else { "permits" };
+                write!(f, "a call wants {wanted} {permits} of a semaphore that has {total}: `resize` sets another number{lock}")
             }
             Self::Lost(lost) => lost.fmt(f),
             Self::NotHeld(lock) => write!(f, "the lock was no longer held when it was released{lock}"),

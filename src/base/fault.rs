@@ -99,11 +99,13 @@ impl Fault {
     /// Whether the same command can succeed a moment later, if nobody changes anything.
     pub(crate) const fn is_transient(&self) -> bool {
         use FaultKind::{
-            Broken, ReadOnly, SeveralSlots, Split, TimedOut, TooFewReplicas, Unavailable, Unreachable,
+            Broken, OutOfMemory, ReadOnly, SeveralSlots, Split, TimedOut, TooFewReplicas, Unavailable,
+            Unreachable,
         };
         matches!(
             self.kind,
             Broken
+                | OutOfMemory
                 | ReadOnly
                 | SeveralSlots
                 | Split

@@ -69,7 +69,7 @@ impl<K: Kind> Lock<'_, K> {
     ///   be used.
     /// - [`UpgradeWouldDeadlock`](crate::Error::UpgradeWouldDeadlock): an owner that holds the read lock wants the write
     ///   lock.
-    /// - [`OutOfMemory`](crate::Error::OutOfMemory): the server has no memory for a new lock.
+    /// - [`OutOfMemory`](crate::Error::OutOfMemory): the server had no memory for a new lock for `retry_timeout`.
     /// - [`TooFewReplicas`](crate::Error::TooFewReplicas), with the setting `sync_replicas`.
     /// - [`Closed`](crate::Error::Closed): the client was shut down before the call or during it.
     /// - A [fault of server or network](crate::Error#faults-of-server-and-network).
