@@ -1,12 +1,12 @@
 //! Visits every state that the machine, a model of the server and a model of the futures can reach, and checks rules in each.
 //!
 //! Two clients have up to three waiters each, and one of them an attempt outside of the queue. They want one lock, or one or two of the
-//! two permits of a semaphore. The steps of all of them come in every order, and time passes between any two steps. A configuration says
+//! two permits of a semaphore. Or one client has readers, and the other a writer. The steps of all of them come in every order, and time passes between any two steps. A configuration says
 //! how often something goes wrong: a waiter is cancelled, or not polled any more, a reply is lost before or after the server ran the
 //! attempt, a message connection breaks, a holder dies, or somebody deletes the lock's key. Times are counted in ticks, and kept relative
 //! to now.
 //!
-//! Not modelled: locks of several members, readers, time limits, places in a fair queue, and the reply of a release that is lost.
+//! Not modelled: locks of several members, readers that join a hold of their client, time limits, places in a fair queue, and the reply of a release that is lost.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -45,8 +45,9 @@ struct Budget {
 struct World {
     /// The owners on the server, and how many ticks their leases last without renewal.
     holders: Holders,
-    /// How many permits there are. A lock is like one permit.
+    /// How many permits there are. A lock is like one permit. A read-write lock has one for each reader, and a writer wants all.
     total: u8,
+    is_read_write: bool,
     clients: [Client; CLIENTS],
     budget: Budget,
     /// A lease ended, so no message told anybody.
@@ -180,7 +181,18 @@ impl World {
             }
         });
         let holders = Holders::new();
-        Self { holders, total: 1, clients, budget, is_free_in_silence: false, shares_row: false }
+        let (is_read_write, is_free_in_silence, shares_row) = (false, false, false);
+        Self { holders, total: 1, is_read_write, clients, budget, is_free_in_silence, shares_row }
+    }
+
+    /// The first client reads, and the second writes.
+    fn of_readers(mut self) -> Self {
+        let [readers, writer] = &mut self.clients;
+        self.total = u8::try_from(readers.actors.len()).expect("few");
+        self.is_read_write = true;
+        readers.machine = Machine::new(Rules { is_shared: true, ..readers.machine.rules.clone() });
+        writer.actors.iter_mut().for_each(|writer| writer.wants = self.total);
+        self
     }
 
     /// Two permits, of which the actors of each client want so many.
@@ -218,10 +230,12 @@ impl World {
                         add(at("tries"), &mut |w| w.clients[c].actors[a].does = Does::Asks)
                     }
                     Does::Nothing => {
-                        if self.shares_row || !client.is_idle() {
+                        // A reader never attempts alone: those that come meanwhile share what it is granted.
+                        let is_reader = client.machine.rules.is_shared;
+                        if self.shares_row || is_reader || !client.is_idle() {
                             add(at("joins"), &mut |w| w.joins(c, a, false));
                         }
-                        if client.is_idle() {
+                        if client.is_idle() && !is_reader {
                             add(at("attempts alone"), &mut |w| w.clients[c].actors[a].does = Does::Asks);
                         }
                     }
@@ -374,6 +388,10 @@ impl World {
         steps
     }
 
+    fn has_permits(&self) -> bool {
+        self.total > 1 && !self.is_read_write
+    }
+
     // --- the server ----------------------------------------------------------------------------------------------------
 
     fn has(&self, id: Id) -> bool {
@@ -396,7 +414,7 @@ impl World {
                 return Err(self.holders.iter().map(|(_, left)| *left).min().expect("somebody has them"));
             }
             // The script removes permits whose leases ended, and tells the others.
-            if self.is_free_in_silence && self.total > 1 {
+            if self.is_free_in_silence && self.has_permits() {
                 self.publishes();
             }
             self.is_free_in_silence = false;
@@ -411,7 +429,9 @@ impl World {
             return None;
         }
         self.holders.retain(|(holder, _)| *holder != id);
-        Some(self.publishes())
+        // Only the last reader frees the lock.
+        let is_told = !self.is_read_write || self.holders.is_empty();
+        Some(if is_told { self.publishes() } else { [false; CLIENTS] })
     }
 
     fn publishes(&mut self) -> [bool; CLIENTS] {
@@ -443,7 +463,7 @@ impl World {
 
     fn joins(&mut self, c: usize, a: usize, comes_first: bool) {
         let client = &mut self.clients[c];
-        let can_take_handoff = client.actors[a].wants == 1;
+        let can_take_handoff = client.actors[a].wants == 1 || self.is_read_write;
         client.actors[a].ticket = Some(client.machine.join(can_take_handoff, comes_first, NOW));
         for other in client.actors.iter_mut().filter(|other| other.ticket.is_none()) {
             other.has_followers |= matches!(other.does, Does::Asks | Does::Answered(_));
@@ -483,7 +503,7 @@ impl World {
                     let is_overlooked =
                         client.machine.attempted_at.is_some_and(|at| NOW.since(at) >= overlooked);
                     assert!(
-                        in_front || actor.is_unsure || is_overlooked,
+                        in_front || actor.is_unsure || is_overlooked || client.machine.rules.is_shared,
                         "it attempts before those in front of it"
                     );
                     client.tells(|machine| machine.attempts(ticket, NOW));
@@ -565,7 +585,9 @@ impl World {
     }
 
     fn gives_back(&mut self, c: usize, a: usize, id: usize, since: Moment, is_removed: bool) {
-        let (has_permits, is_one) = (self.total > 1, self.wants((c, id)) == 1);
+        // A reader offers nothing: others join its hold, or acquire one of their own.
+        let is_one = self.wants((c, id)) == 1 && !self.is_read_write;
+        let has_permits = self.total > 1;
         let client = &mut self.clients[c];
         let is_offered = is_one
             && client.machine.offers(HAND_OVER, NOW, |time, granted_at| {
@@ -618,7 +640,7 @@ impl World {
             client.undo.dedup();
             client.late.sort_unstable();
             client.late.dedup();
-            client.machine.answers = 0; // only readers compare it
+            client.machine.forget_old_answers();
             client.machine.forget_old_messages();
             for actor in &mut client.actors {
                 if !matches!(actor.does, Does::Asks | Does::Answered(_)) {
@@ -665,22 +687,29 @@ impl World {
             assert!(is_known, "nobody releases a hold");
         }
         // Only time can help. A front whose own attempt was perhaps granted looks at its next poll.
+        // Readers can hold a lock for long, and others can acquire it meanwhile.
+        let is_reading = self.is_read_write && self.available() > 0;
+        let is_quiet = |name: Name| is_quiet(name) || is_reading && name.0 == "gives its hold back";
         if !self.is_free_in_silence && steps.iter().all(|step| is_quiet(step.name)) {
             for client in &self.clients {
                 let Some(front) = client.front() else { continue };
-                let actor = &client.actors[front];
                 let gets_messages = client.is_subscribed && client.machine.gets_messages();
                 let yields = client.machine.yields_until > NOW;
                 let fails = matches!(client.machine.knowledge, Knowledge::Failing { .. });
-                assert!(
-                    self.available() < actor.wants
-                        || actor.is_stalled
-                        || (actor.is_unsure && self.total > 1)
-                        || !gets_messages
-                        || yields
-                        || fails,
-                    "a waiter sleeps beside a free lock"
-                );
+                if !gets_messages || yields || fails || client.actors[front].is_stalled {
+                    continue;
+                }
+                // Of readers, one that was granted the lock called all others.
+                let is_reader = client.machine.rules.is_shared;
+                let waiting = client.actors.iter().enumerate();
+                for (_, actor) in
+                    waiting.filter(|(a, actor)| *a == front || is_reader && actor.ticket.is_some())
+                {
+                    assert!(
+                        self.available() < actor.wants || (actor.is_unsure && self.total > 1),
+                        "a waiter sleeps beside a free lock"
+                    );
+                }
             }
         }
     }
@@ -795,6 +824,10 @@ impl Client {
         let front = machine.waiters.front.as_mut().map(|(_, waiter)| waiter);
         for waiter in front.into_iter().chain(machine.waiters.behind.values_mut()) {
             shift(&mut waiter.joined_at);
+            if let State::ForAnswer { until, .. } = &mut waiter.state {
+                shift(until);
+                *until = (*until).max(NOW);
+            }
             if let Some(at) = &mut waiter.attempt_by {
                 shift(at);
                 *at = (*at).max(NOW);
@@ -814,6 +847,17 @@ impl Client {
 }
 
 impl Machine<Id, ()> {
+    /// Only readers look at answers: whether there were some since they began to wait for one.
+    fn forget_old_answers(&mut self) {
+        let front = self.waiters.front.as_mut().map(|(_, waiter)| waiter);
+        for waiter in front.into_iter().chain(self.waiters.behind.values_mut()) {
+            if let State::ForAnswer { answers, .. } = &mut waiter.state {
+                *answers = u64::from(*answers == self.answers);
+            }
+        }
+        self.answers = 1;
+    }
+
     /// Only whether some came during an attempt makes a difference.
     fn forget_old_messages(&mut self) {
         let front = self.waiters.front.as_mut().map(|(_, waiter)| waiter);
@@ -959,6 +1003,15 @@ fn every_state_of_the_small_configurations_keeps_the_rules() {
     ]);
 }
 
+/// A reader whose attempt began before the call to all readers, and was refused after it, acts at once.
+#[test]
+fn every_state_of_readers_and_a_writer_keeps_the_rules() {
+    visit([
+        ("readers, delays", World::new([2, 1], [0, 0], Budget { delays: 1, ..NOTHING }).of_readers()),
+        ("readers, cancels", World::new([2, 1], [0, 0], Budget { cancels: 1, ..NOTHING }).of_readers()),
+    ]);
+}
+
 /// Two permits, and a call that wants both.
 fn permits(waiters: [usize; CLIENTS], budget: Budget) -> World {
     let tries = [0, 1 - waiters[1]];
@@ -982,6 +1035,8 @@ fn every_state_of_the_large_configurations_keeps_the_rules() {
         ),
         ("a break and a removal", World::new([2, 1], [0, 0], Budget { breaks: 1, removals: 1, ..NOTHING })),
         ("a death and a stall", World::new([2, 1], [0, 0], Budget { deaths: 1, stalls: 1, ..NOTHING })),
+        ("three readers", World::new([3, 1], [0, 0], NOTHING).of_readers()),
+        ("readers, breaks", World::new([2, 1], [0, 0], Budget { breaks: 1, ..NOTHING }).of_readers()),
         ("permits, breaks", permits([2, 1], Budget { breaks: 1, ..NOTHING })),
         ("permits, lost replies", permits([2, 0], Budget { lost_replies: 1, ..NOTHING }).sharing_a_row()),
         ("permits, three and one", World::new([3, 1], [0, 0], NOTHING).of_permits([&[1, 2, 1], &[1]])),

@@ -529,6 +529,8 @@ impl<O, F: Clone> Machine<O, F> {
         }
         if self.rules.is_shared {
             if let Knowledge::Open = self.knowledge {
+                // Those whose attempts are under way perhaps asked before this grant, and are refused after it.
+                self.calls += u64::from(self.attempting > 0);
                 return Effects::wakes(Wakes::Front);
             }
             // All waiters can be granted the lock, too.
@@ -948,6 +950,22 @@ mod tests {
         assert_eq!(acts(&mut machine), [false, false], "they wait for the answer");
         assert_eq!(machine.leaves_with_lock(first, poll * 10, false, now).wakes, Wakes::All);
         assert_eq!(acts(&mut machine), [true, true]);
+    }
+
+    /// Both attempts followed the call of a reader. Between them, a writer held the lock and released it.
+    #[test]
+    fn a_reader_that_was_refused_before_another_was_granted_acts_at_once() {
+        let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
+        let mut machine = Machine::<(), ()>::new(Rules::new(true, false, poll));
+        let [first, early, late] = [(); 3].map(|()| machine.join(true, false, now));
+        let _ = machine.attempts(first, now);
+        let _ = machine.leaves_with_lock(first, poll * 10, false, now);
+        let _ = machine.attempts(early, now);
+        let _ = machine.wakes(now);
+        let _ = machine.attempts(late, now);
+        let _ = machine.leaves_with_lock(late, poll * 10, false, now);
+        machine.refused(early, Some(poll * 10), false, now);
+        assert_eq!(machine.next(early, None, now, |time| time), Next::Act);
     }
 }
 
