@@ -164,9 +164,9 @@ fn an_import_that_leads_upwards_is_found() {
     assert_eq!(found, [("store::b".to_owned(), "locks".to_owned())]);
 }
 
-/// A recipe on the public API is the proof that it is enough to build on.
+/// Leading is built on a fenced lock and its announcements, and names no other item of the crate.
 #[test]
-fn the_room_of_leaders_uses_only_what_is_public() {
+fn the_room_of_leaders_names_only_what_is_public() {
     for (file, text) in files("src/leader", &["rs"]) {
         let inner = text.lines().find(|line| {
             let name = line.split_once("crate::").map_or("", |(_, name)| name);

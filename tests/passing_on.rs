@@ -117,6 +117,31 @@ async fn writers_take_turns_without_commands() {
     taking_turns_needs_no_commands(writes).await;
 }
 
+/// Sections of 3 ms, for which `sharing` was made longer: a hold goes round for all of that time, however many sections that are.
+#[tokio::test]
+async fn sections_of_milliseconds_are_handed_over_for_as_long_as_sharing_says() {
+    let scene = Scene::start();
+    let locks = scene.client_with(passes()).await;
+    let (before, start) = (scene.server.scripts(), Instant::now());
+    let tasks = (0..8).map(|_| {
+        let mut lock = locks.rlock("a");
+        tokio::spawn(async move {
+            for _ in 0..25 {
+                let guard = lock.lock().await.unwrap();
+                sleep(3 * MS).await;
+                guard.unlock().await.unwrap();
+            }
+        })
+    });
+    soon(join_all(tasks)).await.into_iter().for_each(Result::unwrap);
+    let (scripts, took) = (scene.server.scripts() - before, start.elapsed());
+    // The waiters attempt when they come, and each second there is a release and an acquire. With 5 ms, there would be 200.
+    let most = 12 + 12 * took.as_secs();
+    assert!(scripts <= most, "{scripts} scripts for 200 sections in {took:?}");
+    drop(locks);
+    scene.end().await;
+}
+
 /// The server sees one holder all the time, and every owner sees its own holds only.
 #[tokio::test]
 async fn the_hold_moves_and_its_id_stays() {

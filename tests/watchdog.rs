@@ -175,6 +175,22 @@ async fn a_reentry_with_a_shorter_lease_is_renewed_in_time() {
     locks.shutdown().await.unwrap();
 }
 
+/// Guarantee 7. The watchdog waits for holds that are renewed each ten seconds, and then comes one with a lease of a moment.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_much_shorter_than_the_others_is_renewed_from_its_first_period_on() {
+    let (server, lease) = (MemoryServer::new(), 150 * MS);
+    let locks = in_memory(&server, 30 * SECOND).await;
+    let mut guards = hold_many(&locks, 5).await;
+    sleep(SECOND).await; // the watchdog waits
+    guards.push(locks.rlock("short").with(&renewing(lease)).lock().await.unwrap());
+    for _ in 0..10 {
+        sleep(lease / 2).await;
+        assert!(guards.iter().all(|guard| !guard.is_lost()));
+    }
+    release_all(guards).await;
+    locks.shutdown().await.unwrap();
+}
+
 /// Guarantee 7. Most of a lease is over when the reply to the acquire comes.
 #[tokio::test(start_paused = true)]
 async fn a_hold_whose_grant_came_late_is_renewed_in_time() {

@@ -8,7 +8,6 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, TryFutureExt};
 use tokio::time::{Instant, sleep_until};
 
-use crate::locks::Announcing;
 use crate::{Announcements, Holder, LockClient, Result};
 
 /// How often the server is asked if no message comes.
@@ -183,8 +182,8 @@ fn seen(leader: Option<&Leader>) -> Option<(&str, Option<&[u8]>)> {
     leader.map(|leader| (&*leader.holder.owner, leader.announcement.as_deref()))
 }
 
-impl From<Announcing> for Leader {
-    fn from((holder, announcement): Announcing) -> Self {
+impl From<(Holder, Option<Vec<u8>>)> for Leader {
+    fn from((holder, announcement): (Holder, Option<Vec<u8>>)) -> Self {
         Self { holder, announcement }
     }
 }

@@ -11,7 +11,7 @@ use crate::locks::info::{Holder, RemainingLease};
 use crate::protocol::{Announced, LeaseLeft};
 
 /// A holder, and what it announces.
-pub(crate) type Announcing = (Holder, Option<Vec<u8>>);
+type Announcing = (Holder, Option<Vec<u8>>);
 
 /// What the holder of a [`FencedLock`](crate::FencedLock) announces, for those who do not hold it.
 ///

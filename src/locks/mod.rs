@@ -15,7 +15,6 @@ mod semaphore;
 pub(crate) mod waits;
 
 pub use announcements::Announcements;
-pub(crate) use announcements::Announcing;
 pub use base::{BaseLock, Kind};
 pub use fair::{Fair, FairLock};
 pub use fenced::{Fenced, FencedLock};

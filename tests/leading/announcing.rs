@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use lockkeeper::leader::{Candidate, Leader, LeaderWatch};
-use lockkeeper::{Error, LockClient};
-use tokio::time::Instant;
+use lockkeeper::{Error, LockClient, Source};
+use lockkeeper_memory::MemoryServer;
+use tokio::time::{Instant, sleep};
 
 use super::{LEASE, forget_counter, run};
 use crate::support::events::Events;
@@ -198,6 +199,28 @@ async fn a_leader_announces_again_for_as_long_as_its_term_lasts() {
     drop(locks);
     forget_counter(&scene);
     scene.end().await;
+}
+
+/// If one reply is lost, there is time for another try. Each announcement lasts for what was left of the lease, at least two thirds of it.
+#[tokio::test(start_paused = true)]
+async fn an_announcement_is_repeated_at_half_its_time() {
+    let (server, lease) = (MemoryServer::new(), 6 * SECOND);
+    let config = patient().watchdog_lease(lease).build().unwrap();
+    let locks = LockClient::connect_with(Source::stream(server.connector()), config).await.unwrap();
+    let mut running = run(candidate(&locks, b"here"));
+    running.begins().await;
+    let left = || {
+        let reply = String::from_utf8(server.execute(&["PTTL", KEY])).unwrap();
+        reply.trim_start_matches(':').trim().parse::<i64>().unwrap()
+    };
+    eventually("it announces", left, |&left| left > 0).await;
+    let start = Instant::now();
+    while start.elapsed() < 5 * lease {
+        assert!(left() >= 1_900, "{} ms are left", left());
+        sleep(10 * MS).await;
+    }
+    running.end().await;
+    locks.shutdown().await.unwrap();
 }
 
 #[tokio::test]
