@@ -51,6 +51,8 @@ pub(crate) enum Command {
     /// Releases a lock or permits, whoever holds them
     #[command(visible_alias = "unlock")]
     Release(Release),
+    /// Sets how many permits a semaphore has
+    Resize(Resize),
     /// Examines the server, and the rights of this user
     Doctor(Doctor),
     /// Prints the completions for a shell
@@ -188,6 +190,19 @@ pub(crate) struct Release {
     /// Does not ask first
     #[arg(long)]
     pub(crate) yes: bool,
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Which semaphore to resize.
+#[derive(Args, Debug)]
+pub(crate) struct Resize {
+    /// The name of the semaphore
+    pub(crate) name: String,
+    /// How many permits it has from now on
+    #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) permits: u32,
     /// Prints JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,4 +1,4 @@
-//! `lockkeeper show` and `lockkeeper release`.
+//! `lockkeeper show`, `lockkeeper release` and `lockkeeper resize`.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use lockkeeper::LockInfo;
 use serde::Serialize;
 
-use crate::args::{Connection, Release, Show};
+use crate::args::{Connection, Release, Resize, Show};
 use crate::connect::Settings;
 use crate::exit::{Failure, UNAVAILABLE, print, print_json};
 use crate::row::{Holder, Permits, expires_in_ms, visible};
@@ -28,6 +28,13 @@ struct Lock<'a> {
 struct Released<'a> {
     name: &'a str,
     was_held: bool,
+}
+
+#[derive(Serialize)]
+struct Resized<'a> {
+    name: &'a str,
+    permits: u32,
+    before: u32,
 }
 
 pub(crate) async fn show(connection: &Connection, Show { name, json }: &Show) -> Result<ExitCode, Failure> {
@@ -62,6 +69,27 @@ pub(crate) async fn release(connection: &Connection, options: &Release) -> Resul
     info.holders.retain(is_chosen);
     let was_held = locks.force_unlock(name, &info).await?;
     report(name, was_held, outcome(was_held), *json)
+}
+
+pub(crate) async fn resize(connection: &Connection, options: &Resize) -> Result<ExitCode, Failure> {
+    let Resize { name, permits, json } = options;
+    let locks = Settings::read(connection)?.connect().await?;
+    // A name that was mistyped would otherwise become a semaphore that never expires.
+    let Some(info) = locks.inspect(name).await? else {
+        return Err(Failure::usage(format!(
+            "there is no semaphore `{name}`: the first `run --permits` makes it"
+        )));
+    };
+    let Some(before) = info.permits else {
+        return Err(Failure::usage(format!("`{name}` is a lock and no semaphore")));
+    };
+    locks.semaphore(name, *permits).resize(*permits).await?;
+    if *json {
+        print_json(&Resized { name, permits: *permits, before })?;
+    } else {
+        print(format!("{}: {permits} permits, {before} before\n", visible(name)).as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What became of those who were shown.

@@ -30,7 +30,7 @@ pub(crate) async fn ls(connection: &Connection, options: &Ls) -> Result<ExitCode
         return Ok(ExitCode::SUCCESS);
     }
     Err(Failure::unavailable(format!(
-        "left out, because their slots are being moved to other servers: {}",
+        "left out, because their slots are being moved to other servers, or other data is among their permits: {}",
         skipped.join(", ")
     )))
 }

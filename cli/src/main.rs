@@ -101,6 +101,7 @@ fn start(Arguments { connection, command }: Arguments) -> Result<ExitCode, Failu
             Command::Top(options) => top::top(&connection, &options).await,
             Command::Watch(options) => follow::watch(&connection, &options).await,
             Command::Release(options) => look::release(&connection, &options).await,
+            Command::Resize(options) => look::resize(&connection, &options).await,
             Command::Why(options) => why::why(&connection, &options).await,
             Command::Doctor(options) => doctor::doctor(&connection, &options).await,
             Command::Exec { .. } | Command::Completions { .. } | Command::Man { .. } => Ok(ExitCode::SUCCESS),

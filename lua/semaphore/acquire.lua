@@ -1,13 +1,13 @@
 #!lua
 --[[
   Acquires permits of a semaphore: all that the call names, or none. If no others are left, removes permits whose leases have ended.
-  The only script that creates a permit.
+  The only script that creates a permit. If no permit is available and none is in use, the set of permits was lost, and the total counts anew.
 
   KEYS[1]  semaphore  string: how many permits are available
   KEYS[2]  permits    sorted set: id of a permit -> end of its lease, ms of the server's time or Java's
 
   ARGV[1]  ids       bytes: the ids of the permits, 16 bytes each, never used before
-  ARGV[2]  total     how many permits the semaphore has, if its key does not exist
+  ARGV[2]  total     how many permits the semaphore has, if its key does not exist or the set of permits was lost
   ARGV[3]  lease_ms  milliseconds, > 0
   ARGV[4]  slack_ms  milliseconds for which Java's clocks can be ahead of the server's
   ARGV[5]  channel   where the waiters of this semaphore listen. Not in KEYS: then no key with its name is needed
@@ -55,6 +55,8 @@ local function add(count)
   end
 end
 
+-- What the number lacks after the set of permits was lost.
+local lost = 0
 local now_ms, wanted = server_time(), #ids / 16
 -- Otherwise some permits are left, and whoever wants them looks at those whose leases ended.
 if is_new or available <= wanted then
@@ -71,6 +73,9 @@ if is_new or available <= wanted then
   end
   if is_new then
     available = total - redis.call('zcard', permits)
+  elseif available <= 0 and #first == 0 then
+    -- Deleted by hand, or evicted. Who held a permit learns it at the next renewal.
+    lost, available = total - available, total
   end
   if available < wanted then
     local found = {}
@@ -118,7 +123,7 @@ if #added > 0 then
   if is_new then
     set = redis.pcall('set', semaphore, available)
   else
-    set = redis.pcall('incrby', semaphore, -#added)
+    set = redis.pcall('incrby', semaphore, lost - #added)
   end
   if type(set) == 'table' and set.err then
     -- This user may not change the number. If the permits stayed, they would come back without having been taken.

@@ -5,7 +5,7 @@
   KEYS[1]  semaphore  string: how many permits are available
   KEYS[2]  permits    sorted set: id of a permit -> end of its lease
 
-  ARGV[1]  total     how many permits the semaphore has, if its key does not exist
+  ARGV[1]  total     how many permits the semaphore has, if its key does not exist or the set of permits was lost
   ARGV[2]  slack_ms  milliseconds for which Java's clocks can be ahead of the server's
 
   With  replies server_time semaphore/available_of semaphore/expired_among
@@ -33,5 +33,7 @@ repeat
   local found = expired_among(part, before_ms)
   expired = expired + found
 until found < MANY
-available = available or total - in_use
+if not available or available <= 0 and in_use == 0 then
+  available = total - in_use
+end
 return { available + expired, available + in_use }

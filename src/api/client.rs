@@ -164,8 +164,8 @@ impl LockClient {
 
     /// Returns who holds the lock with this name, of whatever type it is. `None`: it is free. Asks the server.
     ///
-    /// A semaphore is returned while it exists, also if no permit is in use. Any key with a whole number of up to 15
-    /// digits can be one.
+    /// A semaphore is returned while it exists, also if no permit is in use. Any key with a whole number
+    /// up to 4,294,967,295 can be one.
     ///
     /// # Errors
     ///
@@ -229,7 +229,7 @@ impl LockClient {
     /// `pattern` says which names: `*` stands for any text, `?` for one byte, `[ab]` for one of these bytes, and `\` goes before a
     /// byte that stands for itself. The call looks at all keys of the server, some hundred with each command, so that no command
     /// blocks the server for long. These locks can be missing: those that come or go meanwhile, and those to whose keys this user
-    /// has no right. [`LockList::skipped`] names those that no server could tell about.
+    /// has no right. [`LockList::skipped`] names those that cannot be listed.
     ///
     /// # Errors
     ///

@@ -31,21 +31,13 @@ pub(crate) struct LockRef {
 pub(crate) struct Permits {
     /// How many. 1 for every other type of lock.
     wanted: u32,
-    /// Only of a semaphore: other handles need not allocate it.
-    total: Option<Arc<Total>>,
-}
-
-/// How many permits a semaphore has.
-struct Total {
-    /// What the user gave.
-    wanted: AtomicU32,
-    /// What the server had, if that was reported.
-    reported: AtomicU32,
+    /// How many there are if the server has no number. Only of a semaphore: other handles need not allocate it.
+    total: Option<Arc<AtomicU32>>,
 }
 
 impl Permits {
     pub(crate) fn new(total: u32) -> Self {
-        Self { wanted: 1, total: Some(Arc::new(Total { wanted: total.into(), reported: total.into() })) }
+        Self { wanted: 1, total: Some(Arc::new(total.into())) }
     }
 
     /// The same semaphore, for holds with so many permits.
@@ -60,13 +52,12 @@ impl Permits {
 
     /// How many there are if the server has no number.
     pub(crate) fn total(&self) -> u32 {
-        self.total.as_ref().map_or(0, |total| total.wanted.load(Ordering::Relaxed))
+        self.total.as_ref().map_or(0, |total| total.load(Ordering::Relaxed))
     }
 
     pub(crate) fn set_total(&self, total: u32) {
-        if let Some(Total { wanted, reported }) = self.total.as_deref() {
-            wanted.store(total, Ordering::Relaxed);
-            reported.store(total, Ordering::Relaxed);
+        if let Some(known) = &self.total {
+            known.store(total, Ordering::Relaxed);
         }
     }
 }
@@ -132,15 +123,10 @@ impl LockRef {
         self.protocol.can_be_passed_on() && self.permits.count() == 1
     }
 
-    /// The server has so many permits. If the user gave another number, reports that once.
+    /// The server has so many permits. If the user gave another number, reports that once for the client: handles come and go.
     pub(crate) fn has_total(&self, found: u32) {
-        let Some(Total { wanted, reported }) = self.permits.total.as_deref() else { return };
-        let wanted = wanted.load(Ordering::Relaxed);
-        // Mostly both are the same, and nothing is written.
-        if reported.load(Ordering::Relaxed) == found || reported.swap(found, Ordering::Relaxed) == found {
-            return;
-        }
-        if found != wanted {
+        let wanted = self.permits.total();
+        if found != wanted && self.engine.reported_totals.is_new(&self.keys.lock, found) {
             let LockId { name, key, server } = self.id();
             tracing::warn!(
                 lock = name,
@@ -214,6 +200,11 @@ impl LockRef {
         Error::WrongKind { lock: self.id(), found }
     }
 
+    /// The error for a semaphore whose permits cannot be listed.
+    pub(crate) fn other_permits(&self) -> Error {
+        Error::WrongKind { lock: self.id(), found: OTHER_PERMITS }
+    }
+
     /// The error for a fencing counter that cannot count.
     pub(crate) fn cannot_count(&self) -> Error {
         let counter = self.protocol.counter(&self.keys).unwrap_or(&self.keys.lock);
@@ -261,6 +252,9 @@ impl LockRef {
 pub(crate) const NOT_A_LOCK: &str = "data that is no lock";
 
 const NOT_A_SEMAPHORE: &str = "data that is no semaphore";
+
+/// An id has another length.
+pub(crate) const OTHER_PERMITS: &str = "a semaphore among whose permits is other data";
 
 const NOT_A_COUNTER: &str = "data that is no fencing counter, or a counter that cannot grow";
 

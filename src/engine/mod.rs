@@ -17,6 +17,7 @@ mod lock_ref;
 mod per_member;
 mod query;
 mod queue_names;
+mod reported_totals;
 mod retry;
 mod shared;
 mod upkeep;

@@ -10,6 +10,7 @@ use futures_util::future::join;
 use uuid::Uuid;
 
 use super::queue_names::QueueNames;
+use super::reported_totals::ReportedTotals;
 use super::retry::Tries;
 use crate::base::client_id;
 use crate::base::config::LockConfig;
@@ -40,6 +41,7 @@ pub(crate) struct Engine {
     pub(crate) store: Arc<Store>,
     pub(crate) wait_queues: Arc<WaitQueues>,
     pub(crate) queue_names: QueueNames,
+    pub(crate) reported_totals: ReportedTotals,
     pub(crate) renewals: Scheduler<Renewal>,
     pub(crate) heartbeats: Scheduler<Heartbeat>,
     pub(crate) background: Background,
@@ -74,6 +76,7 @@ impl Engine {
             next_number: AtomicU64::new(1),
             wait_queues,
             queue_names: QueueNames::default(),
+            reported_totals: ReportedTotals::default(),
             renewals: Scheduler::start(Renewal::new(Arc::clone(&store), &config)),
             heartbeats: Scheduler::start(Heartbeat::new(Arc::clone(&store), &config)),
             background: Background::start(),

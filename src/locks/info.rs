@@ -46,9 +46,11 @@ pub struct LockInfo {
 pub struct LockList {
     /// The locks that somebody holds, sorted by name.
     pub locks: Vec<ListedLock>,
-    /// The names of locks that perhaps somebody holds: their slots of a cluster move, and for
-    /// [`retry_timeout`](crate::LockConfigBuilder::retry_timeout) no server had all keys of the lock. List them again later. A semaphore whose
-    /// keys are at two servers is not among them.
+    /// The names of locks that perhaps somebody holds:
+    ///
+    /// - Their slots of a cluster move, and for [`retry_timeout`](crate::LockConfigBuilder::retry_timeout) no server had all keys of the
+    ///   lock. List them again later. A semaphore whose keys are at two servers is not among them.
+    /// - Among the permits of a semaphore is something that is no permit. [`inspect`](crate::LockClient::inspect) says so.
     pub skipped: Vec<String>,
 }
 

@@ -84,8 +84,8 @@ impl Semaphore {
     ///
     /// - [`InvalidPermits`](crate::Error::InvalidPermits): the semaphore has no permits.
     /// - [`InvalidName`](crate::Error::InvalidName) or [`WrongKind`](crate::Error::WrongKind): the name or the key cannot be used.
-    /// - [`OutOfMemory`](crate::Error::OutOfMemory) or [`Permission`](crate::Error::Permission): the server refuses, and
-    ///   another try now would not change that.
+    /// - [`Permission`](crate::Error::Permission): the server refuses, and another try now would not change that.
+    /// - [`OutOfMemory`](crate::Error::OutOfMemory): the server had no memory for a permit for `retry_timeout`.
     /// - A fault of server or network that lasted for `retry_timeout`.
     /// - [`Closed`](crate::Error::Closed) or [`RuntimeGone`](crate::Error::RuntimeGone): the client ended before the call or
     ///   during it.
@@ -281,6 +281,28 @@ impl Semaphore {
         permits::available(&self.0)
     }
 
+    /// Returns how many permits there are: those that are available and those in use. This is the server's number, and
+    /// [`resize`](Self::resize) sets it. Asks the server.
+    ///
+    /// # Errors
+    ///
+    /// As for [`available`](Self::available).
+    ///
+    /// # Cancel safety
+    ///
+    /// The call changes nothing, so it can be dropped at any time.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// if locks.semaphore("sem:api", 10).total().await? != 10 {
+    ///     eprintln!("somebody set another number of permits");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn total(&self) -> impl Future<Output = Result<u32>> + Send {
+        permits::total(&self.0)
+    }
+
     /// Lists the permits in use, in the order in which their leases end. Asks the server, once for about 500 permits.
     ///
     /// # Errors
@@ -336,7 +358,8 @@ impl Semaphore {
     /// More permits wake waiters. Fewer take effect as permits come back: nobody loses a permit. This also repairs the number after the
     /// set of permits was deleted by hand.
     ///
-    /// This handle and its clones know the number from then on. Each other handle reports the other number once, as a `tracing` event.
+    /// This handle and its clones know the number from then on. Other handles were told another number: a `tracing` event says so, once for
+    /// each client.
     ///
     /// # Errors
     ///

@@ -213,9 +213,16 @@ impl PermitsReply {
 /// A permit that is in use: its id, and how long its lease lasts. `None`: for ever.
 pub(crate) type PermitInUse = ([u8; 16], Option<Duration>);
 
-/// Parses a part of the list of permits that are in use: where the next part begins, and the permits. `None` instead of the permits: an
-/// id has another length, as another program writes it.
-pub(crate) fn parse_holders(reply: &Reply) -> Result<(Option<Arg>, Option<Vec<PermitInUse>>), Fault> {
+/// A part of the list of permits that are in use.
+pub(crate) struct PermitsPart {
+    /// Where the next part begins.
+    pub(crate) next: Option<Arg>,
+    pub(crate) in_use: Vec<PermitInUse>,
+    /// There is something whose id has another length, as another program writes it.
+    pub(crate) has_other_data: bool,
+}
+
+pub(crate) fn parse_holders(reply: &Reply) -> Result<PermitsPart, Fault> {
     let Reply::List(list) = reply else { return Err(Fault::unexpected(reply)) };
     let [Reply::Text(cursor), list @ ..] = &list[..] else { return Err(Fault::unexpected(reply)) };
     let next = (cursor != "0").then(|| Arg::Text(cursor.as_str().into()));
@@ -224,7 +231,9 @@ pub(crate) fn parse_holders(reply: &Reply) -> Result<(Option<Arg>, Option<Vec<Pe
         let id = u128::from_str_radix(id, 16).ok().filter(|_| id.len() == 32)?.to_be_bytes();
         Some((id, u64::try_from(*left).ok().map(Duration::from_millis)))
     };
-    Ok((next, list.chunks(2).map(parse).collect()))
+    let rows = list.chunks(2);
+    let (all, in_use) = (rows.len(), rows.filter_map(parse).collect::<Vec<_>>());
+    Ok(PermitsPart { next, has_other_data: in_use.len() < all, in_use })
 }
 
 /// How many permits. After the total was made smaller, the number of available permits can be negative: then there are none.

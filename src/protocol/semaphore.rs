@@ -91,7 +91,7 @@ impl Protocol for Semaphore {
 
 impl Semaphore {
     /// Asks how many permits are available, and how many there are. `total`: if the key does not exist.
-    pub(crate) fn available(keys: &LockKeys, total: u32, config: &LockConfig) -> Call {
+    pub(crate) fn state(keys: &LockKeys, total: u32, config: &LockConfig) -> Call {
         scripts::semaphore_state(&keys.lock, in_use(keys), total, slack(config))
     }
 

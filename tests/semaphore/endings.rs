@@ -96,6 +96,21 @@ async fn deleted_keys_are_told_at_the_next_renewal() {
     one.release().await.unwrap();
     is_whole(&scene, &semaphore, 2).await;
 
+    // Of the set alone while all permits were in use: nothing is left, so the number of the program counts again.
+    let both = semaphore.acquire_many(2).await.unwrap();
+    let _: u64 = scene.server.run(&["EXPIRE", "a", "1000"]);
+    scene.server.run::<()>(&["DEL", "{a}:timeout"]);
+    assert_eq!((semaphore.available().await.unwrap(), semaphore.total().await.unwrap()), (2, 2));
+    soon(both.lost()).await;
+    assert!(matches!(both.release().await, Err(Error::NotHeld(_))));
+    assert!(matches!(semaphore.acquire_many(3).await, Err(Error::InvalidPermits { total: 2, .. })));
+    let one = semaphore.acquire().await.unwrap();
+    let two = semaphore.acquire().await.unwrap();
+    assert!(semaphore.try_acquire().await.unwrap().is_none());
+    drop((one, two));
+    is_whole(&scene, &semaphore, 2).await;
+    assert!(scene.server.run::<i64>(&["TTL", "a"]) > 900, "an expiry stays");
+
     // Of the number alone: permits in use count.
     let permit = semaphore.acquire().await.unwrap();
     scene.server.run::<()>(&["DEL", "a"]);

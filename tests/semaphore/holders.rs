@@ -125,6 +125,9 @@ async fn what_cannot_be_acquired_is_a_typed_error() {
         &["SET", "b", "007"],
         &["SET", "b", "-0"],
         &["SET", "b", "99999999999999999999"],
+        // More than any client can set.
+        &["SET", "b", "4294967296"],
+        &["SET", "b", "-4294967296"],
         &["RPUSH", "b", "1"],
         &["ZADD", "b", "1", "member"],
         &["SET", "{b}:timeout", "5"],
@@ -153,25 +156,52 @@ async fn what_cannot_be_acquired_is_a_typed_error() {
     end(scene, [locks]).await;
 }
 
-/// The number of the server counts, and one event says that the program has another one.
+/// The number of the server counts, and one event says that the program has another one. Programs make a handle for each call.
 #[tokio::test]
 async fn another_total_on_the_server_counts_and_is_reported_once() {
     let (scene, events) = (Scene::start(), Events::default());
-    let locks = scene.client().await;
-    drop(locks.semaphore("a", 2).acquire().await.unwrap());
+    let (locks, beside) = (scene.client().await, scene.client().await);
+    drop(beside.semaphore("a", 2).acquire().await.unwrap());
     let _collected = events.collect();
-    let semaphore = locks.semaphore("a", 5);
+    let reports = || events.text().matches("another number of permits").count();
     for _ in 0..3 {
+        let semaphore = locks.semaphore("a", 5);
         let two = semaphore.acquire_many(2).await.unwrap();
         assert!(semaphore.try_acquire().await.unwrap().is_none(), "there are two, not five");
         two.release().await.unwrap();
+        assert_eq!((semaphore.total().await.unwrap(), reports()), (2, 1), "{}", events.text());
     }
     let text = events.text();
-    assert_eq!(text.matches("another number of permits").count(), 1, "{text}");
     assert!(text.contains("wanted=5") && text.contains("found=2"), "{text}");
-    semaphore.resize(5).await.unwrap();
-    semaphore.acquire_many(5).await.unwrap().release().await.unwrap();
-    assert_eq!(events.text().matches("another number of permits").count(), 1);
+    locks.semaphore("a", 5).resize(5).await.unwrap();
+    for _ in 0..3 {
+        locks.semaphore("a", 5).acquire_many(5).await.unwrap().release().await.unwrap();
+        assert_eq!(locks.semaphore("a", 5).total().await.unwrap(), 5);
+    }
+    assert_eq!(reports(), 1);
+    // Those who were told the number before learn of this one, once.
+    for _ in 0..3 {
+        locks.semaphore("a", 2).acquire_many(5).await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(reports(), 2);
+    drop(beside);
+    end(scene, [locks]).await;
+}
+
+/// Another program can let a semaphore expire.
+#[tokio::test]
+async fn a_new_total_keeps_the_expiry_of_the_semaphore() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let semaphore = locks.semaphore("a", 2);
+    drop(semaphore.acquire().await.unwrap());
+    is_whole(&scene, &semaphore, 2).await;
+    let _: u64 = scene.server.run(&["EXPIRE", "a", "1000"]);
+    for total in [5, 1] {
+        semaphore.resize(total).await.unwrap();
+        let left: i64 = scene.server.run(&["TTL", "a"]);
+        assert!((900..=1_000).contains(&left), "{left} s");
+    }
     drop(semaphore);
     end(scene, [locks]).await;
 }

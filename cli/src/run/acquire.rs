@@ -1,13 +1,31 @@
 //! From the options of `run` to a lock that is held.
 
 use std::env;
+use std::time::Duration;
 
 use lockkeeper::kind::Kind as LockKind;
 use lockkeeper::{BaseLock, Error, Lock, LockClient, LockGuard, LockOptions};
+use tokio::time::timeout;
 
 use super::command::OWNERS;
 use crate::args::{Kind, Run};
 use crate::exit::Failure;
+
+/// How long to wait for the number of permits.
+const ANSWER: Duration = Duration::from_secs(1);
+
+/// What to tell the user if the server has another number of permits than the user gave.
+pub(super) async fn other_number(locks: &LockClient, run: &Run) -> Option<String> {
+    let wanted = run.permits?;
+    let semaphore = locks.semaphore(&run.name, wanted);
+    // Without an answer, the acquire says what is wrong.
+    let found = timeout(ANSWER, semaphore.total()).await.ok()?.ok()?;
+    let (name, permits) = (&run.name, if found == 1 { "permit" } else { "permits" });
+    let notice = format!(
+        "`{name}` has {found} {permits} on the server, and not {wanted}: the server's number counts until `lockkeeper resize` sets another one"
+    );
+    (found != wanted).then_some(notice)
+}
 
 /// `None`: the lock is busy.
 pub(super) async fn acquire(locks: &LockClient, run: &Run) -> Result<Option<LockGuard>, Failure> {

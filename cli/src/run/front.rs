@@ -71,6 +71,7 @@ async fn acquired(name: &str, keeper: &mut KeeperHandle, signals: &mut Signals) 
             report = keeper.reports.next() => match report {
                 Some(Report::Held(hold)) => return Ok(Waited::Held(hold)),
                 Some(Report::Failed { problem, code }) => return Err(Failure { problem, code }),
+                Some(Report::Notice(text)) => tell(&text),
                 Some(_) => {}
                 None => return Err(Failure::unavailable("the process that acquires the lock ended")),
             },

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use tokio::io::{Stdin, stdin, stdout};
 use tokio::time::{sleep, timeout};
 
-use super::acquire::{acquire, waits_for_itself};
+use super::acquire::{acquire, other_number, waits_for_itself};
 use super::clock::Moment;
 use super::group::Group;
 use super::lines::{Reader, Writer};
@@ -84,6 +84,10 @@ impl Keeper {
                 run.name
             );
             return Err(Failure { problem, code: BUSY });
+        }
+        let Some(notice) = self.unless_given_up(other_number(locks, run)).await else { return Ok(()) };
+        if let Some(notice) = notice {
+            self.reports.send(Report::Notice(notice));
         }
         let acquired = self.unless_given_up(acquire(locks, run)).await;
         if let Some(record) = record {

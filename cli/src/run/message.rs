@@ -23,6 +23,8 @@ pub(super) enum Order {
 /// From the keeper to the front.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Report {
+    /// The user is to read this.
+    Notice(String),
     /// The lock is held.
     Held(Hold),
     /// The keeper stops the command if the front does not: the command can run.

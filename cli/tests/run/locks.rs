@@ -23,6 +23,25 @@ fn so_many_commands_run_at_a_time_as_there_are_permits() {
 }
 
 #[test]
+fn another_number_of_permits_on_the_server_is_told_before_the_wait() {
+    let scene = Scene::new();
+    let run = |permits: &'static str| {
+        let output = scene.output(&["run", "--permits", permits, "--try", "lock", "--", "true"]);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    assert_eq!(run("2"), (Some(0), String::new()));
+    assert_eq!(run("2"), (Some(0), String::new()));
+    let told = "`lock` has 2 permits on the server, and not 5";
+    let (code, text) = run("5");
+    assert!(code == Some(0) && text.lines().count() == 1 && text.contains(told), "{text}");
+    let [first, second] = ["first", "second"]
+        .map(|who| Contender::start(&scene, who, &["--permits", "2"], ALONE, None).enters());
+    let (code, text) = run("5");
+    assert!(code == Some(75) && text.matches(told).count() == 1, "{text}");
+    assert_eq!((first.finish(), second.finish()), (Some(0), Some(0)));
+}
+
+#[test]
 fn each_kind_excludes_and_releases() {
     let scene = Scene::new();
     for kind in ["rlock", "fair", "read", "write", "fenced"] {

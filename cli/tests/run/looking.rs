@@ -1,4 +1,4 @@
-//! `lockkeeper show`, `release`, `completions`, `man` and `--help`.
+//! `lockkeeper show`, `release`, `resize`, `completions`, `man` and `--help`.
 
 use super::support::{ALONE, Contender, Scene, problem, text, wait_until};
 
@@ -38,6 +38,27 @@ fn release_ends_a_lock_and_the_command_under_it() {
         assert_eq!(text(&again), "lock: free, nothing was released\n", "{kind}");
         assert_eq!(again.status.code(), Some(0), "{kind}");
     }
+}
+
+#[test]
+fn resize_sets_the_permits_of_a_semaphore_and_changes_nothing_else() {
+    let scene = Scene::new();
+    let missing = scene.output(&["resize", "lock", "3"]);
+    assert!(missing.status.code() == Some(64) && problem(&missing).contains("no semaphore `lock`"));
+    let holder = Contender::plain(&scene, "holder").enters();
+    let wrong = scene.output(&["resize", "lock", "3"]);
+    assert!(wrong.status.code() == Some(64) && problem(&wrong).contains("`lock` is a lock"));
+    assert_eq!(holder.finish(), Some(0));
+    assert_eq!(scene.keys(), [""; 0]);
+
+    let first = Contender::start(&scene, "first", &["--permits", "1"], ALONE, None).enters();
+    let waiting = Contender::start(&scene, "waiting", &["--permits", "1"], ALONE, None).waits(&scene);
+    assert_eq!(text(&scene.output(&["resize", "lock", "2"])), "lock: 2 permits, 1 before\n");
+    let waiting = waiting.enters();
+    let json = text(&scene.output(&["resize", "--json", "lock", "3"]));
+    assert_eq!(json.trim(), r#"{"name":"lock","permits":3,"before":2}"#);
+    assert_eq!(scene.output(&["resize", "lock", "0"]).status.code(), Some(64));
+    assert_eq!((first.finish(), waiting.finish()), (Some(0), Some(0)));
 }
 
 #[test]

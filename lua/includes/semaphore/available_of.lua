@@ -1,11 +1,11 @@
 -- Returns how many permits of a semaphore are available. nil: there is no semaphore. false: the key holds other text. So is a number that
--- INCRBY refuses, such as 007, or that Lua cannot count with exactly. The number is negative after the total was made smaller than the
--- permits in use.
+-- INCRBY refuses, such as 007, or that is no number of permits of any client. The number is negative after the total was made smaller than
+-- the permits in use.
 local function available_of(semaphore)
   local text = redis.call('get', semaphore)
   if not text then
     return nil
   end
-  local is_number = text == '0' or string.find(text, '^%-?[1-9]%d*$') and #text <= 15
+  local is_number = text == '0' or string.find(text, '^%-?[1-9]%d*$') and #text <= 11 and math.abs(tonumber(text)) <= 4294967295
   return is_number and tonumber(text) or false
 end

@@ -50,8 +50,8 @@ impl Scan {
         Self { pattern: pattern.to_owned(), masters: None, under_way: Vec::new(), seen: HashSet::new() }
     }
 
-    /// Returns the next locks, and the keys of those that no server could be asked about, because their slots move. `None`: there are
-    /// no more. A future that is dropped loses none.
+    /// Returns the next locks, and the keys of those that cannot be listed: no server could be asked, because their slots move, or there is
+    /// other data among the permits. `None`: there are no more. A future that is dropped loses none.
     pub(crate) async fn next(&mut self, engine: &Engine) -> Result<Option<Part>> {
         check_name(&self.pattern)?;
         engine.check_runtime()?;
@@ -79,7 +79,7 @@ impl Scan {
             match looked {
                 Looked::Held(found, listing) => listed.push((found, listing)),
                 Looked::NoLock => {}
-                Looked::Moves(key) => skipped.push(key),
+                Looked::Unknown(key) => skipped.push(key),
             }
         }
         Ok(Some((listed, skipped)))
@@ -143,8 +143,8 @@ enum Looked {
     Held(Found, Listing),
     /// It is no lock that somebody holds, or one that this user may not look at.
     NoLock,
-    /// Its slot moves, and no server has all keys of the lock.
-    Moves(Arc<str>),
+    /// Perhaps somebody holds it: its slot moves, and no server has all keys of the lock, or there is other data among the permits.
+    Unknown(Arc<str>),
 }
 
 /// Looks at what a scan found.
@@ -157,6 +157,9 @@ async fn look_at(engine: &Engine, mut found: Found) -> Result<Looked, Fault> {
     };
     match listing {
         Ok(Some(listing)) if is_lock(&listing) => Ok(Looked::Held(found, listing)),
+        Ok(Some(listing)) if listing.permits.is_some() && listing.lease().is_some() => {
+            Ok(Looked::Unknown(found.key))
+        }
         Ok(_) => Ok(Looked::NoLock),
         // The user has a right to the key, or the scan had not found it. These have more keys.
         Err(fault) if fault.kind == FaultKind::Permission && found.kind != FoundKind::Exclusive => {
@@ -164,7 +167,7 @@ async fn look_at(engine: &Engine, mut found: Found) -> Result<Looked, Fault> {
         }
         // It is other data by now.
         Err(fault) if fault.kind == FaultKind::WrongType => Ok(Looked::NoLock),
-        Err(fault) if fault.kind == FaultKind::Split => Ok(Looked::Moves(found.key)),
+        Err(fault) if fault.kind == FaultKind::Split => Ok(Looked::Unknown(found.key)),
         Err(fault) => Err(fault),
     }
 }

@@ -13,7 +13,7 @@ use futures_util::future::try_join_all;
 use super::gather::{gather, is_decided};
 use super::grant::report_release;
 use super::handle::{Handle, Member};
-use super::lock_ref::{LockRef, NOT_A_LOCK, check_name};
+use super::lock_ref::{LockRef, NOT_A_LOCK, OTHER_PERMITS, check_name};
 use super::retry::Tries;
 use super::shared::Engine;
 use crate::base::error::{Error, LockId, OTHER_TYPE, Result};
@@ -42,7 +42,8 @@ pub(crate) async fn inspect(engine: &Engine, name: &str) -> Result<Option<Listin
         _ => Error::of_lock(lock(), fault),
     })?;
     if listing.has_other_data {
-        return Err(Error::WrongKind { lock: lock(), found: NOT_A_LOCK });
+        let found = if listing.permits.is_some() { OTHER_PERMITS } else { NOT_A_LOCK };
+        return Err(Error::WrongKind { lock: lock(), found });
     }
     Ok(Some(listing).filter(|listing| listing.lease().is_some() || listing.permits.is_some()))
 }

@@ -18,46 +18,58 @@ use crate::protocol::{
 
 /// Asks how many permits are available.
 pub(crate) async fn available(handle: &Handle) -> Result<u32> {
+    Ok(state(handle).await?.0)
+}
+
+/// Asks how many permits there are.
+pub(crate) async fn total(handle: &Handle) -> Result<u32> {
+    Ok(state(handle).await?.1)
+}
+
+/// Asks how many permits are available, and how many there are.
+async fn state(handle: &Handle) -> Result<(u32, u32)> {
     let lock = opened(handle)?;
-    let call = Semaphore::available(&lock.keys, lock.permits.total(), &lock.engine.config);
-    let PermitsReply::Permits { available, total } = permits(lock, &call).await? else { return Ok(0) };
+    let call = Semaphore::state(&lock.keys, lock.permits.total(), &lock.engine.config);
+    let PermitsReply::Permits { available, total } = permits(lock, &call).await? else { return Ok((0, 0)) };
     lock.has_total(total);
-    Ok(available)
+    Ok((available, total))
 }
 
 /// Lists the permits in use.
 pub(crate) async fn holders(handle: &Handle) -> Result<Vec<PermitInUse>> {
     let lock = opened(handle)?;
-    let found = in_use(&lock.engine, &lock.keys).await.map_err(|fault| lock.error(fault))?;
-    found.ok_or_else(|| lock.not_a_lock())
+    let (found, has_other_data) =
+        in_use(&lock.engine, &lock.keys).await.map_err(|fault| lock.error(fault))?;
+    if has_other_data { Err(lock.other_permits()) } else { Ok(found) }
 }
 
-/// Lists the permits in use of the semaphore with this key. `None`: the key has other data.
+/// Lists the permits in use of the semaphore with this key. `None`: the key is no semaphore.
 pub(super) async fn list(engine: &Engine, key: &Arc<str>) -> Result<Option<Listing>, Fault> {
     let keys = Semaphore.keys(Arc::clone(key));
     if engine.store.is_cluster() && !keys.are_in_one_slot() {
         return Ok(None);
     }
-    let state = run(engine, key, &Semaphore::available(&keys, 0, &engine.config)).await?;
+    let state = run(engine, key, &Semaphore::state(&keys, 0, &engine.config)).await?;
     let PermitsReply::Permits { total, .. } = PermitsReply::parse(&state)? else { return Ok(None) };
-    Ok(in_use(engine, &keys).await?.map(|found| Listing::of_permits(total, found)))
+    let (found, has_other_data) = in_use(engine, &keys).await?;
+    Ok(Some(Listing { has_other_data, ..Listing::of_permits(total, found) }))
 }
 
-/// Lists the permits in use. `None`: the set of permits is that of another program.
-async fn in_use(engine: &Engine, keys: &LockKeys) -> Result<Option<Vec<PermitInUse>>, Fault> {
+/// Lists the permits in use. Also returns whether the set has other data.
+async fn in_use(engine: &Engine, keys: &LockKeys) -> Result<(Vec<PermitInUse>, bool), Fault> {
     // A permit that is renewed meanwhile can be in two parts.
     type Found = (HashMap<[u8; 16], Option<Duration>>, bool);
     let part = |cursor| Semaphore::holders(keys, cursor, &engine.config);
-    let add = |(found, is_foreign): &mut Found, reply: &Reply| {
-        let (next, part) = parse_holders(reply)?;
-        *is_foreign |= part.is_none();
-        found.extend(part.into_iter().flatten());
-        Ok(next.filter(|_| !*is_foreign))
+    let add = |(found, has_other_data): &mut Found, reply: &Reply| {
+        let part = parse_holders(reply)?;
+        *has_other_data |= part.has_other_data;
+        found.extend(part.in_use);
+        Ok(part.next)
     };
-    let (found, is_foreign) = in_parts(engine, || engine.store.route(&keys.lock), part, add).await?;
+    let (found, has_other_data) = in_parts(engine, || engine.store.route(&keys.lock), part, add).await?;
     let mut found: Vec<_> = found.into_iter().collect();
     found.sort_by_key(|(id, left)| (left.unwrap_or(Duration::MAX), *id));
-    Ok((!is_foreign).then_some(found))
+    Ok((found, has_other_data))
 }
 
 /// Releases a permit, whoever has it. False: nobody has it.
