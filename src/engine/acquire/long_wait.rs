@@ -1,4 +1,5 @@
-//! What is done for a call that waits for long: after a second, the wait is recorded on the server. After a lease, it is reported, except that of a candidate.
+//! What is done for a call that waits for long: after a second, the wait is recorded on the server. After a lease, it is reported, except
+//! that of a candidate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

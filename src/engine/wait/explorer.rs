@@ -1,12 +1,13 @@
 //! Visits every state that the machine, a model of the server and a model of the futures can reach, and checks rules in each.
 //!
 //! Two clients have up to three waiters each, and one of them an attempt outside of the queue. They want one lock, or one or two of the
-//! two permits of a semaphore. Or one client has readers, and the other a writer. The steps of all of them come in every order, and time passes between any two steps. A configuration says
-//! how often something goes wrong: a waiter is cancelled, or not polled any more, a reply is lost before or after the server ran the
-//! attempt, a message connection breaks, a holder dies, or somebody deletes the lock's key. Times are counted in ticks, and kept relative
-//! to now.
+//! two permits of a semaphore. Or one client has readers, and the other a writer. The steps of all of them come in every order, and time
+//! passes between any two steps. A configuration says how often something goes wrong: a waiter is cancelled, or not polled any more, a
+//! reply is lost before or after the server ran the attempt, a message connection breaks, a holder dies, or somebody deletes the lock's
+//! key. Times are counted in ticks, and kept relative to now.
 //!
-//! Not modelled: locks of several members, readers that join a hold of their client, time limits, places in a fair queue, and the reply of a release that is lost.
+//! Not modelled: locks of several members, readers that join a hold of their client, time limits, places in a fair queue, and the reply of
+//! a release that is lost.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
