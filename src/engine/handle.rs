@@ -210,7 +210,9 @@ impl Handle {
 
     /// Refuses names that cannot be used, and types of locks that the server cannot have.
     pub(crate) fn check_members(&self) -> Result<()> {
-        self.members.iter().try_for_each(|Member { lock, .. }| lock.check_name().and(lock.check_type()))
+        self.members
+            .iter()
+            .try_for_each(|Member { lock, .. }| lock.check_name().and_then(|()| lock.check_type()))
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {

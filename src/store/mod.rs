@@ -85,7 +85,7 @@ impl Store {
         listener: Arc<dyn Listener>,
     ) -> Result<Self, OpenError> {
         let (topology, watch) = Topology::open(group, config, name).await?;
-        let server = examined_server(&topology)?;
+        let server = examined_server(&topology, config)?;
         let Examined { identity, is_sharded, version, refuses_undeclared } =
             examine(&server, config, topology.is_cluster()).await?;
         if is_sharded {
@@ -124,7 +124,8 @@ impl Store {
 
     /// Examines the server that became the master, like the one with which this store was opened.
     pub(crate) async fn examine_master(&self, config: &LockConfig) {
-        let examined = async { examine(&examined_server(&self.topology)?, config, self.is_cluster()).await };
+        let examined =
+            async { examine(&examined_server(&self.topology, config)?, config, self.is_cluster()).await };
         match examined.await {
             Ok(Examined { identity, .. }) => lock(&self.identity).add(identity),
             Err(OpenError::Unsupported { version, server, problem }) => {
@@ -363,9 +364,9 @@ pub(crate) fn fault_in_script(error: &str) -> Fault {
 }
 
 /// The server that can run the self-test.
-fn examined_server(topology: &Topology) -> Result<Arc<Server>, OpenError> {
+fn examined_server(topology: &Topology, config: &LockConfig) -> Result<Arc<Server>, OpenError> {
     let none = || Fault::new(FaultKind::Unavailable, Sent::No, "no server has the slot of the self-test");
-    let server = topology.server(topology.slot(&self_test_keys()[0]));
+    let server = topology.server(topology.slot(&self_test_keys(config.name_prefix())[0]));
     server.ok_or_else(none).map_err(OpenError::Fault)
 }
 

@@ -52,7 +52,8 @@ pub(crate) async fn examine(
     if major < OLDEST_MAJOR {
         return Err(unsupported("Redis 7.0, Valkey 7.2 or newer is needed".to_owned()));
     }
-    let refuses_undeclared = match run_self_test(server).await {
+    let keys = protocol::self_test_keys(config.name_prefix());
+    let refuses_undeclared = match run_self_test(server, &keys).await {
         Ok(refusal) => refusal,
         Err(fault) if wire::was_rejected(&fault) => {
             return Err(unsupported(format!("{}: {fault}", lacking(&fault.to_string()))));
@@ -68,7 +69,7 @@ pub(crate) async fn examine(
     let wanted = if is_cluster { config.sharded_messages() } else { ShardedMessages::Off };
     let is_sharded = match wanted {
         ShardedMessages::Off => false,
-        _ => has_sharded_messages(server).await.map_err(OpenError::Fault)?,
+        _ => has_sharded_messages(server, &keys[0]).await.map_err(OpenError::Fault)?,
     };
     if wanted == ShardedMessages::On && !is_sharded {
         let problem = "it lacks SPUBLISH: set `redisson.sharded_subscription_mode` to `off` in all clients";
@@ -100,13 +101,12 @@ pub(crate) async fn examine(
 
 /// Runs the self-test. Returns how the server refuses a key that `KEYS` does not have; `None`: it allows that, or this user has no
 /// right to these keys, so the test looks at none.
-async fn run_self_test(server: &Arc<Server>) -> Result<Option<String>, Fault> {
-    let [key, other] = protocol::self_test_keys();
-    let test = async |other| match ask(server, protocol::self_test(&key, Arg::Text(other))).await? {
+async fn run_self_test(server: &Arc<Server>, [key, other]: &[Arc<str>; 2]) -> Result<Option<String>, Fault> {
+    let test = async |other| match ask(server, protocol::self_test(key, Arg::Text(other))).await? {
         Reply::Text(error) => Err(Fault::new(wire::caught(&error), Sent::Refused, error)),
         _ => Ok(()),
     };
-    match test(other).await {
+    match test(Arc::clone(other)).await {
         Err(refusal) if wire::was_rejected(&refusal) => {
             test("".into()).await?;
             Ok(Some(refusal.to_string()))
@@ -157,10 +157,9 @@ fn lacking(words: &str) -> &'static str {
 }
 
 /// Whether the server knows messages that stay in their slots. Whether this user may publish them does not matter here.
-async fn has_sharded_messages(server: &Arc<Server>) -> Result<bool, Fault> {
-    let [key, _] = protocol::self_test_keys();
-    let name = Arg::Text(Arc::clone(&key));
-    match ask(server, protocol::check(&key, name, Arg::Text("spublish".into()))).await {
+async fn has_sharded_messages(server: &Arc<Server>, key: &Arc<str>) -> Result<bool, Fault> {
+    let name = Arg::Text(Arc::clone(key));
+    match ask(server, protocol::check(key, name, Arg::Text("spublish".into()))).await {
         Err(fault) if wire::was_rejected(&fault) => Ok(false),
         reply => reply.map(|_| true),
     }
