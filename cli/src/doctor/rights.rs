@@ -27,22 +27,16 @@ type Right = (String, String);
 
 /// Examines whether this user may use a type of lock, with each of these names.
 pub(super) async fn examine(locks: &LockClient, kind: Kind, names: &[String]) -> Examined {
-    let mut missing = Ok(Vec::new());
-    for result in join_all(names.iter().map(|name| check(locks, kind, name))).await {
-        match (result, &mut missing) {
-            (Err(error @ Error::Permission(_)), Ok(all)) => {
-                all.extend(rights_in(&error.to_string(), &locks.id()))
-            }
-            (Err(error), missing) if !matches!(error, Error::Permission(_)) => *missing = Err(error),
-            _ => {}
-        }
-    }
-    let once = |mut all: Vec<Right>| {
+    let results = join_all(names.iter().map(|name| check(locks, kind, name))).await;
+    let rights = results.into_iter().map(|result| match result {
+        Ok(()) => Ok(Vec::new()),
+        Err(error) => rights_in(&error.to_string(), &locks.id()).ok_or(error),
+    });
+    let once = |all: Vec<Vec<Right>>| {
         let mut known = HashSet::new();
-        all.retain(|right| known.insert(right.clone()));
-        all
+        all.into_iter().flatten().filter(|right| known.insert(right.clone())).collect()
     };
-    Examined { kind, missing: missing.map(once) }
+    Examined { kind, missing: rights.collect::<Result<_>>().map(once) }
 }
 
 async fn check(locks: &LockClient, kind: Kind, name: &str) -> Result<()> {
@@ -71,6 +65,8 @@ impl Examined {
             Err(error @ Error::UnsupportedServer { .. }) => {
                 return Finding::unknown(check, error.to_string(), "use no lock of this type on this server");
             }
+            // Some services do not let a user ask about its rights.
+            Err(error @ Error::Permission(_)) => return Finding::error(check, error.to_string(), ADVICE),
             Err(error) => return Finding::unknown(check, error.to_string(), "repair that first"),
         };
         let key = format!("{beginning}*");
@@ -153,15 +149,13 @@ async fn announcement(locks: &LockClient, name: &str) -> Option<&'static str> {
     read.is_ok().then_some("lockkeeper_announcement:{*}")
 }
 
-/// The rights in the text of an error. The ids of the probes are replaced by `*`.
-fn rights_in(text: &str, id: &str) -> Vec<Right> {
-    let Some((_, pairs)) = text.split_once("this user may not run ") else {
-        return vec![(text.to_owned(), String::new())];
-    };
+/// The rights in the text of an error. The ids of the probes are replaced by `*`. `None`: it names none.
+fn rights_in(text: &str, id: &str) -> Option<Vec<Right>> {
+    let (_, pairs) = text.split_once("this user may not run ")?;
     let bare = |word: &str| word.trim_matches('`').to_owned();
     let right =
         |pair: &str| pair.split_once(" on ").map(|(command, key)| (bare(command), bare(&any_name(key, id))));
-    pairs.split(", ").filter_map(right).collect()
+    Some(pairs.split(", ").filter_map(right).collect())
 }
 
 /// The commands for each key or channel, in the order in which the keys come first.
@@ -235,12 +229,15 @@ mod tests {
     #[test]
     fn missing_rights_are_shown_by_key() {
         let text = "refused (lock `d:ID-1`): this user may not run `get` on `d:ID-1`, `time` on `q:{d:ID-1}`, `set` on `d:ID-2`";
-        assert_eq!(by_key(&rights_in(text, "ID")), "`get`, `set` on `d:*`; `time` on `q:{d:*}`");
+        assert_eq!(
+            by_key(&rights_in(text, "ID").expect("rights")),
+            "`get`, `set` on `d:*`; `time` on `q:{d:*}`"
+        );
         assert_eq!(any_name("`{d:ID}:0:x:1`", "ID"), "`{d:*}:0:x:1`");
     }
 
     #[test]
-    fn a_text_that_names_no_rights_is_a_missing_right() {
-        assert_eq!(rights_in("something else", "ID").len(), 1);
+    fn an_error_that_names_no_rights_says_nothing_of_them() {
+        assert_eq!(rights_in("something else", "ID"), None);
     }
 }
