@@ -190,10 +190,16 @@ async fn where_a_script_needs_a_key_the_user_has_to_have_the_right_to_it() {
         "{error}"
     );
     let service = Strict::before(server.port(), Wants::AKey);
-    let connecting = LockClient::connect(user(service.url())).await;
-    let error = connecting.unwrap_err();
+    let connect = |prefix: &str| {
+        let config = patient().name_prefix(prefix).build().unwrap();
+        LockClient::connect_with(user(service.url()), config)
+    };
+    let error = connect("shop:").await.unwrap_err();
     assert!(matches!(error, Error::Permission(_)), "{error:?}");
-    assert!(error.to_string().contains("`lockkeeper_holds:{lockkeeper:self-test}`"), "{error}");
+    assert!(error.to_string().contains("`lockkeeper_holds:shop:{lockkeeper:self-test}`"), "{error}");
+    server.run::<()>(&["ACL", "SETUSER", "locker", "~lockkeeper_holds:shop:*"]);
+    connect("shop:").await.unwrap().rlock("a").check().await.unwrap();
+    assert!(matches!(connect("").await.unwrap_err(), Error::Permission(_)));
     server.run::<()>(&["ACL", "SETUSER", "locker", "~lockkeeper_holds:*"]);
     let there = client(user(service.url())).await;
     there.rlock("shop:a").check().await.unwrap();

@@ -135,8 +135,8 @@ pub(crate) fn waits_key(name_prefix: &str, client: &str) -> Arc<str> {
     ["lockkeeper_waits:", name_prefix, client].concat().into()
 }
 
-/// The keys of the self-test, in one slot. They look like those of records, so a user that may write records may use them. No client
-/// has such an id, so nothing creates them.
+/// The keys of the self-test, in one slot, except if braces in the prefix are no hash tag. They look like those of records, so a user
+/// that may write records may use them. No client has such an id, so nothing creates them.
 pub(crate) fn self_test_keys(name_prefix: &str) -> [Arc<str>; 2] {
     ["{lockkeeper:self-test}", "{lockkeeper:self-test}:other"].map(|client| holds_key(name_prefix, client))
 }

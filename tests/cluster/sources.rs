@@ -129,3 +129,13 @@ async fn a_name_with_a_tag_of_its_own_is_locked_where_the_tag_says() {
     guard.unlock().await.unwrap();
     end(&group, [&locks]).await;
 }
+
+/// With such a prefix, the two keys of the self-test have different slots. That is no service that restricts scripts.
+#[tokio::test]
+async fn a_prefix_whose_braces_are_no_tag_does_not_look_like_a_service_that_restricts_scripts() {
+    let server = Server::cluster_of_one();
+    let config = patient().name_prefix("{}").build().unwrap();
+    let locks = LockClient::connect_with(Source::cluster([server.url()]), config).await.unwrap();
+    assert_eq!(locks.list("*").await.unwrap().locks, []);
+    locks.shutdown().await.unwrap();
+}
