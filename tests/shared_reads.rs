@@ -453,7 +453,8 @@ async fn a_shutdown_releases_what_is_shared() {
         eventually("they read", || reads.load(Ordering::Relaxed), |&reads| reads > 20).await;
         locks.shutdown().await.unwrap();
         soon(join_all(reading)).await.into_iter().for_each(Result::unwrap);
-        assert_eq!(scene.server.keys(), [""; 0]);
+        // A guard can outlive the shutdown, and its drop is not awaited. The lease is longer than the limit.
+        eventually("all is released", || scene.server.keys(), Vec::is_empty).await;
         drop(locks);
     }
     scene.end().await;

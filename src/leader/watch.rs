@@ -139,7 +139,8 @@ impl LeaderWatch {
                     let last = self.last.iter().flatten().next().cloned();
                     let known = last.map(|leader| (leader.holder, leader.announcement));
                     let question = self.announcements.holder(known);
-                    let leader = question.map_ok(|found| found.map(Leader::from));
+                    let leader = question
+                        .map_ok(|found| found.map(|(holder, announcement)| Leader { holder, announcement }));
                     none.insert((Instant::now(), Mutex::new(leader.boxed())))
                 }
             };
@@ -180,12 +181,6 @@ fn until_next(leader: Option<&Leader>) -> Duration {
 /// What makes a difference for those who watch.
 fn seen(leader: Option<&Leader>) -> Option<(&str, Option<&[u8]>)> {
     leader.map(|leader| (&*leader.holder.owner, leader.announcement.as_deref()))
-}
-
-impl From<(Holder, Option<Vec<u8>>)> for Leader {
-    fn from((holder, announcement): (Holder, Option<Vec<u8>>)) -> Self {
-        Self { holder, announcement }
-    }
 }
 
 impl fmt::Debug for LeaderWatch {
