@@ -225,6 +225,11 @@ impl LockRef {
         Error::of_lock(self.id(), fault)
     }
 
+    /// The address of the server that has it now.
+    pub(crate) fn server(&self) -> Arc<str> {
+        self.engine.store.address(self.route)
+    }
+
     /// The connection for commands about this lock.
     pub(crate) async fn connection(&self) -> Result<Connection, Fault> {
         self.engine.store.connection(self.route).await

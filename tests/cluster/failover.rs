@@ -1,11 +1,13 @@
 //! Masters that end, fall silent or give way under load: no call fails, and no two sections overlap.
 
+use futures_util::{StreamExt, stream};
 use lockkeeper_testkit::{Cluster, Server};
 use tokio::time::sleep;
 
-use crate::cluster::{client, clients, end, loaded};
+use crate::cluster::{client, client_with, clients, end, loaded};
 use crate::support::{
-    LIMIT, MS, SECOND, eventually, fixed, listens, replicated, timed, waiter, within, woken_by_message, works,
+    LIMIT, MS, SECOND, eventually, fixed, listens, patient, replicated, timed, waiter, within,
+    woken_by_message, works,
 };
 
 /// A name that the load uses.
@@ -185,5 +187,29 @@ async fn a_release_that_two_new_masters_lack_is_repeated_on_each() {
         server.run::<()>(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
         eventually("the release is repeated", || server.keys(), Vec::is_empty).await;
     }
+    end(&group, [&locks]).await;
+}
+
+/// Guarantee 7. A silent master keeps only the releases of its own locks waiting.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_master_delays_no_release_at_another_master() {
+    // More than are under way at a time, so some have not begun, and others are repeated.
+    const LOCKS: usize = 3_000;
+    // None takes the silent one for dead.
+    let group = Cluster::with(3, 0, 120 * SECOND, &[]);
+    let locks = client_with(&group, patient().command_timeout(2 * SECOND)).await;
+    let [silent, well] = [0, 1].map(|index| group.name_on(index, "name"));
+    let acquiring = (0..LOCKS).map(|number| {
+        let mut lock = locks.rlock(format!("{{{silent}}}:{number}"));
+        async move { lock.lock().await.unwrap() }
+    });
+    let guards: Vec<_> = stream::iter(acquiring).buffer_unordered(64).collect().await;
+    let guard = locks.rlock(&well).lock().await.unwrap();
+    group.servers[0].freeze();
+    drop(guards);
+    drop(guard);
+    let is_free = |keys: &Vec<String>| !keys.contains(&well);
+    within(3 * SECOND, "it is released", || group.servers[1].keys(), is_free).await;
+    group.servers[0].thaw();
     end(&group, [&locks]).await;
 }

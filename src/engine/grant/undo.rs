@@ -103,7 +103,7 @@ impl Grant {
         }
         let engine = &self.lock.engine;
         let (grant, progress) = (Arc::clone(self), Progress::new(self));
-        if !engine.background.release(move |turn| grant.undo_job(progress, Some(turn))) {
+        if !engine.background.release(self.lock.server(), move |turn| grant.undo_job(progress, Some(turn))) {
             self.undo.is_running.store(false, Ordering::SeqCst);
             let LockId { name, key, server, .. } = self.lock.id();
             tracing::error!(
@@ -205,7 +205,7 @@ impl Grant {
         let background = &self.lock.engine.background;
         let _turn = match turn {
             Some(turn) => turn,
-            None => background.turn().await,
+            None => background.turn(&self.lock.server()).await,
         };
         let result = self.reconcile().await;
         if result.is_ok() {

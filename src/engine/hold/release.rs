@@ -83,7 +83,7 @@ async fn release(grant: &Arc<Grant>) -> Result<bool, Fault> {
 async fn release_in_background(grant: &Arc<Grant>) -> Result<bool, Fault> {
     let (done, released) = oneshot::channel();
     let handed_over = Arc::clone(grant);
-    grant.lock.engine.background.release(move |turn| {
+    grant.lock.engine.background.release(grant.lock.server(), move |turn| {
         async move {
             // Nobody awaits it if the caller has left.
             let _ = done.send(release_in_turn(&handed_over, turn).await);

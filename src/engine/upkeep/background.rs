@@ -3,14 +3,15 @@
 //! A `drop` hands over a job and returns. One task runs all jobs side by side. A job that the server refuses is run again after a
 //! pause, and at once when the client shuts down or is dropped.
 //!
-//! Many guards can end at once. Each release needs a [`Turn`] while its command is under way, and there are [`AT_ONCE`] turns. So no
-//! command waits in the client for as long as a server has to answer, renewals pass, and the task has few futures to poll. A release
-//! begins with its first turn: until then it is a small closure.
+//! Many guards can end at once. Each release needs a [`Turn`] while its command is under way, and there are [`AT_ONCE`] turns for each
+//! server. So no command waits in the client for as long as a server has to answer, renewals pass, and the task has few futures to poll. A
+//! server that is silent keeps only its own turns. A release begins with its first turn: until then it is a small closure.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::{pending, poll_fn};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -22,18 +23,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::unconstrained;
 
 use crate::base::fault::{Fault, FaultKind, Sent};
-use crate::base::sync::Watched;
+use crate::base::sync::{Watched, lock};
 use crate::base::task;
 use crate::base::timer::{Instant, sleep_until};
 
-/// So many releases of a client are under way at a time: enough for the pipeline of several servers, and an answer to all of them takes
-/// a small part of `command_timeout`. As many again can be sent by the futures of their callers.
+/// So many releases of a client are under way at a server at a time: enough for its pipeline, and an answer to all of them takes a small
+/// part of `command_timeout`. As many again can be sent by the futures of their callers.
 const AT_ONCE: usize = 1_000;
 
 /// The task that runs jobs.
 pub(crate) struct Background {
     orders: UnboundedSender<Order>,
-    turns: Arc<Semaphore>,
+    turns: Arc<Turns>,
     /// How many releases the futures of their callers send.
     direct: AtomicUsize,
     /// Counts the answers to releases.
@@ -46,8 +47,25 @@ pub(crate) type Job = BoxFuture<'static, Result<(), Refused>>;
 /// Begins a job at its first turn.
 type Start = Box<dyn FnOnce(Turn) -> Job + Send>;
 
-/// One release can be under way while this exists.
+/// One release can be under way at a server while this exists.
 pub(crate) type Turn = OwnedSemaphorePermit;
+
+/// The turns of each server, by its address.
+#[derive(Default)]
+struct Turns(Mutex<HashMap<Arc<str>, Arc<Semaphore>>>);
+
+impl Turns {
+    /// Waits for the next turn.
+    async fn next(&self, server: &Arc<str>) -> Turn {
+        let turns = {
+            let mut all = lock(&self.0);
+            let turns = all.entry(Arc::clone(server)).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE)));
+            Arc::clone(turns)
+        };
+        // A task has a budget, and those that wait would spend it: each poll would pass over thousands of them.
+        unconstrained(turns.acquire_owned()).await.expect("BUG: nobody closes the turns")
+    }
+}
 
 /// The future of a caller sends a release. Such a future holds no turn, because perhaps nobody polls it.
 pub(crate) struct Direct<'a>(&'a AtomicUsize);
@@ -72,13 +90,14 @@ enum Order {
     /// Run every job. Reply when no job is left, or only such that the server refused again. Then the reply is that fault.
     Drain(oneshot::Sender<Result<(), Fault>>),
     Run(Job),
-    Release(Start),
+    /// Begin a release when it is its turn at this server.
+    Release(Arc<str>, Start),
 }
 
 impl Background {
     pub(crate) fn start() -> Self {
         let (sender, orders) = unbounded_channel();
-        let turns = Arc::new(Semaphore::new(AT_ONCE));
+        let turns = Arc::<Turns>::default();
         task::spawn(run(orders, Arc::clone(&turns)));
         Self { orders: sender, turns, direct: AtomicUsize::new(0), answers: Watched::default() }
     }
@@ -88,16 +107,14 @@ impl Background {
         self.orders.send(Order::Run(job)).is_ok()
     }
 
-    /// Hands over a release, which begins when it is its turn. Otherwise as [`run`](Self::run).
-    pub(crate) fn release(&self, start: impl FnOnce(Turn) -> Job + Send + 'static) -> bool {
-        self.orders.send(Order::Release(Box::new(start))).is_ok()
+    /// Hands over a release, which begins when it is its turn at this server. Otherwise as [`run`](Self::run).
+    pub(crate) fn release(&self, server: Arc<str>, start: impl FnOnce(Turn) -> Job + Send + 'static) -> bool {
+        self.orders.send(Order::Release(server, Box::new(start))).is_ok()
     }
 
-    /// Waits for the next turn of a release. Only jobs may wait for it, because they are always polled.
-    pub(crate) async fn turn(&self) -> Turn {
-        // A task has a budget, and those that wait would spend it: each poll would pass over thousands of them.
-        let turn = unconstrained(Arc::clone(&self.turns).acquire_owned()).await;
-        turn.expect("BUG: nobody closes the turns")
+    /// Waits for the next turn of a release at this server. Only jobs may wait for it, because they are always polled.
+    pub(crate) async fn turn(&self, server: &Arc<str>) -> Turn {
+        self.turns.next(server).await
     }
 
     /// Lets the future of a caller send a release. `None`: so many do that already that the release has to be handed over.
@@ -184,8 +201,17 @@ impl Resting {
     }
 }
 
-async fn run(mut orders: UnboundedReceiver<Order>, turns: Arc<Semaphore>) {
-    let mut waiting = VecDeque::<Start>::new();
+async fn run(mut orders: UnboundedReceiver<Order>, turns: Arc<Turns>) {
+    // The releases that have not begun, by server. Each of these servers has a future among `next`, for the first of them.
+    let mut waiting = HashMap::<Arc<str>, VecDeque<Start>>::new();
+    let mut next = FuturesUnordered::new();
+    let next_of = |server: Arc<str>| {
+        let turns = Arc::clone(&turns);
+        async move {
+            let turn = turns.next(&server).await;
+            (server, turn)
+        }
+    };
     let mut running = FuturesUnordered::new();
     let mut resting = Resting::default();
     let mut draining: Vec<oneshot::Sender<Result<(), Fault>>> = Vec::new();
@@ -196,7 +222,13 @@ async fn run(mut orders: UnboundedReceiver<Order>, turns: Arc<Semaphore>) {
             biased;
             order = orders.recv(), if open => match order {
                 Some(Order::Run(job)) => running.push(job),
-                Some(Order::Release(start)) => waiting.push_back(start),
+                Some(Order::Release(server, start)) => {
+                    let starts = waiting.entry(server).or_insert_with_key(|server| {
+                        next.push(next_of(Arc::clone(server)));
+                        VecDeque::new()
+                    });
+                    starts.push_back(start);
+                }
                 Some(Order::Drain(done)) => {
                     running.extend(resting.take_all());
                     draining.push(done);
@@ -211,8 +243,14 @@ async fn run(mut orders: UnboundedReceiver<Order>, turns: Arc<Semaphore>) {
                     resting.add(refused);
                 }
             }
-            Ok(turn) = Arc::clone(&turns).acquire_owned(), if !waiting.is_empty() => {
-                running.extend(waiting.pop_front().map(|start| start(turn)));
+            Some((server, turn)) = next.next() => {
+                let Entry::Occupied(mut starts) = waiting.entry(server) else { continue };
+                running.extend(starts.get_mut().pop_front().map(|start| start(turn)));
+                if starts.get().is_empty() {
+                    starts.remove();
+                } else {
+                    next.push(next_of(Arc::clone(starts.key())));
+                }
             }
             // A drain has asked for these jobs already, and waits only for the others.
             () = resting.due(), if draining.is_empty() => running.extend(resting.take_until(Instant::now())),
