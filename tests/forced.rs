@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::{SECOND, Scene, calls_of, connect, eventually, listens, patient, soon, waiter};
+use crate::support::{
+    SECOND, Scene, calls_of, connect, eventually, listens, patient, poll_until, soon, waiter,
+};
 use futures_util::FutureExt;
 use lockkeeper::{BaseLock, Error, LockClient, LockConfigBuilder, LockInfo};
 
@@ -225,6 +227,46 @@ async fn a_forced_hold_is_not_handed_over_to_a_waiter_that_comes_later() {
     let scene = Scene::start();
     is_not_handed_over(&scene, |locks| locks.rlock("a")).await;
     is_not_handed_over(&scene, |locks| locks.read_write_lock("a").into_write()).await;
+    scene.end().await;
+}
+
+/// The server granted the lock before the forced release, and the call that acquires reads the answer only after it. Then its client
+/// shares the hold with nobody: the server does not have it.
+async fn is_not_shared_by_a_late_reader_of_the_answer<L: BaseLock + 'static>(
+    scene: &Scene,
+    make: impl Fn(&LockClient) -> L,
+    rival: impl BaseLock,
+) {
+    let (locks, mut rival) = (scene.client_with(shares()).await, rival);
+    let mut lock = make(&locks);
+    let mut late = Box::pin(lock.lock());
+    poll_until(&mut late, || scene.server.keys().iter().any(|key| key == "a")).await;
+    assert!(make(&locks).force_unlock().await.unwrap());
+    let rival = rival.lock().await.unwrap();
+    let late = soon(late).await.unwrap();
+    let mut waiting = waiter(make(&locks));
+    listens(&scene.server).await;
+    locks.inspect("a").await.unwrap(); // so the answers to all attempts have arrived
+    assert!((&mut waiting).now_or_never().is_none(), "it joined a hold that is gone");
+    assert!(matches!(late.unlock().await, Err(Error::NotHeld(_))));
+    assert!((&mut waiting).now_or_never().is_none(), "two owners hold the lock");
+    rival.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unlock().await.unwrap();
+    drop((lock, locks));
+    scene.quiet().await;
+}
+
+/// Guarantees 1 and 19.
+#[tokio::test]
+async fn a_forced_hold_is_not_shared_when_its_answer_is_read_late() {
+    let scene = Scene::start();
+    let other = scene.client().await;
+    is_not_shared_by_a_late_reader_of_the_answer(&scene, |locks| locks.rlock("a"), other.rlock("a")).await;
+    let write = || other.read_write_lock("a").into_write();
+    let sides = |locks: &LockClient| locks.read_write_lock("a");
+    is_not_shared_by_a_late_reader_of_the_answer(&scene, |locks| sides(locks).into_write(), write()).await;
+    is_not_shared_by_a_late_reader_of_the_answer(&scene, |locks| sides(locks).into_read(), write()).await;
+    drop(other);
     scene.end().await;
 }
 

@@ -439,6 +439,25 @@ async fn a_hold_that_this_client_forced_is_not_passed_on() {
     scene.end().await;
 }
 
+/// The same for a hold that is forced while it is offered to a waiter.
+#[tokio::test]
+async fn a_hold_that_is_forced_while_it_is_offered_is_not_taken() {
+    let scene = Scene::start();
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all", "-publish"]);
+    let locks = connect(format!("redis://u:s@127.0.0.1:{}/", scene.server.port()), passes()).await;
+    let (first, mut sleeper) = (locks.rlock("a").lock().await.unwrap(), locks.rlock("a"));
+    let mut unpolled = Box::pin(sleeper.lock());
+    waits(&scene, &locks, &mut unpolled).await;
+    let id = first.owner_id();
+    first.unlock().await.expect("it asks no server");
+    assert!(locks.rlock("a").force_unlock().await.unwrap());
+    let second = soon(unpolled).await.unwrap();
+    assert_ne!(second.owner_id(), id);
+    second.unlock().await.unwrap();
+    drop((sleeper, locks));
+    scene.end().await;
+}
+
 /// Nobody took the hold, and it was gone. The release that finds that out reports it, as nobody else will.
 #[tokio::test]
 async fn the_loss_of_a_hold_that_nobody_took_is_reported() {

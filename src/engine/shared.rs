@@ -59,6 +59,8 @@ pub(crate) struct Engine {
     pub(crate) recent_waits: RecentWaits,
     pub(crate) releases: RecentReleases,
     pub(crate) read_grants: ReadGrants,
+    /// How often this client has begun to release holds by force.
+    forced: AtomicU64,
     pub(crate) metrics: OfClient,
     /// True from the shutdown on.
     closing: Watched<bool>,
@@ -89,6 +91,7 @@ impl Engine {
             recent_waits: RecentWaits::default(),
             releases: RecentReleases::new(&store),
             read_grants: ReadGrants::default(),
+            forced: AtomicU64::new(0),
             metrics: OfClient::new(),
             closing: Watched::default(),
             store,
@@ -103,6 +106,17 @@ impl Engine {
     /// Returns a number that is greater than all numbers that it returned before. So many numbers from there on are never returned again.
     pub(crate) fn next_number(&self, count: u32) -> u64 {
         self.next_number.fetch_add(count.into(), Ordering::Relaxed)
+    }
+
+    /// This client is about to release a hold by force, perhaps its own. From here on, also while the command is under way, nobody shares a
+    /// hold whose attempt was sent before: no reader joins it, and it is not handed over.
+    pub(crate) fn forces(&self) {
+        self.forced.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How often this client has begun to release holds by force.
+    pub(crate) fn forced(&self) -> u64 {
+        self.forced.load(Ordering::Acquire)
     }
 
     /// Returns the pattern of the keys of the names that a pattern describes.

@@ -66,6 +66,8 @@ pub(crate) struct Grant {
     token: AtomicU64,
     /// How many switches to another master there had been when the last attempt was sent.
     switches: AtomicU64,
+    /// How often this client had begun to release holds by force when the last attempt was sent.
+    forced: AtomicU64,
 }
 
 /// A source location in the program that uses this crate.
@@ -87,6 +89,7 @@ impl Grant {
             lease_ms: AtomicU64::new(0),
             token: AtomicU64::new(0),
             switches: AtomicU64::new(0),
+            forced: AtomicU64::new(0),
         }
     }
 
@@ -108,6 +111,12 @@ impl Grant {
     /// Whether another server became the master since the last attempt was sent: perhaps the new master lacks the hold.
     fn is_of_earlier_master(&self) -> bool {
         self.switches.load(Ordering::Relaxed) != self.lock.engine.store.switch_count()
+    }
+
+    /// Whether the hold is perhaps gone although no reply said so: another server is the master, or this client released it by force,
+    /// perhaps before the answer to its attempt was read. Then nobody shares it.
+    fn is_perhaps_gone(&self) -> bool {
+        self.is_of_earlier_master() || self.forced.load(Ordering::Relaxed) != self.lock.engine.forced()
     }
 
     fn desired(&self) -> Locked<'_> {
@@ -298,7 +307,7 @@ impl Grant {
             && self.longest_lease() <= lease
             && hold.left(0, now) >= lease / 2
             && hold.relies_on(0, now);
-        if !is_fit || !self.is_certainly_held_once() || self.is_of_earlier_master() {
+        if !is_fit || !self.is_certainly_held_once() || self.is_perhaps_gone() {
             return None;
         }
         desired.offers += 1;
@@ -355,7 +364,7 @@ impl Grant {
             && (desired.offers > 0 || !desired.owners.is_empty())
             && desired.lease.since.is_some_and(|since| now.since(since) < config.sharing())
             && desired.lease.until.since(now) >= config.watchdog_lease() / 2
-            && !self.is_of_earlier_master()
+            && !self.is_perhaps_gone()
     }
 
     // --- acquiring -----------------------------------------------------------------------------------------------------
@@ -372,6 +381,7 @@ impl Grant {
         let engine = &*self.lock.engine;
         let mut observed = self.observed().await?;
         self.switches.store(engine.store.switch_count(), Ordering::Relaxed);
+        self.forced.store(engine.forced(), Ordering::Relaxed);
         let sync = engine.config.sync().filter(|_| want == 1);
         let mut connection = match sync {
             None => self.lock.connection().await?,

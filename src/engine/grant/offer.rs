@@ -36,7 +36,7 @@ impl Offer {
     ) -> Option<(PendingHold, Moment)> {
         let mut desired = self.grant.desired();
         let until = desired.lease.until;
-        if desired.is_gone || until <= now {
+        if desired.is_gone || until <= now || self.grant.is_perhaps_gone() {
             drop(desired);
             return None;
         }

@@ -175,7 +175,7 @@ async fn wake_fair_waiter(lock: &LockRef) {
 async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), Fault> {
     let owner = Arg::Text(owner.into());
     let call = lock.protocol.release(lock.holder(&owner, holding.grant), 0);
-    ends_sharing(lock);
+    lock.engine.forces();
     let mut tries = Tries::new(lock.engine.config.retry_timeout());
     let reply = loop {
         match async { lock.run_and_tell(&lock.connection().await?, &call).await }.await {
@@ -186,13 +186,6 @@ async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), F
     // Not kept for a switch to another master: a Java thread uses the same owner again for its next hold.
     report_release(ReleaseReply::parse(&reply)?, lock);
     Ok(())
-}
-
-/// Perhaps the hold that is to be released by force is of this client. From here on, also while the command is under way, readers do not
-/// join it, and it is not handed over.
-fn ends_sharing(lock: &LockRef) {
-    lock.engine.read_grants.close(&lock.keys.lock);
-    lock.engine.wait_queues.forces(&lock.keys, lock.row);
 }
 
 /// Checks whether this user has all rights that the lock needs, on all of its members.

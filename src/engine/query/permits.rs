@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ends_sharing, in_parts, run};
+use super::{in_parts, run};
 use crate::base::error::{Error, Result};
 use crate::base::fault::Fault;
 use crate::engine::grant::report_release;
@@ -76,7 +76,7 @@ async fn in_use(engine: &Engine, keys: &LockKeys) -> Result<(Vec<PermitInUse>, b
 pub(crate) async fn force_release(handle: &Handle, id: [u8; 16]) -> Result<bool> {
     let lock = opened(handle)?;
     let ids = Arg::Permits(PermitIds::one(id));
-    ends_sharing(lock);
+    lock.engine.forces();
     let reply = asked(lock, &lock.protocol.release(lock.holder(&ids, 0), 0)).await?;
     let reply = ReleaseReply::parse(&reply).map_err(|fault| lock.error(fault))?;
     report_release(reply, lock);

@@ -719,11 +719,6 @@ impl<O, F: Clone> Machine<O, F> {
         self.is_disturbed
     }
 
-    /// No hold from before this is handed over.
-    pub(crate) const fn hands_over_from(&mut self, at: Moment) {
-        self.granted_at = at;
-    }
-
     /// The lock is about to be released on the server.
     pub(crate) fn release_begins(&mut self, now: Moment) {
         self.yields_until =

@@ -6,7 +6,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
@@ -34,8 +34,6 @@ type Machine = machine::Machine<Offer, Fault>;
 pub(crate) struct WaitQueues {
     queues: Mutex<HashMap<Arc<str>, OnChannel>>,
     rows: Box<[Row; ROWS]>,
-    /// When this client last released holds by force, in nanoseconds.
-    forced_at: AtomicU64,
     /// Those who do not wait for a lock, and listen for what its holder announces.
     pub(crate) listeners: Listeners,
 }
@@ -129,12 +127,7 @@ pub(crate) enum Receivers {
 impl Default for WaitQueues {
     fn default() -> Self {
         let rows = Box::new(std::array::from_fn(|_| Row::default()));
-        Self {
-            queues: Mutex::default(),
-            rows,
-            forced_at: AtomicU64::default(),
-            listeners: Listeners::default(),
-        }
+        Self { queues: Mutex::default(), rows, listeners: Listeners::default() }
     }
 }
 
@@ -186,8 +179,6 @@ impl WaitQueues {
         let found = on_channel.iter().find(is_same).map(Arc::clone);
         let queue = found.unwrap_or_else(|| {
             let queue = Arc::new(WaitQueue::new(key, config));
-            let forced_at = Moment::from_nanos(self.forced_at.load(Ordering::Acquire));
-            lock(&queue.state).machine.hands_over_from(forced_at);
             on_channel.push(Arc::clone(&queue));
             queue
         });
@@ -249,16 +240,6 @@ impl WaitQueues {
         let is_it = |queue: &&Arc<WaitQueue>| queue.key.lock == keys.lock && !queue.key.is_shared;
         let found = on_channel.iter().find(is_it).map(Arc::clone)?;
         Some((found, on_channel.len() > 1))
-    }
-
-    /// This client is about to release a hold by force, perhaps its own. No hold of now is handed over: not to those who wait, and not to
-    /// those who begin to wait after the release.
-    pub(crate) fn forces(&self, keys: &LockKeys, row: RowOf) {
-        let now = clock::now();
-        self.forced_at.store(now.as_nanos(), Ordering::Release); // before the look: a queue that begins meanwhile reads it
-        if let Some((queue, _)) = self.exclusive_queue_of(keys, row) {
-            queue.with(|machine| machine.granted_anew(None, now));
-        }
     }
 
     fn on(&self, channel: &str) -> OnChannel {
