@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::support::{
-    Faults, MS, SECOND, Scene, at_least, connect, eventually, fixed, only_this_is_lost, patient, renewing,
-    soon, timed,
+    Faults, MS, SECOND, Scene, at_least, calls_of, connect, eventually, fixed, only_this_is_lost, patient,
+    renewing, soon, timed,
 };
 use lockkeeper::{Error, LockClient, LockConfig, LockGuard, Source};
 use lockkeeper_memory::MemoryServer;
@@ -189,6 +189,29 @@ async fn a_lease_that_is_much_shorter_than_the_others_is_renewed_from_its_first_
     }
     release_all(guards).await;
     locks.shutdown().await.unwrap();
+}
+
+/// Guarantee 7. The watchdog looks at a short lease often, and renews others no more often for that.
+#[tokio::test]
+async fn a_short_lease_costs_the_others_no_renewals() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), patient()).await;
+    let other = locks.rlock("other").with(&renewing(1_500 * MS)).lock().await.unwrap();
+    let short = locks.rlock("short").with(&renewing(100 * MS)).lock().await.unwrap();
+    proxy.record();
+    sleep(3 * SECOND).await;
+    let is_renewal = calls_of("rlock/renew.lua");
+    let renewals = |name: &str| {
+        let of = |words: &&Vec<String>| is_renewal(words) && words.iter().any(|word| word == name);
+        proxy.recorded().iter().filter(of).count()
+    };
+    let (of_short, of_other) = (renewals("short"), renewals("other"));
+    assert!(of_short > 10 && (3..=20).contains(&of_other), "{of_short} and {of_other} in 3 s");
+    drop((short, other));
+    locks.shutdown().await.unwrap();
+    drop((locks, proxy));
+    scene.end().await;
 }
 
 /// Guarantee 7. Most of a lease is over when the reply to the acquire comes.

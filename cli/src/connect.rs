@@ -114,9 +114,12 @@ impl Settings {
         Ok(Self { locks, ..self.clone() })
     }
 
-    /// The same, but connecting is retried for at least this time.
-    pub(crate) fn with_start_timeout(&self, time: Duration) -> Result<Self, Failure> {
-        let time = self.duration("start_timeout")?.max(time).min(LONGEST_START);
+    /// The same, but connecting is retried for this time; without one, as long as an acquire.
+    pub(crate) fn with_start_timeout(&self, time: Option<Duration>) -> Result<Self, Failure> {
+        let time = match time {
+            Some(time) => time.min(LONGEST_START),
+            None => self.duration("start_timeout")?.max(self.duration("retry_timeout")?),
+        };
         let locks = self.locks.to_builder().start_timeout(time).build().map_err(Error::from)?;
         Ok(Self { locks, ..self.clone() })
     }

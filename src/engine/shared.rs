@@ -210,16 +210,16 @@ impl Engine {
                 },
             }
         };
-        let Err(fault) = result else { return Ok(()) };
-        let left = self.undoing.all();
-        let fault = fault.unwrap_or_else(|| {
+        let late = || {
+            let left = self.undoing.all();
             let text = format!("not everything was released in time: {} locks are left", left.len());
-            Fault::new(FaultKind::TimedOut, Sent::Unknown, text)
-        });
-        Err(match left.first() {
-            Some(first) => Error::of_lock(first.lock.id(), fault),
-            None => fault.into(),
-        })
+            let fault = Fault::new(FaultKind::TimedOut, Sent::Unknown, text);
+            match left.first() {
+                Some(first) => Error::of_lock(first.lock.id(), fault),
+                None => fault.into(),
+            }
+        };
+        result.map_err(|error| error.unwrap_or_else(late))
     }
 }
 

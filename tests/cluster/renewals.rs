@@ -168,13 +168,16 @@ async fn a_proxy_that_refuses_several_slots_is_asked_about_one_at_a_time_from_th
         guards.push(locks.rlock(format!("{number}")).lock().await.unwrap());
     }
     let refused = || server.errors("CROSSSLOT");
-    for times in 1..=2 {
-        eventually("a batch is refused", refused, |&now| now == times).await;
+    let mut before = 0;
+    for _ in 0..2 {
+        eventually("a batch is refused", refused, |&now| now > before).await;
+        all_renewed(&guards).await; // others can have been under way at the same time
+        before = refused();
         let start = Instant::now();
         while start.elapsed() < 2 * LEASE {
             all_renewed(&guards).await;
         }
-        assert_eq!(refused(), times, "batches are refused again and again");
+        assert_eq!(refused(), before, "batches are refused again and again");
         // With the next connections, perhaps there is another server.
         proxy.cut();
     }

@@ -58,8 +58,7 @@ impl Keeper {
         let times = Times::of(run, settings.watchdog_lease()?)?;
         let mut record = run.record.as_deref().map(Record::open).transpose()?;
         // As an acquire does: until its time is up, and otherwise for `retry_timeout`.
-        let retries_for = run.wait.map_or_else(|| settings.duration("retry_timeout"), Ok)?;
-        let settings = settings.with_start_timeout(retries_for)?;
+        let settings = settings.with_start_timeout(run.wait)?;
         let start = Moment::now();
         let Some(locks) = self.unless_given_up(settings.connect()).await else { return Ok(()) };
         let locks = locks?;
@@ -78,7 +77,8 @@ impl Keeper {
         times: &Times,
         record: Option<&mut Record>,
     ) -> Result<(), Failure> {
-        if waits_for_itself(locks, run).await? {
+        let Some(waits) = self.unless_given_up(waits_for_itself(locks, run)).await else { return Ok(()) };
+        if waits? {
             let problem = format!(
                 "`{}` is held by a `lockkeeper run` around this one, which waits for this one: use another name",
                 run.name

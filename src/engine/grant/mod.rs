@@ -22,7 +22,7 @@ pub(crate) mod offer;
 pub(crate) mod owner_grants;
 pub(crate) mod pending;
 mod place;
-mod undo;
+pub(crate) mod undo;
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -50,9 +50,7 @@ pub(crate) struct Undo {
 /// What the job keeps from one refusal to the next try.
 struct Progress {
     _counted: Undoing,
-    /// Its grant, and its key among those that the background releases.
-    grant: Arc<Grant>,
-    key: usize,
+    _listed: Listed,
     /// When the server first answered an undo of the last attempt.
     answered: Option<Instant>,
     /// How many requests the job has seen.
@@ -67,8 +65,7 @@ impl Progress {
         let engine = &grant.lock.engine;
         Self {
             _counted: engine.metrics.undoing(),
-            grant: Arc::clone(grant),
-            key: engine.undoing.add(Arc::clone(grant)),
+            _listed: Listed::new(grant),
             answered: None,
             requests: 0,
             ends: Instant::now(),
@@ -84,7 +81,19 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+/// A grant is among those that the background releases, until this is dropped. A shutdown that gives up names one of them.
+pub(crate) struct Listed {
+    grant: Arc<Grant>,
+    key: usize,
+}
+
+impl Listed {
+    pub(crate) fn new(grant: &Arc<Grant>) -> Self {
+        Self { grant: Arc::clone(grant), key: grant.lock.engine.undoing.add(Arc::clone(grant)) }
+    }
+}
+
+impl Drop for Listed {
     fn drop(&mut self) {
         self.grant.lock.engine.undoing.remove(self.key);
     }
@@ -122,7 +131,8 @@ impl Grant {
                 if let Err(fault) = self.reconcile_until_certain(&mut progress, turn.take()).await {
                     // The job stays the one of this grant.
                     let (ends, pause) = (progress.ends, progress.refused.pause());
-                    return Err(Refused { fault, ends, pause, again: self.undo_job(progress, None) });
+                    let error = Box::new(self.lock.error(fault));
+                    return Err(Refused { error, ends, pause, again: self.undo_job(progress, None) });
                 }
                 self.undo.is_running.store(false, Ordering::SeqCst);
                 // A request before this line found the job running, and left the work to the job.

@@ -10,6 +10,7 @@ use crate::base::fault::Fault;
 use crate::engine::gather::{gather, vote};
 use crate::engine::grant::Grant;
 use crate::engine::grant::owner_grants::OwnerKey;
+use crate::engine::grant::undo::Listed;
 use crate::engine::per_member::PerMember;
 use crate::engine::retry::Tries;
 use crate::engine::upkeep::background::Turn;
@@ -82,11 +83,12 @@ async fn release(grant: &Arc<Grant>) -> Result<bool, Fault> {
 /// The same, sent by the background.
 async fn release_in_background(grant: &Arc<Grant>) -> Result<bool, Fault> {
     let (done, released) = oneshot::channel();
-    let handed_over = Arc::clone(grant);
+    let (handed_over, listed) = (Arc::clone(grant), Listed::new(grant));
     grant.lock.engine.background.release(grant.lock.server(), move |turn| {
         async move {
             // Nobody awaits it if the caller has left.
             let _ = done.send(release_in_turn(&handed_over, turn).await);
+            drop(listed);
             Ok(())
         }
         .boxed()

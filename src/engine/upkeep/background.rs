@@ -22,7 +22,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::unconstrained;
 
-use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::error::{Error, Result};
 use crate::base::sync::{Watched, lock};
 use crate::base::task;
 use crate::base::timer::{Instant, sleep_until};
@@ -42,7 +42,7 @@ pub(crate) struct Background {
 }
 
 /// A job. It retries by itself after faults that pass by themselves.
-pub(crate) type Job = BoxFuture<'static, Result<(), Refused>>;
+pub(crate) type Job = BoxFuture<'static, std::result::Result<(), Refused>>;
 
 /// Begins a job at its first turn.
 type Start = Box<dyn FnOnce(Turn) -> Job + Send>;
@@ -78,7 +78,7 @@ impl Drop for Direct<'_> {
 
 /// A job that the server refused. It is run again until it ends by itself.
 pub(crate) struct Refused {
-    pub(crate) fault: Fault,
+    pub(crate) error: Box<Error>,
     /// When the lease ends. From then on, the refusal no longer matters.
     pub(crate) ends: Instant,
     /// How long to wait before it is run again.
@@ -87,8 +87,8 @@ pub(crate) struct Refused {
 }
 
 enum Order {
-    /// Run every job. Reply when no job is left, or only such that the server refused again. Then the reply is that fault.
-    Drain(oneshot::Sender<Result<(), Fault>>),
+    /// Run every job. Reply when no job is left, or only such that the server refused again. Then the reply is that error.
+    Drain(oneshot::Sender<Result<()>>),
     Run(Job),
     /// Begin a release when it is its turn at this server.
     Release(Arc<str>, Start),
@@ -148,11 +148,11 @@ impl Background {
         self.orders.closed().await;
     }
 
-    /// Waits until no job is left, or only such that the server refused again. Then it returns that fault.
-    pub(crate) async fn drain(&self) -> Result<(), Fault> {
+    /// Waits until no job is left, or only such that the server refused again. Then it returns that error.
+    pub(crate) async fn drain(&self) -> Result<()> {
         let (done, drained) = oneshot::channel();
         let _ = self.orders.send(Order::Drain(done));
-        drained.await.unwrap_or_else(|gone| Err(Fault::new(FaultKind::RuntimeGone, Sent::No, gone)))
+        drained.await.unwrap_or(Err(Error::RuntimeGone))
     }
 }
 
@@ -191,11 +191,11 @@ impl Resting {
         std::mem::take(&mut self.jobs).into_values().map(|refused| refused.again)
     }
 
-    /// Returns the fault of the job whose lease ends last, if it has not ended.
-    fn result(&self) -> Result<(), Fault> {
+    /// Returns the error of the job whose lease ends last, if it has not ended.
+    fn result(&self) -> Result<()> {
         let last = self.jobs.values().max_by_key(|refused| refused.ends);
         match last.filter(|refused| Instant::now() < refused.ends) {
-            Some(refused) => Err(refused.fault.clone()),
+            Some(refused) => Err(Error::clone(&refused.error)),
             None => Ok(()),
         }
     }
@@ -214,7 +214,7 @@ async fn run(mut orders: UnboundedReceiver<Order>, turns: Arc<Turns>) {
     };
     let mut running = FuturesUnordered::new();
     let mut resting = Resting::default();
-    let mut draining: Vec<oneshot::Sender<Result<(), Fault>>> = Vec::new();
+    let mut draining: Vec<oneshot::Sender<Result<()>>> = Vec::new();
     let mut open = true;
     while open || !running.is_empty() || !waiting.is_empty() {
         tokio::select! {
@@ -264,7 +264,7 @@ async fn run(mut orders: UnboundedReceiver<Order>, turns: Arc<Turns>) {
 }
 
 /// Waits until nobody awaits one of these drains any more.
-async fn given_up(draining: &mut [oneshot::Sender<Result<(), Fault>>]) {
+async fn given_up(draining: &mut [oneshot::Sender<Result<()>>]) {
     poll_fn(|context| {
         let is_any = draining.iter_mut().any(|done| done.poll_closed(context).is_ready());
         if is_any { Poll::Ready(()) } else { Poll::Pending }
@@ -281,7 +281,6 @@ mod tests {
     use tokio::sync::Notify;
 
     use super::*;
-    use crate::base::fault::{FaultKind, Sent};
     use crate::base::timer::timeout;
 
     const HOUR: Duration = Duration::from_secs(3_600);
@@ -291,8 +290,8 @@ mod tests {
         async move {
             runs.0.fetch_add(1, Ordering::SeqCst);
             runs.1.notify_one();
-            let fault = Fault::new(FaultKind::Unavailable, Sent::Refused, "not now");
-            Err(Refused { fault, ends: Instant::now(), pause: HOUR, again: refused(runs) })
+            let error = Box::new(Error::RuntimeGone);
+            Err(Refused { error, ends: Instant::now(), pause: HOUR, again: refused(runs) })
         }
         .boxed()
     }

@@ -177,8 +177,11 @@ impl Table {
 
     fn write(&mut self, owner: Arc<str>, since: Moment, what: Arc<str>) {
         if !self.is_refused {
+            // Perhaps the server has an earlier record of this owner, also if its removal is still to be sent.
+            let before = self.records.get(&owner).map(|record| record.may_exist);
+            let may_exist = before.unwrap_or_else(|| self.changed.contains(&owner));
             self.changes(Arc::clone(&owner));
-            self.records.insert(owner, Record { since, what, may_exist: false });
+            self.records.insert(owner, Record { since, what, may_exist });
         }
     }
 

@@ -1,8 +1,9 @@
 //! Runs what is due, in batches: one task for each duty of a client.
 //!
-//! A list has the items in the order of the times at which they are due. On each tick, and earlier if an item is due earlier, the task
-//! takes off the items that are due within a tick, and groups them: one command serves up to a hundred items of a group. Each batch is a
-//! future of its own, so a slow answer delays no other batch.
+//! A list has the items in the order of the times at which they are due. On each tick, the task takes off the items that are due before the
+//! next tick, and groups them: one command serves up to a hundred items of a group. What was added since and is due earlier is taken when it
+//! is due, without the others: a short lease must not pull longer ones along each time. Each batch is a future of its own, so a slow answer delays no
+//! other batch.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -31,6 +32,9 @@ fn batch_size() -> usize {
     }
     BATCH_SIZE
 }
+
+/// Between two ticks, items that are due within this time are taken together.
+const BETWEEN_TICKS: Duration = Duration::from_millis(10);
 
 /// When everything is to be run at once, it is spread over this time.
 const RUSH: Duration = Duration::from_millis(100);
@@ -70,6 +74,8 @@ struct List<T> {
     next: u64,
     /// When the task looks at the list next. It rests until the first item comes if there is no such time.
     looks_at: Option<Moment>,
+    /// When the next tick is.
+    ticks_at: Moment,
     /// Everything in the list is to be run now.
     is_rushed: bool,
     is_closed: bool,
@@ -111,7 +117,14 @@ impl Slot {
 
 impl<D: Duty> Scheduler<D> {
     pub(crate) fn start(duty: D) -> Self {
-        let list = List { due: BTreeMap::new(), next: 0, looks_at: None, is_rushed: false, is_closed: false };
+        let list = List {
+            due: BTreeMap::new(),
+            next: 0,
+            looks_at: None,
+            ticks_at: Moment::PAST,
+            is_rushed: false,
+            is_closed: false,
+        };
         let shared =
             Arc::new(Shared { duty, batch_size: batch_size(), list: Mutex::new(list), stir: Notify::new() });
         task::spawn(run(Arc::clone(&shared)));
@@ -164,6 +177,10 @@ impl<D: Duty> Scheduler<D> {
         if !list.is_closed {
             list.due.insert(key, item);
         }
+        if list.looks_at.is_none() {
+            // The task rests, so the ticks begin anew: with one at once, a hold of a moment would perhaps be renewed.
+            list.ticks_at = clock::now().plus(self.0.duty.tick());
+        }
         // The task perhaps sleeps until a later time.
         if list.looks_at.is_none_or(|at| due < at) {
             list.looks_at = Some(due);
@@ -197,13 +214,17 @@ impl<D: Duty> Shared<D> {
         batches
     }
 
-    /// Takes what is due off the list. Items that are due a little later fill the last batch.
+    /// Takes what is due off the list. On a tick, items that are due a little later fill the last batch.
     fn take_due(&self, now: Moment) -> Vec<(Key, Arc<D::Item>)> {
         let mut list = lock(&self.list);
-        let before = |list: &List<D::Item>, time: Moment| list.due.range(..(time, 0)).count();
-        let soon = now.plus(self.duty.tick());
-        let due = before(&list, soon);
-        let take = due.next_multiple_of(self.batch_size).min(before(&list, soon.plus(self.duty.ahead())));
+        let until = |list: &List<D::Item>, time: Moment| list.due.range(..=(time, u64::MAX)).count();
+        let take = if now < list.ticks_at {
+            until(&list, now.plus(BETWEEN_TICKS))
+        } else {
+            list.ticks_at = now.plus(self.duty.tick());
+            let due = until(&list, list.ticks_at);
+            due.next_multiple_of(self.batch_size).min(until(&list, list.ticks_at.plus(self.duty.ahead())))
+        };
         (0..take).filter_map(|_| list.due.pop_first()).collect()
     }
 
@@ -227,7 +248,7 @@ impl<D: Duty> Shared<D> {
         let wait = {
             let (mut list, now) = (lock(&self.list), clock::now());
             let first = list.due.first_key_value().map(|((due, _), _)| *due);
-            list.looks_at = first.map(|due| due.min(now.plus(self.duty.tick())));
+            list.looks_at = first.map(|due| due.min(list.ticks_at));
             list.looks_at.map(|at| at.since(now))
         };
         match wait {
@@ -304,8 +325,10 @@ mod tests {
         async fn run(&self, (): (), _: Vec<Arc<Notify>>) {}
     }
 
+    #[cfg(feature = "paused-clock")]
     #[tokio::test(start_paused = true)]
     async fn the_task_looks_when_an_item_is_due_and_otherwise_once_in_a_tick() {
+        clock::follow_tokio();
         let (scheduler, start) = (Scheduler::start(Looks::default()), clock::now());
         let [late, early] =
             [100_000, 20].map(|ms| (start.plus(Duration::from_millis(ms)), Arc::new(Notify::new())));
