@@ -67,10 +67,9 @@ impl Subscriber {
     }
 
     fn order(&self, order: Order) {
-        // As long as this sender exists, only the end of the task's runtime ends the task. That ends the client, too.
-        if self.orders.send(order).is_err() {
-            tracing::error!("no messages: the runtime on which the client was made is gone");
-        }
+        // As long as this sender exists, only the end of the task's runtime ends the task. That ends the client, too: calls return that
+        // its runtime is gone. No event here, because the callers have mutexes locked.
+        let _ = self.orders.send(order);
     }
 }
 
