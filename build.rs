@@ -37,6 +37,7 @@ fn join_scripts(folder: &Path) {
             fs::write(path.with_extension("lua.of_slots"), join::of_slots(&text))
                 .expect("OUT_DIR is writable");
         }
+        fs::write(path.with_extension("lua.batch"), join::batch(&text)).expect("OUT_DIR is writable");
         fs::write(path, text).expect("OUT_DIR is writable");
     }
 }

@@ -52,6 +52,42 @@ local all, last_key = ARGV, 1 + ARGV[1]
 local KEYS, ARGV = { unpack(all, 2, last_key) }, { unpack(all, last_key + 1) }
 ";
 
+/// Returns the text of a script that does for many items what the script does for one. An item has as many keys and arguments as the
+/// script. The reply is a list of the replies: false for nil, and a list of its text for an error.
+///
+/// A script reads its keys and arguments as `KEYS[1]` and so on. Here they are parameters, so that an item costs no table.
+pub fn batch(joined: &str) -> String {
+    let (first_line, rest) = joined.split_once('\n').expect("more than one line");
+    let (included, script) = rest.split_once("--[[\n").expect("a header");
+    let (header, body) = script.split_once("]]\n").expect("the end of the header");
+    let (mut parameters, mut values) = (Vec::new(), Vec::new());
+    let mut body = body.trim_end().to_owned();
+    let named = |all: &str| header.lines().filter(|line| line.starts_with(&format!("  {all}["))).count();
+    let keys = named("KEYS");
+    for (all, name) in [("KEYS", "key"), ("ARGV", "arg")] {
+        let count = named(all);
+        for number in 1..=count {
+            body = body.replace(&format!("{all}[{number}]"), &format!("{name}_{number}"));
+            parameters.push(format!("{name}_{number}"));
+            values.push(format!("{all}[i * {count} + {number}]"));
+        }
+    }
+    let (parameters, values) = (parameters.join(", "), values.join(", "));
+    format!(
+        "{first_line}\n{included}local function of_one({parameters})\n{body}\nend\n
+local replies = {{}}
+for i = 0, #KEYS / {keys} - 1 do
+  local ran, reply = pcall(of_one, {values})
+  if not ran then
+    reply = {{ type(reply) == 'table' and reply.err or 'ERR ' .. tostring(reply) }}
+  end
+  replies[i + 1] = reply or false
+end
+return replies
+"
+    )
+}
+
 /// The paths of all scripts below `lua/`, such as `rlock/acquire.lua`.
 pub fn scripts(lua: &Path) -> Vec<String> {
     let mut scripts = lua_files(lua);

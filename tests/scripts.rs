@@ -50,7 +50,9 @@ fn table() -> Vec<Entry> {
 fn entry(row: &str, is_batch: bool) -> Entry {
     let (_, row) = row.split_once('(').expect("name(");
     let columns: Vec<&str> = row.split(';').collect();
-    let file = columns[0].trim_matches('"').to_owned();
+    let (file, _) =
+        columns[0].trim_matches('"').split_once('"').unwrap_or((columns[0].trim_matches('"'), ""));
+    let file = file.to_owned();
     let names = |column: &str| -> Vec<String> {
         column.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
     };

@@ -24,6 +24,9 @@ pub(crate) trait Host {
     /// Runs a command.
     fn call(&mut self, words: &[Bytes]) -> Reply;
 
+    /// A script ended a part of itself, which it ran with `pcall`: with these values, and with this reply.
+    fn ran_part(&mut self, _values: Vec<Bytes>, _reply: Reply) {}
+
     /// Whether the command with this name, in small letters, takes so many words. `None`: there is no such command.
     fn takes(&self, name: &str, words: usize) -> Option<bool>;
 }
@@ -41,9 +44,26 @@ thread_local! {
     static MACHINE: Machine = Machine::new().expect("Lua starts");
 }
 
-/// Scripts share no variables.
+/// Scripts share no variables. An error that `redis.call` raises is a table for `pcall`, as on a server.
 const PROTECT: &str = "
     dofile, loadfile, print = nil, nil, nil
+    local protected_call, kind, text = pcall, type, tostring
+    local function as_table(ran, reply, ...)
+        if ran or kind(reply) == 'string' then
+            return ran, reply, ...
+        end
+        return false, { err = text(reply):match('^[^\\n]*') }
+    end
+    local depth = 0
+    function pcall(part, ...)
+        depth = depth + 1
+        local ran, reply = as_table(protected_call(part, ...))
+        depth = depth - 1
+        if depth == 0 then
+            redis.ran_part(reply, ...)
+        end
+        return ran, reply
+    end
     setmetatable(_G, {
         __index = function(_, name)
             error(\"Script attempted to access nonexistent global variable '\" .. tostring(name) .. \"'\", 2)
@@ -153,6 +173,11 @@ impl Machine {
                 let line = lua.inspect_stack(1, |caller| caller.current_line()).flatten();
                 Err(mlua::Error::external(Raised { text, line }))
             })?;
+            let ran_part = scope.create_function(|_, (reply, values): (Value, Variadic<Value>)| {
+                host.borrow_mut().ran_part(values.iter().filter_map(word).collect(), from_lua(&reply));
+                Ok(())
+            })?;
+            redis.raw_set("ran_part", ran_part)?;
             redis.raw_set("call", call)?;
             redis.raw_set("pcall", pcall)?;
             redis.raw_set("acl_check_cmd", acl_check_cmd)?;

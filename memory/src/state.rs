@@ -66,7 +66,8 @@ pub(crate) struct State {
     clock: WallClock,
 }
 
-/// Sees each command of a connection and its reply, and can ask the server.
+/// Sees each command of a connection and its reply, and can ask the server. Of a script that does its work in parts, each with
+/// `pcall`, it sees each part as a command: with the keys and arguments of the part, and with the keys of the server after it.
 pub(crate) type Observer =
     Box<dyn FnMut(ClientId, &[Bytes], &[u8], &mut dyn FnMut(&[&str]) -> Vec<u8>) + Send>;
 
@@ -90,6 +91,15 @@ pub(crate) struct Data {
     pub(crate) names: BTreeMap<ClientId, Bytes>,
     /// How often each command was called.
     pub(crate) calls: BTreeMap<&'static str, u64>,
+    /// The parts of the script that runs, if somebody observes.
+    parts: Option<Vec<Part>>,
+}
+
+/// A part that a script ran with `pcall`: its values, its reply, and the keys after it.
+struct Part {
+    values: Vec<Bytes>,
+    reply: Reply,
+    entries: HashMap<Bytes, Entry>,
 }
 
 /// What a cluster allows a script.
@@ -118,6 +128,7 @@ impl State {
             clients: BTreeMap::new(),
             names: BTreeMap::new(),
             calls: BTreeMap::new(),
+            parts: None,
         };
         Self {
             data,
@@ -196,18 +207,20 @@ impl State {
 
     /// Runs a command of a connection, and sends the reply.
     pub(crate) fn serve(&mut self, client: ClientId, words: &[Bytes]) {
+        self.data.parts = self.observer.as_ref().map(|_| Vec::new());
         let replies = self.replies(Some(client), words);
+        let parts = self.data.parts.take().unwrap_or_default();
         let reply = bytes(&replies, false);
         // What a replica does not get any more is lost with this server.
         if self.replicas > 0 || self.data.node.is_none() {
             self.keep_state();
         }
         if let Some(mut observer) = self.observer.take() {
-            let mut ask = |question: &[&str]| {
-                let question: Vec<Bytes> = question.iter().map(|word| word.as_bytes().into()).collect();
-                bytes(&self.replies(None, &question), false)
-            };
-            observer(client, words, &reply, &mut ask);
+            if parts.is_empty() {
+                self.show(&mut observer, client, words, &reply);
+            } else {
+                self.show_parts(&mut observer, client, words, parts);
+            }
             self.observer = Some(observer);
         }
         if self.data.new_protocol.contains(&client) {
@@ -215,6 +228,26 @@ impl State {
         } else {
             self.data.send_bytes(client, reply);
         }
+    }
+
+    fn show(&mut self, observer: &mut Observer, client: ClientId, words: &[Bytes], reply: &[u8]) {
+        let mut ask = |question: &[&str]| {
+            let question: Vec<Bytes> = question.iter().map(|word| word.as_bytes().into()).collect();
+            bytes(&self.replies(None, &question), false)
+        };
+        observer(client, words, reply, &mut ask);
+    }
+
+    fn show_parts(&mut self, observer: &mut Observer, client: ClientId, words: &[Bytes], parts: Vec<Part>) {
+        let now = self.data.keyspace.copy();
+        let keys = parameters(words).map_or(0, |(keys, _)| keys.len() / parts.len());
+        for Part { values, reply, entries } in parts {
+            self.data.keyspace.restore(entries);
+            let count: Bytes = keys.to_string().as_bytes().into();
+            let of_part: Vec<Bytes> = words[..2].iter().cloned().chain([count]).chain(values).collect();
+            self.show(observer, client, &of_part, &bytes(&[reply], false));
+        }
+        self.data.keyspace.restore(now);
     }
 
     /// The number of the last connection.
@@ -645,6 +678,9 @@ impl Data {
 
 impl Host for Data {
     fn begin(&mut self, source: &[u8]) -> Result<(), String> {
+        if self.parts.is_some() && !is_in_parts(source) {
+            self.parts = None;
+        }
         let (Some(node), Some(script)) = (&self.node, &mut self.script) else { return Ok(()) };
         script.crosses_slots = crosses_slots(source);
         if source.starts_with(b"#!") && !node.is_master() {
@@ -684,6 +720,12 @@ impl Host for Data {
         reply.unwrap_or_else(|| Reply::Error("ERR Unknown Redis command called from script".to_owned()))
     }
 
+    fn ran_part(&mut self, values: Vec<Bytes>, reply: Reply) {
+        if let Some(parts) = &mut self.parts {
+            parts.push(Part { values, reply, entries: self.keyspace.copy() });
+        }
+    }
+
     fn takes(&self, name: &str, words: usize) -> Option<bool> {
         let other = || Some(takes(COMMANDS.iter().find(|(other, _)| *other == name)?.1, words));
         find(name).map(|command| command.takes(words)).or_else(other)
@@ -691,6 +733,12 @@ impl Host for Data {
 }
 
 const NO_CLUSTER: &str = "ERR This instance has cluster support disabled";
+
+/// Whether a script does the same for many parts of its keys and arguments.
+fn is_in_parts(source: &[u8]) -> bool {
+    const BEGIN: &[u8] = b"\nlocal function of_one(";
+    source.windows(BEGIN.len()).any(|words| words == BEGIN)
+}
 
 fn bytes(replies: &[Reply], is_new_protocol: bool) -> Vec<u8> {
     let mut bytes = Vec::new();

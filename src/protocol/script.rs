@@ -7,11 +7,18 @@ use std::{fmt, iter};
 use smallvec::{SmallVec, smallvec};
 use uuid::Uuid;
 
-/// A Lua script, in two forms.
+/// A Lua script, in its forms. `build.rs` makes all of them from one file.
 #[derive(Debug)]
 pub(crate) struct Script {
     /// Its path below `lua/`.
     pub(crate) file: &'static str,
+    of_one: Forms,
+    batch: Option<(usize, Forms)>,
+}
+
+/// A text that publishes with `PUBLISH`, and the same text with `SPUBLISH`.
+#[derive(Debug)]
+struct Forms {
     plain: Form,
     sharded: OnceLock<Form>,
 }
@@ -32,11 +39,41 @@ const SHARDED_PUBLISH: &str = "'spublish'";
 
 impl Script {
     pub(super) const fn new(file: &'static str, source: &'static str) -> Self {
-        Self { file, plain: Form::new(Cow::Borrowed(source)), sharded: OnceLock::new() }
+        Self { file, of_one: Forms::new(source), batch: None }
+    }
+
+    /// A script that also has a form for several calls: at most so many in one command.
+    pub(super) const fn with_batch(
+        file: &'static str,
+        source: &'static str,
+        most: usize,
+        batch: &'static str,
+    ) -> Self {
+        Self { file, of_one: Forms::new(source), batch: Some((most, Forms::new(batch))) }
     }
 
     /// Returns the form that publishes with `SPUBLISH` if `sharded`, otherwise the one that publishes with `PUBLISH`.
     pub(crate) fn form(&self, sharded: bool) -> &Form {
+        self.of_one.form(sharded)
+    }
+
+    /// Returns the same form for several calls. `None`: each call is a command of its own.
+    pub(crate) fn batch_form(&self, sharded: bool) -> Option<&Form> {
+        self.batch.as_ref().map(|(_, forms)| forms.form(sharded))
+    }
+
+    /// How many calls one command can have.
+    pub(crate) fn most_calls(&self) -> usize {
+        self.batch.as_ref().map_or(1, |(most, _)| *most)
+    }
+}
+
+impl Forms {
+    const fn new(source: &'static str) -> Self {
+        Self { plain: Form::new(Cow::Borrowed(source)), sharded: OnceLock::new() }
+    }
+
+    fn form(&self, sharded: bool) -> &Form {
         if !sharded {
             return &self.plain;
         }

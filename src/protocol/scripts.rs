@@ -14,21 +14,27 @@ macro_rules! script {
     ($file:literal) => {
         script!($file, $file)
     };
+    ($file:literal of $most:literal) => {
+        Script::with_batch($file, script!(text $file), $most, script!(text concat!($file, ".batch")))
+    };
     ($file:literal, $path:expr) => {
-        Script::new($file, include_str!(concat!(env!("OUT_DIR"), "/lua/", $path)))
+        Script::new($file, script!(text $path))
+    };
+    (text $path:expr) => {
+        include_str!(concat!(env!("OUT_DIR"), "/lua/", $path))
     };
 }
 
-/// A row is `name(file; keys; arguments)`. For a batch, it is `NAME(file; keys of a row; shared argument; arguments of a row)`.
+/// A row is `name(file; keys; arguments)`, or `name(file of N; keys; arguments)`: one command can have so many calls of the script. For a batch, it is `NAME(file; keys of a row; shared argument; arguments of a row)`.
 macro_rules! scripts {
     (
-        calls { $( $name:ident($file:literal; $($key:ident),*; $($arg:ident),*); )* }
+        calls { $( $name:ident($file:literal $(of $most:literal)?; $($key:ident),*; $($arg:ident),*); )* }
         batches { $( $batch:ident($batch_file:literal; $($row_key:ident),*; $shared:ident; $($row_arg:ident),*); )* }
     ) => {
         $(
             #[allow(clippy::too_many_arguments, reason = "the script has so many keys and arguments")]
             pub(crate) fn $name($($key: &Arc<str>,)* $($arg: impl Into<Arg>,)*) -> Call {
-                static SCRIPT: Script = script!($file);
+                static SCRIPT: Script = script!($file $(of $most)?);
                 Call { script: &SCRIPT, keys: smallvec![$(Arc::clone($key)),*], args: smallvec![$($arg.into()),*] }
             }
         )*
@@ -41,7 +47,7 @@ macro_rules! scripts {
 
         #[cfg(test)]
         fn all() -> Vec<Script> {
-            vec![$(script!($file),)* $(script!($batch_file)),*]
+            vec![$(script!($file $(of $most)?),)* $(script!($batch_file)),*]
         }
 
         #[cfg(test)]
@@ -57,35 +63,35 @@ scripts! {
         announcement_remove("announcements/remove.lua"; announcement; owner, channel);
         announcement_write("announcements/write.lua"; lock, announcement; owner, text, channel);
         check("check.lua"; key; name, commands);
-        fair_acquire("fair/acquire.lua"; lock, queue, scores, records, tickets, channel; owner, lease_ms, allowance_ms, java_wait_ms);
+        fair_acquire("fair/acquire.lua" of 64; lock, queue, scores, records, tickets, channel; owner, lease_ms, allowance_ms, java_wait_ms);
         fair_heartbeat("fair/heartbeat.lua"; lock, queue, scores, records, tickets, channel; allowance_ms, java_wait_ms, owners);
-        fair_release("fair/release.lua"; lock, queue, scores, records, tickets, channel; owner, keep, java_wait_ms);
-        fenced_acquire("fenced/acquire.lua"; lock, counter; owner, lease_ms);
+        fair_release("fair/release.lua" of 64; lock, queue, scores, records, tickets, channel; owner, keep, java_wait_ms);
+        fenced_acquire("fenced/acquire.lua" of 64; lock, counter; owner, lease_ms);
         inspect("inspect.lua"; lock; cursor);
         list("list.lua"; ; cursor, pattern, count, of_type, queue, counter, channel, rw_channel, sc_channel);
         place("place.lua"; queue; waiter);
-        read_acquire("read/acquire.lua"; lock, channel; owner, grant, lease_ms);
-        read_reenter("read/reenter.lua"; lock, channel; owner, grant, want, lease_ms);
-        read_release("read/release.lua"; lock, channel; owner, grant, keep, usual_ms);
-        read_state("read/state.lua"; lock, channel; );
+        read_acquire("read/acquire.lua" of 64; lock, channel; owner, grant, lease_ms);
+        read_reenter("read/reenter.lua" of 64; lock, channel; owner, grant, want, lease_ms);
+        read_release("read/release.lua" of 64; lock, channel; owner, grant, keep, usual_ms);
+        read_state("read/state.lua" of 64; lock, channel; );
         record_ages("records/ages.lua"; records; owners);
         record_keep("records/keep.lua"; records; expiry_ms);
         record_list("records/list.lua"; records; );
         record_remove("records/remove.lua"; records; owners);
-        rlock_acquire("rlock/acquire.lua"; lock; owner, lease_ms);
-        rlock_reenter("rlock/reenter.lua"; lock; owner, want, lease_ms);
-        rlock_release("rlock/release.lua"; lock; owner, keep, channel);
-        rlock_state("rlock/state.lua"; lock; );
+        rlock_acquire("rlock/acquire.lua" of 64; lock; owner, lease_ms);
+        rlock_reenter("rlock/reenter.lua" of 64; lock; owner, want, lease_ms);
+        rlock_release("rlock/release.lua" of 64; lock; owner, keep, channel);
+        rlock_state("rlock/state.lua" of 64; lock; );
         self_test("self_test.lua"; key; other);
-        semaphore_acquire("semaphore/acquire.lua"; semaphore, permits; ids, total, lease_ms, slack_ms, channel);
+        semaphore_acquire("semaphore/acquire.lua" of 64; semaphore, permits; ids, total, lease_ms, slack_ms, channel);
         semaphore_delete("semaphore/delete.lua"; semaphore, permits; total, channel);
         semaphore_holders("semaphore/holders.lua"; permits; after_ms, count, slack_ms);
-        semaphore_release("semaphore/release.lua"; semaphore, permits; ids, channel);
+        semaphore_release("semaphore/release.lua" of 64; semaphore, permits; ids, channel);
         semaphore_resize("semaphore/resize.lua"; semaphore, permits; total, channel);
         semaphore_state("semaphore/state.lua"; semaphore, permits; total, slack_ms);
-        write_acquire("write/acquire.lua"; lock, channel; writer, lease_ms, turn_ms);
-        write_release("write/release.lua"; lock, channel; writer, keep);
-        write_state("write/state.lua"; lock; );
+        write_acquire("write/acquire.lua" of 64; lock, channel; writer, lease_ms, turn_ms);
+        write_release("write/release.lua" of 64; lock, channel; writer, keep);
+        write_state("write/state.lua" of 64; lock; );
     }
     batches {
         READ_RENEW("read/renew.lua"; lock, channel; lease_ms; owner, grant, keep_ms);

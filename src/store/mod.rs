@@ -321,31 +321,14 @@ impl Store {
         Ok(reply)
     }
 
-    /// Runs scripts whose keys have the same master, in one write. Returns the result of each. What the server refuses is sent once
-    /// again by itself, which follows redirects. So these must be scripts that can run twice.
+    /// Runs scripts whose keys have the same master. Returns the result of each.
     pub(crate) async fn run_together(
         &self,
         limit: Duration,
         connection: &Connection,
         calls: &[Call],
     ) -> Vec<Result<Reply, Fault>> {
-        let limit = limit.min(self.command_timeout);
-        let one = async |call| self.run_at_most(limit, connection, call).await;
-        let (Ok(server), [_, _, ..]) = (connection.server(), calls) else {
-            return join_all(calls.iter().map(one)).await;
-        };
-        match server.run_together(TimeLimit::from_now(limit), connection, calls).await {
-            Ok(mut results) => {
-                // The server does not run a script whose keys have several slots, however it is sent.
-                let is_again =
-                    |fault: &Fault| fault.sent == Sent::Refused && fault.kind != FaultKind::SeveralSlots;
-                let refused =
-                    calls.iter().zip(&mut results).filter(|(_, result)| result.as_ref().is_err_and(is_again));
-                join_all(refused.map(async |(call, result)| *result = one(call).await)).await;
-                results
-            }
-            Err(fault) => calls.iter().map(|_| Err(fault.clone())).collect(),
-        }
+        join_all(calls.iter().map(|call| self.run_at_most(limit, connection, call))).await
     }
 
     /// Begins to subscribe to a channel. [`Listener::subscribed`] tells when the subscription is active.

@@ -250,9 +250,10 @@ const TIMED_BITS: u32 = 3;
 /// Scatters the numbers of the timed commands: acquires and releases often alternate, so each eighth command would be a release.
 const SCATTER: u32 = 0x9e37_79b9;
 
-/// The commands to one server.
+/// The commands to one server, and the calls of scripts in them.
 pub(crate) struct Commands {
     answers: [Counter; Answered::ALL.len()],
+    calls: [Counter; Answered::ALL.len()],
     round_trip: Histogram,
     answered: AtomicU32,
 }
@@ -261,6 +262,7 @@ impl Commands {
     pub(crate) fn new() -> Self {
         Self {
             answers: counters(&table::COMMANDS, &[], "outcome", Answered::ALL.map(Answered::label)),
+            calls: counters(&table::CALLS, &[], "outcome", Answered::ALL.map(Answered::label)),
             round_trip: histogram(&table::ROUND_TRIP, &[]),
             answered: AtomicU32::new(0),
         }
@@ -273,14 +275,20 @@ impl Commands {
 
     /// A command is sent. If the result is dropped before it ends, nobody waits for the answer.
     pub(crate) const fn sends(&self, start: Instant) -> Command<'_> {
-        Command { of: self, start, answered: Answered::Unanswered }
+        Command { of: self, start: Some(start), answered: Answered::Unanswered }
+    }
+
+    /// A script is called, in a command of its own or with others.
+    pub(crate) const fn calls(&self) -> Command<'_> {
+        Command { of: self, start: None, answered: Answered::Unanswered }
     }
 }
 
-/// A command under way.
+/// A command, or a call of a script, under way.
 pub(crate) struct Command<'a> {
     of: &'a Commands,
-    start: Instant,
+    /// `None`: a call.
+    start: Option<Instant>,
     answered: Answered,
 }
 
@@ -297,10 +305,13 @@ impl Command<'_> {
 
 impl Drop for Command<'_> {
     fn drop(&mut self) {
+        let Some(start) = self.start else {
+            return self.of.calls[self.answered as usize].increment(1);
+        };
         self.of.answers[self.answered as usize].increment(1);
         let has_answer = matches!(self.answered, Answered::Ok | Answered::Refused);
         if IS_RECORDING && has_answer && self.of.times_next() {
-            self.of.round_trip.record(self.start.elapsed());
+            self.of.round_trip.record(start.elapsed());
         }
     }
 }

@@ -51,6 +51,7 @@ metrics! {
     RENEWALS = "lockkeeper_renewals_total", Counter in Count: "Renewals of holds by the watchdog, by outcome";
     LATENESS = "lockkeeper_renewal_lateness_seconds", Histogram in Seconds: "Time from when a renewal was due to when it succeeded";
     UNDOS = "lockkeeper_unfinished_releases", Gauge in Count: "Releases in the background that are not finished";
+    CALLS = "lockkeeper_calls_total", Counter in Count: "Calls of scripts, by outcome: several can be sent in one command";
     COMMANDS = "lockkeeper_commands_total", Counter in Count: "Commands to servers, by outcome";
     ROUND_TRIP = "lockkeeper_round_trip_seconds", Histogram in Seconds: "Time from a command to its answer, of one command in eight";
     RECONNECTS = "lockkeeper_reconnects_total", Counter in Count: "Connections that ended and are replaced";

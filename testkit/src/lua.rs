@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 #[allow(unreachable_pub, reason = "build.rs uses the same file")]
 mod join;
 
-pub use join::{includes, lua_files, of_slots, sharded};
+pub use join::{batch, includes, lua_files, of_slots, sharded};
 
 /// The text of a script as the crate sends it, such as that of `"rlock/acquire.lua"`.
 pub fn source(file: &str) -> String {
@@ -23,6 +23,12 @@ pub fn hash(file: &str) -> String {
 /// The name under which a server of a cluster calls a script.
 pub fn sharded_hash(file: &str) -> String {
     redis::Script::new(&sharded(&source(file))).get_hash().to_owned()
+}
+
+/// The names under which a server calls a script for several calls: alone, and in a cluster.
+pub fn batch_hashes(file: &str) -> [String; 2] {
+    let text = batch(&source(file));
+    [&text, &sharded(&text)].map(|text| redis::Script::new(text).get_hash().to_owned())
 }
 
 /// The name under which a server of a cluster calls a script about locks of several slots.

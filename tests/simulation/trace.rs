@@ -37,7 +37,8 @@ const FILES: [&str; 23] = [
 
 static SCRIPTS: LazyLock<HashMap<String, &'static str>> = LazyLock::new(|| {
     let forms = [lua::hash, lua::sharded_hash, lua::of_slots_hash];
-    FILES.iter().flat_map(|file| forms.map(|hash| (hash(file), *file))).collect()
+    let of_one = FILES.iter().flat_map(|file| forms.map(|hash| (hash(file), *file)));
+    of_one.chain(FILES.iter().flat_map(|file| lua::batch_hashes(file).map(|hash| (hash, *file)))).collect()
 });
 
 /// A call of a script, as the server saw it.

@@ -342,7 +342,8 @@ pub fn calls_of(file: &str) -> impl Fn(&[String]) -> bool + Send + Sync + 'stati
     }
 }
 
-/// The hashes of one script: on a single server, and in a cluster.
-fn hashes_of(file: &str) -> [String; 2] {
-    [script_hash(file), lua::sharded_hash(file)]
+/// The hashes of one script: on a single server, and in a cluster, for one call and for several.
+fn hashes_of(file: &str) -> [String; 4] {
+    let [batch, sharded_batch] = lua::batch_hashes(file);
+    [script_hash(file), lua::sharded_hash(file), batch, sharded_batch]
 }

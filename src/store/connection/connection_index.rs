@@ -37,6 +37,11 @@ impl ConnectionIndex {
         Self { waits: true, ..self }
     }
 
+    /// The same number for all commands about one key.
+    pub(crate) const fn number(self) -> u32 {
+        self.hash
+    }
+
     /// Whether it selects such a connection.
     pub(crate) const fn waits(self) -> bool {
         self.waits

@@ -38,6 +38,7 @@ mod connection_index;
 mod dial;
 mod endpoint;
 mod multiplexed;
+mod outbox;
 mod server;
 mod stream;
 mod topology_link;

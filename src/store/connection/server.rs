@@ -5,6 +5,7 @@
 //! trip. Instead, a connection is replaced after an error or a silence.
 
 mod connection;
+mod sending;
 
 use std::error::Error;
 use std::future::{poll_fn, ready};
@@ -25,6 +26,7 @@ use super::connection_index::{ConnectionCount, ConnectionIndex};
 use super::dial::CommandDial;
 use super::endpoint::{Endpoint, authenticate};
 use super::multiplexed::Multiplexed;
+use super::outbox::Outbox;
 use super::topology_link::{RunId, TopologyLink};
 use super::wire::{self, With};
 use crate::base::config::{LockConfig, Replication};
@@ -37,6 +39,7 @@ use crate::protocol::{Call, Reply};
 use crate::store::task::Task;
 use crate::telemetry::report::Limit;
 use crate::telemetry::{Commands, ConnectionUse, Reconnects};
+use sending::Waiting;
 
 pub(crate) use connection::Connection;
 
@@ -93,6 +96,7 @@ struct Open {
     is_probed: AtomicBool,
     /// Wakes the callers that wait for the end of the probe.
     probed: Notify,
+    outbox: Mutex<Outbox<Box<Waiting>>>,
 }
 
 impl Server {
@@ -153,7 +157,10 @@ impl Server {
     pub(crate) fn leave(&self) {
         self.has_left.modify(|has_left| *has_left = true);
         for state in &self.connections {
-            *lock(state) = State::Closed(None);
+            let before = std::mem::replace(&mut *lock(state), State::Closed(None));
+            if let State::Open(open) = before {
+                open.close_outbox(LEFT);
+            }
         }
     }
 
@@ -184,41 +191,6 @@ impl Server {
     pub(crate) async fn run_first(self: &Arc<Self>, call: &Call) -> Result<Reply, Fault> {
         let connection = self.connection(ConnectionIndex::FIRST).await?;
         self.run(self.limit(), &connection, call).await
-    }
-
-    /// Runs a script.
-    pub(crate) async fn run(
-        self: &Arc<Self>,
-        limit: TimeLimit,
-        connection: &Connection,
-        call: &Call,
-    ) -> Result<Reply, Fault> {
-        tracing::trace!(script = call.script.file, connection = connection.number(), "running a script");
-        let with = With { is_asking: connection.is_asking, sync: None };
-        let is_sharded = self.link.is_sharded();
-        let value =
-            self.send(limit, connection, async |c| wire::evaluate(c, call, with, is_sharded).await).await?;
-        wire::reply(value)
-    }
-
-    /// Runs scripts, which are sent in one write. Returns the result of each. A script whose hash the server does not know does not
-    /// run.
-    pub(crate) async fn run_together(
-        self: &Arc<Self>,
-        limit: TimeLimit,
-        connection: &Connection,
-        calls: &[Call],
-    ) -> Result<Vec<Result<Reply, Fault>>, Fault> {
-        let is_sharded = self.link.is_sharded();
-        let sending =
-            self.send(limit, connection, async |c| wire::evaluate_together(c, calls, is_sharded).await);
-        match sending.await? {
-            Value::Array(values) if values.len() == calls.len() => {
-                let result = |value: Value| wire::reply(value.extract_error().map_err(wire::fault)?);
-                Ok(values.into_iter().map(result).collect())
-            }
-            other => Err(Fault::unexpected(&other)),
-        }
     }
 
     /// Runs a script, and waits until so many replicas have what it wrote. Also returns how many have it.
@@ -385,7 +357,8 @@ impl Server {
         let number = self.link.count_connection();
         tracing::debug!(server = %self.address, connection = number, "connected");
         let (server, is_probed) = (Arc::downgrade(self), AtomicBool::new(false));
-        Ok(Arc::new(Open { server, number, generation, connection, is_probed, probed: Notify::new() }))
+        let (probed, outbox) = (Notify::new(), Mutex::new(Outbox::new()));
+        Ok(Arc::new(Open { server, number, generation, connection, is_probed, probed, outbox }))
     }
 
     /// Makes a connection. If the name can lead to another server, also asks which one this is.
@@ -429,17 +402,22 @@ impl Server {
         }
         .at(&self.address);
         command.ends(Err(fault.sent));
+        self.handle(&fault, connection);
+        Err(fault)
+    }
+
+    /// A command failed with this fault. Perhaps its connection is of no use any more, or another server is the master.
+    fn handle(self: &Arc<Self>, fault: &Fault, connection: &Connection) {
         match fault.kind {
             FaultKind::Broken => self.discard(connection, "it broke"),
             // After a failover the name can lead to another server.
             FaultKind::ReadOnly => self.discard(connection, "it leads to a replica"),
-            FaultKind::TimedOut => self.probe(connection),
+            FaultKind::TimedOut if fault.sent == Sent::Unknown => self.probe(connection),
             _ => {}
         }
         if fault.is_transient() {
             self.link.report();
         }
-        Err(fault)
     }
 
     /// Finds out in the background whether a connection is silent or the server is slow.
@@ -447,6 +425,7 @@ impl Server {
         if connection.open.is_probed.swap(true, Ordering::AcqRel) {
             return;
         }
+        lock(&connection.open.outbox).hold();
         let (server, connection) = (Arc::clone(self), connection.clone());
         task::spawn_on(&self.runtime, async move {
             let mut multiplexed = connection.open.connection.clone();
@@ -457,14 +436,18 @@ impl Server {
             }
             connection.open.is_probed.store(false, Ordering::Release);
             connection.open.probed.notify_waiters();
+            if lock(&connection.open.outbox).go_on() {
+                connection.send_what_waits();
+            }
         });
     }
 
-    fn discard(&self, connection: &Connection, reason: &str) {
+    fn discard(&self, connection: &Connection, reason: &'static str) {
         let mut state = self.state(connection.index);
         let is_it = matches!(&*state, State::Open(open) if open.number == connection.number());
         let replaced = is_it.then(|| std::mem::replace(&mut *state, State::Closed(None)));
         drop(state);
+        connection.open.close_outbox(reason);
         if replaced.is_some() {
             self.reconnects.count();
             if let Some(unreported) = self.replaced.ask() {

@@ -14,6 +14,8 @@ pub(crate) struct TopologyLink {
     connections: AtomicU64,
     is_sharded: AtomicBool,
     can_switch: bool,
+    /// Whether the keys of a command have to be in one slot.
+    has_slots: bool,
     /// What the connections are called.
     name: Arc<ClientName>,
     /// Counts how often the connections to a single server had to be made anew.
@@ -28,12 +30,13 @@ pub(crate) struct TopologyLink {
 pub(crate) type RunId = Box<str>;
 
 impl TopologyLink {
-    pub(crate) fn new(can_switch: bool, name: &Arc<ClientName>) -> Self {
+    pub(crate) fn new(can_switch: bool, has_slots: bool, name: &Arc<ClientName>) -> Self {
         Self {
             reports: Notify::new(),
             connections: AtomicU64::new(0),
             is_sharded: AtomicBool::new(false),
             can_switch,
+            has_slots,
             name: Arc::clone(name),
             generation: AtomicU64::new(0),
             reached: Watched::default(),
@@ -44,6 +47,11 @@ impl TopologyLink {
     /// Whether another server can become the master, perhaps without the last writes.
     pub(crate) const fn can_switch(&self) -> bool {
         self.can_switch
+    }
+
+    /// Whether the keys of a command have to be in one slot.
+    pub(crate) const fn has_slots(&self) -> bool {
+        self.has_slots
     }
 
     /// What the connections are called.

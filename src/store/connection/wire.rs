@@ -9,6 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, RedisWrite, ServerErrorKind, Value};
 use smallvec::SmallVec;
 
+use super::outbox::{Group, Piece};
 use crate::base::config::Replication;
 use crate::base::fault::{Fault, FaultKind, Redirect, Sent};
 use crate::protocol::{Arg, Call, Form, Reply, millis};
@@ -36,7 +37,7 @@ pub(crate) async fn evaluate_by_hash(
     with: With,
     is_sharded: bool,
 ) -> RedisResult<Option<Value>> {
-    let script = command("EVALSHA", hash(call.script.form(is_sharded)), call);
+    let script = command("EVALSHA", hash(call.script.form(is_sharded)), [call]);
     // Boxed: the rest is rare, and its size would burden every call.
     let sent = match with {
         With { is_asking: false, sync: None } => {
@@ -45,7 +46,7 @@ pub(crate) async fn evaluate_by_hash(
         _ => Box::pin(send_with(connection, &script, with)).await,
     };
     match sent {
-        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => Ok(None),
+        Err(error) if is_unknown_script(&error) => Ok(None),
         result => result.map(Some),
     }
 }
@@ -57,21 +58,78 @@ pub(crate) async fn evaluate_by_text(
     with: With,
     is_sharded: bool,
 ) -> RedisResult<Value> {
-    let text = command("EVAL", &call.script.form(is_sharded).source, call);
+    let text = command("EVAL", &call.script.form(is_sharded).source, [call]);
     send_with(connection, &text, with).await
 }
 
-/// Runs scripts by their hashes, which are sent in one write. The reply is a list of their replies, and each of these can be an error.
-pub(crate) async fn evaluate_together(
+/// Sends groups of calls in one write. Returns the reply to each group. It can be an error.
+pub(crate) async fn send_groups<T: Piece>(
     connection: &mut MultiplexedConnection,
-    calls: &[Call],
+    groups: &[Group<T>],
     is_sharded: bool,
-) -> RedisResult<Value> {
-    let mut all = redis::Pipeline::with_capacity(calls.len());
-    for call in calls {
-        all.add_command(command("EVALSHA", hash(call.script.form(is_sharded)), call));
+) -> RedisResult<Vec<Value>> {
+    if let [group] = groups
+        && !group.mode.is_asking()
+    {
+        let reply = connection.send_packed_command(&group_command(group, is_sharded)).await?;
+        return Ok(vec![reply]);
     }
-    connection.send_packed_commands(&all, 0, calls.len()).await.map(Value::Array)
+    let mut all = redis::Pipeline::with_capacity(groups.len());
+    for group in groups {
+        if group.mode.is_asking() {
+            all.cmd("ASKING");
+        }
+        all.add_command(group_command(group, is_sharded));
+    }
+    let replies = connection.send_packed_commands(&all, 0, all.len()).await?;
+    let mut replies = replies.into_iter();
+    // The reply to `ASKING` says nothing.
+    let reply = |group: &Group<T>| replies.nth(usize::from(group.mode.is_asking()));
+    Ok(groups.iter().map_while(reply).collect())
+}
+
+/// Returns the command that runs the calls of a group.
+fn group_command<T: Piece>(Group { mode, calls }: &Group<T>, is_sharded: bool) -> Cmd {
+    let script = calls[0].call().script;
+    let form = match script.batch_form(is_sharded) {
+        Some(batch) if calls.len() > 1 => batch,
+        _ => script.form(is_sharded),
+    };
+    let (name, script) = if mode.is_text() { ("EVAL", &*form.source) } else { ("EVALSHA", hash(form)) };
+    command(name, script, calls.iter().map(Piece::call))
+}
+
+/// What the batch form of a script replies for one call.
+pub(crate) fn reply_in_batch(value: Value) -> Result<Value, Fault> {
+    match &value {
+        // The error is not an error of the whole.
+        Value::Array(list) if let [Value::BulkString(error)] = &list[..] => {
+            let error = String::from_utf8_lossy(error).replace(['\r', '\n'], " ");
+            let error = redis::parse_redis_value(format!("-{error}\r\n").as_bytes());
+            Err(fault(error.and_then(Value::extract_error).err().unwrap_or_else(|| broken("no error"))))
+        }
+        _ => value.extract_error().map_err(fault),
+    }
+}
+
+/// Whether a command with several calls did not run, and each of these can run by itself.
+pub(crate) fn is_to_be_divided(error: &RedisError) -> bool {
+    matches!(error.code(), Some("NOPERM" | "CROSSSLOT" | "MOVED" | "ASK" | "TRYAGAIN"))
+}
+
+/// Whether the server does not know a script.
+pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+/// Translates the error of a command with several calls. Perhaps some of them ran, except if the code says why the server ran none.
+pub(crate) fn fault_of_all(error: RedisError) -> Fault {
+    let is_known = error.code().is_some_and(|code| code != "ERR");
+    let mut fault = fault(error);
+    if !is_known || fault.kind == FaultKind::Rejected {
+        fault.sent = Sent::Unknown;
+    }
+    fault
 }
 
 /// What is sent in the same write as a script.
@@ -136,14 +194,19 @@ fn hash(form: &Form) -> &str {
     form.hash.get_or_init(|| redis::Script::new(&form.source).get_hash().to_owned())
 }
 
-fn command(name: &str, script: &str, call: &Call) -> Cmd {
-    let bytes = script.len() + call.keys.iter().map(|key| key.len()).sum::<usize>() + 48 * call.args.len();
-    let mut command = Cmd::with_capacity(3 + call.keys.len() + call.args.len(), bytes);
-    command.arg(name).arg(script).arg(call.keys.len());
-    for key in &call.keys {
+/// Returns the command that runs calls of one script.
+fn command<'a>(name: &str, script: &str, calls: impl IntoIterator<Item = &'a Call, IntoIter: Clone>) -> Cmd {
+    let calls = calls.into_iter();
+    let (keys, args) = (calls.clone().flat_map(|call| &call.keys), calls.flat_map(|call| &call.args));
+    let (mut count, mut bytes) = (0, script.len());
+    keys.clone().for_each(|key| (count, bytes) = (count + 1, bytes + key.len()));
+    let words = args.clone().count();
+    let mut command = Cmd::with_capacity(3 + count + words, bytes + 48 * words);
+    command.arg(name).arg(script).arg(count);
+    for key in keys {
         command.arg(key.as_bytes());
     }
-    for arg in &call.args {
+    for arg in args {
         match arg {
             Arg::Number(number) => command.arg(number),
             Arg::Owner(..) => {

@@ -154,7 +154,7 @@ impl Topology {
             guests: BTreeMap::new(),
         };
         let topology = Self {
-            link: Arc::new(TopologyLink::new(group.can_switch(), name)),
+            link: Arc::new(TopologyLink::new(group.can_switch(), group.is_cluster(), name)),
             group,
             config,
             state: Mutex::new(state),

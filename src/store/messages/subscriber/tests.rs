@@ -34,8 +34,10 @@ async fn who_wants_messages_of_a_server_that_cannot_be_reached_is_told_so() {
     let endpoint = Endpoint::new("redis://127.0.0.1:1/", None, Duration::from_secs(1)).unwrap();
     let listener: Arc<dyn Listener> = Arc::<Heard>::clone(&heard);
     let config = LockConfig::default();
-    let (dial, link) =
-        (MessageDial::Endpoint(Box::new(endpoint)), Arc::new(TopologyLink::new(false, &Arc::default())));
+    let (dial, link) = (
+        MessageDial::Endpoint(Box::new(endpoint)),
+        Arc::new(TopologyLink::new(false, false, &Arc::default())),
+    );
     let subscriber = Subscriber::start(dial, "127.0.0.1:1".into(), &link, &config, listener);
     subscriber.subscribe(&"a".into());
     timeout(Duration::from_secs(20), heard.changed.notified()).await.unwrap();
@@ -51,7 +53,7 @@ async fn a_subscription_to_a_channel_that_was_left_meanwhile_is_not_reported_and
     let (orders, mut task) = Task::new(
         MessageDial::Endpoint(Box::new(endpoint)),
         "127.0.0.1:1".into(),
-        &Arc::new(TopologyLink::new(true, &Arc::default())),
+        &Arc::new(TopologyLink::new(true, false, &Arc::default())),
         &LockConfig::default(),
         listener,
     );

@@ -1,0 +1,87 @@
+//! Which calls go out in one command.
+
+use std::collections::BTreeMap;
+
+use crate::protocol::{self, Call};
+
+/// A call that waits to be sent.
+pub(crate) trait Piece {
+    fn call(&self) -> &Call;
+
+    /// The same number for all calls about one lock. Calls about other locks can have it, too.
+    fn lock(&self) -> u32;
+
+    fn mode(&self) -> Mode;
+}
+
+/// How a call is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Mode {
+    /// With other calls of its script.
+    Together,
+    /// With other calls of its script, and with the text of the script, which the server did not know.
+    TogetherAsText,
+    /// Alone: the server refused the command in which it was with others.
+    Alone,
+    /// Alone, and with the text.
+    AloneAsText,
+    /// Alone, after `ASKING`.
+    Asking,
+    AskingAsText,
+}
+
+impl Mode {
+    const fn is_alone(self) -> bool {
+        !matches!(self, Self::Together | Self::TogetherAsText)
+    }
+
+    /// The same way, with the text of the script.
+    pub(crate) const fn as_text(self) -> Self {
+        match self {
+            Self::Together | Self::TogetherAsText => Self::TogetherAsText,
+            Self::Alone | Self::AloneAsText => Self::AloneAsText,
+            Self::Asking | Self::AskingAsText => Self::AskingAsText,
+        }
+    }
+
+    pub(crate) const fn is_asking(self) -> bool {
+        matches!(self, Self::Asking | Self::AskingAsText)
+    }
+
+    pub(crate) const fn is_text(self) -> bool {
+        matches!(self, Self::TogetherAsText | Self::AloneAsText | Self::AskingAsText)
+    }
+}
+
+/// Calls that go out in one command.
+#[derive(Debug)]
+pub(crate) struct Group<T> {
+    pub(crate) mode: Mode,
+    pub(crate) calls: Vec<T>,
+}
+
+/// Divides calls into commands. Calls about one lock keep their order. `by_slot`: the keys of a command have to be in one slot.
+pub(crate) fn grouped<T: Piece>(calls: Vec<T>, by_slot: bool) -> Vec<Group<T>> {
+    let mut groups = Vec::<Group<T>>::new();
+    // What the calls of each group have in common. There are few groups.
+    let mut kinds = Vec::new();
+    // The last group that has a call about this lock.
+    let mut last = BTreeMap::new();
+    for piece in calls {
+        let (call, mode) = (piece.call(), piece.mode());
+        let is_alone = mode.is_alone() || call.keys.is_empty() || call.script.most_calls() == 1;
+        let slot = call.keys.first().filter(|_| by_slot).map(|key| protocol::slot(key));
+        let kind = (!is_alone).then_some((std::ptr::from_ref(call.script), mode, slot));
+        let earliest = last.get(&piece.lock()).copied().unwrap_or(0);
+        let has_place = |at: &usize| *at >= earliest && groups[*at].calls.len() < call.script.most_calls();
+        let at = kinds.iter().rposition(|other| !is_alone && *other == kind).filter(has_place);
+        let at = at.unwrap_or(groups.len());
+        last.insert(piece.lock(), at);
+        if at == groups.len() {
+            kinds.push(kind);
+            groups.push(Group { mode, calls: Vec::new() });
+        }
+        groups[at].calls.push(piece);
+    }
+    groups
+}

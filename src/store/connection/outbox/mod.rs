@@ -1,0 +1,149 @@
+//! The calls that wait to be sent on a connection: group commit.
+//!
+//! While fewer than [`IN_FLIGHT`] writes of a connection wait for their replies, a call is sent at once by its own future: a task that is alone
+//! waits for nobody. Otherwise the call waits in the outbox. When a reply comes, all calls that wait go out in one write, and those of
+//! one script in one command (`groups.rs`). Databases call this group commit.
+//!
+//! This is pure: `server/sending.rs` sends.
+
+mod groups;
+
+use std::collections::VecDeque;
+
+pub(crate) use groups::{Group, Mode, Piece, grouped};
+
+/// So many writes are in flight before calls wait. With two, the server has work while the client reads a reply and writes the next
+/// calls. With more, fewer calls go out together: see `docs/performance.md`.
+const IN_FLIGHT: usize = 2;
+
+/// The calls of one connection that wait to be sent.
+#[derive(Debug)]
+pub(crate) struct Outbox<T> {
+    in_flight: usize,
+    /// Somebody takes the calls and hands them to the connection. Until then no other call may be sent: it would overtake them.
+    is_writing: bool,
+    /// Nobody knows whether the connection still works. What waits was not sent, and is not, until that is known.
+    is_held: bool,
+    is_closed: bool,
+    waiting: VecDeque<Waiting<T>>,
+    last: Ticket,
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    ticket: Ticket,
+    call: T,
+}
+
+/// The number of a call that waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ticket(u64);
+
+/// What becomes of a call.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Entered {
+    /// Its future sends it now, and says [`Outbox::answered`] when the reply comes or when nobody waits for the reply any more.
+    Now,
+    /// It waits.
+    Waits(Ticket),
+    /// The connection is no longer used.
+    Closed,
+}
+
+impl<T> Outbox<T> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            in_flight: 0,
+            is_writing: false,
+            is_held: false,
+            is_closed: false,
+            waiting: VecDeque::new(),
+            last: Ticket(0),
+        }
+    }
+
+    /// A call is to be sent. `call` makes what waits.
+    pub(crate) fn enter(&mut self, call: impl FnOnce() -> T) -> Entered {
+        if self.is_closed {
+            return Entered::Closed;
+        }
+        if self.can_write() && self.waiting.is_empty() {
+            self.in_flight += 1;
+            return Entered::Now;
+        }
+        self.last.0 += 1;
+        self.waiting.push_back(Waiting { ticket: self.last, call: call() });
+        Entered::Waits(self.last)
+    }
+
+    /// A reply came to a write, or nobody waits for it any more. True: the caller has to [take](Self::take) what waits, and send it.
+    #[must_use]
+    pub(crate) fn answered(&mut self) -> bool {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.begins()
+    }
+
+    /// Takes what waits, in its order.
+    pub(crate) fn take(&mut self) -> Vec<T> {
+        self.waiting.drain(..).map(|waiting| waiting.call).collect()
+    }
+
+    /// What was taken is handed to the connection. True: somebody has to take what waits by now, and send it.
+    #[must_use]
+    pub(crate) fn written(&mut self) -> bool {
+        self.is_writing = false;
+        self.begins()
+    }
+
+    /// Puts back what the server did not run, in front of what waits. Returns what the connection no longer takes.
+    pub(crate) fn put_back(&mut self, calls: Vec<T>) -> Vec<T> {
+        if self.is_closed {
+            return calls;
+        }
+        for call in calls.into_iter().rev() {
+            self.last.0 += 1;
+            self.waiting.push_front(Waiting { ticket: self.last, call });
+        }
+        Vec::new()
+    }
+
+    /// A caller gives up. True: its call still waited, so it is not sent.
+    pub(crate) fn withdraw(&mut self, ticket: Ticket) -> bool {
+        let at = self.waiting.iter().position(|waiting| waiting.ticket == ticket);
+        at.is_some_and(|at| self.waiting.remove(at).is_some())
+    }
+
+    /// Sends nothing until it is known whether the connection still works.
+    pub(crate) const fn hold(&mut self) {
+        self.is_held = true;
+    }
+
+    /// The connection works. True: as for [`answered`](Self::answered).
+    #[must_use]
+    pub(crate) fn go_on(&mut self) -> bool {
+        self.is_held = false;
+        self.begins()
+    }
+
+    /// The connection is no longer used. Returns what waits: it is not sent.
+    pub(crate) fn close(&mut self) -> Vec<T> {
+        self.is_closed = true;
+        self.take()
+    }
+
+    fn can_write(&self) -> bool {
+        self.in_flight < IN_FLIGHT && !self.is_writing && !self.is_held && !self.is_closed
+    }
+
+    fn begins(&mut self) -> bool {
+        let begins = self.can_write() && !self.waiting.is_empty();
+        if begins {
+            self.in_flight += 1;
+            self.is_writing = true;
+        }
+        begins
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,355 @@
+//! Sends calls of scripts, alone or with others. `outbox/` decides which.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures_util::task::AtomicWaker;
+use redis::Value;
+use tokio::sync::oneshot;
+
+use super::{Connection, LEFT, Open, Server, TimeLimit, no_answer};
+use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::base::sync::lock;
+use crate::base::task;
+use crate::base::timer::timeout_at;
+use crate::protocol::{Call, Reply};
+use crate::store::connection::connection_index::ConnectionIndex;
+use crate::store::connection::outbox::{Entered, Group, Mode, Piece, Ticket, grouped};
+use crate::store::connection::wire::{self, With};
+
+/// A call that waits to be sent.
+pub(super) struct Waiting {
+    call: Call,
+    lock: u32,
+    mode: Mode,
+    answer: oneshot::Sender<Result<Value, Fault>>,
+}
+
+impl Piece for Box<Waiting> {
+    fn call(&self) -> &Call {
+        &self.call
+    }
+
+    fn lock(&self) -> u32 {
+        self.lock
+    }
+
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+}
+
+impl Server {
+    /// Runs a script.
+    pub(crate) async fn run(
+        self: &Arc<Self>,
+        limit: TimeLimit,
+        connection: &Connection,
+        call: &Call,
+    ) -> Result<Reply, Fault> {
+        tracing::trace!(script = call.script.file, connection = connection.number(), "running a script");
+        let counted = self.commands.calls();
+        let mut answer = None;
+        let entered = lock(&connection.open.outbox).enter(|| {
+            let (sender, receiver) = oneshot::channel();
+            answer = Some(receiver);
+            let mode = if connection.is_asking { Mode::Asking } else { Mode::Together };
+            let lock = connection.index.number();
+            Box::new(Waiting { call: call.clone(), lock, mode, answer: sender })
+        });
+        let result = match (entered, answer) {
+            (Entered::Waits(ticket), Some(answer)) => {
+                // Boxed: a caller that is alone does not wait, and its size would burden every call.
+                Box::pin(self.wait_for_others(limit, connection, ticket, answer)).await
+            }
+            (Entered::Closed, _) => Err(connection.open.closed("it is no longer used").at(&self.address)),
+            _ => self.send_alone(limit, connection, call).await,
+        };
+        let result = result.and_then(wire::reply);
+        counted.ends(result.as_ref().map(drop).map_err(|fault| fault.sent));
+        result
+    }
+
+    async fn send_alone(
+        self: &Arc<Self>,
+        limit: TimeLimit,
+        connection: &Connection,
+        call: &Call,
+    ) -> Result<Value, Fault> {
+        let turn = Turn::of(connection);
+        let with = With { is_asking: connection.is_asking, sync: None };
+        let is_sharded = self.link.is_sharded();
+        // The turn ends after a fault was handled: what waits must not follow on a connection that is perhaps of no use.
+        self.send(limit, connection, async |c| turn.during(wire::evaluate(c, call, with, is_sharded)).await)
+            .await
+    }
+
+    /// Waits for the answer to a call that others send.
+    async fn wait_for_others(
+        self: &Arc<Self>,
+        TimeLimit { start, limit }: TimeLimit,
+        connection: &Connection,
+        ticket: Ticket,
+        answer: oneshot::Receiver<Result<Value, Fault>>,
+    ) -> Result<Value, Fault> {
+        let mut answer = pin!(answer);
+        let mut left = self.link.can_switch().then(|| Box::pin(self.has_left.until(|has_left| *has_left)));
+        let answered = poll_fn(|context| {
+            // First: from the moment when the server was left, no reply of it counts.
+            let has_left = left.as_mut().is_some_and(|left| left.as_mut().poll(context).is_ready());
+            if has_left { Poll::Ready(None) } else { answer.as_mut().poll(context).map(Some) }
+        });
+        let (kind, cause) = match timeout_at(start + limit, answered).await {
+            Ok(Some(Ok(result))) => return result,
+            Ok(Some(Err(gone))) => (FaultKind::RuntimeGone, gone.to_string()),
+            Ok(None) => (FaultKind::Broken, LEFT.to_owned()),
+            Err(_) => (FaultKind::TimedOut, no_answer(limit)),
+        };
+        let waited = lock(&connection.open.outbox).withdraw(ticket);
+        let sent = if waited { Sent::No } else { Sent::Unknown };
+        let fault = Fault::new(kind, sent, cause).at(&self.address);
+        self.handle(&fault, connection);
+        Err(fault)
+    }
+
+    /// Sends what waits, as long as something waits.
+    async fn send_what_waits(self: Arc<Self>, connection: Connection, writing: Writing) {
+        let outbox = &connection.open.outbox;
+        loop {
+            if connection.open.generation != self.link.generation() {
+                // Later connections perhaps lead to another server.
+                connection.open.close_outbox("another connection broke");
+            }
+            let mut calls = lock(outbox).take();
+            // Who does not wait any more takes back what perhaps ran. That must not be sent first.
+            calls.retain(|call| !call.answer.is_closed());
+            let mut is_written = false;
+            if !calls.is_empty() {
+                let refused = self.send_together(&connection, calls, &mut is_written).await;
+                let left_over = lock(outbox).put_back(refused);
+                connection.open.answer_closed(left_over, "it broke");
+            }
+            let goes_on = {
+                let mut outbox = lock(outbox);
+                let is_next = !is_written && outbox.written();
+                outbox.answered() || is_next
+            };
+            if !goes_on {
+                break writing.ends();
+            }
+        }
+    }
+
+    /// Sends calls in one write, and answers them. Returns those that the server did not run, and that are to be sent in another way.
+    async fn send_together(
+        self: &Arc<Self>,
+        connection: &Connection,
+        calls: Vec<Box<Waiting>>,
+        is_written: &mut bool,
+    ) -> Vec<Box<Waiting>> {
+        let groups = grouped(calls, self.link.has_slots() || self.separates_slots());
+        let is_sharded = self.link.is_sharded();
+        let sent = self.send(self.limit(), connection, async |c| {
+            let mut sending = pin!(wire::send_groups(c, &groups, is_sharded));
+            // The first poll hands the calls to the connection.
+            let first = poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await;
+            *is_written = true;
+            if lock(&connection.open.outbox).written() {
+                connection.send_what_waits();
+            }
+            match first {
+                Poll::Ready(result) => result,
+                Poll::Pending => sending.await,
+            }
+        });
+        let mut refused = Vec::new();
+        match sent.await {
+            Ok(replies) => {
+                for (group, reply) in groups.into_iter().zip(replies) {
+                    self.answer(connection, group, reply, &mut refused);
+                }
+            }
+            Err(fault) => {
+                for call in groups.into_iter().flat_map(|group| group.calls) {
+                    let _ = call.answer.send(Err(fault.clone()));
+                }
+            }
+        }
+        refused
+    }
+
+    /// Answers the calls of a group, or puts them to those that the server did not run.
+    fn answer(
+        self: &Arc<Self>,
+        connection: &Connection,
+        Group { mode, calls }: Group<Box<Waiting>>,
+        reply: Value,
+        refused: &mut Vec<Box<Waiting>>,
+    ) {
+        let mut again = |calls: Vec<Box<Waiting>>, mode| {
+            let sent_as = |mut call: Box<Waiting>| {
+                call.mode = mode;
+                call
+            };
+            refused.extend(calls.into_iter().map(sent_as));
+        };
+        let is_one = calls.len() == 1;
+        // Not those inside: an error of one call is none of the others.
+        let reply =
+            if is_one || matches!(reply, Value::ServerError(_)) { reply.extract_error() } else { Ok(reply) };
+        let fault = match reply {
+            Err(error) if wire::is_unknown_script(&error) && !mode.is_text() => {
+                return again(calls, mode.as_text());
+            }
+            Err(error) if !is_one && wire::is_to_be_divided(&error) => {
+                if wire::fault(error).kind == FaultKind::SeveralSlots {
+                    self.separate_slots();
+                }
+                return again(calls, Mode::Alone);
+            }
+            Err(error) if is_one => wire::fault(error),
+            Err(error) => wire::fault_of_all(error),
+            Ok(reply) => {
+                let replies = match reply {
+                    reply if is_one => vec![Ok(reply)],
+                    Value::Array(replies) if replies.len() == calls.len() => {
+                        replies.into_iter().map(wire::reply_in_batch).collect()
+                    }
+                    other => calls.iter().map(|_| Err(Fault::unexpected(&other))).collect(),
+                };
+                return calls.into_iter().zip(replies).for_each(|(call, r)| self.tell(connection, call, r));
+            }
+        };
+        for call in calls {
+            self.tell(connection, call, Err(fault.clone()));
+        }
+    }
+
+    fn tell(self: &Arc<Self>, connection: &Connection, call: Box<Waiting>, result: Result<Value, Fault>) {
+        let result = result.map_err(|fault| fault.at(&self.address));
+        if let Err(fault) = &result {
+            self.handle(fault, connection);
+        }
+        // Nobody awaits it any more, or its time is over.
+        let _ = call.answer.send(result);
+    }
+}
+
+impl Connection {
+    /// Starts a task that sends what waits.
+    pub(super) fn send_what_waits(&self) {
+        let writing = Writing(Some(Arc::clone(&self.open)));
+        // Without the server, nobody sends: `writing` says so.
+        if let Some(server) = self.open.server.upgrade() {
+            let runtime = server.runtime.clone();
+            // Boxed, so that starting the task does not copy it twice.
+            task::spawn_on(&runtime, Box::pin(server.send_what_waits(self.clone(), writing)));
+        }
+    }
+}
+
+impl Open {
+    /// From now on, no call is sent on this connection. What waits was not sent.
+    pub(super) fn close_outbox(&self, cause: &'static str) {
+        let left_over = lock(&self.outbox).close();
+        self.answer_closed(left_over, cause);
+    }
+
+    fn answer_closed(&self, calls: Vec<Box<Waiting>>, cause: &'static str) {
+        for call in calls {
+            let _ = call.answer.send(Err(self.closed(cause)));
+        }
+    }
+
+    fn closed(&self, cause: &'static str) -> Fault {
+        let fault = Fault::new(FaultKind::Broken, Sent::No, cause);
+        match self.server.upgrade() {
+            Some(server) => fault.at(&server.address),
+            None => fault,
+        }
+    }
+}
+
+/// Somebody sends what waits. If that ends early, because the runtime of the client is gone, nobody sends it any more.
+struct Writing(Option<Arc<Open>>);
+
+impl Writing {
+    fn ends(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if let Some(open) = self.0.take() {
+            open.close_outbox("the runtime on which the client was made is gone");
+        }
+    }
+}
+
+/// A call that its own future sends. It is in flight until the reply comes, also if nobody polls the future then: the connection wakes
+/// the future with the reply, and this hears of it.
+struct Turn(Arc<InFlight>);
+
+struct InFlight {
+    /// Weak: a connection that nobody uses must be closed, although replies are missing.
+    open: Weak<Open>,
+    index: ConnectionIndex,
+    has_ended: AtomicBool,
+    caller: AtomicWaker,
+}
+
+impl Turn {
+    fn of(connection: &Connection) -> Self {
+        Self(Arc::new(InFlight {
+            open: Arc::downgrade(&connection.open),
+            index: connection.index,
+            has_ended: AtomicBool::new(false),
+            caller: AtomicWaker::new(),
+        }))
+    }
+
+    /// Runs a future, and hears when it is woken.
+    async fn during<T>(&self, future: impl Future<Output = T>) -> T {
+        let waker = Waker::from(Arc::clone(&self.0));
+        let mut future = pin!(future);
+        poll_fn(|context| {
+            self.0.caller.register(context.waker());
+            future.as_mut().poll(&mut Context::from_waker(&waker))
+        })
+        .await
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl InFlight {
+    fn end(&self) {
+        if self.has_ended.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let Some(open) = self.open.upgrade() else { return };
+        let connection = Connection { open, index: self.index, is_asking: false };
+        if lock(&connection.open.outbox).answered() {
+            connection.send_what_waits();
+        }
+    }
+}
+
+impl Wake for InFlight {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.end();
+        self.caller.wake();
+    }
+}
