@@ -79,7 +79,8 @@ local replies = {{}}
 for i = 0, #KEYS / {keys} - 1 do
   local ran, reply = pcall(of_one, {values})
   if not ran then
-    reply = {{ type(reply) == 'table' and reply.err or 'ERR ' .. tostring(reply) }}
+    local text = type(reply) == 'table' and reply.err or tostring(reply)
+    reply = {{ string.find(text, '^%u+ ') and text or 'ERR ' .. text }}
   end
   replies[i + 1] = reply or false
 end

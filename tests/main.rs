@@ -7,6 +7,7 @@ mod support;
 
 mod api;
 mod bad_input;
+mod batches;
 mod clocks;
 mod cluster;
 mod conformance;

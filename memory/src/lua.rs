@@ -44,20 +44,20 @@ thread_local! {
     static MACHINE: Machine = Machine::new().expect("Lua starts");
 }
 
-/// Scripts share no variables. An error that `redis.call` raises is a table for `pcall`, as on a server.
+/// Scripts share no variables. An error that `redis.call` raises is a text for `pcall`, as on a server.
 const PROTECT: &str = "
     dofile, loadfile, print = nil, nil, nil
     local protected_call, kind, text = pcall, type, tostring
-    local function as_table(ran, reply, ...)
+    local function as_text(ran, reply, ...)
         if ran or kind(reply) == 'string' then
             return ran, reply, ...
         end
-        return false, { err = text(reply):match('^[^\\n]*') }
+        return false, text(reply):match('^[^\\n]*')
     end
     local depth = 0
     function pcall(part, ...)
         depth = depth + 1
-        local ran, reply = as_table(protected_call(part, ...))
+        local ran, reply = as_text(protected_call(part, ...))
         depth = depth - 1
         if depth == 0 then
             redis.ran_part(reply, ...)

@@ -212,7 +212,7 @@ impl Dice {
     /// A call of one of the crate's scripts.
     pub fn call(&mut self) -> (String, Vec<String>) {
         let index = self.rng.usize(..self.scripts.len());
-        let (file, text) = (self.scripts[index].file.clone(), self.scripts[index].text.clone());
+        let (file, mut text) = (self.scripts[index].file.clone(), self.scripts[index].text.clone());
         let (keys, args) = (self.scripts[index].keys.clone(), self.scripts[index].args.clone());
         let mut found_keys = Vec::new();
         let mut found_args = Vec::new();
@@ -224,8 +224,20 @@ impl Dice {
                 found_args.extend(args[1..].iter().map(|arg| self.argument(arg)).collect::<Vec<_>>());
             }
         } else {
-            found_keys.extend(keys);
-            found_args.extend(args.iter().map(|arg| self.argument(arg)).collect::<Vec<_>>());
+            // Sometimes in the form for several calls.
+            let calls = if self.rng.u8(..4) == 0 && !keys.is_empty() { self.rng.usize(1..4) } else { 0 };
+            if calls > 0 {
+                text = lua::batch(&text);
+            }
+            for _ in 0..calls.max(1) {
+                found_keys.extend(keys.clone());
+                let mut argument = |name: &String| match self.argument(name) {
+                    // The clock of Redis 7.0 goes on between two calls of one command.
+                    time if calls > 1 && name.ends_with("_ms") && time.len() < 3 => "1000".to_owned(),
+                    other => other,
+                };
+                found_args.extend(args.iter().map(&mut argument).collect::<Vec<_>>());
+            }
         }
         let command = ["EVAL".to_owned(), text, found_keys.len().to_string()];
         (file, command.into_iter().chain(found_keys).chain(found_args).collect())

@@ -7,7 +7,12 @@
 //! and all callers that need it meanwhile share that task. No command checks its connection first, because that would cost a round
 //! trip. Instead, a connection is replaced after an error, or after a time-out if it does not answer a `PING`.
 //!
-//! No command is sent twice here. A command that fails returns a [`Fault`](crate::base::fault::Fault), and `Fault::sent` tells what
+//! While few commands of a connection are in flight, the future of a call sends its command at once. Otherwise the call waits in the
+//! outbox of the connection, and goes out with the others that wait when a reply comes: those of one script in one command. A task of the
+//! connection sends them, so no call depends on a caller that nobody polls. What waits was not sent.
+//!
+//! No command is sent twice here, except one with several calls that the server did not run: it did not know the script, or refused one
+//! of the keys. A command that fails returns a [`Fault`](crate::base::fault::Fault), and `Fault::sent` tells what
 //! became of it:
 //!
 //! | [`Sent`](crate::base::fault::Sent) | meaning | example |
@@ -29,7 +34,8 @@
 //!
 //! # Files
 //!
-//! `server.rs` sends commands and replaces connections. `wire.rs` translates calls, replies and errors. `dial.rs` makes connections
+//! `server.rs` sends commands and replaces connections. `server/sending.rs` sends calls of scripts, and `outbox/` decides which go out
+//! together. `wire.rs` translates calls, replies and errors. `dial.rs` makes connections
 //! from an [`Endpoint`], a pool, or streams of the application (`stream.rs`). `multiplexed.rs` closes a connection that nobody uses.
 //! `topology_link.rs` is what a server reports to its topology.
 

@@ -449,6 +449,47 @@ mod tests {
     }
 
     #[test]
+    fn an_unclear_error_of_many_calls_leaves_open_which_ran() {
+        let sent = |line: &str| {
+            let reply = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+            fault_of_all(Value::extract_error(reply).unwrap_err()).sent
+        };
+        for line in
+            ["OOM a", "LOADING b", "BUSY c", "READONLY d", "MASTERDOWN e", "CLUSTERDOWN f", "MISCONF g"]
+        {
+            assert_eq!(sent(line), Sent::Refused, "{line}");
+        }
+        for line in ["ERR a", "ERR max number of clients reached", "UNKNOWN b"] {
+            assert_eq!(sent(line), Sent::Unknown, "{line}");
+        }
+    }
+
+    #[test]
+    fn an_error_in_a_batch_is_that_of_one_call() {
+        let error =
+            |text: &str| reply_in_batch(Value::Array(vec![Value::BulkString(text.into())])).unwrap_err();
+        let kinds = [
+            "WRONGTYPE a",
+            "ERR user executing the script can't b",
+            "ERR non local key",
+            "ERR user_script:3: c",
+        ]
+        .map(|text| (error(text).kind, error(text).sent));
+        assert_eq!(
+            kinds,
+            [
+                (FaultKind::WrongType, Sent::Refused),
+                (FaultKind::Permission, Sent::Refused),
+                (FaultKind::Split, Sent::Unknown),
+                (FaultKind::Rejected, Sent::Refused),
+            ]
+        );
+        for reply in [Value::Nil, Value::Int(1), Value::Array(vec![Value::Int(1), Value::Int(2)])] {
+            assert_eq!(reply_in_batch(reply.clone()).unwrap(), reply);
+        }
+    }
+
+    #[test]
     fn a_script_whose_keys_are_under_way_is_told_apart() {
         for words in [
             "Script attempted to access a non local key in a cluster node",

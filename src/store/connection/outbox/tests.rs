@@ -233,6 +233,15 @@ fn what_the_server_refused_is_sent_alone() {
         state(5),
     ];
     assert_eq!(commands(calls, false), [vec![0], vec![1], vec![2, 4], vec![3]]);
+    let without_keys = |lock| {
+        let (lock, mode, call) = state(lock);
+        (lock, mode, call.without_keys())
+    };
+    assert_eq!(
+        commands([without_keys(1), without_keys(2)], false),
+        [[0], [1]],
+        "nobody could tell them apart"
+    );
     let text = [alone(state(1), Mode::TogetherAsText), alone(state(2), Mode::TogetherAsText), state(3)];
     assert_eq!(commands(text, false), [vec![0, 1], vec![2]]);
 }

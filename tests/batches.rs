@@ -1,0 +1,258 @@
+//! Calls that go out together: many tasks share the connections of one client.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use lockkeeper::{Error, LockClient, LockConfigBuilder, LockGuard, Result};
+use tokio::time::{Instant, timeout};
+
+use crate::support::{
+    Faults, MS, Proxy, SECOND, Scene, calls_of, connect, eventually, lua, patient, poll_until, soon, timed,
+};
+
+/// So many calls of one connection are sent alone before others wait.
+const ALONE: usize = 2;
+
+/// So many calls one command can have.
+const MOST: usize = 64;
+
+fn on_one_connection() -> LockConfigBuilder {
+    patient().connections(1)
+}
+
+async fn lock_all(locks: &LockClient, names: &[String]) -> Vec<Result<LockGuard>> {
+    let all = names.iter().map(|name| {
+        let mut lock = locks.rlock(name.as_str());
+        async move { lock.lock().await }
+    });
+    soon(join_all(all)).await
+}
+
+/// Lets the server know the scripts in all forms.
+async fn warm(locks: &LockClient) {
+    let guards = lock_all(locks, &names(ALONE + 2)).await;
+    let released = soon(join_all(guards.into_iter().map(|guard| guard.unwrap().unlock()))).await;
+    assert!(released.iter().all(Result::is_ok), "{released:?}");
+}
+
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{number}")).collect()
+}
+
+/// Counts the calls and the commands of a script.
+fn counted(proxy: &Proxy, file: &'static str) -> Arc<[AtomicUsize; 2]> {
+    let (is_it, counts) = (calls_of(file), Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]));
+    let seen = Arc::clone(&counts);
+    proxy.answer(move |words| {
+        if is_it(words) {
+            seen[0].fetch_add(words[2].parse().unwrap(), Ordering::SeqCst);
+            seen[1].fetch_add(1, Ordering::SeqCst);
+        }
+        None
+    });
+    counts
+}
+
+fn read(counts: &[AtomicUsize; 2]) -> [usize; 2] {
+    [0, 1].map(|index| counts[index].load(Ordering::SeqCst))
+}
+
+#[tokio::test]
+async fn calls_of_many_tasks_go_out_together() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), on_one_connection()).await;
+    warm(&locks).await;
+    let acquires = counted(&proxy, "rlock/acquire.lua");
+    let guards = lock_all(&locks, &names(ALONE + MOST + 5)).await;
+    assert_eq!(read(&acquires), [ALONE + MOST + 5, ALONE + 2]);
+    let releases = counted(&proxy, "rlock/release.lua");
+    let released = soon(join_all(guards.into_iter().map(|guard| guard.unwrap().unlock()))).await;
+    assert!(released.iter().all(Result::is_ok), "{released:?}");
+    assert_eq!(read(&releases), [ALONE + MOST + 5, ALONE + 2]);
+    assert_eq!(scene.server.keys(), [""; 0]);
+    drop((locks, proxy));
+    scene.end().await;
+}
+
+/// A call that fails while others of the same command are granted. None is sent again.
+#[tokio::test]
+async fn an_error_of_one_call_is_none_of_the_others() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), on_one_connection()).await;
+    warm(&locks).await;
+    scene.server.run::<()>(&["SET", "3", "data"]);
+    let acquires = counted(&proxy, "rlock/acquire.lua");
+    let names = names(ALONE + MOST);
+    let mut guards = lock_all(&locks, &names).await;
+    assert_eq!(read(&acquires), [ALONE + MOST, ALONE + 1]);
+    let refused = guards.remove(3);
+    assert!(matches!(refused, Err(Error::WrongKind { .. })), "{refused:?}");
+    for guard in guards {
+        guard.unwrap().unlock().await.unwrap();
+    }
+    assert_eq!(scene.server.keys(), ["3"]);
+    scene.server.run::<()>(&["DEL", "3"]);
+    drop((locks, proxy));
+    scene.end().await;
+}
+
+/// The server refuses a whole command because of one key in it.
+#[tokio::test]
+async fn a_forbidden_key_harms_no_other_call() {
+    let scene = Scene::start();
+    let user = ["ACL", "SETUSER", "locker", "on", ">secret", "+@all", "~{lock}*", "~*lockkeeper*", "&*"];
+    scene.server.run::<()>(&user);
+    let url = format!("redis://locker:secret@127.0.0.1:{}/", scene.server.port());
+    let locks = connect(url, on_one_connection()).await;
+    let mut names: Vec<String> = (0..ALONE + 20).map(|number| format!("{{lock}}{number}")).collect();
+    names.push("other".to_owned());
+    for _ in 0..2 {
+        let mut guards = lock_all(&locks, &names).await;
+        let refused = guards.pop().unwrap();
+        assert!(matches!(refused, Err(Error::Permission(_))), "{refused:?}");
+        let released = soon(join_all(guards.into_iter().map(|guard| guard.unwrap().unlock()))).await;
+        assert!(released.iter().all(Result::is_ok), "{released:?}");
+    }
+    assert_eq!(scene.server.keys(), [""; 0]);
+    drop(locks);
+    scene.end().await;
+}
+
+/// A server that forgot the scripts, such as one that was restarted.
+#[tokio::test]
+async fn an_unknown_script_is_sent_once_for_all() {
+    let scene = Scene::start();
+    let locks = scene.client_with(on_one_connection()).await;
+    for _ in 0..3 {
+        scene.server.run::<()>(&["SCRIPT", "FLUSH"]);
+        for guard in lock_all(&locks, &names(ALONE + 10)).await {
+            drop(guard.unwrap());
+        }
+        eventually("they are released", || scene.server.keys(), Vec::is_empty).await;
+    }
+    assert!(scene.server.calls("eval") <= 3 * 8, "{}", scene.server.calls("eval"));
+    drop(locks);
+    scene.end().await;
+}
+
+/// Those that are sent alone are polled once, and never again.
+#[tokio::test]
+async fn a_call_that_nobody_polls_keeps_no_other_from_ending() {
+    let scene = Scene::start();
+    let locks = scene.client_with(on_one_connection()).await;
+    let mut first: Vec<_> = names(ALONE).iter().map(|name| locks.rlock(format!("unpolled {name}"))).collect();
+    let mut unpolled: Vec<_> = first.iter_mut().map(|lock| Box::pin(lock.lock())).collect();
+    for call in &mut unpolled {
+        assert!(call.as_mut().now_or_never().is_none());
+    }
+    // These wait for the others, and some of them are not polled again, either.
+    let mut others: Vec<_> = names(10).iter().map(|name| locks.rlock(format!("waiting {name}"))).collect();
+    let mut waiting: Vec<_> = others.iter_mut().map(|lock| Box::pin(lock.lock())).collect();
+    for call in &mut waiting {
+        assert!(call.as_mut().now_or_never().is_none());
+    }
+    for guard in lock_all(&locks, &names(1_000)).await {
+        drop(guard.unwrap());
+    }
+    drop((unpolled, waiting));
+    drop((first, others));
+    soon(locks.shutdown()).await.unwrap();
+    assert_eq!(scene.server.keys(), [""; 0]);
+    drop(locks);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_call_that_was_dropped_while_it_waited_is_not_sent() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), on_one_connection().command_timeout(10 * SECOND)).await;
+    warm(&locks).await;
+    proxy.set(Faults::replies_held());
+    let mut first: Vec<_> = names(ALONE).iter().map(|name| locks.rlock(format!("first {name}"))).collect();
+    let mut sent: Vec<_> = first.iter_mut().map(|lock| Box::pin(lock.lock())).collect();
+    for call in &mut sent {
+        assert!(call.as_mut().now_or_never().is_none());
+    }
+    let mut late = locks.rlock("late");
+    let (dropped, took) = timed(timeout(300 * MS, late.lock())).await;
+    assert!(dropped.is_err() && took < SECOND, "{took:?}");
+    let acquires = counted(&proxy, "rlock/acquire.lua");
+    proxy.set(Faults::default());
+    for call in &mut sent {
+        soon(call).await.unwrap().unlock().await.unwrap();
+    }
+    assert_eq!(read(&acquires), [0, 0]);
+    late.lock().await.unwrap().unlock().await.unwrap();
+    assert_eq!(read(&acquires), [1, 1]);
+    drop(sent);
+    drop((first, late, locks, proxy));
+    scene.end().await;
+}
+
+/// The connection breaks while calls wait. They go on at once, over another connection.
+#[tokio::test]
+async fn what_waits_for_a_connection_that_breaks_goes_on_over_another() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), on_one_connection().command_timeout(10 * SECOND)).await;
+    warm(&locks).await;
+    let acquires = counted(&proxy, "rlock/acquire.lua");
+    proxy.set(Faults::replies_held());
+    let mut all: Vec<_> = names(ALONE + 20).iter().map(|name| locks.rlock(name.as_str())).collect();
+    let mut calls = join_all(all.iter_mut().map(|lock| Box::pin(lock.lock())));
+    poll_until(&mut calls, || read(&acquires)[0] >= ALONE).await;
+    assert_eq!(read(&acquires)[0], ALONE, "the others wait");
+    let start = Instant::now();
+    proxy.set(Faults::default());
+    proxy.cut();
+    for guard in soon(calls).await {
+        guard.unwrap().unlock().await.unwrap();
+    }
+    assert!(start.elapsed() < 5 * SECOND, "{:?}", start.elapsed());
+    drop(all);
+    soon(locks.shutdown()).await.unwrap();
+    assert_eq!(scene.server.keys(), [""; 0]);
+    drop((locks, proxy));
+    scene.end().await;
+}
+
+/// Releases never go out together with acquires, which need memory.
+#[tokio::test]
+async fn a_server_without_memory_releases_many_locks() {
+    let scene = Scene::start();
+    let locks = scene.client_with(on_one_connection()).await;
+    let guards = lock_all(&locks, &names(100)).await;
+    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    let mut more: Vec<_> = (0..20).map(|number| locks.rlock(format!("more {number}"))).collect();
+    let acquiring = join_all(more.iter_mut().map(|lock| lock.try_lock()));
+    let releasing = join_all(guards.into_iter().map(|guard| guard.unwrap().unlock()));
+    let (acquired, released) = soon(futures_util::future::join(acquiring, releasing)).await;
+    assert!(released.iter().all(Result::is_ok), "{released:?}");
+    assert!(acquired.iter().all(Result::is_err), "{acquired:?}");
+    scene.server.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(scene.server.keys(), [""; 0]);
+    drop((more, locks));
+    scene.end().await;
+}
+
+/// A list of one text stands for an error, and no script that runs for several calls replies such a list.
+#[test]
+fn the_batch_form_of_a_script_has_its_keys_and_arguments() {
+    let text = lua::batch(&lua::source("read/acquire.lua"));
+    let call =
+        "pcall(of_one, KEYS[i * 2 + 1], KEYS[i * 2 + 2], ARGV[i * 3 + 1], ARGV[i * 3 + 2], ARGV[i * 3 + 3])";
+    assert!(text.contains(call), "{text}");
+    for file in lua::files() {
+        let body = lua::batch(&lua::source(&file));
+        let (_, body) = body.split_once("\nlocal function of_one(").unwrap();
+        let (body, _) = body.split_once("\nlocal replies = {}\n").unwrap();
+        let left = body.lines().any(|line| line.contains("KEYS[") || line.contains("ARGV["));
+        let is_loop = file.ends_with("/renew.lua") || file == "records/write.lua";
+        assert!(is_loop || !left, "{file}: {body}");
+    }
+}
