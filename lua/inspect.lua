@@ -6,7 +6,7 @@
 
   ARGV[1]  cursor  where to continue; 0: at the beginning
 
-  With  is_holder read_write/hold_keys read_write/grant_of read_write/longest
+  With  is_holder tag_of read_write/hold_key read_write/grant_of read_write/longest
 
   Returns
     list  the cursor of the next part (0: there is none), and the mode (empty: there is none). Then four items for each field of
@@ -40,15 +40,15 @@ for i = 1, #found, 2 do
   local field, value = found[i], found[i + 1]
   local lasts_ms, grant = left_ms, '0'
   if is_read_write and is_holder(field, value) then
-    local keys, count = hold_keys(lock, field), math.min(tonumber(value), budget)
+    local tag, count = tag_of(lock), math.min(tonumber(value), budget)
     budget = math.max(budget - count, 1)
-    lasts_ms = longest(keys, count)
+    lasts_ms = longest(tag, field, count)
     if lasts_ms ~= -2 then
-      grant = grant_of(keys, count) or '0'
+      grant = grant_of(tag, field, count) or '0'
     else
       -- Perhaps the slot of the lock moves, and this server has the hash, but not the key of a living reader. Then it refuses
       -- a command with both.
-      redis.call('exists', lock, keys .. '1')
+      redis.call('exists', lock, hold_key(tag, field, 1))
     end
   end
   local row = #answer

@@ -9,7 +9,7 @@
   ARGV[1]  owner     text: "<client uuid>:<n>", never used for an earlier hold
   ARGV[2]  lease_ms  milliseconds, > 0
 
-  With  server_time occupied_reply replies
+  With  server_time needs_right_to_expire occupied_reply replies
 
   Returns
     text          granted: the token
@@ -40,9 +40,10 @@ local function next_token()
   if type(count) == 'table' then
     return failed(count)
   end
-  if count < tonumber(now_us) then
-    redis.call('set', counter, now_us)
-    return now_us
+  if count < now_us then
+    local token = string.format('%.0f', now_us)
+    redis.call('set', counter, token)
+    return token
   end
   -- As text: a Lua number is exact only up to 2^53.
   return redis.call('get', counter)
@@ -64,8 +65,8 @@ end
 
 local left_ms = redis.call('pttl', lock)
 if left_ms == -2 then
-  -- As in create_hold, this comes first. Then the token, because nothing is granted if the counter cannot count.
-  redis.call('pexpire', lock, lease_ms)
+  needs_right_to_expire(lock, lease_ms)
+  -- The token comes before the hold, because nothing is granted if the counter cannot count.
   local token = next_token()
   if type(token) ~= 'string' then
     return token

@@ -1,6 +1,6 @@
--- Returns the server's time in milliseconds, and in microseconds as text.
+-- Returns the server's time in milliseconds, and in microseconds. Both are exact: below 2^53.
 local function server_time()
   local time = redis.call('time')
-  local now_us = time[1] .. string.sub('00000' .. time[2], -6)
+  local now_us = time[1] * 1000000 + time[2]
   return math.floor(now_us / 1000), now_us
 end

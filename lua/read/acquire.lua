@@ -11,8 +11,8 @@
   ARGV[2]  grant     number of the grant: never used before, and greater than the numbers of all earlier grants
   ARGV[3]  lease_ms  milliseconds, > 0
 
-  With  replies read_write/writer read_write/intent_key read_write/hold_keys read_write/grant_of read_write/count_of
-  With  read_write/remove_keys read_write/written_ms read_write/other_reader_ms read_write/other_kind_reply
+  With  replies needs_right_to_expire tag_of read_write/writer read_write/intent_key read_write/hold_key read_write/grant_of
+  With  read_write/remove_keys read_write/others_of
 
   Returns
     nil           granted
@@ -29,17 +29,47 @@
 local lock, channel = KEYS[1], KEYS[2]
 local owner, grant, lease_ms = ARGV[1], ARGV[2], ARGV[3]
 
+local tag = tag_of(lock)
+local intent, first_key = intent_key(tag), hold_key(tag, owner, '1')
+local there = redis.call('exists', intent, lock)
+if there == 0 then
+  needs_right_to_expire(lock, lease_ms)
+  redis.call('set', first_key, grant, 'px', lease_ms)
+  redis.call('hset', lock, 'mode', 'read', owner, '1')
+  redis.call('pexpire', lock, lease_ms)
+  return nil
+end
+
 local mode = redis.call('hget', lock, 'mode')
+local count = mode == 'read' and tonumber(redis.call('hget', lock, owner)) or 0
+if mode == 'read' and there == 1 and count == 0 then
+  -- Others read, and no writer waits.
+  local left_ms = redis.call('pttl', lock)
+  -- Otherwise the lock has no expiry, and is perhaps data of another program that has a field "mode".
+  if left_ms >= 0 then
+    if left_ms < tonumber(lease_ms) then
+      redis.call('pexpire', lock, lease_ms, 'gt')
+    else
+      needs_right_to_expire(lock, lease_ms)
+    end
+    redis.call('set', first_key, grant, 'px', lease_ms)
+    redis.call('hset', lock, owner, '1')
+    return nil
+  end
+end
+
+local others = others_of(lock, tag)
 if mode and mode ~= 'read' and mode ~= 'write' or not mode and redis.call('exists', lock) == 1 then
-  return other_kind_reply(lock, mode)
+  return others.kind_reply(mode)
 end
 if mode == 'write' and redis.call('hexists', lock, owner .. WRITER) == 0 then
-  return written_ms(lock)
+  return others.written_ms()
+elseif mode == 'write' then
+  count = tonumber(redis.call('hget', lock, owner)) or 0
 end
 
 -- Returns the milliseconds for which the intent of a writer stops new readers. 0: it does not, or there is none.
 local function stopped_ms()
-  local intent = intent_key(lock)
   local left_ms = redis.call('pttl', intent)
   if left_ms <= 0 then
     return 0
@@ -50,10 +80,9 @@ local function stopped_ms()
   return calm_ms and math.max(left_ms - calm_ms, 0) or 0
 end
 
-local keys, count = hold_keys(lock, owner), mode and count_of(lock, owner) or 0
-local found = grant_of(keys, count)
+local found = grant_of(tag, owner, count)
 if found == grant then
-  redis.call('pexpire', keys .. '1', lease_ms, 'gt')
+  redis.call('pexpire', first_key, lease_ms, 'gt')
   redis.call('pexpire', lock, lease_ms, 'gt')
   return nil
 end
@@ -68,16 +97,16 @@ if mode ~= 'write' and not found then
     return wait_ms
   end
 end
-remove_keys(keys, 1, count)
+remove_keys(tag, owner, 1, count)
 -- Without a lock, this changes nothing. A user without the right to set an expiry fails here. A later failure would leave a hold
 -- without expiry.
 local is_raised = redis.call('pexpire', lock, lease_ms, 'gt') == 1
 -- A lock has an expiry. A hash without an expiry is perhaps data of another program that has a field "mode".
 if mode == 'read' and not is_raised and redis.call('pttl', lock) == -1
-  and (redis.call('hlen', lock) == 1 or other_reader_ms(lock, owner) == NOT_A_LOCK) then
+  and (redis.call('hlen', lock) == 1 or others.reader_ms(owner) == NOT_A_LOCK) then
   return NOT_A_LOCK
 end
-redis.call('set', keys .. '1', grant, 'px', lease_ms)
+redis.call('set', first_key, grant, 'px', lease_ms)
 redis.call('hset', lock, 'mode', mode or 'read', owner, '1')
 if not mode then
   redis.call('pexpire', lock, lease_ms)

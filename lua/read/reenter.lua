@@ -10,7 +10,7 @@
   ARGV[3]  want      the target count, >= 2
   ARGV[4]  lease_ms  milliseconds: the lease becomes at least this long, never shorter than it is
 
-  With  replies read_write/hold_keys read_write/count_of read_write/grant_of read_write/longest
+  With  replies tag_of read_write/hold_key read_write/grant_of read_write/longest
 
   Returns
     nil   granted
@@ -21,19 +21,19 @@
 local lock, channel = KEYS[1], KEYS[2]
 local owner, grant, want, lease_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local keys, count = hold_keys(lock, owner), count_of(lock, owner)
-if grant_of(keys, count) ~= grant then
+local tag, count = tag_of(lock), tonumber(redis.call('hget', lock, owner)) or 0
+if grant_of(tag, owner, count) ~= grant then
   return LOST
 end
-local lasts_ms = longest(keys, count)
+local lasts_ms = longest(tag, owner, count)
 if lasts_ms < tonumber(lease_ms) then
   lasts_ms = lease_ms
 end
-redis.call('set', keys .. '1', grant, 'px', lasts_ms)
+redis.call('set', hold_key(tag, owner, 1), grant, 'px', lasts_ms)
 redis.call('pexpire', lock, lasts_ms, 'gt')
 if count < tonumber(want) then
   for i = count + 1, tonumber(want) do
-    redis.call('set', keys .. i, grant, 'px', lease_ms)
+    redis.call('set', hold_key(tag, owner, i), grant, 'px', lease_ms)
   end
   redis.call('hset', lock, owner, want)
 end

@@ -11,8 +11,8 @@
   ARGV[3]  keep      the target count, >= 0; the first hold keeps the longest lease
   ARGV[4]  usual_ms  milliseconds: if this hold alone made the lock's lease longer than this, the lease is shortened
 
-  With  replies read_write/is_side read_write/hold_keys read_write/count_of read_write/grant_of read_write/longest
-  With  read_write/remove_keys read_write/other_reader_ms read_write/free_lock
+  With  replies tag_of read_write/hold_key read_write/grant_of read_write/longest read_write/remove_keys
+  With  read_write/others_of
 
   Returns
     0            released: this owner no longer holds the read lock
@@ -23,67 +23,91 @@
   Publishes  "0" on channel, if the lock became free
   Repeating  changes nothing: the count is a target, and the number of the grant is never used again
 ]]
--- With more fields than this, the readers are not checked one by one.
+-- If more fields are left than this, the readers are not checked one by one.
 local MANY = 4
 
 local lock, channel = KEYS[1], KEYS[2]
-local owner, grant, keep, usual_ms = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local owner, grant, keep, usual_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
--- As other_reader_ms, for a hash that also has fields that are not holders: checks all fields, and returns the longest lease.
-local function reader_ms_beside_data()
-  local fields, lasts_ms = redis.call('hgetall', lock), nil
-  for i = 1, #fields, 2 do
-    local reader, count = fields[i], fields[i + 1]
-    if reader ~= 'mode' and reader ~= owner and is_side(reader, count) then
-      local left_ms = longest(hold_keys(lock, reader), tonumber(count))
-      if left_ms == -2 then
-        redis.call('hdel', lock, reader)
-      else
-        lasts_ms = math.max(lasts_ms or 0, left_ms)
-      end
-    end
-  end
-  return lasts_ms
-end
-
-local keys, count = hold_keys(lock, owner), count_of(lock, owner)
-local found = grant_of(keys, count)
+local tag = tag_of(lock)
+local first_key, held = hold_key(tag, owner, '1'), redis.call('hget', lock, owner)
+local count = held == '1' and 1 or tonumber(held) or 0
 if count == 0 then
   -- Another program removed the hash. The keys of the hold would remain until their leases end, so they are deleted here.
-  local i = 1
-  while redis.call('get', keys .. i) == grant do
-    redis.call('del', keys .. i)
-    i = i + 1
+  local number = 1
+  while redis.call('get', hold_key(tag, owner, number)) == grant do
+    redis.call('del', hold_key(tag, owner, number))
+    number = number + 1
   end
   return LOST
+end
+-- pcall: a key that was replaced by another type is no hold.
+local found = redis.pcall('get', first_key)
+if type(found) ~= 'string' then
+  found = grant_of(tag, owner, count)
 end
 if found and found ~= grant and grant ~= '0' then
   return LOST
 end
-if found and keep > 0 then
-  if keep < count then
-    redis.call('set', keys .. '1', found, 'px', longest(keys, count))
-    remove_keys(keys, keep + 1, count)
+if found and keep ~= '0' then
+  if tonumber(keep) < count then
+    redis.call('set', first_key, found, 'px', longest(tag, owner, count))
+    remove_keys(tag, owner, keep + 1, count)
     redis.call('hset', lock, owner, keep)
   end
   return LOWERED
 end
 
-local answer = found and 0 or LOST
-if redis.call('hget', lock, 'mode') == 'write' then
+local answer, size = found and 0 or LOST, redis.call('hlen', lock)
+-- With so many readers, the lease of the lock does not change. Then it is enough that one of them is alive, and most are.
+local reader = size > MANY + 1 and redis.call('hrandfield', lock)
+local is_read = reader and reader ~= 'mode' and reader ~= owner and redis.call('pttl', hold_key(tag, reader, '1')) ~= -2
+local mode = not is_read and redis.call('hget', lock, 'mode')
+if is_read or mode == 'write' then
   redis.call('hdel', lock, owner)
-  remove_keys(keys, 1, count)
+  redis.call('del', first_key)
+  remove_keys(tag, owner, 2, count)
   return answer
 end
--- Check the other readers before this hold is removed. If the user lacks a right for this check, the script fails here. A
--- later failure would leave a lock without readers.
-local other_ms = other_reader_ms(lock, owner)
-if other_ms == NOT_A_LOCK then
-  other_ms = reader_ms_beside_data()
+
+-- Two fields: the mode and this owner.
+local is_free, is_data, other_ms = mode and size == 2, false, nil
+if is_free then
+  redis.call('del', lock, first_key)
+  remove_keys(tag, owner, 2, count)
+else
+  local others = others_of(lock, tag)
+
+  -- As others.reader_ms, for a hash that also has fields that are not holders: checks all fields, and returns the longest lease.
+  local function reader_ms_beside_data()
+    local fields, lasts_ms = redis.call('hgetall', lock), nil
+    for i = 1, #fields, 2 do
+      local field, value = fields[i], fields[i + 1]
+      if field ~= 'mode' and field ~= owner and others.is_side(field, value) then
+        local left_ms = longest(tag, field, tonumber(value))
+        if left_ms == -2 then
+          redis.call('hdel', lock, field)
+        else
+          lasts_ms = math.max(lasts_ms or 0, left_ms)
+        end
+      end
+    end
+    return lasts_ms
+  end
+
+  -- Check the other readers before this hold is removed. If the user lacks a right for this check, the script fails here. A
+  -- later failure would leave a lock without readers.
+  other_ms = others.reader_ms(owner)
+  if other_ms == NOT_A_LOCK then
+    other_ms = reader_ms_beside_data()
+  end
+  is_free = not other_ms
+  if is_free then
+    is_data = others.free_lock(owner)
+    remove_keys(tag, owner, 1, count)
+  end
 end
-if not other_ms then
-  local is_data = free_lock(lock, owner)
-  remove_keys(keys, 1, count)
+if is_free then
   -- pcall: the lock is free already, so a refused message must not make the script fail.
   local told = redis.pcall('publish', channel, '0')
   return found and (is_data and BESIDE_DATA or type(told) == 'table' and NOBODY_TOLD) or answer
@@ -93,14 +117,14 @@ end
 -- about as long, or if there are many readers. The 5 ms: both expiries were set together, but the clock can advance within a
 -- script.
 local left_ms = redis.call('pttl', lock)
-local is_too_long = left_ms > usual_ms and longest(keys, count) > left_ms - 5 and other_ms < left_ms / 2
+local is_too_long = left_ms > tonumber(usual_ms) and longest(tag, owner, count) > left_ms - 5 and other_ms < left_ms / 2
 redis.call('hdel', lock, owner)
-remove_keys(keys, 1, count)
+remove_keys(tag, owner, 1, count)
 if is_too_long and redis.call('hlen', lock) <= MANY then
   left_ms = 0
   for _, reader in ipairs(redis.call('hkeys', lock)) do
     if reader ~= 'mode' then
-      left_ms = math.max(left_ms, longest(hold_keys(lock, reader), count_of(lock, reader)))
+      left_ms = math.max(left_ms, longest(tag, reader, tonumber(redis.call('hget', lock, reader)) or 0))
     end
   end
   redis.call('pexpire', lock, left_ms)

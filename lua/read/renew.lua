@@ -10,7 +10,7 @@
   ARGV[3i]    grant     number of the grant that the hold belongs to
   ARGV[3i+1]  keep_ms   milliseconds left of the hold's own lease. If Java's watchdog shortened this lease, it is restored
 
-  With  lost_or_error replies read_write/hold_keys read_write/grant_of read_write/longest
+  With  lost_or_error replies tag_of read_write/hold_key read_write/grant_of read_write/longest
 
   Returns
     list  for each hold:
@@ -30,15 +30,15 @@ for i = 1, #KEYS / 2 do
   -- refuses the two keys together while their slot moves: then it can have the lock, and not a key of the hold.
   local value = redis.pcall('exists', lock, channel)
   value = type(value) == 'number' and redis.pcall('hget', lock, owner) or value
-  local keys, count = hold_keys(lock, owner), type(value) == 'string' and tonumber(value) or 0
-  if grant_of(keys, count) == grant then
+  local tag, count = tag_of(lock), type(value) == 'string' and tonumber(value) or 0
+  if grant_of(tag, owner, count) == grant then
     -- The keys of the holds first: a lock with readers must not look like one without.
     local ms = tonumber(keep_ms) > tonumber(lease_ms) and keep_ms or lease_ms
     local is_longer = false
     for hold = 1, count do
-      is_longer = redis.call('pexpire', keys .. hold, ms, 'gt') == 0 or is_longer
+      is_longer = redis.call('pexpire', hold_key(tag, owner, hold), ms, 'gt') == 0 or is_longer
     end
-    redis.call('pexpire', lock, is_longer and longest(keys, count) or ms, 'gt')
+    redis.call('pexpire', lock, is_longer and longest(tag, owner, count) or ms, 'gt')
     renewed[i] = RENEWED
   else
     renewed[i] = lost_or_error(value)

@@ -5,7 +5,7 @@
   KEYS[1]  lock     hash: "mode" -> "read" or "write", owner -> hold count; and the keys of readers' holds
   KEYS[2]  channel  where the waiters of this lock listen. Declared so that the script is refused while the slot moves
 
-  With  is_holder replies read_write/hold_keys read_write/longest read_write/other_kind_reply
+  With  is_holder replies tag_of read_write/longest read_write/fields_of
 
   Returns
     >= 0        held: milliseconds left of the lease of a living reader
@@ -17,12 +17,12 @@
 ]]
 local lock, channel = KEYS[1], KEYS[2]
 
-local mode = redis.call('hget', lock, 'mode')
+local tag, mode = tag_of(lock), redis.call('hget', lock, 'mode')
 if mode ~= 'read' and mode ~= 'write' then
   if redis.call('exists', lock) == 0 then
     return FREE
   end
-  return other_kind_reply(lock, mode)
+  return fields_of(lock).kind_reply(mode)
 end
 
 -- Returns the milliseconds left of the lease of a living reader among these fields. nil: there is none.
@@ -30,7 +30,7 @@ local function alive(found)
   for i = 1, #found, 2 do
     local reader, count = found[i], found[i + 1]
     if is_holder(reader, count) then
-      local lasts_ms = longest(hold_keys(lock, reader), tonumber(count))
+      local lasts_ms = longest(tag, reader, tonumber(count))
       if lasts_ms ~= -2 then
         return lasts_ms
       end

@@ -12,7 +12,7 @@
   ARGV[4]  slack_ms  milliseconds for which Java's clocks can be ahead of the server's
   ARGV[5]  channel   where the waiters of this semaphore listen. Not in KEYS: then no key with its name is needed
 
-  With  replies server_time semaphore/available_of semaphore/permit_of semaphore/expired_among semaphore/endless
+  With  replies server_time semaphore/available_of semaphore/permit_of semaphore/expired_among semaphore/endless semaphore/granted
 
   Returns
     list          granted: the number of permits that are still available, and the total. Or TOO_MANY, and the total
@@ -29,12 +29,26 @@
 local MANY = 100
 
 local semaphore, permits = KEYS[1], KEYS[2]
-local ids, total, lease_ms, slack_ms, channel = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local ids, total, lease_ms, slack_ms, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 local available = available_of(semaphore)
 if available == false then
   return NOT_A_LOCK
 end
+local now_ms, wanted = server_time(), #ids / 16
+-- Without a fraction: Java parses the ends as integers.
+local ends_ms = now_ms + lease_ms + slack_ms
+-- One permit, and others are left.
+if wanted == 1 and available and available > 1 and redis.call('zadd', permits, 'nx', ends_ms, ids) == 1 then
+  local left = redis.pcall('incrby', semaphore, '-1')
+  if type(left) == 'table' then
+    -- This user may not change the number. If the permit stayed, it would come back without having been taken.
+    redis.call('zrem', permits, ids)
+    return left
+  end
+  return granted(semaphore, permits, left, 1)
+end
+total = tonumber(total)
 local is_new = available == nil
 
 -- Fails here if this user may not change the number. If that failed after ZREM, permits would be missing until the next resize.
@@ -57,7 +71,6 @@ end
 
 -- What the number lacks after the set of permits was lost.
 local lost = 0
-local now_ms, wanted = server_time(), #ids / 16
 -- Otherwise some permits are left, and whoever wants them looks at those whose leases ended.
 if is_new or available <= wanted then
   local first = redis.call('zrange', permits, '0', '0', 'withscores')
@@ -105,16 +118,14 @@ if is_new or available <= wanted then
   end
 end
 
--- Java parses the ends as integers.
-local ends_ms, added = now_ms + lease_ms + slack_ms, {}
-local ends = string.format('%.0f', ends_ms)
+local added = {}
 for i = 1, wanted do
   local id = permit_of(ids, i)
-  if redis.call('zadd', permits, 'nx', ends, id) == 1 then
+  if redis.call('zadd', permits, 'nx', ends_ms, id) == 1 then
     added[#added + 1] = id
   elseif tonumber(redis.call('zscore', permits, id)) < ends_ms then
     -- This is a copy.
-    redis.call('zadd', permits, 'xx', ends, id)
+    redis.call('zadd', permits, 'xx', ends_ms, id)
   end
 end
 if #added > 0 then
@@ -133,12 +144,4 @@ if #added > 0 then
     return set
   end
 end
-local in_use = redis.call('zcard', permits)
-if in_use == #added then
-  -- Somebody can have given the semaphore an expiry. pcall: the permits are acquired already.
-  local left_ms = redis.pcall('pttl', semaphore)
-  if type(left_ms) == 'number' and left_ms > 0 then
-    redis.pcall('pexpire', permits, left_ms)
-  end
-end
-return { math.max(available, 0), available + in_use }
+return granted(semaphore, permits, available, #added)

@@ -22,7 +22,7 @@ local ids, channel = ARGV[1], ARGV[2]
 
 local wanted, released = #ids / 16, {}
 for i = 1, wanted do
-  local id = permit_of(ids, i)
+  local id = wanted == 1 and ids or permit_of(ids, i)
   if redis.call('zrem', permits, id) == 1 then
     released[#released + 1] = id
   end
@@ -33,7 +33,7 @@ end
 -- A semaphore that was deleted is not created again. The next acquire creates it, so those who wait are woken.
 local available = #released
 if redis.call('exists', semaphore) == 1 then
-  available = redis.pcall('incrby', semaphore, #released)
+  available = redis.pcall('incrby', semaphore, wanted == 1 and '1' or #released)
   if type(available) == 'table' then
     -- Refused, as if this user may not change the number. The permits stay as such whose leases have ended: an acquire of another user
     -- adds them.

@@ -11,7 +11,7 @@
   ARGV[2]  lease_ms  milliseconds, > 0
   ARGV[3]  turn_ms   milliseconds: if living readers refuse, new readers are stopped for this time. 0: they are not
 
-  With  create_hold replies read_write/intent_key read_write/written_ms read_write/other_reader_ms read_write/other_kind_reply
+  With  create_hold replies tag_of read_write/intent_key read_write/others_of
 
   Returns
     nil           granted
@@ -27,20 +27,26 @@
 local lock, channel = KEYS[1], KEYS[2]
 local writer, lease_ms, turn_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
-local intent = intent_key(lock)
-local mode = redis.call('hget', lock, 'mode')
+local tag = tag_of(lock)
+local intent = intent_key(tag)
+if redis.call('exists', intent, lock) == 0 then
+  create_hold(lock, lease_ms, 'mode', 'write', writer, '1')
+  return nil
+end
+
+local others, mode = others_of(lock, tag), redis.call('hget', lock, 'mode')
 if mode == 'write' then
   if redis.call('hexists', lock, writer) == 1 then
     redis.call('pexpire', lock, lease_ms, 'gt')
     return nil
   end
-  return written_ms(lock)
+  return others.written_ms()
 end
 if mode == 'read' then
   if redis.call('hlen', lock) == 1 then
     return NOT_A_LOCK
   end
-  local reader_ms = other_reader_ms(lock)
+  local reader_ms = others.reader_ms()
   if reader_ms then
     -- Not beside data of another program: the sender reports an error, and does not wait.
     if turn_ms > 0 and reader_ms > 0 then
@@ -51,7 +57,7 @@ if mode == 'read' then
   end
   redis.call('del', lock)
 elseif mode or redis.call('exists', lock) == 1 then
-  return other_kind_reply(lock, mode)
+  return others.kind_reply(mode)
 end
 -- A grant ends the intent, whichever writer set it: another writer that still waits can set its own. Before the hold is created:
 -- if the user lacks the right, the script fails here.

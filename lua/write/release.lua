@@ -10,8 +10,8 @@
   ARGV[1]  writer  text: the owner of the hold, "<client uuid>:<n>:write"
   ARGV[2]  keep    the target count, >= 0; what is left keeps its lease
 
-  With  replies read_write/intent_key read_write/count_of read_write/writer read_write/hold_keys read_write/grant_of
-  With  read_write/longest read_write/free_lock
+  With  replies tag_of read_write/intent_key read_write/writer read_write/grant_of read_write/longest
+  With  read_write/fields_of
 
   Returns
     >= 0         released: this owner no longer holds the write lock. The number of connections that the message reached
@@ -30,9 +30,9 @@ local function wake()
   return redis.pcall('publish', channel, '1')
 end
 
-local count = count_of(lock, writer)
+local tag, count = tag_of(lock), tonumber(redis.call('hget', lock, writer)) or 0
 if count == 0 then
-  local intent = intent_key(lock)
+  local intent = intent_key(tag)
   -- pcall: a key that was replaced by another type is no intent.
   local value = redis.pcall('get', intent)
   if type(value) == 'string' and string.match(value, '^%d+ (.*)$') == writer then
@@ -47,15 +47,18 @@ if keep ~= '0' then
   end
   return LOWERED
 end
-local reader = string.sub(writer, 1, -#WRITER - 1)
-local keys, holds = hold_keys(lock, reader), count_of(lock, reader)
+-- Two fields: the mode and this writer. If both are removed, nothing is left to look at.
 local is_data = false
-if grant_of(keys, holds) then
-  redis.call('hdel', lock, writer)
-  redis.call('hset', lock, 'mode', 'read')
-  redis.call('pexpire', lock, longest(keys, holds))
-else
-  is_data = free_lock(lock, writer, reader)
+if redis.call('hlen', lock) ~= 2 or redis.call('hdel', lock, 'mode', writer) ~= 2 then
+  local reader = string.sub(writer, 1, -#WRITER - 1)
+  local holds = tonumber(redis.call('hget', lock, reader)) or 0
+  if grant_of(tag, reader, holds) then
+    redis.call('hdel', lock, writer)
+    redis.call('hset', lock, 'mode', 'read')
+    redis.call('pexpire', lock, longest(tag, reader, holds))
+  else
+    is_data = fields_of(lock).free_lock(writer, reader)
+  end
 end
 local told = wake()
 return is_data and BESIDE_DATA or type(told) == 'table' and NOBODY_TOLD or told

@@ -4,7 +4,7 @@
 
   KEYS[1]  lock  hash: "mode" -> "read" or "write", owner -> hold count
 
-  With  replies read_write/written_ms read_write/other_kind_reply
+  With  replies read_write/fields_of
 
   Returns
     >= 0          held: milliseconds left of its lease
@@ -17,11 +17,11 @@
 ]]
 local lock = KEYS[1]
 
-local mode = redis.call('hget', lock, 'mode')
+local fields, mode = fields_of(lock), redis.call('hget', lock, 'mode')
 if mode == 'write' then
-  return written_ms(lock)
+  return fields.written_ms()
 end
 if mode == 'read' or not mode and redis.call('exists', lock) == 0 then
   return FREE
 end
-return other_kind_reply(lock, mode)
+return fields.kind_reply(mode)

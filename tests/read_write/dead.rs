@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::read_write::{holds, reader, ready, waits_to_write};
-use crate::support::{Child, LIMIT, MS, SECOND, Scene, eventually, fixed, patient, soon, timed};
+use crate::support::{Child, LIMIT, MS, SECOND, Scene, eventually, fixed, lua, patient, soon, timed};
 
 /// Guarantee 8. Redisson: testMultiInstanceReadLockZombieCleanup, testMultiInstanceZombieReadLockPerformance. Dead
 /// readers count until their own keys expire, although others read all the time.
@@ -81,5 +81,33 @@ async fn readers_follow_a_killed_writer_when_its_lease_ends() {
     assert!(took < LIMIT / 2, "{took:?}");
     drop(guards);
     drop(locks);
+    scene.end().await;
+}
+
+/// Guarantee 8. A reader that leaves many looks at one of them. If that one is dead, it looks at others.
+#[tokio::test]
+async fn the_last_living_reader_among_many_frees_the_lock() {
+    let scene = Scene::start();
+    let release = lua::source("read/release.lua");
+    let owner = |n| format!("00000000-0000-0000-0000-000000000000:{n}");
+    let live = |n| {
+        scene.server.run::<()>(&["SET", &format!("{{a}}:{}:rwlock_timeout:1", owner(n)), "1", "PX", "60000"])
+    };
+    for round in 0..60 {
+        let is_alone = round % 2 == 0;
+        scene.server.run::<()>(&["HSET", "a", "mode", "read"]);
+        for n in 0..5 {
+            scene.server.run::<()>(&["HSET", "a", &owner(n), "1"]);
+        }
+        live(0);
+        if !is_alone {
+            live(1);
+        }
+        let args = ["EVAL", &release, "2", "a", "redisson_rwlock:{a}", &owner(0), "1", "0", "30000"];
+        assert_eq!(scene.server.run::<i64>(&args), 0);
+        assert_eq!(scene.server.run::<bool>(&["HEXISTS", "a", &owner(1)]), !is_alone, "round {round}");
+        assert!(!scene.server.run::<bool>(&["HEXISTS", "a", &owner(0)]), "round {round}");
+        scene.server.run::<()>(&["FLUSHALL"]);
+    }
     scene.end().await;
 }

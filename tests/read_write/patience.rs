@@ -9,7 +9,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
 use crate::read_write::{can_read, can_write, reader, writer};
-use crate::support::{LIMIT, MS, SECOND, Scene, eventually, soon, throughout, timed};
+use crate::support::{LIMIT, MS, SECOND, Scene, eventually, lua, soon, throughout, timed};
 
 const INTENT: &str = "{a}:lockkeeper_intent";
 
@@ -329,5 +329,24 @@ async fn a_writer_that_finds_other_data_leaves_no_intent() {
     second.unlock().await.unwrap();
     scene.server.run::<()>(&["DEL", "a"]);
     drop(locks);
+    scene.end().await;
+}
+
+/// The script has a shorter way for a reader that joins others, if no writer waits.
+#[tokio::test]
+async fn a_reader_beside_others_is_stopped() {
+    let scene = Scene::start();
+    let owner = |n| format!("00000000-0000-0000-0000-000000000000:{n}");
+    scene.server.run::<()>(&["HSET", "a", "mode", "read", &owner(2), "1"]);
+    scene.server.run::<()>(&["PEXPIRE", "a", "30000"]);
+    scene.server.run::<()>(&["SET", &format!("{{a}}:{}:rwlock_timeout:1", owner(2)), "1", "PX", "30000"]);
+    a_dead_writer_waits(&scene, 100_000);
+    let acquire = lua::source("read/acquire.lua");
+    let args = ["EVAL", &acquire, "2", "a", "redisson_rwlock:{a}", &owner(3), "2", "30000"];
+    let stopped_ms: Option<i64> = scene.server.run(&args);
+    assert!(stopped_ms.is_some_and(|ms| (1..=10_000).contains(&ms)), "{stopped_ms:?}");
+    scene.server.run::<()>(&["DEL", INTENT]);
+    assert_eq!(scene.server.run::<Option<i64>>(&args), None);
+    scene.server.run::<()>(&["FLUSHALL"]);
     scene.end().await;
 }

@@ -1,6 +1,5 @@
--- With  tag_of
 -- Returns the key of the intent of a writer that readers kept waiting. The intent lasts for ten turns, and stops new readers
 -- during the first turn. Its value is the milliseconds of the other nine turns, a space, and the writer.
-local function intent_key(lock)
-  return tag_of(lock) .. ':lockkeeper_intent'
+local function intent_key(tag)
+  return tag .. ':lockkeeper_intent'
 end

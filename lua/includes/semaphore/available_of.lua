@@ -6,6 +6,6 @@ local function available_of(semaphore)
   if not text then
     return nil
   end
-  local is_number = text == '0' or string.find(text, '^%-?[1-9]%d*$') and #text <= 11 and math.abs(tonumber(text)) <= 4294967295
-  return is_number and tonumber(text) or false
+  local number = (text == '0' or string.find(text, '^%-?[1-9]%d*$')) and tonumber(text)
+  return number and math.abs(number) <= 4294967295 and number or false
 end

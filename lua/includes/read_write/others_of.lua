@@ -1,0 +1,33 @@
+-- With  replies read_write/fields_of read_write/longest
+-- Returns the functions of fields_of, and one that looks for a living reader.
+local function others_of(lock, tag)
+  local others = fields_of(lock)
+
+  -- Returns the milliseconds left of the lease of a living reader other than the given one. nil: there is none. NOT_A_LOCK: a
+  -- field is not a holder. Dead readers found on the way are removed, so each dead reader costs time only once.
+  function others.reader_ms(one)
+    local met_dead = true
+    while met_dead do
+      met_dead = false
+      -- Three fields, because one can be the mode and one the given reader.
+      local found = redis.call('hrandfield', lock, '3', 'withvalues')
+      for i = 1, #found, 2 do
+        local reader, count = found[i], found[i + 1]
+        if reader ~= 'mode' and reader ~= one then
+          if not others.is_side(reader, count) then
+            return NOT_A_LOCK
+          end
+          local lasts_ms = longest(tag, reader, tonumber(count))
+          if lasts_ms ~= -2 then
+            return lasts_ms
+          end
+          redis.call('hdel', lock, reader)
+          met_dead = true
+        end
+      end
+    end
+    return nil
+  end
+
+  return others
+end
