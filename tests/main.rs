@@ -8,6 +8,7 @@ mod support;
 mod api;
 mod bad_input;
 mod batches;
+mod claims;
 mod clocks;
 mod cluster;
 mod conformance;

@@ -578,6 +578,7 @@ async fn use_every_type(clients: &[LockClient; 3], name: &str) {
     multi.lock().await.unwrap().unlock().await.unwrap();
     let mut red = RedLock::new(clients.each_ref().map(|client| client.rlock(named("e")))).unwrap();
     red.lock().await.unwrap().unlock().await.unwrap();
+    locks.claims(named("f")).claim([named("g")]).await.unwrap().unwrap().unlock().await.unwrap();
 }
 
 #[tokio::test]
@@ -606,7 +607,7 @@ fn compare_with_page(state: &State, name: &str) {
         }
     }
     let types = values_of["type"].iter().map(String::as_str).collect::<Vec<_>>();
-    assert_eq!(types, ["fair", "fenced", "multi", "read", "red", "rlock", "write"]);
+    assert_eq!(types, ["claim", "fair", "fenced", "multi", "read", "red", "rlock", "write"]);
     let recorded: BTreeMap<String, (String, BTreeSet<String>)> = state
         .described
         .iter()
@@ -665,6 +666,12 @@ async fn every_handle_can_have_a_group() {
             |group: &str| !recorded.find("acquires_total", &[("type", kind), ("group", group)]).is_empty();
         assert!(of_group("g") && !of_group("default"), "no {kind} without a group was used");
     }
+    let claimed = |outcome| recorded.value("acquires_total", &[("type", "claim"), ("group", "g"), ("outcome", outcome)]);
+    let jobs = locks.claims("f").with(&grouped("g"));
+    let claim = jobs.claim(["1"]).await.unwrap().unwrap();
+    assert!(jobs.claim(["1"]).await.unwrap().is_none());
+    assert_eq!((claimed("granted"), claimed("busy")), (1, 1));
+    claim.unlock().await.unwrap();
     let different = MultiLock::new([member("a", "g"), member("b", "h")]).unwrap();
     granted(different, recorded, "multi", "default").await;
     let named = MultiLock::new([member("a", "g"), locks.rlock("b")]).unwrap().with(&grouped("all"));

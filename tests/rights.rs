@@ -52,10 +52,14 @@ fn listed(heading: &str, (names, prefixes): (&[&str], &[&str])) -> BTreeSet<Stri
             "the same, a colon, and an owner" => format!("{before}:<owner>"),
             cell => cell.strip_prefix('`').and_then(|cell| cell.strip_suffix('`')).expect(cell).to_owned(),
         };
+        // A name of a group of claims can begin like those of locks, or have the prefix in front of it.
+        let prefixes = if form.contains("{<group>}") { &[prefixes, &[""]].concat() } else { prefixes };
         for (name, prefix) in names.iter().flat_map(|name| prefixes.iter().map(move |prefix| (name, prefix)))
         {
+            let group = name.replace(['{', '}'], "");
             let tag = if name.contains('{') { (*name).to_owned() } else { format!("{{{name}}}") };
             let key = form.replace("<tag>", &tag).replace("<name>", name).replace("<name_prefix>", prefix);
+            let key = key.replace("<group>", &group).replace("<job>", "7");
             let key = key.replace("<client uuid>", CLIENT).replace("<owner>", &format!("{CLIENT}:7"));
             let key = key.replace("<i>", "1");
             assert!(!key.contains(['<', '>', '`']), "{cell} is not understood");
@@ -182,6 +186,17 @@ async fn read_and_write(scene: &Scene, locks: &LockClient) {
     assert!(lock.read().force_unlock().await.unwrap());
 }
 
+/// Claims names, and renews and releases them.
+async fn use_claims(locks: &LockClient) {
+    let jobs = locks.claims("jobs");
+    jobs.check().await.unwrap();
+    let claims = [jobs.claim([1, 2]).await.unwrap().unwrap(), jobs.claim([1, 2]).await.unwrap().unwrap()];
+    claims[1].extend(60 * SECOND).await.unwrap();
+    for claim in claims {
+        claim.unlock().await.unwrap();
+    }
+}
+
 /// Every operation of a semaphore.
 async fn use_semaphore(scene: &Scene, locks: &LockClient) {
     let semaphore = locks.semaphore("e", 2);
@@ -217,7 +232,7 @@ async fn the_documented_rights_are_enough() {
     let config = patient().watchdog_lease(3 * SECOND).safety_poll(60 * SECOND).fair_allowance(1_500 * MS);
     // The server knows only the scripts that this user runs.
     scene.server.run::<()>(&["SCRIPT", "FLUSH"]);
-    let locks = connect(url, config.name_prefix("shop:")).await;
+    let locks = connect(url.clone(), config.name_prefix("shop:")).await;
     let has_run = |file: &&str| scene.server.run::<Vec<bool>>(&["SCRIPT", "EXISTS", &script_hash(file)])[0];
     let guard = locks.fair_lock("b").lock().await.unwrap();
     let waiting = tokio::spawn({
@@ -264,6 +279,7 @@ async fn the_documented_rights_are_enough() {
     assert_eq!(announcements.of(&fenced.owner_id()).await.unwrap(), Some(b"here".to_vec()));
     fenced.unlock().await.unwrap();
     drop(announcements);
+    use_claims(&locks).await;
     use_semaphore(&scene, &locks).await;
     for name in ["a", "{a}:b"] {
         locks.fair_lock(name).check().await.unwrap();
@@ -281,5 +297,11 @@ async fn the_documented_rights_are_enough() {
     assert_eq!(left, ["list.lua"], "scripts that were not run. Another user runs this one");
     let refused: Vec<Value> = scene.server.run(&["ACL", "LOG"]);
     assert!(refused.is_empty(), "{refused:?}");
+    // Without a prefix, the name of a group begins like those of locks.
+    let plain = connect(url, patient()).await;
+    plain.claims("shop:jobs").check().await.unwrap();
+    drop(plain.claims("shop:jobs").claim([1]).await.unwrap().unwrap());
+    plain.shutdown().await.unwrap();
+    drop(plain);
     scene.end().await;
 }

@@ -17,6 +17,8 @@ struct Entry {
     file: String,
     source: String,
     keys: Vec<String>,
+    /// The name of each further key. A call has any number of them.
+    further: Option<String>,
     args: Vec<String>,
     /// The arguments of a row. None: the script is no batch.
     row_args: Vec<String>,
@@ -56,10 +58,12 @@ fn entry(row: &str, is_batch: bool) -> Entry {
     let names = |column: &str| -> Vec<String> {
         column.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
     };
+    let (keys, further) = columns[1].split_once("..").unzip();
     Entry {
         source: read(&format!("lua/{file}")),
         file,
-        keys: names(columns[1]),
+        keys: names(keys.unwrap_or(columns[1])),
+        further: further.map(str::to_owned),
         args: names(columns[2]),
         row_args: if is_batch { names(columns[3]) } else { Vec::new() },
     }
@@ -78,6 +82,7 @@ impl Entry {
         let first = |i: usize| (i + 1).to_string();
         let each = |i: usize| self.key_index(i).replace([' ', '*'], "");
         let mut all = lines("KEYS", &self.keys, if self.is_batch() { &each } else { &first });
+        all.extend(self.further.iter().map(|name| format!("KEYS[{}+i] {name}", self.keys.len())));
         all.extend(lines("ARGV", &self.args, &first));
         all.extend(lines("ARGV", &self.row_args, &|i| self.row_index(i).replace([' ', '*'], "")));
         all
@@ -152,6 +157,10 @@ impl Entry {
         }
         if !self.args.is_empty() {
             expected.push(format!("local {} = {}", self.args.join(", "), numbered("ARGV", self.args.len())));
+        }
+        if let Some(name) = &self.further {
+            let first = self.keys.len() + 1;
+            expected.extend([format!("for i = {first}, #KEYS do"), format!("local {name} = KEYS[i]")]);
         }
         if self.is_batch() {
             expected.extend(self.rows());

@@ -10,7 +10,7 @@ use crate::base::error::Result;
 use crate::engine::{self, Chain, Clients, Engine, Scan, all_chains, chains, force_unlock_of, info, inspect};
 use crate::locks::info::{LockInfo, LockList, ServerInfo};
 use crate::locks::waits::{RecentWait, WaitChain};
-use crate::locks::{FairLock, FencedLock, Lock, RLock, ReadWriteLock, Semaphore};
+use crate::locks::{Claims, FairLock, FencedLock, Lock, RLock, ReadWriteLock, Semaphore};
 use crate::store::Source;
 
 /// A client of a Redis or Valkey server, of a master and its replicas, or of a cluster. Locks are made from it.
@@ -147,6 +147,20 @@ impl LockClient {
     /// ```
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
         Semaphore::new(&self.0, name.as_ref(), permits)
+    }
+
+    /// Makes the group of claims with this name: each call claims the first of many names that is free. Asks no server.
+    ///
+    /// ```no_run
+    /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
+    /// let jobs = locks.claims("jobs");
+    /// if let Some(claim) = jobs.claim(["17", "18", "19"]).await? {
+    ///     println!("this worker does job {}", claim.name());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn claims(&self, group: impl AsRef<str>) -> Claims {
+        Claims::new(&self.0, group.as_ref())
     }
 
     /// Makes an owner, for nested sections that only know the name of a lock. Asks no server.

@@ -65,6 +65,11 @@ impl Handle {
         Self::of(LockRef::semaphore(engine, name, total), Arc::default())
     }
 
+    /// Makes the handle of a group of claims, which never acquires itself.
+    pub(crate) fn group(engine: &Arc<Engine>, name: &str) -> Self {
+        Self::of(LockRef::group(engine, name), Arc::default())
+    }
+
     fn of(lock: LockRef, owner: Arc<OwnerGrants>) -> Self {
         let lock_type = lock.protocol.lock_type();
         let metrics = lock.engine.metrics.of(lock_type, None);
@@ -86,6 +91,11 @@ impl Handle {
         } else {
             Arc::new(lock.for_permits(wanted))
         };
+        self.for_lock(lock)
+    }
+
+    /// The same terms for this lock. The handle is a new owner.
+    pub(crate) fn for_lock(&self, lock: Arc<LockRef>) -> Self {
         Self {
             joined_name: None,
             members: smallvec![Member { lock, owner: Arc::default() }],

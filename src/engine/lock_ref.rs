@@ -8,7 +8,7 @@ use super::shared::Engine;
 use crate::base::error::{Error, LockId, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::engine::wait::queue::RowOf;
-use crate::protocol::{Arg, Call, HolderRef, LockKeys, Protocol, Reply, Semaphore};
+use crate::protocol::{Arg, Call, Claim, HolderRef, LockKeys, Protocol, Reply, Semaphore};
 use crate::store::{Connection, Route};
 
 /// One lock on one server.
@@ -102,6 +102,28 @@ impl LockRef {
         let mut lock = Self::new(engine, &Semaphore, name);
         lock.permits = Permits::new(total);
         lock
+    }
+
+    /// A group of claims. It is no lock itself: its key is the beginning of the keys of its locks.
+    pub(crate) fn group(engine: &Arc<Engine>, name: &str) -> Self {
+        let mut group = Self::new(engine, &Claim, &["{", name, "}"].concat());
+        group.name = name.into();
+        group
+    }
+
+    /// The lock with this name in the group. Its commands use the connection of the group: so one answer tells of all its locks.
+    pub(crate) fn in_group(&self, name: &str) -> Self {
+        let keys = self.keys.in_group(name);
+        Self {
+            engine: Arc::clone(&self.engine),
+            protocol: self.protocol,
+            name: name.into(),
+            route: self.route,
+            row: RowOf::lock(&keys.lock),
+            keys,
+            queue_taken_by: None,
+            permits: Permits::default(),
+        }
     }
 
     /// The same semaphore, for holds with so many permits.

@@ -25,7 +25,7 @@ mod wait;
 
 pub(crate) use acquire::recent_waits::{Outcome, RecentWait};
 pub(crate) use acquire::span::AcquireSpan;
-pub(crate) use acquire::{WaitLimit, acquire};
+pub(crate) use acquire::{WaitLimit, acquire, claim};
 pub(crate) use announce::{Announcer, Listening, announced};
 pub(crate) use grant::owner_grants::{OwnerGrants, OwnerNames};
 pub(crate) use grant::{Caller, Grant};

@@ -6,6 +6,7 @@
 //! | `FairLock` | a message on the waiter's own channel, or the heartbeat of its place in `redisson_lock_queue:{name}` | the same |
 //! | `ReadLock` | a message on `redisson_rwlock:{name}`: READ_UNLOCK or UNLOCK, both mean "perhaps free" | the same with `read/renew.lua`, which also renews the key `{name}:OWNER:rwlock_timeout:N` of each hold |
 //! | `WriteLock` | the same | the same as an `RLock` |
+//! | `Claims` | nothing: a claim does not wait | the same as an `RLock` |
 //! | `Semaphore` | a message on `redisson_sc:{name}`, or the end of the first lease | the watchdog: an `EVALSHA` of `semaphore/renew.lua` for a hundred holds |
 //! | `MultiLock`, `RedLock` | what wakes the member that refused | what watches each member |
 //!
@@ -221,15 +222,36 @@ async fn acquire<T>(
 ) -> Result<T> {
     let acquiring = AcquireSpan::begin(handle, limit);
     let held = inside(acquiring.span(), pin!(engine::acquire(handle, limit, caller, wake_ups))).await;
-    if let Ok(Some(held)) = &held {
-        watch(held);
-    }
-    acquiring.ends(handle, limit, &held);
-    match held {
+    match acquired(acquiring, handle, limit, held) {
         Ok(held) => Ok(guard(held)),
         // Boxed: this is rare, and its size would burden every call.
         Err(error) => Err(Box::pin(engine::with_type(handle, error)).await),
     }
+}
+
+/// Acquires the first lock of a group of claims that is free, for a guard. `None`: other owners hold all of them.
+pub(crate) async fn claim<G: OfHeld>(
+    group: &Handle,
+    names: &[String],
+    caller: Caller,
+) -> Result<Option<G>> {
+    let acquiring = AcquireSpan::begin(group, WaitLimit::None);
+    let held = inside(acquiring.span(), pin!(engine::claim(group, names, caller))).await;
+    acquired(acquiring, group, WaitLimit::None, held).map(|held| held.map(G::of))
+}
+
+/// An acquire has ended. What it acquired is renewed from here on.
+fn acquired(
+    acquiring: AcquireSpan,
+    handle: &Handle,
+    limit: WaitLimit,
+    held: Result<Option<HeldLock>>,
+) -> Result<Option<HeldLock>> {
+    if let Ok(Some(held)) = &held {
+        watch(held);
+    }
+    acquiring.ends(handle, limit, &held);
+    held
 }
 
 /// What wakes the waiters for a member: other waiters of this client, and messages of the server on the channel of the kind.

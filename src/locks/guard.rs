@@ -84,7 +84,7 @@ impl LockGuard {
         self.0.owner_id()
     }
 
-    /// Returns the number of this holder, for a [`FencedLock`](crate::FencedLock). `None`: another type of lock. Asks no server.
+    /// Returns the number of this holder, for a [`FencedLock`](crate::FencedLock) or a claim. `None`: another type of lock. Asks no server.
     ///
     /// ```no_run
     /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -338,7 +338,7 @@ impl fmt::Debug for LockGuard {
     }
 }
 
-/// One hold on a [`FencedLock`](crate::FencedLock): a [`LockGuard`] with a token.
+/// One hold on a [`FencedLock`](crate::FencedLock), or a claim of [`Claims`](crate::Claims): a [`LockGuard`] with a token.
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -358,7 +358,8 @@ pub struct FencedGuard {
 }
 
 impl FencedGuard {
-    /// Returns the number of this holder. It is greater than the numbers of all earlier holders. Asks no server.
+    /// Returns the number of this holder. It is greater than the numbers of all earlier holders; for a claim, of all earlier claims of its
+    /// group. Asks no server.
     ///
     /// ```no_run
     /// # async fn demo(mut lock: lockkeeper::FencedLock) -> lockkeeper::Result<()> {

@@ -2,6 +2,7 @@
 
 mod announcements;
 pub(crate) mod base;
+mod claims;
 mod fair;
 mod fenced;
 pub(crate) mod guard;
@@ -16,6 +17,7 @@ pub(crate) mod waits;
 
 pub use announcements::Announcements;
 pub use base::{BaseLock, Kind};
+pub use claims::Claims;
 pub use fair::{Fair, FairLock};
 pub use fenced::{Fenced, FencedLock};
 pub use lock::Lock;

@@ -16,6 +16,8 @@ const INTENT: &str = "lockkeeper_intent";
 const QUEUE: &str = "redisson_lock_queue";
 /// The counter of a fenced lock, up to the colon.
 const COUNTER: &str = "redisson_lock_token";
+/// The counter of a group of claims, up to the colon.
+const CLAIMS: &str = "lockkeeper_claims";
 /// The channels of a lock and of a read-write lock, up to the colon.
 const CHANNEL: &str = "redisson_lock__channel";
 const READ_WRITE_CHANNEL: &str = "redisson_rwlock";
@@ -47,6 +49,12 @@ impl LockKeys {
     ) -> Self {
         let (channel, more) = (channel(&lock), more.into_iter().map(|key| key(&lock)).collect());
         Self { lock, channel, more }
+    }
+
+    /// The keys of a lock in the group of claims that has these keys.
+    pub(crate) fn in_group(&self, name: &str) -> Self {
+        let lock: Arc<str> = [&self.lock, ":", name].concat().into();
+        Self { channel: lock_channel(&lock), lock, more: self.more.clone() }
     }
 
     /// Whether the main key can be the intent of a writer for another lock.
@@ -97,6 +105,11 @@ pub(super) fn fair_tickets(name: &str) -> Arc<str> {
 /// The last token of a fenced lock: a number.
 pub(super) fn fencing_counter(name: &str) -> Arc<str> {
     prefixed(COUNTER, name)
+}
+
+/// The last token of a group of claims: a number. Not that of a fenced lock, because Java would read it.
+pub(super) fn claims_counter(group: &str) -> Arc<str> {
+    prefixed(CLAIMS, group)
 }
 
 /// What the holder of a lock announces, and the channel with that name: a string that Redisson does not know.
@@ -154,7 +167,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocol::{Fair, Fenced, Protocol, Read, Reentrant, Semaphore, Write};
+    use crate::protocol::{Claim, Fair, Fenced, Protocol, Read, Reentrant, Semaphore, Write};
 
     #[test]
     fn channels_equal_redissons() {
@@ -202,6 +215,18 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_group_of_claims_is_in_one_slot(prefix in "[{}a-c:]{0,5}", group in "[a-c:]{1,5}", names: [String; 2]) {
+            let group = Claim.keys(format!("{prefix}{{{group}}}").into());
+            let locks = names.map(|name| group.in_group(&name));
+            for lock in &locks {
+                prop_assert_eq!(lock.are_in_one_slot(), group.are_in_one_slot(), "{:?}", lock);
+            }
+            if group.are_in_one_slot() {
+                prop_assert_eq!(hashed_part(&locks[0].lock), hashed_part(&locks[1].lock));
+            }
+        }
+
         #[test]
         fn a_lock_in_one_slot_has_all_of_its_keys_there(name in "[{}a-c:]{1,9}") {
             // Different parts can have the same slot by chance.

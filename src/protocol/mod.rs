@@ -11,12 +11,15 @@
 //!   scripts treat both as one owner. Each read hold has a key on the server with the number of its grant, so a late copy of a release
 //!   cannot end a later read hold of the same id. Java's watchdog can shorten the lease of the whole lock, so the renewal also restores
 //!   read holds with a fixed lease, up to their own end.
+//! - **Claims.** One call names up to a hundred locks, and acquires the first free one. On the server each is an `RLock`. A copy of the call
+//!   can acquire any of them, so an attempt is recorded for each of these locks, and undone for each.
 //! - **Several members** are no protocol of their own. A `MultiLock` attempts its members one after the other, in an order that all clients
 //!   share, up to the first refusal. A `RedLock` attempts all at once, and waits 5 to 50 ms more for replies that come after the decision. After
 //!   a failed round, the call releases what it acquired, and waits for a member that refused. The hold is lost when fewer deadlines than the
 //!   quorum are still in the future.
 
 mod announcement;
+mod claim;
 mod exclusive;
 mod fair;
 mod fenced;
@@ -36,6 +39,7 @@ pub(crate) use announcement::{
     Announced, MOST_BYTES, announcement_read, announcement_remove, announcement_write, parse_announced,
     parse_announcing,
 };
+pub(crate) use claim::{Claim, claim};
 pub(crate) use exclusive::Reentrant;
 pub(crate) use fair::Fair;
 pub(crate) use fenced::Fenced;
@@ -44,7 +48,7 @@ pub(crate) use keys::{LockKeys, RELEASED, announcement_key, holds_key, self_test
 pub(crate) use listing::{Holding, LeaseLeft, Listing};
 pub(crate) use read_write::{Read, Write};
 pub(crate) use reply::{
-    AcquireReply, Granted, PermitInUse, PermitsReply, PlaceReply, ReleaseReply, RenewalReply, StateReply,
+    AcquireReply, ClaimReply, Granted, PermitInUse, PermitsReply, PlaceReply, ReleaseReply, RenewalReply, StateReply,
     parse_heartbeat, parse_holders, parse_renewal,
 };
 pub(crate) use rights::sharded;

@@ -73,6 +73,19 @@ pub(crate) enum Granted {
     },
 }
 
+/// The reply of the script that acquires the first free one of several locks. A place counts from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClaimReply {
+    /// The owner holds the lock at this place of the list, with this fencing token.
+    Granted(usize, NonZeroU64),
+    /// Other owners hold all of the locks.
+    NoneFree,
+    /// The key at this place holds data that is no lock.
+    NotALock(usize),
+    /// The counter is no number, or cannot grow. Perhaps an earlier copy of this call was granted a lock.
+    CannotCount,
+}
+
 /// The reply of a release script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReleaseReply {
@@ -151,6 +164,26 @@ impl AcquireReply {
             }
             Reply::Nil | Reply::Text(_) => return Err(unexpected()),
         })
+    }
+}
+
+impl ClaimReply {
+    /// Parses the reply about so many locks.
+    pub(crate) fn parse(reply: &Reply, locks: usize) -> Result<Self, Fault> {
+        let place = |place: i64| usize::try_from(place).ok()?.checked_sub(1).filter(|place| *place < locks);
+        let parsed = match reply {
+            Reply::Nil => Some(Self::NoneFree),
+            Reply::Int(number::CANNOT_COUNT) => Some(Self::CannotCount),
+            Reply::List(list) => match &list[..] {
+                [Reply::Int(number::NOT_A_LOCK), Reply::Int(at)] => place(*at).map(Self::NotALock),
+                [Reply::Int(at), Reply::Text(token)] => {
+                    place(*at).zip(token.parse().ok()).map(|(place, token)| Self::Granted(place, token))
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        parsed.ok_or_else(|| Fault::unexpected(reply))
     }
 }
 

@@ -47,6 +47,11 @@ pub(super) fn fenced(keys: &LockKeys, counter: &Arc<str>) -> Vec<Right> {
     rights
 }
 
+/// The rights for a group of claims with these keys and this counter: those for its locks, whatever their names are.
+pub(super) fn claims(group: &LockKeys, counter: &Arc<str>) -> Vec<Right> {
+    fenced(&group.in_group("0"), counter)
+}
+
 /// The rights for both sides of a read-write lock.
 pub(super) fn read_write(keys: &LockKeys) -> Vec<Right> {
     const LOCK: &str =
@@ -82,7 +87,7 @@ mod tests {
     use lockkeeper_testkit::lua;
 
     use super::*;
-    use crate::protocol::{Fair, Fenced, Protocol, Read, Semaphore, Write};
+    use crate::protocol::{Claim, Fair, Fenced, Protocol, Read, Semaphore, Write};
 
     /// The commands that scripts run, by the name of the key in the script. A command without a key counts for the lock. Each
     /// script is named by its file, or by its folder.
@@ -152,6 +157,13 @@ mod tests {
         run_by_scripts.remove("hold_key");
         forget_type(&mut run_by_scripts);
         assert_eq!(granted(both(&Fair, &Fenced), &names), run_by_scripts);
+
+        let names =
+            [("counter", "lockkeeper_claims"), ("channel", "redisson_lock__channel"), ("lock", "{a}:")];
+        let mut run_by_scripts = run(&["rlock/", "claims/", "inspect.lua"]);
+        run_by_scripts.remove("keys");
+        forget_type(&mut run_by_scripts);
+        assert_eq!(granted(Claim.rights(&Claim.keys("{a}".into())), &names), run_by_scripts);
 
         let names = [("permits", "{a}:timeout"), ("channel", "redisson_sc"), ("semaphore", "a")];
         let mut run_by_scripts = run(&["semaphore/"]);

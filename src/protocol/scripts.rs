@@ -25,17 +25,25 @@ macro_rules! script {
     };
 }
 
-/// A row is `name(file; keys; arguments)`, or `name(file of N; keys; arguments)`: one command can have so many calls of the script. For a batch, it is `NAME(file; keys of a row; shared argument; arguments of a row)`.
+/// A row is `name(file; keys; arguments)`, or `name(file of N; keys; arguments)`: one command can have so many calls of the script. After
+/// `..` stands the name of further keys, of which a call has any number. For a batch, it is `NAME(file; keys of a row; shared argument;
+/// arguments of a row)`.
 macro_rules! scripts {
     (
-        calls { $( $name:ident($file:literal $(of $most:literal)?; $($key:ident),*; $($arg:ident),*); )* }
+        calls { $( $name:ident($file:literal $(of $most:literal)?; $($key:ident),* $(..$further:ident)?; $($arg:ident),*); )* }
         batches { $( $batch:ident($batch_file:literal; $($row_key:ident),*; $shared:ident; $($row_arg:ident),*); )* }
     ) => {
         $(
             #[allow(clippy::too_many_arguments, reason = "the script has so many keys and arguments")]
-            pub(crate) fn $name($($key: &Arc<str>,)* $($arg: impl Into<Arg>,)*) -> Call {
+            pub(crate) fn $name(
+                $($key: &Arc<str>,)* $($further: impl IntoIterator<Item = Arc<str>>,)? $($arg: impl Into<Arg>,)*
+            ) -> Call {
                 static SCRIPT: Script = script!($file $(of $most)?);
-                Call { script: &SCRIPT, keys: smallvec![$(Arc::clone($key)),*], args: smallvec![$($arg.into()),*] }
+                #[allow(unused_mut, reason = "most scripts have no further keys")]
+                let mut call =
+                    Call { script: &SCRIPT, keys: smallvec![$(Arc::clone($key)),*], args: smallvec![$($arg.into()),*] };
+                $( call.keys.extend($further); )?
+                call
             }
         )*
         $(
@@ -63,6 +71,7 @@ scripts! {
         announcement_remove("announcements/remove.lua"; announcement; owner, channel);
         announcement_write("announcements/write.lua"; lock, announcement; owner, text, channel);
         check("check.lua"; key; name, commands);
+        claims_acquire("claims/acquire.lua"; counter ..lock; owner, lease_ms);
         fair_acquire("fair/acquire.lua" of 64; lock, queue, scores, records, tickets, channel; owner, lease_ms, allowance_ms, java_wait_ms);
         fair_heartbeat("fair/heartbeat.lua"; lock, queue, scores, records, tickets, channel; allowance_ms, java_wait_ms, owners);
         fair_release("fair/release.lua" of 64; lock, queue, scores, records, tickets, channel; owner, keep, java_wait_ms);

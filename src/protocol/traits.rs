@@ -164,6 +164,7 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
 /// A type of lock, as users see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LockType {
+    Claim,
     Fair,
     Fenced,
     Multi,
@@ -176,8 +177,8 @@ pub(crate) enum LockType {
 
 impl LockType {
     /// The names in metrics and spans, in the order of the types.
-    pub(crate) const NAMES: [&'static str; 8] =
-        ["fair", "fenced", "multi", "read", "red", "rlock", "semaphore", "write"];
+    pub(crate) const NAMES: [&'static str; 9] =
+        ["claim", "fair", "fenced", "multi", "read", "red", "rlock", "semaphore", "write"];
 
     pub(crate) const fn name(self) -> &'static str {
         Self::NAMES[self as usize]

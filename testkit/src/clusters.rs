@@ -455,7 +455,7 @@ impl Cluster {
 
 /// What is left.
 impl Cluster {
-    /// All keys of the masters, except the token counters of fenced locks.
+    /// All keys of the masters, except the token counters.
     pub fn keys(&self) -> Vec<String> {
         self.of_masters(Commands::keys)
     }

@@ -59,10 +59,10 @@ impl Commands {
         }
     }
 
-    /// All keys, except the token counters of fenced locks, which no release removes, and the records of clients.
+    /// All keys, except the token counters, which no release removes, and the records of clients.
     pub fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.run(&["KEYS", "*"]);
-        keys.retain(|key| !key.starts_with("redisson_lock_token:") && !is_record(key));
+        keys.retain(|key| !is_counter(key) && !is_record(key));
         keys
     }
 
@@ -144,6 +144,10 @@ impl fmt::Debug for Commands {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Commands").finish_non_exhaustive()
     }
+}
+
+fn is_counter(key: &str) -> bool {
+    key.starts_with("redisson_lock_token:") || key.starts_with("lockkeeper_claims:")
 }
 
 fn is_record(key: &str) -> bool {

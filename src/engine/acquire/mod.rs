@@ -3,6 +3,7 @@
 //! Nothing here undoes anything: a pending hold is undone when it is dropped, wherever that happens. So at its time limit a call
 //! only drops a future, and a cancelled call does the same.
 
+mod claim;
 mod decision;
 mod long_wait;
 mod others;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use tokio::task::consume_budget;
 
+pub(crate) use claim::claim;
 use decision::{CallKind, Next, Reason, Waiting, next};
 use long_wait::LongWait;
 use recent_waits::{OpenWait, Outcome};

@@ -15,6 +15,7 @@
 //! state is held. The observed state knows the numbers of the connections on which a copy can still run, because a first acquire with
 //! `sync_replicas`, a redirect and a failover use other connections than the key selects.
 
+mod claim;
 mod desired;
 mod lease;
 mod observed;
@@ -74,11 +75,11 @@ pub(crate) struct Grant {
 pub(crate) type Caller = &'static Location<'static>;
 
 impl Grant {
-    fn new(lock: Arc<LockRef>, write: Option<&Self>, owner: OwnerKey, caller: Caller) -> Self {
+    /// `same`: a grant whose owner id it shares.
+    fn new(lock: Arc<LockRef>, same: Option<&Self>, owner: OwnerKey, caller: Caller) -> Self {
         let count = lock.permits.count();
         let number = lock.engine.next_number(count);
-        let id =
-            write.map_or_else(|| lock.protocol.id(lock.engine.id, number, count), |write| write.id.clone());
+        let id = same.map_or_else(|| lock.protocol.id(lock.engine.id, number, count), |same| same.id.clone());
         Self {
             lock,
             id,

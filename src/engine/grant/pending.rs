@@ -34,6 +34,18 @@ impl PendingHold {
         Self::new(grant, owner, 1, nested_in_write)
     }
 
+    /// Begins a grant for each of these locks, all with one new owner id.
+    pub(crate) fn claim(locks: impl IntoIterator<Item = Arc<LockRef>>, caller: Caller) -> Vec<Self> {
+        let owner = OwnerKey::default();
+        let mut first = None;
+        let begin = |lock| {
+            let grant = Arc::new(Grant::new(lock, first.as_deref(), owner, caller));
+            first.get_or_insert_with(|| Arc::clone(&grant));
+            Self::new(grant, owner, 1, false)
+        };
+        locks.into_iter().map(begin).collect()
+    }
+
     /// Re-enters a grant. `None`: the owner has no hold there.
     pub(crate) fn reenter(grant: &Arc<Grant>, owner: OwnerKey, now: Moment) -> Option<Self> {
         let mut desired = grant.desired();

@@ -1,0 +1,67 @@
+#!lua
+--[[
+  Acquires the first free one of several locks, for an owner that holds none of them, with a token that is greater than all earlier
+  ones of the group. The only script of claims that creates a hold.
+
+  KEYS[1]    counter   string: the token of the last grant in the group; no expiry
+  KEYS[1+i]  lock      hash: owner -> hold count; one per name, in the order of the list
+
+  ARGV[1]    owner     text: "<client uuid>:<n>", never used for an earlier hold
+  ARGV[2]    lease_ms  milliseconds, > 0
+
+  With  count_up create_hold extend_lease occupied_reply replies
+
+  Returns
+    list          granted: the place of the lock in the list, from 1 on, and the token as text.
+                  Or NOT_A_LOCK and the place of a key that holds other data
+    nil           other owners hold all of these locks, perhaps as locks of another kind
+    CANNOT_COUNT  the counter is no number, or cannot grow. If this is a copy, the owner perhaps has a hold
+  Publishes  nothing
+  Repeating  a copy that finds its own hold answers with a new token, and adds no hold: it cannot know the first token, because other
+             grants raise the counter. A copy that runs after the hold was released creates an orphan, perhaps of another of these
+             locks. The sender releases all of them until no copy can arrive, except a lock that its owner holds
+]]
+local counter = KEYS[1]
+local owner, lease_ms = ARGV[1], ARGV[2]
+
+-- All keys are looked at before a free one is used: a copy must find its own hold, wherever it is in the list. There can be a hundred
+-- keys that other owners hold, so each of them costs one look, at one field. An owner has a UUID of 36 characters, a colon and a number.
+local own, free, place
+for i = 2, #KEYS do
+  local lock = KEYS[i]
+  -- pcall: the reply of the script names the key.
+  local field = redis.pcall('hrandfield', lock)
+  if not field then
+    if not free then
+      free, place = lock, i - 1
+    end
+  elseif type(field) == 'table' then
+    return string.find(field.err, '^WRONGTYPE') and { NOT_A_LOCK, i - 1 } or field
+  elseif field == owner then
+    own, place = lock, i - 1
+    break
+  elseif not string.find(field, '^:%d+$', 37) then
+    -- It is no owner, so this is another kind of lock, or another program keeps data here, perhaps beside the own hold.
+    if redis.call('hexists', lock, owner) == 1 then
+      own, place = lock, i - 1
+      break
+    end
+    if occupied_reply(lock, 0) == NOT_A_LOCK then
+      return { NOT_A_LOCK, i - 1 }
+    end
+  end
+end
+if not own and not free then
+  return nil
+end
+-- The token comes first, because nothing is granted if the counter cannot count.
+local token = count_up(counter)
+if type(token) ~= 'string' then
+  return token
+end
+if own then
+  extend_lease(own, lease_ms)
+else
+  create_hold(free, lease_ms, owner, '1')
+end
+return { place, token }

@@ -1,0 +1,103 @@
+//! Claiming: acquire the first free one of several locks. It does not wait.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use smallvec::smallvec;
+
+use super::late;
+use crate::base::clock;
+use crate::base::error::{ConfigError, Error, Result};
+use crate::engine::grant::pending::PendingHold;
+use crate::engine::grant::{Caller, Grant};
+use crate::engine::handle::Handle;
+use crate::engine::hold::Hold;
+use crate::engine::hold::held::HeldLock;
+use crate::engine::hold::release::MemberHold;
+use crate::engine::retry::Tries;
+use crate::protocol::ClaimReply;
+
+/// So many names can be in one call: the server does nothing else while it looks at them.
+const MOST_NAMES: usize = 100;
+
+/// Acquires the first lock of the group that is free, in the order of these names. `None`: other owners hold all of them.
+///
+/// Each call is a new owner. Whatever it does not return is undone when the pending holds are dropped.
+pub(crate) async fn claim(group: &Handle, names: &[String], caller: Caller) -> Result<Option<HeldLock>> {
+    check(group, names)?;
+    let start = clock::now();
+    let of_group = &group.members[0].lock;
+    let locks = names.iter().map(|name| Arc::new(of_group.in_group(name))).collect::<Vec<_>>();
+    locks.iter().try_for_each(|lock| lock.check_name())?;
+    let mut pending = PendingHold::claim(locks, caller);
+    // After the holds are pending: from there on, the claim counts as under way.
+    group.check_open()?;
+    if pending.is_empty() {
+        return Ok(None);
+    }
+    let grants = pending.iter().map(|pending| Arc::clone(&pending.grant)).collect::<Vec<_>>();
+    let lease = group.lease(group.config());
+    let mut tries = Tries::new(group.config().retry_timeout());
+    loop {
+        let fault = match Grant::attempt_first(&grants, lease).await {
+            Ok((ClaimReply::Granted(place, _), until)) => {
+                let now = clock::now();
+                if until > now {
+                    let mut granted = pending.swap_remove(place);
+                    let handle = group.for_lock(Arc::clone(&granted.grant.lock));
+                    let hold = Arc::new(Hold::new(
+                        [until],
+                        1,
+                        handle.term(now),
+                        handle.subject([0]),
+                        handle.metrics.granted(start, now),
+                    ));
+                    if group.is_closing() || !granted.take(&hold, 0, until, now) {
+                        return Err(Error::Closed); // nothing would renew it
+                    }
+                    let held = smallvec![MemberHold {
+                        grant: Arc::clone(&granted.grant),
+                        owner: granted.owner,
+                        member: 0,
+                    }];
+                    let min_hold = handle.min_hold(now);
+                    if let Some(min_hold) = min_hold {
+                        min_hold.begin(&held);
+                    }
+                    return Ok(Some(HeldLock::new(Arc::clone(handle.name()), hold, held, min_hold)));
+                }
+                // The lease had almost ended when the answer came. The next attempt finds the hold, and makes its lease longer.
+                late()
+            }
+            Ok((ClaimReply::NoneFree, _)) => return Ok(None),
+            Ok((ClaimReply::NotALock(place), _)) => return Err(grants[place].lock.not_a_lock()),
+            Ok((ClaimReply::CannotCount, _)) => return Err(of_group.cannot_count()),
+            Err(_) if group.is_closing() => return Err(Error::Closed),
+            Err(fault) => fault,
+        };
+        tries.again(fault).await.map_err(|fault| match group.check() {
+            Err(Error::RuntimeGone) => Error::RuntimeGone,
+            _ => of_group.error(fault),
+        })?;
+    }
+}
+
+/// Refuses what no call of the group can use.
+fn check(group: &Handle, names: &[String]) -> Result<()> {
+    group.check_members()?;
+    let invalid = |name: &str, problem: &str| {
+        Err(Error::InvalidName { name: name.to_owned(), problem: problem.to_owned() })
+    };
+    if group.name().contains(['{', '}']) {
+        return invalid(group.name(), "the name of a group of claims has no braces: they enclose it in the keys");
+    }
+    if names.len() > MOST_NAMES {
+        let problem = format!("must be at most {MOST_NAMES} in one call, and are {}", names.len());
+        return Err(ConfigError::new("names", problem).into());
+    }
+    let mut known = HashSet::with_capacity(names.len());
+    match names.iter().find(|name| !known.insert(&***name)) {
+        Some(twice) => invalid(twice, "it is in the list twice"),
+        None => Ok(()),
+    }
+}

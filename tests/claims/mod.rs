@@ -1,0 +1,257 @@
+//! Claims: a call acquires the first free one of many names, and its guard is like any other.
+
+mod faults;
+mod input;
+mod workers;
+
+use std::collections::BTreeMap;
+
+use futures_util::future::join_all;
+use lockkeeper::{Claims, Error, FencedGuard, HolderIdentity, LockConfig, Source};
+use lockkeeper_testkit::Cluster;
+use tokio::time::sleep;
+
+use crate::support::events::Events;
+use crate::support::{
+    LIMIT, MS, SECOND, Scene, Server, connect, eventually, fixed, patient, renewed, renewing, soon,
+};
+
+const JOBS: [&str; 3] = ["1", "2", "3"];
+const COUNTER: &str = "lockkeeper_claims:{jobs}";
+
+/// Claims one of the three jobs.
+async fn claim(jobs: &Claims) -> Option<FencedGuard> {
+    soon(jobs.claim(JOBS)).await.unwrap()
+}
+
+/// The claimed name.
+async fn name(jobs: &Claims) -> String {
+    claim(jobs).await.expect("one is free").name().to_owned()
+}
+
+#[tokio::test]
+async fn names_are_claimed_in_the_order_of_the_list() {
+    let scene = Scene::start();
+    let clients = [scene.client().await, scene.client().await];
+    let jobs = clients.each_ref().map(|locks| locks.claims("jobs"));
+    let [first, second] = [claim(&jobs[0]).await.unwrap(), claim(&jobs[1]).await.unwrap()];
+    let third = claim(&jobs[0]).await.expect("each claim is a new owner");
+    assert_eq!([first.name(), second.name(), third.name()], JOBS);
+    assert!(claim(&jobs[0]).await.is_none() && claim(&jobs[1]).await.is_none());
+    second.unlock().await.unwrap();
+    let again = claim(&jobs[0]).await.expect("it is free again");
+    assert_eq!(again.name(), "2");
+    again.unlock().await.unwrap();
+    first.unlock().await.unwrap();
+    // The order is that of the list, and not of the names.
+    let last = soon(jobs[1].claim([3, 2, 1])).await.unwrap().unwrap();
+    assert_eq!(last.name(), "2", "3 is in use");
+    drop((last, third, jobs, clients));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn claims_at_the_same_time_get_different_names() {
+    let scene = Scene::start();
+    let jobs = scene.client().await.claims("jobs");
+    let names: Vec<u32> = (0..40).collect();
+    let claims = soon(join_all((0..50).map(|_| jobs.claim(&names)))).await;
+    let claims: Vec<FencedGuard> = claims.into_iter().filter_map(Result::unwrap).collect();
+    let mut tokens: BTreeMap<u64, u32> =
+        claims.iter().map(|claim| (claim.token().get(), claim.name().parse().unwrap())).collect();
+    assert!(tokens.values().eq(&names), "the first name has the smallest token: {tokens:?}");
+    drop(claims);
+    scene.quiet().await;
+    let (last, _) = tokens.pop_last().unwrap();
+    let next = jobs.claim(["another"]).await.unwrap().unwrap();
+    assert!(next.token().get() > last);
+    drop((next, jobs));
+    scene.end().await;
+}
+
+/// On the server, a claim is an `RLock`.
+#[tokio::test]
+async fn a_claimed_name_is_an_rlock_with_a_token() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let jobs = locks.claims("jobs");
+    let rlock = locks.rlock("{jobs}:1").lock().await.unwrap();
+    let claim = claim(&jobs).await.unwrap();
+    assert_eq!((claim.name(), jobs.name()), ("2", "jobs"));
+    let hash: Vec<String> = scene.server.run(&["HGETALL", "{jobs}:2"]);
+    assert_eq!(hash, [claim.owner_id(), "1".to_owned()]);
+    assert!(scene.server.run::<i64>(&["PTTL", "{jobs}:2"]) > 20_000);
+    assert_eq!(scene.server.run::<i64>(&["PTTL", COUNTER]), -1);
+    assert_eq!(scene.server.run::<u64>(&["GET", COUNTER]), claim.token().get());
+    assert!(!scene.server.run::<bool>(&["EXISTS", "redisson_lock_token:{jobs}:2"]), "Java would count on from it");
+
+    assert!(locks.rlock("{jobs}:2").try_lock().await.unwrap().is_none());
+    let info = locks.inspect("{jobs}:2").await.unwrap().unwrap();
+    assert_eq!((info.holders[0].owner.clone(), info.holders[0].holds), (claim.owner_id(), 1));
+    assert_ne!(info.holders[0].identity, HolderIdentity::NotConnected);
+    let listed = locks.list("*").await.unwrap();
+    let listed: Vec<&str> = listed.locks.iter().map(|lock| &*lock.name).collect();
+    assert_eq!(listed, ["{jobs}:1", "{jobs}:2"], "the counter is no lock");
+    let why = locks.why("{jobs}:2").await.unwrap();
+    assert_eq!(why[0].links[0].holder.owner, claim.owner_id());
+
+    // A waiter for the `RLock` is woken when the claim is released.
+    let waiting = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.rlock("{jobs}:2").lock().await.unwrap().unlock().await }
+    });
+    eventually("the waiter subscribes", || scene.server.channels(), |channels| channels.len() == 1).await;
+    claim.unlock().await.unwrap();
+    soon(waiting).await.unwrap().unwrap();
+    rlock.unlock().await.unwrap();
+    drop((jobs, locks));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_claim_is_renewed_and_told_of_its_loss() {
+    let scene = Scene::start();
+    let (events, locks) = (Events::default(), scene.client_with(patient().watchdog_lease(2 * SECOND)).await);
+    let _collecting = events.collect();
+    let jobs = locks.claims("jobs");
+    let lost = claim(&jobs).await.unwrap();
+    let kept = jobs.clone().with(&renewing(SECOND)).claim(JOBS).await.unwrap().unwrap();
+    renewed(&lost).await;
+    renewed(&kept).await;
+    assert_eq!((lost.hold_count(), lost.is_lost(), lost.watch().is_lost()), (1, false, false));
+    scene.server.run::<()>(&["DEL", "{jobs}:1"]);
+    let stopped = soon(lost.run(sleep(LIMIT))).await.unwrap_err();
+    assert_eq!((&*stopped.lock.name, &*stopped.lock.key), ("1", "{jobs}:1"));
+    assert!(lost.is_lost() && !kept.is_lost());
+    events.tell_lost("1", "the server does not have it any more").await;
+    assert!(matches!(lost.unlock().await, Err(Error::NotHeld(lock)) if lock.name == "1"));
+
+    // It is free for others, and the next claim has a greater token than the one that was lost.
+    let next = claim(&jobs).await.unwrap();
+    assert!(next.name() == "1" && next.token() > kept.token());
+    next.extend(60 * SECOND).await.unwrap();
+    assert!(next.remaining() > 50 * SECOND);
+    next.unlock().await.unwrap();
+    kept.unlock().await.unwrap();
+    let fixed = jobs.clone().with(&fixed(200 * MS)).claim(JOBS).await.unwrap().unwrap();
+    soon(fixed.lost()).await;
+    drop((fixed, jobs, locks));
+    scene.end().await;
+}
+
+/// Guarantee 14. A claim is one command, however many names are in use.
+#[tokio::test]
+async fn a_claim_is_one_command() {
+    let scene = Scene::start();
+    let config = patient().watchdog_lease(60 * LIMIT); // nothing is renewed meanwhile
+    let jobs = scene.client_with(config).await.claims("jobs");
+    let names: Vec<u32> = (0..100).collect();
+    drop(jobs.claim(&names).await.unwrap()); // the script is loaded
+    scene.quiet().await;
+    let mut claims = Vec::new();
+    for taken in 0..100 {
+        let before = scene.server.scripts();
+        claims.extend(jobs.claim(&names).await.unwrap());
+        assert_eq!(scene.server.scripts() - before, 1, "{taken} are in use");
+    }
+    assert_eq!(claims.len(), 100);
+    assert!(jobs.claim(&names).await.unwrap().is_none());
+    let before = scene.server.scripts();
+    for claim in claims {
+        claim.unlock().await.unwrap();
+    }
+    assert_eq!(scene.server.scripts() - before, 100, "each release is one command");
+    drop(jobs);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_prefix_stands_before_the_group() {
+    let scene = Scene::start();
+    let locks = scene.client_with(patient().name_prefix("shop:")).await;
+    let jobs = locks.claims("jobs");
+    let claim = claim(&jobs).await.unwrap();
+    assert_eq!((claim.name(), claim.watch().is_lost()), ("1", false));
+    let mut keys: Vec<String> = scene.server.run(&["KEYS", "*{jobs}*"]);
+    keys.sort();
+    assert_eq!(keys, ["lockkeeper_claims:shop:{jobs}", "shop:{jobs}:1"]);
+    assert!(locks.rlock("{jobs}:1").try_lock().await.unwrap().is_none());
+    jobs.check().await.unwrap();
+    claim.unlock().await.unwrap();
+    drop((jobs, locks));
+    scene.end().await;
+}
+
+/// Guarantee 11.
+#[tokio::test]
+async fn a_shutdown_keeps_claims_that_exist_and_refuses_others() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let jobs = locks.claims("jobs");
+    let claim = claim(&jobs).await.unwrap();
+    drop(jobs.claim(JOBS).await.unwrap());
+    locks.shutdown().await.unwrap();
+    assert_eq!(scene.server.keys(), ["{jobs}:1"]);
+    assert!(matches!(jobs.claim(JOBS).await, Err(Error::Closed)));
+    assert!(matches!(jobs.claim([""; 0]).await, Err(Error::Closed)), "a loop of a worker has to end");
+    claim.unlock().await.unwrap();
+    drop((jobs, locks));
+    scene.end().await;
+}
+
+/// Guarantee 17, with `sync_replicas`. A claim that too few replicas have is not granted.
+#[tokio::test]
+async fn a_claim_that_no_replica_has_is_not_granted() {
+    let scene = Scene::with(Server::with(&["--repl-diskless-sync-delay", "0"]));
+    let replica = Server::start();
+    replica.run::<()>(&["REPLICAOF", "127.0.0.1", &scene.server.port().to_string()]);
+    let replication = || scene.server.run::<String>(&["INFO", "replication"]);
+    eventually("the replica follows", replication, |text| text.contains("state=online")).await;
+    let config = LockConfig::builder().sync_replicas(1).sync_timeout(200 * MS).retry_timeout(SECOND);
+    let locks = connect(scene.server.url(), config).await;
+    let jobs = locks.claims("jobs");
+    let first = claim(&jobs).await.unwrap();
+    assert!(replica.run::<bool>(&["EXISTS", "{jobs}:1"]));
+    replica.freeze();
+    let error = soon(jobs.claim(JOBS)).await.unwrap_err();
+    assert!(matches!(error, Error::TooFewReplicas { acknowledged: 0, wanted: 1, .. }), "{error:?}");
+    eventually("nothing is left of it", || scene.server.keys(), |keys| *keys == ["{jobs}:1"]).await;
+    replica.thaw();
+    let second = claim(&jobs).await.unwrap();
+    assert!(second.name() == "2" && replica.run::<bool>(&["EXISTS", "{jobs}:2"]));
+    first.unlock().await.unwrap();
+    second.unlock().await.unwrap();
+    locks.shutdown().await.unwrap();
+    replica.run::<()>(&["REPLICAOF", "NO", "ONE"]);
+    drop((replica, jobs, locks));
+    scene.end().await;
+}
+
+/// A group has one slot. Groups are on all masters.
+#[tokio::test]
+async fn a_cluster_keeps_a_group_in_one_slot() {
+    let cluster = Cluster::start(2, 0);
+    let config = patient().name_prefix("shop:").build().unwrap();
+    let locks = lockkeeper::LockClient::connect_with(Source::cluster(cluster.urls()), config).await.unwrap();
+    for group in ["jobs", "mails", "a", "b:c", "ключ"] {
+        let jobs = locks.claims(group);
+        let claims = [claim(&jobs).await.unwrap(), claim(&jobs).await.unwrap()];
+        assert_eq!([claims[0].name(), claims[1].name()], ["1", "2"], "{group}");
+        let braces = jobs.claim(["a}b{c", "{}", "}{"]).await.unwrap().unwrap();
+        assert_eq!(braces.name(), "a}b{c");
+        for claim in claims.into_iter().chain([braces]) {
+            claim.unlock().await.unwrap();
+        }
+    }
+    let masters: Vec<usize> =
+        cluster.servers.iter().map(|server| server.run::<Vec<String>>(&["KEYS", "lockkeeper_claims:*"]).len()).collect();
+    assert!(masters.iter().all(|groups| *groups > 0), "{masters:?}");
+    // This tag is empty, so each key has a slot of its own.
+    let config = patient().name_prefix("{}").build().unwrap();
+    let other = lockkeeper::LockClient::connect_with(Source::cluster(cluster.urls()), config).await.unwrap();
+    let error = other.claims("jobs").claim(JOBS).await.unwrap_err();
+    assert!(matches!(error, Error::InvalidName { .. }), "{error:?}");
+    other.shutdown().await.unwrap();
+    locks.shutdown().await.unwrap();
+    assert_eq!(cluster.keys(), [""; 0]);
+}
