@@ -1,14 +1,15 @@
 //! How do workers share jobs, so that each job is done, in order, also if a job fails or a worker dies?
 //!
-//! Three worker processes do jobs from a sorted set in Redis. A worker holds a fair lock while it claims a job, and the lock
-//! of the job until the job is done. Four things go wrong, and the other workers go on:
+//! Three worker processes do jobs from a sorted set in Redis. A worker claims the first job that is due and that nobody else does, and
+//! holds the claim until the job is done. Four things go wrong, and the other workers go on:
 //!
 //! - A job fails twice. It is due again after a pause that doubles, and its third try succeeds.
 //! - A job always fails. After its third try, it is set aside.
-//! - A worker hangs in a job and is killed. The lock of the job ends with its lease, and then another worker does the job.
+//! - A worker hangs in a job and is killed. The claim ends with its lease, and then another worker does the job.
 //! - A worker gets SIGTERM. It finishes its job, claims no more, and ends.
 //!
-//! Observe that the first tries are in the order of the jobs, that each other job has one result, and that no key is left.
+//! Observe that the first tries are in the order of the jobs, that each other job has one result, and that no key is left, except the
+//! counter of the claims.
 //!
 //! ```text
 //! cargo run --example job_claiming      # uses the Redis or Valkey at REDIS_URL, or at redis://127.0.0.1/
@@ -19,7 +20,7 @@ use std::env;
 use std::pin::pin;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use lockkeeper::{LockClient, LockGuard, LockOptions};
+use lockkeeper::{Claims, FencedGuard, LockClient, LockOptions};
 use redis::aio::MultiplexedConnection as Redis;
 use redis::{AsyncCommands, AsyncConnectionConfig};
 use tokio::process::{Child, Command};
@@ -47,13 +48,16 @@ const PAUSE: Duration = Duration::from_millis(20);
 const LEASE: Duration = Duration::from_secs(2);
 const LIMIT: Duration = Duration::from_secs(60);
 
-const QUEUE: &str = "lock:example:jobs";
+/// The claims are `RLock`s with the names `{example:jobs}:1` and so on.
+const GROUP: &str = "example:jobs";
+/// One claim looks at so many jobs, at most.
+const MOST_JOBS: isize = 100;
 /// The jobs without a result, by the time at which they are due. Only a result, or too many failures, removes a job.
 const OPEN: &str = "example:jobs:open";
 const FAILURES: &str = "example:jobs:failures";
 const RESULTS: &str = "example:jobs:results";
 const SET_ASIDE: &str = "example:jobs:set-aside";
-/// For the check: all tries, as `job worker`.
+/// For the check: all tries, as `token job worker`.
 const TRIES: &str = "example:jobs:tries";
 
 #[tokio::main]
@@ -71,7 +75,8 @@ async fn main() -> Result<()> {
             let mut sigterm = signal(SignalKind::terminate())?;
             let locks = LockClient::connect(url).await?;
             let options = LockOptions::builder().renewed(LEASE).build()?;
-            let worker = Worker { number: number.parse()?, locks: locks.clone(), options, redis };
+            let jobs = locks.claims(GROUP).with(&options);
+            let worker = Worker { number: number.parse()?, jobs, redis };
             worker.work(async { _ = sigterm.recv().await }).await;
             Ok(locks.shutdown().await?) // waits for the releases
         }
@@ -80,8 +85,7 @@ async fn main() -> Result<()> {
 
 struct Worker {
     number: usize,
-    locks: LockClient,
-    options: LockOptions,
+    jobs: Claims,
     redis: Redis,
 }
 
@@ -89,14 +93,13 @@ impl Worker {
     /// Does jobs until `stop` completes. A fault ends no worker: otherwise one short outage would end all of them.
     async fn work(&self, stop: impl Future<Output = ()>) {
         let mut stop = pin!(stop);
-        let mut queue = self.locks.fair_lock(QUEUE).with(&self.options);
         loop {
             let claimed = tokio::select! {
-                () = &mut stop => return, // what the dropped call has acquired is released
-                claimed = queue.run(self.claim()) => claimed.map_err(Into::into).and_then(|claimed| claimed),
+                () = &mut stop => return, // what the dropped call has claimed is released
+                claimed = self.claim() => claimed,
             };
             let done = match claimed {
-                Ok(Some((job, guard))) => self.finish(job, guard).await.map(|()| true), // a stop waits for this
+                Ok(Some((job, claim))) => self.finish(job, claim).await.map(|()| true), // a stop waits for this
                 Ok(None) => Ok(false),
                 Err(error) => Err(error),
             };
@@ -112,25 +115,25 @@ impl Worker {
         }
     }
 
-    /// Returns the first job that is due and that nobody else does.
-    async fn claim(&self) -> Result<Option<(u64, LockGuard)>> {
+    /// Claims the first job that is due and that nobody else does.
+    async fn claim(&self) -> Result<Option<(u64, FencedGuard)>> {
         let mut redis = self.redis.clone();
-        let due: Vec<u64> = redis.zrangebyscore(OPEN, "-inf", now()?).await?;
-        for job in due {
-            let mut lock = self.locks.rlock(format!("lock:example:job:{job}")).with(&self.options);
-            let Some(guard) = lock.try_lock().await? else { continue };
+        loop {
+            let due: Vec<u64> = redis.zrangebyscore_limit(OPEN, "-inf", now()?, 0, MOST_JOBS).await?;
+            let Some(claim) = self.jobs.claim(due).await? else { return Ok(None) };
+            let job: u64 = claim.name().parse()?;
             // Look again: another worker perhaps finished the job just before.
             let due_at: Option<u64> = redis.zscore(OPEN, job).await?;
             if due_at.is_some_and(|at| at <= now().unwrap_or(0)) {
-                let () = redis.rpush(TRIES, format!("{job} {}", self.number)).await?;
-                return Ok(Some((job, guard)));
+                let () = redis.rpush(TRIES, format!("{} {job} {}", claim.token(), self.number)).await?;
+                return Ok(Some((job, claim)));
             }
+            claim.unlock().await?;
         }
-        Ok(None)
     }
 
-    /// Does the job, and records its result or its failure while its lock is held.
-    async fn finish(&self, job: u64, guard: LockGuard) -> Result<()> {
+    /// Does the job, and records its result or its failure while it is claimed.
+    async fn finish(&self, job: u64, claim: FencedGuard) -> Result<()> {
         let mut redis = self.redis.clone();
         let work = async {
             match self.do_job(job).await? {
@@ -144,15 +147,14 @@ impl Worker {
                 Err(problem) => self.failed(job, problem).await,
             }
         };
-        // If the lock is lost, the work is dropped. The job is still open then, so a worker claims it again.
-        guard.run(work).await?
+        // If the claim is lost, the work is dropped. The job is still open then, so a worker claims it again.
+        claim.run(work).await?
     }
 
     /// The inner result is that of the job.
     async fn do_job(&self, job: u64) -> Result<Result<String, &'static str>> {
         let mut redis = self.redis.clone();
-        let tries: Vec<String> = redis.lrange(TRIES, 0, -1).await?;
-        let tries = tries.iter().filter(|line| line.starts_with(&format!("{job} "))).count();
+        let tries = tries_of(job, &mut redis).await?.len();
         match job {
             FAILS_TWICE if tries <= 2 => return Ok(Err("a fault that will pass")),
             ALWAYS_FAILS => return Ok(Err("a fault that stays")),
@@ -190,7 +192,7 @@ async fn manage(redis: &mut Redis) -> Result<()> {
     let jobs: Vec<(u64, u64)> = (1..=JOBS).map(|job| (job, job)).collect();
     let () = redis.zadd_multiple(OPEN, &jobs).await?;
     let outcome = run(redis).await;
-    let tries: Vec<String> = redis.lrange(TRIES, 0, -1).await?;
+    let tries = all_tries(redis).await?;
     let results: HashMap<u64, String> = redis.hgetall(RESULTS).await?;
     let set_aside: Vec<u64> = redis.lrange(SET_ASIDE, 0, -1).await?;
     delete_all(redis).await?;
@@ -248,9 +250,19 @@ async fn first_try(job: u64, redis: &mut Redis) -> Result<usize> {
 
 /// Returns the workers that tried this job.
 async fn tries_of(job: u64, redis: &mut Redis) -> Result<Vec<usize>> {
-    let tries: Vec<String> = redis.lrange(TRIES, 0, -1).await?;
-    let of_job = tries.iter().filter_map(|line| line.strip_prefix(&format!("{job} ")));
-    Ok(of_job.map(str::parse).collect::<Result<_, _>>()?)
+    let tries = all_tries(redis).await?.into_values();
+    Ok(tries.filter(|(tried, _)| *tried == job).map(|(_, worker)| worker).collect())
+}
+
+/// Returns all tries in the order of their claims: the job and the worker of each token.
+async fn all_tries(redis: &mut Redis) -> Result<BTreeMap<u64, (u64, usize)>> {
+    let lines: Vec<String> = redis.lrange(TRIES, 0, -1).await?;
+    let mut tries = BTreeMap::new();
+    for line in lines {
+        let [token, job, worker] = line.split(' ').collect::<Vec<_>>()[..] else { return Err(line.into()) };
+        tries.insert(token.parse()?, (job.parse()?, worker.parse()?));
+    }
+    Ok(tries)
 }
 
 async fn wait_until(
@@ -268,15 +280,21 @@ async fn wait_until(
     Ok(())
 }
 
-fn check(tries: &[String], results: &HashMap<u64, String>, set_aside: &[u64]) -> Result<()> {
+fn check(
+    tries: &BTreeMap<u64, (u64, usize)>,
+    results: &HashMap<u64, String>,
+    set_aside: &[u64],
+) -> Result<()> {
     let mut first_tries = Vec::new();
-    for line in tries {
-        let job: u64 = line.split(' ').next().unwrap_or_default().parse()?;
-        if !first_tries.contains(&job) {
-            first_tries.push(job);
+    let mut late = 0;
+    for (job, _) in tries.values() {
+        if !first_tries.contains(job) {
+            late += usize::from(first_tries.last().is_some_and(|last| last > job));
+            first_tries.push(*job);
         }
     }
-    let in_order = first_tries.iter().copied().eq(1..=JOBS);
+    // The worker that got SIGTERM perhaps gave back a job that it had claimed just then.
+    let in_order = first_tries.len() as u64 == JOBS && late <= 1;
     let are_done = (1..=JOBS).all(|job| results.contains_key(&job) != (job == ALWAYS_FAILS));
     if !in_order || !are_done || set_aside != [ALWAYS_FAILS] {
         return Err(

@@ -30,8 +30,8 @@ pub use locks::info::{
 };
 pub use locks::waits::{ChainLink, ClientWait, RecentWait, WaitChain, WaitOutcome};
 pub use locks::{
-    Announcements, BaseLock, Claims, FairLock, FencedLock, Lock, Member, MultiLock, Permit, PermitHolder, PermitId,
-    RLock, ReadLock, ReadWriteLock, RedLock, Semaphore, WriteLock,
+    Announcements, BaseLock, Claims, FairLock, FencedLock, Lock, Member, MultiLock, Permit, PermitHolder,
+    PermitId, RLock, ReadLock, ReadWriteLock, RedLock, Semaphore, WriteLock,
 };
 pub use store::Source;
 

@@ -666,12 +666,15 @@ async fn every_handle_can_have_a_group() {
             |group: &str| !recorded.find("acquires_total", &[("type", kind), ("group", group)]).is_empty();
         assert!(of_group("g") && !of_group("default"), "no {kind} without a group was used");
     }
-    let claimed = |outcome| recorded.value("acquires_total", &[("type", "claim"), ("group", "g"), ("outcome", outcome)]);
+    let claimed = |outcome| {
+        recorded.value("acquires_total", &[("type", "claim"), ("group", "g"), ("outcome", outcome)])
+    };
     let jobs = locks.claims("f").with(&grouped("g"));
     let claim = jobs.claim(["1"]).await.unwrap().unwrap();
     assert!(jobs.claim(["1"]).await.unwrap().is_none());
     assert_eq!((claimed("granted"), claimed("busy")), (1, 1));
     claim.unlock().await.unwrap();
+    drop(jobs);
     let different = MultiLock::new([member("a", "g"), member("b", "h")]).unwrap();
     granted(different, recorded, "multi", "default").await;
     let named = MultiLock::new([member("a", "g"), locks.rlock("b")]).unwrap().with(&grouped("all"));

@@ -214,6 +214,15 @@ async fn the_span_of_a_hold_is_beside_that_of_its_acquire() {
     assert!([acquire, hold].iter().all(|span| has_event(**span, "running a script")));
     semaphore.delete().await.unwrap();
     drop(semaphore);
+
+    // Nor is a group of claims.
+    let claims = locks.claims("spans:jobs");
+    claims.claim(["spans:i"]).await.unwrap().unwrap().unlock().await.unwrap();
+    let [(acquire, acquired)] = &spans("spans:jobs")[..] else { panic!("one claim") };
+    let [(_, held)] = &spans("spans:i")[..] else { panic!("one hold") };
+    assert!(acquired.fields["kind"] == "claim" && acquired.fields["outcome"] == "granted", "{acquired:?}");
+    assert!(held.fields["kind"] == "claim" && held.is_closed && has_event(*acquire, "running a script"));
+    drop(claims);
     drop(locks);
     scene.end().await;
 }

@@ -53,7 +53,7 @@ pub enum Error {
     Authentication(Cause),
     /// The client was shut down.
     Closed,
-    /// A setting cannot be used, or the address, or the members of a lock. Nothing was sent.
+    /// A setting cannot be used, or the address, or the members of a lock, or the names to claim. Nothing was sent.
     Config(ConfigError),
     /// A duration that was passed cannot be used. Nothing was sent.
     #[non_exhaustive]
@@ -129,8 +129,8 @@ pub enum Error {
     /// An owner that holds the read lock wants the write lock. It would wait for itself: it has to release the read lock
     /// first.
     UpgradeWouldDeadlock(LockId),
-    /// The key is in use as another kind of lock, or holds other data. Nothing was changed. If the counter of a fenced lock holds no
-    /// number or cannot grow, `lock` has the key of the counter.
+    /// The key is in use as another kind of lock, or holds other data. Nothing was changed. If the counter of a fenced lock or of
+    /// claims holds no number or cannot grow, `lock` has the key of the counter.
     #[non_exhaustive]
     WrongKind {
         /// The lock.
@@ -140,7 +140,7 @@ pub enum Error {
     },
 }
 
-/// Why a configuration, the options of a lock, an address, or the members of a lock cannot be used.
+/// Why a configuration, the options of a lock, an address, the members of a lock, or the names to claim cannot be used.
 ///
 /// ```
 /// # use lockkeeper::LockConfig;
@@ -158,7 +158,8 @@ impl ConfigError {
         Self { field, problem: problem.into() }
     }
 
-    /// Returns the name of the setting or option; `url` for an address, `members` for the members of a lock.
+    /// Returns the name of the setting or option; `url` for an address, `members` for the members of a lock, `names` for the
+    /// names to claim.
     ///
     /// ```
     /// # use lockkeeper::LockConfig;

@@ -230,11 +230,7 @@ async fn acquire<T>(
 }
 
 /// Acquires the first lock of a group of claims that is free, for a guard. `None`: other owners hold all of them.
-pub(crate) async fn claim<G: OfHeld>(
-    group: &Handle,
-    names: &[String],
-    caller: Caller,
-) -> Result<Option<G>> {
+pub(crate) async fn claim<G: OfHeld>(group: &Handle, names: &[String], caller: Caller) -> Result<Option<G>> {
     let acquiring = AcquireSpan::begin(group, WaitLimit::None);
     let held = inside(acquiring.span(), pin!(engine::claim(group, names, caller))).await;
     acquired(acquiring, group, WaitLimit::None, held).map(|held| held.map(G::of))

@@ -1,6 +1,7 @@
 //! Lost replies, late copies, dropped futures: a copy of a claim can acquire any of its names, and each of them is released.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockkeeper::{Claims, Error, FencedGuard, LockClient, LockConfig};
 use tokio::task::JoinSet;
@@ -143,7 +144,7 @@ async fn a_claim_that_failed_leaves_an_orphan_for_seconds_not_for_a_lease() {
     let scene = Scene::start();
     log_all_commands(&scene.server);
     let proxy = scene.proxy().await;
-    let config = LockConfig::builder().command_timeout(200 * MS).connections(1).retry_timeout(0 * MS);
+    let config = LockConfig::builder().command_timeout(200 * MS).connections(1).retry_timeout(Duration::ZERO);
     let (locks, beside) = (connect(proxy.url(), config).await, scene.client().await);
     let jobs = locks.claims("jobs");
     stuck(&proxy);
@@ -241,7 +242,8 @@ async fn shutdown_leaves_no_claim_in_flight() {
             soon(calls.join_all()).await.into_iter().filter_map(|claim| claim.ok().flatten()).collect();
         let mut held: Vec<String> = claims.iter().map(|claim| format!("{{jobs}}:{}", claim.name())).collect();
         let mut left = scene.server.keys();
-        (held.sort(), left.sort());
+        held.sort();
+        left.sort();
         assert_eq!(left, held, "round {round}");
         drop(claims);
         scene.quiet().await;
@@ -271,7 +273,11 @@ async fn claims_exclude_each_other_while_connections_are_cut() {
             let section = &sections[place];
             {
                 let mut section = section.lock().unwrap();
-                assert!(!section.0 && section.1 < claim.token().get(), "{place}: {section:?}, {:?}", claim.token());
+                assert!(
+                    !section.0 && section.1 < claim.token().get(),
+                    "{place}: {section:?}, {:?}",
+                    claim.token()
+                );
                 *section = (true, claim.token().get());
             }
             sleep(MS).await;

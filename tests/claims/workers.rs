@@ -78,7 +78,8 @@ async fn killed_workers_cost_no_job_and_repeat_none() {
     assert!(done.keys().copied().eq(1..=JOBS), "a job was lost: {done:?}");
     assert!(done.values().all(|times| *times == 1), "a job was done twice: {done:?}");
     let begun: Vec<String> = scene.server.run(&["LRANGE", BEGUN, "0", "-1"]);
-    let words = begun.iter().map(|line| line.split(' ').map(|word| word.parse().unwrap()).collect::<Vec<u64>>());
+    let words =
+        begun.iter().map(|line| line.split(' ').map(|word| word.parse().unwrap()).collect::<Vec<u64>>());
     let by_token: BTreeMap<u64, u64> = words.map(|words| (words[0], words[1])).collect();
     assert_eq!(by_token.len(), begun.len(), "each claim has a token of its own: {begun:?}");
     let (mut last, mut late) = (0, Vec::new());

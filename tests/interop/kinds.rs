@@ -49,6 +49,24 @@ async fn a_non_reentrant_lock_is_an_rlock_and_a_non_reentrant_fair_lock_is_a_fai
     stage.end().await;
 }
 
+/// Guarantees 1 and 8. For Java, a claimed name is an `RLock`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claimed_name_is_an_rlock_for_java() {
+    let stage = Stage::start().await;
+    let Stage { scene, java, locks } = &stage;
+    let (actor, jobs) = (java.actor("claims", "rlock"), locks.claims("jobs"));
+    actor.lock("{jobs}:1").await.unwrap();
+    let claim = jobs.claim([1, 2]).await.unwrap().unwrap();
+    assert_eq!(claim.name(), "2", "Java holds the first");
+    assert!(actor.is_locked("{jobs}:2").await.unwrap() && !actor.try_lock("{jobs}:2").await.unwrap());
+    hand_over(&scene.server, claim.into(), &actor, "{jobs}:2").await;
+    actor.unlock("{jobs}:1").await.unwrap();
+    assert_eq!(jobs.claim([1, 2]).await.unwrap().unwrap().name(), "1");
+    scene.quiet().await;
+    drop(jobs);
+    stage.end().await;
+}
+
 async fn excludes_and_wakes<R: Row>(stage: &Stage, kind: &'static str) {
     let Stage { scene, java, locks } = stage;
     let actor = java.actor(kind, kind);

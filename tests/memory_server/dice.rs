@@ -119,8 +119,9 @@ impl Dice {
             4 if command.len() > 1 => command[1] = self.key(),
             _ => {}
         }
-        // What these do without their options is more than the in-memory server can.
-        let is_beyond = command[0] == "HRANDFIELD" && command.len() < 3;
+        // A negative count is more than the in-memory server can.
+        let is_beyond =
+            command[0] == "HRANDFIELD" && command.get(2).is_some_and(|count| count.starts_with('-'));
         if is_beyond { words(["PING"]) } else { command }
     }
 
@@ -151,7 +152,7 @@ impl Dice {
             9 => list_of(&["HMGET", &hash, &field, &owner]),
             10 => {
                 let count = self.pick(&["0", "1", "2", "3", "8", "abc"]);
-                list_of(&["HRANDFIELD", &hash, count, "WITHVALUES"][..3 + usize::from(self.rng.bool())])
+                list_of(&["HRANDFIELD", &hash, count, "WITHVALUES"][..self.rng.usize(2..=4)])
             }
             11 => {
                 let cursor = self.pick(&["0", "0", "0", "x"]);

@@ -53,10 +53,15 @@ pub(super) fn del(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
     Ok(Reply::count(keyspace.change(&words[1], remove)?.unwrap_or(0)))
 }
 
-/// `HRANDFIELD key count [WITHVALUES]`: `count` different fields, or all fields if there are fewer.
+/// `HRANDFIELD key [count [WITHVALUES]]`: one field. With `count`, so many different fields, or all fields if there are fewer.
 pub(super) fn random(keyspace: &mut Keyspace, words: &[Bytes]) -> Outcome {
-    let count = words.get(2).map(|word| integer(word)).transpose()?.map(usize::try_from);
-    let Some(Ok(count)) = count else {
+    let Some(count) = words.get(2) else {
+        let len = keyspace.find::<Hash>(&words[1])?.map_or(0, |hash| hash.len());
+        let chosen = keyspace.random().usize(..len.max(1));
+        let hash = keyspace.find::<Hash>(&words[1])?;
+        return Ok(Reply::found(hash.and_then(|hash| hash.iter().nth(chosen)).map(|(field, _)| field)));
+    };
+    let Ok(count) = usize::try_from(integer(count)?) else {
         return Err("ERR this server takes HRANDFIELD with a positive count only".to_owned());
     };
     let with_values = match &words[3..] {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::smallvec;
 
 use super::late;
-use crate::base::clock;
+use crate::base::clock::{self, Moment};
 use crate::base::error::{ConfigError, Error, Result};
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::grant::{Caller, Grant};
@@ -43,28 +43,7 @@ pub(crate) async fn claim(group: &Handle, names: &[String], caller: Caller) -> R
             Ok((ClaimReply::Granted(place, _), until)) => {
                 let now = clock::now();
                 if until > now {
-                    let mut granted = pending.swap_remove(place);
-                    let handle = group.for_lock(Arc::clone(&granted.grant.lock));
-                    let hold = Arc::new(Hold::new(
-                        [until],
-                        1,
-                        handle.term(now),
-                        handle.subject([0]),
-                        handle.metrics.granted(start, now),
-                    ));
-                    if group.is_closing() || !granted.take(&hold, 0, until, now) {
-                        return Err(Error::Closed); // nothing would renew it
-                    }
-                    let held = smallvec![MemberHold {
-                        grant: Arc::clone(&granted.grant),
-                        owner: granted.owner,
-                        member: 0,
-                    }];
-                    let min_hold = handle.min_hold(now);
-                    if let Some(min_hold) = min_hold {
-                        min_hold.begin(&held);
-                    }
-                    return Ok(Some(HeldLock::new(Arc::clone(handle.name()), hold, held, min_hold)));
+                    return take(group, pending.swap_remove(place), start, now, until).map(Some);
                 }
                 // The lease had almost ended when the answer came. The next attempt finds the hold, and makes its lease longer.
                 late()
@@ -82,6 +61,28 @@ pub(crate) async fn claim(group: &Handle, names: &[String], caller: Caller) -> R
     }
 }
 
+/// Turns what the server granted until `until` into a hold. The call began at `start`.
+fn take(
+    group: &Handle,
+    mut granted: PendingHold,
+    start: Moment,
+    now: Moment,
+    until: Moment,
+) -> Result<HeldLock> {
+    let handle = group.for_lock(Arc::clone(&granted.grant.lock));
+    let metrics = handle.metrics.granted(start, now);
+    let hold = Arc::new(Hold::new([until], 1, handle.term(now), handle.subject([0]), metrics));
+    if group.is_closing() || !granted.take(&hold, 0, until, now) {
+        return Err(Error::Closed); // nothing would renew it
+    }
+    let held = smallvec![MemberHold { grant: Arc::clone(&granted.grant), owner: granted.owner, member: 0 }];
+    let min_hold = handle.min_hold(now);
+    if let Some(min_hold) = min_hold {
+        min_hold.begin(&held);
+    }
+    Ok(HeldLock::new(Arc::clone(handle.name()), hold, held, min_hold))
+}
+
 /// Refuses what no call of the group can use.
 fn check(group: &Handle, names: &[String]) -> Result<()> {
     group.check_members()?;
@@ -89,7 +90,10 @@ fn check(group: &Handle, names: &[String]) -> Result<()> {
         Err(Error::InvalidName { name: name.to_owned(), problem: problem.to_owned() })
     };
     if group.name().contains(['{', '}']) {
-        return invalid(group.name(), "the name of a group of claims has no braces: they enclose it in the keys");
+        return invalid(
+            group.name(),
+            "the name of a group of claims has no braces: they enclose it in the keys",
+        );
     }
     if names.len() > MOST_NAMES {
         let problem = format!("must be at most {MOST_NAMES} in one call, and are {}", names.len());

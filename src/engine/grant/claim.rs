@@ -60,8 +60,8 @@ impl Grant {
             Some(sync) => engine.store.run_on_replicas(&connection, &call, sync, hops).await,
         };
         connection = last_hop.unwrap_or(connection);
-        let reply = reply
-            .and_then(|(reply, replicas)| Ok((ClaimReply::parse(&reply, grants.len())?, replicas)));
+        let reply =
+            reply.and_then(|(reply, replicas)| Ok((ClaimReply::parse(&reply, grants.len())?, replicas)));
         for (place, (before, observed)) in all.iter_mut().enumerate() {
             match &reply {
                 Ok((ClaimReply::Granted(granted, _), _)) => {
