@@ -16,6 +16,7 @@
 //! - `list endless`, `records endless`: this key of the queue, and the one that belongs to it, have no expiry although our waiters
 //!   are in the queue; `list expires`: it has one although only Java clients are.
 
+mod claims;
 mod fair;
 mod fenced;
 mod rlock;
