@@ -10,8 +10,9 @@ local function count_up(counter)
     return (is_value or string.find(count.err, 'overflow', 1, true)) and CANNOT_COUNT or count
   end
   if count < tonumber(now_us) then
-    redis.call('set', counter, now_us)
-    return now_us
+    local token = string.format('%.0f', now_us)
+    redis.call('set', counter, token)
+    return token
   end
   -- As text: a Lua number is exact only up to 2^53.
   return redis.call('get', counter)

@@ -111,7 +111,8 @@ impl Claims {
     #[must_use = "await this and bind the guard to a name: a guard that is dropped releases the name at once"]
     pub fn claim<N>(&self, names: N) -> impl Future<Output = Result<Option<FencedGuard>>> + Send + use<N>
     where
-        N: IntoIterator<Item: ToString>,
+        N: IntoIterator,
+        N::Item: ToString,
     {
         let names: Vec<String> = names.into_iter().map(|name| name.to_string()).collect();
         let (group, caller) = (Arc::clone(&self.0), Location::caller());
