@@ -3,6 +3,7 @@
 #![allow(missing_docs, unreachable_pub, reason = "a test")]
 
 mod chains;
+mod claims;
 mod classes;
 mod cluster;
 mod drawn;
