@@ -27,6 +27,7 @@ local owner, lease_ms = ARGV[1], ARGV[2]
 -- All keys are looked at before a free one is used: a copy must find its own hold, wherever it is in the list. There can be a hundred
 -- keys that other owners hold, so each of them costs one look, at one field. An owner has a UUID of 36 characters, a colon and a number.
 local own, free, place
+local find = string.find
 for i = 2, #KEYS do
   local lock = KEYS[i]
   -- pcall: the reply of the script names the key.
@@ -35,13 +36,14 @@ for i = 2, #KEYS do
     if not free then
       free, place = lock, i - 1
     end
-  elseif type(field) == 'table' then
-    return string.find(field.err, '^WRONGTYPE') and { NOT_A_LOCK, i - 1 } or field
   elseif field == owner then
     own, place = lock, i - 1
     break
-  elseif not string.find(field, '^:%d+$', 37) then
-    -- It is no owner, so this is another kind of lock, or another program keeps data here, perhaps beside the own hold.
+  elseif #field == 0 or not find(field, '^:%d+$', 37) then
+    -- An error, another kind of lock, or data of another program, perhaps beside the own hold.
+    if type(field) == 'table' then
+      return find(field.err, '^WRONGTYPE') and { NOT_A_LOCK, i - 1 } or field
+    end
     if redis.call('hexists', lock, owner) == 1 then
       own, place = lock, i - 1
       break
