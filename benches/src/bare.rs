@@ -1,5 +1,5 @@
-//! The floor of the comparison: lockkeeper's own scripts with nothing around them. One command acquires, one releases. A waiter
-//! does only what it must: it subscribes, and attempts again after a message.
+//! The floor of the comparison: lockkeeper's own scripts, and Redisson's, with nothing around them. One command acquires, one releases.
+//! A waiter does only what it must: it subscribes, and attempts again after a message.
 //!
 //! It is not a lock to use. It survives no fault, no lost message and no dropped future, and it renews nothing.
 
@@ -8,16 +8,18 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use lockkeeper_testkit::lua;
 use redis::aio::{MultiplexedConnection, PubSubSink};
-use redis::{Client, cmd};
+use redis::{Client, Cmd, Value, cmd, pipe};
 use tokio::sync::Notify;
 
 use crate::connection::{address, connect, load, run};
 use crate::peer::{LEASE, Lock, Peer};
+use crate::redisson_lua as java;
 
 /// Lockkeeper's defaults: how long a waiter counts as alive, and the longest that a Java client waits.
 const ALLOWANCE_MS: u64 = 6_000;
@@ -31,17 +33,280 @@ const CONNECTIONS: usize = 2;
 
 const LEASE_MS: u64 = LEASE.as_millis() as u64;
 
-/// The scripts of `RLock`.
+/// How many permits a semaphore has.
+const PERMITS: u64 = 256;
+
+/// Lockkeeper's default: by so much the clocks of Java clients can be ahead.
+const SLACK_MS: u64 = 1_000;
+
+/// What Redisson writes for a lease without an end.
+const ENDLESS: u64 = 922_337_203_685_477;
+
+/// How long Redisson keeps the unlock latch, if the unlock is not answered.
+const LATCH_MS: u64 = 18_000;
+
+/// A type of lock: the scripts that acquire and release it, and how they are called.
+#[derive(Clone, Copy)]
+pub struct Kind {
+    acquire: fn() -> String,
+    release: fn() -> String,
+    /// The keys and the arguments of the two scripts, for a lock with this name.
+    calls: fn(&str) -> [Call; 2],
+    /// The channel on which the lock's waiters listen.
+    channel: fn(&str) -> String,
+    /// Each waiter has a channel of its own.
+    is_fair: bool,
+    /// Redisson's unlock with its latch.
+    has_latch: bool,
+    /// Redisson creates a semaphore before it is used.
+    has_permits: bool,
+}
+
+/// The keys and the arguments of a script.
+type Call = (Vec<Word>, Vec<Word>);
+
 #[derive(Clone)]
-pub struct Bare(Arc<Shared>);
+enum Word {
+    Text(String),
+    Number(u64),
+    /// The owner of the hold, between these two texts.
+    Owner(String, &'static str),
+    /// The number of the grant.
+    Grant,
+    /// The id of the permit: 16 bytes.
+    Permit,
+    /// Milliseconds of this machine's clock, and so many more.
+    Now(u64),
+    /// A key that only this unlock has.
+    Latch(String),
+}
+use Word::{Grant, Latch, Now, Number, Owner as Id, Permit};
 
-/// The scripts of the fair lock. Each waiter has a channel of its own.
-pub struct BareFair(Bare);
+fn text(text: &str) -> Word {
+    Word::Text(text.to_owned())
+}
 
-/// The scripts of the read lock.
-pub struct BareRead(Bare);
+fn owner() -> Word {
+    Id(String::new(), "")
+}
+
+fn writer() -> Word {
+    Id(String::new(), ":write")
+}
+
+fn key(prefix: &str, name: &str) -> Word {
+    Word::Text(format!("{prefix}:{{{name}}}"))
+}
+
+fn lock_channel(name: &str) -> String {
+    format!("redisson_lock__channel:{{{name}}}")
+}
+
+fn read_write_channel(name: &str) -> String {
+    format!("redisson_rwlock:{{{name}}}")
+}
+
+fn permit_channel(name: &str) -> String {
+    format!("redisson_sc:{{{name}}}")
+}
+
+/// Those of this repository.
+const OURS: Kind = Kind {
+    acquire: || lua::source("rlock/acquire.lua"),
+    release: || lua::source("rlock/release.lua"),
+    calls: |name| {
+        [
+            (vec![text(name)], vec![owner(), Number(LEASE_MS)]),
+            (vec![text(name)], vec![owner(), Number(0), text(&lock_channel(name))]),
+        ]
+    },
+    channel: lock_channel,
+    is_fair: false,
+    has_latch: false,
+    has_permits: false,
+};
+
+const OUR_FENCED: Kind = Kind {
+    acquire: || lua::source("fenced/acquire.lua"),
+    calls: |name| {
+        let [_, release] = (OURS.calls)(name);
+        [(vec![text(name), key("redisson_lock_token", name)], vec![owner(), Number(LEASE_MS)]), release]
+    },
+    ..OURS
+};
+
+const OUR_FAIR: Kind = Kind {
+    acquire: || lua::source("fair/acquire.lua"),
+    release: || lua::source("fair/release.lua"),
+    calls: |name| {
+        let queue = QUEUE.map(|prefix| key(prefix, name));
+        let keys = [&[text(name)][..], &queue, &[text(&lock_channel(name))]].concat();
+        let acquire = vec![owner(), Number(LEASE_MS), Number(ALLOWANCE_MS), Number(JAVA_WAIT_MS)];
+        [(keys.clone(), acquire), (keys, vec![owner(), Number(0), Number(JAVA_WAIT_MS)])]
+    },
+    is_fair: true,
+    ..OURS
+};
+
+const OUR_READ: Kind = Kind {
+    acquire: || lua::source("read/acquire.lua"),
+    release: || lua::source("read/release.lua"),
+    calls: |name| {
+        let keys = vec![text(name), text(&read_write_channel(name))];
+        [
+            (keys.clone(), vec![owner(), Grant, Number(LEASE_MS)]),
+            (keys, vec![owner(), Grant, Number(0), Number(LEASE_MS)]),
+        ]
+    },
+    channel: read_write_channel,
+    ..OURS
+};
+
+const OUR_WRITE: Kind = Kind {
+    acquire: || lua::source("write/acquire.lua"),
+    release: || lua::source("write/release.lua"),
+    calls: |name| {
+        let keys = vec![text(name), text(&read_write_channel(name))];
+        [(keys.clone(), vec![writer(), Number(LEASE_MS), Number(0)]), (keys, vec![writer(), Number(0)])]
+    },
+    channel: read_write_channel,
+    ..OURS
+};
+
+const OUR_PERMIT: Kind = Kind {
+    acquire: || lua::source("semaphore/acquire.lua"),
+    release: || lua::source("semaphore/release.lua"),
+    calls: |name| {
+        let keys = vec![text(name), Word::Text(format!("{{{name}}}:timeout"))];
+        let channel = text(&permit_channel(name));
+        let acquire = vec![Permit, Number(PERMITS), Number(LEASE_MS), Number(SLACK_MS), channel.clone()];
+        [(keys.clone(), acquire), (keys, vec![Permit, channel])]
+    },
+    channel: permit_channel,
+    ..OURS
+};
+
+/// Redisson's, with the unlock latch.
+const JAVA: Kind = Kind {
+    acquire: || java::LOCK.to_owned(),
+    release: || java::UNLOCK.to_owned(),
+    calls: |name| {
+        let channel = text(&lock_channel(name));
+        [
+            (vec![text(name)], vec![Number(LEASE_MS), owner()]),
+            (
+                vec![text(name), channel, latch(name)],
+                vec![Number(0), Number(LEASE_MS), owner(), text("publish"), Number(LATCH_MS)],
+            ),
+        ]
+    },
+    has_latch: true,
+    ..OURS
+};
+
+const JAVA_FENCED: Kind = Kind {
+    acquire: || java::FENCED_LOCK.to_owned(),
+    calls: |name| {
+        let [_, release] = (JAVA.calls)(name);
+        [(vec![text(name), key("redisson_lock_token", name)], vec![Number(LEASE_MS), owner()]), release]
+    },
+    ..JAVA
+};
+
+const JAVA_FAIR: Kind = Kind {
+    acquire: || java::FAIR_LOCK.to_owned(),
+    release: || java::FAIR_UNLOCK.to_owned(),
+    calls: |name| {
+        let [queue, scores, ..] = QUEUE.map(|prefix| key(prefix, name));
+        let keys = vec![text(name), queue, scores];
+        let release = [&keys[..], &[text(&lock_channel(name)), latch(name)]].concat();
+        [
+            (keys, vec![Number(LEASE_MS), owner(), Number(JAVA_WAIT_MS), Now(0)]),
+            (release, vec![Number(0), Number(LEASE_MS), owner(), Now(0), text("publish"), Number(LATCH_MS)]),
+        ]
+    },
+    ..JAVA
+};
+
+const JAVA_READ: Kind = Kind {
+    acquire: || java::READ_LOCK.to_owned(),
+    release: || java::READ_UNLOCK.to_owned(),
+    calls: |name| {
+        let (channel, holds) =
+            (text(&read_write_channel(name)), Id(format!("{{{name}}}:"), ":rwlock_timeout"));
+        let all = Word::Text(format!("{{{name}}}"));
+        [
+            (vec![text(name), holds.clone()], vec![Number(LEASE_MS), owner(), writer()]),
+            (
+                vec![text(name), channel, holds, all, latch(name)],
+                vec![Number(0), owner(), text("publish"), Number(LATCH_MS)],
+            ),
+        ]
+    },
+    channel: read_write_channel,
+    ..JAVA
+};
+
+const JAVA_WRITE: Kind = Kind {
+    acquire: || java::WRITE_LOCK.to_owned(),
+    release: || java::WRITE_UNLOCK.to_owned(),
+    calls: |name| {
+        let channel = text(&read_write_channel(name));
+        [
+            (vec![text(name)], vec![Number(LEASE_MS), writer()]),
+            (
+                vec![text(name), channel, latch(name)],
+                vec![Number(1), Number(LEASE_MS), writer(), text("publish"), Number(LATCH_MS)],
+            ),
+        ]
+    },
+    channel: read_write_channel,
+    ..JAVA
+};
+
+/// It has no latch.
+const JAVA_PERMIT: Kind = Kind {
+    acquire: || java::PERMIT_ACQUIRE.to_owned(),
+    release: || java::PERMIT_RELEASE.to_owned(),
+    calls: |name| {
+        let (permits, channel) = (Word::Text(format!("{{{name}}}:timeout")), text(&permit_channel(name)));
+        let acquire = vec![Number(1), Now(LEASE_MS), Now(0), Number(ENDLESS), text("publish"), Permit];
+        [
+            (vec![text(name), permits.clone(), channel.clone()], acquire),
+            (vec![text(name), channel, permits], vec![Permit, Number(1), Now(0), text("publish")]),
+        ]
+    },
+    channel: permit_channel,
+    has_latch: false,
+    has_permits: true,
+    ..JAVA
+};
+
+fn latch(name: &str) -> Word {
+    Latch(format!("redisson_unlock_latch:{{{name}}}"))
+}
+
+/// The read lock, of which all tasks use the same one.
+pub const SHARED_READ: &str = "ReadLock, one for all";
+
+/// The types of locks: ours, and Redisson's.
+pub const KINDS: [(&str, Kind, Kind); 7] = [
+    ("RLock", OURS, JAVA),
+    ("FencedLock", OUR_FENCED, JAVA_FENCED),
+    ("FairLock", OUR_FAIR, JAVA_FAIR),
+    ("ReadLock", OUR_READ, JAVA_READ),
+    (SHARED_READ, OUR_READ, JAVA_READ),
+    ("WriteLock", OUR_WRITE, JAVA_WRITE),
+    ("Semaphore", OUR_PERMIT, JAVA_PERMIT),
+];
+
+/// The scripts of one type of lock.
+#[derive(Clone)]
+pub struct Scripts(Arc<Shared>);
 
 struct Shared {
+    kind: Kind,
+    is_with_latch: bool,
     connections: Vec<MultiplexedConnection>,
     wakes: Wakes,
     /// The hashes by which the server calls the scripts.
@@ -52,20 +317,10 @@ struct Shared {
 }
 
 pub struct BareLock {
-    bare: Bare,
+    bare: Scripts,
     connection: MultiplexedConnection,
-    name: String,
+    calls: [Call; 2],
     channel: String,
-    form: Form,
-}
-
-/// Which keys and arguments the scripts take.
-enum Form {
-    Plain,
-    /// With the keys of the queue.
-    Fair([String; 4]),
-    /// With the number of the grant.
-    Read,
 }
 
 /// The owner of one hold. No other hold has the same.
@@ -74,55 +329,79 @@ pub struct Owner {
     number: u64,
 }
 
-impl Peer for Bare {
-    type Lock = BareLock;
+/// The scripts of one type of lock, as a peer.
+macro_rules! peers {
+    ($($(#[$about:meta])* $peer:ident: $kind:expr, $latch:expr;)*) => { $(
+        $(#[$about])*
+        pub struct $peer(Scripts);
 
-    async fn connect(url: &str) -> Self {
-        Self::with(url, "rlock").await
-    }
-
-    /// A hash of the name chooses the connection, as in lockkeeper.
-    fn lock(&self, name: &str) -> BareLock {
-        let mut hasher = DefaultHasher::new();
-        name.hash(&mut hasher);
-        let connection = self.0.connections[hasher.finish() as usize % CONNECTIONS].clone();
-        let (name, channel) = (name.to_owned(), lock_channel(name));
-        BareLock { bare: self.clone(), connection, name, channel, form: Form::Plain }
-    }
-}
-
-/// A lock like that of `Bare`, with other scripts.
-macro_rules! bare {
-    ($peer:ident by $kind:literal: |$name:ident| $form:expr, $channel:expr) => {
         impl Peer for $peer {
             type Lock = BareLock;
 
             async fn connect(url: &str) -> Self {
-                Self(Bare::with(url, $kind).await)
+                Self(Scripts::connect(url, $kind, $latch).await)
             }
 
-            fn lock(&self, $name: &str) -> BareLock {
-                BareLock { form: $form, channel: $channel, ..self.0.lock($name) }
+            fn lock(&self, name: &str) -> BareLock {
+                self.0.lock(name)
             }
         }
-    };
+    )* };
 }
 
-bare!(BareFair by "fair": |name| Form::Fair(QUEUE.map(|key| format!("{key}:{{{name}}}"))), lock_channel(name));
-bare!(BareRead by "read": |name| Form::Read, format!("redisson_rwlock:{{{name}}}"));
-
-fn lock_channel(name: &str) -> String {
-    format!("redisson_lock__channel:{{{name}}}")
+peers! {
+    /// The scripts of `RLock`.
+    Bare: OURS, false;
+    /// The scripts of the fair lock. Each waiter has a channel of its own.
+    BareFair: OUR_FAIR, false;
+    /// The scripts of the read lock.
+    BareRead: OUR_READ, false;
+    /// Redisson's scripts of its `RLock`, without the unlock latch.
+    BareJava: JAVA, false;
+    /// The same with the unlock latch.
+    BareJavaLatch: JAVA, true;
+    /// Redisson's scripts of its read lock, without the unlock latch.
+    BareJavaRead: JAVA_READ, false;
+    /// The same with the unlock latch.
+    BareJavaReadLatch: JAVA_READ, true;
 }
 
-impl Bare {
-    async fn with(url: &str, kind: &str) -> Self {
+impl Scripts {
+    /// `latch`: with Redisson's unlock latch, if this type has one.
+    pub async fn connect(url: &str, kind: Kind, latch: bool) -> Self {
         let mut connections = join_all((0..CONNECTIONS).map(|_| connect(url))).await;
-        let acquire = load(&mut connections[0], &lua::source(&format!("{kind}/acquire.lua"))).await;
-        let release = load(&mut connections[0], &lua::source(&format!("{kind}/release.lua"))).await;
+        let is_with_latch = latch && kind.has_latch;
+        let release = match is_with_latch {
+            false if kind.has_latch => java::without_latch(&(kind.release)()),
+            _ => (kind.release)(),
+        };
+        let acquire = load(&mut connections[0], &(kind.acquire)()).await;
+        let release = load(&mut connections[0], &release).await;
         let wakes = Wakes::connect(url).await;
         let id = format!("00000000-0000-4000-8000-{:012x}", process::id());
-        Self(Arc::new(Shared { connections, wakes, acquire, release, id, next_owner: AtomicU64::new(1) }))
+        let next_owner = AtomicU64::new(1);
+        Self(Arc::new(Shared { kind, is_with_latch, connections, wakes, acquire, release, id, next_owner }))
+    }
+
+    /// Creates the semaphore with this name, if that has to be done before it is used.
+    pub async fn prepare(&self, name: &str) {
+        if self.0.kind.has_permits {
+            let () = run(&mut self.0.connections[0].clone(), cmd("SET").arg(name).arg(PERMITS)).await;
+        }
+    }
+
+    /// A hash of the name chooses the connection, as in lockkeeper.
+    pub fn lock(&self, name: &str) -> BareLock {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        let connection = self.0.connections[hasher.finish() as usize % CONNECTIONS].clone();
+        let (mut calls, channel) = ((self.0.kind.calls)(name), (self.0.kind.channel)(name));
+        if self.0.kind.has_latch && !self.0.is_with_latch {
+            // The latch is the last key, and its time the last argument.
+            calls[1].0.pop();
+            calls[1].1.pop();
+        }
+        BareLock { bare: self.clone(), connection, calls, channel }
     }
 
     /// The id has the form and length of lockkeeper's: a UUID and a number.
@@ -132,40 +411,56 @@ impl Bare {
     }
 }
 
-impl BareLock {
-    async fn acquire(&mut self, Owner { id, number }: &Owner) -> bool {
-        let mut command = cmd("EVALSHA");
-        command.arg(&self.bare.0.acquire);
-        match &self.form {
-            Form::Plain => command.arg(1).arg(&self.name).arg(id).arg(LEASE_MS),
-            Form::Fair(queue) => {
-                command.arg(6).arg(&self.name).arg(queue).arg(&self.channel);
-                command.arg(id).arg(LEASE_MS).arg(ALLOWANCE_MS).arg(JAVA_WAIT_MS)
-            }
-            Form::Read => {
-                command.arg(2).arg(&self.name).arg(&self.channel);
-                command.arg(id).arg(number).arg(LEASE_MS)
-            }
-        };
-        let left: Option<i64> = run(&mut self.connection, &command).await;
-        left.is_none()
+impl Owner {
+    /// A key that only this unlock has, with 32 hexadecimal digits behind the lock.
+    fn latch(&self, prefix: &str) -> String {
+        format!("{prefix}:{:032x}", self.number)
     }
 
-    async fn release(&mut self, Owner { id, number }: &Owner) -> i64 {
-        let mut command = cmd("EVALSHA");
-        command.arg(&self.bare.0.release);
-        match &self.form {
-            Form::Plain => command.arg(1).arg(&self.name).arg(id).arg(0).arg(&self.channel),
-            Form::Fair(queue) => {
-                command.arg(6).arg(&self.name).arg(queue).arg(&self.channel);
-                command.arg(id).arg(0).arg(JAVA_WAIT_MS)
+    fn add(&self, word: &Word, command: &mut Cmd) {
+        match word {
+            Word::Text(text) => command.arg(text),
+            Number(number) => command.arg(number),
+            Id(before, behind) => command.arg(format!("{before}{}{behind}", self.id)),
+            Grant => command.arg(self.number),
+            Permit => command.arg(format!("{:016x}", self.number)),
+            Now(more) => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_millis() as u64;
+                command.arg(now + more)
             }
-            Form::Read => {
-                command.arg(2).arg(&self.name).arg(&self.channel);
-                command.arg(id).arg(number).arg(0).arg(LEASE_MS)
-            }
+            Latch(prefix) => command.arg(self.latch(prefix)),
         };
-        run(&mut self.connection, &command).await
+    }
+
+    fn command(&self, hash: &str, (keys, args): &Call) -> Cmd {
+        let mut command = cmd("EVALSHA");
+        command.arg(hash).arg(keys.len());
+        for word in keys.iter().chain(args) {
+            self.add(word, &mut command);
+        }
+        command
+    }
+}
+
+impl BareLock {
+    async fn acquire(&mut self, owner: &Owner) -> bool {
+        let command = owner.command(&self.bare.0.acquire, &self.calls[0]);
+        match run(&mut self.connection, &command).await {
+            Value::Int(_) => false, // the time that is left
+            _ => true,              // nothing, a token, or what is left of a semaphore
+        }
+    }
+
+    async fn release(&mut self, owner: &Owner) -> i64 {
+        let command = owner.command(&self.bare.0.release, &self.calls[1]);
+        let Some(Latch(prefix)) = self.calls[1].0.last() else {
+            return run(&mut self.connection, &command).await;
+        };
+        // Redisson removes the latch without waiting for it.
+        let mut both = pipe();
+        both.add_command(command).cmd("DEL").arg(owner.latch(prefix)).ignore();
+        let (answer,): (i64,) = both.query_async(&mut self.connection).await.expect("an answer");
+        answer
     }
 }
 
@@ -174,8 +469,7 @@ impl Lock for BareLock {
 
     async fn lock(&mut self) -> Owner {
         let owner = self.bare.new_owner();
-        let own_channel =
-            matches!(self.form, Form::Fair(_)).then(|| format!("{}:{}", self.channel, owner.id));
+        let own_channel = self.bare.0.kind.is_fair.then(|| format!("{}:{}", self.channel, owner.id));
         while !self.acquire(&owner).await {
             let channel = own_channel.as_ref().unwrap_or(&self.channel);
             self.bare.0.wakes.wait(channel).await;

@@ -62,6 +62,13 @@ impl Info {
         calls.and_then(|calls| calls.parse().ok()).expect("a number")
     }
 
+    /// The microseconds that the server has run scripts which were called with EVALSHA.
+    pub fn script_micros(&self) -> f64 {
+        let Some(facts) = self.0.get::<String>("cmdstat_evalsha") else { return 0.0 };
+        let micros = facts.split(',').find_map(|fact| fact.strip_prefix("usec="));
+        micros.and_then(|micros| micros.parse().ok()).expect("a number")
+    }
+
     /// Seconds that the server has computed since it started, in user space and in the kernel.
     pub fn cpu_seconds(&self) -> f64 {
         self.number("used_cpu_user") + self.number("used_cpu_sys")

@@ -21,10 +21,12 @@ mod plot;
 mod profile;
 mod red;
 mod redisson;
+mod redisson_lua;
 mod replicas;
 mod report;
 mod rounds;
 mod runtime;
+mod server;
 mod sharing;
 mod sides;
 mod stats;
@@ -51,7 +53,8 @@ use Part::{BesideJava, Here};
 /// The part that needs valgrind.
 const VALGRIND: &str = "profile";
 
-const PARTS: [(&str, Part); 13] = [
+const PARTS: [(&str, Part); 14] = [
+    ("server", Here(server::measure)),
     ("free", BesideJava(free::measure)),
     ("read", BesideJava(free::measure_reading)),
     ("handoff", BesideJava(handoff::measure)),

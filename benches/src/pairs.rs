@@ -65,11 +65,6 @@ pub fn table(
     table
 }
 
-/// The target of lockkeeper beside the bare scripts. With one task, a pair takes at most 1.15 times as long.
-pub fn beside_bare(name: &str, tasks: usize) -> Option<f64> {
-    (name == "lockkeeper").then_some(if tasks == 1 { 1.0 / 1.15 } else { 0.9 })
-}
-
 /// Each candidate has a runtime of its own.
 pub fn candidate<P: Peer + 'static>(name: &'static str, url: &str, naming: Naming) -> Candidate {
     let runtime = one_thread();

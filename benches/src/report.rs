@@ -18,8 +18,9 @@ median of all rounds, and [least..greatest]. Server and clients share one machin
 cannot be compared.
 
 Each crate is used as its README shows, with its own defaults for waiting and a lease of 30 s. *Bare* sends lockkeeper's
-scripts with nothing around them: it survives no fault, and renews nothing. Redisson has its default configuration. It
-runs in a warm JVM, with one thread per task.
+scripts with nothing around them: it survives no fault, and renews nothing. *Redisson's scripts* are sent in the same
+way: what Redisson 4.7 asks of the server, with and without the latch that it sets at an unlock. Redisson itself has its
+default configuration. It runs in a warm JVM, with one thread per task.
 
 On a free lock some crates are faster than lockkeeper. A SET costs the server less than a script, and a script without
 PUBLISH wakes no waiter. rslock, rlock and distkit acquire with SET NX, and relock and async-redis-lock with a short
