@@ -31,6 +31,11 @@ pub fn batch_hashes(file: &str) -> [String; 2] {
     [&text, &sharded(&text)].map(|text| redis::Script::new(text).get_hash().to_owned())
 }
 
+/// Whether a script has a form for several calls.
+pub fn has_batch(file: &str) -> bool {
+    include_str!("../../src/protocol/scripts.rs").contains(&format!("\"{file}\" of "))
+}
+
 /// The name under which a server of a cluster calls a script about locks of several slots.
 pub fn of_slots_hash(file: &str) -> String {
     redis::Script::new(&of_slots(&source(file))).get_hash().to_owned()

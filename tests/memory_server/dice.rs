@@ -226,7 +226,8 @@ impl Dice {
             }
         } else {
             // Sometimes in the form for several calls.
-            let calls = if self.rng.u8(..4) == 0 && !keys.is_empty() { self.rng.usize(1..4) } else { 0 };
+            let is_drawn = self.rng.u8(..4) == 0 && lua::has_batch(&file);
+            let calls = if is_drawn { self.rng.usize(1..4) } else { 0 };
             if calls > 0 {
                 text = lua::batch(&text);
             }
