@@ -351,7 +351,7 @@ pub async fn shutdown_reports_what_it_could_not_release<F: Fixture>() {
     scene.server.run::<()>(&["ACL", "SETUSER", "u", "on", ">s", "~*", "&*", "+@all"]);
     let locks = connect(format!("redis://u:s@127.0.0.1:{}/", scene.server.port()), patient()).await;
     let guard = F::lock(&locks, "a").lock().await.unwrap();
-    scene.server.run::<()>(&["ACL", "SETUSER", "u", "-hdel"]);
+    scene.server.run::<()>(&["ACL", "SETUSER", "u", "-hdel", "-del"]);
     drop(guard);
     let error = soon(locks.shutdown()).await.unwrap_err();
     assert!(matches!(error, Error::Permission(_)), "{error:?}");
