@@ -143,6 +143,7 @@ async fn debug_output_is_one_short_line() {
         format!("{:?}", locks.fair_lock("a")),
         format!("{:?}", locks.fenced_lock("a")),
         format!("{:?}", locks.read_write_lock("a")),
+        format!("{:?}", locks.claims("jobs")),
         format!("{:?}", owner.rlock("a")),
         format!("{:?}", Member::from(locks.rlock("a"))),
         format!("{both:?}"),
