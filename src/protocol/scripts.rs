@@ -79,9 +79,9 @@ scripts! {
         inspect("inspect.lua"; lock; cursor);
         list("list.lua"; ; cursor, pattern, count, of_type, queue, counter, channel, rw_channel, sc_channel);
         place("place.lua"; queue; waiter);
-        read_acquire("read/acquire.lua" of 64; lock, channel; owner, grant, lease_ms);
+        read_acquire("read/acquire.lua" of 48; lock, channel; owner, grant, lease_ms);
         read_reenter("read/reenter.lua" of 64; lock, channel; owner, grant, want, lease_ms);
-        read_release("read/release.lua" of 64; lock, channel; owner, grant, keep, usual_ms);
+        read_release("read/release.lua" of 48; lock, channel; owner, grant, keep, usual_ms);
         read_state("read/state.lua" of 64; lock, channel; );
         record_ages("records/ages.lua"; records; owners);
         record_keep("records/keep.lua"; records; expiry_ms);
@@ -92,10 +92,10 @@ scripts! {
         rlock_release("rlock/release.lua" of 64; lock; owner, keep, channel);
         rlock_state("rlock/state.lua" of 64; lock; );
         self_test("self_test.lua"; key; other);
-        semaphore_acquire("semaphore/acquire.lua" of 64; semaphore, permits; ids, total, lease_ms, slack_ms, channel);
+        semaphore_acquire("semaphore/acquire.lua" of 48; semaphore, permits; ids, total, lease_ms, slack_ms, channel);
         semaphore_delete("semaphore/delete.lua"; semaphore, permits; total, channel);
         semaphore_holders("semaphore/holders.lua"; permits; after_ms, count, slack_ms);
-        semaphore_release("semaphore/release.lua" of 64; semaphore, permits; ids, channel);
+        semaphore_release("semaphore/release.lua" of 48; semaphore, permits; ids, channel);
         semaphore_resize("semaphore/resize.lua"; semaphore, permits; total, channel);
         semaphore_state("semaphore/state.lua"; semaphore, permits; total, slack_ms);
         write_acquire("write/acquire.lua" of 64; lock, channel; writer, lease_ms, turn_ms);

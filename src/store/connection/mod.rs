@@ -9,7 +9,8 @@
 //!
 //! While few commands of a connection are in flight, the future of a call sends its command at once. Otherwise the call waits in the
 //! outbox of the connection, and goes out with the others that wait when a reply comes: those of one script in one command. A task of the
-//! connection sends them, so no call depends on a caller that nobody polls. What waits was not sent.
+//! connection sends them, so no call depends on a caller that nobody polls. What waits was not sent. In a cluster no call waits, because most
+//! locks are in slots of their own.
 //!
 //! No command is sent twice here, except one with several calls that the server did not run: it did not know the script, or refused one
 //! of the keys. A command that fails returns a [`Fault`](crate::base::fault::Fault), and `Fault::sent` tells what

@@ -35,7 +35,7 @@ use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::sync::{MutexGuard, Watched, lock};
 use crate::base::task;
 use crate::base::timer::{Instant, timeout, timeout_at};
-use crate::protocol::{Call, Reply};
+use crate::protocol::{Call, Reply, Script};
 use crate::store::task::Task;
 use crate::telemetry::report::Limit;
 use crate::telemetry::{Commands, ConnectionUse, Reconnects};
@@ -97,6 +97,8 @@ struct Open {
     /// Wakes the callers that wait for the end of the probe.
     probed: Notify,
     outbox: Mutex<Outbox<Box<Waiting>>>,
+    /// The scripts of which several calls were sent together.
+    loaded: Mutex<Vec<&'static Script>>,
 }
 
 impl Server {
@@ -357,8 +359,9 @@ impl Server {
         let number = self.link.count_connection();
         tracing::debug!(server = %self.address, connection = number, "connected");
         let (server, is_probed) = (Arc::downgrade(self), AtomicBool::new(false));
-        let (probed, outbox) = (Notify::new(), Mutex::new(Outbox::new()));
-        Ok(Arc::new(Open { server, number, generation, connection, is_probed, probed, outbox }))
+        let (probed, outbox, loaded) =
+            (Notify::new(), Mutex::new(Outbox::new(self.link.has_slots())), Mutex::default());
+        Ok(Arc::new(Open { server, number, generation, connection, is_probed, probed, outbox, loaded }))
     }
 
     /// Makes a connection. If the name can lead to another server, also asks which one this is.
@@ -412,7 +415,8 @@ impl Server {
             FaultKind::Broken => self.discard(connection, "it broke"),
             // After a failover the name can lead to another server.
             FaultKind::ReadOnly => self.discard(connection, "it leads to a replica"),
-            FaultKind::TimedOut if fault.sent == Sent::Unknown => self.probe(connection),
+            // Also if the call waited: no reply came to those before it.
+            FaultKind::TimedOut => self.probe(connection),
             _ => {}
         }
         if fault.is_transient() {
@@ -434,9 +438,11 @@ impl Server {
                 Ok(Err(_)) => server.discard(&connection, "it broke"),
                 Err(_) => server.discard(&connection, "it is silent"),
             }
+            // Before the next probe can begin, which holds the calls again.
+            let goes_on = lock(&connection.open.outbox).go_on();
             connection.open.is_probed.store(false, Ordering::Release);
             connection.open.probed.notify_waiters();
-            if lock(&connection.open.outbox).go_on() {
+            if goes_on {
                 connection.send_what_waits();
             }
         });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::protocol::{self, Call};
+use crate::protocol::{self, Arg, Call};
 
 /// A call that waits to be sent.
 pub(crate) trait Piece {
@@ -69,13 +69,14 @@ pub(crate) fn grouped<T: Piece>(calls: Vec<T>, by_slot: bool) -> Vec<Group<T>> {
     let mut last = BTreeMap::new();
     for piece in calls {
         let (call, mode) = (piece.call(), piece.mode());
-        let is_alone = mode.is_alone() || call.keys.is_empty() || call.script.most_calls() == 1;
+        let is_alone =
+            mode.is_alone() || call.keys.is_empty() || call.script.most_calls() == 1 || is_large(call);
         let slot = call.keys.first().filter(|_| by_slot).map(|key| protocol::slot(key));
         let kind = (!is_alone).then_some((std::ptr::from_ref(call.script), mode, slot));
         let earliest = last.get(&piece.lock()).copied().unwrap_or(0);
         let has_place = |at: &usize| *at >= earliest && groups[*at].calls.len() < call.script.most_calls();
-        let at = kinds.iter().rposition(|other| !is_alone && *other == kind).filter(has_place);
-        let at = at.unwrap_or(groups.len());
+        let found = if is_alone { None } else { kinds.iter().rposition(|other| *other == kind) };
+        let at = found.filter(has_place).unwrap_or(groups.len());
         last.insert(piece.lock(), at);
         if at == groups.len() {
             kinds.push(kind);
@@ -84,4 +85,9 @@ pub(crate) fn grouped<T: Piece>(calls: Vec<T>, by_slot: bool) -> Vec<Group<T>> {
         groups[at].calls.push(piece);
     }
     groups
+}
+
+/// Whether a call is about many permits, so that the server needs as long for it as for many calls.
+fn is_large(call: &Call) -> bool {
+    call.args.iter().any(|arg| matches!(arg, Arg::Permits(permits) if permits.count > 16))
 }

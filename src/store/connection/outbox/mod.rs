@@ -12,13 +12,15 @@ use std::collections::VecDeque;
 
 pub(crate) use groups::{Group, Mode, Piece, grouped};
 
-/// So many writes are in flight before calls wait. With two, the server has work while the client reads a reply and writes the next
-/// calls. With more, fewer calls go out together: see `docs/performance.md`.
-const IN_FLIGHT: usize = 2;
+/// So many writes are in flight before calls wait. With fewer, a connection stands still for a part of each round trip of a network. With
+/// more, fewer calls go out together.
+const IN_FLIGHT: usize = 8;
 
 /// The calls of one connection that wait to be sent.
 #[derive(Debug)]
 pub(crate) struct Outbox<T> {
+    /// So many writes can be in flight.
+    most: usize,
     in_flight: usize,
     /// Somebody takes the calls and hands them to the connection. Until then no other call may be sent: it would overtake them.
     is_writing: bool,
@@ -51,8 +53,10 @@ pub(crate) enum Entered {
 }
 
 impl<T> Outbox<T> {
-    pub(crate) const fn new() -> Self {
+    /// `has_slots`: the keys of a command have to be in one slot. Most locks are in slots of their own, so to wait for others gains nothing.
+    pub(crate) const fn new(has_slots: bool) -> Self {
         Self {
+            most: if has_slots { usize::MAX } else { IN_FLIGHT },
             in_flight: 0,
             is_writing: false,
             is_held: false,
@@ -107,10 +111,10 @@ impl<T> Outbox<T> {
         Vec::new()
     }
 
-    /// A caller gives up. True: its call still waited, so it is not sent.
-    pub(crate) fn withdraw(&mut self, ticket: Ticket) -> bool {
-        let at = self.waiting.iter().position(|waiting| waiting.ticket == ticket);
-        at.is_some_and(|at| self.waiting.remove(at).is_some())
+    /// A caller gives up. Returns its call if it still waited: then it is not sent.
+    pub(crate) fn withdraw(&mut self, ticket: Ticket) -> Option<T> {
+        let at = self.waiting.iter().position(|waiting| waiting.ticket == ticket)?;
+        self.waiting.remove(at).map(|waiting| waiting.call)
     }
 
     /// Sends nothing until it is known whether the connection still works.
@@ -132,7 +136,7 @@ impl<T> Outbox<T> {
     }
 
     fn can_write(&self) -> bool {
-        self.in_flight < IN_FLIGHT && !self.is_writing && !self.is_held && !self.is_closed
+        self.in_flight < self.most && !self.is_writing && !self.is_held && !self.is_closed
     }
 
     fn begins(&mut self) -> bool {

@@ -1,7 +1,7 @@
 //! Sends calls of scripts, alone or with others. `outbox/` decides which.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
@@ -9,13 +9,14 @@ use std::task::{Context, Poll, Wake, Waker};
 use futures_util::task::AtomicWaker;
 use redis::Value;
 use tokio::sync::oneshot;
+use tokio::task::yield_now;
 
 use super::{Connection, LEFT, Open, Server, TimeLimit, no_answer};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::sync::lock;
 use crate::base::task;
 use crate::base::timer::timeout_at;
-use crate::protocol::{Call, Reply};
+use crate::protocol::{Call, Reply, Script};
 use crate::store::connection::connection_index::ConnectionIndex;
 use crate::store::connection::outbox::{Entered, Group, Mode, Piece, Ticket, grouped};
 use crate::store::connection::wire::{self, With};
@@ -65,7 +66,10 @@ impl Server {
                 // Boxed: a caller that is alone does not wait, and its size would burden every call.
                 Box::pin(self.wait_for_others(limit, connection, ticket, answer)).await
             }
-            (Entered::Closed, _) => Err(connection.open.closed("it is no longer used").at(&self.address)),
+            (Entered::Closed, _) => {
+                self.discard(connection, "it is no longer used");
+                Err(connection.open.closed("it is no longer used").at(&self.address))
+            }
             _ => self.send_alone(limit, connection, call).await,
         };
         let result = result.and_then(wire::reply);
@@ -93,23 +97,28 @@ impl Server {
         TimeLimit { start, limit }: TimeLimit,
         connection: &Connection,
         ticket: Ticket,
-        answer: oneshot::Receiver<Result<Value, Fault>>,
+        mut answer: oneshot::Receiver<Result<Value, Fault>>,
     ) -> Result<Value, Fault> {
-        let mut answer = pin!(answer);
+        let mut waits = Waits { open: &connection.open, ticket: Some(ticket) };
         let mut left = self.link.can_switch().then(|| Box::pin(self.has_left.until(|has_left| *has_left)));
         let answered = poll_fn(|context| {
             // First: from the moment when the server was left, no reply of it counts.
             let has_left = left.as_mut().is_some_and(|left| left.as_mut().poll(context).is_ready());
-            if has_left { Poll::Ready(None) } else { answer.as_mut().poll(context).map(Some) }
+            if has_left { Poll::Ready(None) } else { Pin::new(&mut answer).poll(context).map(Some) }
         });
         let (kind, cause) = match timeout_at(start + limit, answered).await {
-            Ok(Some(Ok(result))) => return result,
+            Ok(Some(Ok(result))) => {
+                waits.ticket = None;
+                return result;
+            }
             Ok(Some(Err(gone))) => (FaultKind::RuntimeGone, gone.to_string()),
             Ok(None) => (FaultKind::Broken, LEFT.to_owned()),
             Err(_) => (FaultKind::TimedOut, no_answer(limit)),
         };
-        let waited = lock(&connection.open.outbox).withdraw(ticket);
-        let sent = if waited { Sent::No } else { Sent::Unknown };
+        // That it was not sent is perhaps said already.
+        let was_not_sent = |answer: Result<Value, Fault>| answer.is_err_and(|fault| fault.sent == Sent::No);
+        let is_unsent = waits.end() || answer.try_recv().is_ok_and(was_not_sent);
+        let sent = if is_unsent { Sent::No } else { Sent::Unknown };
         let fault = Fault::new(kind, sent, cause).at(&self.address);
         self.handle(&fault, connection);
         Err(fault)
@@ -132,6 +141,8 @@ impl Server {
                 let left_over = lock(outbox).put_back(refused);
                 connection.open.answer_closed(left_over, "it broke");
             }
+            // Those that were answered go on first. Otherwise the first of them would be sent alone.
+            yield_now().await;
             let goes_on = {
                 let mut outbox = lock(outbox);
                 let is_next = !is_written && outbox.written();
@@ -150,7 +161,13 @@ impl Server {
         calls: Vec<Box<Waiting>>,
         is_written: &mut bool,
     ) -> Vec<Box<Waiting>> {
-        let groups = grouped(calls, self.link.has_slots() || self.separates_slots());
+        let mut groups = grouped(calls, self.link.has_slots() || self.separates_slots());
+        for group in groups.iter_mut().filter(|group| group.calls.len() > 1 && group.mode == Mode::Together) {
+            // The first time with the text, which loads the script. If the server did not know the hash, later calls would overtake these.
+            if connection.open.is_first_batch_of(group.calls[0].call.script) {
+                group.mode = Mode::TogetherAsText;
+            }
+        }
         let is_sharded = self.link.is_sharded();
         let sent = self.send(self.limit(), connection, async |c| {
             let mut sending = pin!(wire::send_groups(c, &groups, is_sharded));
@@ -252,6 +269,16 @@ impl Connection {
 }
 
 impl Open {
+    /// Whether several calls of this script were never sent together on this connection. From now on, they were.
+    fn is_first_batch_of(&self, script: &'static Script) -> bool {
+        let mut known = lock(&self.loaded);
+        let is_first = !known.iter().any(|other| std::ptr::eq(*other, script));
+        if is_first {
+            known.push(script);
+        }
+        is_first
+    }
+
     /// From now on, no call is sent on this connection. What waits was not sent.
     pub(super) fn close_outbox(&self, cause: &'static str) {
         let left_over = lock(&self.outbox).close();
@@ -270,6 +297,27 @@ impl Open {
             Some(server) => fault.at(&server.address),
             None => fault,
         }
+    }
+}
+
+/// A call waits in the outbox. If its future is dropped, it leaves.
+struct Waits<'a> {
+    open: &'a Open,
+    ticket: Option<Ticket>,
+}
+
+impl Waits<'_> {
+    /// It waits no longer. Whether it was not sent.
+    fn end(&mut self) -> bool {
+        // Dropped after the outbox is unlocked: that can wake its caller.
+        let call = self.ticket.take().and_then(|ticket| lock(&self.open.outbox).withdraw(ticket));
+        call.is_some()
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
