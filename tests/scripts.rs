@@ -52,9 +52,8 @@ fn table() -> Vec<Entry> {
 fn entry(row: &str, is_batch: bool) -> Entry {
     let (_, row) = row.split_once('(').expect("name(");
     let columns: Vec<&str> = row.split(';').collect();
-    let (file, _) =
-        columns[0].trim_matches('"').split_once('"').unwrap_or((columns[0].trim_matches('"'), ""));
-    let file = file.to_owned();
+    // Perhaps followed by `of`, and how many calls one command can have.
+    let file = columns[0].split('"').nth(1).expect("a file").to_owned();
     let names = |column: &str| -> Vec<String> {
         column.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
     };

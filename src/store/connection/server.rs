@@ -96,7 +96,7 @@ struct Open {
     is_probed: AtomicBool,
     /// Wakes the callers that wait for the end of the probe.
     probed: Notify,
-    outbox: Mutex<Outbox<Box<Waiting>>>,
+    outbox: Mutex<Outbox<Waiting>>,
     /// The scripts of which several calls were sent together.
     loaded: Mutex<Vec<&'static Script>>,
 }

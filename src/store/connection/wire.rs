@@ -63,7 +63,7 @@ pub(crate) async fn evaluate_by_text(
 }
 
 /// Sends groups of calls in one write. Returns the reply to each group. It can be an error.
-pub(crate) async fn send_groups<T: Piece>(
+pub(crate) async fn send_groups<T: Piece + Sync>(
     connection: &mut MultiplexedConnection,
     groups: &[Group<T>],
     is_sharded: bool,

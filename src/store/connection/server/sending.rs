@@ -21,25 +21,27 @@ use crate::store::connection::connection_index::ConnectionIndex;
 use crate::store::connection::outbox::{Entered, Group, Mode, Piece, Ticket, grouped};
 use crate::store::connection::wire::{self, With};
 
-/// A call that waits to be sent.
-pub(super) struct Waiting {
+/// A call that waits to be sent. Boxed, because it is moved several times.
+pub(super) struct Waiting(Box<Waits>);
+
+struct Waits {
     call: Call,
     lock: u32,
     mode: Mode,
     answer: oneshot::Sender<Result<Value, Fault>>,
 }
 
-impl Piece for Box<Waiting> {
+impl Piece for Waiting {
     fn call(&self) -> &Call {
-        &self.call
+        &self.0.call
     }
 
     fn lock(&self) -> u32 {
-        self.lock
+        self.0.lock
     }
 
     fn mode(&self) -> Mode {
-        self.mode
+        self.0.mode
     }
 }
 
@@ -59,7 +61,7 @@ impl Server {
             answer = Some(receiver);
             let mode = if connection.is_asking { Mode::Asking } else { Mode::Together };
             let lock = connection.index.number();
-            Box::new(Waiting { call: call.clone(), lock, mode, answer: sender })
+            Waiting(Box::new(Waits { call: call.clone(), lock, mode, answer: sender }))
         });
         let result = match (entered, answer) {
             (Entered::Waits(ticket), Some(answer)) => {
@@ -99,7 +101,7 @@ impl Server {
         ticket: Ticket,
         mut answer: oneshot::Receiver<Result<Value, Fault>>,
     ) -> Result<Value, Fault> {
-        let mut waits = Waits { open: &connection.open, ticket: Some(ticket) };
+        let mut place = Place { open: &connection.open, ticket: Some(ticket) };
         let mut left = self.link.can_switch().then(|| Box::pin(self.has_left.until(|has_left| *has_left)));
         let answered = poll_fn(|context| {
             // First: from the moment when the server was left, no reply of it counts.
@@ -108,7 +110,7 @@ impl Server {
         });
         let (kind, cause) = match timeout_at(start + limit, answered).await {
             Ok(Some(Ok(result))) => {
-                waits.ticket = None;
+                place.ticket = None;
                 return result;
             }
             Ok(Some(Err(gone))) => (FaultKind::RuntimeGone, gone.to_string()),
@@ -117,7 +119,7 @@ impl Server {
         };
         // That it was not sent is perhaps said already.
         let was_not_sent = |answer: Result<Value, Fault>| answer.is_err_and(|fault| fault.sent == Sent::No);
-        let is_unsent = waits.end() || answer.try_recv().is_ok_and(was_not_sent);
+        let is_unsent = place.end() || answer.try_recv().is_ok_and(was_not_sent);
         let sent = if is_unsent { Sent::No } else { Sent::Unknown };
         let fault = Fault::new(kind, sent, cause).at(&self.address);
         self.handle(&fault, connection);
@@ -134,7 +136,7 @@ impl Server {
             }
             let mut calls = lock(outbox).take();
             // Who does not wait any more takes back what perhaps ran. That must not be sent first.
-            calls.retain(|call| !call.answer.is_closed());
+            calls.retain(|call| !call.0.answer.is_closed());
             let mut is_written = false;
             if !calls.is_empty() {
                 let refused = self.send_together(&connection, calls, &mut is_written).await;
@@ -158,13 +160,13 @@ impl Server {
     async fn send_together(
         self: &Arc<Self>,
         connection: &Connection,
-        calls: Vec<Box<Waiting>>,
+        calls: Vec<Waiting>,
         is_written: &mut bool,
-    ) -> Vec<Box<Waiting>> {
+    ) -> Vec<Waiting> {
         let mut groups = grouped(calls, self.link.has_slots() || self.separates_slots());
         for group in groups.iter_mut().filter(|group| group.calls.len() > 1 && group.mode == Mode::Together) {
             // The first time with the text, which loads the script. If the server did not know the hash, later calls would overtake these.
-            if connection.open.is_first_batch_of(group.calls[0].call.script) {
+            if connection.open.is_first_batch_of(group.calls[0].call().script) {
                 group.mode = Mode::TogetherAsText;
             }
         }
@@ -191,7 +193,7 @@ impl Server {
             }
             Err(fault) => {
                 for call in groups.into_iter().flat_map(|group| group.calls) {
-                    let _ = call.answer.send(Err(fault.clone()));
+                    let _ = call.0.answer.send(Err(fault.clone()));
                 }
             }
         }
@@ -202,13 +204,13 @@ impl Server {
     fn answer(
         self: &Arc<Self>,
         connection: &Connection,
-        Group { mode, calls }: Group<Box<Waiting>>,
+        Group { mode, calls }: Group<Waiting>,
         reply: Value,
-        refused: &mut Vec<Box<Waiting>>,
+        refused: &mut Vec<Waiting>,
     ) {
-        let mut again = |calls: Vec<Box<Waiting>>, mode| {
-            let sent_as = |mut call: Box<Waiting>| {
-                call.mode = mode;
+        let mut again = |calls: Vec<Waiting>, mode| {
+            let sent_as = |mut call: Waiting| {
+                call.0.mode = mode;
                 call
             };
             refused.extend(calls.into_iter().map(sent_as));
@@ -245,13 +247,13 @@ impl Server {
         }
     }
 
-    fn tell(self: &Arc<Self>, connection: &Connection, call: Box<Waiting>, result: Result<Value, Fault>) {
+    fn tell(self: &Arc<Self>, connection: &Connection, call: Waiting, result: Result<Value, Fault>) {
         let result = result.map_err(|fault| fault.at(&self.address));
         if let Err(fault) = &result {
             self.handle(fault, connection);
         }
         // Nobody awaits it any more, or its time is over.
-        let _ = call.answer.send(result);
+        let _ = call.0.answer.send(result);
     }
 }
 
@@ -285,9 +287,9 @@ impl Open {
         self.answer_closed(left_over, cause);
     }
 
-    fn answer_closed(&self, calls: Vec<Box<Waiting>>, cause: &'static str) {
+    fn answer_closed(&self, calls: Vec<Waiting>, cause: &'static str) {
         for call in calls {
-            let _ = call.answer.send(Err(self.closed(cause)));
+            let _ = call.0.answer.send(Err(self.closed(cause)));
         }
     }
 
@@ -301,12 +303,12 @@ impl Open {
 }
 
 /// A call waits in the outbox. If its future is dropped, it leaves.
-struct Waits<'a> {
+struct Place<'a> {
     open: &'a Open,
     ticket: Option<Ticket>,
 }
 
-impl Waits<'_> {
+impl Place<'_> {
     /// It waits no longer. Whether it was not sent.
     fn end(&mut self) -> bool {
         // Dropped after the outbox is unlocked: that can wake its caller.
@@ -315,7 +317,7 @@ impl Waits<'_> {
     }
 }
 
-impl Drop for Waits<'_> {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.end();
     }
