@@ -252,6 +252,37 @@ async fn what_waits_for_a_connection_that_breaks_goes_on_over_another() {
     scene.end().await;
 }
 
+/// The server ran a command with many calls, and its reply is lost. Each call repeats its attempt, or undoes it if it was dropped.
+#[tokio::test]
+async fn a_lost_reply_of_many_calls_leaves_nothing() {
+    for are_dropped in [false, true] {
+        let scene = Scene::start();
+        let proxy = scene.proxy().await;
+        let locks = connect(proxy.url(), on_one_connection()).await;
+        warm(&locks).await;
+        let is_acquire = calls_of("rlock/acquire.lua");
+        proxy.swallow(0, !are_dropped, move |words| is_acquire(words) && words[2] != "1");
+        let mut all: Vec<_> = names(ALONE + MOST).iter().map(|name| locks.rlock(name.as_str())).collect();
+        let mut calls = Box::pin(join_all(all.iter_mut().map(|lock| Box::pin(lock.lock()))));
+        if are_dropped {
+            poll_until(&mut calls, || proxy.swallowed() == 1).await;
+            assert_eq!(scene.server.keys().len(), ALONE + MOST);
+            drop(calls);
+            proxy.cut();
+        } else {
+            for guard in soon(calls).await {
+                guard.unwrap().unlock().await.unwrap();
+            }
+            assert_eq!(proxy.swallowed(), 1);
+        }
+        drop(all);
+        soon(locks.shutdown()).await.unwrap();
+        assert_eq!(scene.server.keys(), [""; 0], "dropped: {are_dropped}");
+        drop((locks, proxy));
+        scene.end().await;
+    }
+}
+
 /// Releases never go out together with acquires, which need memory.
 #[tokio::test]
 async fn a_server_without_memory_releases_many_locks() {
