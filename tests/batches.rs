@@ -91,18 +91,18 @@ async fn an_error_of_one_call_is_none_of_the_others() {
     let proxy = scene.proxy().await;
     let locks = connect(proxy.url(), on_one_connection()).await;
     warm(&locks).await;
-    scene.server.run::<()>(&["SET", "3", "data"]);
+    scene.server.run::<()>(&["SET", "20", "data"]);
     let acquires = counted(&proxy, "rlock/acquire.lua");
     let names = names(ALONE + MOST);
     let mut guards = lock_all(&locks, &names).await;
     assert_eq!(read(&acquires), [ALONE + MOST, ALONE + 1]);
-    let refused = guards.remove(3);
+    let refused = guards.remove(20);
     assert!(matches!(refused, Err(Error::WrongKind { .. })), "{refused:?}");
     for guard in guards {
         guard.unwrap().unlock().await.unwrap();
     }
-    assert_eq!(scene.server.keys(), ["3"]);
-    scene.server.run::<()>(&["DEL", "3"]);
+    assert_eq!(scene.server.keys(), ["20"]);
+    scene.server.run::<()>(&["DEL", "20"]);
     drop((locks, proxy));
     scene.end().await;
 }
