@@ -170,7 +170,6 @@ async fn releases_of_many_guards_are_sent_a_thousand_at_a_time() {
     drop(dropped);
     let unlocking = tokio::spawn(join_all(unlocked.into_iter().map(LockGuard::unlock)));
     let sent = || proxy.commands() - before;
-    // Of two connections, each has two writes in flight.
     eventually("the first ones are under way", sent, |&sent| sent >= 4).await;
     let most = MOST / 64 + 10;
     throughout(300 * MS, async || assert!(sent() <= most, "{} commands are under way", sent())).await;

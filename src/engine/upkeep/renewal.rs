@@ -79,7 +79,7 @@ impl Renewal {
         }
     }
 
-    /// Sends a command for each batch, all in one write. Returns when, and the result of each. `spans_slots`: a batch can have holds of
+    /// Sends a command for each batch. Returns when, and the result of each. `spans_slots`: a batch can have holds of
     /// several slots.
     async fn renew(
         &self,

@@ -9,8 +9,8 @@
 //!
 //! While few commands of a connection are in flight, the future of a call sends its command at once. Otherwise the call waits in the
 //! outbox of the connection, and goes out with the others that wait when a reply comes: those of one script in one command. A task of the
-//! connection sends them, so no call depends on a caller that nobody polls. What waits was not sent. In a cluster no call waits, because most
-//! locks are in slots of their own.
+//! connection sends them, so no call depends on a caller that nobody polls. What waits was not sent. In a cluster, a call waits only while
+//! nobody knows whether its connection still works: most locks are in slots of their own, so to wait for others gains nothing.
 //!
 //! No command is sent twice here, except one with several calls that the server did not run: it did not know the script, or refused one
 //! of the keys. A command that fails returns a [`Fault`](crate::base::fault::Fault), and `Fault::sent` tells what
@@ -22,8 +22,8 @@
 //! | `Refused` | the server answered that it did not run the command | `MOVED`, `READONLY` |
 //! | `Unknown` | the command possibly ran, or still runs later | a time-out, a broken connection |
 //!
-//! Each [`Connection`] has a number. The engine records it with every attempt: a later command on the same connection cannot
-//! overtake the attempt, and one on another connection can.
+//! Each [`Connection`] has a number. The engine records it with every attempt: a later command about the same lock on the
+//! same connection cannot overtake the attempt, and one on another connection can.
 //!
 //! The name of a single server can lead to another server later. So the loss of one connection, the answer of a replica, or a new
 //! connection to another server ends a *generation* of connections ([`TopologyLink`]): all of them are made anew, with new look-ups

@@ -24,7 +24,7 @@ pub(crate) struct Outbox<T> {
     in_flight: usize,
     /// Somebody takes the calls and hands them to the connection. Until then no other call may be sent: it would overtake them.
     is_writing: bool,
-    /// Nobody knows whether the connection still works. What waits was not sent, and is not, until that is known.
+    /// A command timed out, and nobody knows yet whether the connection still works. So nothing is sent.
     is_held: bool,
     is_closed: bool,
     waiting: VecDeque<Waiting<T>>,
@@ -92,14 +92,15 @@ impl<T> Outbox<T> {
         self.waiting.drain(..).map(|waiting| waiting.call).collect()
     }
 
-    /// What was taken is handed to the connection. True: somebody has to take what waits by now, and send it.
+    /// The calls that were taken are handed to the connection. True: others have come meanwhile, and the caller has to see that they are taken
+    /// and sent.
     #[must_use]
     pub(crate) fn written(&mut self) -> bool {
         self.is_writing = false;
         self.begins()
     }
 
-    /// Puts back what the server did not run, in front of what waits. Returns what the connection no longer takes.
+    /// Puts calls that the server did not run in front of those that wait. If the connection is no longer used, returns them instead.
     pub(crate) fn put_back(&mut self, calls: Vec<T>) -> Vec<T> {
         if self.is_closed {
             return calls;

@@ -135,7 +135,8 @@ impl Server {
                 connection.open.close_outbox("another connection broke");
             }
             let mut calls = lock(outbox).take();
-            // Who does not wait any more takes back what perhaps ran. That must not be sent first.
+            // A call that the server did not run is sent once more. But if its caller has left, an undo is sent or will be, and a copy that runs
+            // after the undo would leave a lock.
             calls.retain(|call| !call.0.answer.is_closed());
             let mut is_written = false;
             if !calls.is_empty() {
