@@ -283,6 +283,38 @@ async fn a_lost_reply_of_many_calls_leaves_nothing() {
     }
 }
 
+/// The server runs none of many calls, and their callers leave before they learn it. A call that was sent once more would come after the
+/// undo, and leave a lock.
+#[tokio::test]
+async fn calls_that_were_refused_together_and_then_dropped_are_not_sent_again() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), on_one_connection()).await;
+    warm(&locks).await;
+    let is_acquire = calls_of("rlock/acquire.lua");
+    let [refused, alone] = [Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0))];
+    let seen = [Arc::clone(&refused), Arc::clone(&alone)];
+    proxy.answer(move |words| {
+        let is_one = words.get(2).is_some_and(|count| count == "1");
+        if is_acquire(words) {
+            seen[usize::from(is_one)].fetch_add(1, Ordering::SeqCst);
+        }
+        (is_acquire(words) && !is_one).then(|| "-TRYAGAIN one by one\r\n".to_owned())
+    });
+    // The refusal is on its way for this long.
+    proxy.set(Faults { delay: 300 * MS, ..Faults::default() });
+    let mut all: Vec<_> = names(ALONE + 20).iter().map(|name| locks.rlock(name.as_str())).collect();
+    let mut calls = Box::pin(join_all(all.iter_mut().map(|lock| Box::pin(lock.lock()))));
+    poll_until(&mut calls, || refused.load(Ordering::SeqCst) == 1).await;
+    drop(calls);
+    drop(all);
+    soon(locks.shutdown()).await.unwrap();
+    assert_eq!(alone.load(Ordering::SeqCst), ALONE, "only those that were sent at first");
+    assert_eq!(scene.server.keys(), [""; 0]);
+    drop((locks, proxy));
+    scene.end().await;
+}
+
 /// Releases never go out together with acquires, which need memory.
 #[tokio::test]
 async fn a_server_without_memory_releases_many_locks() {

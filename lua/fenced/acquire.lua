@@ -9,7 +9,7 @@
   ARGV[1]  owner     text: "<client uuid>:<n>", never used for an earlier hold
   ARGV[2]  lease_ms  milliseconds, > 0
 
-  With  server_time needs_right_to_expire occupied_reply replies
+  With  count_up needs_right_to_expire occupied_reply replies
 
   Returns
     text          granted: the token
@@ -25,39 +25,15 @@
 local lock, counter = KEYS[1], KEYS[2]
 local owner, lease_ms = ARGV[1], ARGV[2]
 
--- Returns the reply of the script after a command on the counter failed. An error that is not about its value stays an error.
-local function failed(reply)
-  local is_value = string.find(reply.err, '^WRONGTYPE') or string.find(reply.err, 'not an integer', 1, true)
-  return (is_value or string.find(reply.err, 'overflow', 1, true)) and CANNOT_COUNT or reply
-end
-
--- Returns the next token as text, or the reply of the script.
---
--- A counter that was lost or fell behind must not repeat a token: it continues from the server's clock, in microseconds.
-local function next_token()
-  local _, now_us = server_time()
-  local count = redis.pcall('incr', counter)
-  if type(count) == 'table' then
-    return failed(count)
-  end
-  if count < now_us then
-    local token = string.format('%.0f', now_us)
-    redis.call('set', counter, token)
-    return token
-  end
-  -- As text: a Lua number is exact only up to 2^53.
-  return redis.call('get', counter)
-end
-
 -- Returns the token of the hold as text, or the reply of the script. No other owner increases the counter while the lock is held,
 -- but another program can overwrite it.
 local function own_token()
   local token = redis.pcall('get', counter)
   if not token then
-    return next_token()
+    return count_up(counter)
   end
   if type(token) == 'table' then
-    return failed(token)
+    return uncountable(token)
   end
   local is_in_range = #token < 19 or (#token == 19 and token <= '9223372036854775807')
   return is_in_range and string.find(token, '^[1-9]%d*$') and token or CANNOT_COUNT
@@ -67,7 +43,7 @@ local left_ms = redis.call('pttl', lock)
 if left_ms == -2 then
   needs_right_to_expire(lock, lease_ms)
   -- The token comes before the hold, because nothing is granted if the counter cannot count.
-  local token = next_token()
+  local token = count_up(counter)
   if type(token) ~= 'string' then
     return token
   end

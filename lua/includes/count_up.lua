@@ -1,4 +1,10 @@
 -- With  replies server_time
+-- Returns the reply of a script after a command on the counter failed. An error that is not about its value stays an error.
+local function uncountable(reply)
+  local is_value = string.find(reply.err, '^WRONGTYPE') or string.find(reply.err, 'not an integer', 1, true)
+  return (is_value or string.find(reply.err, 'overflow', 1, true)) and CANNOT_COUNT or reply
+end
+
 -- Returns the next token of a counter as text. Otherwise returns CANNOT_COUNT if the counter is no number or cannot grow, or an error.
 --
 -- A counter that was lost or fell behind must not repeat a token: it continues from the server's clock, in microseconds.
@@ -6,10 +12,9 @@ local function count_up(counter)
   local _, now_us = server_time()
   local count = redis.pcall('incr', counter)
   if type(count) == 'table' then
-    local is_value = string.find(count.err, '^WRONGTYPE') or string.find(count.err, 'not an integer', 1, true)
-    return (is_value or string.find(count.err, 'overflow', 1, true)) and CANNOT_COUNT or count
+    return uncountable(count)
   end
-  if count < tonumber(now_us) then
+  if count < now_us then
     local token = string.format('%.0f', now_us)
     redis.call('set', counter, token)
     return token

@@ -321,16 +321,6 @@ impl Store {
         Ok(reply)
     }
 
-    /// Runs scripts whose keys have the same master. Returns the result of each.
-    pub(crate) async fn run_together(
-        &self,
-        limit: Duration,
-        connection: &Connection,
-        calls: &[Call],
-    ) -> Vec<Result<Reply, Fault>> {
-        join_all(calls.iter().map(|call| self.run_at_most(limit, connection, call))).await
-    }
-
     /// Begins to subscribe to a channel. [`Listener::subscribed`] tells when the subscription is active.
     pub(crate) fn subscribe(&self, channel: &Arc<str>) {
         self.subscriptions.subscribe(channel);

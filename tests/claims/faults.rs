@@ -184,8 +184,7 @@ async fn a_dropped_claim_leaves_nothing() {
     let jobs = locks.claims("jobs");
     let sent = scene.server.scripts();
     drop(jobs.claim(JOBS)); // never polled
-    sleep(20 * MS).await;
-    assert_eq!(scene.server.scripts(), sent);
+    throughout(20 * MS, async || assert_eq!(scene.server.scripts(), sent)).await;
 
     // In each millisecond of its life.
     proxy.set(Faults { delay: 5 * MS, ..Faults::default() });

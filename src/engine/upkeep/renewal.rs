@@ -97,7 +97,10 @@ impl Renewal {
         let sent = clock::now();
         let replies = match connection {
             // A silent connection must not cost a lease: there has to be time for another try.
-            Ok(connection) => self.store.run_together(self.known(lease) / 6, &connection, &calls).await,
+            Ok(connection) => {
+                let limit = self.known(lease) / 6;
+                join_all(calls.iter().map(|call| self.store.run_at_most(limit, &connection, call))).await
+            }
             Err(fault) => calls.iter().map(|_| Err(fault.clone())).collect(),
         };
         let renewed = batches.iter().zip(replies).map(|(items, reply)| parse_renewal(&reply?, items.len()));

@@ -33,6 +33,12 @@ fn calls_wait_while_writes_are_in_flight_and_go_out_together() {
 }
 
 #[test]
+fn where_keys_have_slots_no_call_waits_for_others() {
+    let mut outbox = Outbox::new(true);
+    assert!((0..1_000).all(|call| enter(&mut outbox, call) == Entered::Now));
+}
+
+#[test]
 fn no_call_overtakes_those_that_are_being_written() {
     let mut outbox = busy();
     enter(&mut outbox, 1);

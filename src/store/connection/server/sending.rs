@@ -70,7 +70,7 @@ impl Server {
             }
             (Entered::Closed, _) => {
                 self.discard(connection, "it is no longer used");
-                Err(connection.open.closed("it is no longer used").at(&self.address))
+                Err(connection.open.closed("it is no longer used"))
             }
             _ => self.send_alone(limit, connection, call).await,
         };
@@ -295,6 +295,7 @@ impl Open {
     }
 
     fn closed(&self, cause: &'static str) -> Fault {
+        let cause = format!("the connection ended before the call was sent: {cause}");
         let fault = Fault::new(FaultKind::Broken, Sent::No, cause);
         match self.server.upgrade() {
             Some(server) => fault.at(&server.address),
