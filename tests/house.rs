@@ -176,6 +176,106 @@ fn the_room_of_leaders_names_only_what_is_public() {
     }
 }
 
+// --- the order inside the engine ---------------------------------------------------------------------------------------------
+
+/// The engine from the bottom to the top. An entry is a file or a folder. A file imports from its own folder and from the entries below.
+const ENGINE: [&str; 18] = [
+    "members",
+    "retry",
+    "names",
+    "under_way",
+    "recent_releases",
+    "background",
+    "scheduler",
+    "hold",
+    "wait",
+    "listeners",
+    "shared",
+    "lock_ref",
+    "grant",
+    "held",
+    "handle",
+    "acquire",
+    "upkeep",
+    "query",
+];
+
+/// The imports that lead upwards all the same, each with its reason. The list may only become shorter.
+const UPWARD: [(&str, &str, &str); 4] = [
+    ("shared", "acquire::recent_waits", "a client has the last calls that waited"),
+    ("shared", "grant", "a client has lists of its grants, and a grant knows its client"),
+    ("shared", "grant::sharing", "a client has queues with the holds that its grants offer"),
+    ("shared", "upkeep::records", "a client has a task that records what it holds"),
+];
+
+/// So many files of the engine can know each other in a circle.
+const LARGEST_CIRCLE: usize = 5;
+
+/// The files of the engine, and those that each of them imports from, by their names below `engine`.
+fn engine_graph(graph: &BTreeMap<Module, BTreeSet<Module>>) -> BTreeMap<String, BTreeSet<String>> {
+    let name = |module: &Module| match &module[..] {
+        [room, file @ ..] if room == "engine" && !file.is_empty() => Some(file.join("::")),
+        _ => None,
+    };
+    let imports = |imports: &BTreeSet<Module>| imports.iter().filter_map(name).collect();
+    graph.iter().filter_map(|(module, found)| Some((name(module)?, imports(found)))).collect()
+}
+
+/// The imports that lead from an entry of `order` to a later one.
+fn upward_in(order: &[&str], graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<(String, String)> {
+    let floor = |file: &str| {
+        let entry = file.split("::").next();
+        order
+            .iter()
+            .position(|known| Some(*known) == entry)
+            .unwrap_or_else(|| panic!("`{file}` has no place in the order"))
+    };
+    let pairs = graph.iter().flat_map(|(file, imports)| imports.iter().map(move |import| (file, import)));
+    let upward = pairs.filter(|(file, import)| floor(import) > floor(file));
+    upward.map(|(file, import)| (file.clone(), import.clone())).collect()
+}
+
+/// The files that import from each other in circles, each circle once.
+fn circles(graph: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<BTreeSet<String>> {
+    let reached = |start: &String| {
+        let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
+        while let Some(imports) = open.pop().and_then(|file| graph.get(file)) {
+            open.extend(imports.iter().filter(|import| seen.insert(String::clone(import))));
+        }
+        seen
+    };
+    let all: BTreeMap<&String, BTreeSet<String>> = graph.keys().map(|file| (file, reached(file))).collect();
+    let circle = |file: &String| {
+        let is_back = |other: &&String| all.get(other).is_some_and(|from| from.contains(file));
+        all[file].iter().filter(is_back).cloned().collect::<BTreeSet<_>>()
+    };
+    graph.keys().map(circle).filter(|circle| circle.len() > 1).collect()
+}
+
+#[test]
+fn files_of_the_engine_import_downwards_except_where_a_reason_is_given() {
+    let graph = engine_graph(&import_graph(&files("src", &["rs"])));
+    assert!(graph.values().map(BTreeSet::len).sum::<usize>() > 80, "imports are not found any more");
+    let known = UPWARD.map(|(file, import, _)| (file.to_owned(), import.to_owned()));
+    assert_eq!(upward_in(&ENGINE, &graph), known);
+    let large: Vec<_> = circles(&graph).into_iter().filter(|circle| circle.len() > LARGEST_CIRCLE).collect();
+    assert!(large.is_empty(), "{large:#?}");
+}
+
+#[test]
+fn an_upward_import_and_a_circle_of_the_engine_are_found() {
+    let graph = [
+        ("low", vec!["high::a"]),
+        ("high::a", vec!["high::b"]),
+        ("high::b", vec!["low"]),
+        ("top", vec!["low"]),
+    ];
+    let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+    let graph = graph.into_iter().map(|(file, imports)| (file.to_owned(), set(&imports))).collect();
+    assert_eq!(upward_in(&["low", "high", "top"], &graph), [("low".to_owned(), "high::a".to_owned())]);
+    assert_eq!(circles(&graph), [set(&["low", "high::a", "high::b"])].into());
+}
+
 // --- public items --------------------------------------------------------------------------------------------------------
 
 #[test]

@@ -16,3 +16,6 @@ pub(crate) mod sync;
 pub(crate) mod task;
 pub(crate) mod timer;
 pub(crate) mod token;
+
+/// A source location in the program that uses this crate.
+pub(crate) type Caller = &'static std::panic::Location<'static>;

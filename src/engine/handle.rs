@@ -7,16 +7,16 @@ use std::time::Duration;
 use futures_util::future::select_all;
 use smallvec::smallvec;
 
-use super::hold::{Renews, Term};
-use super::lock_ref::{LockRef, Subject};
-use super::per_member::PerMember;
+use super::hold::{Named, Renews, Subject, Term};
+use super::lock_ref::LockRef;
+use super::members::PerMember;
 use super::shared::Engine;
 use crate::base::clock::{self, Moment};
 use crate::base::config::LockConfig;
 use crate::base::error::{ConfigError, LockId, Result};
 use crate::base::options::{Lease, LockOptions, Terms};
 use crate::engine::grant::owner_grants::OwnerGrants;
-use crate::engine::hold::min_hold::MinHold;
+use crate::engine::held::min_hold::MinHold;
 use crate::protocol::{LockType, Protocol};
 use crate::store::Identity;
 use crate::telemetry::OfLock;
@@ -166,7 +166,8 @@ impl Handle {
 
     /// The locks of these members, for errors and events.
     pub(crate) fn subject(&self, members: impl IntoIterator<Item = usize>) -> Subject {
-        let members = members.into_iter().map(|index| Arc::clone(&self.members[index].lock)).collect();
+        let lock = |index: usize| -> Arc<dyn Named> { Arc::<LockRef>::clone(&self.members[index].lock) };
+        let members = members.into_iter().map(lock).collect();
         Subject { name: Arc::clone(self.name()), members }
     }
 

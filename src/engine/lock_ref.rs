@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::per_member::PerMember;
 use super::shared::Engine;
 use crate::base::error::{Error, LockId, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::engine::hold::Named;
 use crate::engine::wait::queue::RowOf;
 use crate::protocol::{Arg, Call, Claim, HolderRef, LockKeys, Protocol, Reply, Semaphore};
 use crate::store::{Connection, Route};
@@ -58,28 +58,6 @@ impl Permits {
     pub(crate) fn set_total(&self, total: u32) {
         if let Some(known) = &self.total {
             known.store(total, Ordering::Relaxed);
-        }
-    }
-}
-
-/// A lock of one or several members, as errors and events name it.
-#[derive(Clone, Default)]
-pub(crate) struct Subject {
-    /// The name, as the user gave it. For several members, all their names.
-    pub(crate) name: Arc<str>,
-    pub(crate) members: PerMember<Arc<LockRef>>,
-}
-
-impl Subject {
-    pub(crate) fn id(&self) -> LockId {
-        let all = |of: fn(&LockRef) -> Arc<str>| {
-            let texts: Vec<Arc<str>> = self.members.iter().map(|member| of(member)).collect();
-            texts.join(", ")
-        };
-        LockId {
-            name: self.name.to_string(),
-            key: all(|member| Arc::clone(&member.keys.lock)),
-            server: all(|member| member.engine.store.address(member.route)),
         }
     }
 }
@@ -290,6 +268,12 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
         return Err(Error::InvalidName { name: name.to_owned(), problem: "it is empty".to_owned() });
     }
     Ok(())
+}
+
+impl Named for LockRef {
+    fn lock_id(&self) -> LockId {
+        self.id()
+    }
 }
 
 impl Drop for LockRef {

@@ -9,8 +9,7 @@ use std::time::Duration;
 use futures_util::future::join;
 use uuid::Uuid;
 
-use super::queue_names::QueueNames;
-use super::reported_totals::ReportedTotals;
+use super::names::{QueueNames, ReportedTotals};
 use super::retry::Tries;
 use crate::base::client_id;
 use crate::base::config::LockConfig;
@@ -19,14 +18,15 @@ use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::sync::Watched;
 use crate::base::timer::timeout;
 use crate::engine::acquire::recent_waits::RecentWaits;
-use crate::engine::acquire::under_way::UnderWay;
-use crate::engine::grant::offer::ReadGrants;
-use crate::engine::upkeep::background::Background;
-use crate::engine::upkeep::heartbeat::Heartbeat;
-use crate::engine::upkeep::recent_releases::RecentReleases;
+use crate::engine::background::Background;
+use crate::engine::grant::Grant;
+use crate::engine::grant::sharing::{Offer, ReadGrants};
+use crate::engine::hold::lease::Periods;
+use crate::engine::listeners::{Listeners, Messages};
+use crate::engine::recent_releases::RecentReleases;
+use crate::engine::scheduler::Scheduler;
+use crate::engine::under_way::UnderWay;
 use crate::engine::upkeep::records::Records;
-use crate::engine::upkeep::renewal::Renewal;
-use crate::engine::upkeep::scheduler::Scheduler;
 use crate::engine::wait::queue::WaitQueues;
 use crate::store::{ClientName, OpenError, Source, SourceError, Store};
 use crate::telemetry::OfClient;
@@ -39,19 +39,22 @@ pub(crate) struct Engine {
     next_number: AtomicU64,
     pub(crate) config: LockConfig,
     pub(crate) store: Arc<Store>,
-    pub(crate) wait_queues: Arc<WaitQueues>,
+    pub(crate) wait_queues: Arc<WaitQueues<Offer>>,
+    /// Those who do not wait for a lock, and listen for what its holder announces.
+    pub(crate) listeners: Arc<Listeners>,
     pub(crate) queue_names: QueueNames,
     pub(crate) reported_totals: ReportedTotals,
-    pub(crate) renewals: Scheduler<Renewal>,
-    pub(crate) heartbeats: Scheduler<Heartbeat>,
+    pub(crate) periods: Periods,
+    pub(crate) renewals: Scheduler<Grant>,
+    pub(crate) heartbeats: Scheduler<Grant>,
     pub(crate) background: Background,
     /// Limits the reports of releases that failed.
     pub(crate) failed_releases: Limit,
     /// Limits the reports of calls that wait for long.
     pub(crate) long_waits: Limit,
-    pub(crate) under_way: UnderWay,
+    pub(crate) under_way: UnderWay<Grant>,
     /// What the background releases or undoes.
-    pub(crate) undoing: UnderWay,
+    pub(crate) undoing: UnderWay<Grant>,
     /// Work on which no lock depends.
     pub(crate) beside: Background,
     /// The records of what this client holds, and of what it waits for.
@@ -67,20 +70,26 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) async fn start(source: Source, config: LockConfig) -> Result<Arc<Self>> {
-        let wait_queues = Arc::new(WaitQueues::default());
+    /// Connects. Without its tasks, see [`start`](crate::engine::start).
+    pub(crate) async fn connect(source: Source, config: LockConfig) -> Result<Arc<Self>> {
+        let (wait_queues, listeners) = (Arc::<WaitQueues<Offer>>::default(), Arc::<Listeners>::default());
+        let messages =
+            Arc::new(Messages { wait_queues: Arc::clone(&wait_queues), listeners: Arc::clone(&listeners) });
         let id = client_id::new();
         let name = Arc::new(ClientName::new(id, &config));
-        let store = Arc::new(open(source, &config, &name, &wait_queues).await?);
+        let store = Arc::new(open(source, &config, &name, &messages).await?);
+        let periods = Periods::new(&config);
         let id = if name.is_refused() { client_id::without_name(id) } else { id };
         Ok(Arc::new(Self {
             id,
             next_number: AtomicU64::new(1),
             wait_queues,
+            listeners,
             queue_names: QueueNames::default(),
             reported_totals: ReportedTotals::default(),
-            renewals: Scheduler::start(Renewal::new(Arc::clone(&store), &config)),
-            heartbeats: Scheduler::start(Heartbeat::new(Arc::clone(&store), &config)),
+            periods,
+            renewals: Scheduler::new(periods.renewal_tick()),
+            heartbeats: Scheduler::new(periods.heartbeat_tick()),
             background: Background::start(),
             failed_releases: Limit::default(),
             long_waits: Limit::default(),
@@ -228,11 +237,11 @@ async fn open(
     source: Source,
     config: &LockConfig,
     name: &Arc<ClientName>,
-    wait_queues: &Arc<WaitQueues>,
+    messages: &Arc<Messages<Offer>>,
 ) -> Result<Store> {
     let mut tries = Tries::new(config.start_timeout());
     loop {
-        match Store::open(source.clone(), config, name, Arc::<WaitQueues>::clone(wait_queues)).await {
+        match Store::open(source.clone(), config, name, Arc::<Messages<Offer>>::clone(messages)).await {
             Err(OpenError::Fault(fault)) => {
                 let (server, text) = (fault.server().map(str::to_owned), fault.to_string());
                 tries.again(fault).await?;

@@ -1,14 +1,23 @@
-//! What holders of a fenced lock announce.
+//! What the holder of a fenced lock announces to all who listen, such as the address of a leader.
+//!
+//! An announcement names its owner. So it is believed only while that owner holds the lock, and one that is left behind deceives nobody.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+
 use crate::base::error::{Error, Result};
+use crate::base::sync::Watched;
 use crate::base::timer::sleep;
-use crate::engine::{Clients, Listening, LockRef, announced, inspect};
+use crate::engine::{Clients, Grant, LockRef, inspect, run};
 use crate::locks::info::{Holder, RemainingLease};
-use crate::protocol::{Announced, LeaseLeft};
+use crate::protocol::{
+    Announced, LeaseLeft, announcement_key, announcement_read, announcement_remove, announcement_write,
+    parse_announced, parse_announcing,
+};
+use crate::store::identity;
 
 /// A holder, and what it announces.
 type Announcing = (Holder, Option<Vec<u8>>);
@@ -144,5 +153,89 @@ async fn holder(lock: Arc<LockRef>, known: Option<Announcing>) -> Result<Option<
 impl fmt::Debug for Announcements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Announcements").field(&self.lock.name).finish()
+    }
+}
+
+/// What a holder announces. Dropping it removes that from the server, in the background.
+pub(crate) struct Announcer {
+    lock: Arc<LockRef>,
+    owner: String,
+    identity: String,
+}
+
+impl Announcer {
+    pub(crate) fn new(grant: &Grant) -> Self {
+        let lock = Arc::clone(&grant.lock);
+        Self { owner: grant.field(), identity: identity(&lock.engine.config), lock }
+    }
+
+    /// Announces this instead of what was announced before.
+    pub(crate) async fn announce(&self, said: &[u8]) -> Result<()> {
+        let Self { lock, owner, identity } = self;
+        let call = announcement_write(&lock.keys.lock, owner, identity, said);
+        let reply = run(&lock.engine, &lock.keys.lock, &call).await;
+        match reply.and_then(|reply| parse_announcing(&reply)).map_err(|fault| lock.error(fault))? {
+            true => Ok(()),
+            false => Err(Error::NotHeld(lock.id())),
+        }
+    }
+}
+
+impl fmt::Debug for Announcer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Announcer").field(&self.owner).finish()
+    }
+}
+
+impl Drop for Announcer {
+    fn drop(&mut self) {
+        let (lock, owner) = (Arc::clone(&self.lock), std::mem::take(&mut self.owner));
+        let engine = Arc::clone(&lock.engine);
+        let job = async move {
+            // What is not removed expires with the lease.
+            let call = announcement_remove(&lock.keys.lock, &owner);
+            if let Err(fault) = run(&lock.engine, &lock.keys.lock, &call).await {
+                tracing::debug!(lock = &*lock.name, %fault, "an announcement was not removed");
+            }
+            Ok(())
+        };
+        engine.beside.run(job.boxed());
+    }
+}
+
+/// Returns what this owner of a lock announced.
+async fn announced(lock: &LockRef, owner: &str) -> Result<Option<Announced>> {
+    lock.check_name()?;
+    let reply = run(&lock.engine, &lock.keys.lock, &announcement_read(&lock.keys.lock)).await;
+    reply.and_then(|reply| parse_announced(&reply, owner)).map_err(|fault| lock.error(fault))
+}
+
+/// Listens for the announcements of one lock.
+struct Listening {
+    lock: Arc<LockRef>,
+    channel: Arc<str>,
+    told: Arc<Watched<u64>>,
+    /// How much it was told until the last call.
+    seen: u64,
+}
+
+impl Listening {
+    fn start(lock: &Arc<LockRef>) -> Self {
+        let (engine, channel) = (&lock.engine, announcement_key(&lock.keys.lock));
+        let told = engine.listeners.listen(&channel, &engine.store);
+        Self { lock: Arc::clone(lock), channel, seen: told.get(), told }
+    }
+
+    /// Waits until perhaps something has changed since the last call, or since the start.
+    async fn changed(&mut self) {
+        self.told.until(|count| *count != self.seen).await;
+        self.seen = self.told.get();
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let engine = &self.lock.engine;
+        engine.listeners.leave(&self.channel, &engine.store);
     }
 }

@@ -16,10 +16,12 @@ use std::panic::Location;
 use std::pin::pin;
 use std::time::Duration;
 
+use crate::base::Caller;
 use crate::base::error::{Error, Result};
-use crate::engine::{self, AcquireSpan, Caller, Grant, Handle, HeldLock, LockRef, WaitLimit, WakeUps};
+use crate::engine::{self, Grant, Handle, HeldLock, LockRef, Offer, WaitLimit, WakeUps};
 use crate::locks::guard::{LockGuard, OfHeld};
 use crate::locks::info::RemainingLease;
+use crate::locks::span::AcquireSpan;
 use crate::protocol::Protocol;
 use crate::telemetry::inside;
 
@@ -251,7 +253,7 @@ fn acquired(
 }
 
 /// What wakes the waiters for a member: other waiters of this client, and messages of the server on the channel of the kind.
-fn wake_ups(member: &LockRef) -> WakeUps<'_> {
+fn wake_ups(member: &LockRef) -> WakeUps<'_, Offer> {
     WakeUps { queues: &member.engine.wait_queues, messages: &member.engine.store }
 }
 

@@ -3,8 +3,8 @@
 use super::announcements::Announcements;
 use super::base::{self, Kind, Single};
 use super::lock::Lock;
+use crate::base::Caller;
 use crate::base::error::Result;
-use crate::engine::Caller;
 use crate::locks::guard::FencedGuard;
 use crate::protocol::{self, Protocol};
 

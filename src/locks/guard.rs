@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use crate::base::error::{ConfigError, Error, Lost, Result};
 use crate::base::token::FencingToken;
-use crate::engine::{Announcer, HeldLock, HoldTimes};
+use crate::engine::{HeldLock, HoldTimes};
+use crate::locks::announcements::Announcer;
 use crate::protocol::{MOST_BYTES, PermitIds};
 
 /// One hold on a lock.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::base::{self, BaseLock, Kind, Sealed, Single};
+use crate::base::Caller;
 use crate::base::error::Result;
 use crate::base::options::LockOptions;
 use crate::engine::{self, Engine, Handle, OwnerGrants, WaitLimit};
@@ -373,7 +374,7 @@ impl<K: Kind> Lock<'_, K> {
     fn run_within<W: Future>(
         &mut self,
         limit: WaitLimit,
-        caller: engine::Caller,
+        caller: Caller,
         work: W,
     ) -> impl Future<Output = Result<Option<W::Output>>> {
         let acquired = base::try_lock(&mut self.handle, limit, caller);

@@ -13,6 +13,7 @@ mod read_write;
 mod red;
 mod rlock;
 mod semaphore;
+mod span;
 pub(crate) mod waits;
 
 pub use announcements::Announcements;

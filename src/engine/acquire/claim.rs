@@ -6,14 +6,15 @@ use std::sync::Arc;
 use smallvec::smallvec;
 
 use super::late;
+use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::base::error::{ConfigError, Error, Result};
+use crate::engine::grant::Grant;
 use crate::engine::grant::pending::PendingHold;
-use crate::engine::grant::{Caller, Grant};
 use crate::engine::handle::Handle;
+use crate::engine::held::HeldLock;
+use crate::engine::held::release::MemberHold;
 use crate::engine::hold::Hold;
-use crate::engine::hold::held::HeldLock;
-use crate::engine::hold::release::MemberHold;
 use crate::engine::retry::Tries;
 use crate::protocol::ClaimReply;
 

@@ -2,8 +2,22 @@
 
 use std::time::Duration;
 
-use super::round::Round;
 use crate::base::fault::Fault;
+
+/// The outcome of one attempt on each member.
+#[derive(Debug)]
+pub(crate) enum Round {
+    /// A quorum of the members was granted.
+    Granted,
+    /// Another owner holds this member.
+    Refused {
+        member: usize,
+        /// The holder's lease lasts at most for this time, if the time is known.
+        left: Option<Duration>,
+    },
+    /// Too few members answered. This is the fault of a member that did not answer.
+    Failed { member: usize, fault: Fault },
+}
 
 /// What a call does if another owner has the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

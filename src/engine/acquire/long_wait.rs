@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
+use crate::base::Caller;
 use crate::base::clock;
 use crate::base::error::LockId;
 use crate::base::fault::Fault;
 use crate::base::timer::{Instant, timeout};
 use crate::engine::acquire::recent_waits::HoldersSeen;
-use crate::engine::grant::{Caller, Grant};
+use crate::engine::grant::Grant;
 use crate::engine::handle::Handle;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::query::clients::Clients;

@@ -9,8 +9,6 @@ mod long_wait;
 mod others;
 pub(crate) mod recent_waits;
 mod round;
-pub(crate) mod span;
-pub(crate) mod under_way;
 mod writer_intent;
 
 use std::mem::take;
@@ -20,24 +18,25 @@ use std::time::Duration;
 use tokio::task::consume_budget;
 
 pub(crate) use claim::claim;
-use decision::{CallKind, Next, Reason, Waiting, next};
+use decision::{CallKind, Next, Reason, Round, Waiting, next};
 use long_wait::LongWait;
 use recent_waits::{OpenWait, Outcome};
-use round::{PendingMembers, Round};
+use round::PendingMembers;
 
-use super::grant::Caller;
+use super::grant::sharing::Offer;
 use super::handle::{Handle, Member};
 use super::retry::{Pauses, Tries};
+use crate::base::Caller;
 use crate::base::clock;
 use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter;
 use crate::base::timer::{Instant, timeout, timeout_at};
-use crate::engine::hold::held::HeldLock;
-use crate::engine::hold::release::PendingRelease;
+use crate::engine::held::HeldLock;
+use crate::engine::held::release::PendingRelease;
 use crate::engine::lock_ref::LockRef;
-use crate::engine::wait::queue::Arrival;
-use crate::engine::wait::waiter::{Waiter, WakeUps, elapsed};
+use crate::engine::wait::queue::{Arrival, WakeUps};
+use crate::engine::wait::waiter::{Waiter, elapsed};
 
 /// How long a call waits for a lock that another owner holds.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +50,7 @@ pub(crate) enum WaitLimit {
 }
 
 /// Says what wakes the waiters for a member.
-pub(crate) type WakeUpsOf = fn(&LockRef) -> WakeUps<'_>;
+pub(crate) type WakeUpsOf = fn(&LockRef) -> WakeUps<'_, Offer>;
 
 /// Acquires the lock. `None`: another owner holds it.
 pub(crate) async fn acquire(
@@ -176,7 +175,7 @@ struct AcquireCall<'a> {
 
 impl<'a> AcquireCall<'a> {
     /// Tells a queue how a round ended.
-    fn tell(&mut self, waiter: &Waiter<'_>, reason: &Reason, pauses: &mut Pauses) {
+    fn tell(&mut self, waiter: &Waiter<'_, Offer>, reason: &Reason, pauses: &mut Pauses) {
         let may_run_late = self.members.may_run_late();
         match reason {
             Reason::Held(left) => {
@@ -191,7 +190,7 @@ impl<'a> AcquireCall<'a> {
     }
 
     /// Waits until it is time to attempt, unless another owner of this client gives the lock.
-    async fn turn(&mut self, member: usize, waiter: &mut Waiter<'_>) -> Result<Turn> {
+    async fn turn(&mut self, member: usize, waiter: &mut Waiter<'_, Offer>) -> Result<Turn> {
         if !self.wait(member, waiter).await? {
             return Ok(Turn::TimeIsUp);
         }
@@ -207,14 +206,14 @@ impl<'a> AcquireCall<'a> {
     }
 
     /// The server granted the lock to the call.
-    fn granted(&mut self, waiting: Option<(usize, Waiter<'_>)>) -> Result<HeldLock> {
+    fn granted(&mut self, waiting: Option<(usize, Waiter<'_, Offer>)>) -> Result<HeldLock> {
         let has_followers = self.arrival.as_ref().is_some_and(Arrival::has_followers);
         self.members.end_earlier(waiting.as_ref(), has_followers);
         self.has_lock(waiting)
     }
 
     /// The call has the lock.
-    fn has_lock(&mut self, waiting: Option<(usize, Waiter<'_>)>) -> Result<HeldLock> {
+    fn has_lock(&mut self, waiting: Option<(usize, Waiter<'_, Offer>)>) -> Result<HeldLock> {
         self.ends(Outcome::Granted);
         // This comes first: readers that are called find the hold that they can join.
         let held = self.members.take();
@@ -227,7 +226,7 @@ impl<'a> AcquireCall<'a> {
     }
 
     /// Joins the queue for a member. `comes_first`: the call began when nobody waited.
-    fn join(&self, member: usize, comes_first: bool) -> (usize, Waiter<'a>) {
+    fn join(&self, member: usize, comes_first: bool) -> (usize, Waiter<'a, Offer>) {
         let lock = &*self.handle.members[member].lock;
         let key = self.members.queue_key(member);
         let can_take_handoff = self.handle.can_take_over() || self.handle.can_share();
@@ -240,7 +239,7 @@ impl<'a> AcquireCall<'a> {
     ///
     /// A majority is possibly granted without this member. Then no release of this hold wakes the queue, so the next waiter in it
     /// attempts at once, as after a waiter that gave up: it finds out for which member to wait.
-    fn leave_granted(&self, member: usize, waiter: Waiter<'_>) {
+    fn leave_granted(&self, member: usize, waiter: Waiter<'_, Offer>) {
         if self.members.is_granted(member) {
             let config = &self.handle.members[member].lock.engine.config;
             waiter.granted(self.handle.lease(config), self.members.pending[member].leaves_permits);
@@ -248,7 +247,7 @@ impl<'a> AcquireCall<'a> {
     }
 
     /// Waits until it is time to attempt. False: the time of the call is up. Fails if others have attempted in vain for long enough.
-    async fn wait(&mut self, member: usize, waiter: &mut Waiter<'_>) -> Result<bool> {
+    async fn wait(&mut self, member: usize, waiter: &mut Waiter<'_, Offer>) -> Result<bool> {
         let handle = self.handle;
         let poll = if handle.needs_all() {
             // A writer attempts when its patience ends, so that the server learns it. The millisecond: timers can be early by the
@@ -301,7 +300,7 @@ impl<'a> AcquireCall<'a> {
     }
 
     /// Attempts each member once. `None`: the time of the call is up.
-    async fn attempt(&mut self, waiting: Option<&(usize, Waiter<'_>)>) -> Result<Option<Round>> {
+    async fn attempt(&mut self, waiting: Option<&(usize, Waiter<'_, Offer>)>) -> Result<Option<Round>> {
         let waits_for = waiting.map(|(member, _)| *member);
         let answers = self.limits.and(waiting).map(|(_, waiter)| waiter.answers());
         let Some(limits) = self.limits else { return self.members.round(waits_for).await.map(Some) };
@@ -320,7 +319,7 @@ impl<'a> AcquireCall<'a> {
     }
 
     /// The time of a call that waited is up.
-    async fn end_of_time(&mut self, waiting: Option<(usize, Waiter<'_>)>) -> Result<Option<HeldLock>> {
+    async fn end_of_time(&mut self, waiting: Option<(usize, Waiter<'_, Offer>)>) -> Result<Option<HeldLock>> {
         let Some((member, waiter)) = waiting else { return Err(self.error(late())) };
         if let Some(fault) = waiter.fault() {
             return Err(self.error(fault));

@@ -1,9 +1,12 @@
 //! Acquiring from other owners of the same client, without a command.
 
+use std::sync::Arc;
+
 use crate::base::clock::{self, Moment};
 use crate::engine::acquire::round::{PendingMember, PendingMembers};
-use crate::engine::grant::offer::{Offer, join, keep_for_readers};
+use crate::engine::grant::Grant;
 use crate::engine::grant::pending::PendingHold;
+use crate::engine::grant::sharing::{Offer, join, keep_for_readers};
 use crate::engine::handle::Member;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::wait::waiter::Waiter;
@@ -13,7 +16,7 @@ impl PendingMembers<'_> {
     pub(crate) fn accept(&mut self, offer: Offer) -> bool {
         let owner = self.handle.members[0].owner.key;
         let accepted = offer.accept(owner, self.caller, clock::now());
-        accepted.map(|(hold, until)| self.hold_instead(hold, until)).is_some()
+        accepted.map(|(grant, until)| self.hold_instead(&grant, until)).is_some()
     }
 
     /// Joins other readers of this client. False: there are none to join.
@@ -23,7 +26,7 @@ impl PendingMembers<'_> {
         }
         let Member { lock, owner } = &self.handle.members[0];
         let joined = join(lock, owner.key, self.caller, clock::now());
-        joined.map(|(hold, until)| self.hold_instead(hold, until)).is_some()
+        joined.map(|(grant, until)| self.hold_instead(&grant, until)).is_some()
     }
 
     /// Keeps the hold of the readers of this client for those that wait.
@@ -35,7 +38,7 @@ impl PendingMembers<'_> {
     /// not handed over.
     ///
     /// `has_followers`: somebody began to wait during this call.
-    pub(crate) fn end_earlier(&self, waits: Option<&(usize, Waiter<'_>)>, has_followers: bool) {
+    pub(crate) fn end_earlier(&self, waits: Option<&(usize, Waiter<'_, Offer>)>, has_followers: bool) {
         for (index, (pending, member)) in self.pending.iter().zip(&self.handle.members).enumerate() {
             let LockRef { engine, protocol, keys, row, .. } = &*member.lock;
             if pending.granted_until.is_none()
@@ -65,7 +68,8 @@ impl PendingMembers<'_> {
     }
 
     /// Holds what another owner of this client gave, and not what this call attempted.
-    fn hold_instead(&mut self, hold: PendingHold, until: Moment) {
+    fn hold_instead(&mut self, grant: &Arc<Grant>, until: Moment) {
+        let hold = PendingHold::attached(grant, self.handle.members[0].owner.key);
         let given =
             PendingMember { hold, granted_until: Some(until), leaves_permits: false, is_unreplicated: false };
         let before = std::mem::replace(&mut self.pending[0], given);

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
+use crate::base::Caller;
 use crate::base::sync::lock;
-use crate::engine::grant::Caller;
 use crate::engine::shared::Engine;
 
 /// The most waits that are kept.

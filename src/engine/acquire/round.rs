@@ -5,23 +5,23 @@ use std::time::Duration;
 
 use smallvec::smallvec;
 
+use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter::{self, Backoff};
 use crate::base::timer::{sleep, timeout};
-use crate::engine::acquire::decision::CallKind;
+use crate::engine::acquire::decision::{CallKind, Round};
 use crate::engine::acquire::writer_intent::WriterIntent;
-use crate::engine::gather::{gather, is_decided};
+use crate::engine::grant::Grant;
 use crate::engine::grant::pending::PendingHold;
-use crate::engine::grant::{Caller, Grant};
 use crate::engine::handle::Handle;
+use crate::engine::held::HeldLock;
+use crate::engine::held::release::{MemberHold, PendingRelease};
 use crate::engine::hold::Hold;
-use crate::engine::hold::held::HeldLock;
 use crate::engine::hold::lease::quorum_deadline;
-use crate::engine::hold::release::{MemberHold, PendingRelease};
 use crate::engine::lock_ref::LockRef;
-use crate::engine::per_member::PerMember;
+use crate::engine::members::{PerMember, gather, is_decided};
 use crate::engine::wait::queue::QueueKey;
 use crate::protocol::{AcquireReply, Granted, IfHeld};
 
@@ -61,21 +61,6 @@ pub(crate) struct PendingMember {
     pub(crate) leaves_permits: bool,
     /// The last round was granted it, and too few replicas have the hold: too little to rely on.
     pub(crate) is_unreplicated: bool,
-}
-
-/// The outcome of one attempt on each member.
-#[derive(Debug)]
-pub(crate) enum Round {
-    /// A quorum of the members was granted.
-    Granted,
-    /// Another owner holds this member.
-    Refused {
-        member: usize,
-        /// The holder's lease lasts at most for this time, if the time is known.
-        left: Option<Duration>,
-    },
-    /// Too few members answered. This is the fault of a member that did not answer.
-    Failed { member: usize, fault: Fault },
 }
 
 /// The reply of one member, and the deadline of what it granted.

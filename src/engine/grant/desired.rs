@@ -3,22 +3,21 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 use tokio::task;
 
-use super::Caller;
-use super::lease::Lease;
-use super::offer::Joining;
-use super::owner_grants::OwnerKey;
-use super::place::Place;
+use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::base::sync::{MutexGuard, lock};
 use crate::engine::hold::effects::Effects;
 use crate::engine::hold::{EARLY, Hold};
-use crate::engine::per_member::PerMember;
-use crate::telemetry::Renewed;
+use crate::engine::members::PerMember;
+use crate::engine::scheduler::Slot;
+use crate::telemetry::{Renewed, Renewing};
 
 /// What this process wants to hold. It changes at once, even in a `drop`.
 #[derive(Default)]
@@ -58,6 +57,56 @@ pub(crate) struct OwnerPart {
     pub(crate) holds: PerMember<(Arc<Hold>, usize)>,
     /// When the leaked holds end.
     leaked: BinaryHeap<Reverse<Moment>>,
+}
+
+/// The lease that the server counts, and its renewal.
+#[derive(Default)]
+pub(crate) struct Lease {
+    /// When the server granted the lock; long ago if the hold is too old to be handed over.
+    pub(crate) since: Option<Moment>,
+    /// When the server granted the lock.
+    pub(crate) granted_at: Moment,
+    /// It is among the records of this client.
+    pub(crate) is_recorded: bool,
+    /// The deadline of what the server granted or renewed last.
+    pub(crate) until: Moment,
+    /// Nobody releases the last hold before that, although it perhaps ended for this process.
+    pub(crate) stays_until: Moment,
+    /// The server can keep the lock for longer than a hold lasts.
+    pub(crate) outlasts: bool,
+    /// When it is to be renewed.
+    pub(crate) renew_at: Option<Moment>,
+    /// The lease that the renewal under way asks for. `None`: it only restores a lease that another client shortened.
+    pub(crate) asked: Option<Duration>,
+    pub(crate) slot: Slot,
+    pub(crate) renewing: Renewing,
+}
+
+/// The place of a grant in the queue of a fair lock.
+#[derive(Default)]
+pub(crate) struct Place {
+    pub(crate) is_kept: bool,
+    pub(crate) heartbeat: Slot,
+}
+
+/// Whether other readers of the client can join a grant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Joining {
+    #[default]
+    NotYet,
+    Open,
+    Closed,
+}
+
+/// Distinguishes the owners of this process that stand on one grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OwnerKey(u64);
+
+impl Default for OwnerKey {
+    fn default() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 impl OwnerPart {
@@ -323,8 +372,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::engine::hold::Term;
-    use crate::engine::lock_ref::Subject;
+    use crate::engine::hold::{Subject, Term};
     use crate::telemetry::Held;
 
     fn hold(desired: &mut Desired, owner: OwnerKey, end: Moment) -> Arc<Hold> {

@@ -1,4 +1,4 @@
-//! The lease that the server counts for a grant, and its renewal.
+//! The renewal of a grant.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,35 +10,13 @@ use crate::base::fault::Fault;
 use crate::base::jitter;
 use crate::engine::hold::{self, Hold};
 use crate::engine::lock_ref::LockRef;
-use crate::engine::upkeep::scheduler::{Key, Slot};
+use crate::engine::scheduler::Key;
 use crate::protocol::{Batch, RenewalReply, Row, millis, parse_renewal};
 use crate::store;
-use crate::telemetry::{Renewed, Renewing};
+use crate::telemetry::Renewed;
 
 /// The shortest time that Redis can count.
 const SHORTEST: Duration = Duration::from_millis(1);
-
-#[derive(Default)]
-pub(crate) struct Lease {
-    /// When the server granted the lock; long ago if the hold is too old to be handed over.
-    pub(crate) since: Option<Moment>,
-    /// When the server granted the lock.
-    pub(crate) granted_at: Moment,
-    /// It is among the records of this client.
-    pub(crate) is_recorded: bool,
-    /// The deadline of what the server granted or renewed last.
-    pub(crate) until: Moment,
-    /// Nobody releases the last hold before that, although it perhaps ended for this process.
-    pub(crate) stays_until: Moment,
-    /// The server can keep the lock for longer than a hold lasts.
-    pub(crate) outlasts: bool,
-    /// When it is to be renewed.
-    pub(crate) renew_at: Option<Moment>,
-    /// The lease that the renewal under way asks for. `None`: it only restores a lease that another client shortened.
-    pub(crate) asked: Option<Duration>,
-    pub(crate) slot: Slot,
-    pub(crate) renewing: Renewing,
-}
 
 impl Grant {
     /// Renews a new hold a period after its lease was asked for, at the latest. The reply perhaps took long, or the next renewal is that of
@@ -46,7 +24,7 @@ impl Grant {
     pub(super) fn renew_in_time(&self, desired: &mut Desired, hold: &Hold, until: Moment, now: Moment) {
         let LockRef { engine, .. } = &*self.lock;
         let Some(lease) = hold.renewed_lease(engine.config.watchdog_lease()) else { return };
-        let period = engine.renewals.duty().period(lease, self.is_shared());
+        let period = engine.periods.renewal(lease, self.is_shared());
         let next = desired.lease.renew_at.unwrap_or_else(|| now.plus(jitter::within(period)));
         desired.lease.renew_at = Some(next.min(until.minus(lease).plus(period)));
     }
@@ -56,18 +34,18 @@ impl Grant {
     /// A renewal is due while there is a hold that the watchdog renews, or one that is offered, or one whose lease can change without
     /// this client. The end of a hold is due if the server can keep the hold for longer.
     pub(super) fn schedule_renewal(self: &Arc<Self>, desired: &mut Desired, now: Moment) {
-        let renewals = &self.lock.engine.renewals;
+        let engine = &self.lock.engine;
         let (is_shared, is_checked) = (self.is_shared(), self.is_checked());
         let lease = self.renewed_lease(desired);
         if lease.is_some() || (is_checked && desired.holds().next().is_some()) {
             let first =
-                || now.plus(jitter::within(renewals.duty().period(lease.unwrap_or_default(), is_shared)));
+                || now.plus(jitter::within(engine.periods.renewal(lease.unwrap_or_default(), is_shared)));
             desired.lease.renew_at.get_or_insert_with(first);
         } else {
             desired.lease.renew_at = None;
         }
         let due = desired.lease.renew_at.into_iter().chain(desired.next_end()).min();
-        renewals.set(&mut desired.lease.slot, due, || Arc::clone(self));
+        engine.renewals.set(&mut desired.lease.slot, due, || Arc::clone(self));
     }
 
     /// Whether a fixed lease is looked after, too: another client can shorten it, or another master can lack the hold.

@@ -16,30 +16,28 @@
 //! `sync_replicas`, a redirect and a failover use other connections than the key selects.
 
 mod claim;
-mod desired;
+pub(crate) mod desired;
 mod lease;
 mod observed;
-pub(crate) mod offer;
 pub(crate) mod owner_grants;
 pub(crate) mod pending;
-mod place;
+pub(crate) mod place;
+pub(crate) mod sharing;
 pub(crate) mod undo;
 
-use std::panic::Location;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Notify};
 
-use desired::{Desired, Locked};
+use desired::{Desired, Joining, Locked, OwnerKey};
 use observed::Observed;
-use offer::{Joining, Offer};
-use owner_grants::OwnerKey;
-use undo::Undo;
+use sharing::Offer;
 
 use super::hold::{self, Hold};
 use super::lock_ref::LockRef;
+use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::base::config::Replication;
 use crate::base::error::LockId;
@@ -71,8 +69,15 @@ pub(crate) struct Grant {
     forced: AtomicU64,
 }
 
-/// A source location in the program that uses this crate.
-pub(crate) type Caller = &'static Location<'static>;
+/// The job that reconciles a grant in the background. A grant has one such job at most.
+#[derive(Default)]
+pub(crate) struct Undo {
+    is_running: AtomicBool,
+    /// Counts how often there was something to do.
+    requests: AtomicU32,
+    /// Ends its pause: there is more to do.
+    stir: Notify,
+}
 
 impl Grant {
     /// `same`: a grant whose owner id it shares.
@@ -275,99 +280,6 @@ impl Grant {
         }
     }
 
-    // --- other owners of this client -----------------------------------------------------------------------------------
-
-    /// Hands a hold over to the first waiter of this client for the lock. False: the hold has to be released.
-    ///
-    /// The hold stays on the server all the time, so no other client can enter in between.
-    pub(crate) fn hand_over(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) -> bool {
-        let engine = &self.lock.engine;
-        let Some((queue, _)) = self.waiters().filter(|_| hold.has_one_member()) else { return false };
-        let time = engine.config.sharing();
-        engine.check_open().is_ok()
-            && queue.offer(time, now, &engine.background, |time, granted_at| {
-                self.offer(hold, time, granted_at, now)
-            })
-    }
-
-    /// Offers a hold, if the server granted it less than `hand_over_time` ago, and not before `granted_at`.
-    fn offer(
-        self: &Arc<Self>,
-        hold: &Arc<Hold>,
-        hand_over_time: Duration,
-        granted_at: Moment,
-        now: Moment,
-    ) -> Option<Offer> {
-        let mut desired = self.desired();
-        desired.lease.since.filter(|since| now.since(*since) < hand_over_time && *since >= granted_at)?;
-        let lease = self.lock.engine.config.watchdog_lease();
-        let is_fit = desired.has_only(hold)
-            && hold.is_watched()
-            && hold.ends().is_none()
-            // If an owner asked for a longer lease and this process dies, other clients wait for that long. So that lease ends here.
-            && self.longest_lease() <= lease
-            && hold.left(0, now) >= lease / 2
-            && hold.relies_on(0, now);
-        if !is_fit || !self.is_certainly_held_once() || self.is_perhaps_gone() {
-            return None;
-        }
-        desired.offers += 1;
-        desired.remove(hold);
-        self.schedule_renewal(&mut desired, now);
-        drop(desired);
-        Some(Offer::new(Arc::clone(self), Some(Arc::clone(hold))))
-    }
-
-    /// Whether the server has one hold at most, and every command about it was answered. A release under way keeps the observed state
-    /// locked.
-    fn is_certainly_held_once(&self) -> bool {
-        self.observed.try_lock().is_ok_and(|observed| observed.is_certainly_one())
-    }
-
-    /// Lets other readers of this client join the hold that the server granted just now.
-    pub(crate) fn open_to_readers(self: &Arc<Self>) {
-        let LockRef { engine, keys, .. } = &*self.lock;
-        let mut desired = self.desired();
-        if desired.joining == Joining::NotYet && self.is_certainly_held_once() {
-            desired.joining = Joining::Open;
-            engine.read_grants.set(&keys.lock, self);
-        }
-    }
-
-    fn close_to_readers(&self) {
-        self.desired().joining = Joining::Closed;
-    }
-
-    /// Adds a reader of this client. Returns the deadline of its hold.
-    fn attach_reader(&self, owner: OwnerKey, caller: Caller, now: Moment) -> Option<Moment> {
-        let mut desired = self.desired();
-        if !self.takes_readers(&desired, now) {
-            return None;
-        }
-        desired.attach(owner, caller);
-        Some(desired.lease.until)
-    }
-
-    /// Keeps the hold on the server until the offer is dropped. False: no reader could join.
-    fn offer_to_readers(&self, now: Moment) -> bool {
-        let mut desired = self.desired();
-        let is_offered = self.takes_readers(&desired, now);
-        desired.offers += u32::from(is_offered);
-        is_offered
-    }
-
-    /// Whether readers can join: the hold is young, lasts for half of a lease, and nobody has begun to release it.
-    fn takes_readers(&self, desired: &Desired, now: Moment) -> bool {
-        let config = &self.lock.engine.config;
-        desired.joining == Joining::Open
-            && !desired.is_gone
-            && !desired.is_given_up
-            && (desired.offers > 0 || !desired.owners.is_empty())
-            && desired.lease.since.is_some_and(|since| now.since(since) < config.sharing())
-            && desired.lease.until.since(now) >= config.watchdog_lease() / 2
-            && !self.is_perhaps_gone()
-    }
-
     // --- acquiring -----------------------------------------------------------------------------------------------------
 
     /// Sends one attempt to hold `want` times. Returns the reply, and the deadline of what it granted.
@@ -498,6 +410,12 @@ impl Grant {
     /// Whether the server can have anything of this grant: a hold, or a place in a queue.
     pub(crate) fn may_exist_on_server(&self) -> bool {
         self.observed.try_lock().map_or(true, |observed| observed.at_most > 0)
+    }
+
+    /// Whether the server has one hold at most, and every command about it was answered. A release under way keeps the observed state
+    /// locked.
+    fn is_certainly_held_once(&self) -> bool {
+        self.observed.try_lock().is_ok_and(|observed| observed.is_certainly_one())
     }
 
     /// Whether a first acquire possibly ran without an answer, or a copy of it can still run.
@@ -640,7 +558,7 @@ impl Grant {
     }
 
     /// The waiters of this client to which a hold of this grant can be handed over.
-    fn waiters(&self) -> Option<(Arc<WaitQueue>, bool)> {
+    fn waiters(&self) -> Option<(Arc<WaitQueue<Offer>>, bool)> {
         let LockRef { engine, keys, row, .. } = &*self.lock;
         let can_be = self.lock.can_be_passed_on() && !engine.config.sharing().is_zero();
         can_be.then(|| engine.wait_queues.exclusive_queue_of(keys, *row)).flatten()

@@ -1,6 +1,6 @@
 //! The most that the server can have for a grant.
 
-use crate::engine::per_member::PerMember;
+use crate::engine::members::PerMember;
 use crate::store::Connection;
 
 /// The most that the server can have. An attempt raises it before anything is sent, and replies correct it. It is locked while a

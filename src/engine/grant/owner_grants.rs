@@ -1,15 +1,16 @@
 //! What one owner holds on one name.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::base::error::{Error, Result};
 use crate::base::sync::lock;
+use crate::engine::grant::Grant;
+use crate::engine::grant::desired::OwnerKey;
 use crate::engine::grant::pending::PendingHold;
-use crate::engine::grant::{Caller, Grant};
 use crate::engine::lock_ref::LockRef;
-use crate::engine::per_member::PerMember;
+use crate::engine::members::PerMember;
 
 /// What one owner holds on one name.
 #[derive(Default)]
@@ -40,17 +41,6 @@ impl OwnerNames {
     fn held(&self) -> Vec<Arc<str>> {
         let (now, names) = (clock::now(), lock(&self.0).clone());
         names.iter().filter_map(Weak::upgrade).flat_map(|grants| grants.held(now)).collect()
-    }
-}
-
-/// Distinguishes the owners of this process that stand on one grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OwnerKey(u64);
-
-impl Default for OwnerKey {
-    fn default() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::owner_grants::OwnerKey;
-use super::{Caller, Grant};
+use super::Grant;
+use super::desired::OwnerKey;
+use crate::base::Caller;
 use crate::base::clock::Moment;
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;

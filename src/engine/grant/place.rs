@@ -1,5 +1,6 @@
 //! The place of a grant in the queue of a fair lock, and its heartbeat.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,15 +8,8 @@ use super::Grant;
 use super::desired::Desired;
 use crate::base::clock::{self, Moment};
 use crate::base::error::LockId;
-use crate::engine::upkeep::scheduler::{Key, Slot};
+use crate::engine::scheduler::Key;
 use crate::protocol::Call;
-
-/// The place of a grant in the queue of a fair lock.
-#[derive(Default)]
-pub(crate) struct Place {
-    pub(crate) is_kept: bool,
-    pub(crate) heartbeat: Slot,
-}
 
 impl Grant {
     /// Records that the server has a place of this grant. `is_new`: the server had none before.
@@ -26,7 +20,8 @@ impl Grant {
         if desired.is_wanted() {
             desired.place.is_kept = true;
             if !desired.place.heartbeat.is_set() {
-                let due = heartbeats.duty().due_after(&self.lock.keys.lock, clock::now());
+                let period = self.lock.engine.periods.heartbeat();
+                let due = due_after(period, &self.lock.keys.lock, clock::now());
                 heartbeats.set(&mut desired.place.heartbeat, Some(due), || Arc::clone(self));
             }
         }
@@ -51,7 +46,7 @@ impl Grant {
     }
 
     /// Begins a heartbeat that is due. False: there is no place to keep, or its waiter was woken and does not attempt.
-    pub(crate) fn begin_heartbeat(self: &Arc<Self>, key: Key, period: Duration) -> bool {
+    pub(crate) fn begin_heartbeat(self: &Arc<Self>, key: Key) -> bool {
         let engine = &self.lock.engine;
         let patience = engine.config.safety_poll() * 2;
         let ignores = engine.wait_queues.stalled_since_wake(&self.wake_channel(), patience);
@@ -61,7 +56,7 @@ impl Grant {
         }
         if ignores {
             desired.place.heartbeat.end();
-            let next = clock::now().plus(period);
+            let next = clock::now().plus(engine.periods.heartbeat());
             engine.heartbeats.set(&mut desired.place.heartbeat, Some(next), || Arc::clone(self));
         }
         !ignores
@@ -94,6 +89,34 @@ impl Grant {
         }
         if wakes {
             engine.wait_queues.wake(&self.wake_channel());
+        }
+    }
+}
+
+/// Returns the next time at which the places of this lock are due. It comes within a period.
+pub(crate) fn due_after(period: Duration, lock: &str, time: Moment) -> Moment {
+    let mut hasher = DefaultHasher::new();
+    lock.hash(&mut hasher);
+    let period = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).max(1);
+    let phase = hasher.finish() % period;
+    let since = (time.as_nanos() + period - phase) % period;
+    time.plus(Duration::from_nanos(period - since))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_places_of_a_lock_are_due_together_and_once_in_each_period() {
+        let (period, start) = (Duration::from_secs(2), Moment::from_nanos(1_000_000_000_000));
+        for lock in ["a", "b", "c"] {
+            let first = due_after(period, lock, start);
+            assert_eq!(due_after(period, lock, first), first.plus(period));
+            // A place that was kept early is due at the same time.
+            for early in [1, 500, 1_999].map(Duration::from_millis) {
+                assert_eq!(due_after(period, lock, first.plus(period).minus(early)), first.plus(period));
+            }
         }
     }
 }

@@ -1,18 +1,17 @@
 //! Reconciling a grant in the background, until no copy of a command can run any more.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::sync::Notify;
 
 use super::Grant;
 use crate::base::error::LockId;
 use crate::base::fault::{Fault, Sent};
 use crate::base::jitter::Backoff;
 use crate::base::timer::{Instant, sleep};
-use crate::engine::upkeep::background::{Job, Refused, Turn};
+use crate::engine::background::{Job, Refused, Turn};
 use crate::protocol::ReleaseReply;
 use crate::telemetry::Undoing;
 
@@ -36,16 +35,6 @@ const PAUSE_AT_SHUTDOWN: Duration = Duration::from_millis(100);
 
 /// The job gives up if the server is still silent this long after the end of the lease.
 const GIVE_UP: Duration = Duration::from_secs(600);
-
-/// The job that reconciles a grant in the background. A grant has one such job at most.
-#[derive(Default)]
-pub(crate) struct Undo {
-    is_running: AtomicBool,
-    /// Counts how often there was something to do.
-    requests: AtomicU32,
-    /// Ends its pause: there is more to do.
-    stir: Notify,
-}
 
 /// What the job keeps from one refusal to the next try.
 struct Progress {

@@ -1,9 +1,10 @@
-//! Leases: which durations are valid, and until when a hold relies on its lease. No I/O and no clock: time is an argument.
+//! Leases: until when a hold relies on its lease, and how often a lease is renewed. No I/O and no clock: time is an argument.
 
 use std::time::Duration;
 
 use crate::base::clock::Moment;
-use crate::engine::per_member::PerMember;
+use crate::base::config::LockConfig;
+use crate::engine::members::PerMember;
 
 /// The shortest time between the deadline of a hold and the end of its lease. It covers timers that fire late: those of tokio have a
 /// resolution of 1 ms, and a busy runtime polls a task some milliseconds late. A pause that is longer than this ends leases of any
@@ -16,6 +17,51 @@ const MARGIN: Duration = Duration::from_millis(10);
 /// the lock at this deadline. The margin is a hundredth of the lease, or [`MARGIN`] if that is longer, and at most a quarter of the lease.
 pub(crate) fn deadline(sent: Moment, lease: Duration) -> Moment {
     sent.plus(lease).minus(MARGIN.max(lease / 100).min(lease / 4))
+}
+
+/// How often a client renews what it has on the servers.
+#[derive(Clone, Copy)]
+pub(crate) struct Periods {
+    lease: Duration,
+    java_watchdog: Duration,
+    fair_allowance: Duration,
+}
+
+impl Periods {
+    /// The tasks look at their lists so often in each period.
+    const TICKS: u32 = 16;
+
+    pub(crate) const fn new(config: &LockConfig) -> Self {
+        Self {
+            lease: config.watchdog_lease(),
+            java_watchdog: config.java_watchdog(),
+            fair_allowance: config.fair_allowance(),
+        }
+    }
+
+    /// How often a lease is renewed. `is_shared`: Java's watchdog can shorten it.
+    pub(crate) fn renewal(&self, lease: Duration, is_shared: bool) -> Duration {
+        let lease = self.known(lease);
+        if is_shared { lease.min(self.java_watchdog) / 3 } else { lease / 3 }
+    }
+
+    /// A renewal with the lease zero only restores what another client shortened, at the pace of the client's own leases.
+    pub(crate) const fn known(&self, lease: Duration) -> Duration {
+        if lease.is_zero() { self.lease } else { lease }
+    }
+
+    pub(crate) fn renewal_tick(&self) -> Duration {
+        self.renewal(self.lease, true) / Self::TICKS
+    }
+
+    /// How often a place in a queue is kept.
+    pub(crate) fn heartbeat(&self) -> Duration {
+        self.fair_allowance / 3
+    }
+
+    pub(crate) fn heartbeat_tick(&self) -> Duration {
+        self.heartbeat() / Self::TICKS
+    }
 }
 
 /// Returns the moment from which fewer than `quorum` members are held.

@@ -1,24 +1,18 @@
 //! One hold, and until when it can be relied on.
 //!
-//! A guard has a [`held::HeldLock`]: its [`Hold`], and the grants on which it stands. [`lease`] says how long a hold lasts, in pure
-//! functions. [`min_hold`] keeps a hold after its guard was given back. [`release`] releases on all servers. [`effects`] has what is
-//! told after a mutex was unlocked.
+//! [`lease`] says how long a hold lasts, in pure functions. [`effects`] has what is told after a mutex was unlocked.
 
 pub(crate) mod effects;
-pub(crate) mod held;
 pub(crate) mod lease;
-pub(crate) mod min_hold;
-pub(crate) mod release;
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tracing::Span;
 
-use super::lock_ref::Subject;
-use super::per_member::PerMember;
+use super::members::PerMember;
 use crate::base::clock::{self, Moment};
 use crate::base::error::LockId;
 use crate::base::timer::sleep;
@@ -53,6 +47,27 @@ pub(crate) struct Hold {
     metrics: telemetry::Held,
     /// If somebody wants it. Boxed, because a process can have many holds.
     span: OnceLock<Box<Span>>,
+}
+
+/// A lock on one server, as errors and events name it.
+pub(crate) trait Named: Send + Sync {
+    fn lock_id(&self) -> LockId;
+}
+
+/// A lock of one or several members, as errors and events name it.
+#[derive(Clone, Default)]
+pub(crate) struct Subject {
+    /// The name, as the user gave it. For several members, all their names.
+    pub(crate) name: Arc<str>,
+    pub(crate) members: PerMember<Arc<dyn Named>>,
+}
+
+impl Subject {
+    pub(crate) fn id(&self) -> LockId {
+        let ids: PerMember<LockId> = self.members.iter().map(|member| member.lock_id()).collect();
+        let all = |of: fn(&LockId) -> &str| ids.iter().map(of).collect::<Vec<_>>().join(", ");
+        LockId { name: self.name.to_string(), key: all(|id| &id.key), server: all(|id| &id.server) }
+    }
 }
 
 /// What the watchdog renews for a hold.
@@ -312,8 +327,6 @@ impl Hold {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     fn at(ms: u64) -> Moment {

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 
-use super::gather::{gather, is_decided};
 use super::grant::report_release;
 use super::handle::{Handle, Member};
 use super::lock_ref::{LockRef, NOT_A_LOCK, OTHER_PERMITS, check_name};
+use super::members::{gather, is_decided};
 use super::retry::Tries;
 use super::shared::Engine;
 use crate::base::error::{Error, LockId, OTHER_TYPE, Result};

@@ -9,29 +9,18 @@ use std::sync::{Arc, Weak};
 use futures_util::future::join;
 use futures_util::{FutureExt, StreamExt, stream};
 
-use crate::base::config::LockConfig;
-use crate::base::error::Result;
 use crate::base::fault::Fault;
-use crate::base::task;
+use crate::engine::recent_releases::Release;
 use crate::engine::retry::Tries;
 use crate::engine::shared::Engine;
-use crate::engine::upkeep::recent_releases::Release;
 use crate::protocol::{Call, ReleaseReply};
-use crate::store::{Route, Source, Switches};
+use crate::store::{Route, Switches};
 
 /// How many releases are repeated at a time.
 const AT_ONCE: usize = 100;
 
-/// Starts an engine, and the task that acts on each switch, if there can be one. The task ends with the engine.
-pub(crate) async fn start(source: Source, config: LockConfig) -> Result<Arc<Engine>> {
-    let engine = Engine::start(source, config).await?;
-    if let Some(switches) = engine.store.switches() {
-        task::spawn(act_on_each(switches, Arc::downgrade(&engine)));
-    }
-    Ok(engine)
-}
-
-async fn act_on_each(mut switches: Switches, engine: Weak<Engine>) {
+/// Acts on each switch, until the engine ends.
+pub(crate) async fn act_on_each(mut switches: Switches, engine: Weak<Engine>) {
     while switches.next().await {
         let Some(engine) = engine.upgrade() else { return };
         engine.renewals.rush();

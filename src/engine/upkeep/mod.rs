@@ -1,13 +1,30 @@
-//! What goes on without a caller: renewals, heartbeats, releases that nobody awaits, and what follows a failover.
+//! What goes on without a caller, beside the releases of the background: renewals, heartbeats, and what follows a failover.
 //!
-//! [`scheduler`] runs a duty in a task of its own: it takes what is due off a list, and serves up to a hundred grants with one command. There
-//! are two duties, [`renewal`] and [`heartbeat`]. [`records`] tells others what this client holds and waits for, from a task of its own. [`background`] runs jobs, such as undos, until they end. [`failover`] acts when another
-//! server became the master, with what [`recent_releases`] remembers.
+//! A scheduler runs a duty in a task of its own: it takes what is due off a list, and serves up to a hundred grants with one command. There are
+//! two duties, [`renewal`] and [`heartbeat`]. [`records`] tells others what this client holds and waits for, from a task of its own.
+//! [`failover`] acts when another server became the master.
 
-pub(crate) mod background;
-pub(crate) mod failover;
-pub(crate) mod heartbeat;
-pub(crate) mod recent_releases;
+mod failover;
+mod heartbeat;
 pub(crate) mod records;
-pub(crate) mod renewal;
-pub(crate) mod scheduler;
+mod renewal;
+
+use std::sync::Arc;
+
+use crate::base::config::LockConfig;
+use crate::base::error::Result;
+use crate::base::task;
+use crate::engine::shared::Engine;
+use crate::store::Source;
+
+/// Connects, and starts the tasks of an engine. They end with the engine.
+pub(crate) async fn start(source: Source, config: LockConfig) -> Result<Arc<Engine>> {
+    let engine = Engine::connect(source, config).await?;
+    let (store, config) = (&engine.store, &engine.config);
+    engine.renewals.start(renewal::Renewal::new(Arc::clone(store), config));
+    engine.heartbeats.start(heartbeat::Heartbeat::new(Arc::clone(store), config));
+    if let Some(switches) = store.switches() {
+        task::spawn(failover::act_on_each(switches, Arc::downgrade(&engine)));
+    }
+    Ok(engine)
+}

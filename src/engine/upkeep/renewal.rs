@@ -14,13 +14,11 @@ use crate::base::config::LockConfig;
 use crate::base::fault::{Fault, FaultKind};
 use crate::base::jitter;
 use crate::engine::grant::Grant;
-use crate::engine::upkeep::scheduler::{Duty, Key};
+use crate::engine::hold::lease::Periods;
+use crate::engine::scheduler::{Duty, Key};
 use crate::protocol::{RenewalReply, millis, parse_renewal, slot};
 use crate::store::{self, Route, Store};
 use crate::telemetry::report::Limit;
-
-/// Ticks for each period.
-const TICKS: u32 = 16;
 
 /// After a transient fault, a renewal is retried after the period divided by this.
 const RETRY: u32 = 16;
@@ -41,26 +39,13 @@ enum Scope {
 /// The duty of renewing leases.
 pub(crate) struct Renewal {
     store: Arc<Store>,
-    lease: Duration,
-    java_watchdog: Duration,
+    periods: Periods,
     failures: Limit,
 }
 
 impl Renewal {
     pub(crate) fn new(store: Arc<Store>, config: &LockConfig) -> Self {
-        let (lease, java_watchdog) = (config.watchdog_lease(), config.java_watchdog());
-        Self { store, lease, java_watchdog, failures: Limit::default() }
-    }
-
-    /// How often a lease is renewed. `is_shared`: Java's watchdog can shorten it.
-    pub(crate) fn period(&self, lease: Duration, is_shared: bool) -> Duration {
-        let lease = self.known(lease);
-        if is_shared { lease.min(self.java_watchdog) / 3 } else { lease / 3 }
-    }
-
-    /// A renewal with the lease zero only restores what another client shortened, at the pace of the client's own leases.
-    const fn known(&self, lease: Duration) -> Duration {
-        if lease.is_zero() { self.lease } else { lease }
+        Self { store, periods: Periods::new(config), failures: Limit::default() }
     }
 
     /// Renews, and once again if another server became the master meanwhile: its answer is the one that counts.
@@ -98,7 +83,7 @@ impl Renewal {
         let replies = match connection {
             // A silent connection must not cost a lease: there has to be time for another try.
             Ok(connection) => {
-                let limit = self.known(lease) / 6;
+                let limit = self.periods.known(lease) / 6;
                 join_all(calls.iter().map(|call| self.store.run_at_most(limit, &connection, call))).await
             }
             Err(fault) => calls.iter().map(|_| Err(fault.clone())).collect(),
@@ -133,7 +118,7 @@ impl Renewal {
                     for (item, reply) in items.into_iter().zip(replies) {
                         match reply {
                             RenewalReply::Renewed => {
-                                let next = sent.plus(self.period(lease, item.is_shared()));
+                                let next = sent.plus(self.periods.renewal(lease, item.is_shared()));
                                 item.renewed(sent, next);
                             }
                             RenewalReply::Lost => item.renewal_found_nothing(),
@@ -175,7 +160,7 @@ impl Renewal {
         }
         for item in items {
             // A renewal that is refused is not sent more often than one that succeeds.
-            let period = self.period(lease, item.is_shared());
+            let period = self.periods.renewal(lease, item.is_shared());
             let pause = if fault.is_transient() { period / RETRY } else { period };
             item.renewal_failed(clock::now().plus(jitter::around(pause)));
         }
@@ -186,12 +171,8 @@ impl Duty for Renewal {
     type Item = Grant;
     type Group = (Arc<str>, &'static str, Duration);
 
-    fn tick(&self) -> Duration {
-        self.lease.min(self.java_watchdog) / 3 / TICKS
-    }
-
     fn ahead(&self) -> Duration {
-        self.tick() * 2
+        self.periods.renewal_tick() * 2
     }
 
     fn begin(&self, item: &Arc<Grant>, key: Key) -> Option<Self::Group> {

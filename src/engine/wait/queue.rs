@@ -15,27 +15,23 @@ use futures_util::FutureExt;
 use smallvec::SmallVec;
 
 use super::machine::{self, Effects, Next, Rules, Ticket, Wakes};
-use super::waiter::WakeUps;
 use crate::base::clock::{self, Moment};
 use crate::base::config::LockConfig;
 use crate::base::fault::Fault;
 use crate::base::jitter;
 use crate::base::sync::{MutexGuard, lock};
 use crate::base::timer::sleep;
-use crate::engine::announce::Listeners;
-use crate::engine::grant::offer::Offer;
-use crate::engine::upkeep::background::Background;
+use crate::engine::background::Background;
 use crate::protocol::LockKeys;
-use crate::store::{Listener, Store};
+use crate::store::Store;
 
-type Machine = machine::Machine<Offer, Fault>;
+/// `O`: a hold that is offered to a waiter.
+type Machine<O> = machine::Machine<O, Fault>;
 
 /// All wait queues of one client, by the channel that wakes them.
-pub(crate) struct WaitQueues {
-    queues: Mutex<HashMap<Arc<str>, OnChannel>>,
+pub(crate) struct WaitQueues<O> {
+    queues: Mutex<HashMap<Arc<str>, OnChannel<O>>>,
     rows: Box<[Row; ROWS]>,
-    /// Those who do not wait for a lock, and listen for what its holder announces.
-    pub(crate) listeners: Listeners,
 }
 
 const ROWS: usize = 1_024; // 12 KiB for each client
@@ -62,6 +58,22 @@ impl RowOf {
     }
 }
 
+/// What wakes a waiter.
+pub(crate) struct WakeUps<'a, O> {
+    /// Where the waiters of this client wake each other.
+    pub(crate) queues: &'a WaitQueues<O>,
+    /// The server's messages about releases.
+    pub(crate) messages: &'a Store,
+}
+
+impl<O> Clone for WakeUps<'_, O> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<O> Copy for WakeUps<'_, O> {}
+
 /// A call that acquires a lock.
 pub(crate) struct Arrival<'a> {
     row: &'a Row,
@@ -85,7 +97,7 @@ impl Drop for Arrival<'_> {
 }
 
 /// The queues of one channel. Locks can share a channel, as `a` and `{a}` do.
-type OnChannel = SmallVec<[Arc<WaitQueue>; 1]>;
+type OnChannel<O> = SmallVec<[Arc<WaitQueue<O>>; 1]>;
 
 /// Selects the queue that a waiter joins.
 pub(crate) struct QueueKey {
@@ -103,13 +115,13 @@ pub(crate) struct QueueKey {
 }
 
 /// The waiters of one client for one lock.
-pub(crate) struct WaitQueue {
+pub(crate) struct WaitQueue<O> {
     pub(crate) key: QueueKey,
-    state: Mutex<Waiting>,
+    state: Mutex<Waiting<O>>,
 }
 
-struct Waiting {
-    machine: Machine,
+struct Waiting<O> {
+    machine: Machine<O>,
     /// Those who wait to be polled.
     wakers: BTreeMap<Ticket, Waker>,
     /// A job takes back what nobody takes.
@@ -124,14 +136,14 @@ pub(crate) enum Receivers {
     PerhapsOthers,
 }
 
-impl Default for WaitQueues {
+impl<O> Default for WaitQueues<O> {
     fn default() -> Self {
         let rows = Box::new(std::array::from_fn(|_| Row::default()));
-        Self { queues: Mutex::default(), rows, listeners: Listeners::default() }
+        Self { queues: Mutex::default(), rows }
     }
 }
 
-impl WaitQueues {
+impl<O: Send + 'static> WaitQueues<O> {
     /// A call begins to acquire a lock. Calls that come before it has ended queue. So of many that come at once, one attempts without a
     /// queue and one as its front.
     pub(crate) fn arrive(&self, row: RowOf) -> Arrival<'_> {
@@ -141,10 +153,26 @@ impl WaitQueues {
         Arrival { row, before, is_alone: others == 0 && row.waiters.load(Ordering::Acquire) == 0 }
     }
 
-    /// Wakes the waiters of a channel.
-    pub(crate) fn wake(&self, channel: &str) {
-        for queue in self.on(channel) {
-            queue.change(Machine::wakes);
+    /// Wakes the waiters of a channel. False: it has none.
+    ///
+    /// Redisson sends `0` for one waiter and `1` for all; here the waiter in front attempts for all.
+    pub(crate) fn wake(&self, channel: &str) -> bool {
+        let queues = self.on(channel);
+        queues.iter().for_each(|queue| queue.change(Machine::wakes));
+        !queues.is_empty()
+    }
+
+    /// Messages arrive on a channel from now on. That wakes: perhaps the lock became free before. False: it has no waiters.
+    pub(crate) fn subscribed(&self, channel: &str) -> bool {
+        let queues = self.on(channel);
+        queues.iter().for_each(|queue| queue.change(|machine, now| machine.has_messages(true, now)));
+        !queues.is_empty()
+    }
+
+    /// No messages arrive on these channels any more.
+    pub(crate) fn disconnected(&self, channels: &BTreeSet<Arc<str>>) {
+        for queue in channels.iter().flat_map(|channel| self.on(channel)) {
+            queue.change(|machine, now| machine.has_messages(false, now));
         }
     }
 
@@ -168,14 +196,14 @@ impl WaitQueues {
         config: &LockConfig,
         can_take_handoff: bool,
         comes_first: bool,
-    ) -> (Arc<WaitQueue>, Ticket) {
+    ) -> (Arc<WaitQueue<O>>, Ticket) {
         let mut queues = lock(&self.queues);
         let row = &self.rows[key.row.0];
         row.waiters.fetch_add(1, Ordering::AcqRel);
         row.came.fetch_add(1, Ordering::AcqRel);
         let on_channel = queues.entry(Arc::clone(&key.channel)).or_default();
         let is_same =
-            |queue: &&Arc<WaitQueue>| queue.key.lock == key.lock && queue.key.is_shared == key.is_shared;
+            |queue: &&Arc<WaitQueue<O>>| queue.key.lock == key.lock && queue.key.is_shared == key.is_shared;
         let found = on_channel.iter().find(is_same).map(Arc::clone);
         let queue = found.unwrap_or_else(|| {
             let queue = Arc::new(WaitQueue::new(key, config));
@@ -189,10 +217,10 @@ impl WaitQueues {
     /// Removes a waiter from a queue. `leave` tells the machine. With the last one, the queue and its subscription end.
     pub(crate) fn leave(
         &self,
-        queue: &Arc<WaitQueue>,
+        queue: &Arc<WaitQueue<O>>,
         ticket: Ticket,
         store: &Store,
-        leave: impl FnOnce(&mut Machine) -> Effects<Offer>,
+        leave: impl FnOnce(&mut Machine<O>) -> Effects<O>,
     ) {
         let _waker; // dropped with nothing locked, because to drop a waker can run any code
         let mut queues = lock(&self.queues);
@@ -208,7 +236,7 @@ impl WaitQueues {
         if let Entry::Occupied(mut on_channel) = queues.entry(Arc::clone(channel)) {
             let others = on_channel.get_mut();
             others.retain(|other| !Arc::ptr_eq(other, queue));
-            let is_subscribed = |other: &Arc<WaitQueue>| lock(&other.state).machine.is_subscribed();
+            let is_subscribed = |other: &Arc<WaitQueue<O>>| lock(&other.state).machine.is_subscribed();
             if state.machine.is_subscribed() && !others.iter().any(is_subscribed) {
                 // The map of queues is locked here: another waiter on this channel subscribes only after this line, so this does
                 // not end its subscription.
@@ -223,7 +251,7 @@ impl WaitQueues {
     }
 
     /// Subscribes for a queue, if that was not done before.
-    fn subscribe(&self, queue: &WaitQueue, store: &Store) {
+    fn subscribe(&self, queue: &WaitQueue<O>, store: &Store) {
         let _queues = lock(&self.queues); // as in `leave`
         if lock(&queue.state).machine.subscribes() {
             store.subscribe(&queue.key.channel);
@@ -231,61 +259,34 @@ impl WaitQueues {
     }
 
     /// The waiters to which a hold of this lock can be handed over, and whether there are others here that a release wakes.
-    pub(crate) fn exclusive_queue_of(&self, keys: &LockKeys, row: RowOf) -> Option<(Arc<WaitQueue>, bool)> {
+    pub(crate) fn exclusive_queue_of(
+        &self,
+        keys: &LockKeys,
+        row: RowOf,
+    ) -> Option<(Arc<WaitQueue<O>>, bool)> {
         if self.rows[row.0].waiters.load(Ordering::Acquire) == 0 {
             return None; // as mostly
         }
         let queues = lock(&self.queues);
         let on_channel = queues.get(&keys.channel)?;
-        let is_it = |queue: &&Arc<WaitQueue>| queue.key.lock == keys.lock && !queue.key.is_shared;
+        let is_it = |queue: &&Arc<WaitQueue<O>>| queue.key.lock == keys.lock && !queue.key.is_shared;
         let found = on_channel.iter().find(is_it).map(Arc::clone)?;
         Some((found, on_channel.len() > 1))
     }
 
-    fn on(&self, channel: &str) -> OnChannel {
+    fn on(&self, channel: &str) -> OnChannel<O> {
         lock(&self.queues).get(channel).cloned().unwrap_or_default()
     }
 
-    /// The queues on a channel. It has none if it is one of announcements: then those who listen are told.
-    fn reached(&self, channel: &str) -> OnChannel {
-        let queues = self.on(channel);
-        if queues.is_empty() {
-            self.listeners.tell(channel);
-        }
-        queues
-    }
-
     /// All queues, in an order that is always the same.
-    fn all(&self) -> Vec<Arc<WaitQueue>> {
+    fn all(&self) -> Vec<Arc<WaitQueue<O>>> {
         let mut queues: Vec<_> = lock(&self.queues).values().flatten().map(Arc::clone).collect();
         queues.sort_by(|a, b| a.key.channel.cmp(&b.key.channel));
         queues
     }
 }
 
-impl Listener for WaitQueues {
-    /// Wakes: perhaps the lock became free before the subscription was active.
-    fn subscribed(&self, channel: &str) {
-        for queue in self.reached(channel) {
-            queue.change(|machine, now| machine.has_messages(true, now));
-        }
-    }
-
-    /// Every message wakes. Redisson sends `0` for one waiter and `1` for all; here the waiter in front attempts for all.
-    fn message(&self, channel: &str) {
-        for queue in self.reached(channel) {
-            queue.change(Machine::wakes);
-        }
-    }
-
-    fn disconnected(&self, channels: &BTreeSet<Arc<str>>) {
-        for queue in channels.iter().flat_map(|channel| self.on(channel)) {
-            queue.change(|machine, now| machine.has_messages(false, now));
-        }
-    }
-}
-
-impl WaitQueue {
+impl<O: Send + 'static> WaitQueue<O> {
     fn new(key: QueueKey, config: &LockConfig) -> Self {
         let rules =
             Rules::new(key.is_shared, key.has_place, config.safety_poll()).with_permits(key.has_permits);
@@ -294,19 +295,19 @@ impl WaitQueue {
     }
 
     /// Tells the machine of an event.
-    pub(crate) fn change(&self, event: impl FnOnce(&mut Machine, Moment) -> Effects<Offer>) {
+    pub(crate) fn change(&self, event: impl FnOnce(&mut Machine<O>, Moment) -> Effects<O>) {
         let mut state = lock(&self.state);
         let effects = event(&mut state.machine, clock::now());
         self.perform(state, effects);
     }
 
     /// Asks the machine, or tells it what has no effects.
-    pub(crate) fn with<T>(&self, event: impl FnOnce(&mut Machine) -> T) -> T {
+    pub(crate) fn with<T>(&self, event: impl FnOnce(&mut Machine<O>) -> T) -> T {
         event(&mut lock(&self.state).machine)
     }
 
     /// Wakes, and drops offers, with nothing locked.
-    fn perform(&self, mut state: MutexGuard<'_, Waiting>, Effects { wakes, dropped }: Effects<Offer>) {
+    fn perform(&self, mut state: MutexGuard<'_, Waiting<O>>, Effects { wakes, dropped }: Effects<O>) {
         let wakers: SmallVec<[Waker; 1]> = match wakes {
             Wakes::Nobody => {
                 drop(state);
@@ -329,7 +330,7 @@ impl WaitQueue {
         ticket: Ticket,
         by: Option<Moment>,
         waker: &Waker,
-        WakeUps { queues, messages }: WakeUps<'_>,
+        WakeUps { queues, messages }: WakeUps<'_, O>,
     ) -> Option<Moment> {
         let waker = waker.clone(); // with nothing locked
         let mut state = lock(&self.state);
@@ -356,7 +357,7 @@ impl WaitQueue {
         hand_over_time: Duration,
         now: Moment,
         background: &Background,
-        hold: impl FnOnce(Duration, Moment) -> Option<Offer>,
+        hold: impl FnOnce(Duration, Moment) -> Option<O>,
     ) -> bool {
         let mut state = lock(&self.state);
         let is_offered = state.machine.offers(hand_over_time, now, hold);
@@ -368,7 +369,7 @@ impl WaitQueue {
     }
 
     /// Keeps a hold for the readers that wait here.
-    pub(crate) fn keep_for_readers(self: &Arc<Self>, offer: Offer, background: &Background) {
+    pub(crate) fn keep_for_readers(self: &Arc<Self>, offer: O, background: &Background) {
         let mut state = lock(&self.state);
         let effects = state.machine.keeps(offer, clock::now());
         self.watch(&mut state, background);
@@ -376,7 +377,7 @@ impl WaitQueue {
     }
 
     /// Takes the hold that is offered to a waiter.
-    pub(crate) fn take_offer(&self, ticket: Ticket) -> Option<Offer> {
+    pub(crate) fn take_offer(&self, ticket: Ticket) -> Option<O> {
         let mut state = lock(&self.state);
         let (offer, effects) = state.machine.takes_offer(ticket);
         self.perform(state, effects);
@@ -385,7 +386,7 @@ impl WaitQueue {
 
     /// Takes back what nobody takes, in the background. The job ends when no hold was offered for a while: one job serves many hand-overs.
     /// A shutdown waits for it, and so for a task that has just been handed a hold and drops its guard.
-    fn watch(self: &Arc<Self>, state: &mut Waiting, background: &Background) {
+    fn watch(self: &Arc<Self>, state: &mut Waiting<O>, background: &Background) {
         if !std::mem::replace(&mut state.is_watched, true) {
             // Without a runtime, the lease ends the hold.
             background.run(Arc::clone(self).take_back_what_nobody_takes().map(Ok).boxed());

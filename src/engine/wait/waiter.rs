@@ -7,14 +7,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::machine::Ticket;
-use super::queue::{QueueKey, WaitQueue, WaitQueues};
+use super::queue::{QueueKey, WaitQueue, WakeUps};
 use crate::base::clock::{self, Moment};
 use crate::base::config::LockConfig;
 use crate::base::fault::Fault;
 use crate::base::timer::{Instant, sleep, sleep_until};
-use crate::engine::grant::offer::Offer;
-use crate::engine::upkeep::background::Background;
-use crate::store::Store;
+use crate::engine::background::Background;
 use crate::telemetry::Waiting;
 
 /// A timer can fire early by the clock of the deadlines. Then the waiter waits for this long.
@@ -23,19 +21,10 @@ const TICK: Duration = Duration::from_millis(1);
 /// Longer than any wait.
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// What wakes a waiter.
-#[derive(Clone, Copy)]
-pub(crate) struct WakeUps<'a> {
-    /// Where the waiters of this client wake each other.
-    pub(crate) queues: &'a WaitQueues,
-    /// The server's messages about releases.
-    pub(crate) messages: &'a Store,
-}
-
 /// An entry in a wait queue. Dropping it leaves the queue.
-pub(crate) struct Waiter<'a> {
-    wake_ups: WakeUps<'a>,
-    queue: Arc<WaitQueue>,
+pub(crate) struct Waiter<'a, O: Send + 'static> {
+    wake_ups: WakeUps<'a, O>,
+    queue: Arc<WaitQueue<O>>,
     ticket: Ticket,
     config: &'a LockConfig,
     /// The lease with which it leaves with the lock, and whether permits of the semaphore are left.
@@ -45,10 +34,10 @@ pub(crate) struct Waiter<'a> {
     waiting: Waiting<'a>,
 }
 
-impl<'a> Waiter<'a> {
+impl<'a, O: Send + 'static> Waiter<'a, O> {
     /// Joins a queue: at its end, or in front if its call began when nobody waited.
     pub(crate) fn join(
-        wake_ups: WakeUps<'a>,
+        wake_ups: WakeUps<'a, O>,
         key: QueueKey,
         (can_take_handoff, comes_first): (bool, bool),
         config: &'a LockConfig,
@@ -97,12 +86,12 @@ impl<'a> Waiter<'a> {
     }
 
     /// Takes the hold that is offered to it.
-    pub(crate) fn take_offer(&self) -> Option<Offer> {
+    pub(crate) fn take_offer(&self) -> Option<O> {
         self.queue.take_offer(self.ticket)
     }
 
     /// Before a reader leaves with the lock, it keeps its hold for the readers that wait behind it.
-    pub(crate) fn keeps_for_others(&self, offer: impl FnOnce() -> Option<Offer>, background: &Background) {
+    pub(crate) fn keeps_for_others(&self, offer: impl FnOnce() -> Option<O>, background: &Background) {
         if self.can_take_handoff
             && self.queue.key.is_shared
             && self.queue.with(|machine| machine.has_followers())
@@ -129,7 +118,7 @@ impl<'a> Waiter<'a> {
     }
 
     /// Returns a value that tells the same while the waiter is borrowed.
-    pub(crate) fn answers(&self) -> Answers<'a> {
+    pub(crate) fn answers(&self) -> Answers<'a, O> {
         Answers { queue: Arc::clone(&self.queue), ticket: self.ticket, config: self.config }
     }
 
@@ -162,7 +151,7 @@ impl<'a> Waiter<'a> {
     }
 }
 
-impl Drop for Waiter<'_> {
+impl<O: Send + 'static> Drop for Waiter<'_, O> {
     fn drop(&mut self) {
         let (ticket, granted) = (self.ticket, self.granted);
         self.wake_ups.queues.leave(&self.queue, ticket, self.wake_ups.messages, |machine| match granted {
@@ -175,13 +164,13 @@ impl Drop for Waiter<'_> {
 }
 
 /// Tells what a waiter's queue knows.
-pub(crate) struct Answers<'a> {
-    queue: Arc<WaitQueue>,
+pub(crate) struct Answers<'a, O> {
+    queue: Arc<WaitQueue<O>>,
     ticket: Ticket,
     config: &'a LockConfig,
 }
 
-impl Answers<'_> {
+impl<O: Send + 'static> Answers<'_, O> {
     /// Whether a waiter knows that the lock is held.
     pub(crate) fn is_answered(&self) -> bool {
         self.queue.with(|machine| machine.is_answered())

@@ -1,7 +1,4 @@
-//! The locks that use a queue on the server.
-//!
-//! Redisson derives the same queue from the names `x` and `{x}`. Two such locks would share one order, and each would delay the
-//! other.
+//! What one client keeps by the names of locks: the queues that its fair locks use, and the numbers of permits that it reported.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,7 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use crate::base::sync::lock;
 
-/// The queues that the fair locks of one client use.
+/// The queues that the fair locks of one client use on the server.
+///
+/// Redisson derives the same queue from the names `x` and `{x}`. Two such locks would share one order, and each would delay the other.
 #[derive(Default)]
 pub(crate) struct QueueNames(Mutex<HashMap<Arc<str>, User>>);
 
@@ -38,6 +37,28 @@ impl QueueNames {
     }
 }
 
+/// The most semaphores that are kept. Others are reported again.
+const MOST: usize = 1_000;
+
+/// The numbers that were reported last, by the key of the semaphore.
+#[derive(Default)]
+pub(crate) struct ReportedTotals(Mutex<HashMap<Arc<str>, u32>>);
+
+impl ReportedTotals {
+    /// Whether this number is to be reported: it is not the one that was reported last.
+    pub(crate) fn is_new(&self, semaphore: &Arc<str>, found: u32) -> bool {
+        let mut reported = lock(&self.0);
+        if reported.get(semaphore) == Some(&found) {
+            return false;
+        }
+        if reported.len() == MOST {
+            reported.clear();
+        }
+        reported.insert(Arc::clone(semaphore), found);
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,5 +73,17 @@ mod tests {
         assert_eq!(names.join(&queue, &other), Some(one));
         names.leave(&queue);
         assert_eq!(names.join(&queue, &other), None);
+    }
+
+    #[test]
+    fn a_number_is_reported_once_for_each_semaphore_until_it_changes() {
+        let (reported, [a, b]) = (ReportedTotals::default(), ["a", "b"].map(Arc::from));
+        let news = [(&a, 5), (&a, 5), (&b, 5), (&b, 5), (&a, 6), (&a, 5), (&a, 5)];
+        let news = news.map(|(semaphore, found)| reported.is_new(semaphore, found));
+        assert_eq!(news, [true, false, true, false, true, true, false]);
+        for number in 0..2 * MOST {
+            assert!(reported.is_new(&number.to_string().into(), 1));
+        }
+        assert!(lock(&reported.0).len() <= MOST);
     }
 }

@@ -6,9 +6,7 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use crate::base::error::Result;
-use crate::engine::acquire::WaitLimit;
-use crate::engine::handle::Handle;
-use crate::engine::hold::held::HeldLock;
+use crate::engine::{Handle, HeldLock, WaitLimit};
 use crate::telemetry::{Acquired, OfLock};
 
 /// An acquire under way. If it is dropped before it ends, the acquire was cancelled.

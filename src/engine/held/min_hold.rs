@@ -7,9 +7,9 @@ use futures_util::FutureExt;
 
 use crate::base::clock::{self, Moment};
 use crate::base::timer::sleep;
+use crate::engine::held::release::{MemberHold, PendingRelease};
 use crate::engine::hold::Hold;
-use crate::engine::hold::release::{MemberHold, PendingRelease};
-use crate::engine::per_member::PerMember;
+use crate::engine::members::PerMember;
 use crate::engine::shared::Engine;
 
 /// How often the clock is read: timers stop while the host is suspended.

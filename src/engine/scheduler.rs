@@ -1,4 +1,4 @@
-//! Runs what is due, in batches: one task for each duty of a client.
+//! What is due when, and the task that runs it in batches: one for each duty of a client.
 //!
 //! A list has the items in the order of the times at which they are due. On each tick, the task takes off the items that are due before the
 //! next tick, and groups them: one command serves up to a hundred items of a group. What was added since and is due earlier is taken when it
@@ -45,9 +45,6 @@ pub(crate) trait Duty: Send + Sync + 'static {
     /// What the items of one batch have in common.
     type Group: Clone + Ord + Send;
 
-    /// How often the task looks at the list, at least: timers stand still while the host is suspended.
-    fn tick(&self) -> Duration;
-
     /// How much too early an item can be taken, to fill a batch.
     fn ahead(&self) -> Duration;
 
@@ -58,12 +55,13 @@ pub(crate) trait Duty: Send + Sync + 'static {
     fn run(&self, group: Self::Group, items: Vec<Arc<Self::Item>>) -> impl Future<Output = ()> + Send;
 }
 
-pub(crate) struct Scheduler<D: Duty>(Arc<Shared<D>>);
+pub(crate) struct Scheduler<T>(Arc<Shared<T>>);
 
-struct Shared<D: Duty> {
-    duty: D,
+struct Shared<T> {
+    /// How often the task looks at the list, at least: timers stand still while the host is suspended.
+    tick: Duration,
     batch_size: usize,
-    list: Mutex<List<D::Item>>,
+    list: Mutex<List<T>>,
     /// Wakes the task when it rests, and when it is to end.
     stir: Notify,
 }
@@ -115,8 +113,8 @@ impl Slot {
     }
 }
 
-impl<D: Duty> Scheduler<D> {
-    pub(crate) fn start(duty: D) -> Self {
+impl<T: Send + Sync + 'static> Scheduler<T> {
+    pub(crate) fn new(tick: Duration) -> Self {
         let list = List {
             due: BTreeMap::new(),
             next: 0,
@@ -125,19 +123,18 @@ impl<D: Duty> Scheduler<D> {
             is_rushed: false,
             is_closed: false,
         };
-        let shared =
-            Arc::new(Shared { duty, batch_size: batch_size(), list: Mutex::new(list), stir: Notify::new() });
-        task::spawn(run(Arc::clone(&shared)));
-        Self(shared)
+        let (list, stir) = (Mutex::new(list), Notify::new());
+        Self(Arc::new(Shared { tick, batch_size: batch_size(), list, stir }))
     }
 
-    pub(crate) fn duty(&self) -> &D {
-        &self.0.duty
+    /// Starts the task. It ends when the scheduler is closed or dropped.
+    pub(crate) fn start<D: Duty<Item = T>>(&self, duty: D) {
+        task::spawn(run(Arc::clone(&self.0), duty));
     }
 
     /// Sets when an item is due. `None`: it is not due. Changes nothing while the item is running: at its end, the item is set
     /// again.
-    pub(crate) fn set(&self, slot: &mut Slot, due: Option<Moment>, item: impl FnOnce() -> Arc<D::Item>) {
+    pub(crate) fn set(&self, slot: &mut Slot, due: Option<Moment>, item: impl FnOnce() -> Arc<T>) {
         if slot.is_running || slot.due.map(|(due, _)| due) == due {
             return;
         }
@@ -155,12 +152,12 @@ impl<D: Duty> Scheduler<D> {
     }
 
     /// Returns all items in the list.
-    pub(crate) fn items(&self) -> Vec<Arc<D::Item>> {
+    pub(crate) fn items(&self) -> Vec<Arc<T>> {
         lock(&self.0.list).due.values().map(Arc::clone).collect()
     }
 
     /// Ends the task. Returns the items that were in the list: drop them while no mutex is locked.
-    pub(crate) fn close(&self) -> Vec<Arc<D::Item>> {
+    pub(crate) fn close(&self) -> Vec<Arc<T>> {
         let due = {
             let mut list = lock(&self.0.list);
             list.is_closed = true;
@@ -170,7 +167,7 @@ impl<D: Duty> Scheduler<D> {
         due.into_values().collect()
     }
 
-    fn insert(&self, due: Moment, item: Arc<D::Item>) -> Key {
+    fn insert(&self, due: Moment, item: Arc<T>) -> Key {
         let mut list = lock(&self.0.list);
         list.next += 1;
         let key = (due, list.next);
@@ -179,7 +176,7 @@ impl<D: Duty> Scheduler<D> {
         }
         if list.looks_at.is_none() {
             // The task rests, so the ticks begin anew: with one at once, a hold of a moment would perhaps be renewed.
-            list.ticks_at = clock::now().plus(self.0.duty.tick());
+            list.ticks_at = clock::now().plus(self.0.tick);
         }
         // The task perhaps sleeps until a later time.
         if list.looks_at.is_none_or(|at| due < at) {
@@ -190,20 +187,20 @@ impl<D: Duty> Scheduler<D> {
     }
 }
 
-impl<D: Duty> Drop for Scheduler<D> {
+impl<T> Drop for Scheduler<T> {
     fn drop(&mut self) {
         lock(&self.0.list).is_closed = true;
         self.0.stir.notify_one();
     }
 }
 
-impl<D: Duty> Shared<D> {
+impl<T: Send + Sync> Shared<T> {
     /// Groups items into batches.
-    fn batches(&self, due: Vec<(Key, Arc<D::Item>)>) -> Vec<Batch<D>> {
+    fn batches<D: Duty<Item = T>>(&self, duty: &D, due: Vec<(Key, Arc<T>)>) -> Vec<Batch<D>> {
         let mut batches = Vec::new();
-        let mut groups: BTreeMap<D::Group, Vec<Arc<D::Item>>> = BTreeMap::new();
+        let mut groups: BTreeMap<D::Group, Vec<Arc<T>>> = BTreeMap::new();
         for (key, item) in due {
-            let Some(group) = self.duty.begin(&item, key) else { continue };
+            let Some(group) = duty.begin(&item, key) else { continue };
             let batch = groups.entry(group.clone()).or_default();
             batch.push(item);
             if batch.len() == self.batch_size {
@@ -215,32 +212,24 @@ impl<D: Duty> Shared<D> {
     }
 
     /// Takes what is due off the list. On a tick, items that are due a little later fill the last batch.
-    fn take_due(&self, now: Moment) -> Vec<(Key, Arc<D::Item>)> {
+    fn take_due(&self, now: Moment, ahead: Duration) -> Vec<(Key, Arc<T>)> {
         let mut list = lock(&self.list);
-        let until = |list: &List<D::Item>, time: Moment| list.due.range(..=(time, u64::MAX)).count();
+        let until = |list: &List<T>, time: Moment| list.due.range(..=(time, u64::MAX)).count();
         let take = if now < list.ticks_at {
             until(&list, now.plus(BETWEEN_TICKS))
         } else {
-            list.ticks_at = now.plus(self.duty.tick());
+            list.ticks_at = now.plus(self.tick);
             let due = until(&list, list.ticks_at);
-            due.next_multiple_of(self.batch_size).min(until(&list, list.ticks_at.plus(self.duty.ahead())))
+            due.next_multiple_of(self.batch_size).min(until(&list, list.ticks_at.plus(ahead)))
         };
         (0..take).filter_map(|_| list.due.pop_first()).collect()
     }
 
     /// Takes everything off the list, if it is to be run now.
-    fn take_rushed(&self) -> Vec<(Key, Arc<D::Item>)> {
+    fn take_rushed(&self) -> Vec<(Key, Arc<T>)> {
         let mut list = lock(&self.list);
         let is_rushed = std::mem::take(&mut list.is_rushed);
         if is_rushed { std::mem::take(&mut list.due).into_iter().collect() } else { Vec::new() }
-    }
-
-    /// Runs a batch after a pause.
-    async fn run(&self, (group, batch): Batch<D>, pause: Option<Duration>) {
-        if let Some(pause) = pause {
-            sleep(pause).await;
-        }
-        self.duty.run(group, batch).await;
     }
 
     /// Waits until the next look at the list, if nothing stirs the task before. Rests while the list is empty.
@@ -258,7 +247,16 @@ impl<D: Duty> Shared<D> {
     }
 }
 
-async fn run<D: Duty>(shared: Arc<Shared<D>>) {
+/// Runs a batch after a pause.
+async fn serve<D: Duty>(duty: &D, (group, batch): Batch<D>, pause: Option<Duration>) {
+    if let Some(pause) = pause {
+        sleep(pause).await;
+    }
+    duty.run(group, batch).await;
+}
+
+async fn run<D: Duty>(shared: Arc<Shared<D::Item>>, duty: D) {
+    let duty = &duty;
     let mut running = FuturesUnordered::new();
     loop {
         let mut look = pin!(shared.next_look());
@@ -266,8 +264,8 @@ async fn run<D: Duty>(shared: Arc<Shared<D>>) {
             tokio::select! {
                 biased;
                 () = &mut look => {
-                    let due = shared.take_due(clock::now());
-                    running.extend(shared.batches(due).into_iter().map(|batch| shared.run(batch, None)));
+                    let due = shared.take_due(clock::now(), duty.ahead());
+                    running.extend(shared.batches(duty, due).into_iter().map(|batch| serve(duty, batch, None)));
                     break;
                 }
                 () = shared.stir.notified() => break,
@@ -277,8 +275,8 @@ async fn run<D: Duty>(shared: Arc<Shared<D>>) {
         if lock(&shared.list).is_closed {
             return;
         }
-        let rushed = shared.batches(shared.take_rushed());
-        running.extend(rushed.into_iter().map(|batch| shared.run(batch, Some(jitter::within(RUSH)))));
+        let rushed = shared.batches(duty, shared.take_rushed());
+        running.extend(rushed.into_iter().map(|batch| serve(duty, batch, Some(jitter::within(RUSH)))));
     }
 }
 
@@ -300,20 +298,16 @@ mod tests {
         assert_eq!(slot.due, Some(later));
     }
 
-    /// An item of this kind is due when it says so, and counts how often the task looks.
+    /// Counts how often the task looks at the list on a tick.
     #[derive(Default)]
-    struct Looks(AtomicUsize);
+    struct Looks(Arc<AtomicUsize>);
 
     impl Duty for Looks {
         type Item = Notify;
         type Group = ();
 
-        fn tick(&self) -> Duration {
-            self.0.fetch_add(1, Ordering::Relaxed);
-            Duration::from_secs(1)
-        }
-
         fn ahead(&self) -> Duration {
+            self.0.fetch_add(1, Ordering::Relaxed);
             Duration::ZERO
         }
 
@@ -329,7 +323,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_task_looks_when_an_item_is_due_and_otherwise_once_in_a_tick() {
         clock::follow_tokio();
-        let (scheduler, start) = (Scheduler::start(Looks::default()), clock::now());
+        let (scheduler, start) = (Scheduler::new(Duration::from_secs(1)), clock::now());
+        let count = Arc::new(AtomicUsize::new(0));
+        scheduler.start(Looks(Arc::clone(&count)));
         let [late, early] =
             [100_000, 20].map(|ms| (start.plus(Duration::from_millis(ms)), Arc::new(Notify::new())));
         let (mut kept, mut short) = (Slot::default(), Slot::default());
@@ -339,9 +335,9 @@ mod tests {
         early.1.notified().await;
         let waited = clock::now().since(start);
         assert!(waited < Duration::from_millis(40), "{waited:?}, although the task slept for a tick");
-        let before = scheduler.duty().0.load(Ordering::Relaxed);
+        let before = count.load(Ordering::Relaxed);
         sleep(Duration::from_secs(60)).await;
-        let looks = scheduler.duty().0.load(Ordering::Relaxed) - before;
+        let looks = count.load(Ordering::Relaxed) - before;
         assert!((60..=200).contains(&looks), "{looks} in 60 ticks");
     }
 }

@@ -1,21 +1,25 @@
 //! A lock that is held, and how it is given back.
+//!
+//! [`min_hold`] keeps a hold after its guard was given back. [`release`] releases on all servers.
+
+pub(crate) mod min_hold;
+pub(crate) mod release;
 
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use min_hold::MinHold;
+use release::{MemberHold, PendingRelease};
 use tracing::Span;
 
 use crate::base::clock::{self, Moment};
 use crate::base::error::{Error, LockId, Lost, Result};
 use crate::base::fault::Fault;
 use crate::base::options;
-use crate::engine::gather::vote;
 use crate::engine::grant::Grant;
 use crate::engine::hold::Hold;
-use crate::engine::hold::min_hold::MinHold;
-use crate::engine::hold::release::{MemberHold, PendingRelease};
-use crate::engine::per_member::PerMember;
+use crate::engine::members::{PerMember, vote};
 use crate::engine::retry::Tries;
 use crate::protocol::PermitIds;
 use crate::telemetry::inside;

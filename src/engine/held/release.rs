@@ -7,13 +7,12 @@ use tokio::sync::oneshot;
 use tokio::task::unconstrained;
 
 use crate::base::fault::Fault;
-use crate::engine::gather::{gather, vote};
+use crate::engine::background::Turn;
 use crate::engine::grant::Grant;
-use crate::engine::grant::owner_grants::OwnerKey;
+use crate::engine::grant::desired::OwnerKey;
 use crate::engine::grant::undo::Listed;
-use crate::engine::per_member::PerMember;
+use crate::engine::members::{PerMember, gather, vote};
 use crate::engine::retry::Tries;
-use crate::engine::upkeep::background::Turn;
 
 /// What one member contributes to a hold.
 pub(crate) struct MemberHold {

@@ -7,27 +7,31 @@ use slab::Slab;
 use tokio::sync::Notify;
 
 use crate::base::sync::lock;
-use crate::engine::grant::Grant;
 
-#[derive(Default)]
-pub(crate) struct UnderWay {
-    list: Mutex<List>,
+pub(crate) struct UnderWay<T> {
+    list: Mutex<List<T>>,
     all_ended: Notify,
 }
 
-#[derive(Default)]
-struct List {
-    pending: Slab<Arc<Grant>>,
+struct List<T> {
+    pending: Slab<Arc<T>>,
     /// Somebody waits until the list is empty.
     is_awaited: bool,
 }
 
-impl UnderWay {
+impl<T> Default for UnderWay<T> {
+    fn default() -> Self {
+        let list = List { pending: Slab::new(), is_awaited: false };
+        Self { list: Mutex::new(list), all_ended: Notify::new() }
+    }
+}
+
+impl<T: Send + Sync> UnderWay<T> {
     /// Adds what an acquire begins with. Returns the key with which it is removed.
     ///
     /// Add first, and then check whether the client is closing. A shutdown first closes, and then looks at the list. So one of
     /// the two sees the other.
-    pub(crate) fn add(&self, pending: Arc<Grant>) -> usize {
+    pub(crate) fn add(&self, pending: Arc<T>) -> usize {
         lock(&self.list).pending.insert(pending)
     }
 
@@ -59,7 +63,7 @@ impl UnderWay {
         }
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<Grant>> {
+    pub(crate) fn all(&self) -> Vec<Arc<T>> {
         lock(&self.list).pending.iter().map(|(_, pending)| Arc::clone(pending)).collect()
     }
 }

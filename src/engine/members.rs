@@ -1,11 +1,15 @@
-//! Asking several servers at once, without waiting for those that do not answer.
+//! One value for each member of a lock, and asking several servers at once, without waiting for those that do not answer.
 
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use smallvec::SmallVec;
 
 use crate::base::timer::{Instant, sleep_until};
+
+/// One value for each member. Most locks have one member.
+pub(crate) type PerMember<T> = SmallVec<[T; 1]>;
 
 /// When the answers so far decide, the late servers get as much time again, within these two limits. A server that is only a
 /// little slower must not be left out.

@@ -1,0 +1,74 @@
+//! Who is told what the server's messages say: those who wait for a lock, and those who listen on a channel of their own.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
+
+use crate::base::sync::{Watched, lock};
+use crate::engine::wait::queue::WaitQueues;
+use crate::store::{Listener, Store};
+
+/// Tells the waiters of a channel, or if it has none, those who listen on it.
+pub(crate) struct Messages<O> {
+    pub(crate) wait_queues: Arc<WaitQueues<O>>,
+    pub(crate) listeners: Arc<Listeners>,
+}
+
+impl<O: Send + 'static> Listener for Messages<O> {
+    fn subscribed(&self, channel: &str) {
+        if !self.wait_queues.subscribed(channel) {
+            self.listeners.tell(channel);
+        }
+    }
+
+    fn message(&self, channel: &str) {
+        if !self.wait_queues.wake(channel) {
+            self.listeners.tell(channel);
+        }
+    }
+
+    fn disconnected(&self, channels: &BTreeSet<Arc<str>>) {
+        self.wait_queues.disconnected(channels);
+    }
+}
+
+/// Those who listen, by the channel.
+#[derive(Default)]
+pub(crate) struct Listeners(Mutex<HashMap<Arc<str>, OfChannel>>);
+
+/// Those who listen on one channel: how many they are, and how often they were told something.
+#[derive(Default)]
+struct OfChannel {
+    count: usize,
+    told: Arc<Watched<u64>>,
+}
+
+impl Listeners {
+    /// Tells those who listen on a channel that perhaps something has changed.
+    pub(crate) fn tell(&self, channel: &str) {
+        let told = lock(&self.0).get(channel).map(|found| Arc::clone(&found.told));
+        if let Some(told) = told {
+            told.modify(|count| *count += 1);
+        }
+    }
+
+    pub(crate) fn listen(&self, channel: &Arc<str>, store: &Store) -> Arc<Watched<u64>> {
+        let mut all = lock(&self.0);
+        let found = all.entry(Arc::clone(channel)).or_default();
+        if found.count == 0 {
+            store.subscribe(channel);
+        }
+        found.count += 1;
+        Arc::clone(&found.told)
+    }
+
+    /// With the last one, the subscription ends.
+    pub(crate) fn leave(&self, channel: &Arc<str>, store: &Store) {
+        let mut all = lock(&self.0);
+        let Some(found) = all.get_mut(channel) else { return };
+        found.count -= 1;
+        if found.count == 0 {
+            all.remove(channel);
+            store.unsubscribe(channel);
+        }
+    }
+}
