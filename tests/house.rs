@@ -201,7 +201,12 @@ const ENGINE: [&str; 18] = [
 ];
 
 /// The imports that lead upwards all the same, each with its reason. The list may only become shorter.
-const UPWARD: [(&str, &str, &str); 4] = [
+const UPWARD: [(&str, &str, &str); 9] = [
+    ("acquire::long_wait", "query", "a report names the holders"),
+    ("acquire::long_wait", "query::clients", "a report names the processes of the holders"),
+    ("acquire::long_wait", "query::why", "a report looks for a deadlock"),
+    ("acquire::long_wait", "upkeep::records", "a long wait is recorded"),
+    ("grant", "upkeep::records", "a hold that lasts is recorded"),
     ("shared", "acquire::recent_waits", "a client has the last calls that waited"),
     ("shared", "grant", "a client has lists of its grants, and a grant knows its client"),
     ("shared", "grant::sharing", "a client has queues with the holds that its grants offer"),

@@ -15,6 +15,17 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// What comes next can run code of the user: a waker, a `tracing` layer, a metrics recorder, the drop of a span. That code can call anything
+/// in this crate, so this thread must have no mutex locked. Tests check it.
+pub(crate) fn nothing_is_locked() {
+    #[cfg(feature = "__simulation")]
+    assert_eq!(
+        crate::base::pauses::locked_mutexes(),
+        0,
+        "code of the user would run while a mutex is locked"
+    );
+}
+
 /// A value whose changes wake those who wait for them, in the order in which they began to wait. Tokio's `watch` wakes them in a
 /// random order, which no simulation can repeat.
 #[derive(Debug, Default)]
@@ -30,6 +41,7 @@ impl<T: Copy> Watched<T> {
 
     pub(crate) fn modify(&self, change: impl FnOnce(&mut T)) {
         change(&mut lock(&self.value));
+        nothing_is_locked();
         self.changed.notify_waiters();
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use slab::Slab;
 use tokio::sync::Notify;
 
-use crate::base::sync::lock;
+use crate::base::sync::{lock, nothing_is_locked};
 
 pub(crate) struct UnderWay<T> {
     list: Mutex<List<T>>,
@@ -43,6 +43,7 @@ impl<T: Send + Sync> UnderWay<T> {
         drop(list);
         drop(removed); // with the list unlocked
         if wakes {
+            nothing_is_locked();
             self.all_ended.notify_waiters();
         }
     }

@@ -11,7 +11,7 @@ use super::Grant;
 use super::desired::{Desired, Joining, OwnerKey};
 use crate::base::Caller;
 use crate::base::clock::Moment;
-use crate::base::sync::lock;
+use crate::base::sync::{lock, nothing_is_locked};
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
 
@@ -52,6 +52,7 @@ impl Offer {
 impl Drop for Offer {
     fn drop(&mut self) {
         if !self.is_accepted {
+            nothing_is_locked();
             let mut desired = self.grant.desired();
             desired.offers -= 1;
             desired.given_back.extend(self.former.take().map(|hold| (hold, 0)));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::base::clock;
+use crate::base::sync::nothing_is_locked;
 use crate::engine::hold::Hold;
 use crate::telemetry::{LossCause, Renewed, Renewing};
 
@@ -59,6 +60,7 @@ impl Effects {
         if self.holds.is_empty() && self.renewed.is_none() {
             return;
         }
+        nothing_is_locked();
         let now = clock::now();
         for (hold, fate) in &self.holds {
             match fate {

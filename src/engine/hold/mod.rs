@@ -15,6 +15,7 @@ use tracing::Span;
 use super::members::PerMember;
 use crate::base::clock::{self, Moment};
 use crate::base::error::LockId;
+use crate::base::sync::nothing_is_locked;
 use crate::base::timer::sleep;
 use crate::engine::hold::lease::quorum_deadline;
 use crate::telemetry::{self, LossCause};
@@ -282,7 +283,8 @@ impl Hold {
 
     /// Tells those who wait for the loss and, once, everybody else, if it is lost and was not given back. `cause`: `None` if it ended by
     /// the clock. Runs code of the user, so call this with nothing locked.
-    pub(crate) fn tell_loss(&self, cause: Option<LossCause>, now: Moment) {
+    fn tell_loss(&self, cause: Option<LossCause>, now: Moment) {
+        nothing_is_locked();
         self.lost_notify.notify_waiters();
         let live = |cell: &&AtomicU64| cell.load(Ordering::Acquire) > now.as_nanos();
         if self.deadlines.iter().filter(live).count() < self.quorum
@@ -293,7 +295,7 @@ impl Hold {
     }
 
     /// Tells that it was gone when it was given back, if its loss was not told before. Call this with nothing locked, too.
-    pub(crate) fn tell_gone(&self, now: Moment) {
+    fn tell_gone(&self, now: Moment) {
         if self.report.swap(REPORTED, Ordering::AcqRel) != REPORTED {
             self.report_lost(LossCause::Removed, now);
         }
@@ -301,6 +303,7 @@ impl Hold {
 
     /// Emits the one event of a lost hold.
     fn report_lost(&self, cause: LossCause, now: Moment) {
+        nothing_is_locked();
         self.metrics.is_lost(cause, now);
         let cause = match cause {
             LossCause::NotRenewed => "its lease was not renewed in time",

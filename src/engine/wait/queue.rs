@@ -19,7 +19,7 @@ use crate::base::clock::{self, Moment};
 use crate::base::config::LockConfig;
 use crate::base::fault::Fault;
 use crate::base::jitter;
-use crate::base::sync::{MutexGuard, lock};
+use crate::base::sync::{MutexGuard, lock, nothing_is_locked};
 use crate::base::timer::sleep;
 use crate::engine::background::Background;
 use crate::protocol::LockKeys;
@@ -320,6 +320,7 @@ impl<O: Send + 'static> WaitQueue<O> {
             Wakes::All => std::mem::take(&mut state.wakers).into_values().collect(),
         };
         drop(state);
+        nothing_is_locked();
         wakers.into_iter().for_each(Waker::wake);
         drop(dropped);
     }
