@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::base::clock;
 use crate::engine::{Engine, OwnerGrants, OwnerNames};
 use crate::locks::{Fair, Fenced, Lock, Reentrant, Sides};
 
@@ -118,7 +119,8 @@ impl Owner {
             return Arc::clone(grants);
         }
         if self.grants.len() >= self.tidy_at {
-            self.grants.retain(|_, grants| !grants.is_idle());
+            let now = clock::now();
+            self.grants.retain(|_, grants| !grants.is_idle(now));
             self.tidy_at = TIDY.max(2 * self.grants.len());
         }
         Arc::clone(self.grants.entry(name.into()).or_insert_with(|| self.names.add()))

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::names::{QueueNames, ReportedTotals};
 use super::retry::Tries;
 use crate::base::client_id;
+use crate::base::clock;
 use crate::base::config::LockConfig;
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
@@ -193,8 +194,9 @@ impl Engine {
         // Every acquire under way ends with `Closed`, and hands over what it leaves before it counts as ended. An acquire that nobody
         // polls does not end: what it was possibly granted is undone here.
         let _ = timeout(limit / 2, self.under_way.all_ended()).await;
+        let now = clock::now();
         for pending in self.under_way.all() {
-            pending.give_up();
+            pending.give_up(now);
         }
         let released = self.all_released(limit).await;
         self.renewals.close();

@@ -16,9 +16,9 @@ use std::panic::Location;
 use std::pin::pin;
 use std::time::Duration;
 
-use crate::base::Caller;
 use crate::base::error::{Error, Result};
-use crate::engine::{self, Grant, Handle, HeldLock, LockRef, Offer, WaitLimit, WakeUps};
+use crate::base::{Caller, clock};
+use crate::engine::{self, Handle, HeldLock, LockRef, Offer, WaitLimit, WakeUps};
 use crate::locks::guard::{LockGuard, OfHeld};
 use crate::locks::info::RemainingLease;
 use crate::locks::span::AcquireSpan;
@@ -259,7 +259,8 @@ fn wake_ups(member: &LockRef) -> WakeUps<'_, Offer> {
 
 /// From here on, the watchdog renews the hold, until its guard is released or the hold is lost.
 fn watch(held: &HeldLock) {
-    held.grants().for_each(Grant::begin_renewals);
+    let now = clock::now();
+    held.grants().for_each(|grant| grant.begin_renewals(now));
 }
 
 /// Runs work while the guard protects it, and releases the guard.

@@ -77,7 +77,7 @@ impl LongWait {
         let now = Instant::now();
         // Of several members, nobody knows whether the call needs this one.
         let owner = (handle.members.len() == 1).then(|| &handle.members[member].owner);
-        let held = owner.and_then(|owner| owner.held_by_owner()).unwrap_or_default();
+        let held = owner.and_then(|owner| owner.held_by_owner(clock::now())).unwrap_or_default();
         if self.record_at.take_if(|at| *at <= now).is_some() {
             self.recorded = RecordedWait::begin(waiter, &held, caller);
         }

@@ -73,9 +73,9 @@ impl PendingMembers<'_> {
         let given =
             PendingMember { hold, granted_until: Some(until), leaves_permits: false, is_unreplicated: false };
         let before = std::mem::replace(&mut self.pending[0], given);
-        if let Some(grant) = before.hold.give_up() {
-            self.handle.members[0].owner.add_dropped(grant);
-        }
         self.at = clock::now();
+        if let Some(grant) = before.hold.give_up() {
+            self.handle.members[0].owner.add_dropped(grant, self.at);
+        }
     }
 }

@@ -325,7 +325,7 @@ impl<'a> PendingMembers<'a> {
     /// Gives up the attempts on a member so far, and begins with a new grant.
     fn replace_grant(&mut self, member: usize) -> Result<Arc<Grant>> {
         let place = &self.handle.members[member];
-        let fresh = place.owner.begin(&place.lock, self.caller)?;
+        let fresh = place.owner.begin(&place.lock, clock::now(), self.caller)?;
         let before = std::mem::replace(&mut self.pending[member].hold, fresh);
         Ok(Arc::clone(&before.grant))
     }
@@ -381,8 +381,8 @@ impl<'a> PendingMembers<'a> {
     /// Warns if another owner of this client holds a member: perhaps this call waits for a hold of its own task.
     pub(crate) fn warn_of_own_hold(&self, member: usize) {
         let LockRef { engine, name, keys, route, .. } = &*self.handle.members[member].lock;
-        let holders = engine.renewals.items();
-        if let Some(holder) = holders.iter().find_map(|item| item.holder_of(&keys.lock)) {
+        let (now, holders) = (clock::now(), engine.renewals.items());
+        if let Some(holder) = holders.iter().find_map(|item| item.holder_of(&keys.lock, now)) {
             tracing::warn!(
                 lock = &**name, key = &*keys.lock, server = &*engine.store.address(*route), holder, waits_at = %self.caller,
                 "a waiter has waited for longer than a lease for a lock that this client holds: if the holder waits for the \
@@ -397,7 +397,7 @@ impl Drop for PendingMembers<'_> {
     fn drop(&mut self) {
         for (pending, member) in self.pending.drain(..).zip(&self.handle.members) {
             if let Some(grant) = pending.hold.give_up() {
-                member.owner.add_dropped(grant);
+                member.owner.add_dropped(grant, clock::now());
             }
         }
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Grant;
+use super::copies::Answer;
 use crate::base::clock::{self, Moment};
 use crate::base::config::Replication;
 use crate::base::fault::{Fault, FaultKind, Sent};
@@ -17,7 +18,7 @@ impl Grant {
     /// reply, and the deadline of what it granted.
     ///
     /// A copy of the attempt can acquire any of the locks. So each grant records the attempt, and is undone until it has a hold or no copy can
-    /// run. When the future is dropped the outcome is unknown, and the observed states say so.
+    /// run. When the future is dropped the outcome is unknown, and the copies of each grant say so.
     pub(crate) async fn attempt_first(
         grants: &[Arc<Self>],
         lease: Duration,
@@ -26,8 +27,9 @@ impl Grant {
         let engine = &*first.lock.engine;
         let mut all = Vec::with_capacity(grants.len());
         for grant in grants {
-            let observed = grant.observed().await?;
-            all.push((observed.at_most, observed));
+            all.push((grant.copies().await?, 0));
+            grant.switches.store(engine.store.switch_count(), Ordering::Relaxed);
+            grant.forced.store(engine.forced(), Ordering::Relaxed);
         }
         let sync = engine.config.sync();
         let mut connection = match sync {
@@ -36,19 +38,16 @@ impl Grant {
         };
         // Before anything is sent: the server counts the lease from a later time.
         let sent = clock::now();
-        for (grant, (_, observed)) in grants.iter().zip(&mut all) {
-            grant.switches.store(engine.store.switch_count(), Ordering::Relaxed);
-            grant.forced.store(engine.forced(), Ordering::Relaxed);
+        for (grant, (copies, order)) in grants.iter().zip(&mut all) {
             grant.asks_for(lease);
-            observed.attempts(&connection, 1);
+            *order = copies.attempts(connection.number(), 1);
         }
         let locks = grants.iter().map(|grant| Arc::clone(&grant.lock.keys.lock));
         let call = protocol::claim(&first.lock.keys, locks, &first.id, lease);
         let mut last_hop = None;
         let hops = &mut |hop: &Connection| {
-            for (_, observed) in &mut all {
-                observed.not_sent(last_hop.as_ref().unwrap_or(&connection), 1);
-                observed.attempts(hop, 1);
+            for (copies, order) in &mut all {
+                *order = copies.attempts_again(*order, hop.number(), 1);
             }
             last_hop = Some(hop.clone());
         };
@@ -62,26 +61,21 @@ impl Grant {
         connection = last_hop.unwrap_or(connection);
         let reply =
             reply.and_then(|(reply, replicas)| Ok((ClaimReply::parse(&reply, grants.len())?, replicas)));
-        for (place, (before, observed)) in all.iter_mut().enumerate() {
-            match &reply {
-                Ok((ClaimReply::Granted(granted, _), _)) => {
-                    observed.answered(&connection, u32::from(place == *granted));
-                }
-                Ok((ClaimReply::NoneFree, _)) => observed.answered(&connection, 0),
+        for (place, (copies, order)) in all.iter_mut().enumerate() {
+            let answer = match &reply {
+                Ok((ClaimReply::Granted(granted, _), _)) => Answer::Has(u32::from(place == *granted)),
+                Ok((ClaimReply::NoneFree, _)) => Answer::Has(0),
                 // Perhaps an earlier attempt was granted a lock, and this one did not get as far as to find it.
-                Ok((ClaimReply::NotALock(_), _)) => observed.answered(&connection, *before),
-                Ok((ClaimReply::CannotCount, _)) => observed.answered(&connection, 1),
-                Err(fault) => match fault.sent {
-                    Sent::No => observed.not_sent(&connection, 1),
-                    Sent::Refused => observed.refused(&connection, *before, false),
-                    Sent::Unknown => {}
-                },
-            }
+                Ok((ClaimReply::NotALock(_), _)) => Answer::Unchanged,
+                Ok((ClaimReply::CannotCount, _)) => Answer::Granted,
+                Err(fault) => Answer::of_fault(fault.sent, false),
+            };
+            copies.ends(connection.number(), *order, answer);
         }
         let (reply, acknowledged) = reply?;
         if let ClaimReply::Granted(place, token) = reply {
             grants[place].token.store(token.get(), Ordering::Relaxed);
-            if all[place].1.may_run_late() {
+            if all[place].0.may_run_late() {
                 grants[place].desired().lease.outlasts = true;
             }
             if let Some(Replication { replicas, .. }) = sync

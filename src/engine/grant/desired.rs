@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 use tokio::task;
 
 use crate::base::Caller;
-use crate::base::clock::{self, Moment};
+use crate::base::clock::Moment;
 use crate::base::sync::{MutexGuard, lock};
 use crate::engine::hold::effects::Effects;
 use crate::engine::hold::{EARLY, Hold};
@@ -177,21 +177,22 @@ impl Desired {
 
     /// Counts what is to be left on the server: the holds and the acquires under way of the owner that has most of them. It is at least one
     /// during an offer or a minimum hold time.
-    pub(crate) fn target_count(&self) -> u32 {
+    pub(crate) fn target_count(&self, now: Moment) -> u32 {
         let pending = |part: &OwnerPart| if self.is_given_up { 0 } else { part.pending };
-        let stays_until = self.lease.stays_until;
-        // Most grants have no holds by now, and need not read the clock.
-        let reads = stays_until != Moment::PAST || self.owners.iter().any(OwnerPart::has_holds);
-        let now = reads.then(clock::now);
-        let wanted = |part| now.map_or(0, |now| OwnerPart::with_kept(part, now)) + pending(part);
-        let stays = self.offers > 0 || now.is_some_and(|now| now < stays_until);
+        let wanted = |part| OwnerPart::with_kept(part, now) + pending(part);
+        let stays = self.offers > 0 || now < self.lease.stays_until;
         self.owners.iter().map(wanted).fold(u32::from(stays), u32::max)
     }
 
+    /// Whether that count depends on the time.
+    pub(crate) fn depends_on_time(&self) -> bool {
+        self.lease.stays_until != Moment::PAST || self.owners.iter().any(OwnerPart::has_holds)
+    }
+
     /// Whether somebody here still holds the lock, or is to be handed it. Nobody has a leaked hold.
-    pub(crate) fn is_in_use(&self) -> bool {
+    pub(crate) fn is_in_use(&self, now: Moment) -> bool {
         let has_some = |part: &OwnerPart| !part.holds.is_empty() || part.pending > 0;
-        (self.offers > 0 || self.owners.iter().any(has_some)) && self.target_count() > 0
+        (self.offers > 0 || self.owners.iter().any(has_some)) && self.target_count(now) > 0
     }
 
     /// Whether this hold is all that there is.
@@ -375,6 +376,8 @@ mod tests {
     use crate::engine::hold::{Subject, Term};
     use crate::telemetry::Held;
 
+    const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
+
     fn hold(desired: &mut Desired, owner: OwnerKey, end: Moment) -> Arc<Hold> {
         let hold = Arc::new(Hold::new([end], 1, Term::default(), Subject::default(), Held::default()));
         if desired.part(owner).is_none() {
@@ -387,59 +390,55 @@ mod tests {
 
     #[test]
     fn the_target_is_what_the_owner_with_most_holds_wants() {
-        let (mut desired, end) = (Desired::default(), clock::now().plus(Duration::from_secs(30)));
+        let (mut desired, end) = (Desired::default(), NOW.plus(Duration::from_secs(30)));
         let [one, two] = [OwnerKey::default(), OwnerKey::default()];
-        assert_eq!(desired.target_count(), 0);
+        assert_eq!(desired.target_count(NOW), 0);
         desired.attach(one, Location::caller());
-        assert_eq!(desired.target_count(), 1, "an acquire under way");
+        assert_eq!(desired.target_count(NOW), 1, "an acquire under way");
         let first = hold(&mut desired, one, end);
         let readers = [hold(&mut desired, two, end), hold(&mut desired, two, end)];
-        assert_eq!(desired.target_count(), 2, "one and an acquire, beside two");
+        assert_eq!(desired.target_count(NOW), 2, "one and an acquire, beside two");
         desired.ends_pending(one);
-        desired.leak(&readers[0], clock::now());
-        assert_eq!(
-            (desired.target_count(), desired.live(two, clock::now())),
-            (2, 2),
-            "one of the two is leaked"
-        );
+        desired.leak(&readers[0], NOW);
+        assert_eq!((desired.target_count(NOW), desired.live(two, NOW)), (2, 2), "one of the two is leaked");
         desired.remove(&readers[1]);
-        assert_eq!(desired.target_count(), 1);
+        assert_eq!(desired.target_count(NOW), 1);
         desired.offers = 1;
         desired.remove(&first);
         desired.lose_all(&mut Effects::default());
-        assert_eq!((desired.target_count(), desired.owners.len()), (1, 0), "the offer");
+        assert_eq!((desired.target_count(NOW), desired.owners.len()), (1, 0), "the offer");
     }
 
     #[test]
     fn the_last_hold_stays_for_the_longest_minimum_hold_time_and_is_released_then() {
-        let (mut desired, now, owner) = (Desired::default(), clock::now(), OwnerKey::default());
-        let [soon, later] = [20, 60].map(|seconds| now.plus(Duration::from_secs(seconds)));
-        let lost = hold(&mut desired, owner, now.plus(Duration::from_secs(10)));
+        let (mut desired, owner) = (Desired::default(), OwnerKey::default());
+        let [soon, later] = [20, 60].map(|seconds| NOW.plus(Duration::from_secs(seconds)));
+        let lost = hold(&mut desired, owner, NOW.plus(Duration::from_secs(10)));
         desired.stays_until(later);
         desired.stays_until(soon);
-        assert_eq!((desired.target_count(), desired.next_end()), (1, None), "its hold is renewed");
+        assert_eq!((desired.target_count(NOW), desired.next_end()), (1, None), "its hold is renewed");
         desired.forget_ended(soon, &mut Effects::default());
-        assert_eq!((desired.live(owner, soon), desired.target_count()), (0, 1), "the hold has ended");
+        assert_eq!((desired.live(owner, soon), desired.target_count(soon)), (0, 1), "the hold has ended");
         assert_eq!(desired.next_end(), Some(later), "nobody else releases it");
         desired.forget_ended(later, &mut Effects::default());
-        assert_eq!((desired.target_count(), desired.next_end()), (0, None));
+        assert_eq!((desired.target_count(later), desired.next_end()), (0, None));
         drop(lost);
     }
 
     #[test]
     fn only_the_end_of_a_leaked_hold_is_kept() {
-        let (mut desired, now, owner) = (Desired::default(), clock::now(), OwnerKey::default());
+        let (mut desired, owner) = (Desired::default(), OwnerKey::default());
         for number in 1..=100 {
-            let hold = hold(&mut desired, owner, now.plus(Duration::from_secs(number)));
-            desired.leak(&hold, now);
+            let hold = hold(&mut desired, owner, NOW.plus(Duration::from_secs(number)));
+            desired.leak(&hold, NOW);
             assert_eq!(Arc::strong_count(&hold), 1, "nothing else refers to it");
         }
-        assert_eq!(desired.live(owner, now), 100);
-        let later = now.plus(Duration::from_secs(40));
+        assert_eq!(desired.live(owner, NOW), 100);
+        let later = NOW.plus(Duration::from_secs(40));
         desired.forget_ended(later, &mut Effects::default());
         assert_eq!(desired.live(owner, later), 60);
         assert_eq!(desired.owners[0].leaked.len(), 60, "those that ended are forgotten");
         desired.lease.outlasts = true;
-        assert_eq!(desired.next_end(), Some(now.plus(Duration::from_secs(41)).minus(EARLY)));
+        assert_eq!(desired.next_end(), Some(NOW.plus(Duration::from_secs(41)).minus(EARLY)));
     }
 }

@@ -73,18 +73,19 @@ impl Grant {
         let lease = hold.ends().map_or(lease, |ends| lease.min(ends.since(sent).max(SHORTEST)));
         self.asks_for(lease);
         // Before the command is sent: if the future is dropped, the server can keep the lock for longer than the hold lasts.
-        self.is_outlasted();
-        let call = self.script().call(millis(lease), [self.row()]);
+        self.is_outlasted(sent);
+        let call = self.script().call(millis(lease), [self.row(sent)]);
         let reply = self.lock.run(&connection, &call).await?;
+        let now = clock::now();
         match &parse_renewal(&reply, 1)?[0] {
             RenewalReply::Renewed => {}
             RenewalReply::Lost => {
-                self.lose_holds();
+                self.lose_holds(now);
                 return Ok(());
             }
             RenewalReply::Refused(error) => return Err(store::fault_in_script(error)),
         }
-        let (now, deadline) = (clock::now(), hold::lease::deadline(sent, lease));
+        let deadline = hold::lease::deadline(sent, lease);
         hold.advance(member, now, deadline);
         let mut desired = self.desired();
         desired.lease.until = desired.lease.until.max(deadline);
@@ -94,15 +95,15 @@ impl Grant {
 
     /// The server has nothing of this grant. If the grant has no holds, that is no loss: they were given back, and the release
     /// was faster than the renewal.
-    pub(super) fn lose_holds(self: &Arc<Self>) {
+    pub(super) fn lose_holds(self: &Arc<Self>, now: Moment) {
         let mut desired = self.desired();
         if desired.holds().next().is_none() && desired.offers == 0 {
-            self.schedule_renewal(&mut desired, clock::now());
+            self.schedule_renewal(&mut desired, now);
         } else {
-            self.lose(desired);
+            self.lose(desired, now);
             if self.lock.permits.count() > 1 {
                 // Perhaps only one of the permits is gone. The others need not wait until the guard is dropped.
-                self.reconcile_later();
+                self.reconcile_later(now);
             }
         }
     }
@@ -129,7 +130,7 @@ impl Grant {
         self.schedule_renewal(&mut desired, now);
         drop(desired);
         // Waiters need not wait for the rest of the lease on the server.
-        self.reconcile_later();
+        self.reconcile_later(now);
         None
     }
 
@@ -139,8 +140,8 @@ impl Grant {
     }
 
     /// Its row in a batch of renewals.
-    pub(crate) fn row(&self) -> Row {
-        let (now, desired) = (clock::now(), self.desired());
+    pub(crate) fn row(&self, now: Moment) -> Row {
+        let desired = self.desired();
         let offered = (desired.offers > 0).then(|| desired.lease.until.since(now));
         let left = desired.holds().map(|(hold, member)| hold.left(*member, now)).chain(offered).max();
         drop(desired);
@@ -148,9 +149,9 @@ impl Grant {
     }
 
     /// The renewal that was sent at `sent` has succeeded. The next one is due at `next`.
-    pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, next: Moment) {
+    pub(crate) fn renewed(self: &Arc<Self>, sent: Moment, next: Moment, now: Moment) {
         let mut desired = self.desired();
-        let (now, asked) = (clock::now(), desired.lease.asked);
+        let asked = desired.lease.asked;
         desired.lease.slot.end();
         desired.renewal_ends(Renewed::Ok);
         if let Some(lease) = asked {
@@ -163,12 +164,12 @@ impl Grant {
         // A hold that ended during the renewal has to be released again: the renewal made the server's lease longer.
         let has_ended = desired.holds().any(|(hold, member)| !hold.relies_on(*member, now));
         desired.lease.renew_at = Some(if has_ended { now } else { next });
-        self.record(&mut desired);
+        self.record(&mut desired, now);
         self.schedule_renewal(&mut desired, now);
     }
 
     /// The renewal found that the server does not have it any more.
-    pub(crate) fn renewal_found_nothing(self: &Arc<Self>) {
+    pub(crate) fn renewal_found_nothing(self: &Arc<Self>, now: Moment) {
         {
             let mut desired = self.desired();
             desired.lease.slot.end();
@@ -177,7 +178,7 @@ impl Grant {
                 desired.renewal_ends(Renewed::Gone);
             }
         }
-        self.lose_holds();
+        self.lose_holds(now);
     }
 
     /// The renewal failed. It is due again at `next`.

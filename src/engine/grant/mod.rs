@@ -7,18 +7,20 @@
 //! [`Grant::reconcile`] until no such copy can arrive.
 //!
 //! A grant has two states. The *desired* state says what this process wants to hold. It changes at once, even in a `drop`. The
-//! *observed* state says the most that the server can have. An attempt raises it before anything is sent, and replies correct it.
-//! It is locked while a command that changes the count is in flight. Reconciling lowers the hold count on the server to the
-//! desired count.
+//! *copies* say the most that the server can have, because of the newest answer and of what was not answered. An attempt is recorded
+//! before anything is sent. The copies are locked while a command that changes the count is in flight. Reconciling lowers the hold count
+//! on the server to the desired count.
 //!
 //! A release never lowers the count below the current holds plus the pending acquires: both are counted while the mutex of the desired
-//! state is held. The observed state knows the numbers of the connections on which a copy can still run, because a first acquire with
+//! state is held. The copies know the numbers of the connections on which an acquire can still run, because a first acquire with
 //! `sync_replicas`, a redirect and a failover use other connections than the key selects.
+//!
+//! Time is an argument. Only what awaits reads the clock: before it sends, and after the answer. A `drop` reads the clock, too.
 
 mod claim;
+mod copies;
 pub(crate) mod desired;
 mod lease;
-mod observed;
 pub(crate) mod owner_grants;
 pub(crate) mod pending;
 pub(crate) mod place;
@@ -31,8 +33,8 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Notify};
 
+use copies::{Answer, Copies};
 use desired::{Desired, Joining, Locked, OwnerKey};
-use observed::Observed;
 use sharing::Offer;
 
 use super::hold::{self, Hold};
@@ -57,7 +59,7 @@ pub(crate) struct Grant {
     id: Arg,
     number: u64,
     desired: Mutex<Desired>,
-    observed: AsyncMutex<Observed>,
+    copies: AsyncMutex<Copies>,
     undo: Undo,
     /// The longest lease that was asked for, in milliseconds.
     lease_ms: AtomicU64,
@@ -90,7 +92,7 @@ impl Grant {
             id,
             number,
             desired: Mutex::new(Desired::pending(owner, caller)),
-            observed: AsyncMutex::default(),
+            copies: AsyncMutex::default(),
             undo: Undo::default(),
             lease_ms: AtomicU64::new(0),
             token: AtomicU64::new(0),
@@ -129,8 +131,8 @@ impl Grant {
         Locked::new(&self.desired)
     }
 
-    fn target_count(&self) -> u32 {
-        self.desired().target_count()
+    fn target_count(&self, now: Moment) -> u32 {
+        self.desired().target_count(now)
     }
 
     /// Whether another task than this one acquired the first hold of an owner.
@@ -178,8 +180,8 @@ impl Grant {
     }
 
     /// From here on, the watchdog renews the holds that were added.
-    pub(crate) fn begin_renewals(self: &Arc<Self>) {
-        self.schedule_renewal(&mut self.desired(), clock::now());
+    pub(crate) fn begin_renewals(self: &Arc<Self>, now: Moment) {
+        self.schedule_renewal(&mut self.desired(), now);
         if self.is_of_earlier_master() {
             // The renewals of the switch perhaps came before the hold was scheduled.
             self.lock.engine.renewals.rush();
@@ -207,18 +209,17 @@ impl Grant {
     }
 
     /// Leaves a hold to end by itself.
-    pub(crate) fn leak(self: &Arc<Self>, hold: &Arc<Hold>) {
-        let now = clock::now();
+    pub(crate) fn leak(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
         let mut desired = self.desired();
         let is_left = desired.leak(hold, now);
-        if !desired.is_in_use() {
+        if !desired.is_in_use(now) {
             self.forget_record(&mut desired);
         }
         self.schedule_renewal(&mut desired, now);
         drop(desired);
         if !is_left {
             // It has ended, and another hold perhaps made the server's lease longer.
-            self.reconcile_later();
+            self.reconcile_later(now);
         }
     }
 
@@ -230,7 +231,7 @@ impl Grant {
     }
 
     /// Undoes the acquires under way, which nobody polls, at a shutdown.
-    pub(crate) fn give_up(self: Arc<Self>) {
+    pub(crate) fn give_up(self: Arc<Self>, now: Moment) {
         let mut desired = self.desired();
         if !desired.is_wanted() {
             return;
@@ -238,14 +239,14 @@ impl Grant {
         desired.is_given_up = true;
         self.leave_queue(&mut desired);
         drop(desired);
-        self.reconcile_later();
+        self.reconcile_later(now);
     }
 
     /// Records that the server can keep the lock for longer than the holds of this grant last.
-    fn is_outlasted(self: &Arc<Self>) {
+    fn is_outlasted(self: &Arc<Self>, now: Moment) {
         let mut desired = self.desired();
         desired.lease.outlasts = true;
-        self.schedule_renewal(&mut desired, clock::now());
+        self.schedule_renewal(&mut desired, now);
     }
 
     /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here.
@@ -263,12 +264,12 @@ impl Grant {
 
     /// Loses all holds of this grant, because the server has none. Wakes the waiters of this client: perhaps no message told them
     /// that the lock is free.
-    fn lose(self: &Arc<Self>, mut desired: Locked<'_>) {
+    fn lose(self: &Arc<Self>, mut desired: Locked<'_>, now: Moment) {
         let is_news = !std::mem::replace(&mut desired.is_gone, true) && desired.was_held();
         let (lost, effects) = desired.with_effects();
         lost.lose_all(effects);
         self.forget_record(&mut desired);
-        self.schedule_renewal(&mut desired, clock::now());
+        self.schedule_renewal(&mut desired, now);
         drop(desired);
         let LockRef { engine, protocol, keys, .. } = &*self.lock;
         if !is_news {
@@ -284,7 +285,7 @@ impl Grant {
 
     /// Sends one attempt to hold `want` times. Returns the reply, and the deadline of what it granted.
     ///
-    /// When the future is dropped the outcome is unknown, and the observed state says so.
+    /// When the future is dropped the outcome is unknown, and the copies say so.
     pub(crate) async fn attempt(
         self: &Arc<Self>,
         want: u32,
@@ -292,7 +293,7 @@ impl Grant {
         if_held: IfHeld,
     ) -> Result<(AcquireReply, Moment), Fault> {
         let engine = &*self.lock.engine;
-        let mut observed = self.observed().await?;
+        let mut copies = self.copies().await?;
         self.switches.store(engine.store.switch_count(), Ordering::Relaxed);
         self.forced.store(engine.forced(), Ordering::Relaxed);
         let sync = engine.config.sync().filter(|_| want == 1);
@@ -302,13 +303,12 @@ impl Grant {
         };
         // Before anything is sent: the server counts the lease from a later time.
         let sent = clock::now();
-        let before = observed.at_most;
         let leaves_trace = self.lock.protocol.leaves_trace(if_held);
-        observed.attempts(&connection, want);
+        let mut order = copies.attempts(connection.number(), want);
         self.asks_for(lease);
         if want > 1 {
             // Whatever the outcome is, the server can keep the lock for longer than the other holds last.
-            self.is_outlasted();
+            self.is_outlasted(sent);
         }
         let call = self.lock.protocol.acquire(self.holder(), want, lease, if_held);
         let has_token = want == 1 && self.lock.protocol.counter(&self.lock.keys).is_some();
@@ -316,8 +316,7 @@ impl Grant {
         let result = loop {
             let mut last_hop = None;
             let hops = &mut |hop: &Connection| {
-                observed.not_sent(last_hop.as_ref().unwrap_or(&connection), want);
-                observed.attempts(hop, want);
+                order = copies.attempts_again(order, hop.number(), want);
                 last_hop = Some(hop.clone());
             };
             let reply = match sync {
@@ -336,14 +335,24 @@ impl Grant {
             };
             connection = last_hop.unwrap_or(connection);
             match reply.and_then(|reply| AcquireReply::parse(&reply, has_token)) {
-                Ok(AcquireReply::AttemptAgain) => {}
+                Ok(AcquireReply::AttemptAgain) => {
+                    order = copies.attempts_again(order, connection.number(), want);
+                }
                 result => break result,
             }
         };
+        let answer = match &result {
+            Ok(AcquireReply::Granted(_) | AcquireReply::CannotCount) => Answer::Granted,
+            // This waiter perhaps has a place or an intent from an earlier attempt, so the count stays.
+            Ok(AcquireReply::OtherKind | AcquireReply::NotALock) => Answer::Unchanged,
+            Ok(AcquireReply::Held(_) | AcquireReply::Queued) => Answer::Has(leaves_trace.into()),
+            Ok(_) => Answer::Has(0),
+            Err(fault) => Answer::of_fault(fault.sent, leaves_trace),
+        };
+        copies.ends(connection.number(), order, answer);
         match &result {
             Ok(AcquireReply::Granted(granted)) => {
-                observed.answered(&connection, before.max(want));
-                if observed.may_run_late() {
+                if copies.may_run_late() {
                     self.desired().lease.outlasts = true;
                 }
                 match *granted {
@@ -352,25 +361,15 @@ impl Grant {
                     Granted::Permits { total, .. } => self.lock.has_total(total),
                 }
             }
-            Ok(AcquireReply::Lost) => {
-                observed.answered(&connection, 0);
-                self.lose(self.desired());
-            }
-            Ok(reply @ (AcquireReply::Held(_) | AcquireReply::Queued)) if leaves_trace => {
-                observed.answered(&connection, 1); // the place or the intent
-                if self.lock.protocol.queue().is_some() {
-                    self.has_place(*reply == AcquireReply::Queued);
+            Ok(reply @ (AcquireReply::Lost | AcquireReply::Held(_) | AcquireReply::Queued)) => {
+                let now = clock::now();
+                if *reply == AcquireReply::Lost {
+                    self.lose(self.desired(), now);
+                } else if leaves_trace && self.lock.protocol.queue().is_some() {
+                    self.has_place(*reply == AcquireReply::Queued, now);
                 }
             }
-            Ok(AcquireReply::CannotCount) => observed.answered(&connection, before.max(want)),
-            // This waiter perhaps has a place or an intent from an earlier attempt, so the count stays.
-            Ok(AcquireReply::OtherKind | AcquireReply::NotALock) => observed.answered(&connection, before),
-            Ok(_) => observed.answered(&connection, 0),
-            Err(fault) => match fault.sent {
-                Sent::No => observed.not_sent(&connection, want),
-                Sent::Refused => observed.refused(&connection, before, leaves_trace),
-                Sent::Unknown => {}
-            },
+            _ => {}
         }
         if let (Ok(AcquireReply::Granted(_)), Some(Replication { replicas, .. })) = (&result, sync)
             && acknowledged < replicas
@@ -382,50 +381,54 @@ impl Grant {
     }
 
     /// Waits for the command under way, but not for ever: perhaps it belongs to a future that nobody polls.
-    async fn observed(&self) -> Result<AsyncMutexGuard<'_, Observed>, Fault> {
-        if let Ok(observed) = self.observed.try_lock() {
-            return Ok(observed);
+    async fn copies(&self) -> Result<AsyncMutexGuard<'_, Copies>, Fault> {
+        if let Ok(copies) = self.copies.try_lock() {
+            return Ok(copies);
         }
         let limit = self.lock.engine.config.command_timeout();
         let late = |_| {
             Fault::new(FaultKind::TimedOut, Sent::Unknown, "another command about this hold is under way")
         };
-        timeout(limit, self.observed.lock()).await.map_err(late)
+        timeout(limit, self.copies.lock()).await.map_err(late)
     }
 
     // --- what the server can have --------------------------------------------------------------------------------------
 
+    /// What is known of the server. `None` while a command is under way.
+    fn known<T>(&self, of: impl FnOnce(&Copies) -> T) -> Option<T> {
+        self.copies.try_lock().ok().map(|copies| of(&copies))
+    }
+
     /// Whether the server has no more holds than desired, and no late copy of a command can add one. False while a command is
     /// under way.
-    pub(crate) fn is_reconciled(&self) -> bool {
-        self.observed.try_lock().is_ok_and(|observed| observed.at_most <= self.target_count())
+    pub(crate) fn is_reconciled(&self, now: Moment) -> bool {
+        self.known(|copies| copies.at_most() <= self.target_count(now)).unwrap_or(false)
     }
 
     /// Whether the server can have more holds than desired, and has not answered a release of them yet. False while an undo is
     /// repeated only because a late copy of an attempt can arrive.
-    pub(crate) fn owes_release(&self) -> bool {
-        self.observed.try_lock().map_or(true, |observed| observed.owes_release(self.target_count()))
+    pub(crate) fn owes_release(&self, now: Moment) -> bool {
+        self.known(|copies| copies.owes_release(self.target_count(now))).unwrap_or(true)
     }
 
     /// Whether the server can have anything of this grant: a hold, or a place in a queue.
     pub(crate) fn may_exist_on_server(&self) -> bool {
-        self.observed.try_lock().map_or(true, |observed| observed.at_most > 0)
-    }
-
-    /// Whether the server has one hold at most, and every command about it was answered. A release under way keeps the observed state
-    /// locked.
-    fn is_certainly_held_once(&self) -> bool {
-        self.observed.try_lock().is_ok_and(|observed| observed.is_certainly_one())
+        self.known(|copies| copies.at_most() > 0).unwrap_or(true)
     }
 
     /// Whether a first acquire possibly ran without an answer, or a copy of it can still run.
     pub(crate) fn may_run_late(&self) -> bool {
-        self.observed.try_lock().map_or(true, |observed| observed.may_run_late())
+        self.known(Copies::may_run_late).unwrap_or(true)
     }
 
     /// Whether the server refused every attempt. False while a command is under way.
     fn was_only_refused(&self) -> bool {
-        self.observed.try_lock().is_ok_and(|observed| observed.was_only_refused())
+        self.known(Copies::was_only_refused).unwrap_or(false)
+    }
+
+    /// Whether the server has one hold at most, and every command about it was answered. False while a command is under way.
+    fn is_certainly_held_once(&self) -> bool {
+        self.known(Copies::is_certainly_one).unwrap_or(false)
     }
 
     fn asks_for(&self, lease: Duration) {
@@ -459,18 +462,19 @@ impl Grant {
 
     /// Lowers the count on the server to the desired count, if the server can have more. `None`: there was nothing to do.
     pub(crate) async fn reconcile(self: &Arc<Self>) -> Result<Option<ReleaseReply>, Fault> {
-        let engine = &*self.lock.engine;
-        let mut observed = match self.observed.try_lock() {
-            Ok(observed) => observed,
+        let mut copies = match self.copies.try_lock() {
+            Ok(copies) => copies,
             Err(_) if self.desired().is_given_up => {
                 return self.release_beside_attempt().await.map(Some);
             }
-            Err(_) => self.observed().await?,
+            Err(_) => self.copies().await?,
         };
         let (keep, given_back, is_release) = {
             let mut desired = self.desired();
-            let keep = desired.target_count();
-            if observed.at_most <= keep {
+            // Most grants have no holds by now, and need not read the clock.
+            let now = if desired.depends_on_time() { clock::now() } else { Moment::PAST };
+            let keep = desired.target_count(now);
+            if copies.at_most() <= keep {
                 // A re-entry or another owner took over the count of the holds that were given back, so the server is not asked about
                 // those.
                 desired.forget_given_back(usize::MAX);
@@ -480,54 +484,31 @@ impl Grant {
             (keep, desired.given_back.len(), keep == 0 && desired.was_held())
         };
         let mut connection = self.lock.connection().await?;
-        let waiters = if is_release { self.waiters() } else { None };
-        if let Some((queue, _)) = &waiters {
-            queue.with(|machine| machine.release_begins(clock::now()));
-        }
         let call = self.lock.protocol.release(self.holder(), keep);
-        let was_released = std::mem::replace(&mut observed.was_released, keep == 0);
-        let is_repeated = engine.config.sync().is_some() && !observed.owes_release(keep);
-        let behind = if is_repeated {
-            // Boxed: this is rare, and its size would burden every call.
-            Box::pin(self.release_behind_acquire(&observed, &call)).await
-        } else {
-            None
-        };
-        let reply = match behind {
-            Some((behind, reply)) => {
-                connection = behind;
-                Ok(reply)
-            }
-            None => self.lock.run_and_tell(&connection, &call).await,
-        };
-        let reply = reply.and_then(|reply| ReleaseReply::parse(&reply));
-        if let Some((queue, has_others)) = &waiters {
-            // In a cluster, only those are counted that listen at the same server.
-            let is_exact = !has_others && !engine.store.is_cluster();
-            queue.release_ended(match reply {
-                Ok(ReleaseReply::Released { receivers }) if is_exact => Some(Receivers::Exactly(receivers)),
-                Ok(ReleaseReply::Released { .. }) => Some(Receivers::PerhapsOthers),
-                _ => None,
-            });
-        }
+        let is_repeated = self.lock.engine.config.sync().is_some() && !copies.owes_release(keep);
+        let release = copies.releases(keep);
+        let behind = is_repeated.then_some(&*copies);
+        let reply = self.send_release(&mut connection, &call, is_release, behind).await;
         let reply = match reply {
             Ok(reply) => reply,
             // Another client overwrote the key, so the hold is gone.
             Err(fault) if fault.kind == FaultKind::WrongType => ReleaseReply::Gone,
             Err(fault) => {
-                observed.was_released = was_released || (keep == 0 && fault.sent == Sent::Unknown);
+                if fault.sent != Sent::Unknown {
+                    copies.not_released(release);
+                }
                 return Err(fault);
             }
         };
         self.keep_release(keep, call);
         report_release(reply, &self.lock);
         let is_gone = reply == ReleaseReply::Gone;
-        observed.released(&connection, keep, is_gone);
+        copies.released(connection.number(), release, is_gone);
         let mut desired = self.desired();
         if keep == 0 {
             self.forget_record(&mut desired);
         }
-        if is_gone && !was_released {
+        if is_gone && release.is_first {
             // One event for the lock, however many nested holds were given back.
             let (state, effects) = desired.with_effects();
             if state.holds().next().is_none()
@@ -536,22 +517,60 @@ impl Grant {
                 effects.was_gone(hold, member);
             }
             desired.forget_given_back(usize::MAX);
-            self.lose(desired);
+            self.lose(desired, clock::now());
             return Ok(Some(ReleaseReply::Gone));
         }
         desired.forget_given_back(given_back);
         Ok(Some(if is_gone { ReleaseReply::Released { receivers: 0 } } else { reply }))
     }
 
+    /// Sends a release, and tells the waiters of this client of it. `behind`: repeats the release behind an acquire, and returns on which
+    /// connection.
+    async fn send_release(
+        &self,
+        connection: &mut Connection,
+        call: &Call,
+        is_release: bool,
+        behind: Option<&Copies>,
+    ) -> Result<ReleaseReply, Fault> {
+        let waiters = if is_release { self.waiters() } else { None };
+        if let Some((queue, _)) = &waiters {
+            queue.with(|machine| machine.release_begins(clock::now()));
+        }
+        let behind = match behind {
+            // Boxed: this is rare, and its size would burden every call.
+            Some(copies) => Box::pin(self.release_behind_acquire(copies, call)).await,
+            None => None,
+        };
+        let reply = match behind {
+            Some((behind, reply)) => {
+                *connection = behind;
+                Ok(reply)
+            }
+            None => self.lock.run_and_tell(connection, call).await,
+        };
+        let reply = reply.and_then(|reply| ReleaseReply::parse(&reply));
+        if let Some((queue, has_others)) = &waiters {
+            // In a cluster, only those are counted that listen at the same server.
+            let is_exact = !has_others && !self.lock.engine.store.is_cluster();
+            queue.release_ended(match reply {
+                Ok(ReleaseReply::Released { receivers }) if is_exact => Some(Receivers::Exactly(receivers)),
+                Ok(ReleaseReply::Released { .. }) => Some(Receivers::PerhapsOthers),
+                _ => None,
+            });
+        }
+        reply
+    }
+
     /// Repeats a release on the connection of an acquire that waits for replicas, if the acquire was not answered. The server runs the
     /// acquire before the release, or never. The first release uses the other connection: here it would wait for replicas, too.
-    async fn release_behind_acquire(&self, observed: &Observed, call: &Call) -> Option<(Connection, Reply)> {
+    async fn release_behind_acquire(&self, copies: &Copies, call: &Call) -> Option<(Connection, Reply)> {
         let engine = &self.lock.engine;
         let connection = engine.store.opened_connection_of_acquires(self.lock.route)?;
-        if !observed.is_unanswered_on(&connection) {
+        if !copies.may_run_late_on(connection.number()) {
             return None;
         }
-        // Others wait for the observed state meanwhile. While replicas are away, the release is repeated on the other connection.
+        // Others wait for the copies meanwhile. While replicas are away, the release is repeated on the other connection.
         let limit = engine.config.command_timeout() / 4;
         let reply = timeout(limit, self.lock.run_and_tell(&connection, call)).await.ok()?.ok()?;
         Some((connection, reply))
@@ -564,10 +583,10 @@ impl Grant {
         can_be.then(|| engine.wait_queues.exclusive_queue_of(keys, *row)).flatten()
     }
 
-    /// Lowers the count on the server to the desired count while an attempt that nobody polls keeps the observed state locked.
+    /// Lowers the count on the server to the desired count while an attempt that nobody polls keeps the copies locked.
     async fn release_beside_attempt(&self) -> Result<ReleaseReply, Fault> {
         let connection = self.lock.connection().await?;
-        let target = self.target_count();
+        let target = self.target_count(clock::now());
         let call = self.lock.protocol.release(self.holder(), target);
         let reply = ReleaseReply::parse(&self.lock.run_and_tell(&connection, &call).await?)?;
         self.keep_release(target, call);
@@ -595,10 +614,10 @@ impl Grant {
     }
 
     /// Records since when it holds the lock, if that is not recorded.
-    fn record(&self, desired: &mut Desired) {
+    fn record(&self, desired: &mut Desired, now: Moment) {
         if !desired.lease.is_recorded
             && desired.was_held()
-            && desired.is_in_use()
+            && desired.is_in_use(now)
             && let Some(owner) = self.short_owner()
         {
             desired.lease.is_recorded = true;
@@ -631,8 +650,8 @@ impl Grant {
     }
 
     /// Describes who holds this lock. `None`: nobody, or it is another lock.
-    pub(crate) fn holder_of(&self, name: &str) -> Option<String> {
-        let at = self.desired().held_at(clock::now()).filter(|_| *self.lock.keys.lock == *name)?;
+    pub(crate) fn holder_of(&self, name: &str, now: Moment) -> Option<String> {
+        let at = self.desired().held_at(now).filter(|_| *self.lock.keys.lock == *name)?;
         Some(format!("{}, acquired at {at}", self.field()))
     }
 }

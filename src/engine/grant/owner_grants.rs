@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::base::Caller;
-use crate::base::clock::{self, Moment};
+use crate::base::clock::Moment;
 use crate::base::error::{Error, Result};
 use crate::base::sync::lock;
 use crate::engine::grant::Grant;
@@ -38,8 +38,8 @@ impl OwnerNames {
     }
 
     /// The owners, without the id of the client, of what it holds now.
-    fn held(&self) -> Vec<Arc<str>> {
-        let (now, names) = (clock::now(), lock(&self.0).clone());
+    fn held(&self, now: Moment) -> Vec<Arc<str>> {
+        let names = lock(&self.0).clone();
         names.iter().filter_map(Weak::upgrade).flat_map(|grants| grants.held(now)).collect()
     }
 }
@@ -81,8 +81,8 @@ impl OwnerGrants {
         // Kept until they are released: if this call is dropped meanwhile, the next one has to know them, too.
         let same = grants.of(is_shared).take();
         grants.dropped.extend(same);
-        over.extend(grants.take_released());
-        let is_ended = |other: &Arc<Grant>| other.live(self.key, now) == 0 && other.owes_release();
+        over.extend(grants.take_released(now));
+        let is_ended = |other: &Arc<Grant>| other.live(self.key, now) == 0 && other.owes_release(now);
         let other = grants.of(!is_shared).as_ref().filter(|other| is_ended(other)).cloned();
         let ended = grants.dropped.iter().cloned().chain(other).collect();
         Ok(Start { pending, ended })
@@ -93,8 +93,8 @@ impl OwnerGrants {
     /// # Errors
     ///
     /// As [`start`](Self::start).
-    pub(crate) fn begin(&self, target: &Arc<LockRef>, caller: Caller) -> Result<PendingHold> {
-        lock(&self.grants).begin(self.key, target, clock::now(), caller)
+    pub(crate) fn begin(&self, target: &Arc<LockRef>, now: Moment, caller: Caller) -> Result<PendingHold> {
+        lock(&self.grants).begin(self.key, target, now, caller)
     }
 
     /// Sets the grant that the owner holds from now on.
@@ -104,13 +104,16 @@ impl OwnerGrants {
         let _before = lock(&self.grants).of(is_shared).replace(Arc::clone(grant));
     }
 
-    /// Remembers a dropped attempt: the next acquire has to release it first.
-    pub(crate) fn add_dropped(&self, grant: Arc<Grant>) {
+    /// Remembers a dropped attempt, if the next acquire has to release it first.
+    pub(crate) fn add_dropped(&self, grant: Arc<Grant>, now: Moment) {
+        if !grant.owes_release(now) {
+            return;
+        }
         let mut over = PerMember::new(); // as in `start`
         let mut grants = lock(&self.grants);
         // Tidy each time before the list would grow.
         if grants.dropped.len() == grants.dropped.capacity() {
-            over.extend(grants.take_released());
+            over.extend(grants.take_released(now));
         }
         grants.dropped.push(grant);
     }
@@ -121,8 +124,8 @@ impl OwnerGrants {
     }
 
     /// The owners, without the id of the client, of what the same `Owner` holds now. `None`: the handle is no part of an `Owner`.
-    pub(crate) fn held_by_owner(&self) -> Option<Vec<Arc<str>>> {
-        self.names.as_ref().map(|names| names.held())
+    pub(crate) fn held_by_owner(&self, now: Moment) -> Option<Vec<Arc<str>>> {
+        self.names.as_ref().map(|names| names.held(now))
     }
 
     fn held(&self, now: Moment) -> Vec<Arc<str>> {
@@ -131,11 +134,10 @@ impl OwnerGrants {
     }
 
     /// Whether nothing here has to be remembered.
-    pub(crate) fn is_idle(&self) -> bool {
-        let now = clock::now();
+    pub(crate) fn is_idle(&self, now: Moment) -> bool {
         let grants = lock(&self.grants);
-        grants.all().all(|grant| grant.live(self.key, now) == 0 && grant.is_reconciled())
-            && !grants.dropped.iter().any(|grant| grant.owes_release())
+        grants.all().all(|grant| grant.live(self.key, now) == 0 && grant.is_reconciled(now))
+            && !grants.dropped.iter().any(|grant| grant.owes_release(now))
     }
 }
 
@@ -149,8 +151,8 @@ impl Grants {
     }
 
     /// Takes those of the dropped grants that are released.
-    fn take_released(&mut self) -> impl Iterator<Item = Arc<Grant>> {
-        self.dropped.extract_if(.., |grant| !grant.owes_release())
+    fn take_released(&mut self, now: Moment) -> impl Iterator<Item = Arc<Grant>> {
+        self.dropped.extract_if(.., move |grant| !grant.owes_release(now))
     }
 
     /// An owner uses one name for locks of one family at a time.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Grant;
 use super::desired::OwnerKey;
 use crate::base::Caller;
-use crate::base::clock::Moment;
+use crate::base::clock::{self, Moment};
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
 
@@ -75,14 +75,9 @@ impl PendingHold {
         self.is_taken
     }
 
-    /// Gives up, if it did not become a hold. Returns the grant if the owner has to release this grant before the next attempt.
+    /// Gives up. Returns the grant, if it did not become a hold.
     pub(crate) fn give_up(self) -> Option<Arc<Grant>> {
-        if self.is_taken {
-            return None;
-        }
-        let grant = Arc::clone(&self.grant);
-        drop(self);
-        grant.owes_release().then_some(grant)
+        (!self.is_taken).then(|| Arc::clone(&self.grant))
     }
 }
 
@@ -90,7 +85,7 @@ impl Drop for PendingHold {
     fn drop(&mut self) {
         if !self.is_taken {
             self.grant.ends_pending(self.owner);
-            self.grant.reconcile_later();
+            self.grant.reconcile_later(clock::now());
         }
         // This comes last, so that a shutdown which finds no acquire under way finds the undo in the background.
         self.grant.lock.engine.under_way.remove(self.key);

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use super::Grant;
 use super::desired::Desired;
-use crate::base::clock::{self, Moment};
+use crate::base::clock::Moment;
 use crate::base::error::LockId;
 use crate::engine::scheduler::Key;
 use crate::protocol::Call;
 
 impl Grant {
     /// Records that the server has a place of this grant. `is_new`: the server had none before.
-    pub(super) fn has_place(self: &Arc<Self>, is_new: bool) {
+    pub(super) fn has_place(self: &Arc<Self>, is_new: bool, now: Moment) {
         let heartbeats = &self.lock.engine.heartbeats;
         let mut desired = self.desired();
         let was_removed = is_new && desired.place.is_kept;
@@ -21,7 +21,7 @@ impl Grant {
             desired.place.is_kept = true;
             if !desired.place.heartbeat.is_set() {
                 let period = self.lock.engine.periods.heartbeat();
-                let due = due_after(period, &self.lock.keys.lock, clock::now());
+                let due = due_after(period, &self.lock.keys.lock, now);
                 heartbeats.set(&mut desired.place.heartbeat, Some(due), || Arc::clone(self));
             }
         }
@@ -46,7 +46,7 @@ impl Grant {
     }
 
     /// Begins a heartbeat that is due. False: there is no place to keep, or its waiter was woken and does not attempt.
-    pub(crate) fn begin_heartbeat(self: &Arc<Self>, key: Key) -> bool {
+    pub(crate) fn begin_heartbeat(self: &Arc<Self>, key: Key, now: Moment) -> bool {
         let engine = &self.lock.engine;
         let patience = engine.config.safety_poll() * 2;
         let ignores = engine.wait_queues.stalled_since_wake(&self.wake_channel(), patience);
@@ -56,7 +56,7 @@ impl Grant {
         }
         if ignores {
             desired.place.heartbeat.end();
-            let next = clock::now().plus(engine.periods.heartbeat());
+            let next = now.plus(engine.periods.heartbeat());
             engine.heartbeats.set(&mut desired.place.heartbeat, Some(next), || Arc::clone(self));
         }
         !ignores

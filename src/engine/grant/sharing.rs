@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::Grant;
 use super::desired::{Desired, Joining, OwnerKey};
 use crate::base::Caller;
-use crate::base::clock::Moment;
+use crate::base::clock::{self, Moment};
 use crate::base::sync::{lock, nothing_is_locked};
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
@@ -57,7 +57,7 @@ impl Drop for Offer {
             desired.offers -= 1;
             desired.given_back.extend(self.former.take().map(|hold| (hold, 0)));
             drop(desired);
-            self.grant.reconcile_later();
+            self.grant.reconcile_later(clock::now());
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::Grant;
+use crate::base::clock::{self, Moment};
 use crate::base::error::LockId;
 use crate::base::fault::{Fault, Sent};
 use crate::base::jitter::Backoff;
@@ -90,8 +91,8 @@ impl Drop for Listed {
 
 impl Grant {
     /// Reconciles in the background, if there is something to do. Never waits.
-    pub(crate) fn reconcile_later(self: &Arc<Self>) {
-        if self.is_reconciled() {
+    pub(crate) fn reconcile_later(self: &Arc<Self>, now: Moment) {
+        if self.is_reconciled(now) {
             return;
         }
         self.undo.requests.fetch_add(1, Ordering::SeqCst);
@@ -142,11 +143,14 @@ impl Grant {
     ) -> Result<(), Fault> {
         let engine = &self.lock.engine;
         let (mut retry, mut again) = (RETRY, UNDO_AGAIN);
-        while !self.is_reconciled() {
+        loop {
+            let now = clock::now();
+            if self.is_reconciled(now) {
+                return Ok(());
+            }
             progress.sees(self.undo.requests.load(Ordering::SeqCst), self.longest_lease());
-            // The attempt of a future that nobody polls keeps the observed state locked, so the undo of a call that was given up only
-            // repeats.
-            if self.owes_release() && !self.desired().is_given_up {
+            // The attempt of a future that nobody polls keeps the copies locked, so the undo of a call that was given up only repeats.
+            if self.owes_release(now) && !self.desired().is_given_up {
                 progress.answered = None;
             }
             let pause = match self.reconcile_in_turn(turn.take()).await {
@@ -189,11 +193,10 @@ impl Grant {
                     return Ok(());
                 }
             };
-            if !self.is_reconciled() {
+            if !self.is_reconciled(clock::now()) {
                 self.rest(pause).await;
             }
         }
-        Ok(())
     }
 
     /// Reconciles when it is the turn of this job. The time limit of the command begins then.

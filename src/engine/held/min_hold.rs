@@ -48,7 +48,7 @@ impl MinHold {
                 let is_over = wait(&engine, until).await;
                 let now = clock::now();
                 for MemberHold { grant, .. } in &members {
-                    if is_over { grant.remove_hold(&hold, now) } else { grant.leak(&hold) }
+                    if is_over { grant.remove_hold(&hold, now) } else { grant.leak(&hold, now) }
                 }
                 // Dropped, so the background releases them.
                 drop(PendingRelease::new(members.into_iter().map(|member| member.grant)));

@@ -120,9 +120,10 @@ impl HeldLock {
 
     /// Leaves the hold to end by itself.
     pub(crate) fn leak(mut self) {
-        self.hold.give_back(clock::now());
+        let now = clock::now();
+        self.hold.give_back(now);
         for member in self.members.drain(..) {
-            member.grant.leak(&self.hold);
+            member.grant.leak(&self.hold, now);
         }
     }
 

@@ -6,6 +6,7 @@ use futures_util::FutureExt;
 use tokio::sync::oneshot;
 use tokio::task::unconstrained;
 
+use crate::base::clock;
 use crate::base::fault::Fault;
 use crate::engine::background::Turn;
 use crate::engine::grant::Grant;
@@ -57,7 +58,10 @@ impl PendingRelease {
 impl Drop for PendingRelease {
     fn drop(&mut self) {
         for grant in &self.0 {
-            grant.reconcile_later();
+            // Mostly it is released by now, and the clock is not read.
+            if grant.may_exist_on_server() {
+                grant.reconcile_later(clock::now());
+            }
         }
     }
 }

@@ -52,7 +52,7 @@ impl Duty for Heartbeat {
     }
 
     fn begin(&self, place: &Arc<Grant>, key: Key) -> Option<Arc<str>> {
-        place.begin_heartbeat(key).then(|| Arc::clone(&place.lock.keys.lock))
+        place.begin_heartbeat(key, clock::now()).then(|| Arc::clone(&place.lock.keys.lock))
     }
 
     async fn run(&self, lock: Arc<str>, places: Vec<Arc<Grant>>) {

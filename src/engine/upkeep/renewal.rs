@@ -72,9 +72,10 @@ impl Renewal {
         lease: Duration,
         spans_slots: bool,
     ) -> (Moment, Vec<Result<Vec<RenewalReply>, Fault>>) {
+        let now = clock::now();
         let call = |items: &Items| {
             let (script, lease, rows) =
-                (items[0].script(), millis(lease), items.iter().map(|item| item.row()));
+                (items[0].script(), millis(lease), items.iter().map(|item| item.row(now)));
             if spans_slots { script.call_of_slots(lease, rows) } else { script.call(lease, rows) }
         };
         let calls: Vec<_> = batches.iter().map(call).collect();
@@ -109,7 +110,7 @@ impl Renewal {
         let Some(first) = batches.first() else { return Vec::new() };
         let (route, spans_slots) = (first[0].lock.route, scope == Scope::All && self.store.is_cluster());
         let (sent, results) = self.renew_on_master(&batches, lease, spans_slots).await;
-        let mut divided = Vec::new();
+        let (mut divided, now) = (Vec::new(), clock::now());
         for (items, result) in batches.into_iter().zip(results) {
             let is_divisible = spans_slots || (scope != Scope::One && items.len() > 1);
             let wants_less = |fault: &Fault| is_divisible && self.wants_less(fault, spans_slots, route);
@@ -119,9 +120,9 @@ impl Renewal {
                         match reply {
                             RenewalReply::Renewed => {
                                 let next = sent.plus(self.periods.renewal(lease, item.is_shared()));
-                                item.renewed(sent, next);
+                                item.renewed(sent, next, now);
                             }
-                            RenewalReply::Lost => item.renewal_found_nothing(),
+                            RenewalReply::Lost => item.renewal_found_nothing(now),
                             RenewalReply::Refused(error) => match store::fault_in_script(&error) {
                                 fault if wants_less(&fault) => divided.push(item),
                                 fault => self.failed(vec![item], lease, &fault),
