@@ -106,8 +106,10 @@ impl TopologyLink {
                 *known = Some((generation, run));
             }
         }
+        drop(known);
         if generation > self.reached.get() {
-            self.reached.modify(|reached| *reached = generation);
+            // Another connection can reach a later generation meanwhile.
+            self.reached.modify(|reached| *reached = generation.max(*reached));
         }
         generation
     }
