@@ -1,8 +1,8 @@
 //! The most that the server can have for a grant, computed from the newest answer and from the acquires that were not answered.
 //!
 //! A connection runs commands in the order in which they were sent. So an answer also says of each earlier command on its connection: it
-//! has run, or never will. On another connection, a command certainly runs later only if it was sent after the answer came. No rule here
-//! needs that commands wait for each other.
+//! has run, or never will. On another connection, a command certainly runs later only if it was sent after the answer came. The count does
+//! not need that commands wait for each other. Who finds out a loss does: the first release that was sent.
 //!
 //! Only a first acquire creates a hold, so an undo waits only for copies of first acquires. A late copy of a re-entry changes a count above
 //! zero. Nothing relies on that count: the last release sets it to zero.
@@ -13,8 +13,8 @@ use crate::engine::members::PerMember;
 /// The number of a connection. No two connections of a client have the same one.
 type ConnectionNumber = u64;
 
-/// The place of a command among those of its grant, from one. It stops at the greatest one: then more releases are sent than needed.
-pub(crate) type Order = u32;
+/// The place of a command among those of its grant, from one.
+pub(crate) type Order = u64;
 
 /// An acquire that was not answered, on a connection on which nothing later was answered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -74,7 +74,8 @@ pub(crate) struct Copies {
     sent: Order,
     /// The last release that was answered.
     undone_by: Order,
-    was_released: bool,
+    /// The last full release that was sent, unless it certainly did not run. Zero: none.
+    full_release: Order,
     /// Each attempt was refused, or not sent.
     was_only_refused: bool,
 }
@@ -87,7 +88,7 @@ impl Copies {
 
     /// Whether the server has one hold at most, and every command about it was answered.
     pub(crate) fn is_certainly_one(&self) -> bool {
-        self.settled == 1 && self.open.is_empty() && !self.was_released
+        self.settled == 1 && self.open.is_empty() && self.full_release == 0
     }
 
     /// Whether a copy of a first acquire can still run.
@@ -151,14 +152,18 @@ impl Copies {
 
     /// A release to this count is about to be sent.
     pub(crate) fn releases(&mut self, keep: u32) -> Release {
-        let is_first = !self.was_released;
-        self.was_released |= keep == 0;
-        Release { order: self.next(), keep, is_first }
+        let (order, is_first) = (self.next(), self.full_release == 0);
+        if keep == 0 {
+            self.full_release = order;
+        }
+        Release { order, keep, is_first }
     }
 
     /// The release certainly did not run.
     pub(crate) fn not_released(&mut self, release: Release) {
-        self.was_released &= !release.is_first;
+        if release.is_first && self.full_release == release.order {
+            self.full_release = 0;
+        }
     }
 
     /// The release was answered on this connection. `is_gone`: the server had nothing.
@@ -172,7 +177,7 @@ impl Copies {
     }
 
     fn next(&mut self) -> Order {
-        self.sent = self.sent.saturating_add(1);
+        self.sent += 1;
         self.sent
     }
 
@@ -393,6 +398,17 @@ mod tests {
         assert!(unanswered.is_first && !next.is_first);
         copies.not_released(next);
         assert!(!copies.releases(0).is_first, "the unanswered one perhaps ran");
+    }
+
+    #[test]
+    fn a_release_that_did_not_run_says_nothing_of_a_full_one_under_way() {
+        for keep in [0, 1] {
+            let mut copies = Copies::default();
+            attempt(&mut copies, A, 1, Answer::Granted);
+            let [refused, _under_way] = [keep, 0].map(|keep| copies.releases(keep));
+            copies.not_released(refused);
+            assert!(!copies.is_certainly_one() && !copies.releases(0).is_first, "{keep}");
+        }
     }
 
     // --- every order of a few commands -------------------------------------------------------------------------------------
