@@ -334,7 +334,6 @@ async fn shutdown_without_retries_still_waits_for_an_answer() {
 #[tokio::test(start_paused = true)]
 async fn shutdown_waits_once_for_late_copies_of_an_attempt_whose_undo_was_asked_for_twice() {
     let server = MemoryServer::new();
-    // Enough for one wait, and too short for two.
     let config = LockConfig::builder().command_timeout(500 * MS).retry_timeout(1_500 * MS).connections(1);
     let source = Source::stream(server.connector());
     let locks = LockClient::connect_with(source, config.build().unwrap()).await.unwrap();
@@ -347,4 +346,5 @@ async fn shutdown_waits_once_for_late_copies_of_an_attempt_whose_undo_was_asked_
     let (closed, took) = timed(locks.shutdown()).await;
     assert!(closed.is_ok(), "{closed:?} after {took:?}");
     assert!(took > 500 * MS, "it waits for late copies: {took:?}");
+    assert!(took < 1_600 * MS, "it waits once: {took:?}");
 }

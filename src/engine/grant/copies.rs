@@ -298,6 +298,17 @@ mod tests {
     }
 
     #[test]
+    fn a_release_that_was_sent_before_the_acquire_was_answered_settles_all_on_the_same_connection() {
+        let mut copies = Copies::default();
+        let acquire = copies.attempts(A, 1);
+        let behind = copies.releases(0);
+        copies.ends(A, acquire, Answer::Granted);
+        assert_eq!(known(&copies), (1, false, true));
+        copies.released(A, behind, false);
+        assert_eq!(known(&copies), (0, false, false));
+    }
+
+    #[test]
     fn an_answer_on_another_connection_settles_only_what_was_answered_before_it_was_sent() {
         let mut copies = Copies::default();
         let acquire = copies.attempts(A, 1);
