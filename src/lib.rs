@@ -3,6 +3,7 @@
 
 mod api;
 mod base;
+mod diagnosis;
 mod engine;
 pub mod leader;
 mod locks;
@@ -24,11 +25,11 @@ pub use base::{
     pauses::{locked_mutexes, pause_by},
     process::Process,
 };
-pub use locks::guard::{FencedGuard, HoldWatch, LockGuard};
-pub use locks::info::{
+pub use diagnosis::info::{
     Holder, HolderIdentity, ListedLock, LockInfo, LockKind, LockList, RemainingLease, ServerInfo,
 };
-pub use locks::waits::{ChainLink, ClientWait, RecentWait, WaitChain, WaitOutcome};
+pub use diagnosis::waits::{ChainLink, ClientWait, RecentWait, WaitChain, WaitOutcome};
+pub use locks::guard::{FencedGuard, HoldWatch, LockGuard};
 pub use locks::{
     Announcements, BaseLock, Claims, FairLock, FencedLock, Lock, Member, MultiLock, Permit, PermitHolder,
     PermitId, RLock, ReadLock, ReadWriteLock, RedLock, Semaphore, WriteLock,

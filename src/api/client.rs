@@ -7,9 +7,10 @@ use crate::api::list_parts::ListParts;
 use crate::api::owner::Owner;
 use crate::base::config::LockConfig;
 use crate::base::error::Result;
-use crate::engine::{self, Chain, Clients, Engine, Scan, all_chains, chains, force_unlock_of, info, inspect};
-use crate::locks::info::{LockInfo, LockList, ServerInfo};
-use crate::locks::waits::{RecentWait, WaitChain};
+use crate::diagnosis::info::{LockInfo, LockList, ServerInfo};
+use crate::diagnosis::waits::{RecentWait, WaitChain};
+use crate::diagnosis::{Chain, Clients, Scan, all_chains, chains, force_unlock_of, info, inspect};
+use crate::engine::{self, Engine};
 use crate::locks::{Claims, FairLock, FencedLock, Lock, RLock, ReadWriteLock, Semaphore};
 use crate::store::Source;
 

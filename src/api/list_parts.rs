@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::engine::{Clients, Engine, Part, Scan};
-use crate::locks::info::{ListedLock, LockList};
+use crate::diagnosis::info::{ListedLock, LockList};
+use crate::diagnosis::{Clients, Part, Scan};
+use crate::engine::Engine;
 
 /// The locks that [`LockClient::list_parts`](crate::LockClient::list_parts) finds, a part at a time.
 ///

@@ -28,21 +28,15 @@ mod under_way;
 mod upkeep;
 mod wait;
 
-pub(crate) use acquire::recent_waits::{Outcome, RecentWait};
 pub(crate) use acquire::{WaitLimit, acquire, claim};
 pub(crate) use grant::Grant;
 pub(crate) use grant::owner_grants::{OwnerGrants, OwnerNames};
 pub(crate) use grant::sharing::Offer;
-pub(crate) use handle::{Handle, Quorum};
+pub(crate) use handle::{Handle, Member, Quorum};
 pub(crate) use held::{HeldLock, HoldTimes};
-pub(crate) use lock_ref::LockRef;
-pub(crate) use query::clients::Clients;
-pub(crate) use query::list::{Part, Scan, info};
+pub(crate) use lock_ref::{LockRef, NOT_A_LOCK, OTHER_PERMITS, check_name};
 pub(crate) use query::permits;
-pub(crate) use query::why::{Chain, all_chains, chains};
-pub(crate) use query::{
-    check_rights, force_unlock, force_unlock_of, inspect, is_locked, remaining_lease, run, with_type,
-};
+pub(crate) use query::{force_all, force_unlock, is_locked, list, remaining_lease, run, run_at, with_type};
 pub(crate) use shared::Engine;
 pub(crate) use upkeep::start;
 pub(crate) use wait::queue::WakeUps;

@@ -11,8 +11,9 @@ use futures_util::FutureExt;
 use crate::base::error::{Error, Result};
 use crate::base::sync::Watched;
 use crate::base::timer::sleep;
-use crate::engine::{Clients, Grant, LockRef, inspect, run};
-use crate::locks::info::{Holder, RemainingLease};
+use crate::diagnosis::info::{Holder, RemainingLease};
+use crate::diagnosis::{Clients, inspect};
+use crate::engine::{Grant, LockRef, run};
 use crate::protocol::{
     Announced, LeaseLeft, announcement_key, announcement_read, announcement_remove, announcement_write,
     parse_announced, parse_announcing,

@@ -18,9 +18,10 @@ use std::time::Duration;
 
 use crate::base::error::{Error, Result};
 use crate::base::{Caller, clock};
+use crate::diagnosis::check_rights;
+use crate::diagnosis::info::RemainingLease;
 use crate::engine::{self, Handle, HeldLock, LockRef, Offer, WaitLimit, WakeUps};
 use crate::locks::guard::{LockGuard, OfHeld};
-use crate::locks::info::RemainingLease;
 use crate::locks::span::AcquireSpan;
 use crate::protocol::Protocol;
 use crate::telemetry::inside;
@@ -144,7 +145,7 @@ pub trait BaseLock: Sealed {
     ///
     /// As there.
     fn check(&self) -> impl Future<Output = Result<()>> + Send {
-        engine::check_rights(self.handle())
+        check_rights(self.handle())
     }
 
     /// As [`Lock::force_unlock`](crate::Lock::force_unlock).

@@ -8,7 +8,8 @@ use super::base;
 use super::guard::FencedGuard;
 use crate::base::error::Result;
 use crate::base::options::LockOptions;
-use crate::engine::{self, Engine, Handle};
+use crate::diagnosis::check_rights;
+use crate::engine::{Engine, Handle};
 
 /// A group of names, of which each call claims the first one that is free. For workers that share jobs.
 ///
@@ -135,7 +136,7 @@ impl Claims {
     /// # Ok(()) }
     /// ```
     pub fn check(&self) -> impl Future<Output = Result<()>> + Send {
-        engine::check_rights(&self.0)
+        check_rights(&self.0)
     }
 }
 

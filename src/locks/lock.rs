@@ -10,8 +10,9 @@ use super::base::{self, BaseLock, Kind, Sealed, Single};
 use crate::base::Caller;
 use crate::base::error::Result;
 use crate::base::options::LockOptions;
+use crate::diagnosis::check_rights;
+use crate::diagnosis::info::RemainingLease;
 use crate::engine::{self, Engine, Handle, OwnerGrants, WaitLimit};
-use crate::locks::info::RemainingLease;
 
 /// A handle with which a program locks. The type of the lock is its kind: an [`RLock`](crate::RLock) is a `Lock<'static, Reentrant>`.
 ///
@@ -192,7 +193,7 @@ impl<K: Kind> Lock<'_, K> {
     /// # Ok(()) }
     /// ```
     pub fn check(&self) -> impl Future<Output = Result<()>> + Send {
-        engine::check_rights(&self.handle)
+        check_rights(&self.handle)
     }
 
     /// Returns whether anybody holds the lock. For a side of a read-write lock: whether anybody holds this side. Asks the

@@ -6,7 +6,6 @@ mod claims;
 mod fair;
 mod fenced;
 pub(crate) mod guard;
-pub(crate) mod info;
 pub(crate) mod lock;
 mod multi;
 mod read_write;
@@ -14,7 +13,6 @@ mod red;
 mod rlock;
 mod semaphore;
 mod span;
-pub(crate) mod waits;
 
 pub use announcements::Announcements;
 pub use base::{BaseLock, Kind};

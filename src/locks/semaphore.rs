@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use super::base;
 use super::guard::{HoldWatch, LockGuard, OfHeld};
-use super::info::RemainingLease;
 use crate::base::error::{ConfigError, Error, Lost, MOST_PERMITS, Result};
 use crate::base::options::LockOptions;
+use crate::diagnosis::check_rights;
+use crate::diagnosis::info::RemainingLease;
 use crate::engine::{Engine, Handle, HeldLock, WaitLimit, permits};
 use crate::protocol::PermitIds;
 
@@ -418,7 +419,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub fn check(&self) -> impl Future<Output = Result<()>> + Send {
-        crate::engine::check_rights(&self.0)
+        check_rights(&self.0)
     }
 
     fn try_within(

@@ -5,9 +5,7 @@
 
 mod claim;
 mod decision;
-mod long_wait;
 mod others;
-pub(crate) mod recent_waits;
 mod round;
 mod writer_intent;
 
@@ -19,8 +17,6 @@ use tokio::task::consume_budget;
 
 pub(crate) use claim::claim;
 use decision::{CallKind, Next, Reason, Round, Waiting, next};
-use long_wait::LongWait;
-use recent_waits::{OpenWait, Outcome};
 use round::PendingMembers;
 
 use super::grant::sharing::Offer;
@@ -32,6 +28,8 @@ use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter;
 use crate::base::timer::{Instant, timeout, timeout_at};
+use crate::diagnosis::long_waits::LongWait;
+use crate::diagnosis::recent_waits::{OpenWait, Outcome};
 use crate::engine::held::HeldLock;
 use crate::engine::held::release::PendingRelease;
 use crate::engine::lock_ref::LockRef;

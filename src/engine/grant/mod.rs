@@ -45,7 +45,7 @@ use crate::base::config::Replication;
 use crate::base::error::LockId;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::timer::timeout;
-use crate::engine::upkeep::records::About;
+use crate::diagnosis::records::About;
 use crate::engine::wait::queue::{Receivers, WaitQueue};
 use crate::protocol::{
     AcquireReply, Arg, Call, Granted, HolderRef, IfHeld, PermitIds, ReleaseReply, Reply, millis,

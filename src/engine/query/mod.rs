@@ -1,65 +1,23 @@
 //! Questions to the server, and the forced release.
 
-pub(crate) mod clients;
-pub(crate) mod list;
 pub(crate) mod permits;
-pub(crate) mod why;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 
 use super::grant::report_release;
 use super::handle::{Handle, Member};
-use super::lock_ref::{LockRef, NOT_A_LOCK, OTHER_PERMITS, check_name};
+use super::lock_ref::LockRef;
 use super::members::{gather, is_decided};
 use super::retry::Tries;
 use super::shared::Engine;
-use crate::base::error::{Error, LockId, OTHER_TYPE, Result};
+use crate::base::error::{Error, OTHER_TYPE, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::protocol::{
-    self, Arg, Call, Fair, Holding, LeaseLeft, Listing, Protocol, Queue, Read, Reentrant, ReleaseReply,
-    Reply, StateReply, Write,
+    self, Arg, Call, Fair, Holding, LeaseLeft, Listing, Protocol, Queue, ReleaseReply, Reply, StateReply,
 };
 use crate::store::{Connection, Route};
-
-/// Lists the holders of a lock of any type. `None`: the lock is free. A semaphore is listed as long as it exists.
-pub(crate) async fn inspect(engine: &Engine, name: &str) -> Result<Option<Listing>> {
-    check_name(name)?;
-    engine.check_runtime()?;
-    let key = engine.key(name);
-    let lock = || LockId {
-        name: name.to_owned(),
-        key: key.to_string(),
-        server: engine.store.address(engine.store.route(&key)).to_string(),
-    };
-    let listing = list_any(engine, &key).await.map_err(|fault| match engine.store.refuses_undeclared() {
-        Some(_) if fault.kind == FaultKind::Rejected => engine.unsupported(
-            &key,
-            format!("it refuses the keys of readers, which only the script finds{}: {fault}", lock()),
-        ),
-        _ => Error::of_lock(lock(), fault),
-    })?;
-    if listing.has_other_data {
-        let found = if listing.permits.is_some() { OTHER_PERMITS } else { NOT_A_LOCK };
-        return Err(Error::WrongKind { lock: lock(), found });
-    }
-    Ok(Some(listing).filter(|listing| listing.lease().is_some() || listing.permits.is_some()))
-}
-
-/// Lists the holders of a lock or of a semaphore.
-pub(crate) async fn list_any(engine: &Engine, key: &Arc<str>) -> Result<Listing, Fault> {
-    match list(engine, key).await {
-        Err(fault) if fault.kind == FaultKind::WrongType => match permits::list(engine, key).await {
-            Ok(listing) => listing.ok_or(fault),
-            // The first fault names the type.
-            Err(other) if other.kind == FaultKind::WrongType => Err(fault),
-            Err(other) => Err(other),
-        },
-        listing => listing,
-    }
-}
 
 /// Names the type of a key that holds no lock. A script that acquires notices only that it is another one.
 pub(crate) async fn with_type(handle: &Handle, error: Error) -> Error {
@@ -122,35 +80,8 @@ pub(crate) async fn force_unlock(handle: &Handle) -> Result<bool> {
     Ok(was_held)
 }
 
-/// Releases what these holders have of a lock of any type. False: none of them was still there.
-pub(crate) async fn force_unlock_of(
-    engine: &Arc<Engine>,
-    name: &str,
-    owners: &HashSet<&str>,
-) -> Result<bool> {
-    let Some(mut listing) = inspect(engine, name).await? else { return Ok(false) };
-    listing.holders.retain(|holding| owners.contains(&*holding.field));
-    if let Some(total) = listing.permits {
-        let handle = Handle::semaphore(engine, name, total);
-        let mut was_held = false;
-        for id in listing.holders.iter().filter_map(|holding| u128::from_str_radix(&holding.field, 16).ok()) {
-            was_held |= permits::force_release(&handle, id.to_be_bytes()).await?;
-        }
-        return Ok(was_held);
-    }
-    let protocols: &[&'static dyn Protocol] =
-        if listing.is_read_write { &[&Read, &Write] } else { &[&Reentrant] };
-    for protocol in protocols {
-        let handle = Handle::single(engine, *protocol, name, Arc::default());
-        handle.check()?;
-        let lock = &handle.members[0].lock;
-        force_all(lock, &listing).await.map_err(|fault| lock.error(fault))?;
-    }
-    Ok(listing.lease().is_some())
-}
-
 /// Releases what the holders have of this type of lock.
-async fn force_all(lock: &LockRef, listing: &Listing) -> Result<(), Fault> {
+pub(crate) async fn force_all(lock: &LockRef, listing: &Listing) -> Result<(), Fault> {
     let forcing = listing.holders.iter().filter_map(|holding| {
         let owner = lock.protocol.owner(&holding.field)?;
         Some(force(lock, owner.to_owned(), holding))
@@ -186,54 +117,6 @@ async fn force(lock: &LockRef, owner: String, holding: &Holding) -> Result<(), F
     // Not kept for a switch to another master: a Java thread uses the same owner again for its next hold.
     report_release(ReleaseReply::parse(&reply)?, lock);
     Ok(())
-}
-
-/// Checks whether this user has all rights that the lock needs, on all of its members.
-pub(crate) async fn check_rights(handle: &Handle) -> Result<()> {
-    handle.check()?;
-    for Member { lock, .. } in &handle.members {
-        let refused = refused_rights(lock).await.map_err(|fault| lock.error(fault))?;
-        if !refused.is_empty() {
-            let cause = format!("this user may not run {}", refused.join(", "));
-            return Err(lock.error(Fault::new(FaultKind::Permission, Sent::Refused, cause)));
-        }
-    }
-    Ok(())
-}
-
-async fn refused_rights(lock: &LockRef) -> Result<Vec<String>, Fault> {
-    let mut refused = Vec::new();
-    let mut rights = lock.protocol.rights(&lock.keys);
-    if lock.engine.store.is_sharded() {
-        rights = protocol::sharded(rights);
-    }
-    if lock.engine.store.is_cluster() {
-        // For commands about keys that are under way.
-        rights.push((Arc::clone(&lock.keys.lock), "asking"));
-    }
-    for (name, commands) in rights {
-        let call = protocol::check(&lock.keys.lock, Arg::Text(Arc::clone(&name)), Arg::Text(commands.into()));
-        let reply = ask_for_rights(lock, call).await?;
-        let Reply::List(commands) = &reply else { return Err(Fault::unexpected(&reply)) };
-        for command in commands {
-            let Reply::Text(command) = command else { return Err(Fault::unexpected(&reply)) };
-            refused.push(format!("`{command}` on `{name}`"));
-        }
-    }
-    Ok(refused)
-}
-
-/// A user without the right to the lock's own key can ask without keys, except on a server that wants one.
-async fn ask_for_rights(lock: &LockRef, call: Call) -> Result<Reply, Fault> {
-    match run(&lock.engine, &lock.keys.lock, &call).await {
-        Err(fault) if fault.kind == FaultKind::Permission => {
-            match run(&lock.engine, &lock.keys.lock, &call.without_keys()).await {
-                Err(other) if other.kind == FaultKind::Rejected => Err(fault),
-                reply => reply,
-            }
-        }
-        reply => reply,
-    }
 }
 
 /// The answers of the members' servers, each with the index of its member.
@@ -307,7 +190,7 @@ pub(crate) async fn run(engine: &Engine, key: &str, call: &Call) -> Result<Reply
 }
 
 /// Retries after faults. Also returns the number of the connection that the reply came by.
-async fn run_at(
+pub(crate) async fn run_at(
     engine: &Engine,
     route: impl Fn() -> Route + Send + Sync,
     call: &Call,

@@ -44,7 +44,7 @@ pub(crate) async fn holders(handle: &Handle) -> Result<Vec<PermitInUse>> {
 }
 
 /// Lists the permits in use of the semaphore with this key. `None`: the key is no semaphore.
-pub(super) async fn list(engine: &Engine, key: &Arc<str>) -> Result<Option<Listing>, Fault> {
+pub(crate) async fn list(engine: &Engine, key: &Arc<str>) -> Result<Option<Listing>, Fault> {
     let keys = Semaphore.keys(Arc::clone(key));
     if engine.store.is_cluster() && !keys.are_in_one_slot() {
         return Ok(None);

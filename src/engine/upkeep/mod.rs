@@ -6,7 +6,6 @@
 
 mod failover;
 mod heartbeat;
-pub(crate) mod records;
 mod renewal;
 
 use std::sync::Arc;

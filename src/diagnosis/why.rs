@@ -13,10 +13,10 @@ use tokio::task::consume_budget;
 use crate::base::error::Result;
 use crate::base::fault::{Fault, FaultKind};
 use crate::base::timer::sleep;
-use crate::engine::query::clients::Clients;
-use crate::engine::query::list::Scan;
-use crate::engine::query::{inspect, list_any};
-use crate::engine::shared::Engine;
+use crate::diagnosis::clients::Clients;
+use crate::diagnosis::inspect::{inspect, list_any};
+use crate::diagnosis::list::Scan;
+use crate::engine::Engine;
 use crate::protocol::{Holding, LeaseLeft, Listing, Reply, record_list, waits_key};
 
 /// The most links of a chain, and the most chains that begin with one lock.

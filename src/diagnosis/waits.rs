@@ -3,8 +3,10 @@
 use std::panic::Location;
 use std::time::{Duration, SystemTime};
 
-use crate::engine::{self, Clients, Outcome};
-use crate::locks::info::Holder;
+use crate::diagnosis::clients::Clients;
+use crate::diagnosis::info::Holder;
+use crate::diagnosis::recent_waits::{self, Outcome};
+use crate::diagnosis::why;
 
 /// Why a lock is not free: who holds it, for what the holder waits, who holds that, and so on.
 ///
@@ -124,7 +126,7 @@ pub enum WaitOutcome {
 
 impl WaitChain {
     /// `prefix`: the `name_prefix` of the configuration.
-    pub(crate) fn from_server(chain: &engine::Chain, clients: &Clients, prefix: &str) -> Self {
+    pub(crate) fn from_server(chain: &why::Chain, clients: &Clients, prefix: &str) -> Self {
         let name = |key: &str| key.strip_prefix(prefix).unwrap_or(key).to_owned();
         let links = chain.links.iter().map(|link| ChainLink {
             lock: name(&link.lock),
@@ -145,14 +147,14 @@ impl WaitChain {
     }
 }
 
-impl From<engine::RecentWait> for RecentWait {
-    fn from(wait: engine::RecentWait) -> Self {
+impl From<recent_waits::RecentWait> for RecentWait {
+    fn from(wait: recent_waits::RecentWait) -> Self {
         let outcome = match wait.outcome {
             Outcome::Granted => WaitOutcome::Granted,
             Outcome::TimedOut => WaitOutcome::TimedOut,
             Outcome::GivenUp => WaitOutcome::GivenUp,
         };
-        let engine::RecentWait { lock, caller: waited_at, from, to, holders, .. } = wait;
+        let recent_waits::RecentWait { lock, caller: waited_at, from, to, holders, .. } = wait;
         let holders_seen = holders.and_then(|seen| seen.get().cloned()).unwrap_or_default();
         Self { lock: lock.to_string(), waited_at, from, to, outcome, holders_seen }
     }

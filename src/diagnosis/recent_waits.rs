@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use crate::base::Caller;
 use crate::base::sync::lock;
-use crate::engine::shared::Engine;
+use crate::engine::Engine;
 
 /// The most waits that are kept.
 const MOST: usize = 1_000;

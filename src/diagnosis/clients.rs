@@ -10,7 +10,7 @@ use futures_util::stream;
 
 use crate::base::client_id;
 use crate::base::fault::Fault;
-use crate::engine::shared::Engine;
+use crate::engine::Engine;
 use crate::protocol::{Listing, Reply, holds_key, record_ages};
 
 /// How many records are asked for in one command, and how many of these commands are under way.

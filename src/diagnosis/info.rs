@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::semaphore::PermitId;
-use crate::engine::Clients;
+use crate::diagnosis::clients::Clients;
 use crate::protocol::{Found, FoundKind, Holding, LeaseLeft, Listing};
 
 /// A lock that is held, or a semaphore, as the server knows it.
@@ -185,16 +184,17 @@ impl Holder {
     pub fn client(&self) -> Option<String> {
         match self.owner.split_once(':') {
             Some((client, _)) => Some(client.to_owned()),
-            None => client_of(self.owner.parse().ok()?),
+            None => client_of(&self.owner),
         }
     }
 }
 
 /// The first half of the id of the client that made a permit id. A random id of Java looks like one of ours once in 2³⁶ times: this
 /// library counts from 1, and its clients have UUIDs of version 8 or 4.
-fn client_of(permit: PermitId) -> Option<String> {
-    let id = permit.to_string();
-    let is_ours = matches!(id.get(12..13), Some("4" | "8")) && id.get(16..24) == Some("00000000");
+fn client_of(permit: &str) -> Option<String> {
+    let id = permit.to_ascii_lowercase();
+    let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_ours = is_id && matches!(id.get(12..13), Some("4" | "8")) && id.get(16..24) == Some("00000000");
     is_ours.then(|| [&id[..8], &id[8..12], &id[12..16]].join("-"))
 }
 

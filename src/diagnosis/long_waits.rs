@@ -12,15 +12,12 @@ use crate::base::clock;
 use crate::base::error::LockId;
 use crate::base::fault::Fault;
 use crate::base::timer::{Instant, timeout};
-use crate::engine::acquire::recent_waits::HoldersSeen;
-use crate::engine::grant::Grant;
-use crate::engine::handle::Handle;
-use crate::engine::lock_ref::LockRef;
-use crate::engine::query::clients::Clients;
-use crate::engine::query::list_any;
-use crate::engine::query::why::{Awaited, Chain, HOLDS_NOTHING, LATER, chains_from, confirm};
-use crate::engine::shared::Engine;
-use crate::engine::upkeep::records::About;
+use crate::diagnosis::clients::Clients;
+use crate::diagnosis::inspect::list_any;
+use crate::diagnosis::recent_waits::HoldersSeen;
+use crate::diagnosis::records::About;
+use crate::diagnosis::why::{Awaited, Chain, HOLDS_NOTHING, LATER, chains_from, confirm};
+use crate::engine::{Engine, Grant, Handle, LockRef};
 use crate::protocol::{Call, LeaseLeft, Reply};
 
 /// A wait is recorded after this time.

@@ -8,9 +8,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
-use crate::engine::lock_ref::check_name;
-use crate::engine::query::{list, permits, run_at};
-use crate::engine::shared::Engine;
+use crate::engine::{Engine, check_name, list, permits, run_at};
 use crate::protocol::{Arg, Found, FoundKind, Listing, TYPES, find};
 use crate::store::Route;
 
