@@ -6,6 +6,7 @@ use lockkeeper::{LockClient, LockConfig, LockGuard, Source};
 use lockkeeper_memory::MemoryServer;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::support::events::Events;
 use crate::support::{MS, SECOND};
 
 /// Locks whose first renewals come within ten seconds.
@@ -232,4 +233,55 @@ async fn records_are_read_by_clients_with_the_same_name_prefix() {
     blocking.unlock().await.unwrap();
     timeout(60 * SECOND, waiting).await.unwrap().unwrap().unwrap();
     guard.unlock().await.unwrap();
+}
+
+/// It can still ask why a lock is not free.
+#[tokio::test(start_paused = true)]
+async fn a_client_without_diagnosis_writes_and_reports_nothing() {
+    let events = Events::default();
+    let _collecting = events.collect();
+    let server = MemoryServer::new();
+    let config = LockConfig::builder().diagnosis(false).build().unwrap();
+    let silent = LockClient::connect_with(Source::stream(server.connector()), config).await.unwrap();
+    let locks = connect(&server, "").await;
+    let mut owner = silent.owner();
+    let outer = owner.rlock("a").lock().await.unwrap();
+    let (blocking, own) = (hold(&locks, 0).await, silent.rlock("b").lock().await.unwrap());
+    let waiting = tokio::spawn(async move { owner.rlock("lock:0").lock().await.map(drop) });
+    let mut same = silent.rlock("b");
+    assert!(same.try_lock_for(70 * SECOND).await.unwrap().is_none());
+    assert_eq!((entries(&server, &holds(&locks)), entries(&server, &holds(&silent))), (1, 0));
+    assert_eq!(number(&server, &["EXISTS", &waits(&silent)]), 0);
+    assert!(!events.text().contains("waited"), "{}", events.text());
+    assert!(silent.recent_waits().is_empty());
+    let chains = silent.why("lock:0").await.unwrap();
+    assert!(chains[0].links[0].holder.held_for.is_some(), "{chains:?}");
+    assert_eq!(locks.why("a").await.unwrap()[0].links.len(), 1, "nobody knows for what its holder waits");
+    blocking.unlock().await.unwrap();
+    waiting.await.unwrap().unwrap();
+    for guard in [outer, own] {
+        guard.unlock().await.unwrap();
+    }
+    for locks in [silent, locks] {
+        locks.shutdown().await.unwrap();
+    }
+    assert_eq!(ask(&server, &["KEYS", "*"]), "*0\r\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_no_report() {
+    let server = MemoryServer::new();
+    let config = LockConfig::builder().watchdog_lease(500 * MS).build().unwrap();
+    let locks = LockClient::connect_with(Source::stream(server.connector()), config).await.unwrap();
+    let guard = hold(&connect(&server, "").await, 0).await;
+    let mut lock = locks.rlock("lock:0");
+    let mut waiting = Box::pin(lock.lock());
+    assert!(timeout(400 * MS, &mut waiting).await.is_err());
+    server.freeze(true);
+    assert!(timeout(200 * MS, &mut waiting).await.is_err(), "a report asks the server");
+    drop(waiting);
+    let start = Instant::now();
+    locks.shutdown().await.unwrap();
+    assert!(start.elapsed() < 100 * MS, "{:?}", start.elapsed());
+    drop(guard);
 }

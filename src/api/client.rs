@@ -9,8 +9,10 @@ use crate::base::config::LockConfig;
 use crate::base::error::Result;
 use crate::diagnosis::info::{LockInfo, LockList, ServerInfo};
 use crate::diagnosis::waits::{RecentWait, WaitChain};
-use crate::diagnosis::{Chain, Clients, Scan, all_chains, chains, force_unlock_of, info, inspect};
-use crate::engine::{self, Engine};
+use crate::diagnosis::{
+    self, Chain, Clients, Diagnosis, Scan, all_chains, chains, force_unlock_of, info, inspect,
+};
+use crate::engine::Engine;
 use crate::locks::{Claims, FairLock, FencedLock, Lock, RLock, ReadWriteLock, Semaphore};
 use crate::store::Source;
 
@@ -35,7 +37,11 @@ use crate::store::Source;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct LockClient(Arc<Engine>);
+pub struct LockClient {
+    engine: Arc<Engine>,
+    /// `None`: it is switched off.
+    diagnosis: Option<Arc<Diagnosis>>,
+}
 
 impl LockClient {
     /// Connects to a server, such as `redis://127.0.0.1/`, with the default settings. Asks the server.
@@ -85,7 +91,8 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub async fn connect_with(source: impl Into<Source>, config: LockConfig) -> Result<Self> {
-        engine::start(source.into(), config).await.map(Self)
+        let (engine, diagnosis) = diagnosis::start(source.into(), config).await?;
+        Ok(Self { engine, diagnosis })
     }
 
     /// Makes a handle for the reentrant lock with this name. The handle is a new owner. Asks no server.
@@ -96,7 +103,7 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub fn rlock(&self, name: impl AsRef<str>) -> RLock {
-        Lock::single(&self.0, name.as_ref(), Arc::default())
+        Lock::single(&self.engine, name.as_ref(), Arc::default())
     }
 
     /// Makes a handle for the fair lock with this name. The handle is a new owner. Asks no server.
@@ -107,7 +114,7 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub fn fair_lock(&self, name: impl AsRef<str>) -> FairLock {
-        Lock::single(&self.0, name.as_ref(), Arc::default())
+        Lock::single(&self.engine, name.as_ref(), Arc::default())
     }
 
     /// Makes a handle for the fenced lock with this name. The handle is a new owner. Asks no server.
@@ -119,7 +126,7 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub fn fenced_lock(&self, name: impl AsRef<str>) -> FencedLock {
-        Lock::single(&self.0, name.as_ref(), Arc::default())
+        Lock::single(&self.engine, name.as_ref(), Arc::default())
     }
 
     /// Makes a handle for the read-write lock with this name. The handle is a new owner. Asks no server.
@@ -130,7 +137,7 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub fn read_write_lock(&self, name: impl AsRef<str>) -> ReadWriteLock {
-        ReadWriteLock::new(&self.0, name.as_ref(), Arc::default())
+        ReadWriteLock::new(&self.engine, name.as_ref(), Arc::default())
     }
 
     /// Makes a semaphore: at most `permits` holders at a time, over all processes. Asks no server.
@@ -147,7 +154,7 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
-        Semaphore::new(&self.0, name.as_ref(), permits)
+        Semaphore::new(&self.engine, name.as_ref(), permits)
     }
 
     /// Makes the group of claims with this name: each call claims the first of many names that is free. Asks no server.
@@ -161,7 +168,7 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub fn claims(&self, group: impl AsRef<str>) -> Claims {
-        Claims::new(&self.0, group.as_ref())
+        Claims::new(&self.engine, group.as_ref())
     }
 
     /// Makes an owner, for nested sections that only know the name of a lock. Asks no server.
@@ -174,7 +181,7 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub fn owner(&self) -> Owner {
-        Owner::new(Arc::clone(&self.0))
+        Owner::new(Arc::clone(&self.engine))
     }
 
     /// Returns who holds the lock with this name, of whatever type it is. `None`: it is free. Asks the server.
@@ -200,8 +207,8 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Option<LockInfo>> {
-        let Some(listing) = inspect(&self.0, name.as_ref()).await? else { return Ok(None) };
-        let clients = Clients::ask(&self.0, [&listing]).await;
+        let Some(listing) = inspect(&self.engine, name.as_ref()).await? else { return Ok(None) };
+        let clients = Clients::ask(&self.engine, [&listing]).await;
         Ok(LockInfo::from_server(listing, &clients))
     }
 
@@ -235,7 +242,7 @@ impl LockClient {
     /// ```
     pub async fn force_unlock(&self, name: impl AsRef<str>, info: &LockInfo) -> Result<bool> {
         let owners = info.holders.iter().map(|holder| &*holder.owner).collect();
-        force_unlock_of(&self.0, name.as_ref(), &owners).await
+        force_unlock_of(&self.engine, name.as_ref(), &owners).await
     }
 
     /// Lists the locks that somebody holds, and the semaphores of which permits are in use, of whatever type and made by whichever
@@ -289,7 +296,7 @@ impl LockClient {
     /// ```
     pub fn list_parts(&self, pattern: impl AsRef<str>) -> ListParts {
         ListParts {
-            engine: Arc::clone(&self.0),
+            engine: Arc::clone(&self.engine),
             scan: Scan::new(pattern.as_ref()),
             clients: Clients::default(),
             part: None,
@@ -316,7 +323,7 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub async fn why(&self, name: impl AsRef<str>) -> Result<Vec<WaitChain>> {
-        let found = chains(&self.0, name.as_ref()).await?;
+        let found = chains(&self.engine, name.as_ref()).await?;
         Ok(self.shown(&found).await)
     }
 
@@ -336,13 +343,13 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub async fn wait_chains(&self) -> Result<Vec<WaitChain>> {
-        let found = all_chains(&self.0).await?;
+        let found = all_chains(&self.engine).await?;
         Ok(self.shown(&found).await)
     }
 
     async fn shown(&self, chains: &[Chain]) -> Vec<WaitChain> {
         let holders: Vec<_> = chains.iter().map(Chain::holders).collect();
-        let (prefix, clients) = (self.0.name_prefix(), Clients::ask(&self.0, &holders).await);
+        let (prefix, clients) = (self.engine.name_prefix(), Clients::ask(&self.engine, &holders).await);
         chains.iter().map(|chain| WaitChain::from_server(chain, &clients, prefix)).collect()
     }
 
@@ -354,7 +361,7 @@ impl LockClient {
     /// # }
     /// ```
     pub fn recent_waits(&self) -> Vec<RecentWait> {
-        self.0.recent_waits.all().into_iter().map(RecentWait::from).collect()
+        self.diagnosis.as_ref().map_or_else(Vec::new, |diagnosis| diagnosis.recent())
     }
 
     /// Returns what each master tells of itself: version, memory, persistence, replicas. Asks each master once, with `INFO`.
@@ -376,7 +383,7 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub async fn servers(&self) -> Result<Vec<ServerInfo>> {
-        let servers = info(&self.0).await?;
+        let servers = info(&self.engine).await?;
         Ok(servers.into_iter().map(|(address, info)| ServerInfo::from_server(&address, &info)).collect())
     }
 
@@ -407,7 +414,12 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub async fn shutdown(&self) -> Result<()> {
-        self.0.shutdown().await
+        let last = async {
+            if let Some(diagnosis) = &self.diagnosis {
+                diagnosis.end().await;
+            }
+        };
+        self.engine.shutdown(last).await
     }
 
     /// Waits for the [`shutdown`](Self::shutdown) of the client, by whichever of its clones. Asks no server.
@@ -428,7 +440,7 @@ impl LockClient {
     /// # }
     /// ```
     pub async fn closed(&self) {
-        self.0.closing().await;
+        self.engine.closing().await;
     }
 
     /// Returns the id of this client. All its clones have the same id. Asks no server.
@@ -442,14 +454,14 @@ impl LockClient {
     /// # Ok(()) }
     /// ```
     pub fn id(&self) -> String {
-        self.0.id()
+        self.engine.id()
     }
 }
 
 /// Shows the id, and takes no mutex.
 impl fmt::Debug for LockClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LockClient({})", self.0.id())
+        write!(f, "LockClient({})", self.engine.id())
     }
 }
 

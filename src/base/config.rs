@@ -66,6 +66,7 @@ impl Replication {
 /// | `connections` | `2` | connections for commands; the name of a lock selects one. The masters of a cluster share them |
 /// | `name_prefix` | none | a prefix of every lock's key (Redisson's `NameMapper`) |
 /// | `identity` | none | how lists name this client; without it `program@host:pid`. Up to 64 printable ASCII characters, no space |
+/// | `diagnosis` | `true` | whether the client records on the server what it holds and waits for, and reports calls that wait for long |
 /// | `redisson` | its defaults | what must fit the settings of Java clients: [`RedissonSettings`] |
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Fields", try_from = "Fields")]
@@ -87,6 +88,7 @@ pub struct LockConfigBuilder {
     connections: usize,
     name_prefix: String,
     identity: String,
+    diagnosis: bool,
     redisson: RedissonSettings,
 }
 
@@ -142,6 +144,10 @@ impl LockConfig {
         self.0.connections
     }
 
+    pub(crate) const fn diagnosis(&self) -> bool {
+        self.0.diagnosis
+    }
+
     pub(crate) fn name_prefix(&self) -> &str {
         &self.0.name_prefix
     }
@@ -160,6 +166,7 @@ impl Default for LockConfigBuilder {
             connections: 2,
             name_prefix: String::new(),
             identity: String::new(),
+            diagnosis: true,
             redisson: RedissonSettings::default(),
         }
     }
@@ -224,6 +231,23 @@ impl LockConfigBuilder {
     /// ```
     pub fn identity(mut self, identity: impl Into<String>) -> Self {
         self.identity = identity.into();
+        self
+    }
+
+    /// Sets whether the client tells what it holds and waits for. Default: true.
+    ///
+    /// The client records on the server since when it has held a lock that it renews, and which calls have waited for a second. It reports
+    /// calls that have waited for a lease, and deadlocks. With false, it does none of this, and
+    /// [`recent_waits`](crate::LockClient::recent_waits) is empty. Other clients do not see its
+    /// [`held_for`](crate::Holder::held_for) or its waits. Its own [`why`](crate::LockClient::why) shows those of other clients.
+    ///
+    /// ```
+    /// # use lockkeeper::LockConfig;
+    /// let config = LockConfig::builder().diagnosis(false).build()?;
+    /// # Ok::<(), lockkeeper::ConfigError>(())
+    /// ```
+    pub const fn diagnosis(mut self, diagnosis: bool) -> Self {
+        self.diagnosis = diagnosis;
         self
     }
 

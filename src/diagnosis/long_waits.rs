@@ -1,24 +1,36 @@
-//! What is done for a call that waits for long: after a second, the wait is recorded on the server. After a lease, it is reported, except
+//! What is done for calls that wait for long: after a second, the wait is recorded on the server. After a lease, it is reported, except
 //! that of a candidate.
+//!
+//! A part of the task of the diagnosis looks after all waits of a client, and asks the servers for the reports. A shutdown does not wait for
+//! these. The task keeps no grant: a call that ends meanwhile is gone.
 
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
+use std::future::pending;
+use std::mem::take;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use tokio::sync::Notify;
 
 use crate::base::Caller;
-use crate::base::clock;
+use crate::base::clock::{self, Moment};
 use crate::base::error::LockId;
 use crate::base::fault::Fault;
+use crate::base::sync::lock;
 use crate::base::timer::{Instant, timeout};
 use crate::diagnosis::clients::Clients;
+use crate::diagnosis::elapsed;
 use crate::diagnosis::inspect::list_any;
-use crate::diagnosis::recent_waits::HoldersSeen;
-use crate::diagnosis::records::About;
+use crate::diagnosis::recent_waits::{HoldersSeen, Wait};
+use crate::diagnosis::records::{About, Records};
 use crate::diagnosis::why::{Awaited, Chain, HOLDS_NOTHING, LATER, chains_from, confirm};
-use crate::engine::{Engine, Grant, Handle, LockRef};
+use crate::engine::{Engine, SeenWait, SeenWaiter};
 use crate::protocol::{Call, LeaseLeft, Reply};
+use crate::telemetry::report::Limit;
 
 /// A wait is recorded after this time.
 const LONG: Duration = Duration::from_secs(1);
@@ -28,128 +40,286 @@ const UNKNOWN: &str = "unknown";
 /// The most holders that are kept of one wait.
 const NAMED: usize = 8;
 
+/// The calls of a client that wait.
+#[derive(Default)]
+pub(crate) struct LongWaits {
+    list: Mutex<List>,
+    /// Something is due earlier than the task knows.
+    stir: Notify,
+    /// Limits the reports.
+    reports: Limit,
+}
+
+#[derive(Default)]
+struct List {
+    /// By the numbers of their grants.
+    waits: HashMap<u64, OpenWait>,
+    due: BTreeSet<(Instant, u64)>,
+    /// When the task looks at the list. `None`: it waits until it is stirred.
+    looks_at: Option<Instant>,
+}
+
+struct OpenWait {
+    wait: Wait,
+    /// `None` while the task acts.
+    long: Option<LongWait>,
+}
+
 /// What is still to be done for a call, if it waits for long.
-pub(crate) struct LongWait {
+struct LongWait {
+    lock: Lock,
+    waiter: Box<dyn SeenWaiter>,
+    caller: Caller,
+    since: Moment,
+    lease: Option<Duration>,
     record_at: Option<Instant>,
     report_at: Option<Instant>,
     is_reported: bool,
     /// Once that was looked for.
     is_deadlock_reported: Option<Arc<AtomicBool>>,
     recorded: Option<RecordedWait>,
+    records: Records,
+}
+
+/// The lock for which a call waits.
+#[derive(Clone)]
+struct Lock {
+    name: Arc<str>,
+    key: Arc<str>,
 }
 
 /// The record of a wait. It is removed when this is dropped.
 struct RecordedWait {
-    engine: Arc<Engine>,
+    records: Records,
     owner: Arc<str>,
 }
 
+impl LongWaits {
+    pub(crate) fn begin(&self, seen: SeenWait<'_>, records: &Records) {
+        let number = seen.number;
+        let wait = Wait::since(seen.since, seen.name, seen.caller);
+        let long = LongWait::new(seen, records);
+        let stirs = {
+            let mut list = lock(&self.list);
+            let due = long.next();
+            list.due.extend(due.map(|at| (at, number)));
+            list.waits.insert(number, OpenWait { wait, long: Some(long) });
+            let is_news = due.is_some_and(|due| list.looks_at.is_none_or(|at| due < at));
+            if is_news {
+                list.looks_at = due;
+            }
+            is_news
+        };
+        if stirs {
+            self.stir.notify_one();
+        }
+    }
+
+    /// A call waits no more.
+    pub(crate) fn end(&self, number: u64) -> Option<Wait> {
+        let OpenWait { wait, long } = {
+            let mut list = lock(&self.list);
+            let ended = list.waits.remove(&number)?;
+            if let Some(at) = ended.long.as_ref().and_then(LongWait::next) {
+                list.due.remove(&(at, number));
+            }
+            ended
+        };
+        drop(long); // which removes the record
+        Some(wait)
+    }
+
+    /// Looks after the waits of the client with this engine.
+    pub(crate) async fn run(self: Arc<Self>, engine: Weak<Engine>) {
+        let mut reports = FuturesUnordered::new();
+        loop {
+            let next = {
+                let mut list = lock(&self.list);
+                list.looks_at = list.due.first().map(|(at, _)| *at);
+                list.looks_at
+            };
+            tokio::select! {
+                biased;
+                () = elapsed(next) => {
+                    // Without an engine there is no call. The records are removed, and then this ends.
+                    let Some(engine) = engine.upgrade() else { return pending().await };
+                    reports.extend(self.act(&engine));
+                }
+                () = self.stir.notified() => {}
+                Some(()) = reports.next() => {}
+            }
+        }
+    }
+
+    /// Does what is due. Returns the reports that are to be made.
+    fn act(&self, engine: &Arc<Engine>) -> Vec<BoxFuture<'static, ()>> {
+        let (now, mut reports) = (Instant::now(), Vec::new());
+        while let Some((number, mut long)) = self.take_due(now) {
+            let (report, seen) = long.act(now, engine, &self.reports);
+            reports.extend(report);
+            let mut list = lock(&self.list);
+            if let Some(open) = list.waits.get_mut(&number) {
+                if seen.is_some() {
+                    open.wait.holders = seen;
+                }
+                let next = long.next();
+                open.long = Some(long);
+                list.due.extend(next.map(|at| (at, number)));
+            } else {
+                // The call ended meanwhile.
+                drop(list);
+                drop(long);
+            }
+        }
+        reports
+    }
+
+    fn take_due(&self, now: Instant) -> Option<(u64, LongWait)> {
+        let mut list = lock(&self.list);
+        let first = *list.due.first().filter(|(at, _)| *at <= now)?;
+        list.due.remove(&first);
+        let (_, number) = first;
+        Some((number, list.waits.get_mut(&number)?.long.take()?))
+    }
+}
+
 impl LongWait {
-    /// `report_after`: when the wait is reported. `None`: never.
-    pub(crate) fn new(report_after: Option<Duration>) -> Self {
-        let now = Instant::now();
+    fn new(seen: SeenWait<'_>, records: &Records) -> Self {
+        let (now, age) = (Instant::now(), clock::now().since(seen.since));
+        // A call that moved to another member has perhaps waited for a lease before. It is reported after a lease with this one.
+        let left = |lease: Duration| if age < lease { lease - age } else { lease };
         Self {
-            record_at: Some(now + LONG),
-            report_at: report_after.map(|time| now + time),
+            lock: Lock { name: Arc::clone(seen.member), key: Arc::clone(seen.key) },
+            waiter: seen.waiter,
+            caller: seen.caller,
+            since: seen.since,
+            lease: seen.lease,
+            record_at: Some(now + LONG.saturating_sub(age)),
+            report_at: seen.lease.map(|lease| now + left(lease)),
             is_reported: false,
             is_deadlock_reported: None,
             recorded: None,
+            records: records.clone(),
         }
     }
 
     /// When something is to be done.
-    pub(crate) fn next(&self) -> Option<Instant> {
+    fn next(&self) -> Option<Instant> {
         self.record_at.into_iter().chain(self.report_at).min()
     }
 
-    /// Does what is due. The call waits for this member, as `waiter`.
-    pub(crate) fn act(
+    /// Does what is due. Returns a report that is to be made, and the holders that it finds.
+    fn act(
         &mut self,
-        handle: &Handle,
-        member: usize,
-        waiter: &Grant,
-        caller: Caller,
-        seen: Option<HoldersSeen>,
-    ) {
-        let now = Instant::now();
-        // Of several members, nobody knows whether the call needs this one.
-        let owner = (handle.members.len() == 1).then(|| &handle.members[member].owner);
-        let held = owner.and_then(|owner| owner.held_by_owner(clock::now())).unwrap_or_default();
+        now: Instant,
+        engine: &Arc<Engine>,
+        limit: &Limit,
+    ) -> (Option<BoxFuture<'static, ()>>, Option<HoldersSeen>) {
+        let held = self.waiter.reserve(clock::now());
         if self.record_at.take_if(|at| *at <= now).is_some() {
-            self.recorded = RecordedWait::begin(waiter, &held, caller);
+            self.recorded = self.record(&held);
         }
-        if self.report_at.is_none_or(|at| at > now) {
-            return;
-        }
-        let lease = handle.config().watchdog_lease();
+        let Some(lease) = self.lease.filter(|_| self.report_at.is_some_and(|at| at <= now)) else {
+            return (None, None);
+        };
         self.report_at = (!held.is_empty()).then(|| now + lease);
-        let is_reported = std::mem::replace(&mut self.is_reported, true);
-        let unreported = if is_reported { None } else { waiter.lock.engine.long_waits.ask() };
+        let unreported = if std::mem::replace(&mut self.is_reported, true) {
+            None
+        } else {
+            self.lock.warn_of_own_hold(engine, self.caller);
+            limit.ask()
+        };
         if unreported.is_none() && held.is_empty() {
-            return;
+            return (None, None);
         }
-        let (lock, place) = (Arc::clone(&waiter.lock), waiter.place());
+        let (engine, lock, place, caller) =
+            (Arc::clone(engine), self.lock.clone(), self.waiter.place(), self.caller);
+        let seen = unreported.map(|_| HoldersSeen::default());
+        let found = seen.clone();
         let is_deadlock_reported = Arc::clone(self.is_deadlock_reported.get_or_insert_default());
-        let background = &waiter.lock.engine.background;
-        let job = async move {
-            if let Some(unreported) = unreported {
-                report(&lock, place, caller, unreported, seen).await;
+        let report = async move {
+            if let Some((unreported, seen)) = unreported.zip(found) {
+                report(&engine, &lock, place, caller, unreported, &seen).await;
             }
             if !held.is_empty() && !is_deadlock_reported.load(Ordering::Relaxed) {
-                let is_found = report_deadlock(&lock, &held, caller).await;
+                let is_found = report_deadlock(&engine, &lock, &held, caller).await;
                 is_deadlock_reported.fetch_or(is_found, Ordering::Relaxed);
             }
-            Ok(())
         };
-        background.run(job.boxed());
+        (Some(report.boxed()), seen)
+    }
+
+    /// `held`: what the same `Owner` holds.
+    fn record(&self, held: &[Arc<str>]) -> Option<RecordedWait> {
+        let (owner, caller) = (self.waiter.owner()?, self.caller);
+        let held = if held.is_empty() { HOLDS_NOTHING.to_owned() } else { held.join(",") };
+        let place = format!("{}:{}", caller.file().replace(' ', "_"), caller.line());
+        let what = format!("{held} {place} {}", self.lock.key).into();
+        self.records.write(About::Wait, Arc::clone(&owner), self.since, what);
+        Some(RecordedWait { records: self.records.clone(), owner })
     }
 }
 
-impl RecordedWait {
-    fn begin(waiter: &Grant, held: &[Arc<str>], caller: Caller) -> Option<Self> {
-        let (lock, owner) = (&waiter.lock, waiter.short_owner()?);
-        let engine = Arc::clone(&lock.engine);
-        let held = if held.is_empty() { HOLDS_NOTHING.to_owned() } else { held.join(",") };
-        let place = format!("{}:{}", caller.file().replace(' ', "_"), caller.line());
-        let what = format!("{held} {place} {}", lock.keys.lock).into();
-        engine.records.write(About::Wait, Arc::clone(&owner), clock::now().minus(LONG), what);
-        Some(Self { engine, owner })
+impl Lock {
+    fn id(&self, engine: &Engine) -> LockId {
+        LockId {
+            name: self.name.to_string(),
+            key: self.key.to_string(),
+            server: engine.store.address(engine.store.route(&self.key)).to_string(),
+        }
+    }
+
+    /// Warns if another owner of this client holds the lock: perhaps the call waits for a hold of its own task.
+    fn warn_of_own_hold(&self, engine: &Engine, caller: Caller) {
+        let (now, holds) = (clock::now(), engine.renewals.items());
+        let of_lock = holds.iter().filter(|grant| grant.lock.keys.lock == self.key);
+        let mut holders = of_lock
+            .filter_map(|grant| Some(format!("{}, acquired at {}", grant.field(), grant.held_at(now)?)));
+        if let Some(holder) = holders.next() {
+            let LockId { name, key, server } = self.id(engine);
+            tracing::warn!(
+                lock = name, key, server, holder, waits_at = %caller,
+                "a waiter has waited for longer than a lease for a lock that this client holds: if the holder waits for the \
+                 waiter, neither continues"
+            );
+        }
     }
 }
 
 impl Drop for RecordedWait {
     fn drop(&mut self) {
-        self.engine.records.remove(About::Wait, Arc::clone(&self.owner));
+        self.records.remove(About::Wait, take(&mut self.owner));
     }
 }
 
 /// Reports who holds the lock.
 async fn report(
-    lock: &LockRef,
+    engine: &Engine,
+    lock: &Lock,
     place: Option<Call>,
     caller: Caller,
     unreported: u64,
-    seen: Option<HoldersSeen>,
+    seen: &HoldersSeen,
 ) {
-    let limit = lock.engine.config.command_timeout();
-    let found = timeout(limit, holders(lock)).await.ok().flatten();
+    let limit = engine.config.command_timeout();
+    let found = timeout(limit, holders(engine, lock)).await.ok().flatten();
     let (holder, held_for) = match &found {
         Some((names, held_for)) => (named(names), held_for.clone()),
         None => (UNKNOWN.to_owned(), UNKNOWN.to_owned()),
     };
-    if let Some((seen, (mut names, _))) = seen.zip(found) {
+    if let Some((mut names, _)) = found {
         names.truncate(NAMED);
         let _ = seen.set(names);
     }
     // Only a fair lock has a queue. Other locks have no such field.
     let place = match place {
         Some(call) => {
-            let found = timeout(limit, place_in_queue(lock, &call)).await.ok().flatten();
+            let found = timeout(limit, place_in_queue(engine, lock, &call)).await.ok().flatten();
             Some(found.unwrap_or_else(|| UNKNOWN.to_owned()))
         }
         None => None,
     };
-    let LockId { name, key, server } = lock.id();
+    let LockId { name, key, server } = lock.id(engine);
     tracing::warn!(
         lock = name, key, server, holder, held_for, place, waits_at = %caller, unreported,
         "a call has waited for a lease, and still waits"
@@ -157,12 +327,11 @@ async fn report(
 }
 
 /// Reports a deadlock of which the waiter is a part, if there is one. `held`: what the same `Owner` holds.
-async fn report_deadlock(lock: &LockRef, held: &[Arc<str>], caller: Caller) -> bool {
-    let engine = &lock.engine;
+async fn report_deadlock(engine: &Engine, lock: &Lock, held: &[Arc<str>], caller: Caller) -> bool {
     let limit = engine.config.command_timeout() * 2 + LATER;
-    let Ok(Ok(found)) = timeout(limit, cycle(engine, &lock.keys.lock, held)).await else { return false };
+    let Ok(Ok(found)) = timeout(limit, cycle(engine, &lock.key, held)).await else { return false };
     let Some(chain) = found else { return false };
-    let LockId { name, key, server } = lock.id();
+    let LockId { name, key, server } = lock.id(engine);
     tracing::warn!(
         lock = name, key, server, chain, waits_at = %caller,
         "a deadlock: this call waits for an owner that waits for a lock which this one holds"
@@ -198,9 +367,9 @@ async fn cycle(engine: &Engine, key: &Arc<str>, held: &[Arc<str>]) -> Result<Opt
 }
 
 /// Who holds the lock, and for how long the first of them does. `None`: nobody knows.
-async fn holders(lock: &LockRef) -> Option<(Vec<String>, String)> {
-    let listing = list_any(&lock.engine, &lock.keys.lock).await.ok()?;
-    let clients = Clients::ask(&lock.engine, [&listing]).await;
+async fn holders(engine: &Engine, lock: &Lock) -> Option<(Vec<String>, String)> {
+    let listing = list_any(engine, &lock.key).await.ok()?;
+    let clients = Clients::ask(engine, [&listing]).await;
     let alive = listing.holders.iter().filter(|holding| holding.lease != LeaseLeft::Ended);
     let fields: Vec<&str> = alive.map(|holding| &*holding.field).collect();
     let Some(first) = fields.first() else { return Some((Vec::new(), "none".to_owned())) };
@@ -217,8 +386,9 @@ fn named(holders: &[String]) -> String {
     }
 }
 
-async fn place_in_queue(lock: &LockRef, call: &Call) -> Option<String> {
-    match lock.run(&lock.connection().await.ok()?, call).await {
+async fn place_in_queue(engine: &Engine, lock: &Lock, call: &Call) -> Option<String> {
+    let connection = engine.store.connection(engine.store.route(&lock.key)).await.ok()?;
+    match engine.store.run(&connection, call).await {
         Ok(Reply::Int(place)) => Some(place.to_string()),
         _ => None,
     }

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
 use crate::base::Caller;
+use crate::base::clock::{self, Moment};
 use crate::base::sync::lock;
-use crate::engine::Engine;
+use crate::diagnosis::waits::{self, WaitOutcome};
+use crate::engine::Outcome;
 
 /// The most waits that are kept.
 const MOST: usize = 1_000;
@@ -16,71 +18,56 @@ const LONGEST_NAME: usize = 1_000;
 
 /// The last calls that waited.
 #[derive(Default)]
-pub(crate) struct RecentWaits(Mutex<VecDeque<RecentWait>>);
+pub(crate) struct RecentWaits(Mutex<VecDeque<(Wait, SystemTime, WaitOutcome)>>);
 
-/// A call that waited.
-#[derive(Clone)]
-pub(crate) struct RecentWait {
+/// A call that waits, or that waited.
+pub(crate) struct Wait {
     pub(crate) lock: Arc<str>,
     pub(crate) caller: Caller,
     pub(crate) from: SystemTime,
-    pub(crate) to: SystemTime,
-    pub(crate) outcome: Outcome,
     pub(crate) holders: Option<HoldersSeen>,
 }
 
 /// Who held the lock when the client looked. It looks once, after a lease.
 pub(crate) type HoldersSeen = Arc<OnceLock<Vec<String>>>;
 
-/// How a wait ended.
-#[derive(Clone, Copy)]
-pub(crate) enum Outcome {
-    Granted,
-    TimedOut,
-    /// The call failed, or its future was dropped.
-    GivenUp,
-}
-
 impl RecentWaits {
     /// The oldest first.
-    pub(crate) fn all(&self) -> Vec<RecentWait> {
-        lock(&self.0).iter().cloned().collect()
-    }
-}
-
-/// A call that waits. It is kept when this is dropped.
-pub(crate) struct OpenWait<'a> {
-    engine: &'a Engine,
-    wait: RecentWait,
-}
-
-impl<'a> OpenWait<'a> {
-    pub(crate) fn begin(engine: &'a Engine, lock: &Arc<str>, caller: Caller) -> Self {
-        let (lock, from) = (Arc::clone(lock), SystemTime::now());
-        let outcome = Outcome::GivenUp;
-        Self { engine, wait: RecentWait { lock, caller, from, to: from, outcome, holders: None } }
+    pub(crate) fn all(&self) -> Vec<waits::RecentWait> {
+        let shown = |(wait, to, outcome): &(Wait, SystemTime, WaitOutcome)| waits::RecentWait {
+            lock: wait.lock.to_string(),
+            waited_at: wait.caller,
+            from: wait.from,
+            to: *to,
+            outcome: *outcome,
+            holders_seen: wait.holders.as_ref().and_then(|seen| seen.get().cloned()).unwrap_or_default(),
+        };
+        lock(&self.0).iter().map(shown).collect()
     }
 
-    pub(crate) fn holders(&mut self) -> HoldersSeen {
-        Arc::clone(self.wait.holders.get_or_insert_default())
-    }
-
-    pub(crate) const fn ends(&mut self, outcome: Outcome) {
-        self.wait.outcome = outcome;
-    }
-}
-
-impl Drop for OpenWait<'_> {
-    fn drop(&mut self) {
-        let mut wait = RecentWait { to: SystemTime::now(), ..self.wait.clone() };
+    /// Adds a wait that ends now.
+    pub(crate) fn add(&self, mut wait: Wait, outcome: Outcome) {
         if wait.lock.len() > LONGEST_NAME {
             let end = (0..=LONGEST_NAME).rfind(|end| wait.lock.is_char_boundary(*end)).unwrap_or(0);
             wait.lock = wait.lock[..end].into();
         }
-        let mut waits = lock(&self.engine.recent_waits.0);
+        let outcome = match outcome {
+            Outcome::Granted => WaitOutcome::Granted,
+            Outcome::TimedOut => WaitOutcome::TimedOut,
+            Outcome::GivenUp => WaitOutcome::GivenUp,
+        };
+        let mut waits = lock(&self.0);
         if waits.len() == MOST {
             waits.pop_front();
         }
-        waits.push_back(wait);
+        waits.push_back((wait, SystemTime::now(), outcome));
+    }
+}
+
+impl Wait {
+    pub(crate) fn since(since: Moment, lock: &Arc<str>, caller: Caller) -> Self {
+        // In this order: a wait must not seem to begin before its call.
+        let age = clock::now().since(since);
+        Self { lock: Arc::clone(lock), caller, from: SystemTime::now() - age, holders: None }
     }
 }

@@ -1,14 +1,12 @@
 //! The records of what this client holds, and of what it waits for, for those who look at locks.
 //!
-//! One task for each client writes them. A hold is recorded after its first renewal, and a wait after a second. A record is removed when its hold
-//! or wait ends. The task collects changes for 200 ms, and sends up to 500 of them with one command. While there are records under a key,
+//! A hold is recorded after its first renewal, and a wait after a second. A record is removed when its hold or wait ends. The task collects changes for 200 ms, and sends up to 500 of them with one command. While there are records under a key,
 //! one command every 30 s sets the expiry of the key anew. So the records of a process that was killed last for two minutes.
 //!
 //! No lock depends on a record: without the right to write it, or after a fault, everything else works. A shutdown removes all records, and
 //! reports no fault of that.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +18,8 @@ use tokio::sync::oneshot;
 use crate::base::clock::{self, Moment};
 use crate::base::fault::{Fault, FaultKind};
 use crate::base::jitter::Backoff;
-use crate::base::task;
-use crate::base::timer::{Instant, sleep_until, timeout};
+use crate::base::timer::Instant;
+use crate::diagnosis::elapsed;
 use crate::protocol::{
     Arg, Call, RECORD_WRITE, Reply, Row, holds_key, millis, record_keep, record_remove, waits_key,
 };
@@ -49,10 +47,14 @@ pub(crate) enum About {
     Wait,
 }
 
-/// The records of a client. Its methods hand changes over to the task, and never wait.
+/// The records of a client. Its methods hand changes over to the task.
+#[derive(Clone)]
 pub(crate) struct Records(UnboundedSender<Order>);
 
-enum Order {
+/// What is handed over to the task.
+pub(crate) type Orders = UnboundedReceiver<Order>;
+
+pub(crate) enum Order {
     Write {
         about: About,
         owner: Arc<str>,
@@ -68,11 +70,9 @@ enum Order {
 }
 
 impl Records {
-    pub(crate) fn start(store: &Arc<Store>, name_prefix: &str, client: &str) -> Self {
+    pub(crate) fn new() -> (Self, Orders) {
         let (sender, orders) = unbounded_channel();
-        let tables = [holds_key(name_prefix, client), waits_key(name_prefix, client)];
-        task::spawn(run(orders, tables.map(|key| Table::new(store, key))));
-        Self(sender)
+        (Self(sender), orders)
     }
 
     /// Records since when an owner holds or waits. `owner`: without the id of the client.
@@ -84,11 +84,11 @@ impl Records {
         self.hand_over(Order::Remove { about, owner });
     }
 
-    /// Removes all records. From here on, nothing is recorded. Waits for this time at most.
-    pub(crate) async fn end(&self, limit: Duration) {
+    /// Removes all records. From here on, nothing is recorded.
+    pub(crate) async fn end(&self) {
         let (done, ended) = oneshot::channel();
         self.hand_over(Order::End(done));
-        let _ = timeout(limit, ended).await;
+        let _ = ended.await;
     }
 
     /// The task has ended after a shutdown, or with its runtime. Then nothing is recorded.
@@ -97,18 +97,23 @@ impl Records {
     }
 }
 
-async fn run(mut orders: UnboundedReceiver<Order>, mut tables: [Table; 2]) {
+/// Keeps the records of a client at these servers. Ends at the shutdown, or after the client was dropped.
+pub(crate) fn run(
+    orders: Orders,
+    store: &Arc<Store>,
+    name_prefix: &str,
+    client: &str,
+) -> impl Future<Output = ()> + Send + use<> {
+    let keys = [holds_key(name_prefix, client), waits_key(name_prefix, client)];
+    keep(orders, keys.map(|key| Table::new(store, key)))
+}
+
+async fn keep(mut orders: Orders, mut tables: [Table; 2]) {
     loop {
         let next = tables.iter().filter_map(Table::next_at).min();
-        let due = async {
-            match next {
-                Some(at) => sleep_until(at).await,
-                None => pending().await,
-            }
-        };
         let order = tokio::select! {
             biased;
-            () = due => {
+            () = elapsed(next) => {
                 join_all(tables.iter_mut().map(Table::act)).await;
                 continue;
             }

@@ -5,8 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::diagnosis::clients::Clients;
 use crate::diagnosis::info::Holder;
-use crate::diagnosis::recent_waits::{self, Outcome};
-use crate::diagnosis::why;
+use crate::diagnosis::why::Chain;
 
 /// Why a lock is not free: who holds it, for what the holder waits, who holds that, and so on.
 ///
@@ -126,7 +125,7 @@ pub enum WaitOutcome {
 
 impl WaitChain {
     /// `prefix`: the `name_prefix` of the configuration.
-    pub(crate) fn from_server(chain: &why::Chain, clients: &Clients, prefix: &str) -> Self {
+    pub(crate) fn from_server(chain: &Chain, clients: &Clients, prefix: &str) -> Self {
         let name = |key: &str| key.strip_prefix(prefix).unwrap_or(key).to_owned();
         let links = chain.links.iter().map(|link| ChainLink {
             lock: name(&link.lock),
@@ -144,18 +143,5 @@ impl WaitChain {
                 .collect(),
         });
         Self { links: links.collect(), is_deadlock: chain.is_cycle && !chain.has_ended(clients) }
-    }
-}
-
-impl From<recent_waits::RecentWait> for RecentWait {
-    fn from(wait: recent_waits::RecentWait) -> Self {
-        let outcome = match wait.outcome {
-            Outcome::Granted => WaitOutcome::Granted,
-            Outcome::TimedOut => WaitOutcome::TimedOut,
-            Outcome::GivenUp => WaitOutcome::GivenUp,
-        };
-        let recent_waits::RecentWait { lock, caller: waited_at, from, to, holders, .. } = wait;
-        let holders_seen = holders.and_then(|seen| seen.get().cloned()).unwrap_or_default();
-        Self { lock: lock.to_string(), waited_at, from, to, outcome, holders_seen }
     }
 }

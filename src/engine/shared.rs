@@ -18,13 +18,12 @@ use crate::base::error::{ConfigError, Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::sync::Watched;
 use crate::base::timer::timeout;
-use crate::diagnosis::recent_waits::RecentWaits;
-use crate::diagnosis::records::Records;
 use crate::engine::background::Background;
 use crate::engine::grant::Grant;
 use crate::engine::grant::sharing::{Offer, ReadGrants};
 use crate::engine::hold::lease::Periods;
 use crate::engine::listeners::{Listeners, Messages};
+use crate::engine::observer::Observer;
 use crate::engine::recent_releases::RecentReleases;
 use crate::engine::scheduler::Scheduler;
 use crate::engine::under_way::UnderWay;
@@ -51,16 +50,13 @@ pub(crate) struct Engine {
     pub(crate) background: Background,
     /// Limits the reports of releases that failed.
     pub(crate) failed_releases: Limit,
-    /// Limits the reports of calls that wait for long.
-    pub(crate) long_waits: Limit,
     pub(crate) under_way: UnderWay<Grant>,
     /// What the background releases or undoes.
     pub(crate) undoing: UnderWay<Grant>,
     /// Work on which no lock depends.
     pub(crate) beside: Background,
-    /// The records of what this client holds, and of what it waits for.
-    pub(crate) records: Records,
-    pub(crate) recent_waits: RecentWaits,
+    /// Who is told of holds and waits that last.
+    pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) releases: RecentReleases,
     pub(crate) read_grants: ReadGrants,
     /// How often this client has begun to release holds by force.
@@ -72,7 +68,11 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// Connects. Without its tasks, see [`start`](crate::engine::start).
-    pub(crate) async fn connect(source: Source, config: LockConfig) -> Result<Arc<Self>> {
+    pub(crate) async fn connect(
+        source: Source,
+        config: LockConfig,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Arc<Self>> {
         let (wait_queues, listeners) = (Arc::<WaitQueues<Offer>>::default(), Arc::<Listeners>::default());
         let messages =
             Arc::new(Messages { wait_queues: Arc::clone(&wait_queues), listeners: Arc::clone(&listeners) });
@@ -93,12 +93,10 @@ impl Engine {
             heartbeats: Scheduler::new(periods.heartbeat_tick()),
             background: Background::start(),
             failed_releases: Limit::default(),
-            long_waits: Limit::default(),
             under_way: UnderWay::default(),
             undoing: UnderWay::default(),
             beside: Background::start(),
-            records: Records::start(&store, config.name_prefix(), &id.to_string()),
-            recent_waits: RecentWaits::default(),
+            observer,
             releases: RecentReleases::new(&store),
             read_grants: ReadGrants::default(),
             forced: AtomicU64::new(0),
@@ -187,7 +185,8 @@ impl Engine {
         }
     }
 
-    pub(crate) async fn shutdown(&self) -> Result<()> {
+    /// `last`: what else is to be done after the releases. No lock depends on it.
+    pub(crate) async fn shutdown(&self, last: impl Future<Output = ()> + Send) -> Result<()> {
         self.closing.modify(|closing| *closing = true);
         // Even if `retry_timeout` is zero, there is time for an answer.
         let limit = self.config.retry_timeout().max(2 * self.config.command_timeout());
@@ -203,7 +202,7 @@ impl Engine {
         self.heartbeats.close();
         // No lock depends on the rest, so its faults are none of the shutdown.
         let rest = self.config.command_timeout();
-        let _ = join(self.records.end(rest), timeout(rest, self.beside.drain())).await;
+        let _ = join(timeout(rest, last), timeout(rest, self.beside.drain())).await;
         released
     }
 

@@ -66,6 +66,7 @@ macro_rules! durations {
             connections: Option<Text>,
             name_prefix: Option<Text>,
             identity: Option<Text>,
+            diagnosis: Option<Text>,
             redisson: redisson::Fields,
         }
 
@@ -78,6 +79,7 @@ macro_rules! durations {
                     connections: Some(Text::new(values.connections.to_string())),
                     name_prefix: Some(Text::new(values.name_prefix)),
                     identity: Some(Text::new(values.identity)),
+                    diagnosis: Some(Text::new(values.diagnosis.to_string())),
                     redisson: values.redisson.into(),
                 }
             }
@@ -104,6 +106,9 @@ macro_rules! durations {
                 }
                 if let Some(identity) = fields.identity {
                     values.identity = identity.into_string();
+                }
+                if let Some(text) = fields.diagnosis {
+                    values.diagnosis = text.switch("diagnosis")?;
                 }
                 values.redisson = fields.redisson.read()?;
                 values.build()

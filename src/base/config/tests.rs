@@ -28,6 +28,7 @@ fn a_config_that_was_written_is_read_back() {
         .connections(3)
         .name_prefix("a:")
         .identity("billing-7")
+        .diagnosis(false)
         .build()
         .expect("valid");
     let json = serde_json::to_string(&config).expect("plain data");
@@ -35,6 +36,7 @@ fn a_config_that_was_written_is_read_back() {
     assert_eq!(read(&json), Ok(config));
     assert_eq!(read("{}"), Ok(LockConfig::default()));
     assert_eq!(read(r#"{"connections": 3}"#), read(r#"{"connections": "3"}"#));
+    assert_eq!(read(r#"{"diagnosis": false}"#), read(r#"{"diagnosis": "false"}"#));
 }
 
 #[test]
@@ -95,6 +97,7 @@ fn an_error_names_the_field() {
         (r#"{"redisson": {"timeout": "1s"}}"#, "`timeout`", "unknown field"),
         (r#"{"identity": "a b"}"#, "identity", "without spaces"),
         (r#"{"identity": "ü"}"#, "identity", "printable ASCII"),
+        (r#"{"diagnosis": "off"}"#, "diagnosis", "`true` or `false`, not `off`"),
         (r#"{"connections": 0}"#, "connections", "from 1 to 64"),
         (r#"{"connections": "many"}"#, "connections", "`many` is not a number"),
         (r#"{"lease": "1s"}"#, "`lease`", "unknown field"),

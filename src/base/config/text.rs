@@ -30,6 +30,11 @@ impl Text {
         })
     }
 
+    pub(crate) fn switch(self, field: &'static str) -> Result<bool, ConfigError> {
+        let Self(text) = self;
+        text.parse().map_err(|_| ConfigError::new(field, format!("must be `true` or `false`, not `{text}`")))
+    }
+
     pub(crate) fn number<T: FromStr<Err = ParseIntError>>(
         self,
         field: &'static str,

@@ -5,6 +5,7 @@
 
 mod claim;
 mod decision;
+mod observed;
 mod others;
 mod round;
 mod writer_intent;
@@ -17,22 +18,21 @@ use tokio::task::consume_budget;
 
 pub(crate) use claim::claim;
 use decision::{CallKind, Next, Reason, Round, Waiting, next};
+use observed::ObservedCall;
 use round::PendingMembers;
 
 use super::grant::sharing::Offer;
 use super::handle::{Handle, Member};
 use super::retry::{Pauses, Tries};
 use crate::base::Caller;
-use crate::base::clock;
 use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter;
 use crate::base::timer::{Instant, timeout, timeout_at};
-use crate::diagnosis::long_waits::LongWait;
-use crate::diagnosis::recent_waits::{OpenWait, Outcome};
 use crate::engine::held::HeldLock;
 use crate::engine::held::release::PendingRelease;
 use crate::engine::lock_ref::LockRef;
+use crate::engine::observer::Outcome;
 use crate::engine::wait::queue::{Arrival, WakeUps};
 use crate::engine::wait::waiter::{Waiter, elapsed};
 
@@ -66,14 +66,10 @@ pub(crate) async fn acquire(
     if !ended.is_empty() {
         release_ended(ended, handle, limits).await;
     }
-    // A call that waits for longer than a lease is reported, once.
-    let suspicious = Some(handle.config().watchdog_lease()).filter(|_| !matches!(limit, WaitLimit::StandBy));
-    let long_wait = LongWait::new(suspicious);
-    let mut call = AcquireCall { handle, members, limits, arrival: None, long_wait, recent: None, wake_ups };
+    let observed = ObservedCall::new(handle, matches!(limit, WaitLimit::StandBy));
+    let mut call = AcquireCall { handle, members, limits, arrival: None, observed, wake_ups };
     let mut tries = Tries::new(handle.config().retry_timeout());
     let mut pauses = Pauses::START;
-    // Perhaps it waits for a hold of its own task.
-    let mut suspects_at = suspicious.map(|lease| call.members.at().plus(lease));
     if handle.can_share() {
         // A reader that joins waits for nothing, so it could keep other tasks of its thread waiting. Not after it joined: nobody
         // could be the last to leave while this future is not polled.
@@ -113,23 +109,16 @@ pub(crate) async fn acquire(
             Next::Retry(fault) => tries.again(fault).await.map_err(|fault| call.error(fault))?,
             Next::MoveTo(member, reason) => {
                 let (_, waiter) = waiting.insert(call.join(member, take(&mut comes_first)));
-                call.tell(waiter, &reason, &mut pauses); // so it need not attempt before it is woken
+                call.tell(member, waiter, &reason, &mut pauses); // so it need not attempt before it is woken
             }
             Next::Stay(reason) => {
                 let Some((member, waiter)) = &waiting else { continue };
-                call.tell(waiter, &reason, &mut pauses);
-                match reason {
-                    Reason::Fault(fault)
-                        if call.limits.is_none()
-                            && waiter.answers().failing() > handle.config().retry_timeout() =>
-                    {
-                        return Err(call.error(fault));
-                    }
-                    Reason::Held(_) if suspects_at.is_some_and(|at| at < clock::now()) => {
-                        suspects_at = None;
-                        call.members.warn_of_own_hold(*member);
-                    }
-                    _ => {}
+                call.tell(*member, waiter, &reason, &mut pauses);
+                if let Reason::Fault(fault) = reason
+                    && call.limits.is_none()
+                    && waiter.answers().failing() > handle.config().retry_timeout()
+                {
+                    return Err(call.error(fault));
                 }
             }
         }
@@ -165,21 +154,17 @@ struct AcquireCall<'a> {
     limits: Option<Deadlines>,
     /// For a lock of one member.
     arrival: Option<Arrival<'a>>,
-    long_wait: LongWait,
-    /// Once the call has waited for another owner.
-    recent: Option<OpenWait<'a>>,
+    observed: ObservedCall,
     wake_ups: WakeUpsOf,
 }
 
 impl<'a> AcquireCall<'a> {
-    /// Tells a queue how a round ended.
-    fn tell(&mut self, waiter: &Waiter<'_, Offer>, reason: &Reason, pauses: &mut Pauses) {
+    /// Tells the queue for a member how a round ended.
+    fn tell(&mut self, member: usize, waiter: &Waiter<'_, Offer>, reason: &Reason, pauses: &mut Pauses) {
         let may_run_late = self.members.may_run_late();
         match reason {
             Reason::Held(left) => {
-                let (handle, caller) = (self.handle, self.members.caller);
-                let begin = || OpenWait::begin(&handle.members[0].lock.engine, handle.name(), caller);
-                self.recent.get_or_insert_with(begin);
+                self.observed.refused(&self.members, member);
                 waiter.refused(*left, may_run_late);
                 *pauses = Pauses::START;
             }
@@ -212,7 +197,7 @@ impl<'a> AcquireCall<'a> {
 
     /// The call has the lock.
     fn has_lock(&mut self, waiting: Option<(usize, Waiter<'_, Offer>)>) -> Result<HeldLock> {
-        self.ends(Outcome::Granted);
+        self.observed.ends(Outcome::Granted);
         // This comes first: readers that are called find the hold that they can join.
         let held = self.members.take();
         if let Some((member, waiter)) = waiting {
@@ -262,9 +247,7 @@ impl<'a> AcquireCall<'a> {
         let can_give_up = self.limits.is_none() && handle.needs_all();
         let mut looks_at = can_give_up.then(|| Instant::now() + retry_timeout);
         let ended = {
-            let (long_wait, caller) = (&mut self.long_wait, self.members.caller);
-            let mut seen = || self.recent.as_mut().map(OpenWait::holders);
-            let waiting = &self.members.pending[member].hold.grant;
+            let (observed, members) = (&mut self.observed, &self.members);
             let next = pin!(async {
                 let mut next = pin!(waiter.next(poll));
                 loop {
@@ -272,10 +255,10 @@ impl<'a> AcquireCall<'a> {
                         biased;
                         () = &mut next => return None,
                         () = handle.ended() => return None,
-                        () = elapsed(long_wait.next().into_iter().chain(looks_at).min()) => {}
+                        () = elapsed(observed.tells_at(members).into_iter().chain(looks_at).min()) => {}
                     }
                     if looks_at.is_none_or(|at| Instant::now() < at) {
-                        long_wait.act(handle, member, waiting, caller, seen());
+                        observed.waits(members, member);
                     } else if let Some(fault) = answers.hopeless() {
                         return Some(fault);
                     } else {
@@ -338,16 +321,10 @@ impl<'a> AcquireCall<'a> {
         } else if !waiter.is_answered() {
             return Err(self.error(late()));
         }
-        self.ends(Outcome::TimedOut);
+        self.observed.ends(Outcome::TimedOut);
         drop(waiter);
         self.members.leave_queues().await;
         Ok(None)
-    }
-
-    fn ends(&mut self, outcome: Outcome) {
-        if let Some(recent) = &mut self.recent {
-            recent.ends(outcome);
-        }
     }
 
     fn error(&self, fault: Fault) -> Error {

@@ -42,7 +42,7 @@ pub(crate) struct PendingMembers<'a> {
     is_try: bool,
     pub(crate) pending: PerMember<PendingMember>,
     /// When the call began.
-    start: Moment,
+    pub(crate) start: Moment,
     /// When the last round ended, or the first began.
     pub(crate) at: Moment,
     /// Rounds in a row that were granted some members, and released them.
@@ -103,11 +103,6 @@ impl<'a> PendingMembers<'a> {
             writer_intent: WriterIntent::default(),
         };
         Ok((members, ended))
-    }
-
-    /// When the last round ended, or the first began.
-    pub(crate) const fn at(&self) -> Moment {
-        self.at
     }
 
     /// What the call does if another owner has the lock.
@@ -376,19 +371,6 @@ impl<'a> PendingMembers<'a> {
         }
         let held = HeldLock::new(Arc::clone(handle.name()), hold, held, min_hold);
         if is_given_up { Err(Error::Closed) } else { Ok(held) }
-    }
-
-    /// Warns if another owner of this client holds a member: perhaps this call waits for a hold of its own task.
-    pub(crate) fn warn_of_own_hold(&self, member: usize) {
-        let LockRef { engine, name, keys, route, .. } = &*self.handle.members[member].lock;
-        let (now, holders) = (clock::now(), engine.renewals.items());
-        if let Some(holder) = holders.iter().find_map(|item| item.holder_of(&keys.lock, now)) {
-            tracing::warn!(
-                lock = &**name, key = &*keys.lock, server = &*engine.store.address(*route), holder, waits_at = %self.caller,
-                "a waiter has waited for longer than a lease for a lock that this client holds: if the holder waits for the \
-                 waiter, neither continues"
-            );
-        }
     }
 }
 

@@ -16,6 +16,7 @@ use crate::base::sync::{MutexGuard, lock};
 use crate::engine::hold::effects::Effects;
 use crate::engine::hold::{EARLY, Hold};
 use crate::engine::members::PerMember;
+use crate::engine::observer::Lasting;
 use crate::engine::scheduler::Slot;
 use crate::telemetry::{Renewed, Renewing};
 
@@ -30,8 +31,8 @@ pub(crate) struct Desired {
     pub(crate) given_back: PerMember<(Arc<Hold>, usize)>,
     /// A read hold of this owner uses the id of this grant.
     pub(crate) is_lent: bool,
-    /// A record names its owner as the one of an `Owner`: no other owner of this client gets the hold.
-    pub(crate) is_named: bool,
+    /// Others rely on it that this owner holds the lock: no other owner of this client gets the hold.
+    pub(crate) is_reserved: bool,
     /// Whether other readers of this client can join.
     pub(crate) joining: Joining,
     /// The client was shut down while nobody polled the acquires under way: they get nothing.
@@ -66,8 +67,8 @@ pub(crate) struct Lease {
     pub(crate) since: Option<Moment>,
     /// When the server granted the lock.
     pub(crate) granted_at: Moment,
-    /// It is among the records of this client.
-    pub(crate) is_recorded: bool,
+    /// Once an observer was told that the hold lasts.
+    pub(crate) lasting: Option<Box<Lasting>>,
     /// The deadline of what the server granted or renewed last.
     pub(crate) until: Moment,
     /// Nobody releases the last hold before that, although it perhaps ended for this process.
@@ -198,7 +199,7 @@ impl Desired {
     /// Whether this hold is all that there is.
     pub(crate) fn has_only(&self, hold: &Arc<Hold>) -> bool {
         let is_only = match &self.owners[..] {
-            [part] if !self.is_named => {
+            [part] if !self.is_reserved => {
                 part.pending == 0
                     && part.leaked.is_empty()
                     && matches!(&part.holds[..], [(only, _)] if Arc::ptr_eq(only, hold))
@@ -330,6 +331,12 @@ impl<'a> Locked<'a> {
     /// The state, and what is told after it is unlocked.
     pub(crate) fn with_effects(&mut self) -> (&mut Desired, &mut Effects) {
         (self.desired.as_mut().expect("BUG: used after the drop"), &mut self.effects)
+    }
+
+    /// The hold has ended, or nobody knows it any more.
+    pub(crate) fn no_longer_lasts(&mut self) {
+        let (desired, effects) = self.with_effects();
+        effects.ended(desired.lease.lasting.take());
     }
 
     /// The renewal under way ended.

@@ -10,6 +10,7 @@ use crate::base::fault::Fault;
 use crate::base::jitter;
 use crate::engine::hold::{self, Hold};
 use crate::engine::lock_ref::LockRef;
+use crate::engine::observer::Lasting;
 use crate::engine::scheduler::Key;
 use crate::protocol::{Batch, RenewalReply, Row, millis, parse_renewal};
 use crate::store;
@@ -164,8 +165,26 @@ impl Grant {
         // A hold that ended during the renewal has to be released again: the renewal made the server's lease longer.
         let has_ended = desired.holds().any(|(hold, member)| !hold.relies_on(*member, now));
         desired.lease.renew_at = Some(if has_ended { now } else { next });
-        self.record(&mut desired, now);
         self.schedule_renewal(&mut desired, now);
+        let is_untold = desired.lease.lasting.is_none() && desired.was_held() && desired.is_in_use(now);
+        let since = desired.lease.granted_at;
+        drop(desired);
+        if is_untold {
+            self.lasts(since, now);
+        }
+    }
+
+    /// Tells the observer that the hold lasts.
+    fn lasts(&self, since: Moment, now: Moment) {
+        let LockRef { engine, keys, .. } = &*self.lock;
+        // Permits have no owner.
+        let Some((observer, owner)) = engine.observer.as_ref().zip(self.short_owner()) else { return };
+        let lasting = Box::new(Lasting::begin(observer, owner, &keys.lock, since));
+        let mut desired = self.desired();
+        // If the hold ended meanwhile, that is told now.
+        if desired.is_in_use(now) && !desired.is_gone {
+            desired.lease.lasting = Some(lasting);
+        }
     }
 
     /// The renewal found that the server does not have it any more.

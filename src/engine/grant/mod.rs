@@ -45,7 +45,6 @@ use crate::base::config::Replication;
 use crate::base::error::LockId;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::timer::timeout;
-use crate::diagnosis::records::About;
 use crate::engine::wait::queue::{Receivers, WaitQueue};
 use crate::protocol::{
     AcquireReply, Arg, Call, Granted, HolderRef, IfHeld, PermitIds, ReleaseReply, Reply, millis,
@@ -57,7 +56,7 @@ pub(crate) struct Grant {
     pub(crate) lock: Arc<LockRef>,
     /// The owner, in the form of Redisson's `UUID:threadId`.
     id: Arg,
-    number: u64,
+    pub(crate) number: u64,
     desired: Mutex<Desired>,
     copies: AsyncMutex<Copies>,
     undo: Undo,
@@ -213,7 +212,7 @@ impl Grant {
         let mut desired = self.desired();
         let is_left = desired.leak(hold, now);
         if !desired.is_in_use(now) {
-            self.forget_record(&mut desired);
+            desired.no_longer_lasts();
         }
         self.schedule_renewal(&mut desired, now);
         drop(desired);
@@ -268,7 +267,7 @@ impl Grant {
         let is_news = !std::mem::replace(&mut desired.is_gone, true) && desired.was_held();
         let (lost, effects) = desired.with_effects();
         lost.lose_all(effects);
-        self.forget_record(&mut desired);
+        desired.no_longer_lasts();
         self.schedule_renewal(&mut desired, now);
         drop(desired);
         let LockRef { engine, protocol, keys, .. } = &*self.lock;
@@ -506,7 +505,7 @@ impl Grant {
         copies.released(connection.number(), release, is_gone);
         let mut desired = self.desired();
         if keep == 0 {
-            self.forget_record(&mut desired);
+            desired.no_longer_lasts();
         }
         if is_gone && release.is_first {
             // One event for the lock, however many nested holds were given back.
@@ -613,56 +612,30 @@ impl Grant {
         field.split_once(':').map(|(_, owner)| owner.into())
     }
 
-    /// Records since when it holds the lock, if that is not recorded.
-    fn record(&self, desired: &mut Desired, now: Moment) {
-        if !desired.lease.is_recorded
-            && desired.was_held()
-            && desired.is_in_use(now)
-            && let Some(owner) = self.short_owner()
-        {
-            desired.lease.is_recorded = true;
-            let (since, lock) = (desired.lease.granted_at, Arc::clone(&self.lock.keys.lock));
-            self.lock.engine.records.write(About::Hold, owner, since, lock);
-        }
-    }
-
-    /// The hold has ended, or nobody knows it any more.
-    fn forget_record(&self, desired: &mut Desired) {
-        if std::mem::take(&mut desired.lease.is_recorded)
-            && let Some(owner) = self.short_owner()
-        {
-            self.lock.engine.records.remove(About::Hold, owner);
-        }
-    }
-
     /// The owner, without the id of the client, if only this owner of the process stands on the grant. From here on, no other one does:
     /// others can rely on it that this owner and no other one holds the lock.
-    pub(crate) fn name_owner(&self, owner: OwnerKey, now: Moment) -> Option<Arc<str>> {
+    pub(crate) fn reserve(&self, owner: OwnerKey, now: Moment) -> Option<Arc<str>> {
         {
             let mut desired = self.desired();
             if desired.live(owner, now) == 0 || desired.owners.len() > 1 || desired.offers > 0 {
                 return None;
             }
-            desired.is_named = true;
+            desired.is_reserved = true;
             desired.joining = Joining::Closed;
         }
         self.short_owner()
     }
 
-    /// Describes who holds this lock. `None`: nobody, or it is another lock.
-    pub(crate) fn holder_of(&self, name: &str, now: Moment) -> Option<String> {
-        let at = self.desired().held_at(now).filter(|_| *self.lock.keys.lock == *name)?;
-        Some(format!("{}, acquired at {at}", self.field()))
+    /// Where in the program the lock was acquired, if somebody here holds it.
+    pub(crate) fn held_at(&self, now: Moment) -> Option<Caller> {
+        self.desired().held_at(now)
     }
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        let mut desired = std::mem::take(self.desired.get_mut().unwrap_or_else(PoisonError::into_inner));
-        // Perhaps no release was answered until the lease ended.
-        self.forget_record(&mut desired);
+        let joining = self.desired.get_mut().unwrap_or_else(PoisonError::into_inner).joining;
         let LockRef { engine, protocol, keys, .. } = &*self.lock;
-        let joining = desired.joining;
         if protocol.is_shared() && joining != Joining::NotYet {
             engine.read_grants.forget(&keys.lock);
         }

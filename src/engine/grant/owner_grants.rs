@@ -37,10 +37,9 @@ impl OwnerNames {
         grants
     }
 
-    /// The owners, without the id of the client, of what it holds now.
-    fn held(&self, now: Moment) -> Vec<Arc<str>> {
-        let names = lock(&self.0).clone();
-        names.iter().filter_map(Weak::upgrade).flat_map(|grants| grants.held(now)).collect()
+    /// What it has on each name.
+    fn all(&self) -> Vec<Arc<OwnerGrants>> {
+        lock(&self.0).iter().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -123,14 +122,15 @@ impl OwnerGrants {
         lock(&self.grants).of(is_shared).as_ref().map_or(0, |grant| grant.live(self.key, now))
     }
 
-    /// The owners, without the id of the client, of what the same `Owner` holds now. `None`: the handle is no part of an `Owner`.
-    pub(crate) fn held_by_owner(&self, now: Moment) -> Option<Vec<Arc<str>>> {
-        self.names.as_ref().map(|names| names.held(now))
+    /// Reserves what the same `Owner` holds now, see [`Grant::reserve`]. Returns these owners, without the id of the client. Empty: the handle
+    /// is no part of an `Owner`.
+    pub(crate) fn reserve_all(&self, now: Moment) -> Vec<Arc<str>> {
+        self.names.iter().flat_map(|names| names.all()).flat_map(|grants| grants.reserve(now)).collect()
     }
 
-    fn held(&self, now: Moment) -> Vec<Arc<str>> {
+    fn reserve(&self, now: Moment) -> Vec<Arc<str>> {
         let grants = lock(&self.grants);
-        grants.all().filter_map(|grant| grant.name_owner(self.key, now)).collect()
+        grants.all().filter_map(|grant| grant.reserve(self.key, now)).collect()
     }
 
     /// Whether nothing here has to be remembered.

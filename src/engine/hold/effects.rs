@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use crate::base::clock;
 use crate::base::sync::nothing_is_locked;
 use crate::engine::hold::Hold;
+use crate::engine::observer::Lasting;
 use crate::telemetry::{LossCause, Renewed, Renewing};
 
 /// What became of the holds of a grant while its desired state was locked.
@@ -19,6 +20,8 @@ use crate::telemetry::{LossCause, Renewed, Renewing};
 pub(crate) struct Effects {
     holds: SmallVec<[(Arc<Hold>, Fate); 1]>,
     renewed: Option<(Renewing, Renewed)>,
+    /// A hold that lasted has ended. Its observer is told when this is dropped.
+    lasted: Option<Box<Lasting>>,
 }
 
 /// What became of a hold.
@@ -53,6 +56,11 @@ impl Effects {
     /// A renewal ended.
     pub(crate) fn renewed(&mut self, renewing: Renewing, outcome: Renewed) {
         self.renewed = Some((renewing, outcome));
+    }
+
+    /// A hold has ended, perhaps one that lasted.
+    pub(crate) fn ended(&mut self, lasted: Option<Box<Lasting>>) {
+        self.lasted = lasted;
     }
 
     /// Tells it. Call this with nothing locked.

@@ -1,8 +1,7 @@
 //! What goes on without a caller, beside the releases of the background: renewals, heartbeats, and what follows a failover.
 //!
 //! A scheduler runs a duty in a task of its own: it takes what is due off a list, and serves up to a hundred grants with one command. There are
-//! two duties, [`renewal`] and [`heartbeat`]. [`records`] tells others what this client holds and waits for, from a task of its own.
-//! [`failover`] acts when another server became the master.
+//! two duties, [`renewal`] and [`heartbeat`]. [`failover`] acts when another server became the master.
 
 mod failover;
 mod heartbeat;
@@ -13,12 +12,17 @@ use std::sync::Arc;
 use crate::base::config::LockConfig;
 use crate::base::error::Result;
 use crate::base::task;
+use crate::engine::observer::Observer;
 use crate::engine::shared::Engine;
 use crate::store::Source;
 
 /// Connects, and starts the tasks of an engine. They end with the engine.
-pub(crate) async fn start(source: Source, config: LockConfig) -> Result<Arc<Engine>> {
-    let engine = Engine::connect(source, config).await?;
+pub(crate) async fn start(
+    source: Source,
+    config: LockConfig,
+    observer: Option<Arc<dyn Observer>>,
+) -> Result<Arc<Engine>> {
+    let engine = Engine::connect(source, config, observer).await?;
     let (store, config) = (&engine.store, &engine.config);
     engine.renewals.start(renewal::Renewal::new(Arc::clone(store), config));
     engine.heartbeats.start(heartbeat::Heartbeat::new(Arc::clone(store), config));
