@@ -228,7 +228,8 @@ async fn recorded(locks: &LockClient, name: &str) -> Duration {
 #[tokio::test]
 async fn a_hold_is_recorded_with_its_first_renewal_until_it_ends() {
     let scene = Scene::start();
-    let (locks, looking) = (scene.client_with(patient().watchdog_lease(3 * SECOND)).await, scene.client().await);
+    let (locks, looking) =
+        (scene.client_with(patient().watchdog_lease(3 * SECOND)).await, scene.client().await);
     let record = format!("lockkeeper_holds:{}", locks.id());
     let records = || scene.server.run::<Vec<String>>(&["HVALS", &record]);
     let fixed = locks.rlock("fixed").with(&fixed(60 * SECOND)).lock().await.unwrap();

@@ -17,13 +17,14 @@
 //!
 //! Time is an argument. Only what awaits reads the clock: before it sends, and after the answer. A `drop` reads the clock, too.
 
-mod claim;
+mod attempt;
 mod copies;
 pub(crate) mod desired;
 mod lease;
 pub(crate) mod owner_grants;
 pub(crate) mod pending;
 pub(crate) mod place;
+pub(crate) mod release;
 pub(crate) mod sharing;
 pub(crate) mod undo;
 
@@ -33,23 +34,16 @@ use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Notify};
 
-use copies::{Answer, Copies};
+use copies::Copies;
 use desired::{Desired, Joining, Locked, OwnerKey};
-use sharing::Offer;
 
-use super::hold::{self, Hold};
+use super::hold::Hold;
 use super::lock_ref::LockRef;
 use crate::base::Caller;
-use crate::base::clock::{self, Moment};
-use crate::base::config::Replication;
-use crate::base::error::LockId;
+use crate::base::clock::Moment;
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::timer::timeout;
-use crate::engine::wait::queue::{Receivers, WaitQueue};
-use crate::protocol::{
-    AcquireReply, Arg, Call, Granted, HolderRef, IfHeld, PermitIds, ReleaseReply, Reply, millis,
-};
-use crate::store::Connection;
+use crate::protocol::{Arg, HolderRef, PermitIds, millis};
 
 /// What one owner id holds, or possibly holds, on one lock of one server.
 pub(crate) struct Grant {
@@ -280,104 +274,7 @@ impl Grant {
         }
     }
 
-    // --- acquiring -----------------------------------------------------------------------------------------------------
-
-    /// Sends one attempt to hold `want` times. Returns the reply, and the deadline of what it granted.
-    ///
-    /// When the future is dropped the outcome is unknown, and the copies say so.
-    pub(crate) async fn attempt(
-        self: &Arc<Self>,
-        want: u32,
-        lease: Duration,
-        if_held: IfHeld,
-    ) -> Result<(AcquireReply, Moment), Fault> {
-        let engine = &*self.lock.engine;
-        let mut copies = self.copies().await?;
-        self.switches.store(engine.store.switch_count(), Ordering::Relaxed);
-        self.forced.store(engine.forced(), Ordering::Relaxed);
-        let sync = engine.config.sync().filter(|_| want == 1);
-        let mut connection = match sync {
-            None => self.lock.connection().await?,
-            Some(_) => self.lock.connection_of_acquires().await?,
-        };
-        // Before anything is sent: the server counts the lease from a later time.
-        let sent = clock::now();
-        let leaves_trace = self.lock.protocol.leaves_trace(if_held);
-        let mut order = copies.attempts(connection.number(), want);
-        self.asks_for(lease);
-        if want > 1 {
-            // Whatever the outcome is, the server can keep the lock for longer than the other holds last.
-            self.is_outlasted(sent);
-        }
-        let call = self.lock.protocol.acquire(self.holder(), want, lease, if_held);
-        let has_token = want == 1 && self.lock.protocol.counter(&self.lock.keys).is_some();
-        let mut acknowledged = 0;
-        let result = loop {
-            let mut last_hop = None;
-            let hops = &mut |hop: &Connection| {
-                order = copies.attempts_again(order, hop.number(), want);
-                last_hop = Some(hop.clone());
-            };
-            let reply = match sync {
-                None => {
-                    let limit = engine.config.command_timeout();
-                    engine.store.run_and_follow(limit, &connection, &call, hops).await
-                }
-                // Boxed: this is rare, and its size would burden every call.
-                Some(sync) => {
-                    let running = Box::pin(engine.store.run_on_replicas(&connection, &call, sync, hops));
-                    running.await.map(|(reply, replicas)| {
-                        acknowledged = replicas;
-                        reply
-                    })
-                }
-            };
-            connection = last_hop.unwrap_or(connection);
-            match reply.and_then(|reply| AcquireReply::parse(&reply, has_token)) {
-                Ok(AcquireReply::AttemptAgain) => {
-                    order = copies.attempts_again(order, connection.number(), want);
-                }
-                result => break result,
-            }
-        };
-        let answer = match &result {
-            Ok(AcquireReply::Granted(_) | AcquireReply::CannotCount) => Answer::Granted,
-            // This waiter perhaps has a place or an intent from an earlier attempt, so the count stays.
-            Ok(AcquireReply::OtherKind | AcquireReply::NotALock) => Answer::Unchanged,
-            Ok(AcquireReply::Held(_) | AcquireReply::Queued) => Answer::Has(leaves_trace.into()),
-            Ok(_) => Answer::Has(0),
-            Err(fault) => Answer::of_fault(fault.sent, leaves_trace),
-        };
-        copies.ends(connection.number(), order, answer);
-        match &result {
-            Ok(AcquireReply::Granted(granted)) => {
-                if copies.may_run_late() {
-                    self.desired().lease.outlasts = true;
-                }
-                match *granted {
-                    Granted::Alone => {}
-                    Granted::Token(token) => self.token.store(token.get(), Ordering::Relaxed),
-                    Granted::Permits { total, .. } => self.lock.has_total(total),
-                }
-            }
-            Ok(reply @ (AcquireReply::Lost | AcquireReply::Held(_) | AcquireReply::Queued)) => {
-                let now = clock::now();
-                if *reply == AcquireReply::Lost {
-                    self.lose(self.desired(), now);
-                } else if leaves_trace && self.lock.protocol.queue().is_some() {
-                    self.has_place(*reply == AcquireReply::Queued, now);
-                }
-            }
-            _ => {}
-        }
-        if let (Ok(AcquireReply::Granted(_)), Some(Replication { replicas, .. })) = (&result, sync)
-            && acknowledged < replicas
-        {
-            let kind = FaultKind::TooFewReplicas { acknowledged, wanted: replicas };
-            return Err(Fault::new(kind, Sent::Unknown, "too few replicas have the hold"));
-        }
-        result.map(|reply| (reply, hold::lease::deadline(sent, lease)))
-    }
+    // --- what the server can have --------------------------------------------------------------------------------------
 
     /// Waits for the command under way, but not for ever: perhaps it belongs to a future that nobody polls.
     async fn copies(&self) -> Result<AsyncMutexGuard<'_, Copies>, Fault> {
@@ -390,8 +287,6 @@ impl Grant {
         };
         timeout(limit, self.copies.lock()).await.map_err(late)
     }
-
-    // --- what the server can have --------------------------------------------------------------------------------------
 
     /// What is known of the server. `None` while a command is under way.
     fn known<T>(&self, of: impl FnOnce(&Copies) -> T) -> Option<T> {
@@ -457,148 +352,6 @@ impl Grant {
         self.lock.holder(&self.id, self.number)
     }
 
-    // --- releasing ------------------------------------------------------------------------------------------------
-
-    /// Lowers the count on the server to the desired count, if the server can have more. `None`: there was nothing to do.
-    pub(crate) async fn reconcile(self: &Arc<Self>) -> Result<Option<ReleaseReply>, Fault> {
-        let mut copies = match self.copies.try_lock() {
-            Ok(copies) => copies,
-            Err(_) if self.desired().is_given_up => {
-                return self.release_beside_attempt().await.map(Some);
-            }
-            Err(_) => self.copies().await?,
-        };
-        let (keep, given_back, is_release) = {
-            let mut desired = self.desired();
-            // Most grants have no holds by now, and need not read the clock.
-            let now = if desired.depends_on_time() { clock::now() } else { Moment::PAST };
-            let keep = desired.target_count(now);
-            if copies.at_most() <= keep {
-                // A re-entry or another owner took over the count of the holds that were given back, so the server is not asked about
-                // those.
-                desired.forget_given_back(usize::MAX);
-                return Ok(None);
-            }
-            // An undo of an attempt is no release.
-            (keep, desired.given_back.len(), keep == 0 && desired.was_held())
-        };
-        let mut connection = self.lock.connection().await?;
-        let call = self.lock.protocol.release(self.holder(), keep);
-        let is_repeated = self.lock.engine.config.sync().is_some() && !copies.owes_release(keep);
-        let release = copies.releases(keep);
-        let behind = is_repeated.then_some(&*copies);
-        let reply = self.send_release(&mut connection, &call, is_release, behind).await;
-        let reply = match reply {
-            Ok(reply) => reply,
-            // Another client overwrote the key, so the hold is gone.
-            Err(fault) if fault.kind == FaultKind::WrongType => ReleaseReply::Gone,
-            Err(fault) => {
-                if fault.sent != Sent::Unknown {
-                    copies.not_released(release);
-                }
-                return Err(fault);
-            }
-        };
-        self.keep_release(keep, call);
-        report_release(reply, &self.lock);
-        let is_gone = reply == ReleaseReply::Gone;
-        copies.released(connection.number(), release, is_gone);
-        let mut desired = self.desired();
-        if keep == 0 {
-            desired.no_longer_lasts();
-        }
-        if is_gone && release.is_first {
-            // One event for the lock, however many nested holds were given back.
-            let (state, effects) = desired.with_effects();
-            if state.holds().next().is_none()
-                && let Some((hold, member)) = state.given_back.pop()
-            {
-                effects.was_gone(hold, member);
-            }
-            desired.forget_given_back(usize::MAX);
-            self.lose(desired, clock::now());
-            return Ok(Some(ReleaseReply::Gone));
-        }
-        desired.forget_given_back(given_back);
-        Ok(Some(if is_gone { ReleaseReply::Released { receivers: 0 } } else { reply }))
-    }
-
-    /// Sends a release, and tells the waiters of this client of it. `behind`: repeats the release behind an acquire, and returns on which
-    /// connection.
-    async fn send_release(
-        &self,
-        connection: &mut Connection,
-        call: &Call,
-        is_release: bool,
-        behind: Option<&Copies>,
-    ) -> Result<ReleaseReply, Fault> {
-        let waiters = if is_release { self.waiters() } else { None };
-        if let Some((queue, _)) = &waiters {
-            queue.with(|machine| machine.release_begins(clock::now()));
-        }
-        let behind = match behind {
-            // Boxed: this is rare, and its size would burden every call.
-            Some(copies) => Box::pin(self.release_behind_acquire(copies, call)).await,
-            None => None,
-        };
-        let reply = match behind {
-            Some((behind, reply)) => {
-                *connection = behind;
-                Ok(reply)
-            }
-            None => self.lock.run_and_tell(connection, call).await,
-        };
-        let reply = reply.and_then(|reply| ReleaseReply::parse(&reply));
-        if let Some((queue, has_others)) = &waiters {
-            // In a cluster, only those are counted that listen at the same server.
-            let is_exact = !has_others && !self.lock.engine.store.is_cluster();
-            queue.release_ended(match reply {
-                Ok(ReleaseReply::Released { receivers }) if is_exact => Some(Receivers::Exactly(receivers)),
-                Ok(ReleaseReply::Released { .. }) => Some(Receivers::PerhapsOthers),
-                _ => None,
-            });
-        }
-        reply
-    }
-
-    /// Repeats a release on the connection of an acquire that waits for replicas, if the acquire was not answered. The server runs the
-    /// acquire before the release, or never. The first release uses the other connection: here it would wait for replicas, too.
-    async fn release_behind_acquire(&self, copies: &Copies, call: &Call) -> Option<(Connection, Reply)> {
-        let engine = &self.lock.engine;
-        let connection = engine.store.opened_connection_of_acquires(self.lock.route)?;
-        if !copies.may_run_late_on(connection.number()) {
-            return None;
-        }
-        // Others wait for the copies meanwhile. While replicas are away, the release is repeated on the other connection.
-        let limit = engine.config.command_timeout() / 4;
-        let reply = timeout(limit, self.lock.run_and_tell(&connection, call)).await.ok()?.ok()?;
-        Some((connection, reply))
-    }
-
-    /// The waiters of this client to which a hold of this grant can be handed over.
-    fn waiters(&self) -> Option<(Arc<WaitQueue<Offer>>, bool)> {
-        let LockRef { engine, keys, row, .. } = &*self.lock;
-        let can_be = self.lock.can_be_passed_on() && !engine.config.sharing().is_zero();
-        can_be.then(|| engine.wait_queues.exclusive_queue_of(keys, *row)).flatten()
-    }
-
-    /// Lowers the count on the server to the desired count while an attempt that nobody polls keeps the copies locked.
-    async fn release_beside_attempt(&self) -> Result<ReleaseReply, Fault> {
-        let connection = self.lock.connection().await?;
-        let target = self.target_count(clock::now());
-        let call = self.lock.protocol.release(self.holder(), target);
-        let reply = ReleaseReply::parse(&self.lock.run_and_tell(&connection, &call).await?)?;
-        self.keep_release(target, call);
-        Ok(reply)
-    }
-
-    /// Keeps a full release that was confirmed, in case another master lacks it. After a partial one, the lock stays held.
-    fn keep_release(&self, keep: u32, call: Call) {
-        if keep == 0 {
-            self.lock.engine.releases.keep(self.lock.route, call);
-        }
-    }
-
     // --- who holds it --------------------------------------------------------------------------------------------------
 
     /// Whether other clients can shorten its lease, as Java's watchdog does to a read-write lock.
@@ -639,30 +392,5 @@ impl Drop for Grant {
         if protocol.is_shared() && joining != Joining::NotYet {
             engine.read_grants.forget(&keys.lock);
         }
-    }
-}
-
-/// Reports what a user should know about a release that succeeded.
-pub(crate) fn report_release(reply: ReleaseReply, lock: &LockRef) {
-    let is_silent = match reply {
-        ReleaseReply::ReleasedInSilence => true,
-        ReleaseReply::ReleasedBesideData => false,
-        _ => return,
-    };
-    let LockId { name, key, server, .. } = lock.id();
-    if is_silent {
-        tracing::warn!(
-            lock = name,
-            key,
-            server,
-            "released a lock without a message to its waiters: this user may not publish on its channel"
-        );
-    } else {
-        tracing::warn!(
-            lock = name,
-            key,
-            server,
-            "released a lock in whose key somebody else keeps data: the data was left there"
-        );
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 
-use super::grant::report_release;
+use super::grant::release::report_release;
 use super::handle::{Handle, Member};
 use super::lock_ref::LockRef;
 use super::members::{gather, is_decided};
