@@ -82,17 +82,22 @@ pub fn measure(url: &str, jvm: &Rc<Jvm>, effort: Effort, report: &mut Report) {
     );
 }
 
+/// Each candidate has a lock of its own: some stay subscribed to its channel, and lockkeeper would take that for a waiter of another process.
+fn lock_of(candidate: &str) -> String {
+    format!("contended:{candidate}")
+}
+
 fn candidate<P: Peer + 'static>(name: &'static str, url: &str) -> Candidate {
     let runtime = one_thread();
     let peer = runtime.block_on(P::connect(url));
-    (name, Box::new(move |time| runtime.block_on(run(&peer, time))))
+    (name, Box::new(move |time| runtime.block_on(run(&peer, &lock_of(name), time))))
 }
 
 /// Redisson's locks, with one thread per task.
 fn in_java(jvm: &Rc<Jvm>) -> Candidate {
     let (jvm, late) = (Rc::clone(jvm), one_thread().block_on(lateness()));
     let run = move |time: Duration| {
-        let names = vec!["contended".to_owned(); TASKS];
+        let names = vec![lock_of("java"); TASKS];
         let done =
             Work { kind: "rlock", names, section: SECTION + late, pause: PAUSE + late, time }.run(&jvm);
         let until = done.began + time.as_nanos() as u64;
@@ -117,11 +122,11 @@ async fn lateness() -> Duration {
     Duration::from_secs_f64(median(pauses)).saturating_sub(Duration::from_millis(1))
 }
 
-async fn run(peer: &impl Peer, time: Duration) -> Sample {
+async fn run(peer: &impl Peer, lock: &str, time: Duration) -> Sample {
     let until = Instant::now() + time;
     let mut running = JoinSet::new();
     for _ in 0..TASKS {
-        running.spawn(work(peer.lock("contended"), until));
+        running.spawn(work(peer.lock(lock), until));
     }
     let (in_time, waits): (Vec<u32>, Vec<_>) = running.join_all().await.into_iter().unzip();
     let rates = in_time.into_iter().map(|sections| f64::from(sections) / time.as_secs_f64());

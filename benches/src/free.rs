@@ -30,7 +30,7 @@ pub fn measure(url: &str, jvm: &Rc<Jvm>, effort: Effort, report: &mut Report) {
     report.section(
         "Free locks",
         "Each task locks and unlocks a lock of its own.",
-        &table(&candidates, &[1, 16, 128], effort, |name, tasks| {
+        &table(&candidates, &[1, 4, 16, 64, 128, 512], effort, |name, tasks| {
             lockkeeper(name, tasks, [(1, 0.95), (16, 1.2), (128, 1.6)])
         }),
     );
@@ -48,7 +48,7 @@ pub fn measure_reading(url: &str, jvm: &Rc<Jvm>, effort: Effort, report: &mut Re
     report.section(
         "One read lock",
         "Each task reads with a handle of its own. When no task reads, the lock is free and its key is removed.",
-        &table(&candidates, &[1, 16, 128], effort, |name, tasks| {
+        &table(&candidates, &[1, 4, 16, 64, 128, 512], effort, |name, tasks| {
             lockkeeper(name, tasks, [(16, 1.1), (128, 1.4)])
         }),
     );

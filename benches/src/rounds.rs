@@ -11,7 +11,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    pub const FULL: Self = Self { rounds: 5, slice: Duration::from_millis(300) };
+    pub const FULL: Self = Self { rounds: 9, slice: Duration::from_millis(300) };
     /// Just enough to show that it works.
     pub const QUICK: Self = Self { rounds: 1, slice: Duration::from_millis(50) };
 
