@@ -31,7 +31,7 @@ impl Imports {
         imports
     }
 
-    /// The same path from the root of the crate. None: it leads to another crate.
+    /// The same path from the root of the crate. `None`: it names no module.
     fn path_from_root(&self, path: &[String]) -> Option<Vec<String>> {
         let here: Vec<String> = self.module.iter().chain(&self.inner).cloned().collect();
         match path.first()?.as_str() {
@@ -41,7 +41,10 @@ impl Imports {
                 let up = path.iter().take_while(|part| *part == "super").count();
                 Some([&here[..here.len() - up], &path[up..]].concat())
             }
-            _ => None,
+            // A word alone is a variable or a type of this module.
+            _ if path.len() == 1 => None,
+            // Perhaps a module below this one. Otherwise the path leads to another crate, and is taken for one to this module.
+            _ => Some([&here, path].concat()),
         }
     }
 
@@ -68,11 +71,7 @@ impl Imports {
 
     /// `mod grant; pub(crate) use grant::Grant;` is no import: whoever uses it imports from `grant`.
     fn export(&mut self, name: &syn::Ident, path: Vec<String>) {
-        let path = match self.path_from_root(&path) {
-            Some(path) => path,
-            None => [self.module.clone(), path].concat(),
-        };
-        self.exported.insert(name.to_string(), path);
+        self.exported.extend(self.path_from_root(&path).map(|path| (name.to_string(), path)));
     }
 }
 
@@ -210,7 +209,7 @@ const UPWARD: [(&str, &str, &str); 2] = [
 ];
 
 /// So many files of the engine can know each other in a circle.
-const LARGEST_CIRCLE: usize = 5;
+const LARGEST_CIRCLE: usize = 4;
 
 /// The files of the engine, and those that each of them imports from, by their names below `engine`.
 fn engine_graph(graph: &BTreeMap<Module, BTreeSet<Module>>) -> BTreeMap<String, BTreeSet<String>> {

@@ -4,6 +4,7 @@
 //! A part of the task of the diagnosis looks after all waits of a client, and asks the servers for the reports. A shutdown does not wait for
 //! these. The task keeps no grant: a call that ends meanwhile is gone.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
 use std::future::pending;
 use std::mem::take;
@@ -28,7 +29,7 @@ use crate::diagnosis::inspect::list_any;
 use crate::diagnosis::recent_waits::{HoldersSeen, Wait};
 use crate::diagnosis::records::{About, Records};
 use crate::diagnosis::why::{Awaited, Chain, HOLDS_NOTHING, LATER, chains_from, confirm};
-use crate::engine::{Engine, SeenWait, SeenWaiter};
+use crate::engine::{Engine, Grant, SeenWait, SeenWaiter};
 use crate::protocol::{Call, LeaseLeft, Reply};
 use crate::telemetry::report::Limit;
 
@@ -48,6 +49,15 @@ pub(crate) struct LongWaits {
     stir: Notify,
     /// Limits the reports.
     reports: Limit,
+    /// When each lock was looked for among the client's own holds, in the last lease.
+    looked: Mutex<HashMap<Arc<str>, Instant>>,
+}
+
+/// The holds of a client by their locks. They are asked for when they are first wanted, and then once: a client can have very many.
+struct OwnHolds<'a> {
+    engine: &'a Engine,
+    looked: &'a Mutex<HashMap<Arc<str>, Instant>>,
+    by_lock: OnceCell<HashMap<Arc<str>, Vec<Arc<Grant>>>>,
 }
 
 #[derive(Default)]
@@ -154,8 +164,9 @@ impl LongWaits {
     /// Does what is due. Returns the reports that are to be made.
     fn act(&self, engine: &Arc<Engine>) -> Vec<BoxFuture<'static, ()>> {
         let (now, mut reports) = (Instant::now(), Vec::new());
+        let holds = OwnHolds { engine, looked: &self.looked, by_lock: OnceCell::new() };
         while let Some((number, mut long)) = self.take_due(now) {
-            let (report, seen) = long.act(now, engine, &self.reports);
+            let (report, seen) = long.act(now, engine, &holds, &self.reports);
             reports.extend(report);
             let mut list = lock(&self.list);
             if let Some(open) = list.waits.get_mut(&number) {
@@ -213,6 +224,7 @@ impl LongWait {
         &mut self,
         now: Instant,
         engine: &Arc<Engine>,
+        holds: &OwnHolds<'_>,
         limit: &Limit,
     ) -> (Option<BoxFuture<'static, ()>>, Option<HoldersSeen>) {
         let held = self.waiter.reserve(clock::now());
@@ -226,7 +238,9 @@ impl LongWait {
         let unreported = if std::mem::replace(&mut self.is_reported, true) {
             None
         } else {
-            self.lock.warn_of_own_hold(engine, self.caller);
+            if holds.is_next(&self.lock, now, lease) {
+                self.lock.warn_of_own_hold(holds, self.caller);
+            }
             limit.ask()
         };
         if unreported.is_none() && held.is_empty() {
@@ -270,19 +284,42 @@ impl Lock {
     }
 
     /// Warns if another owner of this client holds the lock: perhaps the call waits for a hold of its own task.
-    fn warn_of_own_hold(&self, engine: &Engine, caller: Caller) {
-        let (now, holds) = (clock::now(), engine.renewals.items());
-        let of_lock = holds.iter().filter(|grant| grant.lock.keys.lock == self.key);
-        let mut holders = of_lock
-            .filter_map(|grant| Some(format!("{}, acquired at {}", grant.field(), grant.held_at(now)?)));
-        if let Some(holder) = holders.next() {
-            let LockId { name, key, server } = self.id(engine);
-            tracing::warn!(
-                lock = name, key, server, holder, waits_at = %caller,
-                "a waiter has waited for longer than a lease for a lock that this client holds: if the holder waits for the \
-                 waiter, neither continues"
-            );
+    fn warn_of_own_hold(&self, holds: &OwnHolds<'_>, caller: Caller) {
+        let Some(holder) = holds.holder(self) else { return };
+        let LockId { name, key, server } = self.id(holds.engine);
+        tracing::warn!(
+            lock = name, key, server, holder, waits_at = %caller,
+            "a waiter has waited for longer than a lease for a lock that this client holds: if the holder waits for the \
+             waiter, neither continues"
+        );
+    }
+}
+
+impl OwnHolds<'_> {
+    /// Whether to look for this lock: once in a lease, however many calls wait for it.
+    fn is_next(&self, waited: &Lock, now: Instant, lease: Duration) -> bool {
+        let mut looked = lock(self.looked);
+        looked.retain(|_, at| now < *at + lease);
+        let is_next = !looked.contains_key(&waited.key);
+        if is_next {
+            looked.insert(Arc::clone(&waited.key), now);
         }
+        is_next
+    }
+
+    fn holder(&self, lock: &Lock) -> Option<String> {
+        let by_lock = self.by_lock.get_or_init(|| {
+            let mut by_lock = HashMap::<_, Vec<_>>::new();
+            for grant in self.engine.renewals.items() {
+                by_lock.entry(Arc::clone(&grant.lock.keys.lock)).or_default().push(grant);
+            }
+            by_lock
+        });
+        let now = clock::now();
+        by_lock
+            .get(&lock.key)?
+            .iter()
+            .find_map(|grant| Some(format!("{}, acquired at {}", grant.field(), grant.held_at(now)?)))
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::base::Caller;
 use crate::base::clock::Moment;
+use crate::base::sync::nothing_is_locked;
 use crate::protocol::Call;
 
 /// Is told of holds and waits that last.
@@ -86,6 +87,7 @@ impl Lasting {
         key: &Arc<str>,
         since: Moment,
     ) -> Self {
+        nothing_is_locked();
         observer.lasts(&SeenHold { owner: &owner, key, since });
         Self { observer: Arc::clone(observer), owner }
     }
@@ -93,6 +95,7 @@ impl Lasting {
 
 impl Drop for Lasting {
     fn drop(&mut self) {
+        nothing_is_locked();
         self.observer.ended(&self.owner);
     }
 }
@@ -109,6 +112,7 @@ pub(crate) struct Waiting {
 impl Waiting {
     pub(crate) fn begin(observer: &Arc<dyn Observer>, wait: SeenWait<'_>) -> Self {
         let (observer, number) = (Arc::clone(observer), wait.number);
+        nothing_is_locked();
         observer.waits(wait);
         Self { observer, number, is_refused: false, outcome: Some(Outcome::GivenUp) }
     }
@@ -116,6 +120,7 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
+        nothing_is_locked();
         self.observer.waited(self.number, self.outcome.filter(|_| self.is_refused));
     }
 }
@@ -195,7 +200,7 @@ mod tests {
     async fn a_hold_that_lasted_ends_once() {
         let server = MemoryServer::new();
         let (engine, told) = start(&server).await;
-        for way in ["unlock", "drop", "leak", "lost", "silent", "shutdown"] {
+        for way in ["unlock", "drop", "leak", "lost", "gone", "silent", "shutdown"] {
             let guard = lasting(&engine, &told, way).await;
             let ended = [format!("{} ended", guard.owner_id().split_once(':').expect("an owner").1)];
             match way {
@@ -207,6 +212,10 @@ mod tests {
                     sleep(12 * SECOND).await;
                     assert!(guard.is_lost());
                     drop(guard);
+                }
+                "gone" => {
+                    server.execute(&["DEL", way]);
+                    guard.unlock().await.expect_err("somebody deleted it");
                 }
                 "silent" => {
                     server.hold(true);

@@ -177,12 +177,12 @@ impl Grant {
     /// Tells the observer that the hold lasts.
     fn lasts(&self, since: Moment, now: Moment) {
         let LockRef { engine, keys, .. } = &*self.lock;
-        // Permits have no owner.
-        let Some((observer, owner)) = engine.observer.as_ref().zip(self.short_owner()) else { return };
+        let Some(observer) = &engine.observer else { return };
+        let Some(owner) = self.short_owner() else { return }; // permits have none
         let lasting = Box::new(Lasting::begin(observer, owner, &keys.lock, since));
         let mut desired = self.desired();
         // If the hold ended meanwhile, that is told now.
-        if desired.is_in_use(now) && !desired.is_gone {
+        if desired.is_in_use(now) && !desired.is_gone && desired.lease.lasting.is_none() {
             desired.lease.lasting = Some(lasting);
         }
     }

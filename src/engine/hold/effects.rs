@@ -60,7 +60,9 @@ impl Effects {
 
     /// A hold has ended, perhaps one that lasted.
     pub(crate) fn ended(&mut self, lasted: Option<Box<Lasting>>) {
-        self.lasted = lasted;
+        if lasted.is_some() {
+            self.lasted = lasted;
+        }
     }
 
     /// Tells it. Call this with nothing locked.
