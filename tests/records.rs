@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use futures_util::future::join_all;
 use lockkeeper::{LockClient, LockConfig, LockGuard, Source};
 use lockkeeper_memory::MemoryServer;
 use tokio::time::{Instant, sleep, timeout};
@@ -284,4 +285,20 @@ async fn a_shutdown_waits_for_no_report() {
     locks.shutdown().await.unwrap();
     assert!(start.elapsed() < 100 * MS, "{:?}", start.elapsed());
     drop(guard);
+}
+
+/// However many calls wait for a lock of their own client, the client looks once in a lease who holds it.
+#[tokio::test(start_paused = true)]
+async fn many_waiters_for_a_lock_of_their_client_are_warned_about_once_in_a_lease() {
+    let events = Events::default();
+    let _collecting = events.collect();
+    let locks = connect(&MemoryServer::new(), "").await;
+    let guards = [hold(&locks, 0).await, hold(&locks, 1).await];
+    let waiting = (0..100).map(|number| {
+        let mut lock = locks.rlock(format!("lock:{}", number % 2));
+        async move { lock.try_lock_for(50 * SECOND).await.unwrap().is_none() }
+    });
+    assert!(join_all(waiting).await.into_iter().all(|in_vain| in_vain));
+    assert_eq!(events.text().matches("neither continues").count(), 2, "{}", events.text());
+    drop(guards);
 }
