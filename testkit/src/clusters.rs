@@ -307,16 +307,17 @@ impl Cluster {
         let master = id_of(&self.servers[from]);
         let is_replica = |known: &Known| known.is_self && known.master == master;
         let is_it = |index: &usize| self.view(*index).is_some_and(|view| view.iter().any(is_replica));
-        let replica = self.answering().find(is_it).expect("a replica that runs");
-        // It gives up after five seconds, if it could not copy everything.
+        // A replica gives up after five seconds, if it could not copy everything.
         let mut patience = 0;
         wait_until("another server has the slot", || {
-            if patience == 0 {
+            if patience == 0
+                && let Some(replica) = self.answering().find(is_it)
+            {
                 let _ = self.servers[replica].try_run::<()>(&["CLUSTER", "FAILOVER"]);
                 patience = 600;
             }
-            patience -= 1;
-            self.owner(slot) == Some(replica)
+            patience = patience.max(1) - 1;
+            self.owner(slot).is_some_and(|owner| owner != from)
         });
         wait_until("the old master knows that it is none", || !self.is_master(from));
         self.switched(slot, from)
