@@ -10,6 +10,14 @@ pub(crate) use tokio::time::MissedTickBehavior;
 #[cfg(not(feature = "__simulation"))]
 pub(crate) use tokio::time::{Instant, error::Elapsed, interval_at, sleep, sleep_until, timeout, timeout_at};
 
+/// Waits until this time. Never ends without a time.
+pub(crate) async fn elapsed(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Timers that are late by the time for which their process was suspended.
 #[cfg(feature = "__simulation")]
 mod of_process {

@@ -15,7 +15,6 @@ mod rights;
 pub(crate) mod waits;
 mod why;
 
-use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -34,7 +33,6 @@ pub(crate) use why::{Chain, all_chains, chains};
 use crate::base::config::LockConfig;
 use crate::base::error::Result;
 use crate::base::task;
-use crate::base::timer::{Instant, sleep_until};
 use crate::engine::{self, Engine, Observer, Outcome, SeenHold, SeenWait};
 use crate::store::Source;
 
@@ -101,13 +99,5 @@ impl Observer for Diagnosis {
         if let Some((wait, outcome)) = ended.zip(outcome) {
             self.recent.add(wait, outcome);
         }
-    }
-}
-
-/// Waits until this time. Never ends without a time.
-async fn elapsed(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => pending().await,
     }
 }

@@ -18,8 +18,7 @@ use tokio::sync::oneshot;
 use crate::base::clock::{self, Moment};
 use crate::base::fault::{Fault, FaultKind};
 use crate::base::jitter::Backoff;
-use crate::base::timer::Instant;
-use crate::diagnosis::elapsed;
+use crate::base::timer::{Instant, elapsed};
 use crate::protocol::{
     Arg, Call, RECORD_WRITE, Reply, Row, holds_key, millis, record_keep, record_remove, waits_key,
 };

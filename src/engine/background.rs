@@ -9,7 +9,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -25,7 +25,7 @@ use tokio::task::unconstrained;
 use crate::base::error::{Error, Result};
 use crate::base::sync::{Watched, lock};
 use crate::base::task;
-use crate::base::timer::{Instant, sleep_until};
+use crate::base::timer::{Instant, elapsed};
 
 /// So many releases of a client are under way at a server at a time: enough for its pipeline, and an answer to all of them takes a small
 /// part of `command_timeout`. As many again can be sent by the futures of their callers.
@@ -172,13 +172,7 @@ impl Resting {
 
     /// Waits until a job is due.
     fn due(&self) -> impl Future<Output = ()> + use<> {
-        let first = self.jobs.first_key_value().map(|((at, _), _)| *at);
-        async move {
-            match first {
-                Some(at) => sleep_until(at).await,
-                None => pending().await,
-            }
-        }
+        elapsed(self.jobs.first_key_value().map(|((at, _), _)| *at))
     }
 
     /// Takes the jobs that are due until this time.

@@ -235,9 +235,9 @@ impl Store {
         Box::pin(self.topology.connection(route)).await
     }
 
-    /// Runs a script on a connection. The server receives the calls about one lock in the order in which they were first polled: those
-    /// about other locks can come before them. If the future of a call is dropped, it is unknown whether the call runs. But it never runs after a later call on
-    /// the same lock on the same connection.
+    /// Runs a script on a connection. The server receives the calls about one lock in the order in which they were first polled. Calls
+    /// about other locks can come before them. If the future of a call is dropped, it is unknown whether the call runs. But it never
+    /// runs after a later call about the same lock on the same connection.
     pub(crate) fn run<'a>(
         &'a self,
         connection: &'a Connection,

@@ -28,13 +28,13 @@ use crate::base::Caller;
 use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter;
-use crate::base::timer::{Instant, timeout, timeout_at};
+use crate::base::timer::{Instant, elapsed, timeout, timeout_at};
 use crate::engine::held::HeldLock;
 use crate::engine::held::release::PendingRelease;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::observer::Outcome;
 use crate::engine::wait::queue::{Arrival, WakeUps};
-use crate::engine::wait::waiter::{Waiter, elapsed};
+use crate::engine::wait::waiter::Waiter;
 
 /// How long a call waits for a lock that another owner holds.
 #[derive(Clone, Copy, Debug)]

@@ -201,11 +201,11 @@ impl Grant {
     }
 
     /// The renewal failed. It is due again at `next`.
-    pub(crate) fn renewal_failed(self: &Arc<Self>, next: Moment) {
+    pub(crate) fn renewal_failed(self: &Arc<Self>, next: Moment, now: Moment) {
         let mut desired = self.desired();
         desired.lease.slot.end();
         desired.renewal_ends(Renewed::Failed);
         desired.lease.renew_at = Some(next);
-        self.schedule_renewal(&mut desired, next);
+        self.schedule_renewal(&mut desired, now);
     }
 }

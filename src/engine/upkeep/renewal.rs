@@ -159,11 +159,12 @@ impl Renewal {
                 "leases were not renewed, trying again"
             );
         }
+        let now = clock::now();
         for item in items {
             // A renewal that is refused is not sent more often than one that succeeds.
             let period = self.periods.renewal(lease, item.is_shared());
             let pause = if fault.is_transient() { period / RETRY } else { period };
-            item.renewal_failed(clock::now().plus(jitter::around(pause)));
+            item.renewal_failed(now.plus(jitter::around(pause)), now);
         }
     }
 }

@@ -11,7 +11,7 @@ use super::queue::{QueueKey, WaitQueue, WakeUps};
 use crate::base::clock::{self, Moment};
 use crate::base::config::LockConfig;
 use crate::base::fault::Fault;
-use crate::base::timer::{Instant, sleep, sleep_until};
+use crate::base::timer::{Instant, sleep};
 use crate::engine::background::Background;
 use crate::telemetry::Waiting;
 
@@ -188,13 +188,5 @@ impl<O: Send + 'static> Answers<'_, O> {
             let is_hopeless = machine.is_hopeless(self.ticket, most, patience, clock::now());
             if is_hopeless { machine.fault() } else { None }
         })
-    }
-}
-
-/// Waits until this time. Never ends without a time.
-pub(crate) async fn elapsed(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }
