@@ -369,6 +369,39 @@ async fn a_shutdown_does_not_wait_for_a_long_least_time() {
     scene.end().await;
 }
 
+/// A guard that ends after the shutdown keeps the lock for its least time, and not for its lease.
+#[tokio::test]
+async fn a_guard_that_ends_after_the_shutdown_keeps_the_lock_for_its_least_time() {
+    let scene = Scene::start();
+    let locks = scene.client().await;
+    let guard = locks.rlock("a").with(&at_least(2 * SECOND)).lock().await.unwrap();
+    locks.shutdown().await.unwrap();
+    drop(guard);
+    assert!(scene.server.run::<bool>(&["EXISTS", "a"]), "released early");
+    eventually("the least time is over", || scene.server.run::<bool>(&["EXISTS", "a"]), |held| !held).await;
+    drop(locks);
+    scene.end().await;
+}
+
+/// A guard whose lock stays held has nothing to release, so it needs no server.
+#[tokio::test]
+async fn an_unlock_within_the_least_time_needs_no_server() {
+    let scene = Scene::start();
+    let proxy = scene.proxy().await;
+    let locks = connect(proxy.url(), patient()).await;
+    let guard = locks.rlock("a").with(&at_least(2 * SECOND)).lock().await.unwrap();
+    proxy.set(Faults::black_hole());
+    proxy.cut();
+    let (released, took) = timed(guard.unlock()).await;
+    released.unwrap();
+    assert!(took < SECOND, "{took:?}");
+    proxy.set(Faults::default());
+    eventually("the least time is over", || scene.server.run::<bool>(&["EXISTS", "a"]), |held| !held).await;
+    locks.shutdown().await.unwrap();
+    drop((locks, proxy));
+    scene.end().await;
+}
+
 /// An owner that still has an outer hold can re-enter, although an inner hold is kept.
 #[tokio::test]
 async fn an_inner_hold_that_is_kept_does_not_lock_its_owner_out() {

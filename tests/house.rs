@@ -89,6 +89,9 @@ impl<'ast> Visit<'ast> for Imports {
         }
     }
 
+    /// `pub(super)` is no import.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let parts: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
         self.add(&parts);
@@ -180,7 +183,8 @@ fn the_room_of_leaders_names_only_what_is_public() {
 // --- the order inside the engine ---------------------------------------------------------------------------------------------
 
 /// The engine from the bottom to the top. An entry is a file or a folder. A file imports from its own folder and from the entries below.
-const ENGINE: [&str; 19] = [
+const ENGINE: [&str; 20] = [
+    "visit",
     "members",
     "retry",
     "names",
@@ -337,6 +341,33 @@ fn clock_reads(file: &str, text: &str) -> BTreeMap<String, (bool, usize)> {
     let mut found = ClockReads { file: file.to_owned(), ..ClockReads::default() };
     found.visit_file(&syn::parse_file(text).unwrap());
     found.reads
+}
+
+/// What decides, and does nothing else.
+const MACHINES: [&str; 6] = [
+    "src/engine/grant/copies.rs",
+    "src/engine/grant/machine.rs",
+    "src/engine/grant/part.rs",
+    "src/engine/grant/passing.rs",
+    "src/engine/hold/lease.rs",
+    "src/engine/wait/machine.rs",
+];
+
+#[test]
+fn the_machines_know_no_future_no_mutex_and_no_clock() {
+    const WORDS: [&str; 8] =
+        ["async fn", ".await", "Mutex", "Atomic", "Notify", "Instant", "tracing", "clock::now"];
+    let found_in = |text: &str| {
+        let code = text.split("mod tests {").next().unwrap();
+        let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let words = lines.flat_map(|line| WORDS.iter().filter(move |word| line.contains(**word)));
+        words.copied().collect::<Vec<_>>()
+    };
+    for file in MACHINES {
+        let text = fs::read_to_string(root().join(file)).unwrap();
+        assert_eq!(found_in(&text), [""; 0], "{file}");
+    }
+    assert_eq!(found_in("// a Mutex\nlet now = clock::now();\nmod tests { .await }"), ["clock::now"]);
 }
 
 /// Of a grant, only what awaits reads the clock: once before it sends, and once after the answer. A `drop` has no arguments, so it reads

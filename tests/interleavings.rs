@@ -100,8 +100,7 @@ async fn an_unpolled_future_with_a_command_in_flight_blocks_nobody() {
 
     let mut left = Box::pin(lock.lock());
     assert!((&mut left).now_or_never().is_none());
-    let error = soon(guard.unlock()).await.unwrap_err();
-    assert!(matches!(error, Error::TimedOut(_)), "{error:?}");
+    soon(guard.unlock()).await.expect("it was held");
     let again = soon(left).await.unwrap();
     again.unlock().await.unwrap();
     soon(locks.shutdown()).await.unwrap();

@@ -16,7 +16,6 @@ use crate::base::config::LockConfig;
 use crate::base::error::{ConfigError, LockId, Result};
 use crate::base::options::{Lease, LockOptions, Terms};
 use crate::engine::grant::owner_grants::OwnerGrants;
-use crate::engine::held::min_hold::MinHold;
 use crate::protocol::{LockType, Protocol};
 use crate::store::Identity;
 use crate::telemetry::OfLock;
@@ -270,9 +269,9 @@ impl Handle {
         }
     }
 
-    /// What keeps a hold that begins now for the minimum hold time.
-    pub(crate) fn min_hold(&self, now: Moment) -> Option<MinHold> {
-        self.terms.min_hold.map(|least| MinHold::new(now.plus(least)))
+    /// Until when the lock stays held if the hold begins now.
+    pub(crate) fn min_hold(&self, now: Moment) -> Option<Moment> {
+        self.terms.min_hold.map(|least| now.plus(least))
     }
 }
 

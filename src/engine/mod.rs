@@ -27,6 +27,8 @@ mod scheduler;
 mod shared;
 mod under_way;
 mod upkeep;
+#[cfg(test)]
+mod visit;
 mod wait;
 
 pub(crate) use acquire::{WaitLimit, acquire, claim};

@@ -11,17 +11,17 @@ use uuid::Uuid;
 
 use super::names::{QueueNames, ReportedTotals};
 use super::retry::Tries;
-use crate::base::client_id;
 use crate::base::clock;
 use crate::base::config::LockConfig;
 use crate::base::error::{ConfigError, Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::sync::Watched;
 use crate::base::timer::timeout;
+use crate::base::{client_id, jitter};
 use crate::engine::background::Background;
 use crate::engine::grant::Grant;
 use crate::engine::grant::sharing::{Offer, ReadGrants};
-use crate::engine::hold::lease::Periods;
+use crate::engine::hold::lease::{Periods, Rules};
 use crate::engine::listeners::{Listeners, Messages};
 use crate::engine::observer::Observer;
 use crate::engine::recent_releases::RecentReleases;
@@ -45,6 +45,8 @@ pub(crate) struct Engine {
     pub(crate) queue_names: QueueNames,
     pub(crate) reported_totals: ReportedTotals,
     pub(crate) periods: Periods,
+    /// For locks that one owner holds, and for those that several owners can hold.
+    rules: [Rules; 2],
     pub(crate) renewals: Scheduler<Grant>,
     pub(crate) heartbeats: Scheduler<Grant>,
     pub(crate) background: Background,
@@ -80,6 +82,14 @@ impl Engine {
         let name = Arc::new(ClientName::new(id, &config));
         let store = Arc::new(open(source, &config, &name, &messages).await?);
         let periods = Periods::new(&config);
+        let rules = [false, true].map(|is_shared| Rules {
+            lease: config.watchdog_lease(),
+            periods,
+            is_shared,
+            is_checked: is_shared || store.can_switch(),
+            sharing: config.sharing(),
+            within: jitter::within,
+        });
         let id = if name.is_refused() { client_id::without_name(id) } else { id };
         Ok(Arc::new(Self {
             id,
@@ -89,6 +99,7 @@ impl Engine {
             queue_names: QueueNames::default(),
             reported_totals: ReportedTotals::default(),
             periods,
+            rules,
             renewals: Scheduler::new(periods.renewal_tick()),
             heartbeats: Scheduler::new(periods.heartbeat_tick()),
             background: Background::start(),
@@ -105,6 +116,11 @@ impl Engine {
             store,
             config,
         }))
+    }
+
+    /// What is so for all locks that several owners can hold, or for the others.
+    pub(crate) const fn rules(&self, is_shared: bool) -> &Rules {
+        &self.rules[is_shared as usize]
     }
 
     pub(crate) fn id(&self) -> String {

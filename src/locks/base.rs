@@ -16,8 +16,8 @@ use std::panic::Location;
 use std::pin::pin;
 use std::time::Duration;
 
+use crate::base::Caller;
 use crate::base::error::{Error, Result};
-use crate::base::{Caller, clock};
 use crate::diagnosis::check_rights;
 use crate::diagnosis::info::RemainingLease;
 use crate::engine::{self, Handle, HeldLock, LockRef, Offer, WaitLimit, WakeUps};
@@ -239,16 +239,13 @@ pub(crate) async fn claim<G: OfHeld>(group: &Handle, names: &[String], caller: C
     acquired(acquiring, group, WaitLimit::None, held).map(|held| held.map(G::of))
 }
 
-/// An acquire has ended. What it acquired is renewed from here on.
+/// An acquire has ended.
 fn acquired(
     acquiring: AcquireSpan,
     handle: &Handle,
     limit: WaitLimit,
     held: Result<Option<HeldLock>>,
 ) -> Result<Option<HeldLock>> {
-    if let Ok(Some(held)) = &held {
-        watch(held);
-    }
     acquiring.ends(handle, limit, &held);
     held
 }
@@ -256,12 +253,6 @@ fn acquired(
 /// What wakes the waiters for a member: other waiters of this client, and messages of the server on the channel of the kind.
 fn wake_ups(member: &LockRef) -> WakeUps<'_, Offer> {
     WakeUps { queues: &member.engine.wait_queues, messages: &member.engine.store }
-}
-
-/// From here on, the watchdog renews the hold, until its guard is released or the hold is lost.
-fn watch(held: &HeldLock) {
-    let now = clock::now();
-    held.grants().for_each(|grant| grant.begin_renewals(now));
 }
 
 /// Runs work while the guard protects it, and releases the guard.

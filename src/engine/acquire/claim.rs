@@ -77,11 +77,7 @@ fn take(
         return Err(Error::Closed); // nothing would renew it
     }
     let held = smallvec![MemberHold { grant: Arc::clone(&granted.grant), owner: granted.owner, member: 0 }];
-    let min_hold = handle.min_hold(now);
-    if let Some(min_hold) = min_hold {
-        min_hold.begin(&held);
-    }
-    Ok(HeldLock::new(Arc::clone(handle.name()), hold, held, min_hold))
+    Ok(HeldLock::new(Arc::clone(handle.name()), hold, held, handle.min_hold(now), now))
 }
 
 /// Refuses what no call of the group can use.

@@ -201,8 +201,7 @@ impl<'a> AcquireCall<'a> {
         // This comes first: readers that are called find the hold that they can join.
         let held = self.members.take();
         if let Some((member, waiter)) = waiting {
-            let background = &self.handle.members[member].lock.engine.background;
-            waiter.keeps_for_others(|| self.members.keep_for_readers(), background);
+            waiter.keeps_for_others(|| self.members.keep_for_readers());
             self.leave_granted(member, waiter);
         }
         held

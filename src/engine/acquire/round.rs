@@ -366,10 +366,7 @@ impl<'a> PendingMembers<'a> {
             });
         }
         let min_hold = handle.min_hold(self.at).filter(|_| !is_given_up);
-        if let Some(min_hold) = min_hold {
-            min_hold.begin(&held);
-        }
-        let held = HeldLock::new(Arc::clone(handle.name()), hold, held, min_hold);
+        let held = HeldLock::new(Arc::clone(handle.name()), hold, held, min_hold, self.at);
         if is_given_up { Err(Error::Closed) } else { Ok(held) }
     }
 }

@@ -1,8 +1,8 @@
 //! The most that the server can have for a grant, computed from the newest answer and from the acquires that were not answered.
 //!
 //! A connection runs commands in the order in which they were sent. So an answer also says of each earlier command on its connection: it
-//! has run, or never will. On another connection, a command certainly runs later only if it was sent after the answer came. The count does
-//! not need that commands wait for each other. Who finds out a loss does: the first release that was sent.
+//! has run, or never will. On another connection, a command certainly runs later only if it was sent after the answer came. So commands need
+//! not wait for each other.
 //!
 //! Only a first acquire creates a hold, so an undo waits only for copies of first acquires. A late copy of a re-entry changes a count above
 //! zero. Nothing relies on that count: the last release sets it to zero.
@@ -55,10 +55,21 @@ impl Answer {
 /// A release that is about to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Release {
-    order: Order,
-    keep: u32,
-    /// No full release was sent before. If another release finds nothing, perhaps the earlier one released the hold.
-    pub(crate) is_first: bool,
+    pub(crate) order: Order,
+    pub(crate) keep: u32,
+}
+
+/// What releases tell of a loss.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Full {
+    /// The full releases that are under way.
+    under_way: PerMember<Order>,
+    /// A full release released the hold.
+    has_released: bool,
+    /// The first full release that perhaps ran, and whose answer nobody learns.
+    perhaps_ran: Option<Order>,
+    /// The first release that found nothing.
+    found_nothing: Option<Order>,
 }
 
 /// The most that the server can have. An attempt is recorded before it is sent, so the count is right wherever a future is dropped.
@@ -74,8 +85,7 @@ pub(crate) struct Copies {
     sent: Order,
     /// The last release that was answered.
     undone_by: Order,
-    /// The last full release that was sent, unless it certainly did not run. Zero: none.
-    full_release: Order,
+    full: Full,
     /// Each attempt was refused, or not sent.
     was_only_refused: bool,
 }
@@ -88,7 +98,10 @@ impl Copies {
 
     /// Whether the server has one hold at most, and every command about it was answered.
     pub(crate) fn is_certainly_one(&self) -> bool {
-        self.settled == 1 && self.open.is_empty() && self.full_release == 0
+        self.settled == 1
+            && self.open.is_empty()
+            && self.full.under_way.is_empty()
+            && self.full.perhaps_ran.is_none()
     }
 
     /// Whether a copy of a first acquire can still run.
@@ -152,28 +165,80 @@ impl Copies {
 
     /// A release to this count is about to be sent.
     pub(crate) fn releases(&mut self, keep: u32) -> Release {
-        let (order, is_first) = (self.next(), self.full_release == 0);
-        if keep == 0 {
-            self.full_release = order;
-        }
-        Release { order, keep, is_first }
+        let order = self.next();
+        self.full.under_way.extend((keep == 0).then_some(order));
+        Release { order, keep }
     }
 
     /// The release certainly did not run.
     pub(crate) fn not_released(&mut self, release: Release) {
-        if release.is_first && self.full_release == release.order {
-            self.full_release = 0;
+        self.full.under_way.retain(|order| *order != release.order);
+    }
+
+    /// Nobody learns the answer to the release.
+    pub(crate) fn perhaps_released(&mut self, release: Release) {
+        if release.keep == 0 {
+            self.not_released(release);
+            self.full.perhaps_ran.get_or_insert(release.order);
         }
     }
 
     /// The release was answered on this connection. `is_gone`: the server had nothing.
     pub(crate) fn released(&mut self, connection: ConnectionNumber, release: Release, is_gone: bool) {
-        let Release { order, keep, .. } = release;
+        let Release { order, keep } = release;
         self.undone_by = self.undone_by.max(order);
         let (settled_on, settled_order) = self.settled_by;
         if connection != settled_on || order > settled_order {
             self.has(connection, order, if is_gone { 0 } else { keep });
         }
+        self.not_released(release); // any more
+        if is_gone {
+            let first = self.full.found_nothing.get_or_insert(order);
+            *first = order.min(*first);
+        } else {
+            self.full.has_released |= keep == 0;
+        }
+    }
+
+    /// Whether a release found nothing, and no other one can have ended the hold: none is known to have done so, and none that was sent before
+    /// has an answer that nobody learns. Those under way can still say that they did: see [`expects_answer`](Self::expects_answer).
+    pub(crate) fn found_nothing(&self) -> bool {
+        let Full { has_released, perhaps_ran, found_nothing, .. } = self.full;
+        let is_first = |found: Order| perhaps_ran.is_none_or(|ran| ran > found);
+        !has_released && found_nothing.is_some_and(is_first)
+    }
+
+    /// Whether a full release is under way. Two threads can swap their releases between here and the connection, so its order does not say
+    /// whether it ran before another one.
+    pub(crate) fn expects_answer(&self) -> bool {
+        !self.full.under_way.is_empty()
+    }
+
+    /// The server can have this count although an answer said less: what it answered had passed an acquire that was sent late.
+    pub(crate) fn can_have(&mut self, count: u32) {
+        self.settled = self.settled.max(count);
+        (self.settled_by, self.settled_at) = ((0, 0), self.sent);
+    }
+
+    /// Nobody waits for copies any more: from here on, the server has at most this count.
+    pub(crate) fn forgets_above(&mut self, keep: u32) {
+        self.settled = self.at_most().min(keep);
+        self.open.clear();
+    }
+
+    /// The last command that was sent.
+    pub(crate) const fn last(&self) -> Order {
+        self.sent
+    }
+
+    #[cfg(test)]
+    pub(super) fn each_order(&mut self, change: &mut dyn FnMut(&mut Order)) {
+        for order in [&mut self.settled_by.1, &mut self.settled_at, &mut self.sent, &mut self.undone_by] {
+            change(order);
+        }
+        self.open.iter_mut().for_each(|open| change(&mut open.order));
+        self.full.under_way.iter_mut().for_each(&mut *change);
+        self.full.perhaps_ran.iter_mut().chain(&mut self.full.found_nothing).for_each(change);
     }
 
     fn next(&mut self) -> Order {
@@ -392,34 +457,86 @@ mod tests {
         assert!(!copies.was_only_refused(), "perhaps it was granted");
     }
 
-    #[test]
-    fn only_the_first_full_release_finds_out_a_loss() {
+    /// How a release ended.
+    #[derive(Clone, Copy)]
+    enum End {
+        Nothing,
+        Something,
+        NotRun,
+        Unknown,
+    }
+
+    /// Sends releases that keep this many, and ends them in this order. Returns after which ends the hold was certainly lost.
+    fn losses<const N: usize>(keep: [u32; N], ends: [(usize, End); N]) -> [bool; N] {
         let mut copies = Copies::default();
         attempt(&mut copies, A, 2, Answer::Granted);
-        let partial = copies.releases(1);
-        assert!(partial.is_first);
-        copies.released(A, partial, false);
-        assert!(copies.is_certainly_one());
-        let refused = copies.releases(0);
-        assert!(refused.is_first && !copies.is_certainly_one());
-        copies.not_released(refused);
-        assert!(copies.is_certainly_one());
-        let unanswered = copies.releases(0);
-        let next = copies.releases(0);
-        assert!(unanswered.is_first && !next.is_first);
-        copies.not_released(next);
-        assert!(!copies.releases(0).is_first, "the unanswered one perhaps ran");
+        let releases = keep.map(|keep| copies.releases(keep));
+        ends.map(|(index, end)| {
+            match end {
+                End::Nothing => copies.released(A, releases[index], true),
+                End::Something => copies.released(A, releases[index], false),
+                End::NotRun => copies.not_released(releases[index]),
+                End::Unknown => copies.perhaps_released(releases[index]),
+            }
+            copies.found_nothing() && !copies.expects_answer()
+        })
     }
 
     #[test]
-    fn a_release_that_did_not_run_says_nothing_of_a_full_one_under_way() {
-        for keep in [0, 1] {
-            let mut copies = Copies::default();
-            attempt(&mut copies, A, 1, Answer::Granted);
-            let [refused, _under_way] = [keep, 0].map(|keep| copies.releases(keep));
-            copies.not_released(refused);
-            assert!(!copies.is_certainly_one() && !copies.releases(0).is_first, "{keep}");
+    fn a_hold_is_lost_if_no_release_can_have_ended_it() {
+        use End::{NotRun, Nothing, Something, Unknown};
+        assert_eq!(losses([0], [(0, Nothing)]), [true]);
+        assert_eq!(losses([1], [(0, Nothing)]), [true], "nested");
+        assert_eq!(losses([0], [(0, Something)]), [false]);
+        for order in [[0, 1], [1, 0]] {
+            assert_eq!(losses([0, 0], order.map(|index| (index, Nothing))), [false, true], "{order:?}");
+            assert!(losses([1, 0], order.map(|index| (index, Nothing)))[1], "{order:?}");
         }
+        assert_eq!(losses([0, 0], [(1, Nothing), (0, Something)]), [false, false]);
+        assert_eq!(
+            losses([0, 0], [(0, Nothing), (1, Something)]),
+            [false, false],
+            "they ran in another order"
+        );
+        assert_eq!(
+            losses([0, 0], [(0, Something), (1, Nothing)]),
+            [false, false],
+            "an undo that is repeated"
+        );
+        assert_eq!(losses([1, 0], [(0, Something), (1, Nothing)]), [false, true]);
+        assert_eq!(losses([0, 0], [(0, Unknown), (1, Nothing)]), [false, false], "a reply that is lost");
+        assert_eq!(losses([0, 0], [(1, Nothing), (0, Unknown)]), [false, false]);
+        assert_eq!(
+            losses([0, 0], [(0, Nothing), (1, Unknown)]),
+            [false, true],
+            "the later one hardly ran first"
+        );
+        assert_eq!(losses([0, 0], [(0, NotRun), (1, Nothing)]), [false, true]);
+        assert_eq!(losses([0, 0], [(0, Nothing), (1, NotRun)]), [false, true]);
+    }
+
+    #[test]
+    fn a_hold_is_certain_only_while_no_full_release_is_under_way() {
+        let mut copies = Copies::default();
+        attempt(&mut copies, A, 2, Answer::Granted);
+        release(&mut copies, A, 1, false);
+        assert!(copies.is_certainly_one());
+        let [refused, unanswered] = [(); 2].map(|()| copies.releases(0));
+        copies.not_released(refused);
+        assert!(!copies.is_certainly_one());
+        copies.not_released(unanswered);
+        assert!(copies.is_certainly_one());
+    }
+
+    #[test]
+    fn nobody_waits_for_copies_that_are_forgotten() {
+        let mut copies = Copies::default();
+        copies.attempts(A, 1);
+        copies.attempts(A, 3);
+        copies.forgets_above(1);
+        assert_eq!((copies.at_most(), copies.may_run_late()), (1, false));
+        copies.forgets_above(0);
+        assert_eq!(copies.at_most(), 0);
     }
 
     // --- every order of a few commands -------------------------------------------------------------------------------------

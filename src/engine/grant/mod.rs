@@ -3,47 +3,69 @@
 //! An owner that holds nothing on a name gets a new grant with a new id when it begins to acquire. Re-entries raise the grant's
 //! count and releases lower it. At zero the grant is over, and its id is never used again. So it does no harm if a command is
 //! sent twice, or if an old copy of it runs late. A copy names an id and a target count, and finds either nothing or the hold
-//! that it was meant for. There is one exception: a late copy of a first acquire creates a hold. The background repeats
-//! [`Grant::reconcile`] until no such copy can arrive.
+//! that it was meant for. There is one exception: a late copy of a first acquire creates a hold. The background repeats the release until no
+//! such copy can arrive.
 //!
-//! A grant has two states. The *desired* state says what this process wants to hold. It changes at once, even in a `drop`. The
-//! *copies* say the most that the server can have, because of the newest answer and of what was not answered. An attempt is recorded
-//! before anything is sent. The copies are locked while a command that changes the count is in flight. Reconciling lowers the hold count
-//! on the server to the desired count.
-//!
-//! A release never lowers the count below the current holds plus the pending acquires: both are counted while the mutex of the desired
-//! state is held. The copies know the numbers of the connections on which an acquire can still run, because a first acquire with
-//! `sync_replicas`, a redirect and a failover use other connections than the key selects.
+//! [`machine`] decides, and is pure: what this client wants ([`part`]), what the server can have ([`copies`]), and what the owners of the
+//! client give each other ([`passing`]). The other files send commands ([`attempt`], [`release`], [`undo`]), and tell the machine. After each
+//! event, [`Grant::change`] sets when the grant is due, asks the background for what is owed, and tells what happened, with nothing locked.
 //!
 //! Time is an argument. Only what awaits reads the clock: before it sends, and after the answer. A `drop` reads the clock, too.
+//!
+//! # The explorer
+//!
+//! `explorer.rs` runs the machine against a model of the server, of two connections, and of the futures, the background and the watchdog. One
+//! owner acquires, re-enters and gives back, a second one takes its hold over or joins it, and another client takes the lock whenever it is free.
+//! In each run one or two things go wrong: a future is dropped at an await, a connection breaks and leaves copies, a command is refused, the
+//! hold is removed, a shutdown gives up, a guard is leaked, or a step is late. It visits eleven configurations as a whole (about 410,000
+//! states), and `scripts/nightly` sixteen larger ones. It checks:
+//!
+//! - A guard that can be relied on has its hold on the server, and no other client has the lock.
+//! - The server has nothing that the copies do not count. Whatever is owed is attended, asked of the background, or due.
+//! - A loss is told only of a hold that was lost, and a hold that was removed under a guard is told.
+//! - A lock stays held for its minimum hold time.
+//! - An end can be reached from every state.
+//!
+//! It does not cover places in a fair queue, several permits, leases of their own, switches to another master, locks of several members, and
+//! threads that swap commands between the machine and the connection. The simulated worlds and the tests with shuttle do.
 
 mod attempt;
 mod copies;
-pub(crate) mod desired;
+mod kept;
 mod lease;
+mod machine;
 pub(crate) mod owner_grants;
+pub(crate) mod part;
+mod passing;
 pub(crate) mod pending;
 pub(crate) mod place;
 pub(crate) mod release;
 pub(crate) mod sharing;
 pub(crate) mod undo;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Notify};
+use tokio::sync::Notify;
+use tokio::task;
 
-use copies::Copies;
-use desired::{Desired, Joining, Locked, OwnerKey};
+use machine::{Epoch, Joining};
+use part::{Began, OwnerKey};
 
 use super::hold::Hold;
+use super::hold::deadline::HoldOnMember;
+use super::hold::lease::{Rules, due_after};
 use super::lock_ref::LockRef;
+use super::scheduler::Slot;
 use crate::base::Caller;
 use crate::base::clock::Moment;
-use crate::base::fault::{Fault, FaultKind, Sent};
-use crate::base::timer::timeout;
-use crate::protocol::{Arg, HolderRef, PermitIds, millis};
+use crate::base::sync::{lock, nothing_is_locked};
+use crate::engine::observer::Lasting;
+use crate::protocol::{Arg, HolderRef, PermitIds};
+use crate::telemetry::Renewing;
+
+type Machine = machine::Machine<HoldOnMember>;
+type Effects = super::hold::effects::Effects<HoldOnMember>;
 
 /// What one owner id holds, or possibly holds, on one lock of one server.
 pub(crate) struct Grant {
@@ -51,27 +73,22 @@ pub(crate) struct Grant {
     /// The owner, in the form of Redisson's `UUID:threadId`.
     id: Arg,
     pub(crate) number: u64,
-    desired: Mutex<Desired>,
-    copies: AsyncMutex<Copies>,
-    undo: Undo,
-    /// The longest lease that was asked for, in milliseconds.
-    lease_ms: AtomicU64,
-    /// The fencing token; 0: none.
-    token: AtomicU64,
-    /// How many switches to another master there had been when the last attempt was sent.
-    switches: AtomicU64,
-    /// How often this client had begun to release holds by force when the last attempt was sent.
-    forced: AtomicU64,
+    state: Mutex<State>,
+    /// Ends a pause of the background: there is more to do.
+    stir: Notify,
 }
 
-/// The job that reconciles a grant in the background. A grant has one such job at most.
-#[derive(Default)]
-pub(crate) struct Undo {
-    is_running: AtomicBool,
-    /// Counts how often there was something to do.
-    requests: AtomicU32,
-    /// Ends its pause: there is more to do.
-    stir: Notify,
+struct State {
+    machine: Machine,
+    renewal: Slot,
+    renewing: Renewing,
+    heartbeat: Slot,
+    /// Once an observer was told that the hold lasts.
+    lasting: Option<Box<Lasting>>,
+    /// The background works on this grant.
+    is_undoing: bool,
+    /// The background keeps the lock for its minimum hold time.
+    is_kept: bool,
 }
 
 impl Grant {
@@ -80,23 +97,199 @@ impl Grant {
         let count = lock.permits.count();
         let number = lock.engine.next_number(count);
         let id = same.map_or_else(|| lock.protocol.id(lock.engine.id, number, count), |same| same.id.clone());
-        Self {
-            lock,
-            id,
-            number,
-            desired: Mutex::new(Desired::pending(owner, caller)),
-            copies: AsyncMutex::default(),
-            undo: Undo::default(),
-            lease_ms: AtomicU64::new(0),
-            token: AtomicU64::new(0),
-            switches: AtomicU64::new(0),
-            forced: AtomicU64::new(0),
+        let state = State {
+            machine: Machine::new(owner, began(caller)),
+            renewal: Slot::default(),
+            renewing: Renewing::default(),
+            heartbeat: Slot::default(),
+            lasting: None,
+            is_undoing: false,
+            is_kept: false,
+        };
+        Self { lock, id, number, state: Mutex::new(state), stir: Notify::new() }
+    }
+
+    // --- events --------------------------------------------------------------------------------------------------------
+
+    /// Asks the machine.
+    fn ask<T>(&self, question: impl FnOnce(&Machine) -> T) -> T {
+        question(&lock(&self.state).machine)
+    }
+
+    /// Tells the machine of an event, and does what follows from it.
+    fn event<T>(self: &Arc<Self>, now: Moment, event: impl FnOnce(&mut Machine, &mut Effects) -> T) -> T {
+        self.change(now, |state, effects| event(&mut state.machine, effects))
+    }
+
+    /// Changes the state, and does what follows from that.
+    fn change<T>(self: &Arc<Self>, now: Moment, change: impl FnOnce(&mut State, &mut Effects) -> T) -> T {
+        let mut effects = Effects::default();
+        let mut state = lock(&self.state);
+        let result = change(&mut state, &mut effects);
+        let after = self.settle(&mut state, &mut effects, now);
+        drop(state);
+        if let Some(after) = after {
+            self.perform(effects, after);
+        }
+        result
+    }
+
+    /// Sets when the grant is due. Returns what follows after unlocking, if anything does.
+    fn settle(self: &Arc<Self>, state: &mut State, effects: &mut Effects, now: Moment) -> Option<After> {
+        let LockRef { engine, keys, .. } = &*self.lock;
+        let due = state.machine.due(now, self.rules());
+        engine.renewals.set(&mut state.renewal, due, || Arc::clone(self));
+        match (state.machine.has_place, state.heartbeat.is_set()) {
+            (true, false) => {
+                let due = due_after(engine.periods.heartbeat(), &keys.lock, now);
+                engine.heartbeats.set(&mut state.heartbeat, Some(due), || Arc::clone(self));
+            }
+            (false, true) => engine.heartbeats.set(&mut state.heartbeat, None, || Arc::clone(self)),
+            _ => {}
+        }
+        let is_asked = state.machine.asks_background(now, effects);
+        let keeps = state.machine.kept_until().filter(|_| !std::mem::replace(&mut state.is_kept, true));
+        let has_ended = state.lasting.is_some() && !state.machine.is_in_use(now);
+        (is_asked || has_ended || keeps.is_some() || !effects.is_empty()).then(|| After {
+            renewing: effects.renewed.map(|outcome| state.renewing.ends(outcome)),
+            lasted: if has_ended { state.lasting.take() } else { None },
+            starts: is_asked && !std::mem::replace(&mut state.is_undoing, true),
+            stirs: is_asked,
+            keeps,
+        })
+    }
+
+    /// Tells what happened, with nothing locked.
+    fn perform(self: &Arc<Self>, effects: Effects, After { renewing, lasted, starts, stirs, keeps }: After) {
+        // First, because code of the user can panic.
+        if starts {
+            self.undo();
+        } else if stirs {
+            self.stir.notify_one();
+        }
+        if let Some(until) = keeps {
+            self.keep(until);
+        }
+        let (renewed, is_free) = (effects.renewed, effects.is_free);
+        effects.perform();
+        if let (Some(renewing), Some(outcome)) = (renewing, renewed) {
+            nothing_is_locked();
+            renewing.tell(outcome);
+        }
+        drop(lasted);
+        if is_free {
+            // Perhaps no message told the waiters of this client that the lock is free.
+            let LockRef { engine, protocol, keys, .. } = &*self.lock;
+            if protocol.queue().is_some() {
+                engine.heartbeats.rush();
+            } else {
+                engine.wait_queues.wake(&keys.channel);
+            }
         }
     }
 
+    fn rules(&self) -> &Rules {
+        self.lock.engine.rules(self.is_shared())
+    }
+
+    fn epoch(&self) -> Epoch {
+        let engine = &self.lock.engine;
+        Epoch { switches: engine.store.switch_count(), forced: engine.forced() }
+    }
+
+    // --- holds ---------------------------------------------------------------------------------------------------------
+
+    /// Adds a hold that the server granted until `until`, for an acquire under way. From here on, the watchdog renews it. False: a shutdown
+    /// gave the acquire up meanwhile.
+    fn add_hold(
+        self: &Arc<Self>,
+        owner: OwnerKey,
+        (hold, member): (&Arc<Hold>, usize),
+        until: Moment,
+        now: Moment,
+    ) -> bool {
+        let (hold, rules) = (HoldOnMember { hold: Arc::clone(hold), member }, self.rules());
+        let (is_added, epoch) =
+            self.event(now, |machine, _| (machine.holds(owner, hold, (until, now), rules), machine.epoch));
+        if is_added && epoch.switches != self.lock.engine.store.switch_count() {
+            // The renewals of the switch perhaps came before the hold was scheduled.
+            self.lock.engine.renewals.rush();
+        }
+        is_added
+    }
+
+    /// The server granted this token.
+    fn has_token(&self, token: u64) {
+        lock(&self.state).machine.token = token;
+    }
+
+    /// The hold that the server granted is perhaps gone already, so it is too old to be handed over.
+    pub(crate) fn is_not_handed_over(&self) {
+        lock(&self.state).machine.lease.since = Some(Moment::PAST);
+    }
+
+    /// Removes a hold that was given back: from here on, the lease is not renewed for it. The caller sends the release, and tells when it
+    /// does so no more: [`no_longer_attended`](Self::no_longer_attended).
+    pub(crate) fn give_back(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
+        let hold = HoldOnMember { hold: Arc::clone(hold), member: 0 };
+        self.event(now, |machine, _| machine.gives_back(&hold, true, now));
+    }
+
+    /// A future sends what is owed from here on.
+    pub(crate) fn attended(&self) {
+        lock(&self.state).machine.attended();
+    }
+
+    /// A future that was to send what is owed has ended. False: something is left for the background, see [`look`](Self::look).
+    pub(crate) fn no_longer_attended(&self) -> bool {
+        let mut state = lock(&self.state);
+        state.machine.no_longer_attended();
+        let (is_over, is_undoing) = (state.machine.copies.at_most() == 0, state.is_undoing);
+        drop(state);
+        if is_undoing {
+            self.stir.notify_one(); // it waits for this
+        }
+        is_over
+    }
+
+    /// The lock stays held until then, for whoever has `hold` now.
+    pub(crate) fn stays_until(self: &Arc<Self>, until: Moment, hold: &Hold, now: Moment) {
+        let lease = hold.renewed_lease(self.lock.engine.config.watchdog_lease());
+        self.event(now, |machine, _| machine.stays_until(until, lease));
+    }
+
+    /// Leaves a hold to end by itself.
+    pub(crate) fn leak(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
+        let hold = HoldOnMember { hold: Arc::clone(hold), member: 0 };
+        self.event(now, |machine, _| machine.leaks(&hold, now));
+    }
+
+    /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here. [`look`](Self::look) has to follow, with
+    /// nothing locked.
+    fn lends(&self, owner: OwnerKey, now: Moment) -> bool {
+        lock(&self.state).machine.lends(owner, now)
+    }
+
+    /// An acquire of an owner has ended without a hold.
+    fn ends_pending(self: &Arc<Self>, owner: OwnerKey, now: Moment) {
+        self.event(now, |machine, _| machine.ends_pending(owner));
+    }
+
+    /// Undoes the acquires under way, which nobody polls, at a shutdown.
+    pub(crate) fn give_up(self: &Arc<Self>, now: Moment) {
+        self.event(now, |machine, _| machine.gives_up());
+    }
+
+    /// Looks again at what depends on the time.
+    pub(crate) fn look(self: &Arc<Self>, now: Moment) {
+        self.event(now, |_, _| {});
+    }
+
+    // --- questions -----------------------------------------------------------------------------------------------------
+
     /// The fencing token, if this type of lock has one.
     pub(crate) fn token(&self) -> Option<u64> {
-        Some(self.token.load(Ordering::Relaxed)).filter(|&token| token > 0)
+        Some(self.ask(|machine| machine.token)).filter(|&token| token > 0)
     }
 
     /// The ids of its permits, if it is one of a semaphore.
@@ -106,235 +299,48 @@ impl Grant {
 
     /// Counts the holds that an owner has, and that can be relied on now.
     pub(crate) fn live(&self, owner: OwnerKey, now: Moment) -> u32 {
-        self.desired().live(owner, now)
-    }
-
-    /// Whether another server became the master since the last attempt was sent: perhaps the new master lacks the hold.
-    fn is_of_earlier_master(&self) -> bool {
-        self.switches.load(Ordering::Relaxed) != self.lock.engine.store.switch_count()
-    }
-
-    /// Whether the hold is perhaps gone although no reply said so: another server is the master, or this client released it by force,
-    /// perhaps before the answer to its attempt was read. Then nobody shares it.
-    fn is_perhaps_gone(&self) -> bool {
-        self.is_of_earlier_master() || self.forced.load(Ordering::Relaxed) != self.lock.engine.forced()
-    }
-
-    fn desired(&self) -> Locked<'_> {
-        Locked::new(&self.desired)
-    }
-
-    fn target_count(&self, now: Moment) -> u32 {
-        self.desired().target_count(now)
+        self.ask(|machine| machine.live(owner, now))
     }
 
     /// Whether another task than this one acquired the first hold of an owner.
     pub(crate) fn is_foreign(&self, owner: OwnerKey) -> bool {
-        self.desired().is_foreign(owner)
+        let this = task::try_id();
+        self.ask(|machine| machine.part(owner).is_some_and(|part| part.is_foreign(this)))
     }
 
     /// Whether the server had no hold of this grant, although there should have been one.
     pub(crate) fn is_gone(&self) -> bool {
-        let desired = self.desired();
-        desired.is_gone && desired.was_held()
+        self.ask(machine::Machine::was_lost)
     }
 
-    // --- holds ---------------------------------------------------------------------------------------------------------
-
-    /// Adds a hold that the server granted until `until`, for an acquire under way. False: a shutdown gave that up meanwhile.
-    fn add_hold(
-        self: &Arc<Self>,
-        owner: OwnerKey,
-        (hold, member): (&Arc<Hold>, usize),
-        until: Moment,
-        now: Moment,
-    ) -> bool {
-        let mut desired = self.desired();
-        if desired.is_given_up {
-            return false;
-        }
-        let Some(part) = desired.part(owner) else { return false };
-        part.pending -= 1;
-        part.holds.push((Arc::clone(hold), member));
-        self.leave_queue(&mut desired);
-        // Perhaps another hold made the server's lease longer than this hold lasts.
-        desired.lease.outlasts |= desired.was_held();
-        if desired.lease.since.is_none() {
-            (desired.lease.since, desired.lease.granted_at) = (Some(now), now);
-        }
-        desired.lease.until = desired.lease.until.max(until);
-        self.renew_in_time(&mut desired, hold, until, now);
-        true
+    /// Whether the answer to another release under way says whether the hold was gone.
+    pub(crate) fn is_perhaps_gone(&self) -> bool {
+        self.ask(machine::Machine::was_perhaps_lost)
     }
 
-    /// The hold that the server granted is perhaps gone already, so it is too old to be handed over.
-    pub(crate) fn is_not_handed_over(&self) {
-        self.desired().lease.since = Some(Moment::PAST);
-    }
-
-    /// From here on, the watchdog renews the holds that were added.
-    pub(crate) fn begin_renewals(self: &Arc<Self>, now: Moment) {
-        self.schedule_renewal(&mut self.desired(), now);
-        if self.is_of_earlier_master() {
-            // The renewals of the switch perhaps came before the hold was scheduled.
-            self.lock.engine.renewals.rush();
-        }
-    }
-
-    /// Removes a hold that was given back: from here on, the lease is not renewed for it.
-    pub(crate) fn remove_hold(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
-        let mut desired = self.desired();
-        desired.forget_stay(now);
-        // The loss of a hold that was lost already was told, so the server is not asked about it. While other owners stand on the grant,
-        // the server is not asked, either.
-        if let Some((owner, member)) = desired.remove(hold)
-            && hold.relies_on(member, now)
-            && desired.is_only_of(owner)
-        {
-            desired.given_back.push((Arc::clone(hold), member));
-        }
-        self.schedule_renewal(&mut desired, now);
-    }
-
-    /// Does not release the last hold before that.
-    pub(crate) fn stays_until(&self, until: Moment) {
-        self.desired().stays_until(until);
-    }
-
-    /// Leaves a hold to end by itself.
-    pub(crate) fn leak(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) {
-        let mut desired = self.desired();
-        let is_left = desired.leak(hold, now);
-        if !desired.is_in_use(now) {
-            desired.no_longer_lasts();
-        }
-        self.schedule_renewal(&mut desired, now);
-        drop(desired);
-        if !is_left {
-            // It has ended, and another hold perhaps made the server's lease longer.
-            self.reconcile_later(now);
-        }
-    }
-
-    /// An acquire of an owner has ended without a hold.
-    fn ends_pending(self: &Arc<Self>, owner: OwnerKey) {
-        let mut desired = self.desired();
-        desired.ends_pending(owner);
-        self.leave_queue(&mut desired);
-    }
-
-    /// Undoes the acquires under way, which nobody polls, at a shutdown.
-    pub(crate) fn give_up(self: Arc<Self>, now: Moment) {
-        let mut desired = self.desired();
-        if !desired.is_wanted() {
-            return;
-        }
-        desired.is_given_up = true;
-        self.leave_queue(&mut desired);
-        drop(desired);
-        self.reconcile_later(now);
-    }
-
-    /// Records that the server can keep the lock for longer than the holds of this grant last.
-    fn is_outlasted(self: &Arc<Self>, now: Moment) {
-        let mut desired = self.desired();
-        desired.lease.outlasts = true;
-        self.schedule_renewal(&mut desired, now);
-    }
-
-    /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here.
-    pub(crate) fn lends(self: &Arc<Self>, owner: OwnerKey, now: Moment) -> bool {
-        let mut desired = self.desired();
-        // With the desired state locked: a hold whose id was lent is not handed over, and an offered hold does not lend its id.
-        let is_live = desired.live(owner, now) > 0;
-        if is_live {
-            desired.is_lent = true;
-            desired.lease.outlasts = true;
-            self.schedule_renewal(&mut desired, now);
-        }
-        is_live
-    }
-
-    /// Loses all holds of this grant, because the server has none. Wakes the waiters of this client: perhaps no message told them
-    /// that the lock is free.
-    fn lose(self: &Arc<Self>, mut desired: Locked<'_>, now: Moment) {
-        let is_news = !std::mem::replace(&mut desired.is_gone, true) && desired.was_held();
-        let (lost, effects) = desired.with_effects();
-        lost.lose_all(effects);
-        desired.no_longer_lasts();
-        self.schedule_renewal(&mut desired, now);
-        drop(desired);
-        let LockRef { engine, protocol, keys, .. } = &*self.lock;
-        if !is_news {
-            // It was an attempt, or the waiters were woken before.
-        } else if protocol.queue().is_some() {
-            engine.heartbeats.rush();
-        } else {
-            engine.wait_queues.wake(&keys.channel);
-        }
-    }
-
-    // --- what the server can have --------------------------------------------------------------------------------------
-
-    /// Waits for the command under way, but not for ever: perhaps it belongs to a future that nobody polls.
-    async fn copies(&self) -> Result<AsyncMutexGuard<'_, Copies>, Fault> {
-        if let Ok(copies) = self.copies.try_lock() {
-            return Ok(copies);
-        }
-        let limit = self.lock.engine.config.command_timeout();
-        let late = |_| {
-            Fault::new(FaultKind::TimedOut, Sent::Unknown, "another command about this hold is under way")
-        };
-        timeout(limit, self.copies.lock()).await.map_err(late)
-    }
-
-    /// What is known of the server. `None` while a command is under way.
-    fn known<T>(&self, of: impl FnOnce(&Copies) -> T) -> Option<T> {
-        self.copies.try_lock().ok().map(|copies| of(&copies))
-    }
-
-    /// Whether the server has no more holds than desired, and no late copy of a command can add one. False while a command is
-    /// under way.
-    pub(crate) fn is_reconciled(&self, now: Moment) -> bool {
-        self.known(|copies| copies.at_most() <= self.target_count(now)).unwrap_or(false)
+    /// Whether the server can have more holds than desired, or a late copy of an attempt can add one.
+    pub(crate) fn is_owed(&self, now: Moment) -> bool {
+        self.ask(|machine| machine.is_owed(now))
     }
 
     /// Whether the server can have more holds than desired, and has not answered a release of them yet. False while an undo is
     /// repeated only because a late copy of an attempt can arrive.
     pub(crate) fn owes_release(&self, now: Moment) -> bool {
-        self.known(|copies| copies.owes_release(self.target_count(now))).unwrap_or(true)
+        self.ask(|machine| machine.owes_release(now))
     }
 
     /// Whether the server can have anything of this grant: a hold, or a place in a queue.
     pub(crate) fn may_exist_on_server(&self) -> bool {
-        self.known(|copies| copies.at_most() > 0).unwrap_or(true)
+        self.ask(|machine| machine.copies.at_most() > 0)
     }
 
     /// Whether a first acquire possibly ran without an answer, or a copy of it can still run.
     pub(crate) fn may_run_late(&self) -> bool {
-        self.known(Copies::may_run_late).unwrap_or(true)
-    }
-
-    /// Whether the server refused every attempt. False while a command is under way.
-    fn was_only_refused(&self) -> bool {
-        self.known(Copies::was_only_refused).unwrap_or(false)
-    }
-
-    /// Whether the server has one hold at most, and every command about it was answered. False while a command is under way.
-    fn is_certainly_held_once(&self) -> bool {
-        self.known(Copies::is_certainly_one).unwrap_or(false)
-    }
-
-    fn asks_for(&self, lease: Duration) {
-        self.lease_ms.fetch_max(millis(lease), Ordering::Relaxed);
-        if self.lock.protocol.is_shared() && lease > self.lock.engine.config.watchdog_lease() {
-            // The longer lease is for this owner. Readers that come later get a hold of their own.
-            self.close_to_readers();
-        }
+        self.ask(|machine| machine.copies.may_run_late())
     }
 
     fn longest_lease(&self) -> Duration {
-        Duration::from_millis(self.lease_ms.load(Ordering::Relaxed))
+        self.ask(|machine| machine.lease.longest)
     }
 
     /// The channel that wakes the waiter of this grant.
@@ -352,8 +358,6 @@ impl Grant {
         self.lock.holder(&self.id, self.number)
     }
 
-    // --- who holds it --------------------------------------------------------------------------------------------------
-
     /// Whether other clients can shorten its lease, as Java's watchdog does to a read-write lock.
     pub(crate) fn is_shared(&self) -> bool {
         self.lock.protocol.is_shared()
@@ -368,26 +372,36 @@ impl Grant {
     /// The owner, without the id of the client, if only this owner of the process stands on the grant. From here on, no other one does:
     /// others can rely on it that this owner and no other one holds the lock.
     pub(crate) fn reserve(&self, owner: OwnerKey, now: Moment) -> Option<Arc<str>> {
-        {
-            let mut desired = self.desired();
-            if desired.live(owner, now) == 0 || desired.owners.len() > 1 || desired.offers > 0 {
-                return None;
-            }
-            desired.is_reserved = true;
-            desired.joining = Joining::Closed;
-        }
-        self.short_owner()
+        let is_reserved = lock(&self.state).machine.reserves(owner, now);
+        if is_reserved { self.short_owner() } else { None }
     }
 
     /// Where in the program the lock was acquired, if somebody here holds it.
     pub(crate) fn held_at(&self, now: Moment) -> Option<Caller> {
-        self.desired().held_at(now)
+        self.ask(|machine| machine.held_at(now))
     }
+}
+
+/// The task that runs now acquires.
+fn began(at: Caller) -> Began {
+    Began { task: task::try_id(), at }
+}
+
+/// What follows from an event after unlocking.
+struct After {
+    renewing: Option<Renewing>,
+    lasted: Option<Box<Lasting>>,
+    /// The background begins to work on the grant.
+    starts: bool,
+    /// There is more for it to do.
+    stirs: bool,
+    /// The background keeps the lock until then.
+    keeps: Option<Moment>,
 }
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        let joining = self.desired.get_mut().unwrap_or_else(PoisonError::into_inner).joining;
+        let joining = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).machine.joining;
         let LockRef { engine, protocol, keys, .. } = &*self.lock;
         if protocol.is_shared() && joining != Joining::NotYet {
             engine.read_grants.forget(&keys.lock);

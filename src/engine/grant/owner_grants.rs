@@ -1,5 +1,6 @@
 //! What one owner holds on one name.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::base::Caller;
@@ -7,10 +8,17 @@ use crate::base::clock::Moment;
 use crate::base::error::{Error, Result};
 use crate::base::sync::lock;
 use crate::engine::grant::Grant;
-use crate::engine::grant::desired::OwnerKey;
+use crate::engine::grant::part::OwnerKey;
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::members::PerMember;
+
+impl Default for OwnerKey {
+    fn default() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
 
 /// What one owner holds on one name.
 #[derive(Default)]
@@ -84,6 +92,8 @@ impl OwnerGrants {
         let is_ended = |other: &Arc<Grant>| other.live(self.key, now) == 0 && other.owes_release(now);
         let other = grants.of(!is_shared).as_ref().filter(|other| is_ended(other)).cloned();
         let ended = grants.dropped.iter().cloned().chain(other).collect();
+        drop(grants);
+        self.look_at_lender(&pending, now);
         Ok(Start { pending, ended })
     }
 
@@ -93,7 +103,17 @@ impl OwnerGrants {
     ///
     /// As [`start`](Self::start).
     pub(crate) fn begin(&self, target: &Arc<LockRef>, now: Moment, caller: Caller) -> Result<PendingHold> {
-        lock(&self.grants).begin(self.key, target, now, caller)
+        let pending = lock(&self.grants).begin(self.key, target, now, caller)?;
+        self.look_at_lender(&pending, now);
+        Ok(pending)
+    }
+
+    /// The server keeps a write hold for longer than it lasts, if a read hold uses its id. So its end is due.
+    fn look_at_lender(&self, pending: &PendingHold, now: Moment) {
+        if pending.nested_in_write {
+            let write = lock(&self.grants).exclusive.clone();
+            write.iter().for_each(|write| write.look(now));
+        }
     }
 
     /// Sets the grant that the owner holds from now on.
@@ -136,7 +156,7 @@ impl OwnerGrants {
     /// Whether nothing here has to be remembered.
     pub(crate) fn is_idle(&self, now: Moment) -> bool {
         let grants = lock(&self.grants);
-        grants.all().all(|grant| grant.live(self.key, now) == 0 && grant.is_reconciled(now))
+        grants.all().all(|grant| grant.live(self.key, now) == 0 && !grant.is_owed(now))
             && !grants.dropped.iter().any(|grant| grant.owes_release(now))
     }
 }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::Grant;
-use super::desired::OwnerKey;
+use super::part::OwnerKey;
 use crate::base::Caller;
 use crate::base::clock::{self, Moment};
+use crate::base::sync::lock;
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
 
-/// An acquire under way on a grant. If a `PendingHold` is dropped before it became a hold, the acquire is undone.
+/// An acquire under way on a grant. If it is dropped before it became a hold, the acquire is undone.
 pub(crate) struct PendingHold {
     pub(crate) grant: Arc<Grant>,
     pub(crate) owner: OwnerKey,
@@ -49,13 +50,7 @@ impl PendingHold {
 
     /// Re-enters a grant. `None`: the owner has no hold there.
     pub(crate) fn reenter(grant: &Arc<Grant>, owner: OwnerKey, now: Moment) -> Option<Self> {
-        let mut desired = grant.desired();
-        // With the desired state locked: from here on, no concurrent release lowers the count below one.
-        let is_live = desired.live(owner, now) > 0;
-        let part = desired.part(owner).filter(|_| is_live)?;
-        part.pending += 1;
-        let want = part.with_kept(now) + part.pending;
-        drop(desired);
+        let want = lock(&grant.state).machine.reenters(owner, now)?;
         Some(Self::new(Arc::clone(grant), owner, want, false))
     }
 
@@ -84,8 +79,8 @@ impl PendingHold {
 impl Drop for PendingHold {
     fn drop(&mut self) {
         if !self.is_taken {
-            self.grant.ends_pending(self.owner);
-            self.grant.reconcile_later(clock::now());
+            // What the server can have of it is undone from here on.
+            self.grant.ends_pending(self.owner, clock::now());
         }
         // This comes last, so that a shutdown which finds no acquire under way finds the undo in the background.
         self.grant.lock.engine.under_way.remove(self.key);

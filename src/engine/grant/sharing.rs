@@ -5,59 +5,38 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
-use super::Grant;
-use super::desired::{Desired, Joining, OwnerKey};
+use super::machine::Joining;
+use super::part::OwnerKey;
+use super::{Grant, Machine, began};
 use crate::base::Caller;
 use crate::base::clock::{self, Moment};
 use crate::base::sync::{lock, nothing_is_locked};
 use crate::engine::hold::Hold;
+use crate::engine::hold::deadline::HoldOnMember;
 use crate::engine::lock_ref::LockRef;
+use crate::engine::wait::machine::STALLED;
 
 /// A hold that the next owner can have. Dropping it releases the hold, if no other owner stands on the grant.
-pub(crate) struct Offer {
-    grant: Arc<Grant>,
-    /// The hold of the owner that gave it. The server has not said yet whether it still had that hold.
-    former: Option<Arc<Hold>>,
-    is_accepted: bool,
-}
+pub(crate) struct Offer(Arc<Grant>);
 
 impl Offer {
-    pub(crate) const fn new(grant: Arc<Grant>, former: Option<Arc<Hold>>) -> Self {
-        Self { grant, former, is_accepted: false }
-    }
-
-    /// Adds an owner to the grant, as one that acquires. Returns the grant, with its deadline. `None`: the hold is lost.
-    pub(crate) fn accept(
-        mut self,
-        owner: OwnerKey,
-        caller: Caller,
-        now: Moment,
-    ) -> Option<(Arc<Grant>, Moment)> {
-        let mut desired = self.grant.desired();
-        let until = desired.lease.until;
-        if desired.is_gone || until <= now || self.grant.is_perhaps_gone() {
-            drop(desired);
-            return None;
-        }
-        self.is_accepted = true;
-        desired.offers -= 1;
-        desired.attach(owner, caller);
-        drop(desired);
-        Some((Arc::clone(&self.grant), until))
+    /// Adds an owner to the grant, as one that acquires. Returns the grant, with its deadline. `None`: the hold is lost, or nobody took it in
+    /// time.
+    pub(crate) fn accept(self, owner: OwnerKey, caller: Caller, now: Moment) -> Option<(Arc<Grant>, Moment)> {
+        let (epoch, began) = (self.0.epoch(), began(caller));
+        let take =
+            |machine: &mut Machine, effects: &mut _| machine.takes_offer(owner, began, epoch, now, effects);
+        let until = self.0.event(now, take)?;
+        Some((Arc::clone(&self.0), until))
     }
 }
 
 impl Drop for Offer {
     fn drop(&mut self) {
-        if !self.is_accepted {
-            nothing_is_locked();
-            let mut desired = self.grant.desired();
-            desired.offers -= 1;
-            desired.given_back.extend(self.former.take().map(|hold| (hold, 0)));
-            drop(desired);
-            self.grant.reconcile_later(clock::now());
+        nothing_is_locked();
+        if self.0.ask(Machine::is_offered) {
+            self.0.event(clock::now(), |machine, _| machine.takes_back());
         }
     }
 }
@@ -69,83 +48,30 @@ impl Grant {
     pub(crate) fn hand_over(self: &Arc<Self>, hold: &Arc<Hold>, now: Moment) -> bool {
         let engine = &self.lock.engine;
         let Some((queue, _)) = self.waiters().filter(|_| hold.has_one_member()) else { return false };
-        let time = engine.config.sharing();
-        engine.check_open().is_ok()
-            && queue.offer(time, now, &engine.background, |time, granted_at| {
-                self.offer(hold, time, granted_at, now)
-            })
-    }
-
-    /// Offers a hold, if the server granted it less than `hand_over_time` ago, and not before `granted_at`.
-    fn offer(
-        self: &Arc<Self>,
-        hold: &Arc<Hold>,
-        hand_over_time: Duration,
-        granted_at: Moment,
-        now: Moment,
-    ) -> Option<Offer> {
-        let mut desired = self.desired();
-        desired.lease.since.filter(|since| now.since(*since) < hand_over_time && *since >= granted_at)?;
-        let lease = self.lock.engine.config.watchdog_lease();
-        let is_fit = desired.has_only(hold)
-            && hold.is_watched()
-            && hold.ends().is_none()
-            // If an owner asked for a longer lease and this process dies, other clients wait for that long. So that lease ends here.
-            && self.longest_lease() <= lease
-            && hold.left(0, now) >= lease / 2
-            && hold.relies_on(0, now);
-        if !is_fit || !self.is_certainly_held_once() || self.is_perhaps_gone() {
-            return None;
+        let (hold, epoch, rules) =
+            (HoldOnMember { hold: Arc::clone(hold), member: 0 }, self.epoch(), self.rules());
+        let offer = |time, granted_at| {
+            let machine = &mut lock(&self.state).machine;
+            let is_offered = machine.offers(&hold, (time, granted_at), now.plus(STALLED), epoch, now, rules);
+            is_offered.then(|| Offer(Arc::clone(self)))
+        };
+        let is_offered = engine.check_open().is_ok() && queue.offer(engine.config.sharing(), now, offer);
+        if is_offered {
+            self.look(now);
         }
-        desired.offers += 1;
-        desired.remove(hold);
-        self.schedule_renewal(&mut desired, now);
-        drop(desired);
-        Some(Offer::new(Arc::clone(self), Some(Arc::clone(hold))))
+        is_offered
     }
 
     /// Lets other readers of this client join the hold that the server granted just now.
     pub(crate) fn open_to_readers(self: &Arc<Self>) {
         let LockRef { engine, keys, .. } = &*self.lock;
-        let mut desired = self.desired();
-        if desired.joining == Joining::NotYet && self.is_certainly_held_once() {
-            desired.joining = Joining::Open;
+        if lock(&self.state).machine.opens_to_readers() {
             engine.read_grants.set(&keys.lock, self);
         }
     }
 
-    pub(super) fn close_to_readers(&self) {
-        self.desired().joining = Joining::Closed;
-    }
-
-    /// Adds a reader of this client. Returns the deadline of its hold.
-    fn attach_reader(&self, owner: OwnerKey, caller: Caller, now: Moment) -> Option<Moment> {
-        let mut desired = self.desired();
-        if !self.takes_readers(&desired, now) {
-            return None;
-        }
-        desired.attach(owner, caller);
-        Some(desired.lease.until)
-    }
-
-    /// Keeps the hold on the server until the offer is dropped. False: no reader could join.
-    fn offer_to_readers(&self, now: Moment) -> bool {
-        let mut desired = self.desired();
-        let is_offered = self.takes_readers(&desired, now);
-        desired.offers += u32::from(is_offered);
-        is_offered
-    }
-
-    /// Whether readers can join: the hold is young, lasts for half of a lease, and nobody has begun to release it.
-    fn takes_readers(&self, desired: &Desired, now: Moment) -> bool {
-        let config = &self.lock.engine.config;
-        desired.joining == Joining::Open
-            && !desired.is_gone
-            && !desired.is_given_up
-            && (desired.offers > 0 || !desired.owners.is_empty())
-            && desired.lease.since.is_some_and(|since| now.since(since) < config.sharing())
-            && desired.lease.until.since(now) >= config.watchdog_lease() / 2
-            && !self.is_perhaps_gone()
+    fn close_to_readers(&self) {
+        lock(&self.state).machine.joining = Joining::Closed;
     }
 }
 
@@ -196,12 +122,15 @@ pub(crate) fn join(
     now: Moment,
 ) -> Option<(Arc<Grant>, Moment)> {
     let grant = joinable(target)?;
-    let until = grant.attach_reader(owner, caller, now)?;
+    let (began, epoch, rules) = (began(caller), grant.epoch(), grant.rules());
+    let until = grant.event(now, |machine, _| machine.joins(owner, began, epoch, now, rules))?;
     Some((grant, until))
 }
 
 /// Keeps the hold of the readers of this client for those that wait, so that they can join it.
 pub(crate) fn keep_for_readers(target: &LockRef, now: Moment) -> Option<Offer> {
     let grant = joinable(target)?;
-    grant.offer_to_readers(now).then(|| Offer::new(grant, None))
+    let (epoch, rules, until) = (grant.epoch(), grant.rules(), now.plus(STALLED));
+    let is_kept = grant.event(now, |machine, _| machine.keeps_for_readers(until, epoch, now, rules));
+    is_kept.then(|| Offer(grant))
 }

@@ -1,7 +1,6 @@
 //! Reconciling a grant in the background, until no copy of a command can run any more.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -13,7 +12,6 @@ use crate::base::fault::{Fault, Sent};
 use crate::base::jitter::Backoff;
 use crate::base::timer::{Instant, sleep};
 use crate::engine::background::{Job, Refused, Turn};
-use crate::protocol::ReleaseReply;
 use crate::telemetry::Undoing;
 
 /// The pauses while the server gives no answer.
@@ -43,7 +41,7 @@ struct Progress {
     _listed: Listed,
     /// When the server first answered an undo of the last attempt.
     answered: Option<Instant>,
-    /// How many requests the job has seen.
+    /// The requests that the job has seen.
     requests: u32,
     /// When the lease of what the last request asked to release has ended.
     ends: Instant,
@@ -90,20 +88,11 @@ impl Drop for Listed {
 }
 
 impl Grant {
-    /// Reconciles in the background, if there is something to do. Never waits.
-    pub(crate) fn reconcile_later(self: &Arc<Self>, now: Moment) {
-        if self.is_reconciled(now) {
-            return;
-        }
-        self.undo.requests.fetch_add(1, Ordering::SeqCst);
-        if self.undo.is_running.swap(true, Ordering::SeqCst) {
-            self.undo.stir.notify_one();
-            return;
-        }
+    /// Begins the job, which releases what is owed. Never waits.
+    pub(super) fn undo(self: &Arc<Self>) {
         let engine = &self.lock.engine;
         let (grant, progress) = (Arc::clone(self), Progress::new(self));
         if !engine.background.release(self.lock.server(), move |turn| grant.undo_job(progress, Some(turn))) {
-            self.undo.is_running.store(false, Ordering::SeqCst);
             let LockId { name, key, server, .. } = self.lock.id();
             tracing::error!(
                 lock = name,
@@ -114,50 +103,66 @@ impl Grant {
         }
     }
 
-    fn undo_job(self: Arc<Self>, mut progress: Progress, mut turn: Option<Turn>) -> Job {
-        async move {
-            loop {
-                let requests = self.undo.requests.load(Ordering::SeqCst);
-                if let Err(fault) = self.reconcile_until_certain(&mut progress, turn.take()).await {
-                    // The job stays the one of this grant.
-                    let (ends, pause) = (progress.ends, progress.refused.pause());
-                    let error = Box::new(self.lock.error(fault));
-                    return Err(Refused { error, ends, pause, again: self.undo_job(progress, None) });
-                }
-                self.undo.is_running.store(false, Ordering::SeqCst);
-                // A request before this line found the job running, and left the work to the job.
-                let is_done = self.undo.requests.load(Ordering::SeqCst) == requests;
-                if is_done || self.undo.is_running.swap(true, Ordering::SeqCst) {
-                    return Ok(());
-                }
-            }
-        }
-        .boxed()
+    fn undo_job(self: Arc<Self>, progress: Progress, turn: Option<Turn>) -> Job {
+        self.release_what_is_owed(progress, turn).boxed()
     }
 
-    /// Returns a fault if the server refuses a release whose lease has not ended.
+    async fn release_what_is_owed(
+        self: Arc<Self>,
+        mut progress: Progress,
+        turn: Option<Turn>,
+    ) -> Result<(), Refused> {
+        let is_left = match self.reconcile_until_certain(&mut progress, turn).await {
+            Ok(is_left) => is_left,
+            Err(fault) => {
+                // The job stays the one of this grant.
+                let (ends, pause) = (progress.ends, progress.refused.pause());
+                let error = Box::new(self.lock.error(fault));
+                return Err(Refused { error, ends, pause, again: self.undo_job(progress, None) });
+            }
+        };
+        self.undo_ends(progress.requests, is_left, clock::now());
+        Ok(())
+    }
+
+    /// The job has ended. A request that came since it has seen the last one begins another job.
+    fn undo_ends(self: &Arc<Self>, seen: u32, forgets: bool, now: Moment) {
+        self.change(now, |state, _| {
+            state.machine.background_ends(seen, forgets, now);
+            state.is_undoing = false;
+        });
+    }
+
+    /// Returns whether something is left that need not be released any more. Fails if the server refuses a release whose lease has not ended.
     async fn reconcile_until_certain(
         self: &Arc<Self>,
         progress: &mut Progress,
         mut turn: Option<Turn>,
-    ) -> Result<(), Fault> {
+    ) -> Result<bool, Fault> {
         let engine = &self.lock.engine;
         let (mut retry, mut again) = (RETRY, UNDO_AGAIN);
+        let attended_until = Instant::now() + engine.config.command_timeout();
         loop {
+            let (requests, is_attended) = self.ask(|machine| (machine.requests, machine.attended > 0));
+            progress.sees(requests, self.longest_lease());
             let now = clock::now();
-            if self.is_reconciled(now) {
-                return Ok(());
+            if !self.is_owed(now) {
+                return Ok(false);
             }
-            progress.sees(self.undo.requests.load(Ordering::SeqCst), self.longest_lease());
-            // The attempt of a future that nobody polls keeps the copies locked, so the undo of a call that was given up only repeats.
-            if self.owes_release(now) && !self.desired().is_given_up {
+            if is_attended && Instant::now() < attended_until {
+                // A future sends the release, unless nobody polls it.
+                drop(turn.take());
+                self.rest(engine.config.command_timeout()).await;
+                continue;
+            }
+            if self.owes_release(now) {
                 progress.answered = None;
             }
             let pause = match self.reconcile_in_turn(turn.take()).await {
-                Ok(_) => {
+                Ok(()) => {
                     let late = if engine.is_closing() { LATE_COPIES_AT_SHUTDOWN } else { LATE_COPIES };
                     if progress.answered.get_or_insert_with(Instant::now).elapsed() > late {
-                        return Ok(());
+                        return Ok(true);
                     }
                     again.pause()
                 }
@@ -166,10 +171,13 @@ impl Grant {
                 }
                 // The caller has the error of the attempt. The server refused the attempt, and now refuses the undo too. Most
                 // likely the attempt changed nothing, so there is nothing to undo.
-                Err(fault) if fault.sent == Sent::Refused && self.was_only_refused() => {
+                Err(fault)
+                    if fault.sent == Sent::Refused
+                        && self.ask(|machine| machine.copies.was_only_refused()) =>
+                {
                     let LockId { name, key, server, .. } = self.lock.id();
                     tracing::debug!(%fault, lock = name, key, server, "a call that failed perhaps left a lock");
-                    return Ok(());
+                    return Ok(true);
                 }
                 // Perhaps the user loses a right only for a moment.
                 Err(fault) if !fault.is_transient() && Instant::now() < progress.ends => {
@@ -190,20 +198,17 @@ impl Grant {
                             "a lock was not released, its lease has to run out"
                         );
                     }
-                    return Ok(());
+                    return Ok(true);
                 }
             };
-            if !self.is_reconciled(clock::now()) {
+            if self.is_owed(clock::now()) {
                 self.rest(pause).await;
             }
         }
     }
 
     /// Reconciles when it is the turn of this job. The time limit of the command begins then.
-    pub(crate) async fn reconcile_in_turn(
-        self: &Arc<Self>,
-        turn: Option<Turn>,
-    ) -> Result<Option<ReleaseReply>, Fault> {
+    pub(crate) async fn reconcile_in_turn(self: &Arc<Self>, turn: Option<Turn>) -> Result<(), Fault> {
         let background = &self.lock.engine.background;
         let _turn = match turn {
             Some(turn) => turn,
@@ -223,7 +228,7 @@ impl Grant {
             tokio::select! {
                 biased;
                 () = sleep(pause) => return,
-                () = self.undo.stir.notified() => return,
+                () = self.stir.notified() => return,
                 () = engine.closing() => {}
             }
         }

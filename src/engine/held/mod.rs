@@ -1,15 +1,13 @@
 //! A lock that is held, and how it is given back.
 //!
-//! [`min_hold`] keeps a hold after its guard was given back. [`release`] releases on all servers.
+//! [`release`] releases on all servers.
 
-pub(crate) mod min_hold;
 pub(crate) mod release;
 
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use min_hold::MinHold;
 use release::{MemberHold, PendingRelease};
 use tracing::Span;
 
@@ -31,18 +29,21 @@ pub struct HeldLock {
     name: Arc<str>,
     hold: Arc<Hold>,
     members: PerMember<MemberHold>,
-    /// Until when the lock stays held, also if the guard is given back before.
-    min_hold: Option<MinHold>,
 }
 
 impl HeldLock {
-    pub(crate) const fn new(
+    /// `min_hold`: until when the lock stays held, also if its guard is given back before, or the hold ends for this client.
+    pub(crate) fn new(
         name: Arc<str>,
         hold: Arc<Hold>,
         members: PerMember<MemberHold>,
-        min_hold: Option<MinHold>,
+        min_hold: Option<Moment>,
+        now: Moment,
     ) -> Self {
-        Self { name, hold, members, min_hold }
+        if let Some(until) = min_hold {
+            members.iter().for_each(|member| member.grant.stays_until(until, &hold, now));
+        }
+        Self { name, hold, members }
     }
 
     pub(crate) fn grants(&self) -> impl Iterator<Item = &Arc<Grant>> {
@@ -110,7 +111,7 @@ impl HeldLock {
         let was_held = if was_lost {
             false
         } else if releasing.is_empty() {
-            true // handed over, or kept
+            true // handed over
         } else {
             let released = inside(&self.hold.span(), pin!(releasing.release(quorum))).await;
             released.map_err(|fault| Error::of_lock(self.lock(), fault))?
@@ -160,24 +161,16 @@ impl HeldLock {
         }
     }
 
-    /// Keeps the hold, hands it over, or removes it from the desired state. The result releases it on the server; it is empty if the
-    /// hold was kept or handed over.
+    /// Hands the hold over, or gives it back. The result releases it on the server; it is empty if the hold was handed over.
     fn start_release(&mut self, now: Moment) -> PendingRelease {
         self.hold.give_back(now);
-        if let Some(min_hold) = self.min_hold.take()
-            && !min_hold.is_over(now)
-            && self.members.iter().any(|member| !member.grant.is_gone())
-        {
-            min_hold.hold(Arc::clone(&self.hold), std::mem::take(&mut self.members));
-            return PendingRelease::default();
-        }
         if let [only] = &self.members[..]
             && only.grant.hand_over(&self.hold, now)
         {
             self.members.clear();
         }
-        PendingRelease::new(self.members.drain(..).map(|member| {
-            member.grant.remove_hold(&self.hold, now);
+        PendingRelease::of_attended(self.members.drain(..).map(|member| {
+            member.grant.give_back(&self.hold, now);
             member.grant
         }))
     }

@@ -8,9 +8,10 @@ use tokio::task::unconstrained;
 
 use crate::base::clock;
 use crate::base::fault::Fault;
+use crate::base::timer::timeout;
 use crate::engine::background::Turn;
 use crate::engine::grant::Grant;
-use crate::engine::grant::desired::OwnerKey;
+use crate::engine::grant::part::OwnerKey;
 use crate::engine::grant::undo::Listed;
 use crate::engine::members::{PerMember, gather, vote};
 use crate::engine::retry::Tries;
@@ -23,17 +24,24 @@ pub(crate) struct MemberHold {
     pub(crate) member: usize,
 }
 
-/// Grants that are being released. When this value is dropped, the background continues with those that are left.
+/// Grants that are being released. They are attended to until this value is dropped. Then the background continues with those that are left.
 #[derive(Default)]
 pub(crate) struct PendingRelease(PerMember<Arc<Grant>>);
 
 impl PendingRelease {
     pub(crate) fn new(grants: impl IntoIterator<Item = Arc<Grant>>) -> Self {
+        let mut pending = Self::default();
+        pending.extend(grants);
+        pending
+    }
+
+    /// For grants that are attended to already.
+    pub(crate) fn of_attended(grants: impl IntoIterator<Item = Arc<Grant>>) -> Self {
         Self(grants.into_iter().collect())
     }
 
     pub(crate) fn extend(&mut self, grants: impl IntoIterator<Item = Arc<Grant>>) {
-        self.0.extend(grants);
+        self.0.extend(grants.into_iter().inspect(|grant| grant.attended()));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -59,8 +67,8 @@ impl Drop for PendingRelease {
     fn drop(&mut self) {
         for grant in &self.0 {
             // Mostly it is released by now, and the clock is not read.
-            if grant.may_exist_on_server() {
-                grant.reconcile_later(clock::now());
+            if !grant.no_longer_attended() {
+                grant.look(clock::now());
             }
         }
     }
@@ -77,10 +85,29 @@ async fn release(grant: &Arc<Grant>) -> Result<bool, Fault> {
     let mut tries = Tries::new(grant.lock.engine.config.retry_timeout());
     loop {
         match grant.reconcile().await {
-            Ok(_) => return Ok(!grant.is_gone()),
+            Ok(()) => return Ok(was_held(grant).await),
             Err(fault) => tries.again(fault).await?,
         }
     }
+}
+
+/// Whether the server still had a hold that was released. If the release found nothing, perhaps another release of the same hold was faster:
+/// an owner that acquires anew releases what it held before. Then its answer is waited for.
+async fn was_held(grant: &Grant) -> bool {
+    let engine = &grant.lock.engine;
+    let others = async {
+        loop {
+            let seen = engine.background.answers();
+            if !grant.is_perhaps_gone() {
+                return;
+            }
+            engine.background.answers_more_than(seen).await;
+        }
+    };
+    if grant.is_perhaps_gone() {
+        let _ = timeout(engine.config.command_timeout(), others).await;
+    }
+    !grant.is_gone()
 }
 
 /// The same, sent by the background.
@@ -104,7 +131,7 @@ async fn release_in_turn(grant: &Arc<Grant>, turn: Turn) -> Result<bool, Fault> 
     let (mut turn, mut tries) = (Some(turn), Tries::new(grant.lock.engine.config.retry_timeout()));
     loop {
         match grant.reconcile_in_turn(turn.take()).await {
-            Ok(_) => return Ok(!grant.is_gone()),
+            Ok(()) => return Ok(was_held(grant).await),
             Err(fault) => tries.again(fault).await?,
         }
     }

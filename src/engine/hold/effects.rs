@@ -1,32 +1,29 @@
 //! What is told after a mutex was unlocked.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
+use super::deadline::{Deadline, HoldOnMember};
 use crate::base::clock;
 use crate::base::sync::nothing_is_locked;
-use crate::engine::hold::Hold;
-use crate::engine::observer::Lasting;
-use crate::telemetry::{LossCause, Renewed, Renewing};
+use crate::telemetry::{LossCause, Renewed};
 
-/// What became of the holds of a grant while its desired state was locked.
+/// What became of the holds of a grant while its mutex was locked.
 ///
 /// To tell it runs code of the user: a `tracing` layer, a metrics recorder, the waker of a future. That code can call anything in this
 /// crate, so a mutex that is locked meanwhile would stop the thread for ever. To drop the last reference to a hold runs such code, too:
 /// it ends the hold's span.
-#[derive(Default)]
 #[must_use = "dropping it tells nothing: call `perform` with nothing locked"]
-pub(crate) struct Effects {
-    holds: SmallVec<[(Arc<Hold>, Fate); 1]>,
-    renewed: Option<(Renewing, Renewed)>,
-    /// A hold that lasted has ended. Its observer is told when this is dropped.
-    lasted: Option<Box<Lasting>>,
+pub(crate) struct Effects<H> {
+    holds: SmallVec<[(H, Fate); 1]>,
+    /// How a renewal ended.
+    pub(crate) renewed: Option<Renewed>,
+    /// The lock is perhaps free, and perhaps no message says so.
+    pub(crate) is_free: bool,
 }
 
 /// What became of a hold.
-#[derive(Clone, Copy)]
-enum Fate {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
     /// It left its grant. Perhaps its time was up before.
     Left,
     /// The server does not have it any more.
@@ -35,53 +32,55 @@ enum Fate {
     Gone,
 }
 
-impl Effects {
+impl<H> Default for Effects<H> {
+    fn default() -> Self {
+        Self { holds: SmallVec::new(), renewed: None, is_free: false }
+    }
+}
+
+impl<H: Deadline> Effects<H> {
     /// A hold left its grant. Perhaps its time was up before.
-    pub(crate) fn left(&mut self, hold: Arc<Hold>) {
+    pub(crate) fn left(&mut self, hold: H) {
         self.holds.push((hold, Fate::Left));
     }
 
-    /// The server does not have this member of a hold any more.
-    pub(crate) fn loses(&mut self, hold: Arc<Hold>, member: usize) {
-        hold.lose(member);
+    /// The server does not have this hold any more.
+    pub(crate) fn loses(&mut self, mut hold: H) {
+        hold.lose();
         self.holds.push((hold, Fate::Removed));
     }
 
-    /// The server did not have this member of a hold any more when it was given back.
-    pub(crate) fn was_gone(&mut self, hold: Arc<Hold>, member: usize) {
-        let fate = if hold.was_gone(member) { Fate::Gone } else { Fate::Left };
+    /// The server did not have this hold any more when it was given back.
+    pub(crate) fn was_gone(&mut self, mut hold: H) {
+        let fate = if hold.was_gone() { Fate::Gone } else { Fate::Left };
         self.holds.push((hold, fate));
     }
 
-    /// A renewal ended.
-    pub(crate) fn renewed(&mut self, renewing: Renewing, outcome: Renewed) {
-        self.renewed = Some((renewing, outcome));
+    pub(crate) fn is_empty(&self) -> bool {
+        self.holds.is_empty() && self.renewed.is_none() && !self.is_free
     }
 
-    /// A hold has ended, perhaps one that lasted.
-    pub(crate) fn ended(&mut self, lasted: Option<Box<Lasting>>) {
-        if lasted.is_some() {
-            self.lasted = lasted;
-        }
+    #[cfg(test)]
+    pub(crate) fn holds(&self) -> &[(H, Fate)] {
+        &self.holds
     }
+}
 
-    /// Tells it. Call this with nothing locked.
+impl Effects<HoldOnMember> {
+    /// Tells what became of holds. Call this with nothing locked.
     pub(crate) fn perform(self) {
-        if self.holds.is_empty() && self.renewed.is_none() {
+        if self.holds.is_empty() {
             return;
         }
         nothing_is_locked();
         let now = clock::now();
-        for (hold, fate) in &self.holds {
+        for (HoldOnMember { hold, .. }, fate) in &self.holds {
             match fate {
                 Fate::Left if hold.is_given_back() => {}
                 Fate::Left => _ = hold.is_found_lost(now),
                 Fate::Removed => hold.tell_loss(Some(LossCause::Removed), now),
                 Fate::Gone => hold.tell_gone(now),
             }
-        }
-        if let Some((renewing, outcome)) = self.renewed {
-            renewing.tell(outcome);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Leases: until when a hold relies on its lease, and how often a lease is renewed. No I/O and no clock: time is an argument.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use crate::base::clock::Moment;
@@ -39,6 +40,11 @@ impl Periods {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) const fn of_lease(lease: Duration) -> Self {
+        Self { lease, java_watchdog: lease, fair_allowance: lease }
+    }
+
     /// How often a lease is renewed. `is_shared`: Java's watchdog can shorten it.
     pub(crate) fn renewal(&self, lease: Duration, is_shared: bool) -> Duration {
         let lease = self.known(lease);
@@ -62,6 +68,32 @@ impl Periods {
     pub(crate) fn heartbeat_tick(&self) -> Duration {
         self.heartbeat() / Self::TICKS
     }
+}
+
+/// Returns the next time at which the places of this lock are due. It comes within a period.
+pub(crate) fn due_after(period: Duration, lock: &str, time: Moment) -> Moment {
+    let mut hasher = DefaultHasher::new();
+    lock.hash(&mut hasher);
+    let period = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).max(1);
+    let phase = hasher.finish() % period;
+    let since = (time.as_nanos() + period - phase) % period;
+    time.plus(Duration::from_nanos(period - since))
+}
+
+/// What the configuration, the server and the type of a lock say about its leases.
+#[derive(Clone, Copy)]
+pub(crate) struct Rules {
+    /// The lease of the configuration.
+    pub(crate) lease: Duration,
+    pub(crate) periods: Periods,
+    /// Other clients can shorten a lease, as Java's watchdog does to a read-write lock.
+    pub(crate) is_shared: bool,
+    /// A fixed lease is looked after, too: another client can shorten it, or another master can lack the hold.
+    pub(crate) is_checked: bool,
+    /// For how long after the server granted a hold the owners of this client give it each other.
+    pub(crate) sharing: Duration,
+    /// Draws a time up to this one.
+    pub(crate) within: fn(Duration) -> Duration,
 }
 
 /// Returns the moment from which fewer than `quorum` members are held.
@@ -100,5 +132,18 @@ mod tests {
         assert_eq!(quorum_deadline(members(), 3), at(5));
         assert_eq!(quorum_deadline(members(), 4), Moment::PAST);
         assert_eq!(quorum_deadline([at(5), Moment::PAST, at(7)].into_iter(), 3), Moment::PAST);
+    }
+
+    #[test]
+    fn the_places_of_a_lock_are_due_together_and_once_in_each_period() {
+        let (period, start) = (Duration::from_secs(2), Moment::from_nanos(1_000_000_000_000));
+        for lock in ["a", "b", "c"] {
+            let first = due_after(period, lock, start);
+            assert_eq!(due_after(period, lock, first), first.plus(period));
+            // A place that was kept early is due at the same time.
+            for early in [1, 500, 1_999].map(Duration::from_millis) {
+                assert_eq!(due_after(period, lock, first.plus(period).minus(early)), first.plus(period));
+            }
+        }
     }
 }

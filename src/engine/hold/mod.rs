@@ -1,7 +1,9 @@
 //! One hold, and until when it can be relied on.
 //!
-//! [`lease`] says how long a hold lasts, in pure functions. [`effects`] has what is told after a mutex was unlocked.
+//! [`lease`] says how long a hold lasts, in pure functions. [`deadline`] is what the machine of a grant sees of a hold. [`effects`] has what
+//! is told after a mutex was unlocked.
 
+pub(crate) mod deadline;
 pub(crate) mod effects;
 pub(crate) mod lease;
 

@@ -11,8 +11,7 @@ use crate::base::config::LockConfig;
 use crate::base::fault::Fault;
 use crate::base::jitter;
 use crate::engine::grant::Grant;
-use crate::engine::grant::place::due_after;
-use crate::engine::hold::lease::Periods;
+use crate::engine::hold::lease::{Periods, due_after};
 use crate::engine::scheduler::{Duty, Key};
 use crate::protocol::{PlaceReply, parse_heartbeat};
 use crate::store::Store;
@@ -59,13 +58,15 @@ impl Duty for Heartbeat {
         let period = self.periods.heartbeat();
         match self.beat(&places).await {
             Ok((sent, replies)) => {
+                let now = clock::now();
                 for (place, reply) in places.into_iter().zip(replies) {
                     let next = match reply {
                         PlaceReply::KeptBehindTheDead => sent,
                         // It was sent up to a tick before it was due.
                         _ => due_after(period, &lock, sent.plus(self.periods.heartbeat_tick())),
                     };
-                    place.heard_of(next, matches!(reply, PlaceReply::Gone | PlaceReply::YourTurn));
+                    let wakes = matches!(reply, PlaceReply::Gone | PlaceReply::YourTurn);
+                    place.heard_of(next, wakes, now);
                 }
             }
             Err(fault) => {
@@ -77,8 +78,9 @@ impl Duty for Heartbeat {
                 }
                 // A heartbeat that is refused is not sent more often than one that succeeds.
                 let pause = if fault.is_transient() { period / RETRY } else { period };
+                let now = clock::now();
                 for place in places {
-                    place.heard_of(clock::now().plus(jitter::around(pause)), false);
+                    place.heard_of(now.plus(jitter::around(pause)), false, now);
                 }
             }
         }

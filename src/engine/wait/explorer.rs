@@ -9,14 +9,13 @@
 //! Not modelled: locks of several members, readers that join a hold of their client, time limits, places in a fair queue, and the reply of
 //! a release that is lost.
 
-use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::{Effects, Knowledge, Machine, Next, Rules, State, Ticket, Wakes};
 use crate::base::clock::Moment;
+use crate::engine::visit::{Model, Name, Step, visit};
 
 const TICK: Duration = Duration::from_millis(1);
 const NOW: Moment = Moment::from_nanos(1_000_000_000);
@@ -126,16 +125,6 @@ enum Does {
 
 type Holders = SmallVec<[(Id, u8); 2]>;
 
-#[derive(Debug)]
-struct Step {
-    name: Name,
-    world: Box<World>,
-}
-
-/// What happens, to which client, and to which of its actors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Name(&'static str, usize, usize);
-
 fn ticks(count: u32) -> Duration {
     TICK * count
 }
@@ -210,183 +199,6 @@ impl World {
 
     fn sharing_a_row(self) -> Self {
         Self { shares_row: true, ..self }
-    }
-
-    fn steps(&self) -> Vec<Step> {
-        let mut steps = Vec::new();
-        let mut add = |name: Name, step: &mut dyn FnMut(&mut Self)| {
-            let mut world = Box::new(self.clone());
-            step(&mut world);
-            world.normalize();
-            steps.push(Step { name, world });
-        };
-        for c in 0..CLIENTS {
-            let client = &self.clients[c];
-            for a in 0..client.actors.len() {
-                let actor = &client.actors[a];
-                let at = |what| Name(what, c, a);
-                match &actor.does {
-                    Does::Nothing if client.has_twin_that_comes_first(a) => {}
-                    Does::Nothing if actor.is_try => {
-                        add(at("tries"), &mut |w| w.clients[c].actors[a].does = Does::Asks)
-                    }
-                    Does::Nothing => {
-                        // A reader never attempts alone: those that come meanwhile share what it is granted.
-                        let is_reader = client.machine.rules.is_shared;
-                        if self.shares_row || is_reader || !client.is_idle() {
-                            add(at("joins"), &mut |w| w.joins(c, a, false));
-                        }
-                        if client.is_idle() && !is_reader {
-                            add(at("attempts alone"), &mut |w| w.clients[c].actors[a].does = Does::Asks);
-                        }
-                    }
-                    Does::Waits { until, is_woken } if !actor.is_stalled => {
-                        if *is_woken || *until <= NOW {
-                            add(at("is polled"), &mut |w| w.polls(c, a));
-                        }
-                        if self.budget.cancels > 0 {
-                            add(at("is cancelled"), &mut |w| w.cancels(c, a));
-                        }
-                        if self.budget.stalls > 0 {
-                            add(at("is not polled any more"), &mut |w| {
-                                w.budget.stalls -= 1;
-                                w.clients[c].actors[a].is_stalled = true;
-                            });
-                        }
-                    }
-                    // It is dropped at last.
-                    Does::Waits { .. } => add(at("is dropped"), &mut |w| w.leaves(c, a)),
-                    Does::Asks => {
-                        add(at("is answered"), &mut |w| {
-                            let answer = w.acquires((c, a));
-                            w.clients[c].actors[a].does = Does::Answered(answer);
-                        });
-                        if self.budget.lost_replies > 0 && !actor.is_try {
-                            add(at("loses its request for now"), &mut |w| {
-                                w.clients[c].late.push(a);
-                                w.fails(c, a);
-                            });
-                            add(at("loses its reply"), &mut |w| {
-                                let _ = w.acquires((c, a));
-                                w.fails(c, a);
-                            });
-                        }
-                        if self.budget.cancels > 0 {
-                            add(at("is cancelled while it asks"), &mut |w| {
-                                w.clients[c].late.push(a);
-                                w.cancels(c, a);
-                            });
-                        }
-                    }
-                    Does::Answered(answer) => {
-                        add(at("sees the answer"), &mut |w| w.sees_answer(c, a, *answer));
-                        if self.budget.cancels > 0 {
-                            add(at("is cancelled before it sees the answer"), &mut |w| w.cancels(c, a));
-                        }
-                    }
-                    Does::Holds { id, since, is_removed } => {
-                        add(at("gives its hold back"), &mut |w| w.gives_back(c, a, *id, *since, *is_removed));
-                        if self.budget.deaths > 0 {
-                            add(at("dies"), &mut |w| {
-                                w.budget.deaths -= 1;
-                                w.clients[c].actors[a].does = Does::Died;
-                            });
-                        }
-                    }
-                    Does::Releases { id } => add(at("is released"), &mut |w| {
-                        if w.clients[c].late.contains(id) {
-                            w.clients[c].undo.push(*id);
-                        }
-                        let others = w.releases((c, *id));
-                        w.clients[c].actors[a].does =
-                            Does::Released { id: *id, others: others.map(|o| o[1 - c]) };
-                    }),
-                    Does::Released { others, .. } => add(at("sees its release"), &mut |w| {
-                        w.clients[c].actors[a].does = Does::Done;
-                        w.clients[c].tells(|machine| machine.release_ended(*others, NOW));
-                        if others.is_none() {
-                            w.clients[c].tells(|machine| machine.wakes(NOW));
-                        }
-                    }),
-                    Does::Died | Does::Done => {}
-                }
-            }
-            for a in client.late.clone() {
-                add(Name("a late copy runs", c, a), &mut |w| {
-                    w.clients[c].late.retain(|late| *late != a);
-                    let _ = w.acquires((c, a));
-                });
-            }
-            for a in client.undo.clone() {
-                add(Name("is undone", c, a), &mut |w| {
-                    w.releases((c, a));
-                    // Repeated until no copy can run.
-                    if !w.clients[c].late.contains(&a) {
-                        w.clients[c].undo.retain(|undone| *undone != a);
-                    }
-                });
-            }
-            if client.is_connected && client.is_subscribed != client.wants_messages {
-                add(Name("(un)subscribes", c, 0), &mut |w| {
-                    let client = &mut w.clients[c];
-                    client.is_subscribed = client.wants_messages;
-                    client.confirmation |= client.wants_messages;
-                });
-            }
-            if client.confirmation {
-                add(Name("gets a confirmation", c, 0), &mut |w| {
-                    w.clients[c].confirmation = false;
-                    w.clients[c].tells(|machine| machine.has_messages(true, NOW));
-                });
-            }
-            if client.message {
-                add(Name("gets a message", c, 0), &mut |w| {
-                    w.clients[c].message = false;
-                    w.clients[c].is_told |= w.has_removed_hold(c);
-                    for a in 0..w.clients[c].actors.len() {
-                        let is_granted = matches!(w.clients[c].actors[a].does, Does::Answered(Ok(_)));
-                        let is_removed = !w.has((c, a));
-                        w.clients[c].actors[a].is_told |= is_granted && is_removed;
-                    }
-                    w.clients[c].tells(|machine| machine.wakes(NOW));
-                });
-            }
-            if client.is_connected && client.is_subscribed && self.budget.breaks > 0 {
-                add(Name("loses its message connection", c, 0), &mut |w| {
-                    w.budget.breaks -= 1;
-                    let client = &mut w.clients[c];
-                    (client.is_connected, client.is_subscribed, client.message) = (false, false, false);
-                    client.confirmation = false;
-                    client.tells(|machine| machine.has_messages(false, NOW));
-                });
-            }
-            if !client.is_connected {
-                add(Name("connects again", c, 0), &mut |w| w.clients[c].is_connected = true);
-            }
-            // The background releases an offer that no waiter takes.
-            if client.machine.has_offer() && client.machine.clone().takes_back(NOW).is_ok() {
-                add(Name("takes its offer back", c, 0), &mut |w| {
-                    w.clients[c].tells(|machine| machine.takes_back(NOW).unwrap_or_else(|_| unreachable!()));
-                });
-            }
-        }
-        if self.budget.removals > 0 && !self.holders.is_empty() {
-            add(Name("the key is deleted", 0, 0), &mut |w| {
-                w.budget.removals -= 1;
-                w.ends_holds();
-                w.publishes();
-            });
-        }
-        // Time can pass before a step that has to come, but only as often as the budget allows.
-        let is_late = !steps.iter().all(|step| is_quiet(step.name));
-        if !is_late || self.budget.delays > 0 {
-            let mut world = Box::new(self.clone());
-            world.budget.delays -= u8::from(is_late);
-            world.passes();
-            world.normalize();
-            steps.push(Step { name: Name("time passes", 0, 0), world });
-        }
-        steps
     }
 
     fn has_permits(&self) -> bool {
@@ -649,17 +461,195 @@ impl World {
                 }
             }
             if client.machine.offered.is_empty() {
-                client.machine.offered_at = Moment::PAST; // the job looks only at offers
+                client.machine.offered_at = Moment::PAST; // nobody takes it back
             }
             if client.machine.is_empty() && client.machine.offered.is_empty() {
                 client.machine.next = 0;
             }
         }
     }
+}
 
-    // --- rules ---------------------------------------------------------------------------------------------------------
+impl Model for World {
+    fn steps(&self) -> Vec<Step<Self>> {
+        let mut steps = Vec::new();
+        let mut add = |name: Name, step: &mut dyn FnMut(&mut Self)| {
+            let mut world = Box::new(self.clone());
+            step(&mut world);
+            world.normalize();
+            steps.push(Step { name, world });
+        };
+        for c in 0..CLIENTS {
+            let client = &self.clients[c];
+            for a in 0..client.actors.len() {
+                let actor = &client.actors[a];
+                let at = |what| Name(what, c, a);
+                match &actor.does {
+                    Does::Nothing if client.has_twin_that_comes_first(a) => {}
+                    Does::Nothing if actor.is_try => {
+                        add(at("tries"), &mut |w| w.clients[c].actors[a].does = Does::Asks)
+                    }
+                    Does::Nothing => {
+                        // A reader never attempts alone: those that come meanwhile share what it is granted.
+                        let is_reader = client.machine.rules.is_shared;
+                        if self.shares_row || is_reader || !client.is_idle() {
+                            add(at("joins"), &mut |w| w.joins(c, a, false));
+                        }
+                        if client.is_idle() && !is_reader {
+                            add(at("attempts alone"), &mut |w| w.clients[c].actors[a].does = Does::Asks);
+                        }
+                    }
+                    Does::Waits { until, is_woken } if !actor.is_stalled => {
+                        if *is_woken || *until <= NOW {
+                            add(at("is polled"), &mut |w| w.polls(c, a));
+                        }
+                        if self.budget.cancels > 0 {
+                            add(at("is cancelled"), &mut |w| w.cancels(c, a));
+                        }
+                        if self.budget.stalls > 0 {
+                            add(at("is not polled any more"), &mut |w| {
+                                w.budget.stalls -= 1;
+                                w.clients[c].actors[a].is_stalled = true;
+                            });
+                        }
+                    }
+                    // It is dropped at last.
+                    Does::Waits { .. } => add(at("is dropped"), &mut |w| w.leaves(c, a)),
+                    Does::Asks => {
+                        add(at("is answered"), &mut |w| {
+                            let answer = w.acquires((c, a));
+                            w.clients[c].actors[a].does = Does::Answered(answer);
+                        });
+                        if self.budget.lost_replies > 0 && !actor.is_try {
+                            add(at("loses its request for now"), &mut |w| {
+                                w.clients[c].late.push(a);
+                                w.fails(c, a);
+                            });
+                            add(at("loses its reply"), &mut |w| {
+                                let _ = w.acquires((c, a));
+                                w.fails(c, a);
+                            });
+                        }
+                        if self.budget.cancels > 0 {
+                            add(at("is cancelled while it asks"), &mut |w| {
+                                w.clients[c].late.push(a);
+                                w.cancels(c, a);
+                            });
+                        }
+                    }
+                    Does::Answered(answer) => {
+                        add(at("sees the answer"), &mut |w| w.sees_answer(c, a, *answer));
+                        if self.budget.cancels > 0 {
+                            add(at("is cancelled before it sees the answer"), &mut |w| w.cancels(c, a));
+                        }
+                    }
+                    Does::Holds { id, since, is_removed } => {
+                        add(at("gives its hold back"), &mut |w| w.gives_back(c, a, *id, *since, *is_removed));
+                        if self.budget.deaths > 0 {
+                            add(at("dies"), &mut |w| {
+                                w.budget.deaths -= 1;
+                                w.clients[c].actors[a].does = Does::Died;
+                            });
+                        }
+                    }
+                    Does::Releases { id } => add(at("is released"), &mut |w| {
+                        if w.clients[c].late.contains(id) {
+                            w.clients[c].undo.push(*id);
+                        }
+                        let others = w.releases((c, *id));
+                        w.clients[c].actors[a].does =
+                            Does::Released { id: *id, others: others.map(|o| o[1 - c]) };
+                    }),
+                    Does::Released { others, .. } => add(at("sees its release"), &mut |w| {
+                        w.clients[c].actors[a].does = Does::Done;
+                        w.clients[c].tells(|machine| machine.release_ended(*others, NOW));
+                        if others.is_none() {
+                            w.clients[c].tells(|machine| machine.wakes(NOW));
+                        }
+                    }),
+                    Does::Died | Does::Done => {}
+                }
+            }
+            for a in client.late.clone() {
+                add(Name("a late copy runs", c, a), &mut |w| {
+                    w.clients[c].late.retain(|late| *late != a);
+                    let _ = w.acquires((c, a));
+                });
+            }
+            for a in client.undo.clone() {
+                add(Name("is undone", c, a), &mut |w| {
+                    w.releases((c, a));
+                    // Repeated until no copy can run.
+                    if !w.clients[c].late.contains(&a) {
+                        w.clients[c].undo.retain(|undone| *undone != a);
+                    }
+                });
+            }
+            if client.is_connected && client.is_subscribed != client.wants_messages {
+                add(Name("(un)subscribes", c, 0), &mut |w| {
+                    let client = &mut w.clients[c];
+                    client.is_subscribed = client.wants_messages;
+                    client.confirmation |= client.wants_messages;
+                });
+            }
+            if client.confirmation {
+                add(Name("gets a confirmation", c, 0), &mut |w| {
+                    w.clients[c].confirmation = false;
+                    w.clients[c].tells(|machine| machine.has_messages(true, NOW));
+                });
+            }
+            if client.message {
+                add(Name("gets a message", c, 0), &mut |w| {
+                    w.clients[c].message = false;
+                    w.clients[c].is_told |= w.has_removed_hold(c);
+                    for a in 0..w.clients[c].actors.len() {
+                        let is_granted = matches!(w.clients[c].actors[a].does, Does::Answered(Ok(_)));
+                        let is_removed = !w.has((c, a));
+                        w.clients[c].actors[a].is_told |= is_granted && is_removed;
+                    }
+                    w.clients[c].tells(|machine| machine.wakes(NOW));
+                });
+            }
+            if client.is_connected && client.is_subscribed && self.budget.breaks > 0 {
+                add(Name("loses its message connection", c, 0), &mut |w| {
+                    w.budget.breaks -= 1;
+                    let client = &mut w.clients[c];
+                    (client.is_connected, client.is_subscribed, client.message) = (false, false, false);
+                    client.confirmation = false;
+                    client.tells(|machine| machine.has_messages(false, NOW));
+                });
+            }
+            if !client.is_connected {
+                add(Name("connects again", c, 0), &mut |w| w.clients[c].is_connected = true);
+            }
+            // The grant takes an offer back that no waiter takes.
+            let machine = &client.machine;
+            if machine.has_offer() && machine.offered_at.plus(machine.rules.stalled) <= NOW {
+                add(Name("takes its offer back", c, 0), &mut |w| {
+                    w.clients[c].tells(|machine| machine.takes_back(NOW));
+                });
+            }
+        }
+        if self.budget.removals > 0 && !self.holders.is_empty() {
+            add(Name("the key is deleted", 0, 0), &mut |w| {
+                w.budget.removals -= 1;
+                w.ends_holds();
+                w.publishes();
+            });
+        }
+        // Time can pass before a step that has to come, but only as often as the budget allows.
+        let is_late = !steps.iter().all(|step| is_quiet(step.name));
+        if !is_late || self.budget.delays > 0 {
+            let mut world = Box::new(self.clone());
+            world.budget.delays -= u8::from(is_late);
+            world.passes();
+            world.normalize();
+            steps.push(Step { name: Name("time passes", 0, 0), world });
+        }
+        steps
+    }
 
-    fn check(&self, steps: &[Step]) {
+    fn check(&self, steps: &[Step<Self>]) {
         let mut in_use = 0;
         for (c, client) in self.clients.iter().enumerate() {
             for actor in &client.actors {
@@ -870,117 +860,6 @@ impl Machine<Id, ()> {
     }
 }
 
-// --- visiting ----------------------------------------------------------------------------------------------------------
-
-/// 128 bits, so that two states are mixed up with a chance that can be neglected.
-struct Fingerprint(u128);
-
-impl Hasher for Fingerprint {
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.write_u64(u64::from_le_bytes(word));
-        }
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.0 = (self.0 ^ u128::from(word)).wrapping_mul(0x9E37_79B9_7F4A_7C15_D6E8_FEB8_6659_FD93);
-    }
-
-    fn write_u32(&mut self, word: u32) {
-        self.write_u64(word.into());
-    }
-
-    fn write_u8(&mut self, word: u8) {
-        self.write_u64(word.into());
-    }
-
-    fn write_usize(&mut self, word: usize) {
-        self.write_u64(word as u64);
-    }
-
-    fn write_isize(&mut self, word: isize) {
-        self.write_u64(word.cast_unsigned() as u64);
-    }
-
-    fn finish(&self) -> u64 {
-        unreachable!("it is read as a whole")
-    }
-}
-
-fn fingerprint(world: &World) -> u128 {
-    let mut hasher = Fingerprint(1);
-    world.hash(&mut hasher);
-    hasher.0
-}
-
-/// Visits all states, and returns their number. Panics with the steps that lead to a violation.
-fn explore(start: World, most: usize) -> usize {
-    let mut known = HashMap::from([(fingerprint(&start), 0_u32)]);
-    // For each state, the state before it and the step between them: the way by which it was found first.
-    let mut parents: Vec<(u32, Name)> = vec![(0, Name("", 0, 0))];
-    let mut edges: Vec<(u32, u32)> = Vec::new();
-    let mut ends: Vec<u32> = Vec::new();
-    let mut queue = std::collections::VecDeque::from([Box::new(start)]);
-    let mut number = 0_u32;
-    while let Some(world) = queue.pop_front() {
-        let guarded = |work: &mut dyn FnMut() -> Vec<Step>| {
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-                let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-                let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-                violation(text.as_deref().unwrap_or("panics"), number, &parents, &world)
-            })
-        };
-        let steps = guarded(&mut || {
-            let steps = world.steps();
-            world.check(&steps);
-            steps
-        });
-        if world.is_over() {
-            ends.push(number);
-        }
-        for Step { name, world: next } in steps {
-            let new = u32::try_from(parents.len()).expect("few states");
-            let id = *known.entry(fingerprint(&next)).or_insert(new);
-            if id == new {
-                parents.push((number, name));
-                queue.push_back(next);
-                assert!(parents.len() <= most, "more than {most} states");
-            }
-            edges.push((number, id));
-        }
-        number += 1;
-    }
-    // From every state, an end can be reached.
-    let mut back: Vec<Vec<u32>> = vec![Vec::new(); parents.len()];
-    for (from, to) in edges {
-        back[to as usize].push(from);
-    }
-    let mut reaches = vec![false; parents.len()];
-    let mut stack = ends;
-    while let Some(state) = stack.pop() {
-        if !std::mem::replace(&mut reaches[state as usize], true) {
-            stack.append(&mut back[state as usize]);
-        }
-    }
-    if let Some(state) = reaches.iter().position(|reaches| !reaches) {
-        violation("no end can be reached", u32::try_from(state).expect("few"), &parents, &"(see the steps)");
-    }
-    parents.len()
-}
-
-fn violation(text: &str, mut state: u32, parents: &[(u32, Name)], world: &dyn std::fmt::Debug) -> ! {
-    let mut path = Vec::new();
-    while state != 0 {
-        let (parent, name) = &parents[state as usize];
-        path.push(format!("{}.{} {}", name.1, name.2, name.0));
-        state = *parent;
-    }
-    path.reverse();
-    panic!("{} states, {text}, after:\n  {}\n{world:#?}", parents.len(), path.join("\n  "));
-}
-
 const NOTHING: Budget =
     Budget { delays: 0, cancels: 0, stalls: 0, lost_replies: 0, breaks: 0, deaths: 0, removals: 0 };
 
@@ -1047,12 +926,4 @@ fn every_state_of_the_large_configurations_keeps_the_rules() {
             permits([2, 1], Budget { lost_replies: 1, stalls: 1, ..NOTHING }),
         ),
     ]);
-}
-
-fn visit<const N: usize>(configurations: [(&str, World); N]) {
-    for (name, world) in configurations {
-        let start = std::time::Instant::now();
-        let states = explore(world, 20_000_000);
-        println!("{name}: {states} states in {:?}", start.elapsed());
-    }
 }

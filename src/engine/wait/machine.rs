@@ -28,6 +28,9 @@ use crate::base::clock::Moment;
 /// A waiter. One behind another has a greater number.
 pub(crate) type Ticket = i64;
 
+/// A front that was woken so long ago and did nothing is perhaps a future that nobody polls.
+pub(crate) const STALLED: Duration = Duration::from_millis(10);
+
 /// Distinguishes queues, and has the times that a configuration sets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rules {
@@ -47,7 +50,7 @@ pub(crate) struct Rules {
     pub(crate) turn: Duration,
     /// How long a reader waits for the answer to another reader's attempt.
     pub(crate) answer: Duration,
-    /// A front that was woken so long ago and did nothing is perhaps a future that nobody polls.
+    /// [`STALLED`]
     pub(crate) stalled: Duration,
     /// After a release for other clients, the waiters here do not attempt for this time. Otherwise the client that releases mostly wins,
     /// because it needs no message.
@@ -67,7 +70,7 @@ impl Rules {
             overlooked: safety_poll.saturating_mul(2),
             turn: Duration::from_millis(2),
             answer: Duration::from_millis(20),
-            stalled: Duration::from_millis(10),
+            stalled: STALLED,
             yield_after_release: Duration::from_millis(1),
             yield_before_reply: Duration::from_millis(10),
         }
@@ -680,9 +683,13 @@ impl<O, F: Clone> Machine<O, F> {
     /// Keeps a hold for the readers that wait here, so that they can join it. They cannot join before they are polled, and perhaps the
     /// reader that has it releases at once.
     pub(crate) fn keeps(&mut self, offer: O, now: Moment) -> Effects<O> {
-        let dropped = std::mem::replace(&mut self.offered, smallvec![offer]);
         self.offered_at = now;
-        Effects::drops(dropped)
+        Effects::drops(std::mem::replace(&mut self.offered, smallvec![offer]))
+    }
+
+    /// Ends what is offered.
+    pub(crate) fn ends_offers(&mut self) -> Effects<O> {
+        self.ends()
     }
 
     /// Whether a hold is offered to the front.
@@ -704,10 +711,13 @@ impl<O, F: Clone> Machine<O, F> {
         (None, self.ends())
     }
 
-    /// Takes back an offer that nobody took, if no hold was offered for a while. Otherwise returns when to look again.
-    pub(crate) fn takes_back(&mut self, now: Moment) -> Result<Effects<O>, Moment> {
-        let at = self.offered_at.plus(self.rules.stalled);
-        if now < at { Err(at) } else { Ok(self.ends()) }
+    /// Takes back what nobody took, if no hold was offered for a while.
+    pub(crate) fn takes_back(&mut self, now: Moment) -> Effects<O> {
+        if now < self.offered_at.plus(self.rules.stalled) {
+            Effects::wakes(Wakes::Nobody)
+        } else {
+            self.ends()
+        }
     }
 
     /// The server granted the lock to this client: to a waiter, or to a call that does not stand in this queue. Returns whether a message

@@ -34,6 +34,6 @@
 //! It does not cover readers that share, locks of several members, places in a fair queue, time limits, writers that stop readers, and a
 //! release whose reply is lost. The simulated worlds do.
 
-mod machine;
+pub(crate) mod machine;
 pub(crate) mod queue;
 pub(crate) mod waiter;

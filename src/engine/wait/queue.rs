@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use smallvec::SmallVec;
 
 use super::machine::{self, Effects, Next, Rules, Ticket, Wakes};
@@ -20,8 +19,6 @@ use crate::base::config::LockConfig;
 use crate::base::fault::Fault;
 use crate::base::jitter;
 use crate::base::sync::{MutexGuard, lock, nothing_is_locked};
-use crate::base::timer::sleep;
-use crate::engine::background::Background;
 use crate::protocol::LockKeys;
 use crate::store::Store;
 
@@ -124,8 +121,6 @@ struct Waiting<O> {
     machine: Machine<O>,
     /// Those who wait to be polled.
     wakers: BTreeMap<Ticket, Waker>,
-    /// A job takes back what nobody takes.
-    is_watched: bool,
 }
 
 /// Whom the message about a release reached.
@@ -269,9 +264,12 @@ impl<O: Send + 'static> WaitQueues<O> {
         }
         let queues = lock(&self.queues);
         let on_channel = queues.get(&keys.channel)?;
-        let is_it = |queue: &&Arc<WaitQueue<O>>| queue.key.lock == keys.lock && !queue.key.is_shared;
-        let found = on_channel.iter().find(is_it).map(Arc::clone)?;
-        Some((found, on_channel.len() > 1))
+        Some((queue_of(on_channel, keys, false)?, on_channel.len() > 1))
+    }
+
+    /// The waiters for this lock.
+    pub(crate) fn queue_of(&self, keys: &LockKeys, is_shared: bool) -> Option<Arc<WaitQueue<O>>> {
+        queue_of(lock(&self.queues).get(&keys.channel)?, keys, is_shared)
     }
 
     fn on(&self, channel: &str) -> OnChannel<O> {
@@ -286,11 +284,16 @@ impl<O: Send + 'static> WaitQueues<O> {
     }
 }
 
+fn queue_of<O>(on_channel: &OnChannel<O>, keys: &LockKeys, is_shared: bool) -> Option<Arc<WaitQueue<O>>> {
+    let is_it = |queue: &&Arc<WaitQueue<O>>| queue.key.lock == keys.lock && queue.key.is_shared == is_shared;
+    on_channel.iter().find(is_it).map(Arc::clone)
+}
+
 impl<O: Send + 'static> WaitQueue<O> {
     fn new(key: QueueKey, config: &LockConfig) -> Self {
         let rules =
             Rules::new(key.is_shared, key.has_place, config.safety_poll()).with_permits(key.has_permits);
-        let state = Waiting { machine: Machine::new(rules), wakers: BTreeMap::new(), is_watched: false };
+        let state = Waiting { machine: Machine::new(rules), wakers: BTreeMap::new() };
         Self { key, state: Mutex::new(state) }
     }
 
@@ -354,27 +357,30 @@ impl<O: Send + 'static> WaitQueue<O> {
 
     /// Hands a hold over to the waiter in front. False: `hold` is to be released.
     pub(crate) fn offer(
-        self: &Arc<Self>,
+        &self,
         hand_over_time: Duration,
         now: Moment,
-        background: &Background,
         hold: impl FnOnce(Duration, Moment) -> Option<O>,
     ) -> bool {
         let mut state = lock(&self.state);
         let is_offered = state.machine.offers(hand_over_time, now, hold);
         if is_offered {
-            self.watch(&mut state, background);
             self.perform(state, Effects::wakes(Wakes::Front));
         }
         is_offered
     }
 
-    /// Keeps a hold for the readers that wait here.
-    pub(crate) fn keep_for_readers(self: &Arc<Self>, offer: O, background: &Background) {
-        let mut state = lock(&self.state);
-        let effects = state.machine.keeps(offer, clock::now());
-        self.watch(&mut state, background);
-        self.perform(state, effects);
+    /// Keeps a hold for the readers that wait here, instead of the one that was kept before.
+    pub(crate) fn keep_for_readers(&self, offer: impl FnOnce() -> Option<O>) {
+        self.change(|machine, _| machine.ends_offers());
+        if let Some(offer) = offer() {
+            self.change(|machine, now| machine.keeps(offer, now));
+        }
+    }
+
+    /// Takes back what nobody took, if no hold was offered for a while.
+    pub(crate) fn take_back(&self, now: Moment) {
+        self.change(|machine, _| machine.takes_back(now));
     }
 
     /// Takes the hold that is offered to a waiter.
@@ -383,32 +389,6 @@ impl<O: Send + 'static> WaitQueue<O> {
         let (offer, effects) = state.machine.takes_offer(ticket);
         self.perform(state, effects);
         offer
-    }
-
-    /// Takes back what nobody takes, in the background. The job ends when no hold was offered for a while: one job serves many hand-overs.
-    /// A shutdown waits for it, and so for a task that has just been handed a hold and drops its guard.
-    fn watch(self: &Arc<Self>, state: &mut Waiting<O>, background: &Background) {
-        if !std::mem::replace(&mut state.is_watched, true) {
-            // Without a runtime, the lease ends the hold.
-            background.run(Arc::clone(self).take_back_what_nobody_takes().map(Ok).boxed());
-        }
-    }
-
-    async fn take_back_what_nobody_takes(self: Arc<Self>) {
-        loop {
-            let now = clock::now();
-            let at = {
-                let mut state = lock(&self.state);
-                match state.machine.takes_back(now) {
-                    Err(at) => at,
-                    Ok(effects) => {
-                        state.is_watched = false;
-                        return self.perform(state, effects);
-                    }
-                }
-            };
-            sleep(at.since(now)).await;
-        }
     }
 
     /// The release of a hold ended. `receivers`: whom its message reached. `None`: it released nothing, or that is not certain.

@@ -12,7 +12,6 @@ use crate::base::clock::{self, Moment};
 use crate::base::config::LockConfig;
 use crate::base::fault::Fault;
 use crate::base::timer::{Instant, sleep};
-use crate::engine::background::Background;
 use crate::telemetry::Waiting;
 
 /// A timer can fire early by the clock of the deadlines. Then the waiter waits for this long.
@@ -91,13 +90,10 @@ impl<'a, O: Send + 'static> Waiter<'a, O> {
     }
 
     /// Before a reader leaves with the lock, it keeps its hold for the readers that wait behind it.
-    pub(crate) fn keeps_for_others(&self, offer: impl FnOnce() -> Option<O>, background: &Background) {
-        if self.can_take_handoff
-            && self.queue.key.is_shared
-            && self.queue.with(|machine| machine.has_followers())
-            && let Some(offer) = offer()
-        {
-            self.queue.keep_for_readers(offer, background);
+    pub(crate) fn keeps_for_others(&self, offer: impl FnOnce() -> Option<O>) {
+        let can_keep = self.can_take_handoff && self.queue.key.is_shared;
+        if can_keep && self.queue.with(|machine| machine.has_followers()) {
+            self.queue.keep_for_readers(offer);
         }
     }
 

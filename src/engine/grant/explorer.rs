@@ -1,0 +1,893 @@
+//! Visits every state that the machine of one grant, its server and the futures around it can reach, and checks rules in each.
+//!
+//! Two owners of one client use the grant: the first one acquires, re-enters, and gives back. The second one waits for a hold that is handed
+//! over, or joins as a reader. Another client takes the lock whenever it is free. Commands travel on two connections. Each runs commands in
+//! their order, and futures learn the answers in any order. The background, the watchdog and the time take their steps at any moment. A
+//! configuration says how often something goes wrong: a future is dropped at an await, a connection breaks and leaves copies that can
+//! run later, the server refuses a command, somebody removes the hold, or a step that has to come is late. Times are counted in ticks, and kept
+//! relative to now.
+//!
+//! Not modelled: places in a fair queue, several permits, fixed and longer leases, switches to another master, the loss of members of several
+//! locks, and a message that tells of a removal.
+
+use std::collections::BTreeSet;
+use std::panic::Location;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::{End, Epoch, Machine, Releasing, Stay};
+use crate::base::clock::Moment;
+use crate::engine::grant::copies::{Answer, Order, Release};
+use crate::engine::grant::part::{Began, OwnerKey};
+use crate::engine::hold::deadline::Deadline;
+use crate::engine::hold::effects::{Effects, Fate};
+use crate::engine::hold::lease::{self, Periods, Rules};
+use crate::engine::visit::{Model, Name, Step, visit};
+
+const TICK: Duration = Duration::from_millis(1);
+const NOW: Moment = Moment::from_nanos(1_000_000_000);
+/// What is older makes no difference.
+const FLOOR: u32 = 6;
+const LEASE: u8 = 4;
+/// For how many ticks a copy can still run.
+const LATE: u8 = 2;
+/// How long after the first answer the background stops.
+const LATE_COPIES: u8 = LATE + 1;
+/// The second connection carries first acquires that wait for replicas.
+const USUAL: usize = 0;
+const OF_ACQUIRES: usize = 1;
+const EPOCH: Epoch = Epoch { switches: 0, forced: 0 };
+
+/// A hold of a guard, by its number. The guard has no deadline of its own: it looks here.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Hold {
+    id: u8,
+    until: Moment,
+}
+
+impl Deadline for Hold {
+    fn is_same(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+
+    fn relies_on(&self, now: Moment) -> bool {
+        now < self.until
+    }
+
+    fn at(&self) -> Moment {
+        self.until
+    }
+
+    fn left(&self, now: Moment) -> Duration {
+        self.until.since(now)
+    }
+
+    fn ends(&self) -> Option<Moment> {
+        None
+    }
+
+    fn renewed_lease(&self, usual: Duration) -> Option<Duration> {
+        Some(usual)
+    }
+
+    fn advance(&mut self, now: Moment, to: Moment) {
+        if now < self.until {
+            self.until = self.until.max(to);
+        }
+    }
+
+    fn lose(&mut self) {
+        self.until = Moment::PAST;
+    }
+
+    fn was_gone(&mut self) -> bool {
+        true
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    Acquire { want: u32, order: Order },
+    Release(Releasing),
+    Renew,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Ran {
+    Granted,
+    Held,
+    Gone,
+    Done,
+    Refused,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum From {
+    Actor(usize),
+    Background,
+    Watchdog,
+    /// Its future was dropped.
+    Nobody,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Sent {
+    from: From,
+    kind: Kind,
+    at: Moment,
+    ran: Option<Ran>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Does {
+    Nothing,
+    /// It acquires, and sends an attempt next.
+    Attempts {
+        want: u32,
+    },
+    /// The attempt is under way.
+    Asks {
+        want: u32,
+    },
+    /// Its future releases, and sends a release next.
+    Releases,
+    /// The release is under way.
+    Unlocks,
+    /// It stands in the queue of its client.
+    Waits,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Actor {
+    owner: OwnerKey,
+    does: Does,
+    holds: SmallVec<[u8; 2]>,
+    /// How often it still acquires.
+    calls: u8,
+}
+
+/// The background at work.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Background {
+    seen: u32,
+    /// How many ticks it rests.
+    rests: u8,
+    /// How many ticks ago the first release was answered.
+    answered: Option<u8>,
+    is_sending: bool,
+    /// It has ended. Whether something is left that need not be released any more.
+    ends: Option<bool>,
+}
+
+/// How often something happens in one run of the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Budget {
+    delays: u8,
+    drops: u8,
+    breaks: u8,
+    refusals: u8,
+    removals: u8,
+    shutdowns: u8,
+    leaks: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct World {
+    machine: Machine<Hold>,
+    /// What the server has, and for how many ticks.
+    count: u32,
+    lease: u8,
+    /// Another client has the lock for so many ticks.
+    other: Option<u8>,
+    wires: [Vec<Sent>; 2],
+    numbers: [u64; 2],
+    /// Copies that can still run for so many ticks.
+    late: Vec<(Kind, u8)>,
+    actors: [Actor; 2],
+    background: Option<Background>,
+    is_renewing: bool,
+    budget: Budget,
+    /// The hold was removed.
+    was_removed: bool,
+    /// Or its lease ended on the server.
+    was_lost: bool,
+    /// It was removed while a guard relied on it, and nothing else went wrong. So somebody is told.
+    owes_report: bool,
+    /// Acquires take the second connection.
+    syncs: bool,
+    /// The second owner joins, and does not wait for a hold that is handed over.
+    reads: bool,
+    /// The lock stays held for so many ticks.
+    min_hold: u8,
+}
+
+fn here() -> Began {
+    Began { task: None, at: Location::caller() }
+}
+
+fn ticks(count: u8) -> Duration {
+    TICK * count.into()
+}
+
+fn rules() -> Rules {
+    let lease = ticks(LEASE);
+    Rules {
+        lease,
+        periods: Periods::of_lease(lease),
+        is_shared: false,
+        is_checked: false,
+        sharing: ticks(3),
+        within: |time| time,
+    }
+}
+
+impl World {
+    /// `calls`: how often the first owner re-enters, and the second one comes.
+    fn new(calls: [u8; 2], budget: Budget) -> Self {
+        let owners = [(); 2].map(|()| OwnerKey::default());
+        let actor =
+            |a: usize, does| Actor { owner: owners[a], does, holds: SmallVec::new(), calls: calls[a] };
+        let actors = [actor(0, Does::Attempts { want: 1 }), actor(1, Does::Nothing)];
+        Self {
+            machine: Machine::new(owners[0], here()),
+            count: 0,
+            lease: 0,
+            other: None,
+            wires: [Vec::new(), Vec::new()],
+            numbers: [1, 2],
+            late: Vec::new(),
+            actors,
+            background: None,
+            is_renewing: false,
+            budget,
+            was_removed: false,
+            was_lost: false,
+            owes_report: false,
+            syncs: false,
+            reads: false,
+            min_hold: 0,
+        }
+    }
+
+    fn syncing(self) -> Self {
+        Self { syncs: true, ..self }
+    }
+
+    fn of_readers(self) -> Self {
+        Self { reads: true, ..self }
+    }
+
+    fn with_min_hold(self) -> Self {
+        Self { min_hold: 3, ..self }
+    }
+
+    // --- the client ----------------------------------------------------------------------------------------------------
+
+    /// Tells the machine of an event, as `Grant::change` does.
+    fn tells<T>(&mut self, event: impl FnOnce(&mut Machine<Hold>, &mut Effects<Hold>) -> T) -> T {
+        let mut effects = Effects::default();
+        let result = event(&mut self.machine, &mut effects);
+        self.machine.due(NOW, &rules());
+        if self.machine.asks_background(NOW, &mut effects) {
+            match &mut self.background {
+                Some(background) => background.rests = 0,
+                None => {
+                    self.background =
+                        Some(Background { seen: 0, rests: 0, answered: None, is_sending: false, ends: None });
+                }
+            }
+        }
+        for (_, fate) in effects.holds() {
+            assert!(*fate == Fate::Left || self.was_lost, "a loss is told of a hold that was released");
+            self.owes_report &= *fate == Fate::Left;
+        }
+        result
+    }
+
+    /// The server ends it.
+    fn is_leaked(&self) -> bool {
+        self.machine.parts.iter().any(|part| part.first_leaked().is_some())
+    }
+
+    fn is_valid(&self, id: u8) -> bool {
+        self.machine.all_holds().any(|hold| hold.id == id && hold.relies_on(NOW))
+    }
+
+    fn sends(&mut self, wire: usize, from: From, kind: Kind) {
+        self.wires[wire].push(Sent { from, kind, at: NOW, ran: None });
+    }
+
+    fn attempts(&mut self, a: usize, want: u32) {
+        let wire = if self.syncs && want == 1 { OF_ACQUIRES } else { USUAL };
+        let number = self.numbers[wire];
+        let order = self.tells(|machine, _| machine.attempts(number, want, ticks(LEASE), EPOCH, &rules()));
+        match order {
+            Some(order) => {
+                self.actors[a].does = Does::Asks { want };
+                self.sends(wire, From::Actor(a), Kind::Acquire { want, order });
+            }
+            None => self.gives_up(a),
+        }
+    }
+
+    fn gives_up(&mut self, a: usize) {
+        let owner = self.actors[a].owner;
+        self.actors[a].does = Does::Nothing;
+        self.tells(|machine, _| machine.ends_pending(owner));
+    }
+
+    /// An acquire that is counted becomes a hold.
+    fn holds(&mut self, a: usize, until: Moment) {
+        let is_used = |id: u8| self.actors.iter().any(|actor| actor.holds.contains(&id));
+        let id = (0..).find(|id| !is_used(*id) && !self.is_valid(*id)).expect("few holds");
+        let owner = self.actors[a].owner;
+        self.actors[a].does = Does::Nothing;
+        if self.tells(|machine, _| machine.holds(owner, Hold { id, until }, (until, NOW), &rules())) {
+            self.actors[a].holds.push(id);
+            if self.min_hold > 0 {
+                let until = NOW.plus(ticks(self.min_hold));
+                self.tells(|machine, _| machine.stays_until(until, Some(ticks(LEASE))));
+            }
+            if self.reads {
+                self.machine.opens_to_readers();
+            }
+        } else {
+            self.gives_up(a);
+        }
+    }
+
+    /// A guard ends. Its hold is handed over, or released: by its future, or by the background.
+    fn gives_back(&mut self, a: usize, unlocks: bool) {
+        let id = self.actors[a].holds.pop().expect("a hold");
+        let hold = Hold { id, until: Moment::PAST };
+        let hold = self.machine.all_holds().find(|other| other.id == id).cloned().unwrap_or(hold);
+        let until = NOW.plus(TICK);
+        if self.actors[1 - a].does == Does::Waits
+            && self.tells(|machine, _| {
+                machine.offers(&hold, (ticks(3), Moment::PAST), until, EPOCH, NOW, &rules())
+            })
+        {
+            return;
+        }
+        self.tells(|machine, _| machine.gives_back(&hold, true, NOW));
+        if unlocks {
+            self.actors[a].does = Does::Releases;
+        } else {
+            self.leaves(a);
+        }
+    }
+
+    /// The future that releases ends.
+    fn leaves(&mut self, a: usize) {
+        self.actors[a].does = Does::Nothing;
+        self.tells(|machine, _| machine.no_longer_attended());
+    }
+
+    fn sends_release(&mut self, from: From) -> bool {
+        let Some(releasing) = self.tells(|machine, _| machine.releases(NOW)) else { return false };
+        let is_behind = self.syncs
+            && releasing.is_repeated
+            && self.machine.copies.may_run_late_on(self.numbers[OF_ACQUIRES]);
+        self.sends(if is_behind { OF_ACQUIRES } else { USUAL }, from, Kind::Release(releasing));
+        true
+    }
+
+    fn background_works(&mut self) {
+        let requests = self.machine.requests;
+        let is_owed = self.machine.is_owed(NOW);
+        let owes_release = self.machine.owes_release(NOW);
+        if let Some(background) = &mut self.background {
+            background.seen = requests;
+            background.answered = background.answered.filter(|_| !owes_release);
+            background.is_sending = is_owed;
+        }
+        if !is_owed {
+            self.background_ends(false);
+        } else if !self.sends_release(From::Background) {
+            unreachable!("it is owed");
+        }
+    }
+
+    /// The job has decided to end. It tells so later.
+    fn background_ends(&mut self, forgets: bool) {
+        if let Some(background) = &mut self.background {
+            background.ends = Some(forgets);
+        }
+    }
+
+    fn learns(&mut self, wire: usize, at: usize) {
+        let number = self.numbers[wire];
+        let Sent { from, kind, at, ran } = self.wires[wire].remove(at);
+        let ran = ran.expect("it ran");
+        match (from, kind) {
+            (From::Actor(a), Kind::Acquire { want, order }) => {
+                let answer = match ran {
+                    Ran::Granted => Answer::Granted,
+                    Ran::Refused => Answer::Refused { leaves_trace: false },
+                    _ => Answer::Has(0),
+                };
+                self.tells(|machine, _| machine.answered(number, order, answer));
+                let until = lease::deadline(at, ticks(LEASE));
+                match ran {
+                    Ran::Granted if NOW < until => self.holds(a, until),
+                    Ran::Gone => {
+                        self.tells(|machine, effects| machine.loses(effects));
+                        self.gives_up(a);
+                    }
+                    _ => self.actors[a].does = Does::Attempts { want },
+                }
+            }
+            (_, Kind::Release(releasing)) => {
+                let end = match ran {
+                    Ran::Refused => End::NotRun,
+                    _ => End::Answered { connection: number, is_gone: ran == Ran::Gone },
+                };
+                self.tells(|machine, effects| machine.ends_release(releasing, end, effects));
+                match (from, &mut self.background) {
+                    (From::Actor(a), _) => {
+                        let says = self.machine.was_lost() && !self.machine.was_perhaps_lost();
+                        assert!(!says || self.was_lost, "a release fails although the hold was there");
+                        self.leaves(a);
+                    }
+                    (_, Some(background)) => {
+                        background.is_sending = false;
+                        background.rests = 1;
+                        if ran != Ran::Refused && *background.answered.get_or_insert(0) >= LATE_COPIES {
+                            self.background_ends(true);
+                        }
+                    }
+                    _ => unreachable!("the background sent it"),
+                }
+            }
+            (_, Kind::Renew) => {
+                self.is_renewing = false;
+                self.tells(|machine, effects| match ran {
+                    Ran::Done => machine.renewed(at, NOW.plus(ticks(2)), NOW, effects),
+                    Ran::Gone => machine.renewed_nothing(effects),
+                    _ => machine.not_renewed(NOW.plus(TICK), effects),
+                });
+            }
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    /// No answer comes.
+    fn is_not_answered(&mut self, from: From, kind: Kind) {
+        self.owes_report = false;
+        if let (From::Actor(_) | From::Background, Kind::Release(releasing)) = (from, kind) {
+            self.tells(|machine, effects| machine.ends_release(releasing, End::Unknown, effects));
+        }
+        match (from, kind) {
+            (From::Actor(a), Kind::Acquire { want, .. }) => self.actors[a].does = Does::Attempts { want },
+            (From::Actor(a), _) => self.actors[a].does = Does::Releases,
+            (From::Background, _) => {
+                if let Some(background) = &mut self.background {
+                    (background.is_sending, background.rests) = (false, 1);
+                }
+            }
+            (From::Watchdog, _) => {
+                self.is_renewing = false;
+                self.tells(|machine, effects| machine.not_renewed(NOW.plus(TICK), effects));
+            }
+            (From::Nobody, _) => {}
+        }
+    }
+
+    /// The future of an owner is dropped at an await.
+    fn is_dropped(&mut self, a: usize) {
+        self.owes_report = false;
+        for at in 0..2 {
+            for index in 0..self.wires[at].len() {
+                let sent = &mut self.wires[at][index];
+                if sent.from == From::Actor(a) {
+                    sent.from = From::Nobody;
+                    if let Kind::Release(releasing) = sent.kind {
+                        self.tells(|machine, effects| machine.ends_release(releasing, End::Unknown, effects));
+                    }
+                }
+            }
+        }
+        match self.actors[a].does {
+            Does::Attempts { .. } | Does::Asks { .. } => self.gives_up(a),
+            _ => self.leaves(a),
+        }
+    }
+
+    // --- the server ----------------------------------------------------------------------------------------------------
+
+    fn runs(&mut self, kind: Kind) -> Ran {
+        let is_free = self.count == 0;
+        match kind {
+            Kind::Acquire { want: 1, .. } if is_free && self.other.is_some() => Ran::Held,
+            Kind::Acquire { want: 2.., .. } | Kind::Renew if is_free => Ran::Gone,
+            Kind::Acquire { want, .. } => {
+                (self.count, self.lease) = (self.count.max(want), LEASE);
+                Ran::Granted
+            }
+            Kind::Renew => {
+                self.lease = LEASE;
+                Ran::Done
+            }
+            Kind::Release(_) if is_free => Ran::Gone,
+            Kind::Release(releasing) => {
+                self.count = self.count.min(releasing.keep());
+                Ran::Done
+            }
+        }
+    }
+
+    fn passes(&mut self) {
+        self.lease = self.lease.saturating_sub(1);
+        if self.lease == 0 && self.count > 0 {
+            (self.count, self.was_lost) = (0, true);
+        }
+        self.other = self.other.map(|left| left - 1).filter(|left| *left > 0);
+        self.late.iter_mut().for_each(|(_, left)| *left -= 1);
+        self.late.retain(|(_, left)| *left > 0);
+        if let Some(background) = &mut self.background {
+            background.rests = background.rests.saturating_sub(1);
+            background.answered = background.answered.map(|ago| LATE_COPIES.min(ago + 1));
+        }
+        let floor = NOW.minus(TICK * FLOOR);
+        let shift = &mut |time: &mut Moment| *time = time.minus(TICK).max(floor);
+        let Machine { lease, stay, parts, given_back, .. } = &mut self.machine;
+        [&mut lease.granted_at, &mut lease.until].into_iter().for_each(&mut *shift);
+        lease.since.iter_mut().chain(&mut lease.renew_at).for_each(&mut *shift);
+        match stay {
+            Stay::None => {}
+            Stay::Offered { until } | Stay::ForReaders { until } => shift(until),
+            Stay::Minimum { until, .. } => shift(until),
+        }
+        let holds = parts.iter_mut().flat_map(|part| &mut part.holds);
+        holds.chain(given_back.iter_mut().map(|(hold, _)| hold)).for_each(|hold| shift(&mut hold.until));
+        parts.iter_mut().for_each(|part| part.each_leaked(shift));
+        self.wires.iter_mut().flatten().for_each(|sent| shift(&mut sent.at));
+        // A guard whose time is up is told by the clock.
+        self.owes_report &= self.actors.iter().flat_map(|actor| &actor.holds).all(|id| self.is_valid(*id));
+    }
+
+    /// Brings worlds together that differ in nothing that matters.
+    fn normalize(&mut self) {
+        for sent in self.wires.iter_mut().flatten().filter(|sent| sent.from == From::Nobody) {
+            sent.at = NOW;
+        }
+        self.wires
+            .iter_mut()
+            .for_each(|wire| wire.retain(|sent| sent.from != From::Nobody || sent.ran.is_none()));
+        self.late.sort_by_key(|(kind, left)| (format!("{kind:?}"), *left));
+        self.late.dedup();
+        // Orders are only compared.
+        let mut orders = BTreeSet::new();
+        self.each_order(&mut |order| {
+            orders.insert(*order);
+        });
+        orders.insert(0);
+        let orders: Vec<Order> = orders.into_iter().collect();
+        self.each_order(&mut |order| *order = orders.binary_search(order).expect("collected") as Order);
+        match &mut self.background {
+            Some(background) => {
+                let is_new = self.machine.requests != background.seen;
+                (self.machine.requests, background.seen) = (is_new.into(), 0);
+            }
+            None => self.machine.requests = 0,
+        }
+    }
+
+    /// The orders that somebody compares: nobody learns the answers to the other commands.
+    fn each_order(&mut self, change: &mut dyn FnMut(&mut Order)) {
+        self.machine.copies.each_order(change);
+        self.machine.given_back.iter_mut().for_each(|(_, order)| change(order));
+        for sent in self.wires.iter_mut().flatten().filter(|sent| sent.from != From::Nobody) {
+            change_order(&mut sent.kind, change);
+        }
+    }
+}
+
+fn change_order(kind: &mut Kind, change: &mut dyn FnMut(&mut Order)) {
+    match kind {
+        Kind::Acquire { order, .. } | Kind::Release(Releasing { release: Release { order, .. }, .. }) => {
+            change(order)
+        }
+        Kind::Renew => {}
+    }
+}
+
+impl Model for World {
+    fn steps(&self) -> Vec<Step<Self>> {
+        let mut steps = Vec::new();
+        let mut add = |name: Name, step: &mut dyn FnMut(&mut Self)| {
+            let mut world = Box::new(self.clone());
+            step(&mut world);
+            world.normalize();
+            steps.push(Step { name, world });
+        };
+        for (a, actor) in self.actors.iter().enumerate() {
+            let at = |what| Name(what, 0, a);
+            match actor.does {
+                Does::Nothing if !actor.holds.is_empty() => {
+                    add(at("unlocks"), &mut |w| w.gives_back(a, true));
+                    add(at("drops its guard"), &mut |w| w.gives_back(a, false));
+                    if self.reads && self.budget.delays > 0 {
+                        // The readers that wait are polled in this tick.
+                        add(at("keeps its hold for readers"), &mut |w| {
+                            w.budget.delays -= 1;
+                            let until = NOW.plus(TICK);
+                            w.tells(|machine, _| machine.keeps_for_readers(until, EPOCH, NOW, &rules()));
+                        });
+                    }
+                    if actor.calls > 0 {
+                        add(at("re-enters"), &mut |w| {
+                            w.actors[a].calls -= 1;
+                            let want = w.tells(|machine, _| machine.reenters(actor.owner, NOW));
+                            if let Some(want) = want {
+                                w.actors[a].does = Does::Attempts { want };
+                            }
+                        });
+                    }
+                    if self.budget.leaks > 0 {
+                        add(at("leaks its guard"), &mut |w| {
+                            w.budget.leaks -= 1;
+                            w.owes_report = false;
+                            let id = w.actors[a].holds.pop();
+                            let hold = w.machine.all_holds().find(|hold| Some(hold.id) == id).cloned();
+                            w.tells(|machine, _| hold.iter().for_each(|hold| machine.leaks(hold, NOW)));
+                        });
+                    }
+                }
+                Does::Nothing if a == 1 && actor.calls > 0 && self.reads => add(at("joins"), &mut |w| {
+                    w.actors[a].calls -= 1;
+                    let (owner, began) = (actor.owner, here());
+                    let until = w.tells(|machine, _| machine.joins(owner, began, EPOCH, NOW, &rules()));
+                    if let Some(until) = until {
+                        w.holds(a, until);
+                    }
+                }),
+                Does::Nothing if a == 1 && actor.calls > 0 => add(at("waits"), &mut |w| {
+                    w.actors[a].calls -= 1;
+                    w.actors[a].does = Does::Waits;
+                }),
+                Does::Nothing => {}
+                Does::Waits => {
+                    if self.machine.is_offered() {
+                        add(at("takes the offer"), &mut |w| {
+                            let (owner, began) = (actor.owner, here());
+                            let take = |machine: &mut Machine<Hold>, effects: &mut _| {
+                                machine.takes_offer(owner, began, EPOCH, NOW, effects)
+                            };
+                            match w.tells(take) {
+                                Some(until) => w.holds(a, until),
+                                None => w.actors[a].does = Does::Nothing,
+                            }
+                        });
+                    }
+                    add(at("waits no more"), &mut |w| {
+                        w.actors[a].does = Does::Nothing;
+                        w.tells(|machine, _| machine.takes_back());
+                    });
+                }
+                Does::Attempts { want } => {
+                    add(at("attempts"), &mut |w| w.attempts(a, want));
+                    add(at("gives up"), &mut |w| w.gives_up(a));
+                }
+                Does::Releases => add(at("sends a release"), &mut |w| {
+                    if w.sends_release(From::Actor(a)) {
+                        w.actors[a].does = Does::Unlocks;
+                    } else {
+                        w.leaves(a);
+                    }
+                }),
+                Does::Asks { .. } | Does::Unlocks => {}
+            }
+            if self.budget.drops > 0 && !matches!(actor.does, Does::Nothing | Does::Waits) {
+                add(at("is dropped"), &mut |w| {
+                    w.budget.drops -= 1;
+                    w.is_dropped(a);
+                });
+            }
+        }
+        for (c, wire) in self.wires.iter().enumerate() {
+            let at = |what, index| Name(what, c, index);
+            if let Some(next) = wire.iter().position(|sent| sent.ran.is_none()) {
+                let kind = wire[next].kind;
+                add(at("runs", next), &mut |w| w.wires[c][next].ran = Some(w.runs(kind)));
+                if self.budget.refusals > 0 {
+                    add(at("is refused", next), &mut |w| {
+                        w.budget.refusals -= 1;
+                        w.owes_report = false;
+                        w.wires[c][next].ran = Some(Ran::Refused);
+                    });
+                }
+            }
+            for (index, _) in wire.iter().enumerate().filter(|(_, sent)| sent.ran.is_some()) {
+                add(at("is answered", index), &mut |w| w.learns(c, index));
+            }
+            if self.budget.breaks > 0 && !wire.is_empty() {
+                add(at("breaks", 0), &mut |w| {
+                    w.budget.breaks -= 1;
+                    w.numbers[c] += 2;
+                    for Sent { from, mut kind, ran, .. } in std::mem::take(&mut w.wires[c]) {
+                        w.is_not_answered(from, kind);
+                        change_order(&mut kind, &mut |order| *order = 0);
+                        w.late.extend(ran.is_none().then_some((kind, LATE)));
+                    }
+                });
+            }
+        }
+        for (index, (kind, _)) in self.late.iter().enumerate() {
+            add(Name("a copy runs late", 0, index), &mut |w| {
+                w.late.remove(index);
+                w.runs(*kind);
+            });
+        }
+        if let Some(Background { seen, ends: Some(forgets), .. }) = self.background {
+            add(Name("the background ends", 0, 0), &mut |w| {
+                w.background = None;
+                w.tells(|machine, _| machine.background_ends(seen, forgets, NOW));
+            });
+        } else if let Some(Background { rests: 0, is_sending: false, .. }) = self.background
+            && !((self.machine.attended > 0) && self.machine.is_owed(NOW))
+        {
+            add(Name("the background works", 0, 0), &mut Self::background_works);
+        }
+        if self.machine.kept_until().is_some_and(|until| until <= NOW) {
+            add(Name("the minimum hold time ends", 0, 0), &mut |w| {
+                w.tells(|machine, _| machine.ends_stay(NOW))
+            });
+        }
+        let due = self.machine.clone().due(NOW, &rules()).filter(|due| *due <= NOW && !self.is_renewing);
+        if let Some(due) = due {
+            add(Name("the watchdog works", 0, 0), &mut |w| {
+                let begins = |machine: &mut Machine<Hold>, effects: &mut _| {
+                    machine.begins_renewal(due, NOW, &rules(), effects)
+                };
+                w.is_renewing = w.tells(begins).is_some();
+                if w.is_renewing {
+                    w.sends(USUAL, From::Watchdog, Kind::Renew);
+                }
+            });
+        }
+        match self.other {
+            None if self.count == 0 => add(Name("another client acquires", 1, 0), &mut |w| w.other = Some(2)),
+            None => {}
+            Some(_) => add(Name("another client releases", 1, 0), &mut |w| w.other = None),
+        }
+        if self.budget.removals > 0 && self.count > 0 {
+            add(Name("somebody removes the hold", 1, 0), &mut |w| {
+                w.budget.removals -= 1;
+                w.owes_report = w.actors.iter().flat_map(|actor| &actor.holds).any(|id| w.is_valid(*id));
+                (w.count, w.was_removed, w.was_lost) = (0, true, true);
+            });
+        }
+        if self.budget.shutdowns > 0 {
+            add(Name("a shutdown gives up", 0, 0), &mut |w| {
+                w.budget.shutdowns -= 1;
+                w.tells(|machine, _| machine.gives_up());
+            });
+        }
+        // Time can pass before a step that has to come, but only as often as the budget allows.
+        let is_late = !steps.iter().all(|step| QUIET.contains(&step.name.0));
+        if !is_late || self.budget.delays > 0 {
+            let mut world = Box::new(self.clone());
+            world.budget.delays -= u8::from(is_late);
+            world.passes();
+            world.normalize();
+            steps.push(Step { name: Name("time passes", 0, 0), world });
+        }
+        steps
+    }
+
+    fn check(&self, _: &[Step<Self>]) {
+        let mut guards = self.actors.iter().flat_map(|actor| &actor.holds).filter(|id| self.is_valid(**id));
+        let is_held = guards.next().is_some();
+        assert!(!is_held || self.was_removed || self.count > 0, "a valid guard, and the server has no hold");
+        assert!(!is_held || self.was_removed || self.other.is_none(), "two owners");
+        assert!(self.count == 0 || self.machine.copies.at_most() > 0, "a hold that nobody counts");
+        let can_create = |kind: &Kind| matches!(kind, Kind::Acquire { want: 1, .. });
+        let unrun = self.wires.iter().flatten().filter(|sent| sent.ran.is_none()).map(|sent| &sent.kind);
+        let is_late = unrun.chain(self.late.iter().map(|(kind, _)| kind)).any(can_create);
+        assert!(
+            !is_late || self.machine.copies.at_most() > 0,
+            "nobody waits for a copy that can create a hold"
+        );
+        let is_left = self.machine.is_owed(NOW) && self.machine.attended == 0 && self.background.is_none();
+        let is_kept = matches!(self.machine.stay, Stay::Minimum { until, .. } if until > NOW);
+        assert!(!is_kept || self.was_lost || self.count > 0, "released before its minimum hold time is over");
+        assert!(!self.is_over() || !self.owes_report, "nobody is told of a removed hold");
+        let is_watched =
+            self.is_renewing || self.is_leaked() || self.machine.clone().due(NOW, &rules()).is_some();
+        assert!(!is_left || is_watched, "nobody releases what is owed");
+        assert!(self.machine.attended <= 2, "attended for ever");
+    }
+
+    fn is_over(&self) -> bool {
+        self.count == 0
+            && self.other.is_none()
+            && self.late.is_empty()
+            && self.wires.iter().all(Vec::is_empty)
+            && self.background.is_none()
+            && self.actors.iter().all(|actor| actor.does == Does::Nothing && actor.holds.is_empty())
+            && self.machine.attended == 0
+            && (self.is_leaked() || self.machine.copies.at_most() == 0 && self.machine.parts.is_empty())
+    }
+}
+
+/// Steps that need not come.
+const QUIET: [&str; 18] = [
+    "keeps its hold for readers",
+    "unlocks",
+    "drops its guard",
+    "leaks its guard",
+    "re-enters",
+    "joins",
+    "waits",
+    "waits no more",
+    "gives up",
+    "is dropped",
+    "is refused",
+    "breaks",
+    "a copy runs late",
+    "another client acquires",
+    "another client releases",
+    "somebody removes the hold",
+    "a shutdown gives up",
+    "time passes",
+];
+
+const NOTHING: Budget =
+    Budget { delays: 0, drops: 0, breaks: 0, refusals: 0, removals: 0, shutdowns: 0, leaks: 0 };
+
+/// The configurations that each run of the tests visits as a whole. What they are about does happen.
+#[test]
+fn every_state_of_the_small_configurations_keeps_the_rules() {
+    let seen = visit([
+        ("delays", World::new([0, 1], Budget { delays: 1, ..NOTHING })),
+        ("re-entries", World::new([1, 0], Budget { drops: 1, ..NOTHING })),
+        ("breaks", World::new([1, 0], Budget { breaks: 1, ..NOTHING })),
+        ("breaks and drops", World::new([0, 1], Budget { breaks: 1, drops: 1, ..NOTHING })),
+        ("refusals", World::new([1, 0], Budget { refusals: 1, ..NOTHING })),
+        ("removals", World::new([0, 1], Budget { removals: 1, delays: 1, ..NOTHING })),
+        ("shutdowns", World::new([1, 0], Budget { shutdowns: 1, ..NOTHING })),
+        ("leaks", World::new([1, 0], Budget { leaks: 1, ..NOTHING })),
+        ("readers", World::new([0, 1], Budget { drops: 1, delays: 1, ..NOTHING }).of_readers()),
+        ("minimum hold", World::new([1, 1], Budget { drops: 1, ..NOTHING }).with_min_hold()),
+        ("replicas", World::new([0, 1], Budget { breaks: 1, drops: 1, ..NOTHING }).syncing()),
+    ]);
+    for expected in QUIET.into_iter().chain([
+        "attempts",
+        "runs",
+        "is answered",
+        "sends a release",
+        "takes the offer",
+        "the background works",
+        "the background ends",
+        "the minimum hold time ends",
+        "the watchdog works",
+    ]) {
+        assert!(seen.contains(expected), "never: {expected}");
+    }
+}
+
+/// Those of scripts/nightly.
+#[test]
+#[ignore = "takes minutes"]
+fn every_state_of_the_large_configurations_keeps_the_rules() {
+    visit([
+        ("re-entries, a break and a drop", World::new([1, 0], Budget { breaks: 1, drops: 1, ..NOTHING })),
+        ("a break and a delay", World::new([1, 0], Budget { breaks: 1, delays: 1, ..NOTHING })),
+        ("two breaks", World::new([0, 0], Budget { breaks: 2, ..NOTHING })),
+        ("two re-entries", World::new([2, 1], Budget { drops: 1, ..NOTHING })),
+        ("a removal and a re-entry", World::new([1, 1], Budget { removals: 1, ..NOTHING })),
+        ("a refusal and a drop", World::new([1, 1], Budget { refusals: 1, drops: 1, ..NOTHING })),
+        ("a shutdown and a break", World::new([0, 1], Budget { shutdowns: 1, breaks: 1, ..NOTHING })),
+        ("a leak and a drop", World::new([1, 1], Budget { leaks: 1, drops: 1, ..NOTHING })),
+        ("readers and re-entries", World::new([1, 1], Budget { drops: 1, ..NOTHING }).of_readers()),
+        ("replicas and re-entries", World::new([1, 1], Budget { breaks: 1, drops: 1, ..NOTHING }).syncing()),
+        ("readers and delays", World::new([1, 1], Budget { delays: 1, drops: 1, ..NOTHING }).of_readers()),
+        ("readers and breaks", World::new([0, 1], Budget { breaks: 1, ..NOTHING }).of_readers()),
+        ("readers, a removal", World::new([0, 1], Budget { removals: 1, ..NOTHING }).of_readers()),
+        ("minimum hold and breaks", World::new([1, 0], Budget { breaks: 1, ..NOTHING }).with_min_hold()),
+        ("replicas, two breaks", World::new([0, 0], Budget { breaks: 2, ..NOTHING }).syncing()),
+        ("replicas and delays", World::new([1, 0], Budget { breaks: 1, delays: 1, ..NOTHING }).syncing()),
+    ]);
+}

@@ -1,0 +1,851 @@
+//! What a client decides about one owner id, as a pure state machine. No clock, no future and no mutex: events come in with the time, and
+//! what is to be told goes out as [`Effects`].
+//!
+//! What this client wants to hold are its *parts*: holds, and acquires under way. What the server can have are the *copies*. The server is
+//! to have the *target*: the count of the part that wants most, or one hold that no owner has and that *stays*. Whatever the server can have
+//! above that is *owed*: a future sends a release, which attends to the grant, or the background does.
+//!
+//! Commands need not wait for each other. A release never goes below the target, and the target counts acquires before they are sent.
+//! So only the release of a grant that nobody wants goes to zero, and nobody acquires with that id again.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::copies::{Answer, Copies, Order, Release};
+use super::part::{Began, OwnerKey, Part};
+use crate::base::Caller;
+use crate::base::clock::Moment;
+use crate::engine::hold::deadline::Deadline;
+use crate::engine::hold::effects::Effects;
+use crate::engine::hold::lease::{self, Rules};
+use crate::telemetry::Renewed;
+
+/// Why the server keeps a hold that no owner has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Stay {
+    #[default]
+    None,
+    /// The waiter in front can take it until then.
+    Offered { until: Moment },
+    /// The readers that wait can join it until then.
+    ForReaders { until: Moment },
+    /// The lock stays held until then, although its owner has perhaps released it. `lease`: is renewed for it.
+    Minimum { until: Moment, lease: Option<Duration> },
+}
+
+impl Stay {
+    const fn until(self) -> Option<Moment> {
+        match self {
+            Self::None => None,
+            Self::Offered { until } | Self::ForReaders { until } | Self::Minimum { until, .. } => Some(until),
+        }
+    }
+
+    /// The lease that is renewed for it.
+    fn renewed_lease(self, usual: Duration) -> Option<Duration> {
+        match self {
+            Self::None => None,
+            Self::Offered { .. } | Self::ForReaders { .. } => Some(usual),
+            Self::Minimum { lease, .. } => lease,
+        }
+    }
+}
+
+/// What was so when an attempt was sent. If it has changed, the hold is perhaps gone although no reply said so: then nobody shares it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Epoch {
+    /// How many switches to another master there had been.
+    pub(crate) switches: u64,
+    /// How often this client had begun to release holds by force.
+    pub(crate) forced: u64,
+}
+
+/// Whether other readers of the client can join a grant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Joining {
+    #[default]
+    NotYet,
+    Open,
+    Closed,
+}
+
+/// The lease that the server counts, and its renewal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Lease {
+    /// When the server granted the lock; long ago if the hold is too old to be handed over.
+    pub(super) since: Option<Moment>,
+    /// When the server granted the lock.
+    pub(super) granted_at: Moment,
+    /// The deadline of what the server granted or renewed last.
+    pub(super) until: Moment,
+    /// The longest lease that was asked for.
+    pub(super) longest: Duration,
+    /// The server can keep the lock for longer than a hold lasts.
+    pub(super) outlasts: bool,
+    /// When it is to be renewed.
+    pub(super) renew_at: Option<Moment>,
+    /// The lease that the renewal under way asks for. `None`: it only restores a lease that another client shortened.
+    pub(super) asked: Option<Duration>,
+}
+
+/// What was asked of the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Asked {
+    Nothing,
+    /// To repeat the release, because a copy can run late.
+    Repeats,
+    /// To release what is above this count.
+    Releases {
+        to: std::cmp::Reverse<u32>,
+    },
+}
+
+/// A release that is about to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Releasing {
+    pub(super) release: Release,
+    /// It ends what an owner held. Otherwise it undoes an attempt.
+    pub(super) ends_hold: bool,
+    /// It is repeated because a copy can run late.
+    pub(super) is_repeated: bool,
+}
+
+impl Releasing {
+    pub(super) const fn keep(self) -> u32 {
+        self.release.keep
+    }
+}
+
+/// How a release ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum End {
+    /// `is_gone`: the server had nothing.
+    Answered { connection: u64, is_gone: bool },
+    /// It certainly did not run.
+    NotRun,
+    /// Nobody learns the answer.
+    Unknown,
+}
+
+/// `H`: a hold of a guard.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Machine<H> {
+    pub(super) copies: Copies,
+    /// The owners that stand on this grant: one, or the readers of this client that share a hold of the server.
+    pub(super) parts: SmallVec<[Part<H>; 1]>,
+    pub(super) stay: Stay,
+    /// Holds that were given back, and the last command that was sent before. The server has not said yet whether it still had them.
+    pub(super) given_back: SmallVec<[(H, Order); 1]>,
+    /// A read hold of this owner uses the id of this grant.
+    pub(super) is_lent: bool,
+    /// Others rely on it that this owner holds the lock: no other owner of this client gets the hold.
+    pub(super) is_reserved: bool,
+    pub(super) joining: Joining,
+    /// The client was shut down while nobody polled the acquires under way: they get nothing.
+    pub(super) is_given_up: bool,
+    /// The server was found to have nothing of this grant.
+    pub(super) is_gone: bool,
+    pub(super) lease: Lease,
+    /// The server has a place of this grant in the queue of a fair lock.
+    pub(super) has_place: bool,
+    pub(super) epoch: Epoch,
+    /// The fencing token; 0: none.
+    pub(super) token: u64,
+    /// Futures that send what is owed. While there is one, the background waits.
+    pub(super) attended: u32,
+    asked: Asked,
+    /// Counts what was asked of the background.
+    pub(super) requests: u32,
+}
+
+impl<H: Deadline> Machine<H> {
+    /// For a grant that an owner begins to acquire.
+    pub(crate) fn new(owner: OwnerKey, began: Began) -> Self {
+        let mut machine = Self {
+            copies: Copies::default(),
+            parts: SmallVec::new(),
+            stay: Stay::None,
+            given_back: SmallVec::new(),
+            is_lent: false,
+            is_reserved: false,
+            joining: Joining::NotYet,
+            is_given_up: false,
+            is_gone: false,
+            lease: Lease::default(),
+            has_place: false,
+            epoch: Epoch::default(),
+            token: 0,
+            attended: 0,
+            asked: Asked::Nothing,
+            requests: 0,
+        };
+        machine.attaches(owner, began);
+        machine
+    }
+
+    // --- what is wanted ------------------------------------------------------------------------------------------------
+
+    /// Adds an owner that is about to get a hold.
+    pub(crate) fn attaches(&mut self, owner: OwnerKey, began: Began) {
+        match self.part_mut(owner) {
+            Some(part) => part.pending += 1,
+            None => self.parts.push(Part::pending(owner, began)),
+        }
+    }
+
+    /// An owner that has a hold acquires once more. Returns the count to ask for. `None`: it has no hold.
+    pub(crate) fn reenters(&mut self, owner: OwnerKey, now: Moment) -> Option<u32> {
+        let part = self.part_mut(owner).filter(|part| part.live(now) > 0)?;
+        part.pending += 1;
+        Some(part.live(now) + part.pending)
+    }
+
+    /// An acquire has ended without a hold.
+    pub(crate) fn ends_pending(&mut self, owner: OwnerKey) {
+        if let Some(part) = self.part_mut(owner) {
+            part.pending -= 1;
+        }
+        self.has_place = false;
+        self.tidy();
+    }
+
+    /// The server granted a hold until `until`, for an acquire under way. False: a shutdown gave that up meanwhile.
+    pub(crate) fn holds(
+        &mut self,
+        owner: OwnerKey,
+        hold: H,
+        (until, now): (Moment, Moment),
+        rules: &Rules,
+    ) -> bool {
+        let had_one = self.was_held();
+        if self.is_given_up {
+            return false;
+        }
+        let Some(part) = self.part_mut(owner) else { return false };
+        part.pending -= 1;
+        let lease = hold.renewed_lease(rules.lease);
+        part.holds.push(hold);
+        self.has_place = false;
+        // Perhaps another hold made the server's lease longer than this hold lasts.
+        self.lease.outlasts |= had_one;
+        if !had_one {
+            (self.lease.since, self.lease.granted_at) = (Some(now), now);
+        }
+        self.lease.until = self.lease.until.max(until);
+        if let Some(lease) = lease {
+            // A period after its lease was asked for, at the latest: the reply perhaps took long, or the next renewal is that of a longer lease.
+            let period = rules.periods.renewal(lease, rules.is_shared);
+            let next = self.lease.renew_at.unwrap_or_else(|| now.plus((rules.within)(period)));
+            self.lease.renew_at = Some(next.min(until.minus(lease).plus(period)));
+        }
+        true
+    }
+
+    /// Removes a hold that was given back. `attends`: a future sends the release.
+    pub(crate) fn gives_back(&mut self, hold: &H, attends: bool, now: Moment) {
+        self.attended += u32::from(attends);
+        self.ends_stay(now);
+        let Some((owner, hold)) = self.take(hold) else { return };
+        // The loss of a hold that was lost already was told, so the server is not asked about it. While other owners stand on the grant,
+        // the server is not asked, either.
+        if hold.relies_on(now) && self.parts.iter().all(|part| part.owner == owner) {
+            self.given_back.push((hold, self.copies.last()));
+        }
+        self.tidy();
+    }
+
+    /// Leaves a hold to end by itself. Only its end is kept.
+    pub(crate) fn leaks(&mut self, hold: &H, now: Moment) {
+        if let Some((owner, hold)) = self.take(hold).filter(|(_, hold)| hold.relies_on(now))
+            && let Some(part) = self.part_mut(owner)
+        {
+            part.leaks(hold.at());
+        }
+        self.tidy();
+    }
+
+    fn take(&mut self, hold: &H) -> Option<(OwnerKey, H)> {
+        self.parts.iter_mut().find_map(|part| Some((part.owner, part.take(hold)?)))
+    }
+
+    /// The lock stays held until then, at least.
+    pub(crate) fn stays_until(&mut self, until: Moment, lease: Option<Duration>) {
+        let (before, lease_before) = match self.stay {
+            Stay::Minimum { until, lease } => (until, lease),
+            _ => (Moment::PAST, None),
+        };
+        self.stay = Stay::Minimum { until: until.max(before), lease: lease.max(lease_before) };
+    }
+
+    /// Forgets a stay that is over.
+    pub(super) fn ends_stay(&mut self, now: Moment) {
+        if self.stay.until().is_some_and(|until| until <= now) {
+            self.stay = Stay::None;
+        }
+    }
+
+    /// Undoes the acquires under way, which nobody polls, at a shutdown.
+    pub(crate) fn gives_up(&mut self) {
+        if self.is_wanted() {
+            (self.is_given_up, self.has_place) = (true, false);
+        }
+    }
+
+    /// Forgets owners that have nothing here.
+    pub(super) fn tidy(&mut self) {
+        self.parts.retain(|part| part.pending > 0 || part.has_holds());
+    }
+
+    /// Whether the server keeps a hold although no owner has it.
+    pub(super) fn stays(&self, now: Moment) -> bool {
+        self.stay.until().is_some_and(|until| now < until)
+    }
+
+    pub(super) const fn is_offered(&self) -> bool {
+        matches!(self.stay, Stay::Offered { .. } | Stay::ForReaders { .. })
+    }
+
+    /// The server is not asked whether it still had what was given back.
+    pub(super) fn forgets_given_back(&mut self, effects: &mut Effects<H>) {
+        self.given_back.drain(..).for_each(|(hold, _)| effects.left(hold));
+    }
+
+    fn part_mut(&mut self, owner: OwnerKey) -> Option<&mut Part<H>> {
+        self.parts.iter_mut().find(|part| part.owner == owner)
+    }
+
+    pub(crate) fn part(&self, owner: OwnerKey) -> Option<&Part<H>> {
+        self.parts.iter().find(|part| part.owner == owner)
+    }
+
+    /// Counts the holds that an owner has, and that can be relied on now.
+    pub(crate) fn live(&self, owner: OwnerKey, now: Moment) -> u32 {
+        self.part(owner).map_or(0, |part| part.live(now))
+    }
+
+    pub(super) fn all_holds(&self) -> impl Iterator<Item = &H> {
+        self.parts.iter().flat_map(|part| &part.holds)
+    }
+
+    pub(super) fn has_holds(&self) -> bool {
+        self.all_holds().next().is_some()
+    }
+
+    /// The count that the server is to have.
+    pub(crate) fn target(&self, now: Moment) -> u32 {
+        let pending = |part: &Part<H>| if self.is_given_up { 0 } else { part.pending };
+        let stays = self.stays(now);
+        self.parts.iter().map(|part| part.live(now) + pending(part)).fold(stays.into(), u32::max)
+    }
+
+    /// Until when the lock stays held for its minimum hold time although nobody holds it.
+    pub(super) fn kept_until(&self) -> Option<Moment> {
+        match self.stay {
+            Stay::Minimum { until, .. } if self.parts.is_empty() => Some(until),
+            _ => None,
+        }
+    }
+
+    /// Where in the program the first of the holds was acquired that can be relied on.
+    pub(crate) fn held_at(&self, now: Moment) -> Option<Caller> {
+        self.parts.iter().find_map(|part| part.held_at(now))
+    }
+
+    /// Whether somebody here still holds the lock, or it stays for somebody. Nobody has a leaked hold.
+    pub(crate) fn is_in_use(&self, now: Moment) -> bool {
+        let has_some = |part: &Part<H>| !part.holds.is_empty() || part.pending > 0;
+        (self.stay != Stay::None || self.parts.iter().any(has_some)) && self.target(now) > 0
+    }
+
+    /// Whether the server granted the lock at some time.
+    pub(crate) const fn was_held(&self) -> bool {
+        self.lease.since.is_some()
+    }
+
+    /// Whether somebody is acquiring.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.is_given_up && self.parts.iter().any(|part| part.pending > 0)
+    }
+
+    /// Whether the server had no hold of this grant, although there should have been one.
+    pub(crate) fn was_lost(&self) -> bool {
+        self.was_held() && (self.is_gone || self.copies.found_nothing())
+    }
+
+    /// Whether the answer to another release under way says more about that.
+    pub(crate) fn was_perhaps_lost(&self) -> bool {
+        self.was_lost() && !self.is_gone && self.copies.expects_answer()
+    }
+
+    // --- attempts ------------------------------------------------------------------------------------------------------
+
+    /// An attempt to hold `want` times, with this lease, is about to be sent on this connection. `None`: a shutdown gave it up.
+    pub(crate) fn attempts(
+        &mut self,
+        connection: u64,
+        want: u32,
+        lease: Duration,
+        epoch: Epoch,
+        rules: &Rules,
+    ) -> Option<Order> {
+        if self.is_given_up {
+            return None;
+        }
+        self.epoch = epoch;
+        self.asks_for(lease, rules);
+        // Whatever the outcome is, the server can keep the lock for longer than the other holds last.
+        self.lease.outlasts |= want > 1;
+        Some(self.copies.attempts(connection, want))
+    }
+
+    /// Records the lease that a command asks for.
+    fn asks_for(&mut self, lease: Duration, rules: &Rules) {
+        self.lease.longest = self.lease.longest.max(lease);
+        if rules.is_shared && lease > rules.lease {
+            // The longer lease is for this owner. Readers that come later get a hold of their own.
+            self.joining = Joining::Closed;
+        }
+    }
+
+    /// An attempt has ended.
+    pub(crate) fn answered(&mut self, connection: u64, order: Order, answer: Answer) {
+        self.copies.ends(connection, order, answer);
+        let is_held = matches!(answer, Answer::Granted | Answer::Has(1..));
+        self.lease.outlasts |= is_held && self.copies.may_run_late();
+        if self.is_given_up && (is_held || matches!(answer, Answer::Unknown)) {
+            // Nobody polled it, so a release perhaps passed it that was counted later.
+            self.copies.can_have(1);
+        }
+    }
+
+    /// The server has nothing of this grant: all its holds are lost.
+    pub(crate) fn loses(&mut self, effects: &mut Effects<H>) {
+        let is_news = !std::mem::replace(&mut self.is_gone, true) && self.was_held();
+        effects.is_free |= is_news;
+        for part in &mut self.parts {
+            part.lose_all(effects);
+        }
+        self.stay = Stay::None;
+        self.tidy();
+    }
+
+    /// The server has a place of this grant in the queue of a fair lock. Returns whether it had one already.
+    pub(super) fn gets_place(&mut self) -> bool {
+        let had_place = self.has_place;
+        self.has_place |= self.is_wanted();
+        had_place
+    }
+
+    // --- what is owed --------------------------------------------------------------------------------------------------
+
+    /// Whether the server can have more than it is to have.
+    pub(crate) fn is_owed(&self, now: Moment) -> bool {
+        let at_most = self.copies.at_most();
+        // Mostly it is acquiring, holds once, or is over, and the clock does not matter.
+        at_most > u32::from(self.is_wanted()) && at_most > self.target(now)
+    }
+
+    /// The same, and it has answered no release since. False while an undo is repeated only because a late copy of an attempt can arrive.
+    pub(crate) fn owes_release(&self, now: Moment) -> bool {
+        self.is_owed(now) && self.copies.owes_release(self.target(now))
+    }
+
+    /// A release is about to be sent, if something is owed.
+    pub(crate) fn releases(&mut self, now: Moment) -> Option<Releasing> {
+        // From here on nobody takes what stayed, also with an earlier `now`.
+        self.ends_stay(now);
+        let keep = self.target(now);
+        if !self.is_owed(now) {
+            return None;
+        }
+        Some(Releasing {
+            is_repeated: !self.copies.owes_release(keep),
+            ends_hold: keep == 0 && self.was_held(),
+            release: self.copies.releases(keep),
+        })
+    }
+
+    /// A release has ended.
+    pub(crate) fn ends_release(
+        &mut self,
+        Releasing { release, .. }: Releasing,
+        end: End,
+        effects: &mut Effects<H>,
+    ) {
+        match end {
+            End::Answered { connection, is_gone } => self.copies.released(connection, release, is_gone),
+            End::NotRun => return self.copies.not_released(release),
+            End::Unknown => self.copies.perhaps_released(release),
+        }
+        let found_nothing = self.copies.found_nothing();
+        if found_nothing && self.copies.expects_answer() {
+            return; // another release says whether that is a loss
+        }
+        if found_nothing && !self.has_holds() && !self.given_back.is_empty() {
+            // One event for the lock, however many nested holds were given back.
+            let (hold, _) = self.given_back.remove(0);
+            effects.was_gone(hold);
+        }
+        // Those that were given back later are asked about by the next release.
+        let is_asked = |(_, sent): &(H, Order)| found_nothing || *sent < release.order;
+        if found_nothing || matches!(end, End::Answered { .. }) {
+            while let Some(at) = self.given_back.iter().position(is_asked) {
+                effects.left(self.given_back.remove(at).0);
+            }
+        }
+        if found_nothing {
+            self.loses(effects);
+        }
+    }
+
+    /// A future that was to send what is owed has ended.
+    pub(crate) const fn no_longer_attended(&mut self) {
+        self.attended -= 1;
+        // Perhaps it sent nothing, or the release failed: it is the turn of the background.
+        self.asked = Asked::Nothing;
+    }
+
+    /// A future sends what is owed from here on.
+    pub(crate) const fn attended(&mut self) {
+        self.attended += 1;
+    }
+
+    /// Whether the background has to do something that it was not asked for before.
+    pub(super) fn asks_background(&mut self, now: Moment, effects: &mut Effects<H>) -> bool {
+        if !self.is_owed(now) {
+            self.asked = Asked::Nothing;
+            if !self.given_back.is_empty() && self.stay == Stay::None {
+                // Another acquire took over the count of what was given back, so no release asks about it.
+                self.forgets_given_back(effects);
+            }
+            return false;
+        }
+        let target = self.target(now);
+        let needs = match self.copies.owes_release(target) {
+            true => Asked::Releases { to: std::cmp::Reverse(target) },
+            false => Asked::Repeats,
+        };
+        if needs <= self.asked {
+            self.asked = needs;
+            return false;
+        }
+        if self.attended > 0 {
+            return false;
+        }
+        self.asked = needs;
+        self.requests += 1;
+        true
+    }
+
+    /// The background has done what it was asked for. `forgets`: no copy can run any more, or the lease has ended, so what is still owed is
+    /// forgotten, unless something was asked for since it has `seen` so many requests.
+    pub(super) fn background_ends(&mut self, seen: u32, forgets: bool, now: Moment) {
+        if forgets && self.requests == seen {
+            self.copies.forgets_above(self.target(now));
+        }
+        self.asked = Asked::Nothing;
+    }
+
+    // --- the lease -----------------------------------------------------------------------------------------------------
+
+    /// The lease that the watchdog renews: the longest of what the holds want, as a renewal shortens nothing.
+    fn renewed_lease(&self, rules: &Rules) -> Option<Duration> {
+        let of_holds = self.all_holds().filter_map(|hold| hold.renewed_lease(rules.lease));
+        of_holds.chain(self.stay.renewed_lease(rules.lease)).max()
+    }
+
+    /// When the watchdog has to do something next: a renewal, or the end of what the server can keep for longer.
+    pub(super) fn due(&mut self, now: Moment, rules: &Rules) -> Option<Moment> {
+        if self.stay == Stay::None && !self.parts.iter().any(Part::has_holds) {
+            self.lease.renew_at = None;
+            return None; // as mostly
+        }
+        let renewed_lease = self.renewed_lease(rules);
+        if renewed_lease.is_none() && !(rules.is_checked && self.has_holds()) {
+            self.lease.renew_at = None;
+        } else if self.lease.renew_at.is_none() {
+            let lease = renewed_lease.unwrap_or_default();
+            let period = rules.periods.renewal(lease, rules.is_shared);
+            self.lease.renew_at = Some(now.plus((rules.within)(period)));
+        }
+        let outlasts = self.lease.outlasts;
+        let end = |hold: &H| match hold.renewed_lease(rules.lease) {
+            Some(_) => hold.ends(),
+            None => outlasts.then(|| hold.at()),
+        };
+        let leaked = self.parts.iter().filter_map(|part| part.first_leaked()).filter(|_| outlasts);
+        let stay = self.stay.until().filter(|_| self.is_offered());
+        self.all_holds().filter_map(end).chain(leaked).chain(stay).chain(self.lease.renew_at).min()
+    }
+
+    /// It was due at `due`, or everything is renewed now. Forgets what has ended. Returns the lease to ask for; zero changes the lease only if
+    /// somebody shortened it. `None`: there is nothing to renew.
+    pub(crate) fn begins_renewal(
+        &mut self,
+        due: Moment,
+        now: Moment,
+        rules: &Rules,
+        effects: &mut Effects<H>,
+    ) -> Option<Duration> {
+        self.ends_stay(now);
+        for part in &mut self.parts {
+            part.forget_ended(now, effects);
+        }
+        self.tidy();
+        // Perhaps only the end of a hold was due. What is not due yet was taken to fill a batch, or because everything is renewed.
+        let is_due = now < due || self.lease.renew_at.is_none_or(|at| at <= now);
+        let lease = self.renewed_lease(rules);
+        if !is_due || (lease.is_none() && !(rules.is_checked && self.has_holds())) {
+            return None;
+        }
+        self.lease.asked = lease;
+        Some(lease.unwrap_or_default())
+    }
+
+    /// How long the server has to keep it, if nothing is renewed.
+    pub(crate) fn left(&self, now: Moment) -> Duration {
+        let stays = (self.stay != Stay::None).then(|| self.lease.until.since(now));
+        self.all_holds().map(|hold| hold.left(now)).chain(stays).max().unwrap_or_default()
+    }
+
+    /// The renewal that was sent at `sent` has succeeded. The next one is due at `next`.
+    pub(crate) fn renewed(&mut self, sent: Moment, next: Moment, now: Moment, effects: &mut Effects<H>) {
+        effects.renewed = Some(Renewed::Ok);
+        if let Some(lease) = self.lease.asked {
+            let deadline = lease::deadline(sent, lease);
+            self.lease.until = self.lease.until.max(deadline);
+            for hold in self.parts.iter_mut().flat_map(|part| &mut part.holds) {
+                if hold.renewed_lease(lease).is_some() {
+                    hold.advance(now, deadline);
+                }
+            }
+        }
+        // A hold that ended during the renewal has to be released again: the renewal made the server's lease longer.
+        let has_ended = self.all_holds().any(|hold| !hold.relies_on(now));
+        self.lease.renew_at = Some(if has_ended { now } else { next });
+    }
+
+    /// The renewal failed. It is due again at `next`.
+    pub(crate) const fn not_renewed(&mut self, next: Moment, effects: &mut Effects<H>) {
+        effects.renewed = Some(Renewed::Failed);
+        self.lease.renew_at = Some(next);
+    }
+
+    /// The renewal found nothing.
+    pub(crate) fn renewed_nothing(&mut self, effects: &mut Effects<H>) {
+        if self.has_holds() {
+            effects.renewed = Some(Renewed::Gone);
+        }
+        self.found_nothing(effects);
+    }
+
+    /// The server has nothing of it. If the grant has no holds, that is no loss: they were given back, and the release was faster.
+    pub(crate) fn found_nothing(&mut self, effects: &mut Effects<H>) {
+        if self.has_holds() || self.stay != Stay::None {
+            self.loses(effects);
+        }
+    }
+
+    /// A lease that the user chose is about to be asked for. The server can keep the lock for longer than the holds last, also if nobody
+    /// learns the answer.
+    pub(crate) fn extends(&mut self, lease: Duration, rules: &Rules) {
+        self.asks_for(lease, rules);
+        self.lease.outlasts = true;
+    }
+}
+
+#[cfg(test)]
+#[path = "explorer.rs"]
+mod explorer;
+
+#[cfg(test)]
+mod tests {
+    use std::panic::Location;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::engine::hold::deadline::HoldOnMember;
+    use crate::engine::hold::effects::Fate;
+    use crate::engine::hold::lease::Periods;
+    use crate::engine::hold::{EARLY, Hold, Renews, Subject, Term};
+    use crate::telemetry::Held;
+
+    const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
+    const SECOND: Duration = Duration::from_secs(1);
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn here() -> Began {
+        Began { task: None, at: Location::caller() }
+    }
+
+    fn rules() -> Rules {
+        Rules {
+            lease: LEASE,
+            periods: Periods::of_lease(LEASE),
+            is_shared: false,
+            is_checked: false,
+            sharing: SECOND,
+            within: |time| time,
+        }
+    }
+
+    /// A hold with this deadline, for an acquire that is counted already.
+    fn add(
+        machine: &mut Machine<HoldOnMember>,
+        owner: OwnerKey,
+        renews: Renews,
+        until: Moment,
+    ) -> HoldOnMember {
+        let term = Term { renews, ..Term::default() };
+        let hold = Arc::new(Hold::new([until], 1, term, Subject::default(), Held::default()));
+        let hold = HoldOnMember { hold, member: 0 };
+        assert!(machine.holds(owner, hold.clone(), (until, NOW), &rules()));
+        hold
+    }
+
+    fn ends_at(machine: &mut Machine<HoldOnMember>, now: Moment) {
+        let mut effects = Effects::default();
+        machine.begins_renewal(now, now, &rules(), &mut effects);
+    }
+
+    #[test]
+    fn the_target_is_what_the_owner_with_most_holds_wants() {
+        let [one, two] = [OwnerKey::default(), OwnerKey::default()];
+        let (mut machine, end) = (Machine::new(one, here()), NOW.plus(LEASE));
+        assert_eq!(machine.target(NOW), 1, "an acquire under way");
+        let first = add(&mut machine, one, Renews::Usual, end);
+        assert_eq!(machine.reenters(one, NOW), Some(2));
+        let readers = [(); 2].map(|()| {
+            machine.attaches(two, here());
+            add(&mut machine, two, Renews::Usual, end)
+        });
+        assert_eq!(machine.target(NOW), 2, "one and an acquire, beside two");
+        machine.ends_pending(one);
+        machine.leaks(&readers[0], NOW);
+        assert_eq!((machine.target(NOW), machine.live(two, NOW)), (2, 2), "one of the two is leaked");
+        machine.gives_back(&readers[1], false, NOW);
+        assert_eq!(machine.target(NOW), 1);
+        machine.gives_back(&first, false, NOW);
+        machine.loses(&mut Effects::default());
+        assert_eq!((machine.target(NOW), machine.parts.len()), (0, 0));
+    }
+
+    #[test]
+    fn the_lock_stays_held_for_the_longest_minimum_hold_time() {
+        let owner = OwnerKey::default();
+        let [end, soon, later] = [10, 20, 60].map(|seconds| NOW.plus(SECOND * seconds));
+        let mut machine = Machine::new(owner, here());
+        add(&mut machine, owner, Renews::Nothing, end);
+        [later, soon].into_iter().for_each(|until| machine.stays_until(until, None));
+        assert_eq!((machine.target(NOW), machine.kept_until()), (1, None), "its owner has it");
+        ends_at(&mut machine, soon);
+        assert_eq!((machine.live(owner, soon), machine.target(soon)), (0, 1), "the hold has ended");
+        assert_eq!(machine.kept_until(), Some(later), "nobody else releases it");
+        machine.ends_stay(later);
+        assert_eq!((machine.target(later), machine.kept_until()), (0, None));
+    }
+
+    #[test]
+    fn a_hold_that_stays_is_renewed_with_the_lease_of_its_owner() {
+        let owner = OwnerKey::default();
+        for renews in [Renews::Nothing, Renews::Usual, Renews::Lease(SECOND)] {
+            let mut machine = Machine::new(owner, here());
+            let hold = add(&mut machine, owner, renews, NOW.plus(LEASE));
+            let lease = hold.renewed_lease(LEASE);
+            machine.stays_until(NOW.plus(LEASE), lease);
+            machine.gives_back(&hold, false, NOW);
+            assert_eq!((machine.renewed_lease(&rules()), machine.target(NOW)), (lease, 1));
+        }
+    }
+
+    #[test]
+    fn only_the_end_of_a_leaked_hold_is_kept() {
+        let owner = OwnerKey::default();
+        let mut machine = Machine::new(owner, here());
+        for number in (1..=100).rev() {
+            let hold = add(&mut machine, owner, Renews::Nothing, NOW.plus(SECOND * number));
+            machine.leaks(&hold, NOW);
+            assert_eq!(Arc::strong_count(&hold.hold), 1, "nothing else refers to it");
+            machine.attaches(owner, here());
+        }
+        machine.ends_pending(owner);
+        let later = NOW.plus(SECOND * 40);
+        assert_eq!((machine.live(owner, NOW), machine.live(owner, later)), (100, 60));
+        ends_at(&mut machine, later);
+        assert_eq!(machine.due(later, &rules()), Some(NOW.plus(SECOND * 41).minus(EARLY)));
+    }
+
+    #[test]
+    fn only_what_was_given_back_before_a_release_is_asked_about_by_it() {
+        let owner = OwnerKey::default();
+        let mut machine = Machine::new(owner, here());
+        let until = NOW.plus(LEASE);
+        let holds = [1, 2, 3].map(|want| {
+            let order = machine.copies.attempts(1, want);
+            machine.answered(1, order, Answer::Granted);
+            machine.attaches(owner, here());
+            add(&mut machine, owner, Renews::Usual, until)
+        });
+        machine.ends_pending(owner);
+        let mut release = |index: usize| {
+            machine.gives_back(&holds[index], false, NOW);
+            machine.releases(NOW).expect("owed")
+        };
+        let releases = [release(0), release(1)];
+        let asked = releases.map(|release| {
+            let mut effects = Effects::default();
+            let end = End::Answered { connection: 1, is_gone: false };
+            machine.ends_release(release, end, &mut effects);
+            effects.holds().len()
+        });
+        assert_eq!(asked, [1, 1]);
+    }
+
+    /// The owner acquires anew while the background releases, so two releases of one hold are under way.
+    #[test]
+    fn a_loss_that_two_releases_find_is_told_once_by_the_second_answer() {
+        let owner = OwnerKey::default();
+        for order in [[0, 1], [1, 0]] {
+            let mut machine = Machine::new(owner, here());
+            let attempt = machine.copies.attempts(1, 1);
+            machine.answered(1, attempt, Answer::Granted);
+            let hold = add(&mut machine, owner, Renews::Usual, NOW.plus(LEASE));
+            machine.gives_back(&hold, false, NOW);
+            let releases = [(); 2].map(|()| machine.releases(NOW).expect("owed"));
+            let told = order.map(|index| {
+                let (mut effects, end) = (Effects::default(), End::Answered { connection: 1, is_gone: true });
+                machine.ends_release(releases[index], end, &mut effects);
+                (
+                    effects.holds().iter().map(|(_, fate)| *fate).collect::<Vec<_>>(),
+                    machine.was_perhaps_lost(),
+                )
+            });
+            assert_eq!(told, [(vec![], true), (vec![Fate::Gone], false)], "{order:?}");
+        }
+    }
+
+    #[test]
+    fn the_background_is_asked_once_for_each_thing() {
+        let asks = |machine: &mut Machine<_>| machine.asks_background(NOW, &mut Effects::default());
+        let owner = OwnerKey::default();
+        let mut machine: Machine<HoldOnMember> = Machine::new(owner, here());
+        machine.attaches(owner, here());
+        machine.copies.attempts(1, 2);
+        assert!(!asks(&mut machine), "nothing is owed");
+        machine.ends_pending(owner);
+        assert!(asks(&mut machine) && !asks(&mut machine));
+        machine.ends_pending(owner);
+        assert!(asks(&mut machine), "more is owed");
+        let release = machine.releases(NOW).expect("owed");
+        assert!(!asks(&mut machine), "it is not answered");
+        let end = End::Answered { connection: 2, is_gone: true };
+        machine.ends_release(release, end, &mut Effects::default());
+        assert!(!asks(&mut machine), "the re-entry was undone");
+        machine.attended();
+        machine.copies.attempts(2, 1);
+        assert!(!asks(&mut machine), "a future sends the release");
+        machine.no_longer_attended();
+        assert!(asks(&mut machine), "the future has ended");
+    }
+}

@@ -1,0 +1,157 @@
+//! What the owners of one client give each other without a command.
+
+use std::time::Duration;
+
+use super::machine::{Epoch, Joining, Machine, Stay};
+use super::part::{Began, OwnerKey};
+use crate::base::clock::Moment;
+use crate::engine::hold::deadline::Deadline;
+use crate::engine::hold::effects::Effects;
+use crate::engine::hold::lease::Rules;
+
+impl<H: Deadline> Machine<H> {
+    /// Offers a hold to the waiter in front until `until`, if the server granted it less than `hand_over_time` ago, and not before
+    /// `granted_at`. False: it has to be released.
+    pub(crate) fn offers(
+        &mut self,
+        hold: &H,
+        (hand_over_time, granted_at): (Duration, Moment),
+        until: Moment,
+        epoch: Epoch,
+        now: Moment,
+        rules: &Rules,
+    ) -> bool {
+        let is_young =
+            self.lease.since.is_some_and(|since| now.since(since) < hand_over_time && since >= granted_at);
+        let is_fit = is_young
+            && self.has_only(hold, now)
+            && hold.renewed_lease(rules.lease).is_some()
+            && hold.ends().is_none()
+            // If an owner asked for a longer lease and this process dies, other clients wait for that long. So that lease ends here.
+            && self.lease.longest <= rules.lease
+            && hold.left(now) >= rules.lease / 2
+            && hold.relies_on(now)
+            && self.copies.is_certainly_one()
+            && self.epoch == epoch;
+        if is_fit {
+            self.gives_back(hold, false, now);
+            self.stay = Stay::Offered { until };
+        }
+        is_fit
+    }
+
+    /// Whether this hold is all that there is.
+    fn has_only(&self, hold: &H, now: Moment) -> bool {
+        let is_only = match &self.parts[..] {
+            [part] => part.has_only(hold),
+            _ => false,
+        };
+        is_only
+            && !self.stays(now)
+            && self.given_back.is_empty()
+            && !self.is_reserved
+            && !self.is_lent
+            && !self.is_gone
+    }
+
+    /// An owner takes the hold that is offered, as one that acquires. Returns its deadline. `None`: the hold is lost, or its time was up.
+    pub(crate) fn takes_offer(
+        &mut self,
+        owner: OwnerKey,
+        began: Began,
+        epoch: Epoch,
+        now: Moment,
+        effects: &mut Effects<H>,
+    ) -> Option<Moment> {
+        let Stay::Offered { until } = self.stay else { return None };
+        if until <= now || self.is_gone || self.lease.until <= now || self.epoch != epoch {
+            return None;
+        }
+        self.stay = Stay::None;
+        self.forgets_given_back(effects);
+        self.attaches(owner, began);
+        Some(self.lease.until)
+    }
+
+    /// Nobody takes what is offered.
+    pub(crate) fn takes_back(&mut self) {
+        if let Stay::Offered { .. } | Stay::ForReaders { .. } = self.stay {
+            self.stay = Stay::None;
+        }
+    }
+
+    /// Lets other readers of this client join the hold that the server granted just now. False: they cannot.
+    pub(crate) fn opens_to_readers(&mut self) -> bool {
+        let opens = self.joining == Joining::NotYet && self.copies.is_certainly_one();
+        if opens {
+            self.joining = Joining::Open;
+        }
+        opens
+    }
+
+    /// A reader joins, as one that acquires. Returns the deadline of its hold.
+    pub(crate) fn joins(
+        &mut self,
+        owner: OwnerKey,
+        began: Began,
+        epoch: Epoch,
+        now: Moment,
+        rules: &Rules,
+    ) -> Option<Moment> {
+        if !self.takes_readers(epoch, now, rules) {
+            return None;
+        }
+        self.attaches(owner, began);
+        Some(self.lease.until)
+    }
+
+    /// Keeps the hold for the readers that wait. False: no reader could join.
+    pub(crate) fn keeps_for_readers(
+        &mut self,
+        until: Moment,
+        epoch: Epoch,
+        now: Moment,
+        rules: &Rules,
+    ) -> bool {
+        let stays_anyway = matches!(self.stay, Stay::Minimum { .. });
+        let keeps = !stays_anyway && self.takes_readers(epoch, now, rules);
+        if keeps {
+            self.stay = Stay::ForReaders { until };
+        }
+        keeps
+    }
+
+    /// Whether readers can join: the hold is young, lasts for half of a lease, and nobody has begun to release it.
+    fn takes_readers(&self, epoch: Epoch, now: Moment, rules: &Rules) -> bool {
+        self.joining == Joining::Open
+            && !self.is_gone
+            && !self.is_given_up
+            && self.target(now) > 0
+            && self.lease.since.is_some_and(|since| now.since(since) < rules.sharing)
+            && self.lease.until.since(now) >= rules.lease / 2
+            && self.epoch == epoch
+    }
+
+    /// Lends the id of this grant to a read hold of the same owner. False: the owner has no hold here.
+    ///
+    /// A hold whose id was lent is not handed over, and a hold that is offered does not lend its id.
+    pub(crate) fn lends(&mut self, owner: OwnerKey, now: Moment) -> bool {
+        let is_live = self.live(owner, now) > 0;
+        if is_live {
+            self.is_lent = true;
+            self.lease.outlasts = true;
+        }
+        is_live
+    }
+
+    /// From here on, no other owner of this client gets the hold: others rely on it that this owner holds the lock. False: it does not
+    /// hold it, or not alone.
+    pub(crate) fn reserves(&mut self, owner: OwnerKey, now: Moment) -> bool {
+        let is_alone = self.live(owner, now) > 0 && self.parts.len() == 1 && !self.is_offered();
+        if is_alone {
+            self.is_reserved = true;
+            self.joining = Joining::Closed;
+        }
+        is_alone
+    }
+}
