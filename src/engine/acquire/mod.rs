@@ -366,7 +366,7 @@ impl Deadlines {
 /// `command_timeout`, the background continues the release: the call needs the rest of its time for the attempt.
 async fn release_ended(ended: PendingRelease, handle: &Handle, limits: Option<Deadlines>) {
     let enough = handle.config().command_timeout() / 2;
-    let released = timeout(enough, ended.reconcile_but(handle.spare()));
+    let released = timeout(enough, ended.try_but(handle.spare()));
     let _ = match limits {
         Some(limits) => timeout_at(limits.contended.max(limits.unanswered), released).await.ok(),
         None => Some(released.await),

@@ -307,7 +307,7 @@ impl<'a> PendingMembers<'a> {
         self.given_back = if granted.is_empty() { 0 } else { self.given_back + 1 };
         let is_split = self.given_back > if self.handle.needs_all() { ROUNDS_BEFORE_PAUSE } else { 0 };
         // The background continues with releases that take longer than this.
-        let _ = timeout(RELEASE_WAIT, PendingRelease::new(granted).reconcile_but(0)).await;
+        let _ = timeout(RELEASE_WAIT, PendingRelease::new(granted).try_but(0)).await;
         if is_split {
             // Other owners hold the other members, and release them now. The first owner that tries again is granted all members.
             // A lock that needs all members pauses only after several such rounds: the order of the members prevents a split if
@@ -333,7 +333,7 @@ impl<'a> PendingMembers<'a> {
         }
         let grants = self.pending.drain(..).map(|member| Arc::clone(&member.hold.grant)).collect::<Vec<_>>();
         let limit = self.handle.config().command_timeout() / 2;
-        let _ = timeout(limit, PendingRelease::new(grants).reconcile_but(self.handle.spare())).await;
+        let _ = timeout(limit, PendingRelease::new(grants).try_but(self.handle.spare())).await;
     }
 
     /// Turns the members that were granted into a hold.

@@ -16,7 +16,7 @@ use crate::store::Connection;
 
 impl Grant {
     /// Lowers the count on the server to what is wanted, if the server can have more. Commands about this grant can be under way meanwhile.
-    pub(crate) async fn reconcile(self: &Arc<Self>) -> Result<(), Fault> {
+    pub(crate) async fn release_owed(self: &Arc<Self>) -> Result<(), Fault> {
         if !self.is_owed(clock::now()) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Reconciling a grant in the background, until no copy of a command can run any more.
+//! Releasing a grant in the background, until no copy of a command can run any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,7 +112,7 @@ impl Grant {
         mut progress: Progress,
         turn: Option<Turn>,
     ) -> Result<(), Refused> {
-        let is_left = match self.reconcile_until_certain(&mut progress, turn).await {
+        let is_left = match self.release_until_certain(&mut progress, turn).await {
             Ok(is_left) => is_left,
             Err(fault) => {
                 // The job stays the one of this grant.
@@ -134,7 +134,7 @@ impl Grant {
     }
 
     /// Returns whether something is left that need not be released any more. Fails if the server refuses a release whose lease has not ended.
-    async fn reconcile_until_certain(
+    async fn release_until_certain(
         self: &Arc<Self>,
         progress: &mut Progress,
         mut turn: Option<Turn>,
@@ -158,7 +158,7 @@ impl Grant {
             if self.owes_release(now) {
                 progress.answered = None;
             }
-            let pause = match self.reconcile_in_turn(turn.take()).await {
+            let pause = match self.release_owed_in_turn(turn.take()).await {
                 Ok(()) => {
                     let late = if engine.is_closing() { LATE_COPIES_AT_SHUTDOWN } else { LATE_COPIES };
                     if progress.answered.get_or_insert_with(Instant::now).elapsed() > late {
@@ -207,14 +207,14 @@ impl Grant {
         }
     }
 
-    /// Reconciles when it is the turn of this job. The time limit of the command begins then.
-    pub(crate) async fn reconcile_in_turn(self: &Arc<Self>, turn: Option<Turn>) -> Result<(), Fault> {
+    /// Releases what is owed when it is the turn of this job. The time limit of the command begins then.
+    pub(crate) async fn release_owed_in_turn(self: &Arc<Self>, turn: Option<Turn>) -> Result<(), Fault> {
         let background = &self.lock.engine.background;
         let _turn = match turn {
             Some(turn) => turn,
             None => background.turn(&self.lock.server()).await,
         };
-        let result = self.reconcile().await;
+        let result = self.release_owed().await;
         if result.is_ok() {
             background.answered();
         }

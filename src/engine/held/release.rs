@@ -49,9 +49,9 @@ impl PendingRelease {
     }
 
     /// Tries once for each grant. Does not wait for the last `spare` of them.
-    pub(crate) async fn reconcile_but(&self, spare: usize) {
+    pub(crate) async fn try_but(&self, spare: usize) {
         let all = self.0.len();
-        gather(self.0.iter().map(|grant| grant.reconcile()), |done| done.len() + spare >= all).await;
+        gather(self.0.iter().map(|grant| grant.release_owed()), |done| done.len() + spare >= all).await;
     }
 
     /// Releases on all servers. Returns whether at least `quorum` of them still had the hold.
@@ -74,7 +74,7 @@ impl Drop for PendingRelease {
     }
 }
 
-/// Reconciles one grant, and retries after faults. Returns whether the server still had the hold.
+/// Releases what is owed of one grant, and retries after faults. Returns whether the server still had the hold.
 ///
 /// If many futures send releases already, the background sends this one in its turn. Otherwise its command would wait in the client
 /// behind theirs, while its time limit counts.
@@ -84,7 +84,7 @@ async fn release(grant: &Arc<Grant>) -> Result<bool, Fault> {
     let Some(_direct) = background.direct() else { return release_in_background(grant).await };
     let mut tries = Tries::new(grant.lock.engine.config.retry_timeout());
     loop {
-        match grant.reconcile().await {
+        match grant.release_owed().await {
             Ok(()) => return Ok(was_held(grant).await),
             Err(fault) => tries.again(fault).await?,
         }
@@ -130,7 +130,7 @@ async fn release_in_background(grant: &Arc<Grant>) -> Result<bool, Fault> {
 async fn release_in_turn(grant: &Arc<Grant>, turn: Turn) -> Result<bool, Fault> {
     let (mut turn, mut tries) = (Some(turn), Tries::new(grant.lock.engine.config.retry_timeout()));
     loop {
-        match grant.reconcile_in_turn(turn.take()).await {
+        match grant.release_owed_in_turn(turn.take()).await {
             Ok(()) => return Ok(was_held(grant).await),
             Err(fault) => tries.again(fault).await?,
         }
