@@ -62,7 +62,7 @@ impl PendingMembers<'_> {
                 }
             };
             if is_perhaps_gone {
-                pending.hold.grant.is_not_handed_over();
+                pending.hold.grant.forbids_hand_over();
             }
         }
     }

@@ -135,14 +135,14 @@ impl Grant {
             AcquireReply::Granted(granted) => {
                 match *granted {
                     Granted::Alone => {}
-                    Granted::Token(token) => self.has_token(token.get()),
+                    Granted::Token(token) => self.sets_token(token.get()),
                     Granted::Permits { total, .. } => self.lock.has_total(total),
                 }
                 attempt.granted()?;
             }
             AcquireReply::Lost => self.event(clock::now(), |machine, effects| machine.loses(effects)),
             AcquireReply::Held(_) | AcquireReply::Queued if leaves_trace && protocol.queue().is_some() => {
-                self.has_place(reply == AcquireReply::Queued, clock::now());
+                self.gets_place(reply == AcquireReply::Queued, clock::now());
             }
             _ => {}
         }
@@ -176,7 +176,7 @@ impl Grant {
         }
         let reply = reply?;
         if let ClaimReply::Granted(place, token) = reply {
-            grants[place].has_token(token.get());
+            grants[place].sets_token(token.get());
             attempt.granted()?;
         }
         Ok((reply, attempt.deadline()))

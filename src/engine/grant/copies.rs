@@ -59,7 +59,7 @@ pub(crate) struct Release {
     pub(crate) keep: u32,
 }
 
-/// What releases tell of a loss.
+/// What releases tell of a loss. A full release is one to zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Full {
     /// The full releases that are under way.
@@ -104,7 +104,7 @@ impl Copies {
             && self.full.perhaps_ran.is_none()
     }
 
-    /// Whether a copy of a first acquire can still run.
+    /// Whether a first acquire is unanswered, so that it or a copy of it can still run.
     pub(crate) fn may_run_late(&self) -> bool {
         self.open.iter().any(|open| open.want == 1)
     }
@@ -191,7 +191,7 @@ impl Copies {
         if connection != settled_on || order > settled_order {
             self.has(connection, order, if is_gone { 0 } else { keep });
         }
-        self.not_released(release); // any more
+        self.not_released(release);
         if is_gone {
             let first = self.full.found_nothing.get_or_insert(order);
             *first = order.min(*first);
@@ -214,7 +214,7 @@ impl Copies {
         !self.full.under_way.is_empty()
     }
 
-    /// The server can have this count although an answer said less: what it answered had passed an acquire that was sent late.
+    /// The server can have this count although an answer said less: the command that was answered overtook an acquire that was sent late.
     pub(crate) fn can_have(&mut self, count: u32) {
         self.settled = self.settled.max(count);
         (self.settled_by, self.settled_at) = ((0, 0), self.sent);

@@ -3,8 +3,7 @@
 //! Two owners of one client use the grant: the first one acquires, re-enters, and gives back. The second one waits for a hold that is handed
 //! over, or joins as a reader. Another client takes the lock whenever it is free. Commands travel on two connections. Each runs commands in
 //! their order, and futures learn the answers in any order. The background, the watchdog and the time take their steps at any moment. A
-//! configuration says how often something goes wrong: a future is dropped at an await, a connection breaks and leaves copies that can
-//! run later, the server refuses a command, somebody removes the hold, or a step that has to come is late. Times are counted in ticks, and kept
+//! configuration says how often something goes wrong: the page of the folder lists what. Times are counted in ticks, and kept
 //! relative to now.
 //!
 //! Not modelled: places in a fair queue, several permits, fixed and longer leases, switches to another master, the loss of members of several
@@ -194,6 +193,8 @@ struct World {
     was_lost: bool,
     /// It was removed while a guard relied on it, and nothing else went wrong. So somebody is told.
     owes_report: bool,
+    /// For how many ticks the lock has to stay held.
+    stays: u8,
     /// Acquires take the second connection.
     syncs: bool,
     /// The second owner joins, and does not wait for a hold that is handed over.
@@ -244,6 +245,7 @@ impl World {
             was_removed: false,
             was_lost: false,
             owes_report: false,
+            stays: 0,
             syncs: false,
             reads: false,
             min_hold: 0,
@@ -304,6 +306,7 @@ impl World {
         let order = self.tells(|machine, _| machine.attempts(number, want, ticks(LEASE), EPOCH, &rules()));
         match order {
             Some(order) => {
+                assert!(!self.machine.is_given_up, "an attempt is sent after a shutdown gave it up");
                 self.actors[a].does = Does::Asks { want };
                 self.sends(wire, From::Actor(a), Kind::Acquire { want, order });
             }
@@ -326,6 +329,7 @@ impl World {
         if self.tells(|machine, _| machine.holds(owner, Hold { id, until }, (until, NOW), &rules())) {
             self.actors[a].holds.push(id);
             if self.min_hold > 0 {
+                self.stays = self.min_hold;
                 let until = NOW.plus(ticks(self.min_hold));
                 self.tells(|machine, _| machine.stays_until(until, Some(ticks(LEASE))));
             }
@@ -522,6 +526,7 @@ impl World {
         if self.lease == 0 && self.count > 0 {
             (self.count, self.was_lost) = (0, true);
         }
+        self.stays = self.stays.saturating_sub(1);
         self.other = self.other.map(|left| left - 1).filter(|left| *left > 0);
         self.late.iter_mut().for_each(|(_, left)| *left -= 1);
         self.late.retain(|(_, left)| *left > 0);
@@ -649,11 +654,12 @@ impl Model for World {
                 }),
                 Does::Nothing => {}
                 Does::Waits => {
-                    if self.machine.is_offered() {
+                    // A thread can have read the clock some time before it locks the mutex.
+                    for now in [NOW, NOW.minus(TICK)].into_iter().filter(|_| self.machine.is_offered()) {
                         add(at("takes the offer"), &mut |w| {
                             let (owner, began) = (actor.owner, here());
                             let take = |machine: &mut Machine<Hold>, effects: &mut _| {
-                                machine.takes_offer(owner, began, EPOCH, NOW, effects)
+                                machine.takes_offer(owner, began, EPOCH, now, effects)
                             };
                             match w.tells(take) {
                                 Some(until) => w.holds(a, until),
@@ -666,6 +672,20 @@ impl Model for World {
                         w.tells(|machine, _| machine.takes_back());
                     });
                 }
+                Does::Attempts { .. } | Does::Asks { .. }
+                    if !actor.holds.is_empty() && self.budget.drops > 0 =>
+                {
+                    // Another task has the guard of the outer section.
+                    add(at("drops its guard"), &mut |w| {
+                        let does = w.actors[a].does;
+                        w.budget.drops -= 1;
+                        w.gives_back(a, false);
+                        w.actors[a].does = does;
+                    });
+                }
+                _ => {}
+            }
+            match actor.does {
                 Does::Attempts { want } => {
                     add(at("attempts"), &mut |w| w.attempts(a, want));
                     add(at("gives up"), &mut |w| w.gives_up(a));
@@ -677,7 +697,7 @@ impl Model for World {
                         w.leaves(a);
                     }
                 }),
-                Does::Asks { .. } | Does::Unlocks => {}
+                _ => {}
             }
             if self.budget.drops > 0 && !matches!(actor.does, Does::Nothing | Does::Waits) {
                 add(at("is dropped"), &mut |w| {
@@ -791,8 +811,11 @@ impl Model for World {
             "nobody waits for a copy that can create a hold"
         );
         let is_left = self.machine.is_owed(NOW) && self.machine.attended == 0 && self.background.is_none();
-        let is_kept = matches!(self.machine.stay, Stay::Minimum { until, .. } if until > NOW);
-        assert!(!is_kept || self.was_lost || self.count > 0, "released before its minimum hold time is over");
+        assert!(
+            self.stays == 0 || self.was_lost || self.count > 0,
+            "released before its minimum hold time is over"
+        );
+        assert!(!is_held || !self.machine.is_gone, "a valid guard, and the server said that it has nothing");
         assert!(!self.is_over() || !self.owes_report, "nobody is told of a removed hold");
         let is_watched =
             self.is_renewing || self.is_leaked() || self.machine.clone().due(NOW, &rules()).is_some();

@@ -33,7 +33,7 @@ impl Grant {
                 });
             }
             if engine.is_closing() {
-                // A shutdown waits no longer than for other releases. The lease ends the lock.
+                // A shutdown waits no longer than for a release. The lease ends the hold.
                 if left > engine.config.retry_timeout() / 2 {
                     return;
                 }

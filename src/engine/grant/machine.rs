@@ -122,7 +122,7 @@ impl Releasing {
 pub(crate) enum End {
     /// `is_gone`: the server had nothing.
     Answered { connection: u64, is_gone: bool },
-    /// It certainly did not run.
+    /// It changed nothing: it was refused, or not sent.
     NotRun,
     /// Nobody learns the answer.
     Unknown,
@@ -373,7 +373,7 @@ impl<H: Deadline> Machine<H> {
         self.was_held() && (self.is_gone || self.copies.found_nothing())
     }
 
-    /// Whether the answer to another release under way says more about that.
+    /// Whether a release that is under way can still explain the loss.
     pub(crate) fn was_perhaps_lost(&self) -> bool {
         self.was_lost() && !self.is_gone && self.copies.expects_answer()
     }
@@ -414,7 +414,7 @@ impl<H: Deadline> Machine<H> {
         let is_held = matches!(answer, Answer::Granted | Answer::Has(1..));
         self.lease.outlasts |= is_held && self.copies.may_run_late();
         if self.is_given_up && (is_held || matches!(answer, Answer::Unknown)) {
-            // Nobody polled it, so a release perhaps passed it that was counted later.
+            // Its future was not polled, so a release that was counted later perhaps overtook it.
             self.copies.can_have(1);
         }
     }
@@ -442,7 +442,7 @@ impl<H: Deadline> Machine<H> {
     /// Whether the server can have more than it is to have.
     pub(crate) fn is_owed(&self, now: Moment) -> bool {
         let at_most = self.copies.at_most();
-        // Mostly it is acquiring, holds once, or is over, and the clock does not matter.
+        // Usually one attempt or nothing is left, and the target need not be computed.
         at_most > u32::from(self.is_wanted()) && at_most > self.target(now)
     }
 
@@ -487,7 +487,7 @@ impl<H: Deadline> Machine<H> {
             let (hold, _) = self.given_back.remove(0);
             effects.was_gone(hold);
         }
-        // Those that were given back later are asked about by the next release.
+        // The next release asks about those that were given back later.
         let is_asked = |(_, sent): &(H, Order)| found_nothing || *sent < release.order;
         if found_nothing || matches!(end, End::Answered { .. }) {
             while let Some(at) = self.given_back.iter().position(is_asked) {
@@ -502,8 +502,6 @@ impl<H: Deadline> Machine<H> {
     /// A future that was to send what is owed has ended.
     pub(crate) const fn no_longer_attended(&mut self) {
         self.attended -= 1;
-        // Perhaps it sent nothing, or the release failed: it is the turn of the background.
-        self.asked = Asked::Nothing;
     }
 
     /// A future sends what is owed from here on.

@@ -17,10 +17,9 @@
 //! `explorer.rs` runs the machine against a model of the server, of two connections, and of the futures, the background and the watchdog. One
 //! owner acquires, re-enters and gives back, a second one takes its hold over or joins it, and another client takes the lock whenever it is free.
 //! In each run one or two things go wrong: a future is dropped at an await, a connection breaks and leaves copies, a command is refused, the
-//! hold is removed, a shutdown gives up, a guard is leaked, or a step is late. It visits eleven configurations as a whole (about 410,000
-//! states), and `scripts/nightly` sixteen larger ones. It checks:
+//! hold is removed, a shutdown gives up, a guard is leaked, or a step is late. It visits eleven configurations as a whole, and `scripts/nightly` sixteen larger ones. It checks:
 //!
-//! - A guard that can be relied on has its hold on the server, and no other client has the lock.
+//! - Until somebody removes the hold, a guard that can be relied on has it on the server, and no other client has the lock.
 //! - The server has nothing that the copies do not count. Whatever is owed is attended, asked of the background, or due.
 //! - A loss is told only of a hold that was lost, and a hold that was removed under a guard is told.
 //! - A lock stays held for its minimum hold time.
@@ -74,7 +73,7 @@ pub(crate) struct Grant {
     id: Arg,
     pub(crate) number: u64,
     state: Mutex<State>,
-    /// Ends a pause of the background: there is more to do.
+    /// Wakes the job of the background that works on this grant.
     stir: Notify,
 }
 
@@ -83,7 +82,7 @@ struct State {
     renewal: Slot,
     renewing: Renewing,
     heartbeat: Slot,
-    /// Once an observer was told that the hold lasts.
+    /// Set when an observer was told that the hold lasts.
     lasting: Option<Box<Lasting>>,
     /// The background works on this grant.
     is_undoing: bool,
@@ -219,12 +218,12 @@ impl Grant {
     }
 
     /// The server granted this token.
-    fn has_token(&self, token: u64) {
+    fn sets_token(&self, token: u64) {
         lock(&self.state).machine.token = token;
     }
 
     /// The hold that the server granted is perhaps gone already, so it is too old to be handed over.
-    pub(crate) fn is_not_handed_over(&self) {
+    pub(crate) fn forbids_hand_over(&self) {
         lock(&self.state).machine.lease.since = Some(Moment::PAST);
     }
 

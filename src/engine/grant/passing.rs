@@ -27,7 +27,7 @@ impl<H: Deadline> Machine<H> {
             && self.has_only(hold, now)
             && hold.renewed_lease(rules.lease).is_some()
             && hold.ends().is_none()
-            // If an owner asked for a longer lease and this process dies, other clients wait for that long. So that lease ends here.
+            // With a longer lease, other clients would wait for that long if this process died.
             && self.lease.longest <= rules.lease
             && hold.left(now) >= rules.lease / 2
             && hold.relies_on(now)

@@ -10,7 +10,7 @@ use crate::protocol::Call;
 
 impl Grant {
     /// Records that the server has a place of this grant. `is_new`: the server had none before.
-    pub(super) fn has_place(self: &Arc<Self>, is_new: bool, now: Moment) {
+    pub(super) fn gets_place(self: &Arc<Self>, is_new: bool, now: Moment) {
         let had_place = self.event(now, |machine, _| machine.gets_place());
         if is_new && had_place {
             let LockId { name, key, server, .. } = self.lock.id();

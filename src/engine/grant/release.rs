@@ -40,7 +40,7 @@ impl Grant {
             }
         };
         if releasing.keep() == 0 {
-            // In case another master lacks it. After a partial release, the lock stays held.
+            // A master that is promoted later perhaps lacks it. After a partial release, the lock stays held.
             self.lock.engine.releases.keep(self.lock.route, call);
         }
         sent.end = End::Answered { connection: connection.number(), is_gone };

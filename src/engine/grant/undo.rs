@@ -133,7 +133,7 @@ impl Grant {
         });
     }
 
-    /// Returns whether something is left that need not be released any more. Fails if the server refuses a release whose lease has not ended.
+    /// Returns whether it stopped with something still owed. Fails if the server refuses a release whose lease has not ended.
     async fn release_until_certain(
         self: &Arc<Self>,
         progress: &mut Progress,
