@@ -43,17 +43,24 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         LOCKED.set(LOCKED.get() + 1);
         return MutexGuard { data: Some(data), pause: None };
     };
-    pause();
+    paused(pause);
     let data = loop {
         match mutex.try_lock() {
             Ok(data) => break data,
             Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => pause(),
+            Err(TryLockError::WouldBlock) => paused(pause),
         }
     };
-    pause();
+    paused(pause);
     LOCKED.set(LOCKED.get() + 1);
     MutexGuard { data: Some(data), pause: Some(pause) }
+}
+
+/// Pauses. The threads of a simulation can be one for the system, so each takes its count along.
+fn paused(pause: fn()) {
+    let locked = LOCKED.replace(0);
+    pause();
+    LOCKED.set(locked);
 }
 
 impl<T> Deref for MutexGuard<'_, T> {
@@ -75,7 +82,7 @@ impl<T> Drop for MutexGuard<'_, T> {
         self.data = None;
         LOCKED.set(LOCKED.get() - 1);
         if let Some(pause) = self.pause.filter(|_| !thread::panicking()) {
-            pause();
+            paused(pause);
         }
     }
 }

@@ -800,6 +800,23 @@ mod tests {
         assert_eq!(asked, [1, 1]);
     }
 
+    #[test]
+    fn nobody_joins_a_hold_that_is_lost_although_its_owner_re_enters() {
+        let [one, two] = [OwnerKey::default(), OwnerKey::default()];
+        let joins = |is_lost: bool| {
+            let mut machine = Machine::new(one, here());
+            let attempt = machine.copies.attempts(1, 1);
+            machine.answered(1, attempt, Answer::Granted);
+            add(&mut machine, one, Renews::Usual, NOW.plus(LEASE));
+            assert!(machine.opens_to_readers() && machine.reenters(one, NOW).is_some());
+            if is_lost {
+                machine.loses(&mut Effects::default());
+            }
+            machine.joins(two, here(), Epoch::default(), NOW, &rules()).is_some()
+        };
+        assert!(joins(false) && !joins(true));
+    }
+
     /// The owner acquires anew while the background releases, so two releases of one hold are under way.
     #[test]
     fn a_loss_that_two_releases_find_is_told_once_by_the_second_answer() {
