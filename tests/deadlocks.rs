@@ -401,7 +401,7 @@ async fn what_is_not_certain_is_no_link() {
 }
 
 #[tokio::test]
-async fn a_chain_ends_with_its_wait_and_a_hold_that_it_names_forbids_hand_over() {
+async fn a_chain_ends_with_its_wait_and_a_hold_that_it_names_is_not_handed_over() {
     let scene = Scene::start();
     let (locks, beside) = (scene.client_with(patient().sharing(SECOND)).await, scene.client().await);
     let blocking = beside.rlock("b").lock().await.unwrap();

@@ -205,7 +205,7 @@ async fn no_reader_joins_while_its_client_forces_the_hold() {
 
 /// A client forced a hold of its own, and another client acquired the lock. A waiter of the first client, which comes only then, is not
 /// given the hold that is gone.
-async fn forbids_hand_over<L: BaseLock + 'static>(scene: &Scene, make: impl Fn(&LockClient) -> L) {
+async fn is_not_handed_over<L: BaseLock + 'static>(scene: &Scene, make: impl Fn(&LockClient) -> L) {
     let (locks, other) = (scene.client_with(shares()).await, scene.client().await);
     let first = make(&locks).lock().await.unwrap();
     assert!(make(&locks).force_unlock().await.unwrap());
@@ -223,10 +223,10 @@ async fn forbids_hand_over<L: BaseLock + 'static>(scene: &Scene, make: impl Fn(&
 
 /// Guarantees 1 and 19.
 #[tokio::test]
-async fn a_forced_hold_forbids_hand_over_to_a_waiter_that_comes_later() {
+async fn a_forced_hold_is_not_handed_over_to_a_waiter_that_comes_later() {
     let scene = Scene::start();
-    forbids_hand_over(&scene, |locks| locks.rlock("a")).await;
-    forbids_hand_over(&scene, |locks| locks.read_write_lock("a").into_write()).await;
+    is_not_handed_over(&scene, |locks| locks.rlock("a")).await;
+    is_not_handed_over(&scene, |locks| locks.read_write_lock("a").into_write()).await;
     scene.end().await;
 }
 
@@ -272,7 +272,7 @@ async fn a_forced_hold_is_not_shared_when_its_answer_is_read_late() {
 
 /// The same for a permit, and for a waiter that was there before.
 #[tokio::test]
-async fn a_forced_permit_forbids_hand_over() {
+async fn a_forced_permit_is_not_handed_over() {
     let scene = Scene::start();
     let (locks, other) = (scene.client_with(shares()).await, scene.client().await);
     let semaphore = locks.semaphore("a", 1);

@@ -478,7 +478,7 @@ async fn the_loss_of_a_hold_that_nobody_took_is_reported() {
 /// Guarantee 2. The front waiter has sent an attempt, so perhaps the server grants it the lock: a hold that was removed meanwhile is not
 /// handed over, and its owner learns that it is gone.
 #[tokio::test]
-async fn a_removed_hold_forbids_hand_over_while_the_front_waiter_attempts() {
+async fn a_removed_hold_is_not_handed_over_while_the_front_waiter_attempts() {
     let scene = Scene::start();
     let locks = scene.client_with(passes()).await;
     let (first, mut other) = (locks.rlock("a").lock().await.unwrap(), locks.rlock("a"));
@@ -494,7 +494,7 @@ async fn a_removed_hold_forbids_hand_over_while_the_front_waiter_attempts() {
 
 /// Guarantee 2. After a message, the hold has perhaps been removed.
 #[tokio::test]
-async fn a_hold_that_was_removed_with_a_message_forbids_hand_over() {
+async fn a_hold_that_was_removed_with_a_message_is_not_handed_over() {
     let scene = Scene::start();
     let locks = scene.client_with(passes()).await;
     let (first, mut other) = (locks.rlock("a").lock().await.unwrap(), locks.rlock("a"));

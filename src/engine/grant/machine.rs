@@ -238,6 +238,10 @@ impl<H: Deadline> Machine<H> {
             let period = rules.periods.renewal(lease, rules.is_shared);
             let next = self.lease.renew_at.unwrap_or_else(|| now.plus((rules.within)(period)));
             self.lease.renew_at = Some(next.min(until.minus(lease).plus(period)));
+            if self.is_gone {
+                // The answer that found nothing was perhaps that of a later command. A renewal asks at once.
+                self.lease.renew_at = Some(now);
+            }
         }
         true
     }
@@ -513,7 +517,7 @@ impl<H: Deadline> Machine<H> {
     pub(super) fn asks_background(&mut self, now: Moment, effects: &mut Effects<H>) -> bool {
         if !self.is_owed(now) {
             self.asked = Asked::Nothing;
-            if !self.given_back.is_empty() && self.stay == Stay::None {
+            if !self.given_back.is_empty() && self.stay == Stay::None && !self.copies.expects_answer() {
                 // Another acquire took over the count of what was given back, so no release asks about it.
                 self.forgets_given_back(effects);
             }
