@@ -13,10 +13,25 @@ pub(crate) struct Step<W> {
     pub(crate) world: Box<W>,
 }
 
+/// The name of the step that is the same in all models.
+pub(crate) const TIME_PASSES: &str = "time passes";
+
 /// A machine, and models of everything around it.
-pub(crate) trait Model: Debug + Hash + Sized {
-    /// All worlds to which one step leads.
+pub(crate) trait Model: Clone + Debug + Hash {
+    /// All worlds to which one step leads, except that time passes.
     fn steps(&self) -> Vec<Step<Self>>;
+
+    /// Whether a step with this name is none that has to come.
+    fn is_quiet(name: &str) -> bool;
+
+    /// How often time can still pass before a step that has to come.
+    fn delays(&mut self) -> &mut u8;
+
+    /// Time passes.
+    fn passes(&mut self);
+
+    /// Brings worlds together that differ in nothing that matters.
+    fn normalize(&mut self);
 
     /// Panics if a rule does not hold.
     fn check(&self, steps: &[Step<Self>]);
@@ -89,7 +104,15 @@ fn explore<W: Model>(start: W, most: usize) -> (usize, BTreeSet<&'static str>) {
             })
         };
         let steps = guarded(&mut || {
-            let steps = world.steps();
+            let mut steps = world.steps();
+            let is_late = !steps.iter().all(|step| W::is_quiet(step.name.0));
+            let mut later = world.clone();
+            if !is_late || *later.delays() > 0 {
+                *later.delays() -= u8::from(is_late);
+                later.passes();
+                later.normalize();
+                steps.push(Step { name: Name(TIME_PASSES, 0, 0), world: later });
+            }
             world.check(&steps);
             steps
         });

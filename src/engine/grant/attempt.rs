@@ -48,7 +48,7 @@ impl<'a> Attempt<'a> {
         Ok(Self { grants, want, lease, sync, connection, sent, orders, acknowledged: 0 })
     }
 
-    /// It is sent again on this connection. The server has not run what was sent before, and will not.
+    /// The attempt is sent again, on this connection. The server has not run the one that was sent before, and will not run it.
     fn again(&mut self, connection: &Connection) {
         self.connection = connection.clone();
         let (number, want) = (connection.number(), self.want);
@@ -83,14 +83,14 @@ impl<'a> Attempt<'a> {
         self.grants[index].event(now, |machine, _| machine.answered(number, self.orders[index], answer));
     }
 
-    /// The deadline of what it was granted. Fails if fewer replicas have it than are wanted.
-    fn granted(&self) -> Result<Moment, Fault> {
+    /// Fails if fewer replicas have what it was granted than are wanted.
+    fn are_enough(&self) -> Result<(), Fault> {
         match self.sync {
             Some(Replication { replicas, .. }) if self.acknowledged < replicas => {
                 let kind = FaultKind::TooFewReplicas { acknowledged: self.acknowledged, wanted: replicas };
                 Err(Fault::new(kind, Sent::Unknown, "too few replicas have the hold"))
             }
-            _ => Ok(self.deadline()),
+            _ => Ok(()),
         }
     }
 
@@ -138,7 +138,7 @@ impl Grant {
                     Granted::Token(token) => self.sets_token(token.get()),
                     Granted::Permits { total, .. } => self.lock.has_total(total),
                 }
-                attempt.granted()?;
+                attempt.are_enough()?;
             }
             AcquireReply::Lost => self.event(clock::now(), |machine, effects| machine.loses(effects)),
             AcquireReply::Held(_) | AcquireReply::Queued if leaves_trace && protocol.queue().is_some() => {
@@ -177,7 +177,7 @@ impl Grant {
         let reply = reply?;
         if let ClaimReply::Granted(place, token) = reply {
             grants[place].sets_token(token.get());
-            attempt.granted()?;
+            attempt.are_enough()?;
         }
         Ok((reply, attempt.deadline()))
     }

@@ -191,7 +191,7 @@ impl Copies {
         if connection != settled_on || order > settled_order {
             self.has(connection, order, if is_gone { 0 } else { keep });
         }
-        self.not_released(release);
+        self.full.under_way.retain(|other| *other != order);
         if is_gone {
             let first = self.full.found_nothing.get_or_insert(order);
             *first = order.min(*first);

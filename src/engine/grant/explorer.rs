@@ -22,7 +22,7 @@ use crate::engine::grant::part::{Began, OwnerKey};
 use crate::engine::hold::deadline::Deadline;
 use crate::engine::hold::effects::{Effects, Fate};
 use crate::engine::hold::lease::{self, Periods, Rules};
-use crate::engine::visit::{Model, Name, Step, visit};
+use crate::engine::visit::{Model, Name, Step, TIME_PASSES, visit};
 
 const TICK: Duration = Duration::from_millis(1);
 const NOW: Moment = Moment::from_nanos(1_000_000_000);
@@ -521,64 +521,6 @@ impl World {
         }
     }
 
-    fn passes(&mut self) {
-        self.lease = self.lease.saturating_sub(1);
-        if self.lease == 0 && self.count > 0 {
-            (self.count, self.was_lost) = (0, true);
-        }
-        self.stays = self.stays.saturating_sub(1);
-        self.other = self.other.map(|left| left - 1).filter(|left| *left > 0);
-        self.late.iter_mut().for_each(|(_, left)| *left -= 1);
-        self.late.retain(|(_, left)| *left > 0);
-        if let Some(background) = &mut self.background {
-            background.rests = background.rests.saturating_sub(1);
-            background.answered = background.answered.map(|ago| LATE_COPIES.min(ago + 1));
-        }
-        let floor = NOW.minus(TICK * FLOOR);
-        let shift = &mut |time: &mut Moment| *time = time.minus(TICK).max(floor);
-        let Machine { lease, stay, parts, given_back, .. } = &mut self.machine;
-        [&mut lease.granted_at, &mut lease.until].into_iter().for_each(&mut *shift);
-        lease.since.iter_mut().chain(&mut lease.renew_at).for_each(&mut *shift);
-        match stay {
-            Stay::None => {}
-            Stay::Offered { until } | Stay::ForReaders { until } => shift(until),
-            Stay::Minimum { until, .. } => shift(until),
-        }
-        let holds = parts.iter_mut().flat_map(|part| &mut part.holds);
-        holds.chain(given_back.iter_mut().map(|(hold, _)| hold)).for_each(|hold| shift(&mut hold.until));
-        parts.iter_mut().for_each(|part| part.each_leaked(shift));
-        self.wires.iter_mut().flatten().for_each(|sent| shift(&mut sent.at));
-        // A guard whose time is up is told by the clock.
-        self.owes_report &= self.actors.iter().flat_map(|actor| &actor.holds).all(|id| self.is_valid(*id));
-    }
-
-    /// Brings worlds together that differ in nothing that matters.
-    fn normalize(&mut self) {
-        for sent in self.wires.iter_mut().flatten().filter(|sent| sent.from == From::Nobody) {
-            sent.at = NOW;
-        }
-        self.wires
-            .iter_mut()
-            .for_each(|wire| wire.retain(|sent| sent.from != From::Nobody || sent.ran.is_none()));
-        self.late.sort_by_key(|(kind, left)| (format!("{kind:?}"), *left));
-        self.late.dedup();
-        // Orders are only compared.
-        let mut orders = BTreeSet::new();
-        self.each_order(&mut |order| {
-            orders.insert(*order);
-        });
-        orders.insert(0);
-        let orders: Vec<Order> = orders.into_iter().collect();
-        self.each_order(&mut |order| *order = orders.binary_search(order).expect("collected") as Order);
-        match &mut self.background {
-            Some(background) => {
-                let is_new = self.machine.requests != background.seen;
-                (self.machine.requests, background.seen) = (is_new.into(), 0);
-            }
-            None => self.machine.requests = 0,
-        }
-    }
-
     /// The orders that somebody compares: nobody learns the answers to the other commands.
     fn each_order(&mut self, change: &mut dyn FnMut(&mut Order)) {
         self.machine.copies.each_order(change);
@@ -785,16 +727,72 @@ impl Model for World {
                 w.tells(|machine, _| machine.gives_up());
             });
         }
-        // Time can pass before a step that has to come, but only as often as the budget allows.
-        let is_late = !steps.iter().all(|step| QUIET.contains(&step.name.0));
-        if !is_late || self.budget.delays > 0 {
-            let mut world = Box::new(self.clone());
-            world.budget.delays -= u8::from(is_late);
-            world.passes();
-            world.normalize();
-            steps.push(Step { name: Name("time passes", 0, 0), world });
-        }
         steps
+    }
+
+    fn is_quiet(name: &str) -> bool {
+        QUIET.contains(&name)
+    }
+
+    fn delays(&mut self) -> &mut u8 {
+        &mut self.budget.delays
+    }
+
+    fn passes(&mut self) {
+        self.lease = self.lease.saturating_sub(1);
+        if self.lease == 0 && self.count > 0 {
+            (self.count, self.was_lost) = (0, true);
+        }
+        self.stays = self.stays.saturating_sub(1);
+        self.other = self.other.map(|left| left - 1).filter(|left| *left > 0);
+        self.late.iter_mut().for_each(|(_, left)| *left -= 1);
+        self.late.retain(|(_, left)| *left > 0);
+        if let Some(background) = &mut self.background {
+            background.rests = background.rests.saturating_sub(1);
+            background.answered = background.answered.map(|ago| LATE_COPIES.min(ago + 1));
+        }
+        let floor = NOW.minus(TICK * FLOOR);
+        let shift = &mut |time: &mut Moment| *time = time.minus(TICK).max(floor);
+        let Machine { lease, stay, parts, given_back, .. } = &mut self.machine;
+        [&mut lease.granted_at, &mut lease.until].into_iter().for_each(&mut *shift);
+        lease.since.iter_mut().chain(&mut lease.renew_at).for_each(&mut *shift);
+        match stay {
+            Stay::None => {}
+            Stay::Offered { until } | Stay::ForReaders { until } => shift(until),
+            Stay::Minimum { until, .. } => shift(until),
+        }
+        let holds = parts.iter_mut().flat_map(|part| &mut part.holds);
+        holds.chain(given_back.iter_mut().map(|(hold, _)| hold)).for_each(|hold| shift(&mut hold.until));
+        parts.iter_mut().for_each(|part| part.each_leaked(shift));
+        self.wires.iter_mut().flatten().for_each(|sent| shift(&mut sent.at));
+        // A guard whose time is up is told by the clock.
+        self.owes_report &= self.actors.iter().flat_map(|actor| &actor.holds).all(|id| self.is_valid(*id));
+    }
+
+    fn normalize(&mut self) {
+        for sent in self.wires.iter_mut().flatten().filter(|sent| sent.from == From::Nobody) {
+            sent.at = NOW;
+        }
+        self.wires
+            .iter_mut()
+            .for_each(|wire| wire.retain(|sent| sent.from != From::Nobody || sent.ran.is_none()));
+        self.late.sort_by_key(|(kind, left)| (format!("{kind:?}"), *left));
+        self.late.dedup();
+        // Orders are only compared.
+        let mut orders = BTreeSet::new();
+        self.each_order(&mut |order| {
+            orders.insert(*order);
+        });
+        orders.insert(0);
+        let orders: Vec<Order> = orders.into_iter().collect();
+        self.each_order(&mut |order| *order = orders.binary_search(order).expect("collected") as Order);
+        match &mut self.background {
+            Some(background) => {
+                let is_new = self.machine.requests != background.seen;
+                (self.machine.requests, background.seen) = (is_new.into(), 0);
+            }
+            None => self.machine.requests = 0,
+        }
     }
 
     fn check(&self, _: &[Step<Self>]) {
@@ -859,7 +857,7 @@ const QUIET: [&str; 18] = [
     "another client releases",
     "somebody removes the hold",
     "a shutdown gives up",
-    "time passes",
+    TIME_PASSES,
 ];
 
 const NOTHING: Budget =

@@ -1,9 +1,9 @@
-//! What a client decides about one owner id, as a pure state machine. No clock, no future and no mutex: events come in with the time, and
-//! what is to be told goes out as [`Effects`].
+//! What a client decides about one owner id, as a pure state machine. It has no clock, no future and no mutex. Events come in with the time,
+//! and what is to be reported goes out as [`Effects`].
 //!
-//! What this client wants to hold are its *parts*: holds, and acquires under way. What the server can have are the *copies*. The server is
-//! to have the *target*: the count of the part that wants most, or one hold that no owner has and that *stays*. Whatever the server can have
-//! above that is *owed*: a future sends a release, which attends to the grant, or the background does.
+//! A *part* is what one owner of this client holds, or acquires. The *copies* are the most that the server can have. The *target* is what the
+//! server is to have: the count of the part that wants most, or one for a hold that *stays*. Whatever the server can have above the target is
+//! *owed*. Either a future sends the release, and so attends to the grant, or the background does.
 //!
 //! Commands need not wait for each other. A release never goes below the target, and the target counts acquires before they are sent.
 //! So only the release of a grant that nobody wants goes to zero, and nobody acquires with that id again.
@@ -450,9 +450,9 @@ impl<H: Deadline> Machine<H> {
         at_most > u32::from(self.is_wanted()) && at_most > self.target(now)
     }
 
-    /// The same, and it has answered no release since. False while an undo is repeated only because a late copy of an attempt can arrive.
+    /// Whether the server can have more than it is to have, and has answered no release of it. False while an undo is repeated only because a late copy of an attempt can arrive.
     pub(crate) fn owes_release(&self, now: Moment) -> bool {
-        self.is_owed(now) && self.copies.owes_release(self.target(now))
+        self.copies.owes_release(self.target(now))
     }
 
     /// A release is about to be sent, if something is owed.
@@ -518,7 +518,7 @@ impl<H: Deadline> Machine<H> {
         if !self.is_owed(now) {
             self.asked = Asked::Nothing;
             if !self.given_back.is_empty() && self.stay == Stay::None && !self.copies.expects_answer() {
-                // Another acquire took over the count of what was given back, so no release asks about it.
+                // No release asks about these holds: another acquire took over their count.
                 self.forgets_given_back(effects);
             }
             return false;
@@ -551,7 +551,7 @@ impl<H: Deadline> Machine<H> {
 
     // --- the lease -----------------------------------------------------------------------------------------------------
 
-    /// The lease that the watchdog renews: the longest of what the holds want, as a renewal shortens nothing.
+    /// The lease that the watchdog asks for: the longest that a hold wants, because a renewal never shortens a lease.
     fn renewed_lease(&self, rules: &Rules) -> Option<Duration> {
         let of_holds = self.all_holds().filter_map(|hold| hold.renewed_lease(rules.lease));
         of_holds.chain(self.stay.renewed_lease(rules.lease)).max()
@@ -595,7 +595,8 @@ impl<H: Deadline> Machine<H> {
             part.forget_ended(now, effects);
         }
         self.tidy();
-        // Perhaps only the end of a hold was due. What is not due yet was taken to fill a batch, or because everything is renewed.
+        // A grant that comes before its time fills a batch, or everything is renewed. One that comes at its time is perhaps here only because a
+        // hold has ended.
         let is_due = now < due || self.lease.renew_at.is_none_or(|at| at <= now);
         let lease = self.renewed_lease(rules);
         if !is_due || (lease.is_none() && !(rules.is_checked && self.has_holds())) {
@@ -819,6 +820,37 @@ mod tests {
             machine.joins(two, here(), Epoch::default(), NOW, &rules()).is_some()
         };
         assert!(joins(false) && !joins(true));
+    }
+
+    /// The first attempt of a claim was not answered, and the second one was granted on another connection. A copy of the first one makes the
+    /// server's lease longer.
+    #[test]
+    fn the_end_of_a_granted_claim_is_due_while_a_copy_can_run_late() {
+        let owner = OwnerKey::default();
+        let mut machine = Machine::new(owner, here());
+        machine.copies.attempts(1, 1);
+        let second = machine.copies.attempts(2, 1);
+        machine.answered(2, second, Answer::Has(1));
+        let end = NOW.plus(SECOND);
+        add(&mut machine, owner, Renews::Nothing, end);
+        assert_eq!(machine.due(NOW, &rules()), Some(end));
+    }
+
+    /// Nobody polls the future, so its attempt reaches the server after the release, and is answered after it.
+    #[test]
+    fn what_an_attempt_is_granted_after_a_shutdown_gave_it_up_is_owed() {
+        let mut machine: Machine<HoldOnMember> = Machine::new(OwnerKey::default(), here());
+        let attempt = machine.copies.attempts(1, 1);
+        machine.gives_up();
+        let release = machine.releases(NOW).expect("owed");
+        machine.ends_release(
+            release,
+            End::Answered { connection: 1, is_gone: true },
+            &mut Effects::default(),
+        );
+        assert!(!machine.is_owed(NOW));
+        machine.answered(1, attempt, Answer::Granted);
+        assert!(machine.is_owed(NOW));
     }
 
     /// The owner acquires anew while the background releases, so two releases of one hold are under way.

@@ -6,9 +6,10 @@
 //! that it was meant for. There is one exception: a late copy of a first acquire creates a hold. The background repeats the release until no
 //! such copy can arrive.
 //!
-//! [`machine`] decides, and is pure: what this client wants ([`part`]), what the server can have ([`copies`]), and what the owners of the
-//! client give each other ([`passing`]). The other files send commands ([`attempt`], [`release`], [`undo`]), and tell the machine. After each
-//! event, [`Grant::change`] sets when the grant is due, asks the background for what is owed, and tells what happened, with nothing locked.
+//! [`machine`] decides, and is pure. Its parts are in files of their own: what this client wants is [`part`], what the server can have is
+//! [`copies`], and what the owners of the client give each other is [`passing`]. [`attempt`], [`release`] and [`undo`] send commands, and tell the
+//! machine how they ended. After each event, [`Grant::change`] schedules what is due, hands what is owed to the background, and then reports what
+//! happened, with no mutex locked.
 //!
 //! Time is an argument. Only what awaits reads the clock: before it sends, and after the answer. A `drop` reads the clock, too.
 //!

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use super::{Effects, Knowledge, Machine, Next, Rules, State, Ticket, Wakes};
 use crate::base::clock::Moment;
-use crate::engine::visit::{Model, Name, Step, visit};
+use crate::engine::visit::{Model, Name, Step, TIME_PASSES, visit};
 
 const TICK: Duration = Duration::from_millis(1);
 const NOW: Moment = Moment::from_nanos(1_000_000_000);
@@ -423,51 +423,6 @@ impl World {
     }
 
     // --- time ----------------------------------------------------------------------------------------------------------
-
-    fn passes(&mut self) {
-        for client in &mut self.clients {
-            client.shift();
-        }
-        // A holder renews, and so does a client for a hold that it offers.
-        let is_renewed = |clients: &[Client; CLIENTS], (c, id): Id| {
-            let client = &clients[c];
-            client.machine.offered.contains(&(c, id))
-                || client.actors.iter().any(|actor| match actor.does {
-                    Does::Holds { id: held, .. } | Does::Releases { id: held } => held == id,
-                    _ => false,
-                })
-                || matches!(client.actors[id].does, Does::Answered(Ok(_)))
-        };
-        let count = self.holders.len();
-        for (id, left) in &mut self.holders {
-            *left = if is_renewed(&self.clients, *id) { LEASE } else { *left - 1 };
-        }
-        self.holders.retain(|(_, left)| *left > 0);
-        self.is_free_in_silence |= self.holders.len() < count;
-    }
-
-    fn normalize(&mut self) {
-        self.holders.sort_unstable();
-        for client in &mut self.clients {
-            client.undo.sort_unstable();
-            client.undo.dedup();
-            client.late.sort_unstable();
-            client.late.dedup();
-            client.machine.forget_old_answers();
-            client.machine.forget_old_messages();
-            for actor in &mut client.actors {
-                if !matches!(actor.does, Does::Asks | Does::Answered(_)) {
-                    (actor.is_told, actor.has_followers) = (false, false);
-                }
-            }
-            if client.machine.offered.is_empty() {
-                client.machine.offered_at = Moment::PAST; // nobody takes it back
-            }
-            if client.machine.is_empty() && client.machine.offered.is_empty() {
-                client.machine.next = 0;
-            }
-        }
-    }
 }
 
 impl Model for World {
@@ -637,16 +592,60 @@ impl Model for World {
                 w.publishes();
             });
         }
-        // Time can pass before a step that has to come, but only as often as the budget allows.
-        let is_late = !steps.iter().all(|step| is_quiet(step.name));
-        if !is_late || self.budget.delays > 0 {
-            let mut world = Box::new(self.clone());
-            world.budget.delays -= u8::from(is_late);
-            world.passes();
-            world.normalize();
-            steps.push(Step { name: Name("time passes", 0, 0), world });
-        }
         steps
+    }
+
+    fn is_quiet(name: &str) -> bool {
+        QUIET.contains(&name)
+    }
+
+    fn delays(&mut self) -> &mut u8 {
+        &mut self.budget.delays
+    }
+
+    fn passes(&mut self) {
+        for client in &mut self.clients {
+            client.shift();
+        }
+        // A holder renews, and so does a client for a hold that it offers.
+        let is_renewed = |clients: &[Client; CLIENTS], (c, id): Id| {
+            let client = &clients[c];
+            client.machine.offered.contains(&(c, id))
+                || client.actors.iter().any(|actor| match actor.does {
+                    Does::Holds { id: held, .. } | Does::Releases { id: held } => held == id,
+                    _ => false,
+                })
+                || matches!(client.actors[id].does, Does::Answered(Ok(_)))
+        };
+        let count = self.holders.len();
+        for (id, left) in &mut self.holders {
+            *left = if is_renewed(&self.clients, *id) { LEASE } else { *left - 1 };
+        }
+        self.holders.retain(|(_, left)| *left > 0);
+        self.is_free_in_silence |= self.holders.len() < count;
+    }
+
+    fn normalize(&mut self) {
+        self.holders.sort_unstable();
+        for client in &mut self.clients {
+            client.undo.sort_unstable();
+            client.undo.dedup();
+            client.late.sort_unstable();
+            client.late.dedup();
+            client.machine.forget_old_answers();
+            client.machine.forget_old_messages();
+            for actor in &mut client.actors {
+                if !matches!(actor.does, Does::Asks | Does::Answered(_)) {
+                    (actor.is_told, actor.has_followers) = (false, false);
+                }
+            }
+            if client.machine.offered.is_empty() {
+                client.machine.offered_at = Moment::PAST; // nobody takes it back
+            }
+            if client.machine.is_empty() && client.machine.offered.is_empty() {
+                client.machine.next = 0;
+            }
+        }
     }
 
     fn check(&self, steps: &[Step<Self>]) {
@@ -680,7 +679,7 @@ impl Model for World {
         // Only time can help. A front whose own attempt was perhaps granted looks at its next poll.
         // Readers can hold a lock for long, and others can acquire it meanwhile.
         let is_reading = self.is_read_write && self.available() > 0;
-        let is_quiet = |name: Name| is_quiet(name) || is_reading && name.0 == "gives its hold back";
+        let is_quiet = |name: Name| QUIET.contains(&name.0) || is_reading && name.0 == "gives its hold back";
         if !self.is_free_in_silence && steps.iter().all(|step| is_quiet(step.name)) {
             for client in &self.clients {
                 let Some(front) = client.front() else { continue };
@@ -714,26 +713,23 @@ impl Model for World {
     }
 }
 
-/// Whether a step is none that has to come.
-fn is_quiet(Name(what, ..): Name) -> bool {
-    const QUIET: [&str; 14] = [
-        "time passes",
-        "joins",
-        "attempts alone",
-        "tries",
-        "is cancelled",
-        "is cancelled while it asks",
-        "is not polled any more",
-        "is cancelled before it sees the answer",
-        "is dropped",
-        "loses its request for now",
-        "loses its reply",
-        "loses its message connection",
-        "dies",
-        "the key is deleted",
-    ];
-    QUIET.contains(&what)
-}
+/// Steps that need not come.
+const QUIET: [&str; 14] = [
+    TIME_PASSES,
+    "joins",
+    "attempts alone",
+    "tries",
+    "is cancelled",
+    "is cancelled while it asks",
+    "is not polled any more",
+    "is cancelled before it sees the answer",
+    "is dropped",
+    "loses its request for now",
+    "loses its reply",
+    "loses its message connection",
+    "dies",
+    "the key is deleted",
+];
 
 impl Client {
     /// No call acquires the lock.
