@@ -283,12 +283,13 @@ impl<'a> AcquireCall<'a> {
     async fn attempt(&mut self, waiting: Option<&(usize, Waiter<'_, Offer>)>) -> Result<Option<Round>> {
         let waits_for = waiting.map(|(member, _)| *member);
         let answers = self.limits.and(waiting).map(|(_, waiter)| waiter.answers());
-        let Some(limits) = self.limits else { return self.members.round(waits_for).await.map(Some) };
         let round = {
+            // One future for all cases: each further one would make the future of the caller larger.
             let round = pin!(self.members.round(waits_for));
-            match answers {
-                Some(answers) => limits.run(|| answers.is_answered(), round).await,
-                None => timeout_at(limits.contended.max(limits.unanswered), round).await.ok(),
+            match (self.limits, answers) {
+                (None, _) => Some(round.await),
+                (Some(limits), Some(answers)) => limits.run(|| answers.is_answered(), round).await,
+                (Some(limits), None) => timeout_at(limits.contended.max(limits.unanswered), round).await.ok(),
             }
         };
         match round {
@@ -309,7 +310,9 @@ impl<'a> AcquireCall<'a> {
             // attempts: otherwise it could report a free lock as held.
             waiter.attempts();
             let config = &self.handle.members[member].lock.engine.config;
-            match timeout(config.command_timeout(), self.members.round(Some(member))).await {
+            // Boxed: this is rare, and its size would burden every call.
+            let round = Box::pin(self.members.round(Some(member)));
+            match timeout(config.command_timeout(), round).await {
                 Ok(round) => match round? {
                     Round::Granted => return self.granted(Some((member, waiter))).map(Some),
                     Round::Refused { left, .. } => waiter.refused(left, false), // it leaves

@@ -89,8 +89,10 @@ impl Server {
         let with = With { is_asking: connection.is_asking, sync: None };
         let is_sharded = self.link.is_sharded();
         // The turn ends after a fault was handled: what waits must not follow on a connection that is perhaps of no use.
-        self.send(limit, connection, async |c| turn.during(wire::evaluate(c, call, with, is_sharded)).await)
-            .await
+        self.send(limit, connection, async |c| {
+            turn.during(pin!(wire::evaluate(c, call, with, is_sharded))).await
+        })
+        .await
     }
 
     /// Waits for the answer to a call that others send.
@@ -365,9 +367,8 @@ impl Turn {
     }
 
     /// Runs a future, and hears when it is woken.
-    async fn during<T>(&self, future: impl Future<Output = T>) -> T {
+    async fn during<T>(&self, mut future: Pin<&mut impl Future<Output = T>>) -> T {
         let waker = Waker::from(Arc::clone(&self.0));
-        let mut future = pin!(future);
         poll_fn(|context| {
             self.0.caller.register(context.waker());
             future.as_mut().poll(&mut Context::from_waker(&waker))
