@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::future::pending;
+use std::num::NonZeroU64;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -69,7 +70,7 @@ struct Shared<T> {
 struct List<T> {
     due: BTreeMap<Key, Arc<T>>,
     /// Distinguishes items that are due in the same nanosecond.
-    next: u64,
+    next: NonZeroU64,
     /// When the task looks at the list next. It rests until the first item comes if there is no such time.
     looks_at: Option<Moment>,
     /// When the next tick is.
@@ -83,7 +84,7 @@ struct List<T> {
 type Batch<D> = (<D as Duty>::Group, Vec<Arc<<D as Duty>::Item>>);
 
 /// The position of an item in the list.
-pub(crate) type Key = (Moment, u64);
+pub(crate) type Key = (Moment, NonZeroU64);
 
 /// The state of one item in a scheduler. The item's owner keeps it, under the same mutex as the data that it depends on.
 #[derive(Debug, Default)]
@@ -107,6 +108,11 @@ impl Slot {
         self.is_running = false;
     }
 
+    /// Whether [`Scheduler::set`] has something to do.
+    pub(crate) fn is_to_be_set(&self, due: Option<Moment>) -> bool {
+        !self.is_running && self.due.map(|(due, _)| due) != due
+    }
+
     /// Whether the item is due at some time, or running.
     pub(crate) const fn is_set(&self) -> bool {
         self.is_running || self.due.is_some()
@@ -117,7 +123,7 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
     pub(crate) fn new(tick: Duration) -> Self {
         let list = List {
             due: BTreeMap::new(),
-            next: 0,
+            next: NonZeroU64::MIN,
             looks_at: None,
             ticks_at: Moment::PAST,
             is_rushed: false,
@@ -135,7 +141,7 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
     /// Sets when an item is due. `None`: it is not due. Changes nothing while the item is running: at its end, the item is set
     /// again.
     pub(crate) fn set(&self, slot: &mut Slot, due: Option<Moment>, item: impl FnOnce() -> Arc<T>) {
-        if slot.is_running || slot.due.map(|(due, _)| due) == due {
+        if !slot.is_to_be_set(due) {
             return;
         }
         if let Some(key) = slot.due.take() {
@@ -169,7 +175,7 @@ impl<T: Send + Sync + 'static> Scheduler<T> {
 
     fn insert(&self, due: Moment, item: Arc<T>) -> Key {
         let mut list = lock(&self.0.list);
-        list.next += 1;
+        list.next = list.next.saturating_add(1);
         let key = (due, list.next);
         if !list.is_closed {
             list.due.insert(key, item);
@@ -214,7 +220,7 @@ impl<T: Send + Sync> Shared<T> {
     /// Takes what is due off the list. On a tick, items that are due a little later fill the last batch.
     fn take_due(&self, now: Moment, ahead: Duration) -> Vec<(Key, Arc<T>)> {
         let mut list = lock(&self.list);
-        let until = |list: &List<T>, time: Moment| list.due.range(..=(time, u64::MAX)).count();
+        let until = |list: &List<T>, time: Moment| list.due.range(..=(time, NonZeroU64::MAX)).count();
         let take = if now < list.ticks_at {
             until(&list, now.plus(BETWEEN_TICKS))
         } else {
@@ -288,7 +294,7 @@ mod tests {
 
     #[test]
     fn an_item_that_was_moved_while_it_was_taken_is_not_begun() {
-        let (key, later) = ((clock::now(), 1), (clock::now(), 2));
+        let (key, later) = ((clock::now(), NonZeroU64::MIN), (clock::now(), NonZeroU64::MAX));
         let mut slot = Slot { due: Some(key), is_running: false };
         assert!(slot.begin(key) && slot.is_running);
         slot.end();

@@ -3,12 +3,11 @@
 //! Nothing here undoes anything: a pending hold is undone when it is dropped, wherever that happens. So at its time limit a call
 //! only drops a future, and a cancelled call does the same.
 
+mod call;
 mod claim;
-mod decision;
 mod observed;
 mod others;
 mod round;
-mod writer_intent;
 
 use std::mem::take;
 use std::pin::{Pin, pin};
@@ -16,8 +15,8 @@ use std::time::Duration;
 
 use tokio::task::consume_budget;
 
+use call::{CallKind, Next, Reason, Round, Waiting, next};
 pub(crate) use claim::claim;
-use decision::{CallKind, Next, Reason, Round, Waiting, next};
 use observed::ObservedCall;
 use round::PendingMembers;
 
@@ -224,7 +223,7 @@ impl<'a> AcquireCall<'a> {
     fn leave_granted(&self, member: usize, waiter: Waiter<'_, Offer>) {
         if self.members.is_granted(member) {
             let config = &self.handle.members[member].lock.engine.config;
-            waiter.granted(self.handle.lease(config), self.members.pending[member].leaves_permits);
+            waiter.granted(self.handle.lease(config), self.members.call.leaves_permits(member));
         }
     }
 

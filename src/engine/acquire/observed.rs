@@ -47,7 +47,7 @@ impl ObservedCall {
     /// The call waits for a member.
     pub(crate) fn waits(&mut self, members: &PendingMembers<'_>, member: usize) {
         self.is_untold = false;
-        let grant = &members.pending[member].hold.grant;
+        let grant = &members.pending[member].grant;
         if let Some((told, waiting)) = &mut self.waiting {
             if (*told, waiting.number) == (member, grant.number) {
                 return;

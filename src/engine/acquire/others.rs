@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::clock::{self, Moment};
-use crate::engine::acquire::round::{PendingMember, PendingMembers};
+use crate::engine::acquire::round::PendingMembers;
 use crate::engine::grant::Grant;
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::grant::sharing::{Offer, join, keep_for_readers};
@@ -41,11 +41,7 @@ impl PendingMembers<'_> {
     pub(crate) fn end_earlier(&self, waits: Option<&(usize, Waiter<'_, Offer>)>, has_followers: bool) {
         for (index, (pending, member)) in self.pending.iter().zip(&self.handle.members).enumerate() {
             let LockRef { engine, protocol, keys, row, .. } = &*member.lock;
-            if pending.granted_until.is_none()
-                || pending.hold.want > 1
-                || protocol.is_shared()
-                || protocol.has_permits()
-            {
+            if !self.is_granted(index) || pending.want > 1 || protocol.is_shared() || protocol.has_permits() {
                 continue;
             }
             if protocol.is_read_write() {
@@ -62,7 +58,7 @@ impl PendingMembers<'_> {
                 }
             };
             if is_perhaps_gone {
-                pending.hold.grant.forbids_hand_over();
+                pending.grant.forbids_hand_over();
             }
         }
     }
@@ -70,11 +66,10 @@ impl PendingMembers<'_> {
     /// Holds what another owner of this client gave, and not what this call attempted.
     fn hold_instead(&mut self, grant: &Arc<Grant>, until: Moment) {
         let hold = PendingHold::attached(grant, self.handle.members[0].owner.key);
-        let given =
-            PendingMember { hold, granted_until: Some(until), leaves_permits: false, is_unreplicated: false };
-        let before = std::mem::replace(&mut self.pending[0], given);
+        self.call.is_given(until);
+        let before = std::mem::replace(&mut self.pending[0], hold);
         self.at = clock::now();
-        if let Some(grant) = before.hold.give_up() {
+        if let Some(grant) = before.give_up() {
             self.handle.members[0].owner.add_dropped(grant, self.at);
         }
     }

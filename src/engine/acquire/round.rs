@@ -11,17 +11,15 @@ use crate::base::error::{Error, Result};
 use crate::base::fault::{Fault, FaultKind, Sent};
 use crate::base::jitter::{self, Backoff};
 use crate::base::timer::{sleep, timeout};
-use crate::engine::acquire::decision::{CallKind, Round};
-use crate::engine::acquire::writer_intent::WriterIntent;
+use crate::engine::acquire::call::{Answer, Call, CallKind, Has, Judged, Round};
 use crate::engine::grant::Grant;
 use crate::engine::grant::pending::PendingHold;
 use crate::engine::handle::Handle;
 use crate::engine::held::HeldLock;
 use crate::engine::held::release::{MemberHold, PendingRelease};
 use crate::engine::hold::Hold;
-use crate::engine::hold::lease::quorum_deadline;
 use crate::engine::lock_ref::LockRef;
-use crate::engine::members::{PerMember, gather, is_decided};
+use crate::engine::members::{PerMember, gather};
 use crate::engine::wait::queue::QueueKey;
 use crate::protocol::{AcquireReply, Granted, IfHeld};
 
@@ -31,40 +29,20 @@ const SPLITS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_mi
 /// A failed round waits this long for the release of the members that it was granted. The background does the rest.
 const RELEASE_WAIT: Duration = Duration::from_millis(50);
 
-/// If this many rounds in a row released something, a lock that needs all members pauses after each further such round.
-const ROUNDS_BEFORE_PAUSE: u32 = 3;
-
 /// The members of a lock, while one owner acquires them.
 pub(crate) struct PendingMembers<'a> {
     pub(crate) handle: &'a Handle,
     pub(crate) caller: Caller,
     /// The call does not wait for other owners.
     is_try: bool,
-    pub(crate) pending: PerMember<PendingMember>,
+    pub(crate) pending: PerMember<PendingHold>,
+    pub(crate) call: Call,
     /// When the call began.
     pub(crate) start: Moment,
     /// When the last round ended, or the first began.
     pub(crate) at: Moment,
-    /// Rounds in a row that were granted some members, and released them.
-    given_back: u32,
     splits: Backoff,
-    /// The member that gave no answer in the last round.
-    silent: Option<usize>,
-    writer_intent: WriterIntent,
 }
-
-pub(crate) struct PendingMember {
-    pub(crate) hold: PendingHold,
-    /// The deadline of the lease that the last round was granted for this member.
-    pub(crate) granted_until: Option<Moment>,
-    /// More permits of the semaphore were available when the last round was granted some.
-    pub(crate) leaves_permits: bool,
-    /// The last round was granted it, and too few replicas have the hold: too little to rely on.
-    pub(crate) is_unreplicated: bool,
-}
-
-/// The reply of one member, and the deadline of what it granted.
-type Reply = Result<(AcquireReply, Moment), Fault>;
 
 impl<'a> PendingMembers<'a> {
     /// Begins with all members. Also returns the earlier grants of this owner that the server possibly still has.
@@ -73,16 +51,10 @@ impl<'a> PendingMembers<'a> {
         let now = clock::now();
         for member in &handle.members {
             let start = member.owner.start(&member.lock, now, caller)?;
-            pending.push(PendingMember {
-                hold: start.pending,
-                granted_until: None,
-                leaves_permits: false,
-                is_unreplicated: false,
-            });
+            pending.push(start.pending);
             ended.extend(start.ended);
         }
-        let is_foreign =
-            |member: &PendingMember| member.hold.want > 1 && member.hold.grant.is_foreign(member.hold.owner);
+        let is_foreign = |hold: &PendingHold| hold.want > 1 && hold.grant.is_foreign(hold.owner);
         if pending.iter().any(is_foreign) {
             tracing::warn!(
                 lock = &**handle.name(), re_entered_at = %caller,
@@ -90,19 +62,10 @@ impl<'a> PendingMembers<'a> {
                  not share it"
             );
         }
-        let members = Self {
-            handle,
-            caller,
-            is_try,
-            pending,
-            start: now,
-            at: now,
-            given_back: 0,
-            splits: SPLITS,
-            silent: None,
-            writer_intent: WriterIntent::default(),
-        };
-        Ok((members, ended))
+        let stops_readers =
+            handle.members[0].lock.protocol.stops_readers() && !handle.config().writer_turn().is_zero();
+        let call = Call::new(pending.len(), handle.quorum, stops_readers);
+        Ok((Self { handle, caller, is_try, pending, call, start: now, at: now, splits: SPLITS }, ended))
     }
 
     /// What the call does if another owner has the lock.
@@ -116,7 +79,7 @@ impl<'a> PendingMembers<'a> {
 
     /// Whether this owner holds a member already.
     pub(crate) fn is_reentry(&self) -> bool {
-        self.pending.iter().any(|member| member.hold.want > 1 || member.hold.nested_in_write)
+        self.pending.iter().any(|hold| hold.want > 1 || hold.nested_in_write)
     }
 
     /// The queue in which waiters for a member stand.
@@ -134,204 +97,136 @@ impl<'a> PendingMembers<'a> {
 
     /// Whether the last round was granted this member.
     pub(crate) fn is_granted(&self, member: usize) -> bool {
-        self.pending[member].granted_until.is_some()
+        self.call.granted_until(member).is_some()
     }
 
     /// Whether a copy of a first acquire can still run, or an attempt has an unknown outcome.
     pub(crate) fn may_run_late(&self) -> bool {
-        self.pending.iter().any(|member| member.hold.grant.may_run_late())
+        self.pending.iter().any(|hold| hold.grant.may_run_late())
     }
 
     pub(crate) fn wake_channel(&self, member: usize) -> Arc<str> {
-        self.pending[member].hold.grant.wake_channel()
+        self.pending[member].grant.wake_channel()
     }
 
     /// Attempts each member once. Unless the call is a try, the attempt also queues where a member has a queue on the server.
     pub(crate) async fn round(&mut self, waits_for: Option<usize>) -> Result<Round> {
         loop {
-            let if_held = if self.is_try { IfHeld::Refuse } else { self.writer_intent.if_held() };
-            let replies = match self.pending.len() {
-                1 => smallvec![(0, self.attempt(0, if_held).await)],
-                _ if self.handle.needs_all() => self.attempt_in_order(if_held).await,
-                _ => self.attempt_together(if_held).await,
+            let if_held = if self.is_try { IfHeld::Refuse } else { self.call.if_held(clock::now()) };
+            let answers = match self.pending.len() {
+                1 => smallvec![(0, self.attempt(0, if_held).await?)],
+                _ if self.handle.needs_all() => self.attempt_in_order(if_held).await?,
+                _ => self.attempt_together(if_held).await?,
             };
-            if let Some(round) = self.judge(replies, waits_for).await? {
+            self.at = clock::now();
+            let has = |member: usize| match &self.pending[member] {
+                hold if hold.want > 1 => Has::Hold,
+                hold if hold.grant.may_exist_on_server() => Has::Trace,
+                _ => Has::Nothing,
+            };
+            let Judged { round, begins_anew, gives_back, is_split } =
+                self.call.judge(answers, waits_for, has, self.at);
+            let mut given_back = Vec::new();
+            for member in begins_anew {
+                let before = self.begin_anew(member)?;
+                if gives_back.contains(&member) {
+                    given_back.push(before);
+                }
+            }
+            if !given_back.is_empty() {
+                // The background continues with releases that take longer than this.
+                let _ = timeout(RELEASE_WAIT, PendingRelease::new(given_back).try_but(0)).await;
+            }
+            if is_split {
+                // Other owners hold the other members, and release them now. The first owner that tries again is granted all members.
+                sleep(jitter::within(self.splits.pause() * 2)).await;
+            }
+            if let Some(round) = round {
                 return Ok(round);
             }
         }
     }
 
-    async fn attempt_together(&self, if_held: IfHeld) -> PerMember<(usize, Reply)> {
-        let (all, quorum) = (self.pending.len(), self.handle.quorum);
-        let attempts = (0..all).map(|member| self.attempt(member, if_held));
-        gather(attempts, |replies| {
-            let granted = replies.iter().filter(|(_, reply)| is_granted(reply)).count();
-            // Faults do not decide: perhaps the answers of the other servers are enough.
-            let answered = replies.iter().filter(|(_, reply)| reply.is_ok()).count();
-            is_decided(granted, answered - granted, quorum, all)
-        })
-        .await
-        .into()
+    async fn attempt_together(&self, if_held: IfHeld) -> Result<PerMember<(usize, Answer)>> {
+        let attempts = (0..self.pending.len()).map(|member| self.attempt(member, if_held));
+        let is_enough = |answers: &[(usize, Result<Answer>)]| {
+            // What ends the call is reported after the others have answered, too.
+            self.call.is_enough(answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()))
+        };
+        let answers = gather(attempts, is_enough).await;
+        answers.into_iter().map(|(member, answer)| Ok((member, answer?))).collect()
     }
 
-    /// The order of the members is the same for all clients, so the owner that is granted the first member continues with the
-    /// next. But a member that gave no answer is attempted first, so that nobody holds the others while that member is silent.
-    async fn attempt_in_order(&mut self, if_held: IfHeld) -> PerMember<(usize, Reply)> {
-        let silent = self.silent.take();
-        let others = (0..self.pending.len()).filter(|&member| Some(member) != silent);
-        let mut replies = PerMember::new();
-        for member in silent.into_iter().chain(others) {
-            let reply = self.attempt(member, if_held).await;
-            let is_granted = is_granted(&reply);
-            replies.push((member, reply));
+    async fn attempt_in_order(&mut self, if_held: IfHeld) -> Result<PerMember<(usize, Answer)>> {
+        let mut answers = PerMember::new();
+        for member in self.call.order() {
+            let answer = self.attempt(member, if_held).await?;
+            let is_granted = matches!(answer, Answer::Granted { .. });
+            answers.push((member, answer));
             if !is_granted {
                 break;
             }
         }
-        replies
+        Ok(answers)
     }
 
-    fn attempt(&self, member: usize, if_held: IfHeld) -> impl Future<Output = Reply> + Send {
-        let hold = &self.pending[member].hold;
-        let lease = self.handle.lease(&hold.grant.lock.engine.config);
+    /// # Errors
+    ///
+    /// The server's answer ends the call.
+    async fn attempt(&self, member: usize, if_held: IfHeld) -> Result<Answer> {
+        let hold = &self.pending[member];
+        let lock = &hold.grant.lock;
+        let lease = self.handle.lease(&lock.engine.config);
         // A re-entry does not wait: if its hold is gone, the call begins anew.
         let if_held = if hold.want > 1 { IfHeld::Refuse } else { if_held };
-        hold.grant.attempt(hold.want, lease, if_held)
+        let (reply, until) = match hold.grant.attempt(hold.want, lease, if_held).await {
+            Ok(reply) => reply,
+            Err(fault) => return Ok(Answer::Failed(fault)),
+        };
+        let needs_all = self.handle.needs_all();
+        Ok(match reply {
+            AcquireReply::Granted(granted) => Answer::Granted {
+                until,
+                leaves_permits: matches!(granted, Granted::Permits { left: 1.., .. }),
+            },
+            AcquireReply::Lost => Answer::Gone,
+            AcquireReply::OtherKind if needs_all => return Err(lock.other_kind()),
+            AcquireReply::NotALock if needs_all => return Err(lock.not_a_lock()),
+            AcquireReply::CannotCount if needs_all => return Err(lock.cannot_count()),
+            AcquireReply::TooMany { total } => {
+                lock.has_total(total);
+                return Err(lock.too_many_permits(total));
+            }
+            // A majority can do without this member.
+            AcquireReply::OtherKind | AcquireReply::NotALock | AcquireReply::CannotCount => {
+                let used = "the key is in use as something else";
+                Answer::Failed(Fault::new(FaultKind::WrongType, Sent::Refused, used))
+            }
+            AcquireReply::Held(left) => Answer::Held(left),
+            _ => Answer::Held(None),
+        })
     }
 
     /// How long a writer still lets new readers in. `None`: the time of the next attempt does not depend on that.
     pub(crate) fn patience_left(&self) -> Option<Duration> {
-        self.writer_intent.left()
-    }
-
-    /// Decides what the replies mean. `None`: a hold that the call wanted to re-enter is gone, so begin anew.
-    async fn judge(
-        &mut self,
-        replies: PerMember<(usize, Reply)>,
-        waits_for: Option<usize>,
-    ) -> Result<Option<Round>> {
-        let mut refused: Option<(usize, Option<Duration>)> = None;
-        let mut failed: Option<(usize, Fault)> = None;
-        let (mut faults, mut is_lost) = (0, false);
-        // A call that waits for one member continues to wait for that member, as long as that member refuses.
-        let replaces = |known: Option<usize>, member| known.is_none() || waits_for == Some(member);
-        for (member, reply) in replies {
-            let lock = &self.handle.members[member].lock;
-            let fault = match reply {
-                Ok((AcquireReply::Granted(granted), until)) => {
-                    let pending = &mut self.pending[member];
-                    pending.granted_until = Some(until);
-                    pending.leaves_permits = matches!(granted, Granted::Permits { left: 1.., .. });
-                    continue;
-                }
-                Ok((AcquireReply::Lost, _)) => {
-                    self.replace_grant(member)?;
-                    is_lost = true;
-                    continue;
-                }
-                Ok((AcquireReply::OtherKind, _)) if self.handle.needs_all() => return Err(lock.other_kind()),
-                Ok((AcquireReply::NotALock, _)) if self.handle.needs_all() => return Err(lock.not_a_lock()),
-                Ok((AcquireReply::CannotCount, _)) if self.handle.needs_all() => {
-                    return Err(lock.cannot_count());
-                }
-                Ok((AcquireReply::TooMany { total }, _)) => {
-                    lock.has_total(total);
-                    return Err(lock.too_many_permits(total));
-                }
-                // A majority can do without this member.
-                Ok((AcquireReply::OtherKind | AcquireReply::NotALock | AcquireReply::CannotCount, _)) => {
-                    Fault::new(FaultKind::WrongType, Sent::Refused, "the key is in use as something else")
-                }
-                Ok((reply, _)) => {
-                    let left = if let AcquireReply::Held(left) = reply { left } else { None };
-                    if replaces(refused.map(|(known, _)| known), member) {
-                        refused = Some((member, left));
-                    }
-                    continue;
-                }
-                Err(fault) => fault,
-            };
-            self.pending[member].is_unreplicated = matches!(fault.kind, FaultKind::TooFewReplicas { .. });
-            faults += 1;
-            if replaces(failed.as_ref().map(|(known, _)| *known), member) {
-                failed = Some((member, fault));
-            }
-        }
-        self.at = clock::now();
-        let deadlines = self.pending.iter().map(|member| member.granted_until.unwrap_or(Moment::PAST));
-        if quorum_deadline(deadlines, self.handle.quorum) > self.at {
-            return Ok(Some(Round::Granted));
-        }
-        if is_lost {
-            return Ok(None);
-        }
-        if refused.is_some() {
-            self.writer_intent.refused(self.handle, self.at);
-        }
-        self.release_partial_round(refused.map(|(member, _)| member)).await?;
-        self.silent = failed.as_ref().map(|(member, _)| *member);
-        // With so many faults there is no quorum, even if the member that refused becomes free.
-        let is_hopeless = self.pending.len() - faults < self.handle.quorum;
-        Ok(Some(match (refused, failed) {
-            (Some((member, left)), None) => Round::Refused { member, left },
-            (Some((member, left)), Some(_)) if !is_hopeless => Round::Refused { member, left },
-            (_, Some((member, fault))) => Round::Failed { member, fault },
-            (None, None) => {
-                let late = "the lease had almost ended when the answer came";
-                let fault = Fault::new(FaultKind::TimedOut, Sent::Unknown, late);
-                Round::Failed { member: waits_for.unwrap_or(0), fault }
-            }
-        }))
-    }
-
-    /// Releases the members that were granted in a failed round. So while the owner waits for one member, it keeps nothing except
-    /// its place in that member's queue. The next attempt uses new ids, because a late copy of these releases can still run. If
-    /// no member refused, a member that gave no answer is attempted again with the same id.
-    ///
-    /// A member that was re-entered stays held: with a new id, this owner would wait for itself.
-    async fn release_partial_round(&mut self, waits_for: Option<usize>) -> Result<()> {
-        let mut granted = Vec::new();
-        for member in 0..self.pending.len() {
-            let PendingMember { hold, granted_until, is_unreplicated, .. } = &mut self.pending[member];
-            // A hold that too few replicas have is released, too. Then the next attempt writes again: `WAIT` waits only for writes.
-            let was_granted = granted_until.take().is_some() || std::mem::take(is_unreplicated);
-            let may_be_held =
-                waits_for.is_some_and(|other| other != member) && hold.grant.may_exist_on_server();
-            if hold.want == 1 && (was_granted || may_be_held) {
-                let given_up = self.replace_grant(member)?;
-                if was_granted {
-                    granted.push(given_up);
-                }
-            }
-        }
-        self.given_back = if granted.is_empty() { 0 } else { self.given_back + 1 };
-        let is_split = self.given_back > if self.handle.needs_all() { ROUNDS_BEFORE_PAUSE } else { 0 };
-        // The background continues with releases that take longer than this.
-        let _ = timeout(RELEASE_WAIT, PendingRelease::new(granted).try_but(0)).await;
-        if is_split {
-            // Other owners hold the other members, and release them now. The first owner that tries again is granted all members.
-            // A lock that needs all members pauses only after several such rounds: the order of the members prevents a split if
-            // all clients use the same order.
-            sleep(jitter::within(self.splits.pause() * 2)).await;
-        }
-        Ok(())
+        self.call.patience_left(clock::now())
     }
 
     /// Gives up the attempts on a member so far, and begins with a new grant.
-    fn replace_grant(&mut self, member: usize) -> Result<Arc<Grant>> {
+    fn begin_anew(&mut self, member: usize) -> Result<Arc<Grant>> {
         let place = &self.handle.members[member];
         let fresh = place.owner.begin(&place.lock, clock::now(), self.caller)?;
-        let before = std::mem::replace(&mut self.pending[member].hold, fresh);
+        let before = std::mem::replace(&mut self.pending[member], fresh);
         Ok(Arc::clone(&before.grant))
     }
 
     /// Leaves all queues on servers, and lets readers in again. Does not wait for long.
     pub(crate) async fn leave_queues(&mut self) {
         let has_queue = self.handle.members.iter().any(|member| member.lock.protocol.queue().is_some());
-        if !has_queue && !self.writer_intent.is_shown() {
+        if !has_queue && !self.call.is_shown() {
             return;
         }
-        let grants = self.pending.drain(..).map(|member| Arc::clone(&member.hold.grant)).collect::<Vec<_>>();
+        let grants = self.pending.drain(..).map(|hold| Arc::clone(&hold.grant)).collect::<Vec<_>>();
         let limit = self.handle.config().command_timeout() / 2;
         let _ = timeout(limit, PendingRelease::new(grants).try_but(self.handle.spare())).await;
     }
@@ -342,28 +237,24 @@ impl<'a> PendingMembers<'a> {
         if handle.is_closing() {
             return Err(Error::Closed); // nothing would renew it
         }
-        let is_granted = |&member: &usize| self.pending[member].granted_until.is_some();
-        let subject = handle.subject((0..self.pending.len()).filter(is_granted));
-        let deadlines = self.pending.iter().map(|member| member.granted_until.unwrap_or(Moment::PAST));
+        let until = |member| self.call.granted_until(member);
+        let subject = handle.subject((0..self.pending.len()).filter(|&member| until(member).is_some()));
+        let deadlines = (0..self.pending.len()).map(|member| until(member).unwrap_or(Moment::PAST));
         let metrics = handle.metrics.granted(self.start, self.at);
         let hold = Arc::new(Hold::new(deadlines, handle.quorum, handle.term(self.at), subject, metrics));
         let mut held = PerMember::new();
         let mut is_given_up = false;
         for (member, pending) in self.pending.iter_mut().enumerate() {
-            let Some(until) = pending.granted_until else { continue };
-            if !pending.hold.take(&hold, member, until, self.at) {
+            let Some(until) = self.call.granted_until(member) else { continue };
+            if !pending.take(&hold, member, until, self.at) {
                 is_given_up = true;
                 continue;
             }
-            if handle.can_share() && pending.hold.want == 1 && !pending.hold.nested_in_write {
-                pending.hold.grant.open_to_readers();
+            if handle.can_share() && pending.want == 1 && !pending.nested_in_write {
+                pending.grant.open_to_readers();
             }
-            handle.members[member].owner.set(&pending.hold.grant);
-            held.push(MemberHold {
-                grant: Arc::clone(&pending.hold.grant),
-                owner: pending.hold.owner,
-                member,
-            });
+            handle.members[member].owner.set(&pending.grant);
+            held.push(MemberHold { grant: Arc::clone(&pending.grant), owner: pending.owner, member });
         }
         let min_hold = handle.min_hold(self.at).filter(|_| !is_given_up);
         let held = HeldLock::new(Arc::clone(handle.name()), hold, held, min_hold, self.at);
@@ -375,13 +266,9 @@ impl<'a> PendingMembers<'a> {
 impl Drop for PendingMembers<'_> {
     fn drop(&mut self) {
         for (pending, member) in self.pending.drain(..).zip(&self.handle.members) {
-            if let Some(grant) = pending.hold.give_up() {
+            if let Some(grant) = pending.give_up() {
                 member.owner.add_dropped(grant, clock::now());
             }
         }
     }
-}
-
-const fn is_granted(reply: &Reply) -> bool {
-    matches!(reply, Ok((AcquireReply::Granted(_), _)))
 }

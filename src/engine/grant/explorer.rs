@@ -754,8 +754,8 @@ impl Model for World {
         let floor = NOW.minus(TICK * FLOOR);
         let shift = &mut |time: &mut Moment| *time = time.minus(TICK).max(floor);
         let Machine { lease, stay, parts, given_back, .. } = &mut self.machine;
-        [&mut lease.granted_at, &mut lease.until].into_iter().for_each(&mut *shift);
-        lease.since.iter_mut().chain(&mut lease.renew_at).for_each(&mut *shift);
+        shift(&mut lease.until);
+        lease.granted_at.iter_mut().chain(&mut lease.renew_at).for_each(&mut *shift);
         match stay {
             Stay::None => {}
             Stay::Offered { until } | Stay::ForReaders { until } => shift(until),

@@ -106,11 +106,11 @@ impl Grant {
         let Some(observer) = &self.lock.engine.observer else { return };
         let since = {
             let state = lock(&self.state);
-            let is_told = state.lasting.is_some() || !state.machine.was_held();
-            if is_told || !state.machine.is_in_use(now) {
+            if state.lasting.is_some() || !state.machine.is_in_use(now) {
                 return;
             }
-            state.machine.lease.granted_at
+            let Some(granted_at) = state.machine.lease.granted_at else { return };
+            granted_at
         };
         let Some(owner) = self.short_owner() else { return }; // permits have none
         let lasting = Box::new(Lasting::begin(observer, owner, &self.lock.keys.lock, since));

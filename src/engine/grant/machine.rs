@@ -73,10 +73,10 @@ pub(crate) enum Joining {
 /// The lease that the server counts, and its renewal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Lease {
-    /// When the server granted the lock; long ago if the hold is too old to be handed over.
-    pub(super) since: Option<Moment>,
     /// When the server granted the lock.
-    pub(super) granted_at: Moment,
+    pub(super) granted_at: Option<Moment>,
+    /// The hold is perhaps gone already, so nobody shares it.
+    pub(super) is_unsure: bool,
     /// The deadline of what the server granted or renewed last.
     pub(super) until: Moment,
     /// The longest lease that was asked for.
@@ -87,6 +87,13 @@ pub(super) struct Lease {
     pub(super) renew_at: Option<Moment>,
     /// The lease that the renewal under way asks for. `None`: it only restores a lease that another client shortened.
     pub(super) asked: Option<Duration>,
+}
+
+impl Lease {
+    /// Whether the server granted the lock less than this time ago, and not before `earliest`.
+    pub(super) fn is_young(&self, time: Duration, earliest: Moment, now: Moment) -> bool {
+        !self.is_unsure && self.granted_at.is_some_and(|at| now.since(at) < time && at >= earliest)
+    }
 }
 
 /// What was asked of the background.
@@ -230,7 +237,7 @@ impl<H: Deadline> Machine<H> {
         // Perhaps another hold made the server's lease longer than this hold lasts.
         self.lease.outlasts |= had_one;
         if !had_one {
-            (self.lease.since, self.lease.granted_at) = (Some(now), now);
+            self.lease.granted_at = Some(now);
         }
         self.lease.until = self.lease.until.max(until);
         if let Some(lease) = lease {
@@ -364,7 +371,7 @@ impl<H: Deadline> Machine<H> {
 
     /// Whether the server granted the lock at some time.
     pub(crate) const fn was_held(&self) -> bool {
-        self.lease.since.is_some()
+        self.lease.granted_at.is_some()
     }
 
     /// Whether somebody is acquiring.
@@ -460,7 +467,7 @@ impl<H: Deadline> Machine<H> {
         // From here on nobody takes what stayed, also with an earlier `now`.
         self.ends_stay(now);
         let keep = self.target(now);
-        if !self.is_owed(now) {
+        if self.copies.at_most() <= keep {
             return None;
         }
         Some(Releasing {
@@ -515,7 +522,10 @@ impl<H: Deadline> Machine<H> {
 
     /// Whether the background has to do something that it was not asked for before.
     pub(super) fn asks_background(&mut self, now: Moment, effects: &mut Effects<H>) -> bool {
-        if !self.is_owed(now) {
+        let at_most = self.copies.at_most();
+        // Often nothing is left, and the target need not be computed.
+        let target = if at_most == 0 { 0 } else { self.target(now) };
+        if at_most <= target {
             self.asked = Asked::Nothing;
             if !self.given_back.is_empty() && self.stay == Stay::None && !self.copies.expects_answer() {
                 // No release asks about these holds: another acquire took over their count.
@@ -523,7 +533,6 @@ impl<H: Deadline> Machine<H> {
             }
             return false;
         }
-        let target = self.target(now);
         let needs = match self.copies.owes_release(target) {
             true => Asked::Releases { to: std::cmp::Reverse(target) },
             false => Asked::Repeats,

@@ -75,8 +75,6 @@ pub(crate) struct Grant {
     id: Arg,
     pub(crate) number: u64,
     state: Mutex<State>,
-    /// Wakes the job of the background that works on this grant.
-    stir: Notify,
 }
 
 struct State {
@@ -86,8 +84,8 @@ struct State {
     heartbeat: Slot,
     /// Set when an observer was told that the hold lasts.
     lasting: Option<Box<Lasting>>,
-    /// The background works on this grant.
-    is_undoing: bool,
+    /// The background works on this grant. Wakes its job.
+    undoing: Option<Arc<Notify>>,
     /// The background keeps the lock for its minimum hold time.
     is_kept: bool,
 }
@@ -104,10 +102,10 @@ impl Grant {
             renewing: Renewing::default(),
             heartbeat: Slot::default(),
             lasting: None,
-            is_undoing: false,
+            undoing: None,
             is_kept: false,
         };
-        Self { lock, id, number, state: Mutex::new(state), stir: Notify::new() }
+        Self { lock, id, number, state: Mutex::new(state) }
     }
 
     // --- events --------------------------------------------------------------------------------------------------------
@@ -139,7 +137,9 @@ impl Grant {
     fn settle(self: &Arc<Self>, state: &mut State, effects: &mut Effects, now: Moment) -> Option<After> {
         let LockRef { engine, keys, .. } = &*self.lock;
         let due = state.machine.due(now, self.rules());
-        engine.renewals.set(&mut state.renewal, due, || Arc::clone(self));
+        if state.renewal.is_to_be_set(due) {
+            engine.renewals.set(&mut state.renewal, due, || Arc::clone(self));
+        }
         match (state.machine.has_place, state.heartbeat.is_set()) {
             (true, false) => {
                 let due = due_after(engine.periods.heartbeat(), &keys.lock, now);
@@ -149,24 +149,28 @@ impl Grant {
             _ => {}
         }
         let is_asked = state.machine.asks_background(now, effects);
-        let keeps = state.machine.kept_until().filter(|_| !std::mem::replace(&mut state.is_kept, true));
+        let keeps = state.machine.kept_until().filter(|_| !state.is_kept);
         let has_ended = state.lasting.is_some() && !state.machine.is_in_use(now);
-        (is_asked || has_ended || keeps.is_some() || !effects.is_empty()).then(|| After {
+        if !is_asked && !has_ended && keeps.is_none() && effects.is_empty() {
+            return None; // as mostly
+        }
+        state.is_kept |= keeps.is_some();
+        Some(After {
             renewing: effects.renewed.map(|outcome| state.renewing.ends(outcome)),
             lasted: if has_ended { state.lasting.take() } else { None },
-            starts: is_asked && !std::mem::replace(&mut state.is_undoing, true),
-            stirs: is_asked,
+            starts: is_asked && state.undoing.is_none(),
+            job: is_asked.then(|| Arc::clone(state.undoing.get_or_insert_default())),
             keeps,
         })
     }
 
     /// Tells what happened, with nothing locked.
-    fn perform(self: &Arc<Self>, effects: Effects, After { renewing, lasted, starts, stirs, keeps }: After) {
+    fn perform(self: &Arc<Self>, effects: Effects, After { renewing, lasted, starts, job, keeps }: After) {
         // First, because code of the user can panic.
-        if starts {
-            self.undo();
-        } else if stirs {
-            self.stir.notify_one();
+        match job {
+            Some(job) if starts => self.undo(job),
+            Some(job) => job.notify_one(),
+            None => {}
         }
         if let Some(until) = keeps {
             self.keep(until);
@@ -224,9 +228,9 @@ impl Grant {
         lock(&self.state).machine.token = token;
     }
 
-    /// The hold that the server granted is perhaps gone already, so it is too old to be handed over.
+    /// The hold that the server granted is perhaps gone already, so it is not handed over.
     pub(crate) fn forbids_hand_over(&self) {
-        lock(&self.state).machine.lease.since = Some(Moment::PAST);
+        lock(&self.state).machine.lease.is_unsure = true;
     }
 
     /// Removes a hold that was given back: from here on, the lease is not renewed for it. The caller sends the release, and tells when it
@@ -245,10 +249,10 @@ impl Grant {
     pub(crate) fn no_longer_attended(&self) -> bool {
         let mut state = lock(&self.state);
         state.machine.no_longer_attended();
-        let (is_over, is_undoing) = (state.machine.copies.at_most() == 0, state.is_undoing);
+        let (is_over, job) = (state.machine.copies.at_most() == 0, state.undoing.clone());
         drop(state);
-        if is_undoing {
-            self.stir.notify_one(); // it waits for this
+        if let Some(job) = job {
+            job.notify_one(); // it waits for this
         }
         is_over
     }
@@ -394,8 +398,8 @@ struct After {
     lasted: Option<Box<Lasting>>,
     /// The background begins to work on the grant.
     starts: bool,
-    /// There is more for it to do.
-    stirs: bool,
+    /// There is something for its job to do.
+    job: Option<Arc<Notify>>,
     /// The background keeps the lock until then.
     keeps: Option<Moment>,
 }

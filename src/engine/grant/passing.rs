@@ -21,9 +21,7 @@ impl<H: Deadline> Machine<H> {
         now: Moment,
         rules: &Rules,
     ) -> bool {
-        let is_young =
-            self.lease.since.is_some_and(|since| now.since(since) < hand_over_time && since >= granted_at);
-        let is_fit = is_young
+        let is_fit = self.lease.is_young(hand_over_time, granted_at, now)
             && self.has_only(hold, now)
             && hold.renewed_lease(rules.lease).is_some()
             && hold.ends().is_none()
@@ -127,7 +125,7 @@ impl<H: Deadline> Machine<H> {
             && !self.is_gone
             && !self.is_given_up
             && self.target(now) > 0
-            && self.lease.since.is_some_and(|since| now.since(since) < rules.sharing)
+            && self.lease.is_young(rules.sharing, Moment::PAST, now)
             && self.lease.until.since(now) >= rules.lease / 2
             && self.epoch == epoch
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::sync::Notify;
 
 use super::Grant;
 use crate::base::clock::{self, Moment};
@@ -12,6 +13,7 @@ use crate::base::fault::{Fault, Sent};
 use crate::base::jitter::Backoff;
 use crate::base::timer::{Instant, sleep};
 use crate::engine::background::{Job, Refused, Turn};
+use crate::engine::shared::Engine;
 use crate::telemetry::Undoing;
 
 /// The pauses while the server gives no answer.
@@ -37,6 +39,8 @@ const GIVE_UP: Duration = Duration::from_secs(600);
 
 /// What the job keeps from one refusal to the next try.
 struct Progress {
+    /// There is more to do.
+    stir: Arc<Notify>,
     _counted: Undoing,
     _listed: Listed,
     /// When the server first answered an undo of the last attempt.
@@ -49,9 +53,10 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(grant: &Arc<Grant>) -> Self {
+    fn new(grant: &Arc<Grant>, stir: Arc<Notify>) -> Self {
         let engine = &grant.lock.engine;
         Self {
+            stir,
             _counted: engine.metrics.undoing(),
             _listed: Listed::new(grant),
             answered: None,
@@ -66,6 +71,19 @@ impl Progress {
         if std::mem::replace(&mut self.requests, requests) != requests {
             self.ends = Instant::now() + lease;
         }
+    }
+
+    /// Pauses, until there is more to do. During a shutdown the pause is short.
+    async fn rest(&self, engine: &Engine, pause: Duration) {
+        if !engine.is_closing() {
+            tokio::select! {
+                biased;
+                () = sleep(pause) => return,
+                () = self.stir.notified() => return,
+                () = engine.closing() => {}
+            }
+        }
+        sleep(pause.min(PAUSE_AT_SHUTDOWN)).await;
     }
 }
 
@@ -88,10 +106,10 @@ impl Drop for Listed {
 }
 
 impl Grant {
-    /// Begins the job, which releases what is owed. Never waits.
-    pub(super) fn undo(self: &Arc<Self>) {
+    /// Begins the job, which releases what is owed. `stir` wakes it. Never waits.
+    pub(super) fn undo(self: &Arc<Self>, stir: Arc<Notify>) {
         let engine = &self.lock.engine;
-        let (grant, progress) = (Arc::clone(self), Progress::new(self));
+        let (grant, progress) = (Arc::clone(self), Progress::new(self, stir));
         if !engine.background.release(self.lock.server(), move |turn| grant.undo_job(progress, Some(turn))) {
             let LockId { name, key, server, .. } = self.lock.id();
             tracing::error!(
@@ -129,7 +147,7 @@ impl Grant {
     fn undo_ends(self: &Arc<Self>, seen: u32, forgets: bool, now: Moment) {
         self.change(now, |state, _| {
             state.machine.background_ends(seen, forgets, now);
-            state.is_undoing = false;
+            state.undoing = None;
         });
     }
 
@@ -152,7 +170,7 @@ impl Grant {
             if is_attended && Instant::now() < attended_until {
                 // A future sends the release, unless nobody polls it.
                 drop(turn.take());
-                self.rest(engine.config.command_timeout()).await;
+                progress.rest(engine, engine.config.command_timeout()).await;
                 continue;
             }
             if self.owes_release(now) {
@@ -202,7 +220,7 @@ impl Grant {
                 }
             };
             if self.is_owed(clock::now()) {
-                self.rest(pause).await;
+                progress.rest(engine, pause).await;
             }
         }
     }
@@ -219,19 +237,5 @@ impl Grant {
             background.answered();
         }
         result
-    }
-
-    /// Pauses, until there is more to do. During a shutdown the pause is short.
-    async fn rest(&self, pause: Duration) {
-        let engine = &self.lock.engine;
-        if !engine.is_closing() {
-            tokio::select! {
-                biased;
-                () = sleep(pause) => return,
-                () = self.stir.notified() => return,
-                () = engine.closing() => {}
-            }
-        }
-        sleep(pause.min(PAUSE_AT_SHUTDOWN)).await;
     }
 }

@@ -1,0 +1,588 @@
+//! What a call decides, over one or several members: what a round of attempts means, what is given back, and what comes next. Pure: no I/O and
+//! no clock.
+
+use std::time::Duration;
+
+use crate::base::clock::Moment;
+use crate::base::fault::{Fault, FaultKind, Sent};
+use crate::engine::hold::lease::quorum_deadline;
+use crate::engine::members::{PerMember, is_decided};
+use crate::protocol::IfHeld;
+
+/// If this many rounds in a row released something, a lock that needs all members pauses after each further such round.
+const ROUNDS_BEFORE_PAUSE: u32 = 3;
+
+/// How long a writer lets new readers in. Readers that are there leave within a few milliseconds, if their sections are short, and then
+/// nobody had to be stopped. If their sections are long, the writer waits for them anyway, and this time does not matter.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// The rounds of a call.
+pub(crate) struct Call {
+    /// So many members have to be granted.
+    quorum: usize,
+    members: PerMember<OfMember>,
+    /// Rounds in a row that were granted some members, and released them.
+    given_back: u32,
+    /// The member that gave no answer in the last round.
+    silent: Option<usize>,
+    intent: WriterIntent,
+}
+
+/// What the last round was told of a member.
+#[derive(Clone, Copy, Default)]
+struct OfMember {
+    /// The deadline of the lease that was granted.
+    granted_until: Option<Moment>,
+    /// More permits of the semaphore were available.
+    leaves_permits: bool,
+    /// It was granted, and too few replicas have the hold: too little to rely on.
+    is_unreplicated: bool,
+}
+
+/// The answer of one member.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    Granted {
+        until: Moment,
+        leaves_permits: bool,
+    },
+    /// The hold that the call wanted to re-enter is gone.
+    Gone,
+    /// Another owner holds it. Its lease lasts at most for this time, if the time is known.
+    Held(Option<Duration>),
+    Failed(Fault),
+}
+
+/// What is asked about a member that a failed round did not use.
+#[derive(Clone, Copy)]
+pub(crate) enum Has {
+    /// Its owner holds it already.
+    Hold,
+    /// The server possibly has something of the call.
+    Trace,
+    Nothing,
+}
+
+/// What follows from a round.
+pub(crate) struct Judged {
+    /// `None`: a hold that the call wanted to re-enter is gone, so it begins anew.
+    pub(crate) round: Option<Round>,
+    /// The members with which the call begins anew, with another id.
+    pub(crate) begins_anew: PerMember<usize>,
+    /// Those of them that were granted, and have to be released.
+    pub(crate) gives_back: PerMember<usize>,
+    /// Other owners perhaps do the same: the call pauses, for longer each time.
+    pub(crate) is_split: bool,
+}
+
+impl Call {
+    /// `stops_readers`: a waiting writer keeps new readers out.
+    pub(crate) fn new(members: usize, quorum: usize, stops_readers: bool) -> Self {
+        Self {
+            quorum,
+            members: std::iter::repeat_n(OfMember::default(), members).collect(),
+            given_back: 0,
+            silent: None,
+            intent: WriterIntent { stops_readers: stops_readers && members == 1, ..WriterIntent::default() },
+        }
+    }
+
+    fn needs_all(&self) -> bool {
+        self.quorum == self.members.len()
+    }
+
+    /// Until when the last round was granted a member.
+    pub(crate) fn granted_until(&self, member: usize) -> Option<Moment> {
+        self.members[member].granted_until
+    }
+
+    /// Whether more permits of the semaphore were available when the last round was granted some.
+    pub(crate) fn leaves_permits(&self, member: usize) -> bool {
+        self.members[member].leaves_permits
+    }
+
+    /// Another owner of this client gave its hold, which has this deadline.
+    pub(crate) fn is_given(&mut self, until: Moment) {
+        self.members[0] = OfMember { granted_until: Some(until), ..OfMember::default() };
+    }
+
+    /// What the next round does if another owner holds the lock.
+    pub(crate) fn if_held(&mut self, now: Moment) -> IfHeld {
+        self.intent.if_held(now)
+    }
+
+    /// How long a writer still lets new readers in. `None`: the time of the next attempt does not depend on that.
+    pub(crate) fn patience_left(&self, now: Moment) -> Option<Duration> {
+        self.intent.left(now)
+    }
+
+    /// Whether the server was perhaps told to stop new readers.
+    pub(crate) const fn is_shown(&self) -> bool {
+        self.intent.is_shown
+    }
+
+    /// The order in which a lock that needs all members attempts them. It is the same for all clients, so the owner that is granted the
+    /// first member continues with the next. But a member that gave no answer is attempted first, so that nobody holds the others while
+    /// that member is silent.
+    pub(crate) fn order(&mut self) -> impl Iterator<Item = usize> + use<> {
+        let silent = self.silent.take();
+        silent.into_iter().chain((0..self.members.len()).filter(move |&member| Some(member) != silent))
+    }
+
+    /// Whether these answers of a lock that attempts its members together are enough.
+    pub(crate) fn is_enough<'a>(&self, answers: impl Iterator<Item = &'a Answer>) -> bool {
+        let (mut granted, mut others) = (0, 0);
+        for answer in answers {
+            match answer {
+                Answer::Granted { .. } => granted += 1,
+                // Perhaps the answers of the other servers are enough.
+                Answer::Failed(fault) if fault.kind != FaultKind::WrongType => {}
+                _ => others += 1,
+            }
+        }
+        is_decided(granted, others, self.quorum, self.members.len())
+    }
+
+    /// Decides what the answers of a round mean. `waits_for`: the member for which the call waits. `has`: what there is of a member.
+    pub(crate) fn judge(
+        &mut self,
+        answers: impl IntoIterator<Item = (usize, Answer)>,
+        waits_for: Option<usize>,
+        has: impl Fn(usize) -> Has,
+        now: Moment,
+    ) -> Judged {
+        let mut refused: Option<(usize, Option<Duration>)> = None;
+        let mut failed: Option<(usize, Fault)> = None;
+        let mut faults = 0;
+        let mut begins_anew = PerMember::new();
+        // A call that waits for one member continues to wait for that member, as long as that member refuses.
+        let replaces = |known: Option<usize>, member| known.is_none() || waits_for == Some(member);
+        for (member, answer) in answers {
+            let of_member = &mut self.members[member];
+            match answer {
+                Answer::Granted { until, leaves_permits } => {
+                    (of_member.granted_until, of_member.leaves_permits) = (Some(until), leaves_permits);
+                }
+                Answer::Gone => begins_anew.push(member),
+                Answer::Held(left) => {
+                    if replaces(refused.map(|(known, _)| known), member) {
+                        refused = Some((member, left));
+                    }
+                }
+                Answer::Failed(fault) => {
+                    of_member.is_unreplicated = matches!(fault.kind, FaultKind::TooFewReplicas { .. });
+                    faults += 1;
+                    if replaces(failed.as_ref().map(|(known, _)| *known), member) {
+                        failed = Some((member, fault));
+                    }
+                }
+            }
+        }
+        let deadlines = self.members.iter().map(|member| member.granted_until.unwrap_or(Moment::PAST));
+        let is_granted = quorum_deadline(deadlines, self.quorum) > now;
+        if is_granted || !begins_anew.is_empty() {
+            let round = is_granted.then_some(Round::Granted);
+            return Judged { round, begins_anew, gives_back: PerMember::new(), is_split: false };
+        }
+        if refused.is_some() {
+            self.intent.refused(now);
+        }
+        let gives_back = self.gives_back(refused.map(|(member, _)| member), has, &mut begins_anew);
+        self.given_back = if gives_back.is_empty() { 0 } else { self.given_back + 1 };
+        // A lock that needs all members pauses only after several such rounds: the order of the members prevents a split if all clients
+        // use the same order.
+        let is_split = self.given_back > if self.needs_all() { ROUNDS_BEFORE_PAUSE } else { 0 };
+        self.silent = failed.as_ref().map(|(member, _)| *member);
+        // With so many faults there is no quorum, even if the member that refused becomes free.
+        let is_hopeless = self.members.len() - faults < self.quorum;
+        let round = match (refused, failed) {
+            (Some((member, left)), None) => Round::Refused { member, left },
+            (Some((member, left)), Some(_)) if !is_hopeless => Round::Refused { member, left },
+            (_, Some((member, fault))) => Round::Failed { member, fault },
+            (None, None) => {
+                let late = "the lease had almost ended when the answer came";
+                let fault = Fault::new(FaultKind::TimedOut, Sent::Unknown, late);
+                Round::Failed { member: waits_for.unwrap_or(0), fault }
+            }
+        };
+        Judged { round: Some(round), begins_anew, gives_back, is_split }
+    }
+
+    /// Gives back the members that were granted in a failed round. So while the owner waits for one member, it keeps nothing except its place
+    /// in that member's queue. The next attempt uses new ids, because a late copy of these releases can still run. If no member
+    /// refused, a member that gave no answer is attempted again with the same id.
+    ///
+    /// A member that was re-entered stays held: with a new id, this owner would wait for itself.
+    fn gives_back(
+        &mut self,
+        waits_for: Option<usize>,
+        has: impl Fn(usize) -> Has,
+        begins_anew: &mut PerMember<usize>,
+    ) -> PerMember<usize> {
+        let mut gives_back = PerMember::new();
+        for (member, OfMember { granted_until, is_unreplicated, .. }) in self.members.iter_mut().enumerate() {
+            // A hold that too few replicas have is released, too. Then the next attempt writes again: `WAIT` waits only for writes.
+            let was_granted = granted_until.take().is_some() || std::mem::take(is_unreplicated);
+            let is_other = waits_for.is_some_and(|waits_for| waits_for != member);
+            if !was_granted && !is_other {
+                continue;
+            }
+            match has(member) {
+                Has::Hold => {}
+                Has::Nothing if !was_granted => {}
+                _ => {
+                    begins_anew.push(member);
+                    if was_granted {
+                        gives_back.push(member);
+                    }
+                }
+            }
+        }
+        gives_back
+    }
+}
+
+/// How far a writer is from stopping new readers. A lock of several members stops none.
+#[derive(Clone, Copy, Default)]
+struct WriterIntent {
+    /// It stops readers at all.
+    stops_readers: bool,
+    /// When its patience began: with the first refusal, and again with each wake-up after it told the server. So the readers that a
+    /// release wakes enter together, although other writers still wait. `None`: it was not refused, it never stops readers, or it told
+    /// the server and was not woken since.
+    since: Option<Moment>,
+    /// The server was perhaps told to stop new readers.
+    is_shown: bool,
+    /// The last attempt told the server.
+    tells: bool,
+}
+
+impl WriterIntent {
+    /// An attempt was refused.
+    fn refused(&mut self, at: Moment) {
+        if self.stops_readers && !self.tells {
+            self.since.get_or_insert(at);
+        }
+    }
+
+    /// How long it still lets new readers in. `None`: the time of the next attempt does not depend on that.
+    fn left(self, now: Moment) -> Option<Duration> {
+        let since = self.since?;
+        Some(PATIENCE.saturating_sub(now.since(since)))
+    }
+
+    /// What the next attempt of a call that waits does if another owner holds the lock.
+    fn if_held(&mut self, now: Moment) -> IfHeld {
+        self.tells = self.left(now).is_some_and(|left| left.is_zero());
+        if self.tells {
+            self.since = None;
+            self.is_shown = true;
+        }
+        match *self {
+            Self { tells: true, .. } => IfHeld::BlockReaders,
+            Self { is_shown: true, .. } => IfHeld::KeepBlocking,
+            _ => IfHeld::Queue,
+        }
+    }
+}
+
+/// The outcome of one attempt on each member.
+#[derive(Debug)]
+pub(crate) enum Round {
+    /// A quorum of the members was granted.
+    Granted,
+    /// Another owner holds this member.
+    Refused {
+        member: usize,
+        /// The holder's lease lasts at most for this time, if the time is known.
+        left: Option<Duration>,
+    },
+    /// Too few members answered. This is the fault of a member that did not answer.
+    Failed { member: usize, fault: Fault },
+}
+
+/// What a call does if another owner has the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallKind {
+    /// It does not wait.
+    Try,
+    /// It has the lock already, so it stands in no queue.
+    ReEntry,
+    Wait,
+}
+
+/// What a call waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    /// The member in whose queue it stands.
+    pub(crate) member: usize,
+    /// A release of that member wakes it there. Not if its place in a queue on the server has another channel by now.
+    pub(crate) is_woken: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// The call has the lock.
+    Done,
+    /// Another owner has the lock, and the call does not wait.
+    Busy,
+    Fail(Fault),
+    /// It pauses, and makes another round.
+    Retry(Fault),
+    /// It waits where it stands.
+    Stay(Reason),
+    /// It leaves its queue, if it stands in one, and joins that of this member.
+    MoveTo(usize, Reason),
+}
+
+/// Why a call waits.
+#[derive(Debug)]
+pub(crate) enum Reason {
+    /// Another owner holds the member. Its lease lasts at most for this time, if the time is known.
+    Held(Option<Duration>),
+    Fault(Fault),
+}
+
+/// Decides by a round. `waiting`: `None` for a call that stands in no queue.
+pub(crate) fn next(round: Round, waiting: Option<Waiting>, kind: CallKind) -> Next {
+    match (round, waiting) {
+        (Round::Granted, _) => Next::Done,
+        (Round::Refused { .. }, _) if kind == CallKind::Try => Next::Busy,
+        (Round::Refused { member, left }, Some(waiting)) if waiting.member == member && waiting.is_woken => {
+            Next::Stay(Reason::Held(left))
+        }
+        // It does not wait for this member yet.
+        (Round::Refused { member, left }, _) => Next::MoveTo(member, Reason::Held(left)),
+        (Round::Failed { fault, .. }, None) if kind != CallKind::Wait => Next::Retry(fault),
+        (Round::Failed { fault, .. }, _) if !fault.is_transient() => Next::Fail(fault),
+        (Round::Failed { member, fault }, Some(waiting)) if waiting.member == member => {
+            Next::Stay(Reason::Fault(fault))
+        }
+        // The waiters of another queue must neither be delayed by the server of this member, nor report its fault as theirs.
+        (Round::Failed { member, fault }, _) => Next::MoveTo(member, Reason::Fault(fault)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::fault::{FaultKind, Sent};
+
+    const LEFT: Option<Duration> = Some(Duration::from_secs(7));
+
+    fn refused(member: usize) -> Round {
+        Round::Refused { member, left: LEFT }
+    }
+
+    fn failed(member: usize, kind: FaultKind) -> Round {
+        Round::Failed { member, fault: Fault::new(kind, Sent::Refused, "a fault") }
+    }
+
+    fn describe(next: Next) -> String {
+        let why = |reason| match reason {
+            Reason::Held(left) if left == LEFT => "held",
+            Reason::Held(_) => "held for another time",
+            Reason::Fault(_) => "a fault",
+        };
+        match next {
+            Next::Done => "done".to_owned(),
+            Next::Busy => "busy".to_owned(),
+            Next::Fail(_) => "fail".to_owned(),
+            Next::Retry(_) => "retry".to_owned(),
+            Next::Stay(reason) => format!("stay: {}", why(reason)),
+            Next::MoveTo(member, reason) => format!("move to {member}: {}", why(reason)),
+        }
+    }
+
+    #[test]
+    fn each_round_has_one_next_step() {
+        use CallKind::{ReEntry, Try, Wait};
+        use FaultKind::{Broken, Permission};
+        let stands = Some(Waiting { member: 0, is_woken: true });
+        let deaf = Some(Waiting { member: 0, is_woken: false });
+        for (round, waiting, kind, step) in [
+            (Round::Granted, None, ReEntry, "done"),
+            (Round::Granted, None, Wait, "done"),
+            (Round::Granted, stands, Wait, "done"),
+            (Round::Granted, None, Try, "done"),
+            (refused(0), None, Try, "busy"),
+            (refused(0), None, ReEntry, "move to 0: held"), // its hold is gone
+            (refused(0), None, Wait, "move to 0: held"),
+            (refused(0), stands, Wait, "stay: held"),
+            (refused(0), deaf, Wait, "move to 0: held"),
+            (refused(1), stands, Wait, "move to 1: held"),
+            (failed(0, Broken), None, Try, "retry"),
+            (failed(0, Broken), None, ReEntry, "retry"),
+            (failed(0, Broken), None, Wait, "move to 0: a fault"),
+            (failed(0, Permission), None, Try, "retry"), // which ends the call at once
+            (failed(0, Permission), None, Wait, "fail"),
+            (failed(0, Broken), stands, Wait, "stay: a fault"),
+            (failed(1, Broken), stands, Wait, "move to 1: a fault"),
+            (failed(0, Permission), stands, Wait, "fail"),
+            (failed(1, Permission), stands, Wait, "fail"),
+        ] {
+            let case = format!("{round:?}, {waiting:?}, {kind:?}");
+            assert_eq!(describe(next(round, waiting, kind)), step, "{case}");
+        }
+    }
+
+    const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
+
+    /// The answers that one member can give. `None`: it was not asked.
+    fn answers() -> [Option<Answer>; 7] {
+        let until = NOW.plus(Duration::from_secs(10));
+        let fault = |kind| Some(Answer::Failed(Fault::new(kind, Sent::Unknown, "a fault")));
+        [
+            None,
+            Some(Answer::Granted { until, leaves_permits: false }),
+            Some(Answer::Granted { until: NOW, leaves_permits: false }), // its lease has ended already
+            Some(Answer::Gone),
+            Some(Answer::Held(LEFT)),
+            fault(FaultKind::Broken),
+            fault(FaultKind::TooFewReplicas { acknowledged: 0, wanted: 1 }),
+        ]
+    }
+
+    fn each_of<T: Clone>(members: usize, of: &[T]) -> Vec<Vec<T>> {
+        let mut all = vec![Vec::new()];
+        for _ in 0..members {
+            all = all
+                .iter()
+                .flat_map(|begun| of.iter().map(|one| [&begun[..], &[one.clone()]].concat()))
+                .collect();
+        }
+        all
+    }
+
+    /// Every round of up to three members, whatever the server has of them.
+    #[test]
+    fn a_round_without_a_quorum_keeps_nothing_that_was_granted() {
+        let mut seen = [0; 4];
+        for (members, quorum) in [(1, 1), (2, 2), (3, 3), (3, 2)] {
+            for answers in each_of(members, &answers()) {
+                for has in each_of(members, &[Has::Hold, Has::Trace, Has::Nothing]) {
+                    for waits_for in [None, Some(0), Some(members - 1)] {
+                        let mut call = Call::new(members, quorum, false);
+                        let given = answers.iter().cloned().enumerate();
+                        let given = given.filter_map(|(member, answer)| Some((member, answer?)));
+                        let judged = call.judge(given, waits_for, |member| has[member], NOW);
+                        check_round(&call, &answers, &has, waits_for, &judged);
+                        seen[match judged.round {
+                            None => 0,
+                            Some(Round::Granted) => 1,
+                            Some(Round::Refused { .. }) => 2,
+                            Some(Round::Failed { .. }) => 3,
+                        }] += 1;
+                    }
+                }
+            }
+        }
+        assert!(seen.iter().all(|&rounds| rounds > 1_000), "{seen:?}");
+    }
+
+    fn check_round(
+        call: &Call,
+        answers: &[Option<Answer>],
+        has: &[Has],
+        waits_for: Option<usize>,
+        Judged { round, begins_anew, gives_back, .. }: &Judged,
+    ) {
+        let is = |member: usize, wanted: fn(&Answer) -> bool| answers[member].as_ref().is_some_and(wanted);
+        let lasts =
+            |member| is(member, |answer| matches!(answer, Answer::Granted { until, .. } if *until > NOW));
+        let all = 0..answers.len();
+        let is_granted = all.clone().filter(|&member| lasts(member)).count() >= call.quorum;
+        let gone = all.clone().filter(|&member| is(member, |answer| matches!(answer, Answer::Gone)));
+        let gone = gone.collect::<Vec<_>>();
+        assert_eq!(matches!(round, Some(Round::Granted)), is_granted);
+        if is_granted || !gone.is_empty() {
+            assert_eq!((round.is_none(), &gone[..]), (!is_granted, &begins_anew[..]));
+            assert!(gives_back.is_empty(), "what was granted is held, or attempted again");
+            return;
+        }
+        let may_have = |answer: &Answer| match answer {
+            Answer::Granted { .. } => true,
+            Answer::Failed(fault) => matches!(fault.kind, FaultKind::TooFewReplicas { .. }),
+            _ => false,
+        };
+        for member in all.clone() {
+            assert_eq!(call.granted_until(member), None);
+            let is_held = matches!(has[member], Has::Hold);
+            assert_eq!(gives_back.contains(&member), is(member, may_have) && !is_held);
+            assert!(!begins_anew.contains(&member) || !is_held, "it would wait for itself");
+        }
+        assert!(
+            gives_back.iter().all(|member| begins_anew.contains(member)),
+            "a copy of its release can run late"
+        );
+        match round {
+            Some(Round::Refused { member, left }) => {
+                assert_eq!(*left, LEFT);
+                assert!(is(*member, |answer| matches!(answer, Answer::Held(_))));
+                let kept =
+                    waits_for.filter(|&awaited| is(awaited, |answer| matches!(answer, Answer::Held(_))));
+                assert_eq!(kept.unwrap_or(*member), *member, "it goes on waiting for the same member");
+                for other in all.filter(|other| other != member && matches!(has[*other], Has::Trace)) {
+                    assert!(begins_anew.contains(&other), "it keeps a place only where it waits");
+                }
+            }
+            Some(Round::Failed { member, .. }) => {
+                let is_fault = is(*member, |answer| matches!(answer, Answer::Failed(_)));
+                assert!(
+                    is_fault || !answers.iter().flatten().any(|answer| matches!(answer, Answer::Failed(_)))
+                );
+                assert!(!is_fault || call.silent == Some(*member), "it is attempted first next time");
+            }
+            _ => unreachable!("it is handled above"),
+        }
+    }
+
+    #[test]
+    fn a_silent_member_is_attempted_first_and_once() {
+        let mut call = Call::new(3, 3, false);
+        let fault = Fault::new(FaultKind::TimedOut, Sent::Unknown, "a fault");
+        call.judge([(1, Answer::Failed(fault))], None, |_| Has::Nothing, NOW);
+        assert_eq!(call.order().collect::<Vec<_>>(), [1, 0, 2]);
+        assert_eq!(call.order().collect::<Vec<_>>(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_call_pauses_after_rounds_that_gave_back_what_they_were_granted() {
+        let until = NOW.plus(Duration::from_secs(10));
+        let split = || [(0, Answer::Granted { until, leaves_permits: false }), (1, Answer::Held(None))];
+        let is_split = |call: &mut Call| call.judge(split(), None, |_| Has::Trace, NOW).is_split;
+        let mut all = Call::new(2, 2, false);
+        let rounds: Vec<_> = (0..5).map(|_| is_split(&mut all)).collect();
+        assert_eq!(
+            rounds,
+            [false, false, false, true, true],
+            "the order of the members prevents most splits"
+        );
+        all.judge([(0, Answer::Held(None))], None, |_| Has::Nothing, NOW);
+        assert!(!is_split(&mut all), "it counts rounds in a row");
+        assert!(is_split(&mut Call::new(3, 2, false)));
+    }
+
+    #[test]
+    fn a_writer_stops_readers_after_its_patience_and_again_after_a_wake_up() {
+        let refused =
+            |call: &mut Call, at| drop(call.judge([(0, Answer::Held(None))], None, |_| Has::Trace, at));
+        let mut writer = Call::new(1, 1, true);
+        assert_eq!((writer.if_held(NOW), writer.patience_left(NOW)), (IfHeld::Queue, None));
+        refused(&mut writer, NOW);
+        let later = NOW.plus(PATIENCE);
+        assert_eq!(writer.patience_left(NOW), Some(PATIENCE));
+        assert_eq!(writer.if_held(later.minus(Duration::from_nanos(1))), IfHeld::Queue);
+        assert!(!writer.is_shown());
+        assert_eq!(writer.if_held(later), IfHeld::BlockReaders);
+        refused(&mut writer, later);
+        assert_eq!((writer.is_shown(), writer.patience_left(later)), (true, None));
+        // It was woken: the readers that the release woke enter with it.
+        assert_eq!(writer.if_held(later), IfHeld::KeepBlocking);
+        refused(&mut writer, later);
+        assert_eq!(writer.if_held(later.plus(PATIENCE)), IfHeld::BlockReaders);
+        let mut reader = Call::new(1, 1, false);
+        refused(&mut reader, NOW);
+        assert_eq!(reader.if_held(later), IfHeld::Queue);
+    }
+}
