@@ -44,6 +44,9 @@ pub(crate) struct PendingMembers<'a> {
     splits: Backoff,
 }
 
+/// The reply of one member, and the deadline of what it granted.
+type Reply = Result<(AcquireReply, Moment), Fault>;
+
 impl<'a> PendingMembers<'a> {
     /// Begins with all members. Also returns the earlier grants of this owner that the server possibly still has.
     pub(crate) fn start(handle: &'a Handle, caller: Caller, is_try: bool) -> Result<(Self, PendingRelease)> {
@@ -114,7 +117,7 @@ impl<'a> PendingMembers<'a> {
         loop {
             let if_held = if self.is_try { IfHeld::Refuse } else { self.call.if_held(clock::now()) };
             let answers = match self.pending.len() {
-                1 => smallvec![(0, self.attempt(0, if_held).await?)],
+                1 => smallvec![(0, self.read(0, self.attempt(0, if_held).await)?)],
                 _ if self.handle.needs_all() => self.attempt_in_order(if_held).await?,
                 _ => self.attempt_together(if_held).await?,
             };
@@ -148,7 +151,8 @@ impl<'a> PendingMembers<'a> {
     }
 
     async fn attempt_together(&self, if_held: IfHeld) -> Result<PerMember<(usize, Answer)>> {
-        let attempts = (0..self.pending.len()).map(|member| self.attempt(member, if_held));
+        let attempt = async |member| self.read(member, self.attempt(member, if_held).await);
+        let attempts = (0..self.pending.len()).map(attempt);
         let is_enough = |answers: &[(usize, Result<Answer>)]| {
             // What ends the call is reported after the others have answered, too.
             self.call.is_enough(answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()))
@@ -160,7 +164,7 @@ impl<'a> PendingMembers<'a> {
     async fn attempt_in_order(&mut self, if_held: IfHeld) -> Result<PerMember<(usize, Answer)>> {
         let mut answers = PerMember::new();
         for member in self.call.order() {
-            let answer = self.attempt(member, if_held).await?;
+            let answer = self.read(member, self.attempt(member, if_held).await)?;
             let is_granted = matches!(answer, Answer::Granted { .. });
             answers.push((member, answer));
             if !is_granted {
@@ -170,19 +174,23 @@ impl<'a> PendingMembers<'a> {
         Ok(answers)
     }
 
-    /// # Errors
-    ///
-    /// The server's answer ends the call.
-    async fn attempt(&self, member: usize, if_held: IfHeld) -> Result<Answer> {
+    fn attempt(&self, member: usize, if_held: IfHeld) -> impl Future<Output = Reply> + Send {
         let hold = &self.pending[member];
-        let lock = &hold.grant.lock;
-        let lease = self.handle.lease(&lock.engine.config);
+        let lease = self.handle.lease(&hold.grant.lock.engine.config);
         // A re-entry does not wait: if its hold is gone, the call begins anew.
         let if_held = if hold.want > 1 { IfHeld::Refuse } else { if_held };
-        let (reply, until) = match hold.grant.attempt(hold.want, lease, if_held).await {
+        hold.grant.attempt(hold.want, lease, if_held)
+    }
+
+    /// # Errors
+    ///
+    /// The reply ends the call.
+    fn read(&self, member: usize, reply: Reply) -> Result<Answer> {
+        let (reply, until) = match reply {
             Ok(reply) => reply,
             Err(fault) => return Ok(Answer::Failed(fault)),
         };
+        let lock = &self.pending[member].grant.lock;
         let needs_all = self.handle.needs_all();
         Ok(match reply {
             AcquireReply::Granted(granted) => Answer::Granted {
