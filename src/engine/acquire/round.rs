@@ -20,6 +20,7 @@ use crate::engine::held::release::{MemberHold, PendingRelease};
 use crate::engine::hold::Hold;
 use crate::engine::lock_ref::LockRef;
 use crate::engine::members::{PerMember, gather};
+use crate::engine::wait::machine::Discipline;
 use crate::engine::wait::queue::QueueKey;
 use crate::protocol::{AcquireReply, Granted, IfHeld};
 
@@ -91,9 +92,12 @@ impl<'a> PendingMembers<'a> {
         QueueKey {
             channel: self.wake_channel(member),
             lock: Arc::clone(&keys.lock),
-            is_shared: protocol.is_shared(),
-            has_place: protocol.queue().is_some(),
-            has_permits: protocol.has_permits(),
+            discipline: match () {
+                () if protocol.queue().is_some() => Discipline::Places,
+                () if protocol.has_permits() => Discipline::Permits,
+                () if protocol.is_shared() => Discipline::Readers,
+                () => Discipline::Exclusive,
+            },
             row: *row,
         }
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::{Effects, Knowledge, Machine, Next, Rules, State, Ticket, Wakes};
+use super::{Discipline, Effects, Knowledge, Machine, Next, Rules, State, Ticket, Wakes};
 use crate::base::clock::Moment;
 use crate::engine::visit::{Model, Name, Step, TIME_PASSES, visit};
 
@@ -132,9 +132,7 @@ fn ticks(count: u32) -> Duration {
 impl World {
     fn new(waiters: [usize; CLIENTS], tries: [usize; CLIENTS], budget: Budget) -> Self {
         let rules = Rules {
-            is_shared: false,
-            has_place: false,
-            has_permits: false,
+            discipline: Discipline::Exclusive,
             poll: ticks(5),
             poll_without_messages: ticks(2),
             overlooked: ticks(6),
@@ -180,7 +178,8 @@ impl World {
         let [readers, writer] = &mut self.clients;
         self.total = u8::try_from(readers.actors.len()).expect("few");
         self.is_read_write = true;
-        readers.machine = Machine::new(Rules { is_shared: true, ..readers.machine.rules.clone() });
+        readers.machine =
+            Machine::new(Rules { discipline: Discipline::Readers, ..readers.machine.rules.clone() });
         writer.actors.iter_mut().for_each(|writer| writer.wants = self.total);
         self
     }
@@ -189,7 +188,8 @@ impl World {
     fn of_permits(mut self, wants: [&[u8]; CLIENTS]) -> Self {
         self.total = 2;
         for (client, wants) in self.clients.iter_mut().zip(wants) {
-            client.machine = Machine::new(client.machine.rules.clone().with_permits(true));
+            client.machine =
+                Machine::new(Rules { discipline: Discipline::Permits, ..client.machine.rules.clone() });
             for (actor, wants) in client.actors.iter_mut().zip(wants) {
                 actor.wants = *wants;
             }
@@ -316,7 +316,10 @@ impl World {
                     let is_overlooked =
                         client.machine.attempted_at.is_some_and(|at| NOW.since(at) >= overlooked);
                     assert!(
-                        in_front || actor.is_unsure || is_overlooked || client.machine.rules.is_shared,
+                        in_front
+                            || actor.is_unsure
+                            || is_overlooked
+                            || client.machine.rules.discipline == Discipline::Readers,
                         "it attempts before those in front of it"
                     );
                     client.tells(|machine| machine.attempts(ticket, NOW));
@@ -446,7 +449,7 @@ impl Model for World {
                     }
                     Does::Nothing => {
                         // A reader never attempts alone: those that come meanwhile share what it is granted.
-                        let is_reader = client.machine.rules.is_shared;
+                        let is_reader = client.machine.rules.discipline == Discipline::Readers;
                         if self.shares_row || is_reader || !client.is_idle() {
                             add(at("joins"), &mut |w| w.joins(c, a, false));
                         }
@@ -690,7 +693,7 @@ impl Model for World {
                     continue;
                 }
                 // Of readers, one that was granted the lock called all others.
-                let is_reader = client.machine.rules.is_shared;
+                let is_reader = client.machine.rules.discipline == Discipline::Readers;
                 let waiting = client.actors.iter().enumerate();
                 for (_, actor) in
                     waiting.filter(|(a, actor)| *a == front || is_reader && actor.ticket.is_some())

@@ -31,15 +31,23 @@ pub(crate) type Ticket = i64;
 /// A front that was woken so long ago and did nothing is perhaps a future that nobody polls.
 pub(crate) const STALLED: Duration = Duration::from_millis(10);
 
+/// What the waiters of a queue wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Discipline {
+    /// A lock that one owner holds.
+    Exclusive,
+    /// A lock that several owners can hold together.
+    Readers,
+    /// Permits of a semaphore, one or several. Those behind the front perhaps want fewer than the front.
+    Permits,
+    /// A lock with a queue on the server: the waiter has a place there, and a heartbeat that tells it when its turn has come.
+    Places,
+}
+
 /// Distinguishes queues, and has the times that a configuration sets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rules {
-    /// Several owners can hold the lock together.
-    pub(crate) is_shared: bool,
-    /// The waiter also has a place in a queue on the server, and a heartbeat that tells it when its turn has come.
-    pub(crate) has_place: bool,
-    /// Each waiter wants permits of a semaphore, one or several. Those behind the front perhaps want fewer than the front.
-    pub(crate) has_permits: bool,
+    pub(crate) discipline: Discipline,
     /// How often the front attempts by itself while messages arrive.
     pub(crate) poll: Duration,
     /// The same while none arrive.
@@ -60,11 +68,9 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    pub(crate) const fn new(is_shared: bool, has_place: bool, safety_poll: Duration) -> Self {
+    pub(crate) const fn new(discipline: Discipline, safety_poll: Duration) -> Self {
         Self {
-            is_shared,
-            has_place,
-            has_permits: false,
+            discipline,
             poll: safety_poll,
             poll_without_messages: Duration::from_millis(250),
             overlooked: safety_poll.saturating_mul(2),
@@ -74,10 +80,6 @@ impl Rules {
             yield_after_release: Duration::from_millis(1),
             yield_before_reply: Duration::from_millis(10),
         }
-    }
-
-    pub(crate) const fn with_permits(self, has_permits: bool) -> Self {
-        Self { has_permits, ..self }
     }
 }
 
@@ -306,7 +308,7 @@ impl<O, F: Clone> Machine<O, F> {
 
     /// A waiter comes: behind all others, or before them, if its call began when nobody waited.
     pub(crate) fn join(&mut self, can_take_handoff: bool, comes_first: bool, now: Moment) -> Ticket {
-        let state = match self.rules.is_shared && !self.is_closed() {
+        let state = match self.rules.discipline == Discipline::Readers && !self.is_closed() {
             // A reader shares what another reader is granted.
             true if can_take_handoff && self.attempting > 0 => {
                 State::ForAnswer { until: now.plus(self.rules.answer), answers: self.answers }
@@ -326,7 +328,7 @@ impl<O, F: Clone> Machine<O, F> {
             Some(front) if comes_first => {
                 // It was refused before it came here. Since then, others can have used up a message about permits, because they want
                 // more than came back.
-                self.is_woken |= self.rules.has_permits;
+                self.is_woken |= self.rules.discipline == Discipline::Permits;
                 front - 1
             }
             _ => self.next,
@@ -382,7 +384,7 @@ impl<O, F: Clone> Machine<O, F> {
             Knowledge::Failing { retry_at, .. } => *retry_at,
         };
         let poll = match self.messages {
-            _ if self.rules.has_place => None, // its heartbeat tells it
+            _ if self.rules.discipline == Discipline::Places => None, // its heartbeat tells it
             Messages::Arrive => Some(self.rules.poll),
             _ => Some(self.rules.poll_without_messages.min(self.rules.poll)),
         };
@@ -425,7 +427,8 @@ impl<O, F: Clone> Machine<O, F> {
     /// A waiter begins an attempt.
     pub(crate) fn attempts(&mut self, ticket: Ticket, now: Moment) -> Effects<O> {
         // It could not take this offer, or join this hold. What it is granted says nothing about other permits that are offered.
-        let is_for_it = self.rules.is_shared || (self.is_front(ticket) && !self.rules.has_permits);
+        let is_for_it = self.rules.discipline == Discipline::Readers
+            || (self.is_front(ticket) && self.rules.discipline != Discipline::Permits);
         let dropped = if is_for_it { std::mem::take(&mut self.offered) } else { Offers::new() };
         let (calls, disturbances) = (self.calls, self.disturbances);
         if let Some(waiter) = self.waiters.get_mut(ticket) {
@@ -440,7 +443,7 @@ impl<O, F: Clone> Machine<O, F> {
             self.polls_at = None;
         }
         // A waiter behind the front perhaps wants more permits than came back, and the front fewer.
-        if self.is_front(ticket) || !self.rules.has_permits {
+        if self.is_front(ticket) || self.rules.discipline != Discipline::Permits {
             (self.is_woken, self.woken_at) = (false, None);
         }
         self.attempted_at = (self.waiters.len() > 1).then_some(now);
@@ -530,7 +533,7 @@ impl<O, F: Clone> Machine<O, F> {
         if self.is_empty() {
             return self.ends();
         }
-        if self.rules.is_shared {
+        if self.rules.discipline == Discipline::Readers {
             if let Knowledge::Open = self.knowledge {
                 // Those whose attempts are under way perhaps asked before this grant, and are refused after it.
                 self.calls += u64::from(self.attempting > 0);
@@ -541,7 +544,7 @@ impl<O, F: Clone> Machine<O, F> {
             self.calls += 1;
             return Effects::wakes(Wakes::All);
         }
-        if self.rules.has_permits {
+        if self.rules.discipline == Discipline::Permits {
             // The lease of another owner perhaps ends before this one. If nobody knows when, the next waiter asks.
             let left = match self.knowledge {
                 Knowledge::Held { until: Some(until) } if until > now => Some(lease.min(until.since(now))),
@@ -560,7 +563,7 @@ impl<O, F: Clone> Machine<O, F> {
     /// A waiter leaves without the lock.
     pub(crate) fn leaves(&mut self, ticket: Ticket) -> Effects<O> {
         // Perhaps it wanted more permits than were available, and the next waiter wants fewer.
-        let wanted_more = self.rules.has_permits && self.is_front(ticket);
+        let wanted_more = self.rules.discipline == Discipline::Permits && self.is_front(ticket);
         if self.remove(ticket) == Some(State::Attempting) || wanted_more {
             // The wake-up that led to its attempt.
             self.is_woken = true;
@@ -642,7 +645,7 @@ impl<O, F: Clone> Machine<O, F> {
         }
         // A waiter with a place on the server attempts only when its turn comes. It need not attempt now, so nothing records that
         // it was woken.
-        if !self.rules.has_place {
+        if self.rules.discipline != Discipline::Places {
             self.woken_at.get_or_insert(now);
         }
         Effects::wakes(Wakes::Front)
@@ -665,7 +668,7 @@ impl<O, F: Clone> Machine<O, F> {
     ) -> bool {
         let is_polled = self.woken_at.is_none_or(|at| now.since(at) < self.rules.stalled);
         // While somebody attempts, or after a message, the server has perhaps granted the lock anew. Permits are granted beside others.
-        let (is_certain, most) = match self.rules.has_permits {
+        let (is_certain, most) = match self.rules.discipline == Discipline::Permits {
             true => (true, self.waiters.len()),
             false => (self.attempting == 0 && !self.is_disturbed, 1),
         };
@@ -694,7 +697,7 @@ impl<O, F: Clone> Machine<O, F> {
 
     /// Whether a hold is offered to the front.
     pub(crate) fn has_offer(&self) -> bool {
-        !self.rules.is_shared && !self.offered.is_empty()
+        self.rules.discipline != Discipline::Readers && !self.offered.is_empty()
     }
 
     /// The front takes the hold that is offered to it. Otherwise the hold is dropped: the waiter that it was meant for has left, or
@@ -704,7 +707,7 @@ impl<O, F: Clone> Machine<O, F> {
             return (None, Effects::wakes(Wakes::Nobody));
         }
         let can_take_handoff = self.waiters.get(ticket).is_some_and(|waiter| waiter.can_take_handoff);
-        if can_take_handoff && (self.rules.has_permits || !self.is_disturbed) {
+        if can_take_handoff && (self.rules.discipline == Discipline::Permits || !self.is_disturbed) {
             self.woken_at = self.woken_at.filter(|_| self.is_woken);
             return (self.offered.pop(), Effects::wakes(Wakes::Nobody));
         }
@@ -781,7 +784,7 @@ impl<O, F: Clone> Machine<O, F> {
             Knowledge::Failing { retry_at, .. } => Some(*retry_at),
             Knowledge::Unknown | Knowledge::Open => None,
         };
-        if self.rules.has_place || !self.has_followers() {
+        if self.rules.discipline == Discipline::Places || !self.has_followers() {
             false // there is nobody else
         } else if self.attempting > 0 {
             self.attempted_at.is_some_and(|at| now.since(at) > patience)
@@ -804,7 +807,7 @@ mod tests {
     fn a_waiter_behind_others_attempts_again_while_a_copy_can_run_late() {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
         for may_run_late in [true, false] {
-            let mut machine = Machine::<(), ()>::new(Rules::new(false, false, poll));
+            let mut machine = Machine::<(), ()>::new(Rules::new(Discipline::Exclusive, poll));
             let [_front, behind] = [machine.join(true, false, now), machine.join(true, false, now)];
             let _ = machine.attempts(behind, now);
             machine.refused(behind, Some(poll * 10), may_run_late, now);
@@ -816,7 +819,7 @@ mod tests {
     #[test]
     fn of_those_behind_a_front_that_nobody_polls_the_earlier_ones_attempt_first() {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
-        let mut machine = Machine::<(), ()>::new(Rules::new(false, false, poll).with_permits(true));
+        let mut machine = Machine::<(), ()>::new(Rules::new(Discipline::Permits, poll));
         let [front, second, third] = [(); 3].map(|()| machine.join(true, false, now));
         let _ = machine.attempts(front, now);
         machine.refused(front, Some(poll * 10), false, now);
@@ -828,7 +831,7 @@ mod tests {
     #[test]
     fn the_next_waiter_polls_when_one_that_left_would_have() {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
-        let mut machine = Machine::<(), ()>::new(Rules::new(false, false, poll));
+        let mut machine = Machine::<(), ()>::new(Rules::new(Discipline::Exclusive, poll));
         let [first, next] = [machine.join(true, false, now), machine.join(true, false, now)];
         let _ = machine.attempts(first, now);
         machine.refused(first, None, false, now);
@@ -844,7 +847,7 @@ mod tests {
     fn a_waiter_behind_others_gives_up_when_attempts_failed_for_long_enough() {
         let second = Duration::from_secs(1);
         let at = |seconds| Moment::from_nanos(1_000_000_000).plus(second * seconds);
-        let mut machine = Machine::<(), ()>::new(Rules::new(false, false, second));
+        let mut machine = Machine::<(), ()>::new(Rules::new(Discipline::Exclusive, second));
         let [front, behind] = [machine.join(true, false, at(0)), machine.join(true, false, at(0))];
         let late = machine.join(true, false, at(9));
         let gives_up = |machine: &Machine<(), ()>, ticket, now| {
@@ -865,7 +868,7 @@ mod tests {
     #[test]
     fn a_second_attempt_of_one_waiter_is_no_attempt_of_another() {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
-        let mut machine = Machine::<(), ()>::new(Rules::new(false, false, poll));
+        let mut machine = Machine::<(), ()>::new(Rules::new(Discipline::Exclusive, poll));
         let [front, _behind] = [machine.join(true, false, now), machine.join(true, false, now)];
         for _ in 0..2 {
             let _ = machine.attempts(front, now);
@@ -877,7 +880,7 @@ mod tests {
     #[test]
     fn a_hold_that_was_granted_outside_of_the_queue_is_not_offered() {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
-        let mut machine = Machine::<(), ()>::new(Rules::new(false, false, poll));
+        let mut machine = Machine::<(), ()>::new(Rules::new(Discipline::Exclusive, poll));
         let _waiter = machine.join(true, false, now);
         assert!(machine.granted_anew(None, now), "nobody knows which messages came during the attempt");
         assert!(!machine.offers(poll, now, |_, _| Some(())));
@@ -887,9 +890,8 @@ mod tests {
     #[test]
     fn a_waiter_that_comes_first_asks_whether_permits_came_back_meanwhile() {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
-        for has_permits in [true, false] {
-            let mut machine =
-                Machine::<(), ()>::new(Rules::new(false, false, poll).with_permits(has_permits));
+        for discipline in [Discipline::Permits, Discipline::Exclusive] {
+            let mut machine = Machine::<(), ()>::new(Rules::new(discipline, poll));
             let wants_two = machine.join(true, false, now);
             let _ = machine.has_messages(true, now);
             for _ in 0..2 {
@@ -899,7 +901,10 @@ mod tests {
             }
             let first = machine.join(true, true, now);
             machine.refused(first, Some(poll * 10), false, now);
-            assert_eq!(machine.next(first, None, now, |time| time) == Next::Act, has_permits);
+            assert_eq!(
+                machine.next(first, None, now, |time| time) == Next::Act,
+                discipline == Discipline::Permits
+            );
         }
     }
 
@@ -907,9 +912,8 @@ mod tests {
     #[test]
     fn an_attempt_behind_the_front_uses_up_no_wake_up_about_permits() {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
-        for has_permits in [true, false] {
-            let mut machine =
-                Machine::<(), ()>::new(Rules::new(false, false, poll).with_permits(has_permits));
+        for discipline in [Discipline::Permits, Discipline::Exclusive] {
+            let mut machine = Machine::<(), ()>::new(Rules::new(discipline, poll));
             let [front, behind] = [machine.join(true, false, now), machine.join(true, false, now)];
             let _ = machine.attempts(front, now);
             machine.refused(front, Some(poll * 10), false, now);
@@ -917,7 +921,10 @@ mod tests {
             let _ = machine.attempts(behind, now);
             machine.refused(behind, Some(poll * 10), false, now);
             let _ = machine.leaves(behind);
-            assert_eq!(machine.next(front, None, now, |time| time) == Next::Act, has_permits);
+            assert_eq!(
+                machine.next(front, None, now, |time| time) == Next::Act,
+                discipline == Discipline::Permits
+            );
         }
     }
 
@@ -926,7 +933,7 @@ mod tests {
     fn the_next_waiter_asks_when_the_next_permit_ends() {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
         for (is_known, end) in [(false, poll), (true, poll * 2)] {
-            let mut machine = Machine::<(), ()>::new(Rules::new(false, false, poll * 10).with_permits(true));
+            let mut machine = Machine::<(), ()>::new(Rules::new(Discipline::Permits, poll * 10));
             let [first, second, third] = [(); 3].map(|()| machine.join(true, false, now));
             let _ = machine.attempts(first, now);
             machine.refused(first, Some(end), false, now);
@@ -945,7 +952,7 @@ mod tests {
     #[test]
     fn a_reader_that_is_granted_calls_all_others() {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
-        let mut machine = Machine::<(), ()>::new(Rules::new(true, false, poll));
+        let mut machine = Machine::<(), ()>::new(Rules::new(Discipline::Readers, poll));
         let first = machine.join(true, false, now);
         let _ = machine.attempts(first, now);
         let others = [machine.join(true, false, now), machine.join(true, false, now)];
@@ -961,7 +968,7 @@ mod tests {
     #[test]
     fn a_reader_that_was_refused_before_another_was_granted_acts_at_once() {
         let (now, poll) = (Moment::from_nanos(1_000_000_000), Duration::from_secs(3));
-        let mut machine = Machine::<(), ()>::new(Rules::new(true, false, poll));
+        let mut machine = Machine::<(), ()>::new(Rules::new(Discipline::Readers, poll));
         let [first, early, late] = [(); 3].map(|()| machine.join(true, false, now));
         let _ = machine.attempts(first, now);
         let _ = machine.leaves_with_lock(first, poll * 10, false, now);

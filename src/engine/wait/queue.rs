@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::machine::{self, Effects, Next, Rules, Ticket, Wakes};
+use super::machine::{self, Discipline, Effects, Next, Rules, Ticket, Wakes};
 use crate::base::clock::{self, Moment};
 use crate::base::config::LockConfig;
 use crate::base::fault::Fault;
@@ -102,13 +102,14 @@ pub(crate) struct QueueKey {
     pub(crate) channel: Arc<str>,
     /// The key of the lock.
     pub(crate) lock: Arc<str>,
-    /// Several owners can hold the lock together.
-    pub(crate) is_shared: bool,
-    /// A waiter also has a place in a queue on the server, and a heartbeat that tells it when its turn has come.
-    pub(crate) has_place: bool,
-    /// Several owners can hold the lock, as long as it has permits.
-    pub(crate) has_permits: bool,
+    pub(crate) discipline: Discipline,
     pub(crate) row: RowOf,
+}
+
+impl QueueKey {
+    fn is_shared(&self) -> bool {
+        self.discipline == Discipline::Readers
+    }
 }
 
 /// The waiters of one client for one lock.
@@ -197,8 +198,9 @@ impl<O: Send + 'static> WaitQueues<O> {
         row.waiters.fetch_add(1, Ordering::AcqRel);
         row.came.fetch_add(1, Ordering::AcqRel);
         let on_channel = queues.entry(Arc::clone(&key.channel)).or_default();
-        let is_same =
-            |queue: &&Arc<WaitQueue<O>>| queue.key.lock == key.lock && queue.key.is_shared == key.is_shared;
+        let is_same = |queue: &&Arc<WaitQueue<O>>| {
+            queue.key.lock == key.lock && queue.key.is_shared() == key.is_shared()
+        };
         let found = on_channel.iter().find(is_same).map(Arc::clone);
         let queue = found.unwrap_or_else(|| {
             let queue = Arc::new(WaitQueue::new(key, config));
@@ -285,15 +287,15 @@ impl<O: Send + 'static> WaitQueues<O> {
 }
 
 fn queue_of<O>(on_channel: &OnChannel<O>, keys: &LockKeys, is_shared: bool) -> Option<Arc<WaitQueue<O>>> {
-    let is_it = |queue: &&Arc<WaitQueue<O>>| queue.key.lock == keys.lock && queue.key.is_shared == is_shared;
+    let is_it =
+        |queue: &&Arc<WaitQueue<O>>| queue.key.lock == keys.lock && queue.key.is_shared() == is_shared;
     on_channel.iter().find(is_it).map(Arc::clone)
 }
 
 impl<O: Send + 'static> WaitQueue<O> {
     fn new(key: QueueKey, config: &LockConfig) -> Self {
-        let rules =
-            Rules::new(key.is_shared, key.has_place, config.safety_poll()).with_permits(key.has_permits);
-        let state = Waiting { machine: Machine::new(rules), wakers: BTreeMap::new() };
+        let machine = Machine::new(Rules::new(key.discipline, config.safety_poll()));
+        let state = Waiting { machine, wakers: BTreeMap::new() };
         Self { key, state: Mutex::new(state) }
     }
 

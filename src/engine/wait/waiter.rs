@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::machine::Ticket;
+use super::machine::{Discipline, Ticket};
 use super::queue::{QueueKey, WaitQueue, WakeUps};
 use crate::base::clock::{self, Moment};
 use crate::base::config::LockConfig;
@@ -48,7 +48,7 @@ impl<'a, O: Send + 'static> Waiter<'a, O> {
 
     /// Whether this channel wakes the waiter. A waiter with a place on the server has a channel of its own.
     pub(crate) fn is_woken_by(&self, channel: &str) -> bool {
-        !self.queue.key.has_place || *self.queue.key.channel == *channel
+        self.queue.key.discipline != Discipline::Places || *self.queue.key.channel == *channel
     }
 
     /// Waits until it is time to attempt, or to take a hold that is offered. In front, it does not wait longer than `most`.
@@ -91,7 +91,7 @@ impl<'a, O: Send + 'static> Waiter<'a, O> {
 
     /// Before a reader leaves with the lock, it keeps its hold for the readers that wait behind it.
     pub(crate) fn keeps_for_others(&self, offer: impl FnOnce() -> Option<O>) {
-        let can_keep = self.can_take_handoff && self.queue.key.is_shared;
+        let can_keep = self.can_take_handoff && self.queue.key.discipline == Discipline::Readers;
         if can_keep && self.queue.with(|machine| machine.has_followers()) {
             self.queue.keep_for_readers(offer);
         }
