@@ -1,9 +1,9 @@
 //! The fair lock.
 
-use super::base::{Kind, Single};
-use super::lock::Lock;
+use super::lock::{Lent, methods, single};
+use crate::engine::Handle;
 use crate::locks::guard::LockGuard;
-use crate::protocol::{self, Protocol};
+use crate::protocol;
 
 /// A lock that is granted in request order, across all processes. Redisson's fair lock.
 ///
@@ -22,17 +22,11 @@ use crate::protocol::{self, Protocol};
 /// guard.unlock().await?;
 /// # Ok(()) }
 /// ```
-pub type FairLock = Lock<'static, Fair>;
-
-/// The kind of a [`FairLock`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Fair {}
-
-impl Kind for Fair {
-    type Guard = LockGuard;
+#[must_use = "a handle does nothing until it locks"]
+pub struct FairLock<'a> {
+    handle: Handle,
+    lent: Lent<'a>,
 }
 
-impl Single for Fair {
-    const PROTOCOL: &'static dyn Protocol = &protocol::Fair;
-}
+methods!(FairLock, FairLock<'_>, (), LockGuard::plain);
+single!(FairLock, &protocol::Fair);
