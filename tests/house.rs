@@ -168,10 +168,13 @@ fn an_import_that_leads_upwards_is_found() {
     assert_eq!(found, [("store::b".to_owned(), "locks".to_owned())]);
 }
 
-/// Leading is built on a fenced lock and its announcements, and names no other item of the crate.
+/// Leading is built on a fenced lock and on what a leader announces, which is the one file that names other items of the crate.
 #[test]
 fn the_room_of_leaders_names_only_what_is_public() {
     for (file, text) in files("src/leader", &["rs"]) {
+        if file.ends_with("announcements.rs") {
+            continue;
+        }
         let inner = text.lines().find(|line| {
             let name = line.split_once("crate::").map_or("", |(_, name)| name);
             name.starts_with(|c: char| c.is_lowercase())

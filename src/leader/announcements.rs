@@ -201,3 +201,33 @@ impl Drop for Listening {
         engine.listeners.leave(&self.channel, &engine.store);
     }
 }
+
+#[cfg(all(test, feature = "__simulation"))]
+mod tests {
+    use lockkeeper_memory::MemoryServer;
+
+    use super::*;
+    use crate::{LockClient, Source};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stale_leader_cannot_replace_what_the_next_one_announces() {
+        let server = MemoryServer::new();
+        let locks = LockClient::connect(Source::stream(server.connector())).await.unwrap();
+        let (mut first, mut second) = (locks.fenced_lock("a"), locks.fenced_lock("a"));
+        let stale = first.lock().await.unwrap();
+        let stale_announcer = Announcer::new(&stale).expect("it is held");
+        stale_announcer.announce(b"stale").await.unwrap();
+        assert!(second.force_unlock().await.unwrap());
+        let guard = second.lock().await.unwrap();
+        let announcer = Announcer::new(&guard).expect("it is held");
+        announcer.announce(b"new").await.unwrap();
+        let refused = stale_announcer.announce(b"stale").await;
+        assert!(matches!(refused, Err(Error::NotHeld(_))), "{refused:?}");
+        drop((stale, stale_announcer));
+        sleep(Duration::from_secs(1)).await; // the background has removed what it can
+        let found = announced(second.lock_ref(), &guard.owner_id()).await.unwrap();
+        assert_eq!(found.and_then(|found| found.said), Some(b"new".to_vec()));
+        assert!(announced(second.lock_ref(), "another owner").await.unwrap().is_none());
+        guard.unlock().await.unwrap();
+    }
+}

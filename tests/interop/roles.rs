@@ -261,7 +261,7 @@ pub async fn java_force_unlocks_a_rust_holder<R: Row>() {
     let ends = Instant::now() + guard.remaining();
     assert!(actor::<R>(&stage.java, "repair").force_unlock("a").await.unwrap());
     timeout(HAND_OFF, woken).await.expect("a message wakes the waiter").unwrap();
-    soon(guard.lost()).await;
+    soon(guard.ended()).await.unwrap_err();
     assert!(Instant::now() < ends, "a renewal finds the loss before the lease ends");
     assert!(matches!(guard.unlock().await, Err(Error::NotHeld { .. })));
     assert!(waiter.is_held("a").await.unwrap());
