@@ -24,6 +24,10 @@ use crate::store::Source;
 /// **The name of a lock is its key in Redis.** Give locks a prefix of their own, such as `lock:`, so that no lock has the name of a
 /// key that holds data. A key that holds other data is [`Error::WrongKind`](crate::Error::WrongKind), and is never changed.
 ///
+/// **Making a handle asks no server and never fails.** That is so for every handle: locks, semaphores, claims, candidates and watches. If a name
+/// or a number of permits cannot be used, each call that would ask the server returns the error, such as
+/// [`InvalidName`](crate::Error::InvalidName), and sends nothing.
+///
 /// The tasks of a client run on the tokio runtime on which it was made. They end when the client, its handles and its guards are
 /// gone. A client in a `static` must be made on a runtime that lives as long as the process. With `#[tokio::test]`, which makes a
 /// runtime for each test, make one client for each test.

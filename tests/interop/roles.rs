@@ -21,7 +21,7 @@ pub const LEASE: Duration = Duration::from_secs(6);
 pub const HAND_OFF: Duration = Duration::from_secs(6);
 
 /// Rust releases, Java acquires.
-pub async fn hand_over(server: &Commands, guard: LockGuard, waiter: &Actor, name: &str) {
+pub async fn hand_over<T>(server: &Commands, guard: LockGuard<T>, waiter: &Actor, name: &str) {
     let woken = waits(server, waiter, name).await;
     assert!(guard.remaining() > HAND_OFF + SECOND / 2, "the lease must be longer than a hand-off");
     guard.unlock().await.unwrap();
