@@ -287,7 +287,7 @@ async fn a_forced_permit_is_not_handed_over() {
             listens(&scene.server).await;
         }
         locks.inspect("a").await.unwrap(); // so the answers to all attempts have arrived
-        assert!(semaphore.force_release(first.id()).await.unwrap());
+        assert!(semaphore.force_unlock(first.id()).await.unwrap());
         let (served, rival) = match before {
             Some(waiting) => (Some(soon(waiting).await.unwrap()), None),
             None => (None, Some(other.semaphore("a", 1).acquire().await.unwrap())),

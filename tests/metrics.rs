@@ -368,7 +368,7 @@ async fn permits_of_a_semaphore_are_counted_as_holds_are() {
     assert_eq!((outcomes(), recorded.value("holds", labels)), ([2, 1, 1, 1, 1], 1));
     assert_eq!(recorded.value("waiters", labels), 0);
     assert_eq!(recorded.samples("acquire_seconds", labels).len(), 2);
-    assert!(semaphore.force_release(permit.id()).await.unwrap());
+    assert!(semaphore.force_unlock(permit.id()).await.unwrap());
     soon(permit.ended()).await.unwrap_err();
     let lost = |cause| recorded.value("lost_holds_total", &[labels, &[("cause", cause)]].concat());
     assert_eq!(["not_renewed", "removed", "lease_ended", "max_hold"].map(lost), [0, 1, 0, 0]);

@@ -215,7 +215,7 @@ async fn use_semaphore(scene: &Scene, locks: &LockClient) {
         (semaphore.available_permits().await.unwrap(), semaphore.holders().await.unwrap().len()),
         (1, 2)
     );
-    assert!(semaphore.force_release(batch.id()).await.unwrap());
+    assert!(semaphore.force_unlock(batch.id()).await.unwrap());
     assert!(batch.unlock().await.is_err());
     // Somebody gave the semaphore an expiry.
     scene.server.run::<()>(&["PEXPIRE", "shop:e", "60000"]);

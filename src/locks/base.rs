@@ -46,8 +46,20 @@ use crate::telemetry::inside;
 /// # A handle is an owner
 ///
 /// An owner can acquire again what it holds. A handle that a [`LockClient`](crate::LockClient) makes is an owner of its own, and its type has the
-/// lifetime `'static`. A handle that an [`Owner`](crate::Owner) lends belongs to that owner and borrows it. A function that takes
-/// `&mut RLock<'_>` works with both.
+/// lifetime `'static`: a struct can keep an `RLock<'static>`. A handle that an [`Owner`](crate::Owner) lends belongs to that owner and borrows it.
+/// A function that takes `&mut RLock<'_>` works with both:
+///
+/// ```no_run
+/// # use lockkeeper::{LockClient, RLock, Result};
+/// async fn write_entry(ledger: &mut RLock<'_>) -> Result<()> {
+///     let guard = ledger.lock().await?;
+///     guard.unlock().await
+/// }
+/// # async fn demo(locks: LockClient) -> Result<()> {
+/// write_entry(&mut locks.rlock("lock:ledger")).await?;
+/// write_entry(&mut locks.owner().rlock("lock:ledger")).await
+/// # }
+/// ```
 ///
 /// Acquiring takes `&mut self`. So two branches of a program cannot share a handle:
 ///
@@ -67,8 +79,8 @@ use crate::telemetry::inside;
 ///
 /// # Names
 ///
-/// Making a handle asks no server and never fails. If a name cannot be used, each call that would ask the server returns
-/// [`InvalidName`](crate::Error::InvalidName) and sends nothing.
+/// Making a handle asks no server and never fails. If the name cannot be used, each call that would ask the server returns
+/// [`InvalidName`](crate::Error::InvalidName), and sends nothing.
 pub trait BaseLock: Send + Sync {
     /// What a [`LockGuard`] of this type has beside the hold: a [`FencingToken`](crate::FencingToken), or nothing.
     type Extra: Send + Sync + 'static;

@@ -16,6 +16,8 @@ use crate::protocol;
 /// Redisson derives the same queue from the names `x` and `{x}`. One client refuses the second of two such names while it uses
 /// the first. Nothing prevents two clients from using one name each: the two locks would delay each other.
 ///
+/// A field of a struct has the type `FairLock<'static>`, and an argument of a function `&mut FairLock<'_>`, see [`BaseLock`](crate::BaseLock#a-handle-is-an-owner).
+///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
 /// let guard = locks.fair_lock("lock:jobs").lock().await?; // after all earlier requests

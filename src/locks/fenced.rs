@@ -25,6 +25,8 @@ use crate::protocol;
 /// exceptions: after a failover that loses data, if the clock of the new master is behind; and if a Java client is the first to count
 /// after the loss, which begins at 1.
 ///
+/// A field of a struct has the type `FencedLock<'static>`, and an argument of a function `&mut FencedLock<'_>`, see [`BaseLock`](crate::BaseLock#a-handle-is-an-owner).
+///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
 /// let guard = locks.fenced_lock("lock:orders:42").lock().await?;

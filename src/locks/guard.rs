@@ -43,7 +43,7 @@ use crate::protocol::PermitIds;
 /// final.
 ///
 /// ```no_run
-/// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
+/// # async fn demo(mut lock: lockkeeper::RLock<'_>) -> lockkeeper::Result<()> {
 /// let guard = lock.lock().await?;
 /// for chunk in 0..1_000 {
 ///     if guard.is_lost() {
@@ -271,7 +271,7 @@ impl<T> LockGuard<T> {
     /// Returns how many holds the owner of this guard has on the lock, as far as this client knows. Asks no server.
     ///
     /// ```no_run
-    /// # async fn demo(mut lock: lockkeeper::RLock) -> lockkeeper::Result<()> {
+    /// # async fn demo(mut lock: lockkeeper::RLock<'_>) -> lockkeeper::Result<()> {
     /// let (outer, inner) = (lock.lock().await?, lock.lock().await?);
     /// assert_eq!(outer.hold_count(), 2);
     /// # Ok(()) }

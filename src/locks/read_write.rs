@@ -12,6 +12,8 @@ use crate::protocol;
 ///
 /// Each hold has its own lease. A dead reader counts until its lease ends, however long others read.
 ///
+/// A field of a struct has the type `ReadLock<'static>`, and an argument of a function `&mut ReadLock<'_>`, see [`BaseLock`](crate::BaseLock#a-handle-is-an-owner).
+///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
 /// let guard = locks.read_write_lock("lock:cache").read().lock().await?;
@@ -29,6 +31,8 @@ single!(ReadLock, &protocol::Read);
 /// The side of a [`ReadWriteLock`] that excludes all other owners.
 ///
 /// A writer waits until nobody reads. Meanwhile, more readers can be admitted.
+///
+/// A field of a struct has the type `WriteLock<'static>`, and an argument of a function `&mut WriteLock<'_>`, see [`BaseLock`](crate::BaseLock#a-handle-is-an-owner).
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
@@ -56,6 +60,8 @@ single!(WriteLock, &protocol::Write);
 ///
 /// [`with`](ReadWriteLock::with) applies to both sides. To set options of one side, take that side alone:
 /// `locks.read_write_lock("lock:cache").into_read().with(&options)`.
+///
+/// A field of a struct has the type `ReadWriteLock<'static>`, and an argument of a function `&mut ReadWriteLock<'_>`, see [`BaseLock`](crate::BaseLock#a-handle-is-an-owner).
 ///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {

@@ -12,6 +12,8 @@ use crate::protocol;
 ///
 /// In Redis the lock is one hash, from the owner to its hold count. The expiry of the hash is the lease.
 ///
+/// A field of a struct has the type `RLock<'static>`, and an argument of a function `&mut RLock<'_>`, see [`BaseLock`](crate::BaseLock#a-handle-is-an-owner).
+///
 /// ```no_run
 /// # async fn demo(locks: lockkeeper::LockClient) -> lockkeeper::Result<()> {
 /// let mut lock = locks.rlock("lock:orders:42");

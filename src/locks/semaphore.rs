@@ -350,10 +350,10 @@ impl Semaphore {
     ///
     /// ```no_run
     /// # async fn demo(api: lockkeeper::Semaphore) -> lockkeeper::Result<()> {
-    /// let was_in_use = api.force_release("000102030405060708090a0b0c0d0e0f".parse()?).await?;
+    /// let was_in_use = api.force_unlock("000102030405060708090a0b0c0d0e0f".parse()?).await?;
     /// # Ok(()) }
     /// ```
-    pub async fn force_release(&self, id: PermitId) -> Result<bool> {
+    pub async fn force_unlock(&self, id: PermitId) -> Result<bool> {
         permits::force_release(&self.0, id.0).await
     }
 

@@ -57,8 +57,8 @@ async fn a_full_semaphore_refuses_from_either_side() {
         assert!(!java.release_permit("a", &ours.id().to_string()).await.unwrap());
         assert!(matches!(ours.unlock().await, Err(Error::NotHeld(_))));
         let theirs: PermitId = theirs.parse().unwrap();
-        assert!(semaphore.force_release(theirs).await.unwrap());
-        assert!(!semaphore.force_release(theirs).await.unwrap());
+        assert!(semaphore.force_unlock(theirs).await.unwrap());
+        assert!(!semaphore.force_unlock(theirs).await.unwrap());
         assert_eq!(
             (java.available_permits("a").await, semaphore.available_permits().await.unwrap()),
             (Ok(2), 2)
@@ -167,7 +167,7 @@ async fn permits_of_a_killed_jvm_come_back_when_their_leases_end() {
     let holders = semaphore.holders().await.unwrap();
     let left = holders.iter().find(|holder| holder.id.to_string() == endless).unwrap();
     assert_eq!(left.remaining_lease.duration(), None);
-    assert!(semaphore.force_release(left.id).await.unwrap());
+    assert!(semaphore.force_unlock(left.id).await.unwrap());
     permit.unlock().await.unwrap();
     assert_eq!(semaphore.available_permits().await.unwrap(), 2);
     drop(semaphore);

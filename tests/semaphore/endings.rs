@@ -23,9 +23,9 @@ async fn a_permit_that_is_released_by_force_is_told_to_its_holder() {
         async move { semaphore.acquire().await.unwrap() }
     });
     listens(&scene.server).await;
-    assert!(beside.semaphore("a", 2).force_release(batch.id()).await.unwrap());
+    assert!(beside.semaphore("a", 2).force_unlock(batch.id()).await.unwrap());
     let next = soon(waiting).await.unwrap();
-    assert!(!beside.semaphore("a", 2).force_release(batch.id()).await.unwrap(), "it is gone");
+    assert!(!beside.semaphore("a", 2).force_unlock(batch.id()).await.unwrap(), "it is gone");
     assert!(matches!(batch.extend(30 * SECOND).await, Err(Error::Lost(_))));
     assert!(batch.is_lost() && !other.is_lost() && !next.is_lost());
     assert!(matches!(batch.unlock().await, Err(Error::NotHeld(_))));
@@ -49,7 +49,7 @@ async fn a_batch_of_which_a_permit_is_gone_is_lost_and_gives_the_others_back() {
     for tells in [true, false] {
         let batch = semaphore.acquire_many(3).await.unwrap();
         let ids: Vec<_> = batch.ids().collect();
-        assert!(semaphore.force_release(ids[1]).await.unwrap());
+        assert!(semaphore.force_unlock(ids[1]).await.unwrap());
         if tells {
             assert!(matches!(batch.extend(60 * SECOND).await, Err(Error::Lost(_))));
         }
@@ -67,7 +67,7 @@ async fn the_others_of_a_lost_batch_come_back_at_once() {
     let locks = scene.client().await;
     let semaphore = locks.semaphore("a", 3);
     let batch = semaphore.acquire_many(3).await.unwrap();
-    assert!(semaphore.force_release(batch.id()).await.unwrap());
+    assert!(semaphore.force_unlock(batch.id()).await.unwrap());
     assert!(matches!(batch.extend(60 * SECOND).await, Err(Error::Lost(_))));
     let next = soon(semaphore.acquire_many(3)).await.unwrap();
     assert!(batch.unlock().await.is_err() && !next.is_lost());

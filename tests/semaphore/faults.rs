@@ -157,7 +157,7 @@ async fn a_user_without_a_right_costs_no_permit_and_adds_none() {
         is_whole(&scene, &semaphore, 3).await;
         // The permit stays, as one whose lease has ended.
         let permit = semaphore.acquire().await.unwrap();
-        may_fail(&theirs.force_release(permit.id()).await.map(Some).map(|permit| permit.map(drop)));
+        may_fail(&theirs.force_unlock(permit.id()).await.map(Some).map(|permit| permit.map(drop)));
         drop(permit);
         soon(semaphore.acquire_many(3)).await.unwrap().unlock().await.unwrap();
         is_whole(&scene, &semaphore, 3).await;

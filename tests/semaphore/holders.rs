@@ -115,7 +115,7 @@ async fn what_cannot_be_acquired_is_a_typed_error() {
     assert!(huge.to_string().contains("at most 10000 permits together"), "{huge}");
     assert!(matches!(semaphore.resize(0).await, Err(Error::InvalidPermits { .. })));
     assert!("not an id".parse::<PermitId>().is_err() && "0".repeat(31).parse::<PermitId>().is_err());
-    assert!(!semaphore.force_release("0".repeat(32).parse().unwrap()).await.unwrap());
+    assert!(!semaphore.force_unlock("0".repeat(32).parse().unwrap()).await.unwrap());
 
     // Keys of other types are never changed.
     for command in [

@@ -195,7 +195,7 @@ async fn a_permit_that_was_removed_is_told_to_whoever_has_it() {
         held.unlock().await.unwrap();
         let next = soon(waiting).await.unwrap();
         assert_eq!(next.id(), id, "it was handed over");
-        assert!(other.semaphore("a", 1).force_release(id).await.unwrap());
+        assert!(other.semaphore("a", 1).force_unlock(id).await.unwrap());
         let rival = other.semaphore("a", 1).try_acquire().await.unwrap().expect("it is free");
         if waits {
             let (_, waited) = timed(next.ended()).await;
