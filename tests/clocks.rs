@@ -7,7 +7,7 @@ use crate::support::fixture::{FairLocks, FencedLocks, Fixture, Lending, RLocks, 
 use crate::support::{
     MS, Proxy, SECOND, Scene, announces, calls_of, connect, eventually, patient, renewed, soon, waiter,
 };
-use lockkeeper::{BaseLock, LockClient, LockGuard, RedissonSettings};
+use lockkeeper::{BaseLock, LockClient, RedissonSettings};
 use lockkeeper_testkit::lua;
 
 /// The longest duration that this test configures or asks for, and the expiry of records. Every number that any clock shows is greater:
@@ -51,7 +51,7 @@ async fn use_all<F: Lending>(locks: &LockClient, proxy: &Proxy) {
 
 async fn use_semaphore(locks: &LockClient) {
     let semaphore = locks.semaphore("c", 2);
-    let permit = LockGuard::from(semaphore.acquire().await.unwrap());
+    let permit = semaphore.acquire().await.unwrap();
     renewed(&permit).await;
     permit.unlock().await.unwrap();
     assert_eq!(semaphore.available_permits().await.unwrap(), 2);

@@ -244,6 +244,7 @@ async fn a_shutdown_reports_no_fault_of_an_announcement() {
     poll_until(&mut leading, is_announced).await;
     proxy.swallow(0, false, calls_of("announcements/remove.lua"));
     drop(leading);
+    drop(candidate);
     eventually("the lock is released", || scene.server.keys(), |keys| !keys.contains(&"a".to_owned())).await;
     soon(locks.shutdown()).await.unwrap();
     assert_eq!(proxy.swallowed(), 1);

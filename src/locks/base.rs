@@ -542,7 +542,7 @@ pub(crate) fn try_run<W: Future>(
 }
 
 /// Runs work while the guard protects it, and releases the guard.
-pub(crate) async fn finish<T, W: Future>(guard: LockGuard<T>, work: W) -> Result<W::Output> {
+pub(crate) async fn finish<W: Future>(guard: LockGuard, work: W) -> Result<W::Output> {
     let done = guard.run(work).await?;
     match guard.unlock().await {
         Err(unprotected @ Error::NotHeld(_)) => Err(unprotected),

@@ -30,5 +30,5 @@ pub struct FairLock<'a> {
     lent: Lent<'a>,
 }
 
-methods!(FairLock, FairLock<'_>, (), LockGuard::plain);
+methods!(FairLock, FairLock<'_>, LockGuard, (), LockGuard::plain);
 single!(FairLock, &protocol::Fair);

@@ -41,7 +41,7 @@ pub struct FencedLock<'a> {
     lent: Lent<'a>,
 }
 
-methods!(FencedLock, FencedLock<'_>, FencingToken, LockGuard::fenced);
+methods!(FencedLock, FencedLock<'_>, LockGuard<FencingToken>, FencingToken, LockGuard::fenced);
 single!(FencedLock, &protocol::Fenced);
 
 impl FencedLock<'_> {
@@ -70,7 +70,7 @@ impl FencedLock<'_> {
         async move {
             let guard = acquired.await?;
             let work = work(guard.token());
-            base::finish(guard, work).await
+            base::finish(guard.into_plain(), work).await
         }
     }
 

@@ -122,8 +122,8 @@ impl<T> LockGuard<T> {
     /// }
     /// # Ok(()) }
     /// ```
-    pub async fn unlock(self) -> Result<()> {
-        self.held.unlock().await
+    pub fn unlock(self) -> impl Future<Output = Result<()>> + Send {
+        self.held.unlock()
     }
 
     /// Returns a view of this hold for tasks and threads that the section starts. The view does not keep the lock. Asks no server.
@@ -231,18 +231,21 @@ impl<T> LockGuard<T> {
     /// guard.unlock().await?;
     /// # Ok(()) }
     /// ```
-    pub async fn run<W: Future>(&self, work: W) -> Result<W::Output, Lost> {
-        let mut ended = pin!(self.held.ended());
-        let mut work = pin!(work);
-        poll_fn(|context| {
-            // The check reads the clock and does not rely on the timer alone: after a pause of this process, the timer and `work`
-            // can be ready together.
-            if self.is_lost() || ended.as_mut().poll(context).is_ready() {
-                return Poll::Ready(Err(Lost { lock: self.held.lock() }));
-            }
-            work.as_mut().poll(context).map(Ok)
-        })
-        .await
+    pub fn run<W: Future>(&self, work: W) -> impl Future<Output = Result<W::Output, Lost>> {
+        let held = &self.held;
+        async move {
+            let mut ended = pin!(held.ended());
+            let mut work = pin!(work);
+            poll_fn(|context| {
+                // The check reads the clock and does not rely on the timer alone: after a pause of this process, the timer and `work`
+                // can be ready together.
+                if held.is_lost() || ended.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(Err(Lost { lock: held.lock() }));
+                }
+                work.as_mut().poll(context).map(Ok)
+            })
+            .await
+        }
     }
 
     /// Makes the lease last at least this long from now. The lease never becomes shorter. Asks the server.
@@ -264,8 +267,8 @@ impl<T> LockGuard<T> {
     /// guard.extend(Duration::from_secs(60)).await?;
     /// # Ok(()) }
     /// ```
-    pub async fn extend(&self, lease: Duration) -> Result<()> {
-        self.held.extend(lease).await
+    pub fn extend(&self, lease: Duration) -> impl Future<Output = Result<()>> + Send {
+        self.held.extend(lease)
     }
 
     /// Returns how many holds the owner of this guard has on the lock, as far as this client knows. Asks no server.

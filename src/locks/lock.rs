@@ -5,9 +5,9 @@ use std::marker::PhantomData;
 /// For how long a handle borrows the owner that lends it.
 pub(super) type Lent<'a> = PhantomData<&'a mut ()>;
 
-/// Gives a type of lock its methods: `methods!(Name, its type, what its guard has beside the hold, how its guard is made)`.
+/// Gives a type of lock its methods: `methods!(Name, its type, its guard, what that has beside the hold, how it is made)`.
 macro_rules! methods {
-    ($name:ident, $lock:ty, $extra:ty, $guard:expr) => {
+    ($name:ident, $lock:ty, $guard:ty, $extra:ty, $make:expr) => {
         impl $lock {
             /// Sets how the lock is held from the next acquire on. See [`BaseLock::with`](crate::BaseLock::with).
             pub fn with(self, options: &$crate::LockOptions) -> Self {
@@ -17,7 +17,7 @@ macro_rules! methods {
             /// Acquires the lock. If another owner holds it, waits as long as it takes. See [`BaseLock::lock`](crate::BaseLock::lock).
             #[track_caller]
             #[must_use = "await this and bind the guard to a name: a guard that is dropped releases the lock at once"]
-            pub fn lock(&mut self) -> impl Future<Output = $crate::Result<$crate::LockGuard<$extra>>> + Send {
+            pub fn lock(&mut self) -> impl Future<Output = $crate::Result<$guard>> + Send {
                 $crate::BaseLock::lock(self)
             }
 
@@ -27,7 +27,7 @@ macro_rules! methods {
             #[must_use = "await this and bind the guard to a name: a guard that is dropped releases the lock at once"]
             pub fn try_lock(
                 &mut self,
-            ) -> impl Future<Output = $crate::Result<Option<$crate::LockGuard<$extra>>>> + Send {
+            ) -> impl Future<Output = $crate::Result<Option<$guard>>> + Send {
                 $crate::BaseLock::try_lock(self)
             }
 
@@ -38,7 +38,7 @@ macro_rules! methods {
             pub fn try_lock_for(
                 &mut self,
                 wait: ::std::time::Duration,
-            ) -> impl Future<Output = $crate::Result<Option<$crate::LockGuard<$extra>>>> + Send {
+            ) -> impl Future<Output = $crate::Result<Option<$guard>>> + Send {
                 $crate::BaseLock::try_lock_for(self, wait)
             }
 
@@ -123,8 +123,8 @@ macro_rules! methods {
                 &mut self.handle
             }
 
-            fn guard(held: $crate::engine::HeldLock) -> $crate::LockGuard<$extra> {
-                $guard(held)
+            fn guard(held: $crate::engine::HeldLock) -> $guard {
+                $make(held)
             }
         }
 

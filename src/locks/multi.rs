@@ -47,7 +47,7 @@ pub struct MultiLock {
     handle: Handle,
 }
 
-methods!(MultiLock, MultiLock, (), LockGuard::plain);
+methods!(MultiLock, MultiLock, LockGuard, (), LockGuard::plain);
 
 impl MultiLock {
     /// Combines these handles, including their current holds. Their [options](Self::with) apply to the whole lock, the group only

@@ -25,7 +25,7 @@ pub struct ReadLock<'a> {
     lent: Lent<'a>,
 }
 
-methods!(ReadLock, ReadLock<'_>, (), LockGuard::plain);
+methods!(ReadLock, ReadLock<'_>, LockGuard, (), LockGuard::plain);
 single!(ReadLock, &protocol::Read);
 
 /// The side of a [`ReadWriteLock`] that excludes all other owners.
@@ -45,7 +45,7 @@ pub struct WriteLock<'a> {
     lent: Lent<'a>,
 }
 
-methods!(WriteLock, WriteLock<'_>, (), LockGuard::plain);
+methods!(WriteLock, WriteLock<'_>, LockGuard, (), LockGuard::plain);
 single!(WriteLock, &protocol::Write);
 
 /// A lock that many owners can hold to read, or one owner to write. Redisson's `RReadWriteLock`.

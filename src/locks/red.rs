@@ -38,7 +38,7 @@ pub struct RedLock {
     handle: Handle,
 }
 
-methods!(RedLock, RedLock, (), LockGuard::plain);
+methods!(RedLock, RedLock, LockGuard, (), LockGuard::plain);
 
 impl RedLock {
     /// Combines these handles, including their current holds. Their [options](Self::with) apply to the whole lock, the group only

@@ -29,5 +29,5 @@ pub struct RLock<'a> {
     lent: Lent<'a>,
 }
 
-methods!(RLock, RLock<'_>, (), LockGuard::plain);
+methods!(RLock, RLock<'_>, LockGuard, (), LockGuard::plain);
 single!(RLock, &protocol::Reentrant);

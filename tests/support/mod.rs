@@ -257,7 +257,7 @@ pub async fn raised(server: &Commands, key: &str) {
 }
 
 /// Waits until the lease of a hold is renewed.
-pub async fn renewed<T>(guard: &LockGuard<T>) {
+pub async fn renewed<T: Sync>(guard: &LockGuard<T>) {
     // Each call reads two clocks, one after the other. Each deadline comes from two clocks that are read one after the other. The
     // first deadline can only be too late, and the later ones too early: if a later one is greater, the hold was certainly
     // renewed.
@@ -269,7 +269,7 @@ pub async fn renewed<T>(guard: &LockGuard<T>) {
 }
 
 /// Checks that only the guard of this name is lost, and that the others are renewed.
-pub async fn only_this_is_lost<T>(guards: Vec<LockGuard<T>>, name: &str) {
+pub async fn only_this_is_lost<T: Send + Sync>(guards: Vec<LockGuard<T>>, name: &str) {
     let lost = || guards.iter().filter(|guard| guard.is_lost()).count();
     eventually("one guard is lost", lost, |&count| count == 1).await;
     join_all(guards.iter().filter(|guard| guard.name() != name).map(renewed)).await;

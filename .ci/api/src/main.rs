@@ -53,7 +53,7 @@ fn crates(line: &str) -> Vec<&str> {
 /// The paths and words of a line.
 fn words(line: &str) -> impl Iterator<Item = &str> {
     let words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_' && letter != ':');
-    words.map(|word| word.trim_matches(':'))
+    words.map(|word| word.trim_end_matches(':'))
 }
 
 /// The item that a line declares, if it is one that others can name.
@@ -69,6 +69,7 @@ fn items<'a>(line: &'a str, own: &'a str) -> impl Iterator<Item = &'a str> {
     const KNOWN: [&str; 3] = ["Item", "Output", "Self"];
     words(line).filter_map(move |word| {
         let is_type = |part: &str| part.starts_with(char::is_uppercase);
+        // What follows a `>` begins with `::`, and is an item of a trait or of a type that was named before.
         if !word.contains("::") {
             return Some(word).filter(|word| is_type(word) && word.len() > 1 && !KNOWN.contains(word));
         }
